@@ -1,0 +1,33 @@
+"""Errors a user can cause, each with the exit code of design section 2. Everything else stays a traceback."""
+
+from __future__ import annotations
+
+OK = 0
+FOUND = 1
+WRONG_USE = 2
+NOTHING_MEASURED = 3
+INTERRUPTED = 130
+
+
+class UserError(Exception):
+    """Something the user can mend: one message that says what, where and what to do."""
+
+    exit_code = WRONG_USE
+
+
+class RuleFileError(UserError):
+    """A rule file that does not hold what it must; the message names file and key."""
+
+
+class ConfigError(UserError):
+    """A configuration that cannot be read; the message names file and key."""
+
+
+class TargetError(UserError):
+    """A target that does not load, or a factory that does not give what it should."""
+
+
+class NothingMeasured(UserError):
+    """Measuring was asked for and no trial finished."""
+
+    exit_code = NOTHING_MEASURED

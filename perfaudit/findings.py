@@ -1,0 +1,97 @@
+"""What an audit says: places, edits, fixes, savings, findings. Imports the standard library only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+Severity = Literal["error", "warning", "info"]
+Safety = Literal["safe", "unsafe", "manual"]
+Basis = Literal["measured", "profiled", "documented"]
+
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
+CHANGES = ("rounding", "rng", "checkpoint", "order", "algorithm", "aliasing")  # what an unsafe fix may alter
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Location:
+    """A range of source text; lines and columns are 1-based, columns count characters, the end is exclusive."""
+
+    path: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Span:
+    """Character offsets into one file's text; `end` is exclusive."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Edit:
+    """Replace the text of `span` by `text`; an empty span inserts."""
+
+    span: Span
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """A set of edits to one file that go together, and what besides speed they change.
+
+    `changes` is empty for a safe fix. `diff` is the unified diff of this fix alone against the file that was read;
+    a manual fix has neither edits nor diff: its title is the advice.
+    """
+
+    title: str
+    safety: Safety
+    changes: tuple[str, ...] = ()
+    edits: tuple[Edit, ...] = ()
+    diff: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """Share of a training step that goes away, as an interval of fractions in 0..1 (negative: it gets slower).
+
+    `basis` says how it is known; the three are never mixed. `seconds_per_step` is the middle of a measured saving.
+    """
+
+    basis: Basis
+    low: float
+    high: float
+    seconds_per_step: float | None = None
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing seen in one place, in the user's own names.
+
+    `location` is None for what has no source line. `note` carries what measuring added ("measured: does not pay here").
+    """
+
+    rule: str
+    name: str
+    severity: Severity
+    message: str
+    location: Location | None = None
+    saving: Saving | None = None
+    fix: Fix | None = None
+    fingerprint: str = ""
+    snippet: str = ""
+    note: str = ""
+    hot: bool = False
+    places: tuple[Location, ...] = ()
+
+    def with_(self, **changes: object) -> Finding:
+        """A copy with some fields replaced."""
+        return replace(self, **changes)  # type: ignore[arg-type]  # field names are checked at run time

@@ -1,0 +1,359 @@
+"""One Python file as checks see it: text, tree, positions, parents, names. Must not import torch, pandas or rich."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import TypeVar
+
+from perfaudit.findings import Location, Span
+
+N = TypeVar("N", bound=ast.AST)
+
+MAX_BYTES = 4 << 20  # a generated 13 MB list costs ast.parse 6 s and 1.8 GB; no hand-written file comes near 4 MiB
+
+_NEWLINE = re.compile(r"\r\n|\r|\n")
+_NOT_CHILDREN = {"ctx", "op", "ops", "type_ignores", "type_comment", "kind", "conversion", "is_async", "simple", "level"}
+_CHILD_FIELDS: dict[type, tuple[str, ...]] = {ast.Constant: (), ast.Name: (), ast.alias: ()}
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+LOOPS = (ast.For, ast.AsyncFor, ast.While)
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Loop = ast.For | ast.AsyncFor | ast.While
+
+# Where torch defines a name against where it is documented; the second is the one rules use.
+_CANONICAL = (
+    (re.compile(r"^torch\.nn\.modules(?:\.[a-z_]+)?\.(?=[A-Z])"), "torch.nn."),
+    (re.compile(r"^torch\.utils\.data\.(?:dataloader|dataset|sampler|distributed)\.(?=[A-Z])"), "torch.utils.data."),
+    (re.compile(r"^torch\.optim\.(?!lr_scheduler|swa_utils)[a-z_0-9]+\.(?=[A-Z])"), "torch.optim."),
+    (re.compile(r"^torch\.nn\.parallel\.data_parallel\.(?=D)"), "torch.nn.parallel."),
+    (re.compile(r"^torch\.autograd\.anomaly_mode\."), "torch.autograd."),
+)
+
+
+class Unreadable(Exception):
+    """A file that cannot be audited; the message is the reason, in the user's words."""
+
+
+class Source:
+    """The text and tree of one file, with everything checks ask about places and names.
+
+    path: as it is reported, relative to the working directory, with '/'.
+    Raises Unreadable when the text does not parse.
+    """
+
+    def __init__(self, path: str, text: str) -> None:
+        self.path = path
+        self.text = text
+        try:
+            self.tree = ast.parse(text)
+        except SyntaxError as error:
+            line = f" at line {error.lineno}" if error.lineno else ""
+            raise Unreadable(f"does not parse{line}: {error.msg}") from error
+        except ValueError as error:  # null bytes before Python 3.12
+            raise Unreadable(f"does not parse: {error}") from error
+        except (RecursionError, MemoryError) as error:
+            raise Unreadable("nested too deeply to parse") from error
+        self._by_type: dict[type, list[ast.AST]] = {}
+        self._index()
+
+    def _index(self) -> None:
+        """One walk in document order: every node by type, and its parent as an attribute of the node."""
+        by_type = self._by_type
+        stack: list[ast.AST] = [self.tree]
+        while stack:
+            node = stack.pop()
+            kind = node.__class__
+            if (bucket := by_type.get(kind)) is None:
+                bucket = by_type[kind] = []
+            bucket.append(node)
+            if (fields := _CHILD_FIELDS.get(kind)) is None:
+                fields = _CHILD_FIELDS[kind] = tuple(name for name in reversed(kind._fields) if name not in _NOT_CHILDREN)
+            for name in fields:
+                value = getattr(node, name, None)
+                if value.__class__ is list:
+                    for child in reversed(value):
+                        if isinstance(child, ast.AST):
+                            child.parent = node  # type: ignore[attr-defined]  # one attribute is cheaper than a table
+                            stack.append(child)
+                elif isinstance(value, ast.AST):
+                    value.parent = node  # type: ignore[attr-defined]
+                    stack.append(value)
+
+    # ---- tree ------------------------------------------------------------------------------------------------------
+
+    def nodes(self, *kinds: type[N]) -> list[N]:
+        """Every node of these exact types, in document order within each type."""
+        return [node for kind in kinds for node in self._by_type.get(kind, ())]  # type: ignore[misc]
+
+    def parent(self, node: ast.AST) -> ast.AST | None:
+        return getattr(node, "parent", None)
+
+    def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
+        """From the parent outwards to the module."""
+        current = getattr(node, "parent", None)
+        while current is not None:
+            yield current
+            current = getattr(current, "parent", None)
+
+    def enclosing(self, node: ast.AST, *kinds: type[N], within: ast.AST | None = None) -> N | None:
+        """The nearest ancestor of one of these types, or None; looks no further out than `within` (exclusive)."""
+        for ancestor in self.ancestors(node):
+            if ancestor is within:
+                return None
+            if isinstance(ancestor, kinds):
+                return ancestor
+        return None
+
+    def scope(self, node: ast.AST) -> ast.AST:
+        """The function, lambda, class or module in which the node stands."""
+        return self.enclosing(node, *FUNCTIONS, ast.Lambda, ast.ClassDef) or self.tree
+
+    def statement(self, node: ast.AST) -> ast.stmt:
+        """The innermost statement that holds the node (the node itself if it is one)."""
+        while not isinstance(node, ast.stmt):
+            node = node.parent  # type: ignore[attr-defined]
+        return node
+
+    def block(self, statement: ast.stmt) -> list[ast.stmt]:
+        """The list of statements that this one is an element of."""
+        parent = self.parent(statement)
+        for name in ("body", "orelse", "finalbody", "handlers"):
+            block = getattr(parent, name, None)
+            if isinstance(block, list) and any(item is statement for item in block):
+                return block
+        return [statement]
+
+    @cached_property
+    def _calls_by_last_name(self) -> dict[str, list[ast.Call]]:
+        """Calls by the last part of what is called, as written, and of what it stands for where it is an alias."""
+        table: dict[str, list[ast.Call]] = {}
+        for call in self.nodes(ast.Call):
+            if isinstance(call.func, ast.Attribute):
+                table.setdefault(call.func.attr, []).append(call)
+            elif isinstance(call.func, ast.Name):
+                target = self.aliases.get(call.func.id, call.func.id)
+                table.setdefault(target.rpartition(".")[2], []).append(call)
+        return table
+
+    def calls(self, name: str) -> list[ast.Call]:
+        """Calls of a documented dotted name ("torch.nn.Conv2d"), or of any method of a name (".item")."""
+        candidates = self._calls_by_last_name.get(name.rpartition(".")[2], [])
+        if name.startswith("."):
+            return [call for call in candidates if isinstance(call.func, ast.Attribute)]
+        return [call for call in candidates if self.qualified(call.func) == name]
+
+    # ---- positions -------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _line_starts(self) -> list[int]:
+        return [0, *(match.end() for match in _NEWLINE.finditer(self.text))]
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """Lines without their ends; index 0 is line 1."""
+        return _NEWLINE.split(self.text)
+
+    @property
+    def newline(self) -> str:
+        """The line end this file uses (its first one)."""
+        match = _NEWLINE.search(self.text)
+        return match.group() if match else "\n"
+
+    def offset(self, line: int, byte_column: int) -> int:
+        """Character offset of a position as `ast` gives it: 1-based line, 0-based column in UTF-8 bytes."""
+        start = self._line_starts[line - 1]
+        if self.text.isascii():
+            return start + byte_column
+        return start + len(self.lines[line - 1].encode()[:byte_column].decode(errors="ignore"))
+
+    def span(self, node: ast.AST) -> Span:
+        """Where the node stands. A decorated function begins at its `def`, as in `ast`."""
+        return Span(
+            self.offset(node.lineno, node.col_offset),  # type: ignore[attr-defined]  # expressions and statements
+            self.offset(node.end_lineno, node.end_col_offset),  # type: ignore[attr-defined]
+        )
+
+    def text_of(self, node: ast.AST) -> str:
+        """The node's own text, as written."""
+        span = self.span(node)
+        return self.text[span.start : span.end]
+
+    def brief(self, node: ast.AST, limit: int = 60) -> str:
+        """The node's text on one line, cut at `limit` characters; for messages."""
+        text = " ".join(self.text_of(node).split())
+        return text if len(text) <= limit else text[: limit - 1] + "…"
+
+    def location(self, node: ast.AST) -> Location:
+        span = self.span(node)
+        line, end_line = node.lineno, node.end_lineno  # type: ignore[attr-defined]  # expressions and statements
+        starts = self._line_starts
+        return Location(self.path, line, span.start - starts[line - 1] + 1, end_line, span.end - starts[end_line - 1] + 1)
+
+    def indent_of(self, statement: ast.stmt) -> str:
+        """The white space before the statement's first line (its decorators' line, if any, has the same)."""
+        line = self.lines[statement.lineno - 1]
+        return line[: len(line) - len(line.lstrip())]
+
+    def tokens(self, span: Span) -> list[tuple[tokenize.TokenInfo, Span]]:
+        """The tokens of an expression that begins and ends at this span, each with its place in the file.
+
+        The text between is tokenised alone, so it must be one whole expression, argument list or bracket.
+        """
+        text = self.text[span.start : span.end]
+        starts = [0, *(match.end() for match in re.finditer("\n", text))]
+        found = []
+        # A bracket around it makes line breaks inside insignificant, so that no INDENT or NEWLINE appears.
+        for token in tokenize.generate_tokens(io.StringIO("(" + text + ")", newline="").readline):
+            if token.type in (tokenize.NEWLINE, tokenize.ENDMARKER):
+                continue
+            begin = starts[token.start[0] - 1] + token.start[1] - (token.start[0] == 1)
+            end = starts[token.end[0] - 1] + token.end[1] - (token.end[0] == 1)
+            if begin >= 0 and end <= len(text):
+                found.append((token, Span(span.start + begin, span.start + end)))
+        return found
+
+    # ---- names -----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def aliases(self) -> dict[str, str]:
+        """What each imported name stands for; a name that is also defined otherwise, or twice differently, is left out."""
+        found: dict[str, set[str]] = {}
+        for statement in self.nodes(ast.Import):
+            for alias in statement.names:
+                name = alias.asname or alias.name.partition(".")[0]
+                found.setdefault(name, set()).add(alias.name if alias.asname else name)
+        for from_ in self.nodes(ast.ImportFrom):
+            module = "." * from_.level + (from_.module or "")
+            for alias in from_.names:
+                if alias.name != "*":
+                    found.setdefault(alias.asname or alias.name, set()).add(canonical(f"{module}.{alias.name}"))
+        for definition in self.nodes(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef):
+            if self.parent(definition) is self.tree and definition.name in found:
+                found[definition.name].add("")
+        return {name: next(iter(targets)) for name, targets in found.items() if len(targets) == 1}
+
+    @cached_property
+    def star_modules(self) -> tuple[str, ...]:
+        """Modules of torch from which everything is imported."""
+        modules = [n.module or "" for n in self.nodes(ast.ImportFrom) if not n.level and n.names[0].name == "*"]
+        return tuple(module for module in modules if module.partition(".")[0] == "torch")
+
+    @cached_property
+    def imports_torch(self) -> bool:
+        return any(name.partition(".")[0] == "torch" for name in self.aliases.values()) or bool(self.star_modules)
+
+    def qualified(self, node: ast.AST | None) -> str | None:
+        """The documented dotted name an expression refers to through imports, or None.
+
+        `nn.Conv2d` is "torch.nn.Conv2d" after `from torch import nn`. A name that is bound as a parameter or assigned
+        in the function around it is that variable, and None here.
+        """
+        if isinstance(node, ast.Attribute):
+            value = self.qualified(node.value)
+            return canonical(f"{value}.{node.attr}") if value else None
+        if not isinstance(node, ast.Name):
+            return None
+        target = self.aliases.get(node.id)
+        if target is None:
+            if self.star_modules and node.id not in self.assigned_names:
+                return canonical(f"{self.star_modules[-1]}.{node.id}")
+            return None
+        return None if node.id in self.assigned_names and self._shadowed(node) else target
+
+    @cached_property
+    def assigned_names(self) -> frozenset[str]:
+        """Every name bound in the file by something else than an import: assigned, looped over, a parameter, defined."""
+        names = {node.id for node in self.nodes(ast.Name) if not isinstance(node.ctx, ast.Load)}
+        names.update(argument.arg for argument in self.nodes(ast.arg))
+        names.update(n.name for n in self.nodes(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+        return frozenset(names)
+
+    def _shadowed(self, name: ast.Name) -> bool:
+        for scope in (name, *self.ancestors(name)):
+            if isinstance(scope, (*FUNCTIONS, ast.Lambda)) and name.id in self.bound_in(scope):
+                return True
+        return name.id in self.bound_in(self.tree)
+
+    def bound_in(self, scope: ast.AST) -> dict[str, list[ast.AST]]:
+        """Names bound in one function, class or module (not in nested ones), each with the nodes that bind it.
+
+        A binding node is the target `ast.Name`, the `ast.arg`, or the definition. Imports are not in it.
+        """
+        return self._bindings.get(id(scope), {})
+
+    @cached_property
+    def _bindings(self) -> dict[int, dict[str, list[ast.AST]]]:
+        table: dict[int, dict[str, list[ast.AST]]] = {}
+
+        def bind(scope: ast.AST, name: str, node: ast.AST) -> None:
+            table.setdefault(id(scope), {}).setdefault(name, []).append(node)
+
+        for name in self.nodes(ast.Name):
+            if not isinstance(name.ctx, ast.Load):
+                bind(self.scope(name), name.id, name)
+        for argument in self.nodes(ast.arg):
+            bind(self.scope(argument), argument.arg, argument)
+        for definition in self.nodes(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef):
+            bind(self.scope(definition), definition.name, definition)
+        return table
+
+    def lookup(self, name: ast.Name) -> list[ast.AST]:
+        """The nodes that bind this name in the nearest scope that binds it (classes are skipped, as Python does)."""
+        for scope in self.ancestors(name):
+            if isinstance(scope, (*FUNCTIONS, ast.Lambda, ast.Module)):
+                bound = self.bound_in(scope).get(name.id)
+                if bound:
+                    return bound
+        return []
+
+    @cached_property
+    def _loads(self) -> dict[str, list[ast.Name]]:
+        table: dict[str, list[ast.Name]] = {}
+        for name in self.nodes(ast.Name):
+            if isinstance(name.ctx, ast.Load):
+                table.setdefault(name.id, []).append(name)
+        return table
+
+    def uses_of(self, binding: ast.AST, name: str) -> list[ast.Name]:
+        """Every read of the variable that this node binds, in its scope and the functions nested in it."""
+        return [use for use in self._loads.get(name, []) if any(node is binding for node in self.lookup(use))]
+
+
+def canonical(name: str) -> str:
+    """The documented name of something in torch that can be reached under several."""
+    if name.startswith("torch."):
+        for pattern, replacement in _CANONICAL:
+            name = pattern.sub(replacement, name)
+    return name
+
+
+def read_source(path: Path, shown_as: str) -> Source:
+    """The file as a Source. Raises Unreadable with the reason, in words, when it cannot be audited."""
+    return Source(shown_as, read_text(path)[0])
+
+
+def read_text(path: Path) -> tuple[str, str]:
+    """Text and encoding of a Python file, line ends as they are. Raises Unreadable with the reason.
+
+    The encoding is what `tokenize.detect_encoding` says (byte-order mark, PEP 263 comment, else UTF-8).
+    """
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise Unreadable(f"larger than {MAX_BYTES >> 20} MiB, probably generated")
+        data = path.read_bytes()
+    except OSError as error:
+        raise Unreadable((error.strerror or str(error)).lower()) from error
+    if b"\0" in data:
+        raise Unreadable("binary: it holds null bytes")
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+        return data.decode(encoding), encoding
+    except (SyntaxError, UnicodeDecodeError, LookupError) as error:
+        detail = f" (byte {error.start})" if isinstance(error, UnicodeDecodeError) else ""
+        raise Unreadable(f"not valid text in its encoding, UTF-8 unless it declares another{detail}") from error

@@ -1,0 +1,223 @@
+"""What an argument or a name is worth, where the text alone settles it; everything else is UNKNOWN, and unknown is silent."""
+
+from __future__ import annotations
+
+import ast
+import enum
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from perfaudit.static.source import FUNCTIONS, Source
+
+
+class Known(enum.Enum):
+    """What can be said of an argument that is not an expression in the text."""
+
+    ABSENT = "absent"  # the call provably does not pass it
+    UNKNOWN = "unknown"  # the call may pass it; nothing may be concluded
+
+
+ABSENT, UNKNOWN = Known.ABSENT, Known.UNKNOWN
+Argument = ast.expr | Known
+
+_OPERATORS: dict[type, Callable[[Any, Any], Any]] = {  # Any: arithmetic on literals
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+}
+
+
+def argument(source: Source, call: ast.Call, name: str, position: int | None = None) -> Argument:
+    """The expression passed for a parameter, ABSENT if the call provably leaves it out, UNKNOWN otherwise.
+
+    position: its 0-based place when passed by position, None for a keyword-only parameter. Keywords behind `**` count
+    where the dict can be read (see `dict_items`).
+    """
+    for keyword in call.keywords:
+        if keyword.arg == name:
+            return keyword.value
+    starred = next((i for i, a in enumerate(call.args) if isinstance(a, ast.Starred)), None)
+    if position is not None:
+        if starred is not None and starred <= position:
+            return UNKNOWN
+        if position < len(call.args):
+            return call.args[position]
+    for keyword in call.keywords:
+        if keyword.arg is None:
+            items = dict_items(source, keyword.value)
+            if items is None:
+                return UNKNOWN
+            if name in items:
+                return items[name]
+    return ABSENT
+
+
+def dict_items(source: Source, node: ast.expr) -> dict[str, Argument] | None:
+    """The keys of a dict expression with their values, or None where they cannot all be read.
+
+    Follows a name to the one place that binds it in its function or module, with `kw["x"] = ...` and `kw.update(...)`
+    added as UNKNOWN values (they may depend on a branch). A dict that is handed to anything else may grow: None.
+    """
+    if isinstance(node, ast.Dict):
+        items: dict[str, Argument] = {}
+        for key, value in zip(node.keys, node.values, strict=True):
+            if key is None:
+                inner = dict_items(source, value)
+                if inner is None:
+                    return None
+                items.update(inner)
+            elif isinstance(key, ast.Constant) and isinstance(key.value, str):
+                items[key.value] = value
+            else:
+                return None
+        return items
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "dict":
+        items = {}
+        for argument_ in node.args:
+            inner = dict_items(source, argument_)
+            if inner is None:
+                return None
+            items.update(inner)
+        for keyword in node.keywords:
+            if keyword.arg is None:
+                inner = dict_items(source, keyword.value)
+                if inner is None:
+                    return None
+                items.update(inner)
+            else:
+                items[keyword.arg] = keyword.value
+        return items
+    if isinstance(node, ast.IfExp):
+        branches = [dict_items(source, branch) for branch in (node.body, node.orelse)]
+        if branches[0] is None or branches[1] is None:
+            return None
+        return {key: UNKNOWN for branch in branches if branch for key in branch}
+    if isinstance(node, ast.Name):
+        return _named_dict(source, node)
+    return None
+
+
+def _named_dict(source: Source, name: ast.Name) -> dict[str, Argument] | None:
+    bindings = source.lookup(name)
+    if not bindings:
+        return None
+    items: dict[str, Argument] = {}
+    for binding in bindings:
+        value = assigned_value(source, binding)
+        inner = dict_items(source, value) if value is not None else None
+        if inner is None or (isinstance(value, ast.Name) and value.id == name.id):
+            return None
+        items.update(inner if len(bindings) == 1 else dict.fromkeys(inner, UNKNOWN))
+    for use in source.uses_of(bindings[0], name.id):
+        added = _keys_added(source, use)
+        if added is None:
+            return None
+        items.update(added)
+    return items
+
+
+def _keys_added(source: Source, use: ast.Name) -> dict[str, Argument] | None:
+    """What one use of a dict adds to it: nothing for reading, keys for writing, None when it cannot be told."""
+    parent = source.parent(use)
+    if isinstance(parent, ast.keyword) and parent.arg is None:
+        return {}
+    if isinstance(parent, ast.Subscript) and parent.value is use:
+        if isinstance(parent.ctx, ast.Load):
+            return {}
+        key = parent.slice
+        if isinstance(key, ast.Constant) and isinstance(key.value, str):
+            return {key.value: UNKNOWN}
+        return None
+    if isinstance(parent, ast.Compare):
+        return {}
+    if isinstance(parent, ast.Attribute):
+        call = source.parent(parent)
+        if not isinstance(call, ast.Call):
+            return None
+        if parent.attr in ("get", "items", "keys", "values", "copy", "pop"):
+            return {}
+        if parent.attr == "update":
+            added: dict[str, Argument] = {k.arg: UNKNOWN for k in call.keywords if k.arg}
+            for item in [*call.args, *(k.value for k in call.keywords if k.arg is None)]:
+                inner = dict_items(source, item) if not isinstance(item, ast.Name) or item.id != use.id else None
+                if inner is None:
+                    return None
+                added.update(dict.fromkeys(inner, UNKNOWN))
+            return added
+        if parent.attr == "setdefault" and call.args and isinstance(call.args[0], ast.Constant):
+            return {str(call.args[0].value): UNKNOWN}
+    return None
+
+
+def assigned_value(source: Source, binding: ast.AST) -> ast.expr | None:
+    """The expression a binding name gets in a plain `name = value`, else None (loop targets, parameters, unpacking)."""
+    parent = source.parent(binding)
+    if isinstance(parent, ast.Assign) and any(target is binding for target in parent.targets):
+        return parent.value
+    if isinstance(parent, (ast.AnnAssign, ast.NamedExpr)) and parent.target is binding:
+        return parent.value
+    return None
+
+
+def resolve(source: Source, node: ast.expr, depth: int = 4) -> ast.expr | None:
+    """The expression itself, or what the name stands for when one plain assignment binds it; None when it is not clear."""
+    while isinstance(node, ast.Name) and depth:
+        bindings = source.lookup(node)
+        value = assigned_value(source, bindings[0]) if len(bindings) == 1 else None
+        if value is None:
+            return None
+        node, depth = value, depth - 1
+    return None if isinstance(node, ast.Name) else node
+
+
+def constant(source: Source, node: Argument) -> object:
+    """The value of literals, of names bound once to one, and of plain arithmetic on them; else UNKNOWN."""
+    if isinstance(node, Known):
+        return UNKNOWN
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.Not)):
+        value = constant(source, node.operand)
+        if isinstance(node.op, ast.Not):
+            return UNKNOWN if value is UNKNOWN else not value
+        return -value if isinstance(value, (int, float)) else UNKNOWN
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+        left, right = constant(source, node.left), constant(source, node.right)
+        if isinstance(left, (int, float)) and isinstance(right, (int, float)):
+            try:
+                return _OPERATORS[type(node.op)](left, right)
+            except (ZeroDivisionError, OverflowError):
+                return UNKNOWN
+        return UNKNOWN
+    if isinstance(node, ast.Name):
+        value_node = resolve(source, node)
+        return constant(source, value_node) if value_node is not None else UNKNOWN
+    return UNKNOWN
+
+
+def is_false(source: Source, node: Argument) -> bool:
+    """Provably False (the literal, or a name bound once to it)."""
+    return constant(source, node) is False
+
+
+def is_true(source: Source, node: Argument) -> bool:
+    """Provably True (the literal, or a name bound once to it)."""
+    return constant(source, node) is True
+
+
+def local_class(source: Source, node: ast.expr) -> ast.ClassDef | None:
+    """The class of this file that an expression is an instance of, through one name."""
+    node = resolve(source, node) or node
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        for definition in source.bound_in(source.tree).get(node.func.id, []):
+            if isinstance(definition, ast.ClassDef):
+                return definition
+    return None
+
+
+def enclosing_function(source: Source, node: ast.AST) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+    """The function around a node, or None at module level."""
+    return source.enclosing(node, *FUNCTIONS)
