@@ -44,4 +44,5 @@ def _repeats_samples(source: Source, dataset: ast.expr) -> bool:
     bases = {source.qualified(base) for base in definition.bases}
     if "torch.utils.data.IterableDataset" not in bases:
         return False
-    return not any(isinstance(n, (ast.Name, ast.Attribute)) and "get_worker_info" in ast.dump(n) for n in ast.walk(definition))
+    asks = "torch.utils.data.get_worker_info"
+    return not any(source.qualified(n) == asks for n in ast.walk(definition) if isinstance(n, (ast.Name, ast.Attribute)))
