@@ -24,11 +24,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-CORPUS_CHARACTERS = 1_000_000
-VAL_CHARACTERS = 50_000  # the end of the corpus
+CORPUS_CHARACTERS = 600_000
+VAL_CHARACTERS = 40_000  # the end of the corpus
 BLOCK = 128  # characters per sample
+REPORT_EVERY = 20  # steps
 LAYERS, HEADS, WIDTH = 4, 4, 128
-BATCH_SIZE = 32
+BATCH_SIZE = 16
 
 
 @cache
@@ -153,11 +154,10 @@ def train(model: nn.Module, device: str, epochs: int, max_steps: int | None) -> 
     """Trains in place, prints a line every 50 steps and every epoch; ends early after max_steps steps."""
     loader, val_loader = build_dataloader(), build_dataloader(train=False)
     optimizer = build_optimizer(model)
-    step = 0
+    step, best = 0, math.inf
     for epoch in range(epochs):
         model.train()
-        total, batches = 0.0, 0
-        recent = None
+        total = 0.0
         for inputs, targets in loader:
             batch = inputs.to(device), targets.to(device)
             optimizer.zero_grad()
@@ -165,15 +165,14 @@ def train(model: nn.Module, device: str, epochs: int, max_steps: int | None) -> 
             loss.backward()
             optimizer.step()
             total += loss
-            recent = loss.item() if recent is None else 0.9 * recent + 0.1 * loss.item()
+            best = min(best, loss.item())
             torch.cuda.empty_cache()
-            batches += 1
             step += 1
-            if step % 50 == 0:
-                print(f"  step {step}: loss {recent:.4f}")
+            if step % REPORT_EVERY == 0:
+                print(f"epoch {epoch}, step {step}: loss {total / REPORT_EVERY:.4f}, best {best:.4f}")
+                total = 0.0
             if step == max_steps:
                 break
-        print(f"epoch {epoch}: loss {total / batches:.4f}")
         if step == max_steps:
             break
     print(f"validation loss {evaluate(model, val_loader, device):.4f} after {step} steps")
