@@ -1,4 +1,4 @@
-"""Trains a small convolutional network on the handwritten digits of UCI (8 x 8 pixels, shipped with scikit-learn).
+"""Trains a small convolutional network on the UCI digits (8 x 8 pixels) that scikit-learn brings.
 
 Slow on purpose:
 - PA101: the loader has no workers
@@ -29,7 +29,7 @@ torch.autograd.set_detect_anomaly(True)
 
 
 def build_dataset(train: bool) -> TensorDataset:
-    """Images (N, 1, 8, 8) in 0..1 and their digit; a fifth, the same one every time, is kept for validation."""
+    """Images (N, 1, 8, 8) in 0..1 and their digits; always the same fifth is kept for validation."""
     digits = load_digits()
     train_images, val_images, train_labels, val_labels = train_test_split(
         digits.images, digits.target, test_size=0.2, random_state=0, stratify=digits.target

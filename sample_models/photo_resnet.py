@@ -27,8 +27,8 @@ from torch.utils.data import DataLoader, Dataset
 PHOTOS = ("china.jpg", "flower.jpg")
 ROTATIONS = 4  # quarter turns
 CLASSES = len(PHOTOS) * ROTATIONS
-CROP = 160  # pixels of the photo
-SIZE = 64  # pixels of a sample
+CROP = 200  # pixels of the photo
+SIZE = 40  # pixels of a sample
 TRAIN_SAMPLES, VAL_SAMPLES = 512, 256  # crops per epoch
 BATCH_SIZE = 32
 EMA_DECAY = 0.97
@@ -132,18 +132,18 @@ class ModelEma:
 
     @torch.no_grad()
     def update(self, model: nn.Module) -> None:
-        for ema, param in zip(self.model.parameters(), model.parameters()):
+        for ema, param in zip(self.model.parameters(), model.parameters(), strict=True):
             ema.mul_(self.decay).add_(param, alpha=1 - self.decay)
-        for ema, buffer in zip(self.model.buffers(), model.buffers()):
+        for ema, buffer in zip(self.model.buffers(), model.buffers(), strict=True):
             ema.copy_(buffer)
 
 
 def build_model() -> nn.Module:
-    return ResNet(widths=(24, 48, 96), blocks_per_stage=2, classes=CLASSES)
+    return ResNet(widths=(16, 32, 64), blocks_per_stage=2, classes=CLASSES)
 
 
 def build_optimizer(model: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.SGD(model.parameters(), lr=0.03, momentum=0.9, weight_decay=5e-4)
+    return torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9, weight_decay=5e-4)
 
 
 def build_ema(model: nn.Module) -> ModelEma:
@@ -201,7 +201,7 @@ def train(model: nn.Module, device: str, epochs: int, max_steps: int | None) -> 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="train a classifier of photo and rotation")
-    parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--epochs", type=int, default=16)
     parser.add_argument("--steps", type=int, help="stop after this many optimizer steps")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()

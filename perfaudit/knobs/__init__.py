@@ -1,0 +1,73 @@
+"""The knobs: one file for each thing that can be tuned. A knob is found by its file's name; adding one is adding a file.
+
+A knob module offers
+
+- `TITLE`: what it searches, in a few words; `METRIC`: what its trials are shown in; `MIN_GAIN`: share of the step that
+  must be gained, by the interval's lower bound, before the user's setting is given up;
+- `RULES`: ids of findings whose saving it measures;
+- `not_applicable(facts) -> str`: why it cannot matter here, "" if it can;
+- `current(facts) -> Settings`: what the user's code does now;
+- `candidates(bench) -> list[Settings]`: what else to try first, given a `Bench`;
+- `refine(bench, best) -> list[Settings]`: what to try beside the best of those;
+- `size(settings)`: what "smaller" means where two are equally fast;
+- `setup(settings) -> Setup`: in the child, how a training is built with a setting;
+- `words(settings, facts) -> str`: the advice where no source line can be patched;
+- `edits(source, call, settings) -> edits or None`: the patch of the call that built the object, for knobs of a call;
+- `after(best, trials) -> list[str]`: what else the user should know.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+from perfaudit.measurements import Settings
+
+Facts = dict[str, Any]  # JSON a child replies with when it has built the training
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """How a child builds a training with one setting: arguments of the DataLoader, and a change after building.
+
+    fixed_batch: measure on one batch again and again, for knobs that have nothing to do with loading.
+    """
+
+    loader_overrides: dict[str, Any] = field(default_factory=dict)
+    apply: Callable[[Any], None] = lambda training: None
+    fixed_batch: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One setting tried once: peak and resident bytes, or why it failed."""
+
+    settings: Settings
+    peak_bytes: int | None = None
+    resident_bytes: int | None = None
+    failure: str = ""
+    out_of_memory: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What a knob may ask while it chooses candidates: facts of the user's training, limits, one-off trials."""
+
+    facts: Facts
+    cores: int
+    memory_budget: int
+    probe: Callable[[Settings], Probe]
+
+
+def knob(name: str) -> ModuleType:
+    """The module of a knob. Raises ModuleNotFoundError for a name that is none."""
+    return importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
+
+
+def all_knobs() -> tuple[str, ...]:
+    """Names of all knobs, as they stand in reports."""
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))

@@ -3,72 +3,152 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from dataclasses import dataclass
 
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
 
-_ACCELERATOR = re.compile(r"^(cuda|mps|xpu|npu|hpu)(:\d+)?$")
+_ACCELERATOR = re.compile(r"^(cuda|mps|xpu|npu|hpu)(:\d*)?$")
 _DEVICE_NAME = re.compile(r"(^|_)(device|dev|accelerator|fabric|local_rank|rank|gpu)$")
-NO_GRAD = {"torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad", "torch.autograd.inference_mode"}
+_LAUNCHERS = {"accelerate.Accelerator", "lightning.Fabric", "lightning.fabric.Fabric", "lightning_fabric.Fabric"}
+_OPTIMIZER_NAME = re.compile(r"opt|scaler|solver|adam|sgd", re.IGNORECASE)
+_LOSS_SCALER = re.compile(r"(^|_)loss_scaler$")
+_RARE_NAME = re.compile(
+    r"(?<![a-z])(debug|verbose|log(?!it|in|ic)|print|profil|last|first|save|report|vis|plot|should|dump|display|summar|every)"
+)
+_COUNT_NAME = re.compile(r"(^|_)(step|steps|iter|iters|iteration|it|i|count|counter|idx|index|num|n)(_|$)")
+_STEADY_CALLS = {
+    "is_main_process",
+    "is_master",
+    "get_rank",
+    "is_initialized",
+    "is_available",
+    "isinstance",
+    "hasattr",
+    "getattr",
+}
+NO_GRAD = {
+    f"torch.{module}{name}"
+    for module in ("", "autograd.", "autograd.grad_mode.")
+    for name in ("no_grad", "inference_mode")
+}
+SET_GRAD = {"torch.set_grad_enabled", "torch.autograd.set_grad_enabled", "torch.autograd.grad_mode.set_grad_enabled"}
 
 
 @dataclass(frozen=True, slots=True)
 class StepLoop:
-    """A loop that makes one training step per iteration: the innermost one that reaches `backward`.
+    """A loop that makes one training step per iteration.
 
-    `helpers` are the functions of this file it reaches `backward` or the model through, one call deep.
+    It is the innermost loop that reaches `backward`; the next one out where only that one updates the weights
+    (accumulation of gradients). `helpers` are the functions of this file it reaches `backward` through, one call deep.
     """
 
     loop: Loop
     helpers: tuple[Function, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class StepCode:
+    """Code that runs on every step: the loop itself, or a function of this file that the loop calls each time.
+
+    `calls` are the calls in the loop that reach the function; none for the loop itself.
+    """
+
+    root: Loop | Function
+    calls: tuple[ast.Call, ...]
+
+
+# ---- devices and gradients -----------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=4)  # several rules ask for the same file
 def uses_accelerator(source: Source) -> bool:
     """Whether the program, as far as this file shows, moves something to an accelerator."""
     if any(call.func.attr == "cuda" for call in source.calls(".cuda") if isinstance(call.func, ast.Attribute)):
         return True
     if any(isinstance(c.value, str) and _ACCELERATOR.match(c.value) for c in source.nodes(ast.Constant)):
         return True
-    return any(_names_a_device(argument) for call in source.calls(".to") for argument in call.args)
+    if _LAUNCHERS & set(source.aliases.values()):
+        return True
+    devices = [k.value for call in source.nodes(ast.Call) for k in call.keywords if k.arg == "device"]
+    devices += [argument for call in source.calls(".to") for argument in call.args]
+    return any(names_accelerator(source, device) for device in devices)
 
 
 def _names_a_device(node: ast.expr) -> bool:
-    name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-    return bool(_DEVICE_NAME.search(name))
+    return bool(_DEVICE_NAME.search(last_name(node)))
+
+
+def last_name(node: ast.AST) -> str:
+    """The last part of a name or an attribute chain: "loss" of `loss` and of `self.out.loss`; "" for anything else."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def dotted_name(node: ast.AST) -> str:
+    """`self.model.head` as text where an expression is a name with attributes and nothing else; otherwise ""."""
+    if isinstance(node, ast.Attribute):
+        base = dotted_name(node.value)
+        return f"{base}.{node.attr}" if base else ""
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def in_no_grad(source: Source, node: ast.AST) -> bool:
     """Whether a `with torch.no_grad()` (or `inference_mode`) or a decorator of that kind is around the node."""
     for ancestor in source.ancestors(node):
         if isinstance(ancestor, (ast.With, ast.AsyncWith)):
-            if any(_is_no_grad(source, item.context_expr) for item in ancestor.items):
+            if any(turns_grad_off(source, item.context_expr) for item in ancestor.items):
                 return True
-        elif isinstance(ancestor, FUNCTIONS) and any(_is_no_grad(source, d) for d in ancestor.decorator_list):
+        elif isinstance(ancestor, FUNCTIONS) and any(turns_grad_off(source, d) for d in ancestor.decorator_list):
             return True
     return False
 
 
-def _is_no_grad(source: Source, node: ast.expr) -> bool:
+def turns_grad_off(source: Source, node: ast.expr) -> bool:
+    """Whether an expression is `torch.no_grad()`, `inference_mode()` or `set_grad_enabled(False)`, called or not."""
     name = source.qualified(node.func if isinstance(node, ast.Call) else node)
-    if name == "torch.set_grad_enabled" and isinstance(node, ast.Call) and node.args:
-        return isinstance(node.args[0], ast.Constant) and node.args[0].value is False
-    return name in NO_GRAD
+    if name in NO_GRAD:
+        arguments = [*node.args, *(k.value for k in node.keywords)] if isinstance(node, ast.Call) else []
+        return not any(isinstance(argument, ast.Constant) and argument.value is False for argument in arguments)
+    if name in SET_GRAD and isinstance(node, ast.Call):
+        mode = [*node.args, *(k.value for k in node.keywords if k.arg == "mode")]
+        return bool(mode) and isinstance(mode[0], ast.Constant) and mode[0].value is False
+    return False
 
 
+# ---- the training loop ---------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=4)  # several rules ask for the same file
+def backward_calls(source: Source) -> tuple[ast.Call, ...]:
+    """Calls that run a backward pass: `x.backward()`, `accelerator.backward(x)`, `loss_scaler(x, optimizer)`."""
+    scalers = [
+        call
+        for call in source.nodes(ast.Call)
+        if _LOSS_SCALER.search(last_name(call.func))
+        and len(call.args) > 1
+        and _OPTIMIZER_NAME.search(last_name(call.args[1]))
+    ]
+    return (*source.calls(".backward"), *source.calls(".manual_backward"), *scalers)
+
+
+@functools.lru_cache(maxsize=4)  # several rules ask for the same file
 def step_loops(source: Source) -> tuple[StepLoop, ...]:
     """The training loops of a file, in document order."""
+    backward = backward_calls(source)
+    if not backward:
+        return ()
     found: dict[int, tuple[Loop, list[Function]]] = {}
-    with_backward = {id(source.enclosing(call, *FUNCTIONS)) for call in source.calls(".backward")}
-    for call in source.calls(".backward"):
-        loop = source.enclosing(call, *LOOPS, within=source.enclosing(call, *FUNCTIONS, ast.Lambda))
+    with_backward = {id(function) for call in backward if (function := source.enclosing(call, *FUNCTIONS))}
+    for call in backward:
+        loop = _step_loop_around(source, call)
         if loop is not None:
             found.setdefault(id(loop), (loop, []))
     for call in source.nodes(ast.Call):
         helper = called_function(source, call)
         if helper is None or id(helper) not in with_backward or _has_step_loop(source, helper):
             continue
-        loop = source.enclosing(call, *LOOPS, within=source.enclosing(call, *FUNCTIONS, ast.Lambda))
+        loop = _step_loop_around(source, call)
         if loop is not None:
             entry = found.setdefault(id(loop), (loop, []))
             if not any(known is helper for known in entry[1]):
@@ -77,19 +157,49 @@ def step_loops(source: Source) -> tuple[StepLoop, ...]:
     return tuple(sorted(loops, key=lambda item: item.loop.lineno))
 
 
+def _step_loop_around(source: Source, call: ast.Call) -> Loop | None:
+    """The loop whose iterations are the steps of this backward pass."""
+    inner = _loop_around(source, call)
+    outer = _loop_around(source, inner) if inner is not None else None
+    if outer is None:
+        return inner
+    updated_in = [_loop_around(source, update) for update in source.calls(".step") if _updates_weights(update)]
+    if any(loop is inner for loop in updated_in) or not any(loop is outer for loop in updated_in):
+        return inner
+    return outer
+
+
+def _loop_around(source: Source, node: ast.AST) -> Loop | None:
+    """The innermost loop around a node in the same function."""
+    for ancestor in source.ancestors(node):
+        if isinstance(ancestor, LOOPS):
+            return ancestor
+        if isinstance(ancestor, (*FUNCTIONS, ast.Lambda)):
+            return None
+    return None
+
+
+def _updates_weights(call: ast.Call) -> bool:
+    """Whether `x.step()` is an optimizer's, by its name; a scheduler's is not."""
+    name = last_name(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+    return bool(_OPTIMIZER_NAME.search(name)) and "sched" not in name.lower()
+
+
 def _has_step_loop(source: Source, function: Function) -> bool:
     return any(
         source.enclosing(call, *LOOPS, within=function) is not None
-        for call in source.calls(".backward")
+        for call in backward_calls(source)
         if source.enclosing(call, *FUNCTIONS) is function
     )
 
 
 def called_function(source: Source, call: ast.Call) -> Function | None:
-    """The function of this file that a call runs: a module-level function by name, or a method by `self.name`."""
+    """The function of this file that a call runs: a function by its name, or a method by `self.name`."""
     if isinstance(call.func, ast.Name):
-        candidates = source.bound_in(source.tree).get(call.func.id, [])
-    elif isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name) and call.func.value.id == "self":
+        candidates = source.lookup(call.func)
+    elif (
+        isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name) and call.func.value.id == "self"
+    ):
         definition = source.enclosing(call, ast.ClassDef)
         candidates = source.bound_in(definition).get(call.func.attr, []) if definition else []
     else:
@@ -98,22 +208,235 @@ def called_function(source: Source, call: ast.Call) -> Function | None:
     return functions[0] if len(functions) == 1 == len(candidates) else None
 
 
+def step_code(source: Source, step: StepLoop) -> tuple[StepCode, ...]:
+    """The loop, and each function of this file that it calls on every iteration, in the order of the calls."""
+    reached: dict[int, tuple[Function, list[ast.Call]]] = {}
+    around = {id(ancestor) for ancestor in source.ancestors(step.loop)}
+    for call in source.nodes(ast.Call):
+        if not step.loop.lineno <= call.lineno <= (step.loop.end_lineno or 0):
+            continue
+        function = called_function(source, call)
+        if function is None or id(function) in around or not runs_each_time(source, call, step.loop):
+            continue
+        if not _has_step_loop(source, function):
+            reached.setdefault(id(function), (function, []))[1].append(call)
+    helpers = [StepCode(function, tuple(calls)) for function, calls in reached.values()]
+    return (StepCode(step.loop, ()), *helpers)
+
+
+def counts_epochs(loop: Loop) -> bool:
+    """Whether a loop numbers epochs (`for epoch in range(100)`): a step loop of this kind trains on one full batch."""
+    return isinstance(loop, ast.For) and any("epoch" in last_name(n).lower() for n in ast.walk(loop.target))
+
+
+# ---- how often -----------------------------------------------------------------------------------------------------
+
+
 def runs_rarely(source: Source, node: ast.AST, within: ast.AST) -> bool:
     """Whether a condition between the node and the loop makes it run on few iterations (`if step % 100 == 0`)."""
+    child = node
     for ancestor in source.ancestors(node):
+        if _is_rare_part(ancestor, child) or (isinstance(child, ast.stmt) and _is_mostly_skipped(source, child)):
+            return True
         if ancestor is within:
             return False
-        if isinstance(ancestor, (ast.If, ast.IfExp)) and node_tests_rarity(ancestor.test):
+        child = ancestor
+    return False
+
+
+def _is_rare_part(parent: ast.AST, child: ast.AST) -> bool:
+    """Whether this part of a statement or expression runs seldom: a rare branch, an error's handler or message."""
+    if isinstance(parent, (ast.If, ast.IfExp)) and child is not parent.test:
+        body = parent.body if isinstance(parent.body, list) else [parent.body]
+        return rare_when(parent.test) is any(part is child for part in body)
+    if isinstance(parent, ast.BoolOp):
+        before = parent.values[: next((n for n, value in enumerate(parent.values) if value is child), 0)]
+        return any(rare_when(value) is isinstance(parent.op, ast.And) for value in before)
+    if isinstance(parent, ast.Assert):
+        return child is parent.msg
+    return isinstance(parent, (ast.ExceptHandler, ast.Raise))
+
+
+def _is_mostly_skipped(source: Source, statement: ast.stmt) -> bool:
+    """Whether an `if step % 100: continue` stands before the statement in its block."""
+    for earlier in source.block(statement):
+        if earlier is statement:
+            return False
+        leaves = isinstance(earlier, ast.If) and isinstance(earlier.body[-1], (ast.Continue, ast.Return))
+        if leaves and rare_when(earlier.test) is False:  # type: ignore[attr-defined]  # an If, by the line above
             return True
     return False
+
+
+def rare_when(test: ast.expr) -> bool | None:
+    """The outcome that a condition seldom has: True for `step % 100 == 0`, False for `step % 100`, None if unknown."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        outcome = rare_when(test.operand)
+        return None if outcome is None else not outcome
+    if isinstance(test, ast.BoolOp):
+        outcomes = [rare_when(value) for value in test.values]
+        return True if True in outcomes else False if False in outcomes else None
+    if isinstance(test, ast.BinOp) and _is_remainder(test):
+        return False
+    if isinstance(test, ast.Compare):
+        if any(_is_remainder(part) for part in ast.walk(test)):
+            return not isinstance(test.ops[0], (ast.NotEq, ast.Gt, ast.GtE))
+        if any(dotted_name(part.func).startswith("time.") for part in ast.walk(test) if isinstance(part, ast.Call)):
+            return True
+    return True if any(_RARE_NAME.search(last_name(part).lower()) for part in ast.walk(test)) else None
+
+
+def _is_remainder(node: ast.AST) -> bool:
+    is_text = isinstance(node, ast.BinOp) and isinstance(node.left, ast.Constant) and isinstance(node.left.value, str)
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and not is_text
 
 
 def node_tests_rarity(test: ast.expr) -> bool:
     """Whether a condition reads like "now and then": a remainder, or a name such as `debug` or `should_log`."""
-    for part in ast.walk(test):
-        if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mod):
-            return True
-        name = part.attr if isinstance(part, ast.Attribute) else part.id if isinstance(part, ast.Name) else ""
-        if re.search(r"debug|verbose|log|print|profile|last|first", name.lower()):
-            return True
+    return rare_when(test) is not None
+
+
+def runs_each_time(source: Source, node: ast.AST, within: Loop | Function) -> bool:
+    """Whether the node runs on every iteration of a loop, or on every call of a function, as far as the text tells.
+
+    A condition on the way counts as met when nothing in it changes inside `within`: `if args.amp`, `if rank == 0`.
+    """
+    if runs_rarely(source, node, within):
+        return False
+    child = node
+    for ancestor in source.ancestors(node):
+        if ancestor is within:
+            body: list[ast.AST] = [*within.body, within.test] if isinstance(within, ast.While) else [*within.body]
+            return any(part is child for part in body)
+        if isinstance(ancestor, (*FUNCTIONS, ast.Lambda, ast.ClassDef, ast.match_case)):
+            return False
+        if isinstance(ancestor, (ast.If, ast.IfExp)) and child is not ancestor.test:
+            if not _is_steady(source, ancestor.test, within):
+                return False
+        elif isinstance(ancestor, ast.BoolOp) and child is not ancestor.values[0]:
+            before = ancestor.values[: next((n for n, value in enumerate(ancestor.values) if value is child), 0)]
+            if not all(_is_steady(source, value, within) for value in before):
+                return False
+        child = ancestor
     return False
+
+
+def _is_steady(source: Source, test: ast.expr, within: Loop | Function) -> bool:
+    """Whether a condition has one outcome in all iterations: nothing in it is set inside, counted or computed."""
+    changing = _bound_inside(within)
+    given = {a.arg for a in ast.walk(within.args) if isinstance(a, ast.arg)} if isinstance(within, FUNCTIONS) else set()
+    for part in ast.walk(test):
+        if isinstance(part, ast.Call) and last_name(part.func) not in _STEADY_CALLS:
+            return False
+        if isinstance(part, (ast.NamedExpr, ast.Await)) or dotted_name(part) in changing:
+            return False
+        if isinstance(part, ast.Attribute) and _COUNT_NAME.search(part.attr):
+            return False
+        if isinstance(part, ast.Name) and part.id in given and not _asks_what_is_given(source, part):
+            return False
+    return True
+
+
+def _asks_what_is_given(source: Source, name: ast.Name) -> bool:
+    """Whether a test of a parameter is one of set-up: `scaler is None`, `args.amp`."""
+    parent = source.parent(name)
+    if isinstance(parent, ast.Compare):
+        return isinstance(parent.ops[0], (ast.Is, ast.IsNot))
+    return isinstance(parent, ast.Attribute)
+
+
+def _bound_inside(within: Loop | Function) -> set[str]:
+    """Names and attribute chains that are assigned inside a loop or a function."""
+    stores = (n for n in ast.walk(within) if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Store))
+    return {dotted_name(node) for node in stores} - {""}
+
+
+# ---- devices by name -----------------------------------------------------------------------------------------------
+
+
+_DEVICE_TEXT = re.compile(r"^(cuda|mps|xpu|npu|hpu|xla|cpu)(:|$)")
+STEP_METHODS = {"forward", "training_step"}
+
+
+def uses_cuda(source: Source) -> bool:
+    """Whether the program uses an accelerator that, as far as this file shows, may be a CUDA one.
+
+    False where the file names devices and "cuda" is not among them, and where it uses none.
+    """
+    if not uses_accelerator(source):
+        return False
+    named = {text for c in source.nodes(ast.Constant) if (text := device_text(c))}
+    return not named or "cuda" in named or bool(source.calls(".cuda"))
+
+
+def device_text(node: ast.AST | None) -> str:
+    """The kind of device that a text literal names: "cuda" for "cuda:1" and f"cuda:{rank}"; "" if it names none."""
+    if isinstance(node, ast.JoinedStr):
+        node = node.values[0] if node.values else None
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        match = _DEVICE_TEXT.match(node.value)
+        return match.group(1) if match else ""
+    return ""
+
+
+def names_accelerator(source: Source, node: ast.expr) -> bool:
+    """Whether an expression is recognisably a device that may be an accelerator: `device`, `x.device`, "cuda:0".
+
+    False for "cpu", written there or in the one place that binds the name.
+    """
+    value = _assigned_once(source, node) if isinstance(node, ast.Name) else node
+    if isinstance(value, ast.Call) and source.qualified(value.func) == "torch.device":
+        if not value.args:
+            return False
+        value = value.args[0]
+        if device_text(value) == "":
+            return True
+    if (kind := device_text(value)) != "":
+        return kind != "cpu"
+    return _names_a_device(node)
+
+
+def _assigned_once(source: Source, name: ast.Name) -> ast.expr:
+    """What the one plain assignment of a name gives it, else the name."""
+    bindings = source.lookup(name)
+    parent = source.parent(bindings[0]) if len(bindings) == 1 else None
+    return parent.value if isinstance(parent, ast.Assign) and parent.targets[0] is bindings[0] else name
+
+
+def moves_to_device(source: Source, call: ast.Call) -> bool:
+    """Whether a call moves a tensor or model to another device, or may: `.cuda()`, `.to(x)` unless x is a dtype."""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("cuda", "to"):
+        return False
+    if call.func.attr == "cuda":
+        return True
+    targets = [*call.args, *(k.value for k in call.keywords if k.arg in ("device", None))]
+    return any(not _is_dtype_or_cpu(source, target) for target in targets)
+
+
+def _is_dtype_or_cpu(source: Source, node: ast.expr) -> bool:
+    name = source.qualified(node) or ""
+    is_dtype = name.startswith("torch.") or (isinstance(node, ast.Attribute) and node.attr == "dtype")
+    return is_dtype or device_text(node) == "cpu"
+
+
+def changes_default_device(source: Source) -> bool:
+    """Whether the file changes where tensors land by default: set_default_device, `with torch.device(...)`."""
+    if source.calls("torch.set_default_device") or source.calls("torch.set_default_tensor_type"):
+        return True
+    return any(isinstance(source.parent(call), ast.withitem) for call in source.calls("torch.device"))
+
+
+def is_main_guard(statement: ast.AST) -> bool:
+    """Whether a statement is `if __name__ == "__main__":`."""
+    if not isinstance(statement, ast.If) or not isinstance(statement.test, ast.Compare):
+        return False
+    left = statement.test.left
+    return isinstance(left, ast.Name) and left.id == "__name__"
+
+
+def runs_every_step(source: Source, node: ast.AST) -> bool:
+    """Whether the node stands in a training loop, in a function it calls, or in `forward` or `training_step`."""
+    around = {id(ancestor) for ancestor in source.ancestors(node)}
+    if any(isinstance(a, FUNCTIONS) and a.name in STEP_METHODS for a in source.ancestors(node)):
+        return True
+    return any(id(step.loop) in around or any(id(h) in around for h in step.helpers) for step in step_loops(source))

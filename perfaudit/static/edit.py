@@ -1,6 +1,6 @@
 """Edit verbs: each returns the edits that change the text as meant, or None where it cannot be done without a doubt.
 
-All work on `ast` positions and tokens of the text itself, so comments, commas, line ends and indentation stay.
+All work on `ast` positions and on what stands between them, so comments, commas, line ends and indentation stay.
 """
 
 from __future__ import annotations
@@ -9,18 +9,55 @@ import ast
 import difflib
 import re
 import tokenize
+from dataclasses import dataclass
 
 from perfaudit.findings import Edit, Span
-from perfaudit.static.source import FUNCTIONS, Source
+from perfaudit.static.source import Source
 
 Edits = tuple[Edit, ...]
 
-_LAYOUT = (tokenize.NL, tokenize.COMMENT)
+_SPACE = re.compile(r"(?:[\s\\]|#[^\r\n]*)*")  # what may stand before an argument
+_BETWEEN = re.compile(r"#[^\r\n]*|[,)]")  # what counts behind one: a comment, its own closing bracket, the comma
+_REST_OF_LINE = re.compile(r"[ \t\f]*(#[^\r\n]*)?")
+_OPERATORS = (ast.Attribute, ast.Subscript, ast.Call, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.Await)
+_BINDING = (
+    *_OPERATORS,
+    ast.IfExp,
+    ast.Starred,
+    ast.comprehension,
+    ast.NamedExpr,
+)  # parents that bind tighter than some child
 
 
-def replace(source: Source, node: ast.AST, text: str) -> Edits:
-    """Put `text` where the expression stands."""
-    return (Edit(source.span(node), text),)
+def together(*parts: Edits | None) -> Edits | None:
+    """All these edits as one fix; None when one of them cannot be made, for half a fix is wrong."""
+    edits: Edits = ()
+    for part in parts:
+        if part is None:
+            return None
+        edits += part
+    return edits
+
+
+def replace(source: Source, node: ast.AST, text: str) -> Edits | None:
+    """Put `text` where the expression or statement stands, in brackets where an operator beside it would tear it apart.
+
+    None inside an f-string, and where a comment stands in the old text.
+    """
+    span = source.span(node)
+    if _in_f_string(source, node) or _has_comment(source, span):
+        return None
+    if isinstance(node, ast.expr) and _needs_brackets(source, node, text):
+        text = f"({text})"
+    before, after = source.text[span.start - 1 : span.start] if span.start else "", source.text[span.end : span.end + 1]
+    if _is_word(before) and _is_word(text[:1]):  # `return(x)`
+        text = f" {text}"
+    if _is_word(after) and _is_word(text[-1:]):
+        text = f"{text} "
+    return (Edit(span, text),)
+
+
+# ---- arguments of a call -----------------------------------------------------------------------------------------
 
 
 def keyword(call: ast.Call, name: str) -> ast.keyword | None:
@@ -39,182 +76,183 @@ def set_keyword(source: Source, call: ast.Call, name: str, value: str) -> Edits 
 def add_keyword(source: Source, call: ast.Call, name: str, value: str) -> Edits | None:
     """Add `name=value` behind the last argument, in the layout the call has.
 
-    None for a call with a bare generator argument (it would need brackets), and where the tokens do not add up.
+    None if the call has the keyword, inside an f-string, and for a bare generator argument (it would need brackets).
     """
-    closing = source.span(call).end - 1
-    opening = _opening_bracket(source, call)
-    if opening is None:
+    brackets = _brackets(source, call)
+    if brackets is None or keyword(call, name) is not None:
         return None
-    arguments = [*call.args, *(k.value for k in call.keywords)]
-    if len(arguments) == 1 and isinstance(arguments[0], ast.GeneratorExp):
-        inner = source.span(arguments[0])
-        if inner.start == opening and inner.end == closing + 1:
-            return None
-    tokens = [(t, s) for t, s in source.tokens(Span(opening, closing + 1)) if opening < s.start < closing]
-    solid = [(t, s) for t, s in tokens if t.type not in _LAYOUT]
     addition = f"{name}={value}"
-    if not solid:
-        return (Edit(Span(opening + 1, opening + 1), addition),)
-    last, last_span = solid[-1]
-    has_comma = last.string == ","
-    end_of_argument = solid[-2][1].end if has_comma else last_span.end
-    last_argument = max([*call.args, *call.keywords], key=lambda node: source.span(node).start)
-    argument_line = source.offset(last_argument.lineno, 0)
-    head = source.text[argument_line : source.span(last_argument).start]
-    own_line = argument_line > opening and not head.strip(" \t(")
-    after_last = [t for t, s in tokens if s.start >= last_span.end]
-    closing_on_own_line = any(t.type == tokenize.NL for t in after_last)
-    if not (own_line and closing_on_own_line):
-        text = f" {addition}," if has_comma and closing_on_own_line else f", {addition}"
-        at = last_span.end if has_comma and closing_on_own_line else end_of_argument
-        return (Edit(Span(at, at), text),)
-    # The last argument ends on a line of its own: the new one goes on the next line, behind a comment if there is one.
-    indent = head[: len(head) - len(head.lstrip())]
-    comment_end = next((s.end for t, s in tokens if s.start >= last_span.end and t.type == tokenize.COMMENT), None)
-    newline_at = next(s.start for t, s in tokens if s.start >= last_span.end and t.type == tokenize.NL)
-    if comment_end is not None and comment_end > newline_at:
-        comment_end = None
-    line_end = comment_end if comment_end is not None else last_span.end
-    added = f"{source.newline}{indent}{addition}"
-    if has_comma:
-        return (Edit(Span(line_end, line_end), added + ","),)
-    if line_end == last_span.end:
-        return (Edit(Span(line_end, line_end), "," + added),)
-    return (Edit(Span(last_span.end, last_span.end), ","), Edit(Span(line_end, line_end), added))
+    arguments = _arguments(source, call, brackets)
+    if not arguments:
+        return _insert(brackets.start + 1, addition)
+    last = arguments[-1]
+    bracket_below = source.line_at(last.end_with_comma) != source.line_at(brackets.end - 1)
+    indent = source.text[source.line_at(last.start).start : last.start]
+    if bracket_below and not indent.strip():
+        return _add_line(source, last, f"{source.newline}{indent}{addition}")
+    if bracket_below and last.comma is not None:
+        return _insert(last.end_with_comma, f" {addition},")
+    return _insert(last.end, f", {addition}")
+
+
+def _add_line(source: Source, last: _Argument, line: str) -> Edits:
+    """An argument on the next line, behind the comment of the last one; with a comma behind it, if the last has one.
+
+    Also with a comma where a comment parts the two places: another argument added there needs it.
+    """
+    at = last.end_with_comma
+    rest = _REST_OF_LINE.match(source.text, at)
+    line_end = rest.end() if rest and rest.group(1) else at
+    if last.comma is not None:
+        return _insert(line_end, f"{line},")
+    if line_end == at:
+        return _insert(at, f",{line}")
+    return (Edit(Span(at, at), ","), Edit(Span(line_end, line_end), f"{line},"))
 
 
 def remove_keyword(source: Source, call: ast.Call, name: str) -> Edits | None:
-    """Take `name=...` out together with one comma; None if the call lacks it or a comment stands in between."""
-    existing = keyword(call, name)
-    opening = _opening_bracket(source, call)
-    if existing is None or opening is None:
+    """Take `name=...` out together with one comma; None if the call lacks it or a comment belongs to it."""
+    existing, brackets = keyword(call, name), _brackets(source, call)
+    if existing is None or brackets is None:
         return None
-    closing = source.span(call).end - 1
-    tokens = [(t, s) for t, s in source.tokens(Span(opening, closing + 1)) if opening < s.start < closing]
-    start = source.span(existing).start
-    solid = [i for i, (t, _) in enumerate(tokens) if t.type not in _LAYOUT]
-    first = next((n for n, i in enumerate(solid) if tokens[i][1].start == start), None)
-    if first is None:
+    arguments = _arguments(source, call, brackets)
+    place = next(n for n, item in enumerate(arguments) if item.start == source.span(existing).start)
+    rest = _REST_OF_LINE.match(source.text, arguments[place].end_with_comma)
+    if rest and rest.group(1):  # the comment behind it would speak of its neighbour
         return None
-    value_end = source.span(existing.value).end
-    last = first
-    while last + 1 < len(solid) and tokens[solid[last + 1]][0].string != "," or tokens[solid[last]][1].end < value_end:
-        last += 1
-    end = tokens[solid[last]][1].end
-    if last + 1 < len(solid) and last + 2 < len(solid):  # something follows: take the comma behind, up to the next argument
-        begin, finish = start, tokens[solid[last + 2]][1].start
-    elif first > 0:  # the last one: take the comma before, keep a trailing comma
-        begin, finish = tokens[solid[first - 2]][1].end if first > 1 else opening + 1, end
-    else:
-        begin, finish = start, tokens[solid[last + 1]][1].end if last + 1 < len(solid) else end
-    if any(t.type == tokenize.COMMENT and begin <= s.start < finish for t, s in tokens):
+    for span in _removals(source, arguments, place):
+        if not _has_comment(source, span):
+            return (Edit(span, ""),)
+    return None
+
+
+def _removals(source: Source, arguments: list[_Argument], place: int) -> list[Span]:
+    """The ranges that take one argument out, best first: its own lines, with the comma before it, or behind it."""
+    argument = arguments[place]
+    first, last = source.line_at(argument.start), source.line_at(argument.end_with_comma)
+    around = source.text[first.start : argument.start] + source.text[argument.end_with_comma : last.end]
+    spans = [Span(first.start, last.end)] if not around.strip() else []
+    if place > 0:
+        spans.append(Span(arguments[place - 1].end, argument.end))
+    if place + 1 < len(arguments):
+        spans.append(Span(argument.start, arguments[place + 1].start))
+    elif place == 0:
+        spans.append(Span(argument.start, argument.end_with_comma))
+    return spans
+
+
+@dataclass(frozen=True, slots=True)
+class _Argument:
+    """Where an argument stands, brackets around it included, and the comma behind it (None if there is none)."""
+
+    start: int
+    end: int
+    comma: int | None
+
+    @property
+    def end_with_comma(self) -> int:
+        return self.end if self.comma is None else self.comma + 1
+
+
+def _brackets(source: Source, call: ast.Call) -> Span | None:
+    """The brackets that hold the call's arguments. None where no argument can be added or taken out."""
+    if _in_f_string(source, call):  # ast misplaces what stands in one before Python 3.12
         return None
-    return (Edit(Span(begin, finish), ""),)
+    after, end = source.span(call.func).end, source.span(call).end
+    match = re.compile(r"(?:[\s)\\]|#[^\r\n]*)*\(").match(
+        source.text, after, end
+    )  # brackets around the callee close first
+    if match is None:
+        return None
+    brackets = Span(match.end() - 1, end)
+    is_bare_generator = (
+        len(call.args) == 1 and isinstance(call.args[0], ast.GeneratorExp) and source.span(call.args[0]) == brackets
+    )
+    return None if is_bare_generator else brackets
+
+
+def _arguments(source: Source, call: ast.Call, brackets: Span) -> list[_Argument]:
+    """The call's arguments in the order of the text."""
+    found: list[_Argument] = []
+    position = brackets.start + 1
+    for node in sorted([*call.args, *call.keywords], key=lambda node: source.span(node).start):
+        space = _SPACE.match(source.text, position)
+        start = space.end() if space else position
+        end, comma = source.span(node).end, None
+        for match in _BETWEEN.finditer(source.text, end, brackets.end - 1):
+            if match.group() == ")":
+                end = match.end()
+            elif match.group() == ",":
+                comma = match.start()
+                break
+        found.append(_Argument(start, end, comma))
+        position = found[-1].end_with_comma
+    return found
+
+
+# ---- statements --------------------------------------------------------------------------------------------------
 
 
 def delete_statement(source: Source, statement: ast.stmt) -> Edits | None:
     """Take out a simple statement with its line; `pass` where the block would be empty; a comment on the line stays.
 
-    None for a compound statement and for one that shares its line with another.
+    None for a compound statement, one that shares its line with another, and one with a comment inside.
     """
-    if isinstance(statement, (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, *FUNCTIONS, ast.ClassDef)):
+    if hasattr(statement, "body") or isinstance(statement, ast.Match) or not _has_own_lines(source, statement):
         return None
     span = source.span(statement)
-    line_start = source.offset(statement.lineno, 0)
-    line_end = source._line_starts[statement.end_lineno or statement.lineno] if (statement.end_lineno or 0) < len(source.lines) else len(source.text)
-    before, after = source.text[line_start : span.start], source.text[span.end : line_end]
-    rest = after.strip()
-    if before.strip() or (rest and not rest.startswith("#")):
+    if _has_comment(source, span):
         return None
     if len(source.block(statement)) == 1:
         return (Edit(span, "pass"),)
-    if rest:
-        return (Edit(Span(span.start, line_end - len(after.lstrip())), ""),)
-    return (Edit(Span(line_start, line_end), ""),)
+    last_line = source.line_at(span.end)
+    rest = _REST_OF_LINE.match(source.text, span.end)
+    if rest and rest.group(1):
+        return (Edit(Span(span.start, rest.start(1)), ""),)
+    return (Edit(Span(source.line_at(span.start).start, last_line.end), ""),)
 
 
 def wrap_block(source: Source, statements: list[ast.stmt], header: str) -> Edits | None:
     """Put consecutive statements of one block under `header` (such as "with torch.no_grad():"), one level deeper.
 
-    None where a line cannot be moved: a string that spans lines is left alone inside, a statement that shares its line
-    with another refuses the whole.
+    Lines inside a string stay as they are. None where the first or the last statement shares its line with another.
+    One edit of the whole block, so that no other edit inside it is made at the same time.
     """
     first, last = statements[0], statements[-1]
-    start = source.offset(first_line(first), 0)
-    begin = source.span(first).start if not getattr(first, "decorator_list", None) else start
-    if source.text[start:begin].strip():
+    if not (_begins_line(source, first) and _ends_line(source, last)):
         return None
-    end_line = last.end_lineno or last.lineno
-    tail = source.lines[end_line - 1][source.location(last).end_column - 1 :].strip()
-    if tail and not tail.startswith("#"):
-        return None
-    frozen: set[int] = set()  # lines that begin inside a string: their white space is data
-    for statement in statements:
-        for node in ast.walk(statement):
-            if isinstance(node, (ast.Constant, ast.JoinedStr)) and node.end_lineno != node.lineno:
-                value = getattr(node, "value", "")
-                if isinstance(node, ast.JoinedStr) or isinstance(value, (str, bytes)):
-                    frozen.update(range(node.lineno + 1, (node.end_lineno or node.lineno) + 1))
     indent = source.indent_of(first)
-    unit = _indent_unit(source)
-    edits = [Edit(Span(start, start), f"{indent}{header}{source.newline}")]
-    for line in range(first_line(first), end_line + 1):
-        if line in frozen or not source.lines[line - 1].strip():
-            continue
-        at = source.offset(line, 0)
-        edits.append(Edit(Span(at, at), unit))
-    merged = [Edit(edits[0].span, edits[0].text + edits[1].text), *edits[2:]]  # both stand before the first line
-    return tuple(merged)
+    unit = "\t" if "\t" in indent else _indent_unit(source)
+    begin = source.offset(first_line(first), 0)
+    span = Span(begin + len(indent), source.span(last).end)
+    in_string = _lines_in_strings(source, span)
+    text = f"{header}{source.newline}{indent}{unit}"
+    for number in range(first_line(first), source.location(last).end_line + 1):
+        line = source.line_at(source.offset(number, 0))
+        start, end = max(line.start, span.start), min(line.end, span.end)
+        if number > first_line(first) and number not in in_string and source.text[start:end].strip():
+            deeper = len(indent) if source.text.startswith(indent, start) else 0  # a tab never goes behind a space
+            text += source.text[start : start + deeper] + unit
+            start += deeper
+        text += source.text[start:end]
+    return (Edit(span, text),)
 
 
-def insert_before(source: Source, statement: ast.stmt, text: str) -> Edits:
-    """Put one line before a statement, with the statement's indentation."""
-    at = source.offset(first_line(statement), 0)
-    return (Edit(Span(at, at), f"{source.indent_of(statement)}{text}{source.newline}"),)
+def insert_before(source: Source, statement: ast.stmt, text: str) -> Edits | None:
+    """Put one line before a statement, with the statement's indentation. None if it does not begin its line."""
+    if not _begins_line(source, statement):
+        return None
+    return _insert(source.offset(first_line(statement), 0), f"{source.indent_of(statement)}{text}{source.newline}")
 
 
 def insert_after(source: Source, statement: ast.stmt, text: str) -> Edits | None:
-    """Put one line after a statement, with the statement's indentation. None if the line goes on behind it."""
-    line = statement.end_lineno or statement.lineno
-    tail = source.lines[line - 1][source.location(statement).end_column - 1 :].strip()
-    if tail and not tail.startswith("#"):
+    """Put one line after a statement, with the statement's indentation. None if it shares its line with another."""
+    if not _has_own_lines(source, statement):
         return None
-    newline = source.newline
-    if line < len(source.lines):
-        at = source.offset(line + 1, 0)
-        return (Edit(Span(at, at), f"{source.indent_of(statement)}{text}{newline}"),)
-    return (Edit(Span(len(source.text), len(source.text)), f"{newline}{source.indent_of(statement)}{text}"),)
-
-
-def name_for(source: Source, dotted: str) -> tuple[str, Edits]:
-    """How to write a name of torch in this file, with the import it takes (none if it can be reached already).
-
-    "torch.nn.functional.gelu" is `F.gelu` after `import torch.nn.functional as F`.
-    """
-    best = ""
-    for alias, target in source.aliases.items():
-        if (dotted == target or dotted.startswith(target + ".")) and alias not in source.assigned_names:
-            text = alias + dotted[len(target) :]
-            if not best or len(text) < len(best):
-                best = text
-    if best:
-        return best, ()
-    module, _, _ = dotted.partition(".")
-    return dotted, insert_import(source, f"import {module}")
-
-
-def insert_import(source: Source, text: str) -> Edits:
-    """Put an import line before the first import that is not from `__future__`, else behind docstring and `__future__`."""
-    anchor: ast.stmt | None = None
-    for statement in source.tree.body:
-        is_docstring = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-        is_future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
-        if not (is_docstring or is_future):
-            return insert_before(source, statement, text)
-        anchor = statement
-    if anchor is None:
-        return (Edit(Span(0, 0), text + source.newline),)
-    return insert_after(source, anchor, text) or ()
+    line, addition = source.line_at(source.span(statement).end), f"{source.indent_of(statement)}{text}"
+    if source.text[line.start : line.end].endswith(("\n", "\r")):
+        return _insert(line.end, addition + source.newline)
+    return _insert(line.end, source.newline + addition)
 
 
 def first_line(statement: ast.stmt) -> int:
@@ -223,10 +261,53 @@ def first_line(statement: ast.stmt) -> int:
     return min([statement.lineno, *(d.lineno for d in decorators)]) if decorators else statement.lineno
 
 
+# ---- names and imports -------------------------------------------------------------------------------------------
+
+
+def name_for(source: Source, dotted: str) -> tuple[str, Edits]:
+    """How to write a name of torch in this file, with the import it takes (none if it can be reached already).
+
+    "torch.nn.functional.gelu" is `F.gelu` after `import torch.nn.functional as F`. Only imports that every function
+    of the file sees count.
+    """
+    names = []
+    for alias, target in source.aliases.items():
+        reached = dotted == target or dotted.startswith(target + ".")
+        if reached and alias not in source.assigned_names and alias in source.module_imports:
+            names.append(alias + dotted[len(target) :])
+    if names:
+        return min(names, key=len), ()
+    module, _, rest = dotted.partition(".")
+    if module not in source.assigned_names | source.module_imports and source.aliases.get(module, module) == module:
+        return dotted, insert_import(source, f"import {module}")
+    return f"_{module}.{rest}", insert_import(source, f"import {module} as _{module}")
+
+
+def insert_import(source: Source, text: str) -> Edits:
+    """Put an import line before the first statement that is no docstring and no import from `__future__`."""
+    anchor: ast.stmt | None = None
+    for statement in source.tree.body:
+        is_docstring = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+        is_future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
+        if not (is_docstring or is_future):
+            return insert_before(source, statement, text) or _insert(source.span(statement).start, f"{text}; ")
+        anchor = statement
+    if anchor is None:
+        ends_open = source.lines[-1] != ""
+        return _insert(len(source.text), (source.newline if ends_open else "") + text + source.newline)
+    return insert_after(source, anchor, text) or _insert(source.span(anchor).end, f"; {text}")
+
+
+# ---- edits and diffs ---------------------------------------------------------------------------------------------
+
+
 def apply(text: str, edits: Edits | list[Edit]) -> str:
-    """The text with all edits made at once. Edits that stand twice count once. Raises ValueError where two overlap."""
+    """The text with all edits made at once. Raises ValueError where two overlap.
+
+    Edits that stand twice count once; insertions at one place keep the order in which they are given.
+    """
     result, position = [], 0
-    for edit in sorted(set(edits), key=lambda e: (e.span.start, e.span.end)):
+    for edit in sorted(dict.fromkeys(edits), key=lambda e: (e.span.start, e.span.end)):
         if edit.span.start < position:
             raise ValueError(f"edits overlap at character {edit.span.start}")
         result += [text[position : edit.span.start], edit.text]
@@ -237,31 +318,43 @@ def apply(text: str, edits: Edits | list[Edit]) -> str:
 def overlap(first: Edits, second: Edits) -> bool:
     """Whether two sets of edits cannot be made together: their spans cross, or both change what stands at one place.
 
-    Two insertions at the same place go together (two keywords added to one call), the same edit twice counts once.
+    Two arguments added to one call go together, and so do two whole lines of one indentation; an insertion goes with a
+    replacement that ends or begins there, but not with a removal. The same edit twice counts once.
     """
-    for a in first:
-        for b in second:
-            if a == b:
-                continue
-            if a.span.start < b.span.end and b.span.start < a.span.end:
-                return True
-            inserts = a.span.start == a.span.end, b.span.start == b.span.end
-            if all(inserts) and a.span == b.span and not (a.text.startswith(",") and b.text.startswith(",")):
-                return True
-            if any(inserts) and not all(inserts):
-                point, other = (a, b) if inserts[0] else (b, a)
-                if other.span.start < point.span.start < other.span.end:
-                    return True
-    return False
+    return any(a != b and _conflict(a, b) for a in first for b in second)
+
+
+def _conflict(a: Edit, b: Edit) -> bool:
+    if a.span.start < b.span.end and b.span.start < a.span.end:
+        return True
+    if not (_is_insertion(a) or _is_insertion(b)):
+        return False
+    if a.span == b.span:
+        return not _stackable(a.text, b.text)
+    touching = a.span.end == b.span.start or b.span.end == a.span.start
+    return touching and not (a.text and b.text)
+
+
+def _is_insertion(edit: Edit) -> bool:
+    return edit.span.start == edit.span.end
+
+
+def _stackable(a: str, b: str) -> bool:
+    """Whether two insertions at one place can stand one behind the other: both `, x=1`, `x=1,`, or a whole line."""
+    if a.startswith(",") or b.startswith(","):
+        return a.startswith(",") and b.startswith(",")
+    if a.endswith(",") or b.endswith(","):
+        return a.endswith(",") and b.endswith(",")
+    whole = [re.fullmatch(r"([ \t]*)\S[^\r\n]*[\r\n]+|[\r\n]+([ \t]*)\S[^\r\n]*", text) for text in (a, b)]
+    return whole[0] is not None and whole[1] is not None and whole[0].groups() == whole[1].groups()
 
 
 def diff(path: str, before: str, after: str) -> str:
     """Unified diff that `patch -p1` and `git apply` take; empty when nothing changed. Line ends stay as they are."""
     a, b = _split_keepends(before), _split_keepends(after)
-    lines = []
-    for line in difflib.unified_diff(a, b, f"a/{path}", f"b/{path}"):
-        lines.append(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n")
-    return "".join(lines)
+    end_of_name = "\t" if " " in path else ""  # else a name is read up to its first space
+    lines = difflib.unified_diff(a, b, f"a/{path}{end_of_name}", f"b/{path}{end_of_name}")
+    return "".join(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in lines)
 
 
 def _split_keepends(text: str) -> list[str]:
@@ -270,11 +363,79 @@ def _split_keepends(text: str) -> list[str]:
     return [line + "\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
 
 
-def _opening_bracket(source: Source, call: ast.Call) -> int | None:
-    """Offset of the bracket that opens the call's arguments."""
-    after, end = source.span(call.func).end, source.span(call).end
-    match = re.compile(r"(?:[\s)\\]|#[^\n]*\n)*\(").match(source.text, after, end)  # brackets around the callee close first
-    return match.end() - 1 if match else None
+# ---- what stands around ------------------------------------------------------------------------------------------
+
+
+def _insert(at: int, text: str) -> Edits:
+    return (Edit(Span(at, at), text),)
+
+
+def _in_f_string(source: Source, node: ast.AST) -> bool:
+    return any(type(ancestor).__name__ in ("JoinedStr", "TemplateStr") for ancestor in source.ancestors(node))
+
+
+def _has_comment(source: Source, span: Span) -> bool:
+    if "#" not in source.text[span.start : span.end]:
+        return False
+    return any(token.type == tokenize.COMMENT for token, _ in source.tokens(span))
+
+
+def _is_word(character: str) -> bool:
+    return character.isalnum() or character in ("_", '"', "'")
+
+
+def _needs_brackets(source: Source, node: ast.expr, text: str) -> bool:
+    """Whether the expression `text` means something else beside the operator that `node` stands next to."""
+    parent = source.parent(node)
+    if not isinstance(parent, _BINDING) or (isinstance(parent, ast.Call) and parent.func is not node):
+        return False
+    if isinstance(parent, ast.Subscript) and parent.value is not node:
+        return False
+    span = source.span(node)
+    if source.text[: span.start].rstrip()[-1:] == "(" and source.text[span.end :].lstrip()[:1] == ")":
+        return False
+    try:
+        alone, with_attribute = ast.parse(text, mode="eval").body, ast.parse(f"{text}.x", mode="eval").body
+    except SyntaxError:
+        return not text.isidentifier()
+    return not (isinstance(with_attribute, ast.Attribute) and ast.dump(with_attribute.value) == ast.dump(alone))
+
+
+def _begins_line(source: Source, statement: ast.stmt) -> bool:
+    """Whether nothing but white space stands before the statement, on its line or one that runs on into it."""
+    number = first_line(statement)
+    head = source.text[source.offset(number, 0) : source.span(statement).start] if number == statement.lineno else ""
+    previous = source.lines[number - 2] if number > 1 else ""
+    runs_on = previous.endswith("\\") and not previous.lstrip().startswith("#")
+    return not head.strip() and not runs_on
+
+
+def _ends_line(source: Source, statement: ast.stmt) -> bool:
+    """Whether nothing but a comment stands behind the statement on its line."""
+    end = source.span(statement).end
+    rest = _REST_OF_LINE.match(source.text, end)
+    return rest is not None and not source.text[rest.end() : source.line_at(end).end].strip()
+
+
+def _has_own_lines(source: Source, statement: ast.stmt) -> bool:
+    return _begins_line(source, statement) and _ends_line(source, statement)
+
+
+def _lines_in_strings(source: Source, span: Span) -> set[int]:
+    """Numbers of the lines that begin inside a string: their white space is data."""
+    found: set[int] = set()
+    opened: list[int] = []
+    first = source.line_number(span.start)
+    for token, _ in source.tokens(span):
+        kind = tokenize.tok_name[token.type]
+        begin, end = first + token.start[0] - 1, first + token.end[0] - 1
+        if kind.endswith("STRING_START"):  # f-strings are several tokens since Python 3.12
+            opened.append(begin)
+        elif kind.endswith("STRING_END"):
+            found.update(range(opened.pop() + 1, end + 1))
+        elif kind == "STRING":
+            found.update(range(begin + 1, end + 1))
+    return found
 
 
 def _indent_unit(source: Source) -> str:

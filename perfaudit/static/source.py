@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import bisect
 import io
 import re
 import tokenize
@@ -18,7 +19,18 @@ N = TypeVar("N", bound=ast.AST)
 MAX_BYTES = 4 << 20  # a generated 13 MB list costs ast.parse 6 s and 1.8 GB; no hand-written file comes near 4 MiB
 
 _NEWLINE = re.compile(r"\r\n|\r|\n")
-_NOT_CHILDREN = {"ctx", "op", "ops", "type_ignores", "type_comment", "kind", "conversion", "is_async", "simple", "level"}
+_NOT_CHILDREN = {
+    "ctx",
+    "op",
+    "ops",
+    "type_ignores",
+    "type_comment",
+    "kind",
+    "conversion",
+    "is_async",
+    "simple",
+    "level",
+}
 _CHILD_FIELDS: dict[type, tuple[str, ...]] = {ast.Constant: (), ast.Name: (), ast.alias: ()}
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -73,7 +85,9 @@ class Source:
                 bucket = by_type[kind] = []
             bucket.append(node)
             if (fields := _CHILD_FIELDS.get(kind)) is None:
-                fields = _CHILD_FIELDS[kind] = tuple(name for name in reversed(kind._fields) if name not in _NOT_CHILDREN)
+                fields = _CHILD_FIELDS[kind] = tuple(
+                    name for name in reversed(kind._fields) if name not in _NOT_CHILDREN
+                )
             for name in fields:
                 value = getattr(node, name, None)
                 if value.__class__ is list:
@@ -172,6 +186,16 @@ class Source:
             return start + byte_column
         return start + len(self.lines[line - 1].encode()[:byte_column].decode(errors="ignore"))
 
+    def line_number(self, offset: int) -> int:
+        """The 1-based number of the line in which a character stands."""
+        return bisect.bisect_right(self._line_starts, offset)
+
+    def line_at(self, offset: int) -> Span:
+        """The whole line in which a character stands, its line end included."""
+        number = self.line_number(offset)
+        starts = self._line_starts
+        return Span(starts[number - 1], starts[number] if number < len(starts) else len(self.text))
+
     def span(self, node: ast.AST) -> Span:
         """Where the node stands. A decorated function begins at its `def`, as in `ast`."""
         return Span(
@@ -193,7 +217,9 @@ class Source:
         span = self.span(node)
         line, end_line = node.lineno, node.end_lineno  # type: ignore[attr-defined]  # expressions and statements
         starts = self._line_starts
-        return Location(self.path, line, span.start - starts[line - 1] + 1, end_line, span.end - starts[end_line - 1] + 1)
+        return Location(
+            self.path, line, span.start - starts[line - 1] + 1, end_line, span.end - starts[end_line - 1] + 1
+        )
 
     def indent_of(self, statement: ast.stmt) -> str:
         """The white space before the statement's first line (its decorators' line, if any, has the same)."""
@@ -206,7 +232,7 @@ class Source:
         The text between is tokenised alone, so it must be one whole expression, argument list or bracket.
         """
         text = self.text[span.start : span.end]
-        starts = [0, *(match.end() for match in re.finditer("\n", text))]
+        starts = [0, *(match.end() for match in _NEWLINE.finditer(text))]
         found = []
         # A bracket around it makes line breaks inside insignificant, so that no INDENT or NEWLINE appears.
         for token in tokenize.generate_tokens(io.StringIO("(" + text + ")", newline="").readline):
@@ -237,6 +263,18 @@ class Source:
             if self.parent(definition) is self.tree and definition.name in found:
                 found[definition.name].add("")
         return {name: next(iter(targets)) for name, targets in found.items() if len(targets) == 1}
+
+    @cached_property
+    def module_imports(self) -> frozenset[str]:
+        """Names that imports bind for the whole file: not inside a function or class, not for type checkers only."""
+        names: set[str] = set()
+        imports: list[ast.Import | ast.ImportFrom] = [*self.nodes(ast.Import), *self.nodes(ast.ImportFrom)]
+        for statement in imports:
+            around = list(self.ancestors(statement))
+            hidden = any(isinstance(a, ast.If) and "TYPE_CHECKING" in self.text_of(a.test) for a in around)
+            if not hidden and not any(isinstance(a, (*FUNCTIONS, ast.ClassDef)) for a in around):
+                names.update(alias.asname or alias.name.partition(".")[0] for alias in statement.names)
+        return frozenset(names)
 
     @cached_property
     def star_modules(self) -> tuple[str, ...]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from perfaudit.findings import Edit
 from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
-from perfaudit.static.values import ABSENT, UNKNOWN, argument, constant, local_class
+from perfaudit.static.values import ABSENT, UNKNOWN, Argument, argument, constant, local_class
 
 NUM_WORKERS = 5  # position of the parameter in DataLoader.__init__ of every torch since 1.0
 START_WITH = 2  # workers; enough to overlap loading with the step, cheap where it does not pay; `tune` finds the number
@@ -31,9 +32,18 @@ def dataloader_no_workers(source: Source, call: ast.Call) -> Iterator[Seen]:
         f"`{source.brief(call.func)}` {how} loads every batch in the training process, while the device waits",
         Proposal(
             f"load with {START_WITH} workers (`perfaudit tune --dataloader` finds the number)",
-            edit.set_keyword(source, call, "num_workers", str(START_WITH)) if len(call.args) <= NUM_WORKERS else None,
+            _start_workers(source, call, workers),
         ),
     )
+
+
+def _start_workers(source: Source, call: ast.Call, workers: Argument) -> tuple[Edit, ...] | None:
+    """The call with workers; None where the 0 stands elsewhere (behind `**kw`, in a variable), which other calls may share."""
+    if workers is ABSENT:
+        return edit.add_keyword(source, call, "num_workers", str(START_WITH))
+    if isinstance(workers, ast.Constant) and source.parent(workers) in (call, edit.keyword(call, "num_workers")):
+        return edit.replace(source, workers, str(START_WITH))
+    return None
 
 
 def _repeats_samples(source: Source, dataset: ast.expr) -> bool:

@@ -1,0 +1,31 @@
+# `make demo` audits and measures a sample model; `make test` checks and tests everything. Both create .venv when needed.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test check install clean
+
+demo: $(STAMP)
+	$(BIN)/perfaudit scan sample_models/digits_cnn.py --measure --exit-zero
+
+test: check
+	$(BIN)/python -m pytest
+
+check: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+install: $(STAMP)
+
+# Made anew when what is installed changes, or when the interpreter it was made with is gone.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "perfaudit needs Python 3.11 or newer; name one: make PYTHON=python3.12"; exit 1; }
+	$(BIN)/python -c '' 2>/dev/null || { rm -rf $(VENV); $(PYTHON) -m venv $(VENV); }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,samples,dev]'
+	touch $(STAMP)
+
+clean:
+	rm -rf $(VENV)

@@ -1,0 +1,57 @@
+"""The typer application, and the one place where errors become exit codes."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from perfaudit.cli import explain, rules, scan, tune
+from perfaudit.errors import UserError
+
+HELP = """Find out why PyTorch training is slow, prove it, and get the patch.
+
+    perfaudit scan train.py                  static rules; your code is not run
+    perfaudit scan train.py --measure        the same, each finding priced on your model
+    perfaudit tune train.py --dataloader     search settings, with intervals
+    perfaudit explain PA201                  why a rule exists
+
+Exit codes: 0 nothing to report · 1 findings · 2 wrong use · 3 nothing could be looked at or measured · 130 interrupted.
+"""
+
+app = typer.Typer(
+    name="perfaudit",
+    help=HELP,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+app.command("scan", help=scan.HELP)(scan.command)
+app.command("tune", help=tune.HELP)(tune.command)
+app.command("rules", help=rules.HELP)(rules.command)
+app.command("explain", help=explain.HELP)(explain.command)
+
+
+@app.callback()
+def root(version: bool = typer.Option(False, "--version", "-V", help="Print the version and exit.")) -> None:
+    """Options before the command."""
+    if version:
+        from perfaudit import __version__
+
+        print(f"perfaudit {__version__}")
+        raise typer.Exit
+
+
+def run() -> int:
+    """Run the command line and return its exit code; a UserError is one line on stderr, never a traceback.
+
+    typer itself leaves with 2 for wrong options, 130 for Ctrl-C, and the code of `typer.Exit`.
+    """
+    try:
+        app()
+        return 0
+    except UserError as error:
+        print(f"perfaudit: {error}", file=sys.stderr)
+        return error.exit_code

@@ -1,0 +1,36 @@
+"""`perfaudit rules`: the catalogue, one line per rule."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from perfaudit.cli.output import Format, is_terminal, write
+
+HELP = """List every rule: id, name, severity, what its fix changes, and the knob that measures it.
+
+    perfaudit rules
+    perfaudit rules --format json
+"""
+
+
+def command(format: Annotated[Format, typer.Option("--format", help="Format of the list.")] = Format.text) -> None:
+    """Parse, list, exit."""
+    from perfaudit.render.paint import colour, plain
+    from perfaudit.rules import all_rules
+
+    rules = list(all_rules().values())
+    if format is Format.json:
+        keys = ("id", "name", "title", "area", "severity", "fix", "changes", "settled_by")
+        write(json.dumps([{key: getattr(rule, key) for key in keys} for rule in rules], indent=2) + "\n", None)
+        return
+    paint = colour if is_terminal(sys.stdout) else plain
+    width = max(len(rule.name) for rule in rules)
+    lines = []
+    for rule in rules:
+        fix = f"{rule.fix} ({', '.join(rule.changes)})" if rule.changes else rule.fix
+        lines.append(f"{paint(rule.id, 'bold')}  {rule.name:<{width}}  {rule.severity:<7}  {fix:<26}  {rule.title}")
+    write("\n".join([*lines, f"{len(rules)} rules; `perfaudit explain {rules[0].id}` shows one whole", ""]), None)

@@ -1,0 +1,155 @@
+"""`perfaudit scan`: static rules, patches, and with `--measure` what each finding is worth on the user's model."""
+
+from __future__ import annotations
+
+import enum
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from perfaudit.cli.output import Format, emit, names, say, write
+from perfaudit.errors import FOUND, NOTHING_MEASURED, OK, UserError
+
+if TYPE_CHECKING:
+    from perfaudit.report import Report
+
+HELP = """Find what makes training slow, by reading the code. Nothing is imported or run, unless --measure is given.
+
+    perfaudit scan train.py
+    perfaudit scan src/ --select PA1,PA601       only some rules
+    perfaudit scan train.py --diff | git apply   take the safe patches
+    perfaudit scan train.py --fix                the same, written in place
+    perfaudit scan train.py --measure            load the model and price each finding
+
+A comment `# perfaudit: ignore[PA101] reason` on the line of a finding silences it.
+"""
+
+
+class Level(enum.StrEnum):
+    """Severities, from the worst."""
+
+    error = "error"
+    warning = "warning"
+    info = "info"
+
+
+def command(
+    paths: Annotated[list[str] | None, typer.Argument(metavar="PATH...", help="Files and folders (default: here).")] = None,
+    format: Annotated[Format, typer.Option("--format", help="Format of the report.")] = Format.text,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to a file.")] = None,
+    diff: Annotated[bool, typer.Option("--diff", help="Print only the patch that --fix would apply.")] = False,
+    fix: Annotated[bool, typer.Option("--fix", help="Apply safe fixes: nothing but speed changes.")] = False,
+    unsafe_fixes: Annotated[
+        bool, typer.Option("--unsafe-fixes", help="Also take fixes that change rounding, the random stream, checkpoints, …")
+    ] = False,
+    allow: Annotated[
+        list[str] | None, typer.Option(help="Take unsafe fixes that change only these (rounding,rng,…).")
+    ] = None,
+    select: Annotated[list[str] | None, typer.Option(help="Only these rules: ids, beginnings of ids, or names.")] = None,
+    ignore: Annotated[list[str] | None, typer.Option(help="Not these rules.")] = None,
+    severity: Annotated[Level, typer.Option(help="Lowest severity that is reported.")] = Level.info,
+    exit_zero: Annotated[bool, typer.Option("--exit-zero", help="Exit with 0 even when something was found.")] = False,
+    measure: Annotated[bool, typer.Option("--measure", help="Load the factories and measure each finding (runs your code).")] = False,
+    budget: Annotated[str, typer.Option(help="With --measure: time for all measuring, e.g. 90s or 5m.")] = "5m",
+    device: Annotated[str, typer.Option(help="With --measure: cpu, cuda, … (default: an accelerator if there is one).")] = "auto",
+) -> None:
+    """Parse, scan, render, exit."""
+    from perfaudit import rank
+    from perfaudit.config import find_config, selected
+    from perfaudit.findings import SEVERITIES
+    from perfaudit.rules import all_rules
+    from perfaudit.static.scan import scan
+
+    config = find_config(Path.cwd())
+    chosen = selected(all_rules(), names(select) or config.select, (*names(ignore), *config.ignore))
+    allowed = _changes(names(allow))
+    if measure and (fix or diff):
+        raise UserError("--measure prints a report; apply its patches with a second call: --fix, or --diff | git apply")
+    with _progress() as progress:
+        report = scan(paths or ["."], chosen, config.exclude, progress)
+    reported = [f for f in report.findings if SEVERITIES.index(f.severity) <= SEVERITIES.index(severity.value)]
+    report = report.with_(findings=rank.ranked(reported))
+    if not report.files:
+        for skipped in report.skipped:
+            say(f"perfaudit: {skipped.path}: not audited: {skipped.reason}")
+        if not report.skipped:
+            say(f"perfaudit: no Python files in {', '.join(paths or ['.'])}")
+        if format is Format.json:
+            emit(report, format, output)
+        raise typer.Exit(NOTHING_MEASURED)
+    if measure:
+        report = _measured(paths or ["."], report, budget, device)
+    if diff or fix:
+        _fix(report, fix, unsafe_fixes, allowed, output)
+        if diff:
+            raise typer.Exit(OK if exit_zero or not report.findings else FOUND)
+    else:
+        emit(report, format, output)
+    if report.interrupted:
+        raise typer.Exit(130)
+    raise typer.Exit(OK if exit_zero or not report.findings else FOUND)
+
+
+def _changes(allow: tuple[str, ...]) -> frozenset[str]:
+    from perfaudit.findings import CHANGES
+
+    for name in allow:
+        if name not in CHANGES:
+            raise UserError(f"--allow {name}: fixes change {', '.join(CHANGES)}")
+    return frozenset(allow)
+
+
+def _measured(paths: list[str], report: Report, budget: str, device: str) -> Report:
+    from perfaudit.cli.measuring import live, needs_torch, seconds_of
+    from perfaudit.target.names import choose_target
+    from perfaudit.tune.price import price
+
+    needs_torch("scan --measure")
+    target = choose_target(paths, Path.cwd())
+    with live() as watch:
+        return price(target, report, seconds_of(budget), device, watch)
+
+
+def _fix(report: Report, write_files: bool, unsafe: bool, allow: frozenset[str], output: Path | None) -> None:
+    from perfaudit.static.fix import patches
+    from perfaudit.static.fix import write as write_patch
+
+    done = patches(report.findings, unsafe, allow)
+    if not write_files:
+        write("".join(patched.diff for patched in done), output)
+        return
+    for patched in done:
+        write_patch(patched)
+        say(f"{patched.path}: {len(patched.applied)} fixed")
+    fixed = sum(len(patched.applied) for patched in done)
+    waiting = sum(len(patched.waiting) for patched in done)
+    if waiting:
+        say(f"{waiting} more touch the same lines: run again for them")
+    left = len(report.findings) - fixed
+    say(f"{fixed} fixed, {left} left; `perfaudit scan` shows them")
+
+
+class _progress:
+    """Files done, on a terminal's stderr, once a scan takes longer than two seconds."""
+
+    def __enter__(self) -> _progress:
+        import time
+
+        self._start = time.monotonic()
+        self._shown = False
+        return self
+
+    def __call__(self, done: int, total: int) -> None:
+        import time
+
+        if not sys.stderr.isatty() or time.monotonic() - self._start < 2 or (done % 20 and done != total):
+            return
+        self._shown = True
+        sys.stderr.write(f"\rscanning {done}/{total} files")
+        sys.stderr.flush()
+
+    def __exit__(self, *_: object) -> None:
+        if self._shown:
+            sys.stderr.write("\r\x1b[K")

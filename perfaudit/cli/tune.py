@@ -1,0 +1,97 @@
+"""`perfaudit tune`: search settings of a training, with intervals, and hand over the winner as a patch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from perfaudit.cli.output import Format, emit, say
+from perfaudit.errors import FOUND, INTERRUPTED, NOTHING_MEASURED, OK, UserError
+
+if TYPE_CHECKING:
+    from perfaudit.report import Report
+    from perfaudit.target.names import Target
+
+HELP = """Search settings on your own training, and print trials, the winner with its interval, and the patch.
+
+    perfaudit tune train.py --dataloader
+    perfaudit tune train.py --batch-size --memory 8GiB
+    perfaudit tune package.train --ema --cudnn --budget 3m
+    perfaudit tune train.py --dataloader --apply        write the winner's patch
+
+The file defines functions that are found by name (or --factory ROLE=NAME):
+
+    build_model() -> nn.Module              also make_model, get_model, create_model
+    build_dataloader() -> DataLoader        also make_, get_, create_dataloader, build_loader, train_dataloader
+    build_optimizer(model) -> Optimizer     optional; AdamW without it
+    training_step(model, batch) -> loss     optional; cross-entropy or squared error on (input, target) without it
+    build_ema(model) -> has update(...)     optional
+
+They run in child processes, never in this one.
+"""
+
+
+def command(
+    target: Annotated[str | None, typer.Argument(metavar="TARGET", help="file.py, file.py:factory or package.module.")] = None,
+    dataloader: Annotated[bool, typer.Option("--dataloader", help="Workers, pinned memory, prefetching.")] = False,
+    batch_size: Annotated[bool, typer.Option("--batch-size", help="Throughput and memory against the batch size.")] = False,
+    cudnn: Annotated[bool, typer.Option("--cudnn", help="cuDNN's benchmark mode.")] = False,
+    ema: Annotated[bool, typer.Option("--ema", help="How the moving average of the weights is kept.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Every knob (also when none is named).")] = False,
+    memory: Annotated[str, typer.Option(help="Memory budget of --batch-size, e.g. 8GiB (default: what is free, less a fifth).")] = "",
+    budget: Annotated[str, typer.Option(help="Time for all measuring, e.g. 90s or 5m.")] = "5m",
+    timeout: Annotated[str, typer.Option(help="Longest time that loading, or one step, may take.")] = "2m",
+    device: Annotated[str, typer.Option(help="cpu, cuda, … (default: an accelerator if there is one).")] = "auto",
+    factory: Annotated[
+        list[str] | None, typer.Option(metavar="ROLE=NAME", help="Name a factory: model=make_net, dataloader=other.py:loader.")
+    ] = None,
+    format: Annotated[Format, typer.Option("--format", help="Format of the report.")] = Format.text,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to a file.")] = None,
+    apply: Annotated[bool, typer.Option("--apply", help="Write the winners' patches into the source.")] = False,
+    exit_zero: Annotated[bool, typer.Option("--exit-zero", help="Exit with 0 even when something faster was found.")] = False,
+) -> None:
+    """Parse, search, render, apply, exit."""
+    from perfaudit.cli.measuring import bytes_of, live, needs_torch, seconds_of
+    from perfaudit.tune.report import tune
+
+    needs_torch("tune")
+    named = {"dataloader": dataloader, "batch_size": batch_size, "cudnn": cudnn, "ema": ema}
+    knobs = [name for name, wanted in named.items() if wanted or all_ or not any(named.values())]
+    chosen = _target(target, factory or [])
+    limit = bytes_of(memory) if memory else 0
+    with live() as watch:
+        report = tune(chosen, knobs, seconds_of(budget), limit, device, seconds_of(timeout), watch)
+    emit(report, format, output)
+    if apply:
+        _apply(report)
+    if report.interrupted:
+        raise typer.Exit(INTERRUPTED)
+    raise typer.Exit(_code(report, exit_zero))
+
+
+def _code(report: Report, exit_zero: bool) -> int:
+    if not any(trial.status == "ok" for trial in report.trials):
+        return NOTHING_MEASURED
+    return FOUND if any(not winner.keeps_current for winner in report.winners) and not exit_zero else OK
+
+
+def _target(text: str | None, named: list[str]) -> Target:
+    from perfaudit.config import find_config
+    from perfaudit.target.names import ROLES, choose_target
+
+    names = dict(find_config(Path.cwd()).target)
+    for entry in named:
+        role, equals, name = entry.partition("=")
+        if not equals or role not in ROLES or not name:
+            raise UserError(f"--factory {entry}: write ROLE=NAME with one of the roles {', '.join(ROLES)}")
+        names[role] = name
+    return choose_target([text] if text else [], Path.cwd(), names)
+
+
+def _apply(report: Report) -> None:
+    from perfaudit.tune.apply import apply_winners
+
+    for line in apply_winners(report):
+        say(line)

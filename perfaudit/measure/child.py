@@ -1,0 +1,261 @@
+"""A child process that holds one variant of a training: started, asked, paused, and ended with all it started."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from perfaudit.measure.nursery import Nursery, child_environment, nursery
+
+Reply = dict[str, Any]  # JSON
+
+START_SECONDS = 120.0  # importing torch on a loaded machine took up to 30 s here
+_GRACE = 1.0  # seconds between the dump, TERM and KILL
+
+
+class ChildFailed(Exception):
+    """A child that died, did not answer in time, or answered with a fault. `kind` tells which.
+
+    kinds: "target" (the user's code, message is complete), "oom", "timeout", "crash".
+    """
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class Child:
+    """One worker process in a session of its own. Commands and replies are JSON lines over private pipes.
+
+    fresh: a new interpreter rather than a fork of one that has torch imported already (for programs that set variables
+    before they import torch). Use as a context manager; leaving it ends the process and everything it started.
+    """
+
+    def __init__(self, fresh: bool = False) -> None:
+        self._output = tempfile.TemporaryFile()
+        command_read, self._commands = os.pipe()
+        self._replies, reply_write = os.pipe()
+        try:
+            self._process = _start(command_read, reply_write, self._output.fileno(), fresh)
+        finally:
+            os.close(command_read)
+            os.close(reply_write)
+        self._buffer = b""
+        self._paused = False
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def send(self, command: Reply) -> None:
+        """Give a command without waiting for its reply. Raises ChildFailed if the child is gone."""
+        self.resume()
+        try:
+            os.write(self._commands, json.dumps(command).encode() + b"\n")
+        except BrokenPipeError:
+            raise self._death() from None
+
+    def receive(self, timeout: float) -> Reply:
+        """The reply to the last command. Raises ChildFailed after `timeout` seconds, when the child dies or reports a fault."""
+        end = time.monotonic() + timeout
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._replies, selectors.EVENT_READ)
+            while b"\n" not in self._buffer:
+                left = end - time.monotonic()
+                if left <= 0:
+                    raise self._overdue(timeout)
+                # A worker of the child may hold the pipe open after the child died, so its end is looked at as well.
+                if selector.select(min(left, 0.2)):
+                    chunk = os.read(self._replies, 1 << 16)
+                    if not chunk:
+                        raise self._death()
+                    self._buffer += chunk
+                elif self._process.poll() is not None:
+                    raise self._death()
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        reply: Reply = json.loads(line)
+        if "fault" in reply:
+            raise ChildFailed(reply["fault"], reply["message"])
+        return reply
+
+    def ask(self, command: Reply, timeout: float) -> Reply:
+        """Give a command and wait for its reply."""
+        self.send(command)
+        return self.receive(timeout)
+
+    def pause(self) -> None:
+        """Stop the child and its workers where they are, so that they take no time from another variant."""
+        if not self._paused and self._process.poll() is None:
+            self._signal(signal.SIGSTOP)
+            self._paused = True
+
+    def resume(self) -> None:
+        if self._paused:
+            self._signal(signal.SIGCONT)
+            self._paused = False
+
+    def close(self) -> None:
+        """End the child and everything it started; at once where it does not go by itself."""
+        family = _descendants(self._process.pid)
+        self.resume()
+        with contextlib.suppress(OSError):
+            os.close(self._commands)  # the worker leaves when its commands end
+        self._process.wait(_GRACE)
+        self._signal(signal.SIGKILL)
+        for pid in family:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        self._process.wait(_GRACE)
+        with contextlib.suppress(OSError):
+            os.close(self._replies)
+        self._output.close()
+
+    def output_tail(self, lines: int = 6) -> str:
+        """The last lines the child and the user's code printed."""
+        self._output.seek(0, os.SEEK_END)
+        size = self._output.tell()
+        self._output.seek(max(0, size - 8192))
+        text = self._output.read().decode(errors="replace")
+        return "\n".join([line for line in text.splitlines() if line.strip()][-lines:])
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(OSError):
+            os.killpg(self._process.pid, number)
+
+    def _overdue(self, timeout: float) -> ChildFailed:
+        with contextlib.suppress(OSError):
+            os.kill(self._process.pid, signal.SIGUSR1)  # faulthandler writes where it hangs
+        time.sleep(0.2)
+        place = _innermost(self.output_tail(40))
+        return ChildFailed("timeout", f"no answer within {timeout:.0f} s{place}")
+
+    def _death(self) -> ChildFailed:
+        code = self._process.wait(_GRACE)
+        if code is None:
+            return ChildFailed("crash", "the process closed its pipe but runs on")
+        tail = self.output_tail()
+        said = f"; it said last:\n{_quoted(tail)}" if tail else ""
+        if code == -signal.SIGKILL:
+            return ChildFailed("oom", f"the process was killed from outside, probably because memory ran out{said}")
+        how = f"by signal {signal.Signals(-code).name}" if code < 0 else f"with code {code}"
+        return ChildFailed("crash", f"the process ended {how}{said}")
+
+
+class _Fresh:
+    """A worker that is a child of this process."""
+
+    def __init__(self, commands: int, replies: int, output: int) -> None:
+        # The package's parent folder is on the path only for the import of our worker, so that the user's modules are
+        # found as `python model.py` finds them.
+        package = str(Path(__file__).resolve().parents[2])
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _BOOT, package, str(commands), str(replies), str(os.getpid())],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=(commands, replies),
+            start_new_session=True,
+            env=child_environment(),
+        )
+        self.pid = self._process.pid
+
+    def poll(self) -> int | None:
+        return self._process.poll()
+
+    def wait(self, seconds: float) -> int | None:
+        try:
+            return self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
+
+class _Forked:
+    """A worker that is a child of the nursery."""
+
+    def __init__(self, parent: Nursery, commands: int, replies: int, output: int) -> None:
+        self._parent = parent
+        self._code: int | None = None
+        self.pid = parent.fork(commands, replies, output)
+
+    def poll(self) -> int | None:
+        if self._code is None:
+            try:
+                self._code = self._parent.poll(self.pid)
+            except OSError:  # the nursery is gone, and its children with it
+                self._code = -signal.SIGKILL
+        return self._code
+
+    def wait(self, seconds: float) -> int | None:
+        end = time.monotonic() + seconds
+        while (code := self.poll()) is None and time.monotonic() < end:
+            time.sleep(0.01)
+        return code
+
+
+def _start(commands: int, replies: int, output: int, fresh: bool) -> _Fresh | _Forked:
+    parent = None if fresh else nursery()
+    if parent is not None:
+        with contextlib.suppress(OSError):
+            return _Forked(parent, commands, replies, output)
+    return _Fresh(commands, replies, output)
+
+
+_BOOT = """
+import sys
+package, commands, replies, parent = sys.argv[1:5]
+sys.path.append(package)
+import perfaudit.measure.worker as worker
+sys.path.remove(package)
+if sys.path and sys.path[0] == "":
+    del sys.path[0]
+sys.argv[1:] = []
+worker.serve(int(commands), int(replies), int(parent))
+"""
+
+
+def _quoted(text: str) -> str:
+    return "\n".join(f"    {line}" for line in text.splitlines())
+
+
+def _innermost(dump: str) -> str:
+    """ " (last seen at model.py:12 in build_model)" from a faulthandler dump: the innermost line of the user's own code."""
+    ours = str(Path(__file__).resolve().parents[1])
+    for line in dump.splitlines():
+        parts = line.strip().split('"')
+        if len(parts) == 3 and parts[0].startswith("File"):
+            path, rest = parts[1], parts[2]
+            if not path.startswith((ours, sys.prefix, sys.base_prefix, "<")):
+                number, _, function = rest.removeprefix(", line ").partition(" in ")
+                shown = os.path.relpath(path) if not os.path.relpath(path).startswith("..") else path
+                return f" (last seen at {shown}:{number} in {function})"
+    return ""
+
+
+def _descendants(pid: int) -> list[int]:
+    """Every process that descends from one, on Linux; a child that made a session of its own survives `killpg`."""
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            fields = stat.read_text().rpartition(")")[2].split()
+            children.setdefault(int(fields[1]), []).append(int(stat.parent.name))
+    found, queue = [], [pid]
+    while queue:
+        for child in children.get(queue.pop(), []):
+            found.append(child)
+            queue.append(child)
+    return found

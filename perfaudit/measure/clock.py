@@ -1,0 +1,31 @@
+"""Time as the scheduler sees it, so that tests can put a clock in that takes exactly as long as told."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Seconds on a scale that only moves forward."""
+
+    def now(self) -> float: ...
+
+
+class WallClock:
+    """The machine's monotonic clock."""
+
+    def now(self) -> float:
+        return time.monotonic()
+
+
+class Deadline:
+    """A span of time that runs out."""
+
+    def __init__(self, seconds: float, clock: Clock) -> None:
+        self._clock = clock
+        self._end = clock.now() + seconds
+
+    def left(self) -> float:
+        """Seconds left, never below 0."""
+        return max(0.0, self._end - self._clock.now())

@@ -1,0 +1,91 @@
+"""The machine a measurement belongs to: cores this process may use, memory that is free, versions."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from pathlib import Path
+
+from perfaudit.measurements import Environment
+
+
+def usable_cores() -> int:
+    """Cores this process may use: the affinity mask, cut by the cgroup's CPU quota (rounded up)."""
+    try:
+        cores = len(os.sched_getaffinity(0))
+    except AttributeError:  # not on this system
+        cores = os.cpu_count() or 1
+    quota = _cgroup_quota()
+    return max(1, min(cores, quota)) if quota else cores
+
+
+def _cgroup_quota() -> int | None:
+    try:
+        limit, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+    except (OSError, ValueError):
+        return None
+    return None if limit == "max" else -(-int(limit) // int(period))
+
+
+def free_memory() -> int:
+    """Bytes a new process can take without swapping: MemAvailable, cut by what the cgroup leaves; 0 if unknown."""
+    available = 0
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                available = int(line.split()[1]) * 1024
+    except (OSError, ValueError):
+        available = total_memory() // 2
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+        used = int(Path("/sys/fs/cgroup/memory.current").read_text())
+    except (OSError, ValueError):
+        return available
+    return available if limit == "max" else max(0, min(available, int(limit) - used))
+
+
+def total_memory() -> int:
+    """Bytes of memory of the machine; 0 if unknown."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        return 0
+
+
+def load_average() -> float | None:
+    """Processes that wanted a core over the last minute; None where the system does not say."""
+    try:
+        return round(os.getloadavg()[0], 2)
+    except (OSError, AttributeError):
+        return None
+
+
+def host(device: str = "cpu", torch: str = "", driver: str = "", threads: int = 0) -> Environment:
+    """This machine, with what a child knows of torch and the device."""
+    return Environment(
+        device=device,
+        python=platform.python_version(),
+        platform=f"{platform.system()} {platform.machine()}",
+        cores=usable_cores(),
+        memory_bytes=total_memory(),
+        torch=torch,
+        driver=driver,
+        threads=threads,
+        commit=_commit(),
+        load=load_average(),
+    )
+
+
+def _commit() -> str:
+    """The commit checked out here, "" outside git; with "+" where tracked files are changed.
+
+    Configured helpers of the repository are switched off: reading it must not run it.
+    """
+    safe = ["git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"]
+    try:
+        head = subprocess.run([*safe, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, timeout=5, check=True)
+        changed = subprocess.run([*safe, "diff", "--no-ext-diff", "--no-textconv", "--quiet", "HEAD"], capture_output=True, timeout=20)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return head.stdout.strip() + ("+" if changed.returncode else "")

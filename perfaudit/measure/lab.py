@@ -1,0 +1,107 @@
+"""A lab of child processes: each variant in a process of its own, all but the one that is measured standing still."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from perfaudit.measure.child import START_SECONDS, Child, ChildFailed
+from perfaudit.measure.environment import usable_cores
+from perfaudit.measure.runner import Block, Subject, TrialFailed, Variant
+
+STEP_SECONDS = 120.0  # one step, or a first batch, that takes longer is a hang
+
+Facts = dict[str, Any]  # JSON a child replies with when it has built the training
+
+
+@dataclass(slots=True)
+class ChildLab:
+    """Opens variants of one target in children. `facts` keeps what each variant's child said when it was built.
+
+    check: called with a child that has just been built, its variant and facts; raising TrialFailed refuses the variant.
+    timeout: seconds that building the training, and each step, may take.
+    """
+
+    target: dict[str, Any]  # JSON: file and names
+    device: str
+    seed: int = 0
+    timeout: float = START_SECONDS
+    facts: dict[str, Facts] = field(default_factory=dict)
+    check: Callable[[Child, Variant, Facts], None] | None = None
+    on_open: Callable[[Variant], None] = lambda variant: None
+
+    def open(self, variants: Sequence[Variant]) -> dict[str, Subject | TrialFailed]:
+        """All variants built and warm, as many starting at once as there are cores."""
+        opened: dict[str, Subject | TrialFailed] = {}
+        pending = list(variants)
+        children: list[Child] = []
+        try:
+            while pending:
+                wave = [pending.pop(0) for _ in range(min(len(pending), usable_cores()))]
+                started = []
+                for variant in wave:
+                    child = Child()
+                    children.append(child)
+                    self.on_open(variant)
+                    with contextlib.suppress(ChildFailed):  # a child that is gone already is told when its reply is read
+                        child.send(build_command(self.target, variant, self.device, self.seed))
+                    started.append((variant, child))
+                for variant, child in started:
+                    opened[variant.key] = self._ready(variant, child)
+        except BaseException:
+            for child in children:
+                child.close()
+            raise
+        return opened
+
+    def _ready(self, variant: Variant, child: Child) -> Subject | TrialFailed:
+        try:
+            facts = child.receive(self.timeout)
+            self.facts[variant.key] = facts
+            if self.check is not None:
+                self.check(child, variant, facts)
+            # Warm-up: past the optimizer's first step, and past what the loader's workers have ready.
+            loader = facts["loader"]
+            ahead = 0 if variant.knob in ("ema",) else loader["num_workers"] * (loader["prefetch_factor"] or 0)
+            child.ask({"do": "block", "steps": 2 + min(ahead, 64)}, self.timeout + STEP_SECONDS)
+            child.pause()
+            return _ChildSubject(child, self.timeout + STEP_SECONDS)
+        except ChildFailed as failure:
+            child.close()
+            return TrialFailed(str(failure))
+        except TrialFailed as failure:
+            child.close()
+            return failure
+
+
+class _ChildSubject:
+    def __init__(self, child: Child, timeout: float) -> None:
+        self._child = child
+        self._timeout = timeout
+
+    def block(self, steps: int) -> Block:
+        try:
+            reply = self._child.ask({"do": "block", "steps": steps}, self._timeout)
+        except ChildFailed as failure:
+            raise TrialFailed(str(failure)) from failure
+        self._child.pause()
+        return Block(**reply)
+
+    def close(self) -> None:
+        self._child.close()
+
+
+def build_command(target: dict[str, Any], variant: Variant, device: str, seed: int) -> dict[str, Any]:
+    """The command that builds a variant in a child."""
+    return {
+        "do": "build",
+        "target": target,
+        "overlay": variant.overlay,
+        "knob": variant.knob if variant.apply_knob else "",
+        "settings": variant.settings,
+        "device": device,
+        "seed": seed,
+        "fixed_batch": variant.fixed_batch,
+    }

@@ -1,0 +1,96 @@
+"""A process that has torch imported and forks the children from it: importing it anew for each variant took longest.
+
+It is started with the first child, never imports the user's code or touches a device, and ends with this process.
+Linux only; elsewhere, and on request, each child is a fresh interpreter.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+_BOOT = """
+import sys
+package, channel, parent = sys.argv[1:4]
+sys.path.append(package)
+import perfaudit.measure.worker as worker
+sys.path.remove(package)
+if sys.path and sys.path[0] == "":
+    del sys.path[0]
+sys.argv[1:] = []
+worker.nurse(int(channel), int(parent))
+"""
+
+
+class Nursery:
+    """Forks workers on request and knows how they ended, because they are its children."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket = ours
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _BOOT, str(Path(__file__).resolve().parents[2]), str(theirs.fileno()), str(os.getpid())],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=(theirs.fileno(),),
+            start_new_session=True,
+            env=child_environment(),
+        )
+        theirs.close()
+
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def fork(self, commands: int, replies: int, output: int) -> int:
+        """The pid of a new worker that reads commands, writes replies and prints on these descriptors. Raises OSError."""
+        descriptors = array.array("i", [commands, replies, output])
+        self._socket.sendmsg([b'{"do": "fork"}'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
+        return int(self._reply())
+
+    def poll(self, pid: int) -> int | None:
+        """The exit code of a worker as `subprocess` counts it (minus the signal), None while it runs. Raises OSError."""
+        self._socket.sendall(json.dumps({"do": "poll", "pid": pid}).encode())
+        answer = self._reply()
+        return int(answer) if answer else None
+
+    def _reply(self) -> str:
+        data = self._socket.recv(256)
+        if not data:
+            raise OSError("the process that starts the children has ended")
+        text = data.decode()
+        return "" if text == "-" else text
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.close()
+        self._process.kill()
+        self._process.wait()
+
+
+def child_environment() -> dict[str, str]:
+    """The environment of children: as ours, threads that wait instead of spinning, output as it is printed."""
+    settings = {"OMP_WAIT_POLICY": "PASSIVE"}  # spinning threads of a paused neighbour made steps 5 to 150 times slower
+    return {**settings, **os.environ, "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+_nursery: Nursery | None = None
+
+
+def nursery() -> Nursery | None:
+    """The nursery of this process, started when it is first needed; None where children are started afresh."""
+    global _nursery
+    if sys.platform != "linux":
+        return None
+    if _nursery is None or not _nursery.alive():
+        import atexit
+
+        _nursery = Nursery()
+        atexit.register(_nursery.close)
+    return _nursery

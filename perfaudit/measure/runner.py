@@ -1,0 +1,223 @@
+"""Interleaved measuring of variants: who runs when, how long, and what was seen. Knows no torch and no process."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from perfaudit.findings import Saving
+from perfaudit.measure.clock import Deadline
+from perfaudit.measure.stats import TooFewRounds, quartiles, ratio_interval, verdict
+from perfaudit.measurements import Comparison, Settings, Trial
+
+BLOCK_SECONDS = 0.35  # long against a timer tick and a scheduler slice, short against drift of the machine
+GENERATIONS = 4  # pairs of processes: two processes of identical code differ by up to 2.2 × what one pair predicts
+ROUNDS = 3  # per generation; 4 × 3 = 12 rounds, each variant twice a round
+FEWEST_STEPS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One configuration to measure: settings of a knob, or the user's code with other text. `key` names it uniquely."""
+
+    key: str
+    knob: str
+    settings: Settings
+    overlay: dict[str, str] = field(default_factory=dict)
+    apply_knob: bool = True  # False: the settings are in the overlay's text, not applied at run time
+    fixed_batch: bool = False  # without a knob: steps on one batch again and again, loading left out
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A few steps timed in one go. `wall` and `cpu` are seconds of all steps together."""
+
+    steps: int
+    wall: float
+    cpu: float
+    samples: int
+    restart_per_step: float = 0.0
+
+    @property
+    def seconds_per_step(self) -> float:
+        return self.wall / self.steps + self.restart_per_step
+
+
+class Subject(Protocol):
+    """A variant that is set up and warm."""
+
+    def block(self, steps: int) -> Block:
+        """Run and time so many steps; everything else stands still. Raises TrialFailed."""
+
+    def close(self) -> None: ...
+
+
+class Lab(Protocol):
+    """Sets variants up. Raising TrialFailed says why one cannot be measured."""
+
+    def open(self, variants: Sequence[Variant]) -> dict[str, Subject | TrialFailed]:
+        """All these variants side by side, warmed up; a failure in place of a subject."""
+
+
+class TrialFailed(Exception):
+    """A variant that cannot be measured, and why: the message is a result."""
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Everything measured so far. It belongs to the caller, so that an interruption loses nothing.
+
+    rounds: for each generation of processes, for each round, seconds per step by variant (geometric mean of its two
+    blocks). blocks: every block's seconds per step by variant.
+    """
+
+    rounds: list[list[dict[str, float]]] = field(default_factory=list)
+    blocks: dict[str, list[float]] = field(default_factory=dict)
+    samples_per_step: dict[str, float] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+    on_block: Callable[[str, float], None] = lambda key, seconds: None
+
+    def log_ratios(self, base: str, candidate: str, generations: slice = slice(None)) -> list[list[float]]:
+        """Log ratio of the time per sample in every round that holds both, one list per generation."""
+        per_sample = self.samples_per_step.get(base, 1.0) / self.samples_per_step.get(candidate, 1.0)
+        return [
+            [math.log(r[candidate] / r[base] * per_sample) for r in generation if base in r and candidate in r]
+            for generation in self.rounds[generations]
+        ]
+
+
+def measure(
+    lab: Lab,
+    variants: Sequence[Variant],
+    ledger: Ledger,
+    deadline: Deadline,
+    seed: int,
+    generations: int = GENERATIONS,
+    rounds: int = ROUNDS,
+    block_seconds: float = BLOCK_SECONDS,
+) -> None:
+    """Measure variants interleaved, into the ledger, in several generations of fresh processes.
+
+    Each round runs all variants in random order and then in the reverse order. A variant that fails leaves with its
+    reason and the others go on. Stops early, between blocks, when the deadline is over.
+    """
+    order = random.Random(seed)
+    for generation in range(generations):
+        alive = [variant for variant in variants if variant.key not in ledger.failures]
+        if len(alive) < min(2, len(variants)) or not deadline.left():
+            return
+        opened = lab.open(alive)
+        subjects: dict[str, Subject] = {}
+        for key, item in opened.items():
+            if isinstance(item, TrialFailed):
+                ledger.failures[key] = str(item)
+            else:
+                subjects[key] = item
+        try:
+            share = deadline.left() / (generations - generation)
+            _generation(subjects, ledger, deadline, order, rounds, block_seconds, share)
+        finally:
+            for subject in subjects.values():
+                subject.close()
+
+
+def _generation(
+    subjects: dict[str, Subject],
+    ledger: Ledger,
+    deadline: Deadline,
+    order: random.Random,
+    rounds: int,
+    block_seconds: float,
+    share: float,
+) -> None:
+    steps: dict[str, int] = {}
+    round_seconds = 0.0
+    for key, subject in list(subjects.items()):  # calibration: how many steps make a block
+        first = _block(key, subject, FEWEST_STEPS, subjects, ledger)
+        if first is not None:
+            per_step = max(first.seconds_per_step, 1e-6)
+            steps[key] = max(FEWEST_STEPS, min(2000, round(block_seconds / per_step)))
+            round_seconds += 2 * (steps[key] + 1) * per_step  # one step of each block is not timed
+    affordable = max(1, min(rounds, int(share / max(round_seconds, 1e-9))))
+    done: list[dict[str, float]] = []
+    ledger.rounds.append(done)
+    for _ in range(affordable):
+        keys = list(subjects)
+        order.shuffle(keys)
+        seen: dict[str, list[float]] = {}
+        for key in [*keys, *reversed(keys)]:
+            if not deadline.left():
+                return
+            if key in subjects and (block := _block(key, subjects[key], steps[key], subjects, ledger)) is not None:
+                seen.setdefault(key, []).append(block.seconds_per_step)
+                ledger.blocks.setdefault(key, []).append(block.seconds_per_step)
+                ledger.samples_per_step[key] = block.samples / block.steps
+                ledger.on_block(key, block.seconds_per_step)
+        done.append({key: statistics.geometric_mean(pair) for key, pair in seen.items() if len(pair) == 2})
+
+
+def _block(key: str, subject: Subject, steps: int, subjects: dict[str, Subject], ledger: Ledger) -> Block | None:
+    try:
+        return subject.block(steps)
+    except TrialFailed as failure:
+        ledger.failures[key] = str(failure)
+        subject.close()
+        del subjects[key]
+        return None
+
+
+def trial(ledger: Ledger, variant: Variant, peak_bytes: int | None = None, metric: str = "seconds_per_step") -> Trial:
+    """What is known of one variant so far."""
+    blocks = ledger.blocks.get(variant.key, [])
+    if not blocks:
+        failed = variant.key in ledger.failures
+        return Trial(
+            variant.knob,
+            variant.settings,
+            "failed" if failed else "not_measured",
+            metric,
+            peak_memory_bytes=peak_bytes,
+            reason=ledger.failures.get(variant.key, "not reached"),
+        )
+    middle, low, high = quartiles(blocks)
+    if metric == "samples_per_second":
+        samples = ledger.samples_per_step.get(variant.key, 1.0)
+        middle, low, high = samples / middle, samples / high, samples / low
+    return Trial(
+        variant.knob,
+        variant.settings,
+        "ok",
+        metric,
+        middle,
+        low,
+        high,
+        len(blocks),
+        peak_bytes,
+        reason=ledger.failures.get(variant.key, ""),
+        samples=tuple(blocks),
+    )
+
+
+def comparison(ledger: Ledger, base: Variant, candidate: Variant, generations: slice = slice(None)) -> Comparison | None:
+    """The candidate against the base over the given generations; None if no round holds both."""
+    groups = ledger.log_ratios(base.key, candidate.key, generations)
+    n = sum(map(len, groups))
+    if not n:
+        return None
+    try:
+        centre, low, high = ratio_interval(groups)
+    except TooFewRounds:
+        centre = math.exp(statistics.median(value for group in groups for value in group))
+        return Comparison(candidate.knob, base.settings, candidate.settings, centre, 0.0, math.inf, "undecided", n)
+    return Comparison(candidate.knob, base.settings, candidate.settings, centre, low, high, verdict(low, high), n)
+
+
+def saving(ledger: Ledger, base: Variant, compared: Comparison) -> Saving:
+    """A comparison as the share of the base's step that goes away."""
+    blocks = ledger.blocks.get(base.key)
+    per_step = (1 - compared.ratio) * statistics.median(blocks) if blocks else None
+    return Saving("measured", 1 - compared.high, 1 - compared.low, per_step)

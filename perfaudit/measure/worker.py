@@ -1,0 +1,296 @@
+"""The child's side: holds one training, answers commands. Everything of the user's runs here and nowhere else."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import importlib
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from typing import Any
+
+Reply = dict[str, Any]  # JSON
+
+_PR_SET_PDEATHSIG = 1
+
+
+def serve(commands: int, replies: int, parent: int) -> None:
+    """Answer JSON lines from one descriptor on another until they end. Faults of the user's code are replies too."""
+    _die_with(parent)
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=False)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.set_inheritable(commands, False)
+    os.set_inheritable(replies, False)
+    holder = Holder()
+    with os.fdopen(commands) as lines:
+        for line in lines:
+            command = json.loads(line)
+            reply = _answer(holder, command)
+            os.write(replies, json.dumps(reply).encode() + b"\n")
+    with contextlib.suppress(Exception):
+        holder.close()
+    os._exit(0)  # threads of the user's code must not keep the process
+
+
+def nurse(channel: int, parent: int) -> None:
+    """Import torch, then fork a worker for each request on a socket, and tell how workers ended."""
+    import array
+    import socket
+
+    _die_with(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(ImportError):
+        import torch  # noqa: F401  # what the forks save
+    requests = socket.socket(fileno=channel)
+    ended: dict[int, int] = {}
+    size = array.array("i").itemsize
+    while True:
+        data, ancillary, _, _ = requests.recvmsg(256, socket.CMSG_SPACE(3 * size))
+        if not data:
+            os._exit(0)
+        request = json.loads(data)
+        if request["do"] == "poll":
+            requests.sendall(_exit_code(request["pid"], ended).encode())
+            continue
+        descriptors = array.array("i")
+        descriptors.frombytes(ancillary[0][2][: 3 * size])
+        commands, replies, output = descriptors
+        here = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            requests.close()
+            os.setsid()
+            os.dup2(output, 1)
+            os.dup2(output, 2)
+            os.close(output)
+            try:
+                serve(commands, replies, here)
+            finally:
+                os._exit(1)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        requests.sendall(str(pid).encode())
+
+
+def _exit_code(pid: int, ended: dict[int, int]) -> str:
+    """The exit code of a child, minus the signal if one ended it; "-" while it runs."""
+    if pid not in ended:
+        try:
+            done, status = os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:
+            done, status = pid, 0
+        if done:
+            ended[pid] = os.waitstatus_to_exitcode(status)
+    return str(ended[pid]) if pid in ended else "-"
+
+
+def _answer(holder: Holder, command: Reply) -> Reply:
+    from perfaudit.errors import TargetError
+
+    try:
+        handler = getattr(holder, "do_" + command.pop("do"))
+        return handler(**command) or {}
+    except TargetError as error:
+        return {"fault": "target", "message": str(error)}
+    except (KeyboardInterrupt, SystemExit) as error:
+        return {"fault": "target", "message": f"{holder.doing}: it raised {type(error).__name__}"}
+    except BaseException as error:
+        return _fault(holder, error)
+
+
+def _fault(holder: Holder, error: BaseException) -> Reply:
+    from perfaudit.target.load import is_out_of_memory, where
+
+    traceback.print_exc()
+    text = " ".join(str(error).split())[:500]
+    if is_out_of_memory(error):
+        return {"fault": "oom", "message": f"out of memory: {text}" if text else "out of memory"}
+    return {"fault": "target", "message": f"{holder.doing}: {type(error).__name__}: {text}{where(error)}"}
+
+
+def _length(dataset: Any) -> int | None:
+    try:
+        return len(dataset)
+    except TypeError:  # an iterable dataset without a length
+        return None
+
+
+def _die_with(parent: int) -> None:
+    """Ask the kernel to end this process when its parent dies (Linux), and leave if that has happened already."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+class Holder:
+    """The one training of this process and what can be asked of it; each `do_…` is a command, its result the reply."""
+
+    def __init__(self) -> None:
+        self.doing = "starting"
+        self.training: Any = None  # target.training.Training, imported when it is asked for
+        self.on_fixed_batch = False
+
+    def close(self) -> None:
+        if self.training is not None:
+            self.training.close()
+
+    def do_build(
+        self,
+        target: Reply,
+        overlay: dict[str, str],
+        knob: str,
+        settings: Reply,
+        device: str,
+        seed: int = 0,
+        fixed_batch: bool = False,
+    ) -> Reply:
+        """Build the training as the target's factories say, with patched texts and the settings of one knob.
+
+        Replies with device, versions, length of an epoch, and where the loader was built.
+        """
+        from perfaudit.target import overlay as patched
+        from perfaudit.target.names import Target
+        from perfaudit.target.training import Training
+
+        self.doing = f"building {target['file']}"
+        # As `python file.py` has it: the file's folder first.
+        patched.install(overlay)
+        setup = importlib.import_module(f"perfaudit.knobs.{knob}").setup(settings) if knob else None
+        overrides = setup.loader_overrides if setup else {}
+        self.training = Training(Target(target["file"], target["names"]), device, overrides, seed)
+        self.on_fixed_batch = fixed_batch
+        if setup is not None:
+            self.doing = f"applying {knob} {settings}"
+            setup.apply(self.training)
+            self.on_fixed_batch = setup.fixed_batch
+        self.doing = f"{target['file']}: one training step"
+        return self._facts()
+
+    def _facts(self) -> Reply:
+        import torch
+
+        training = self.training
+        site = training.loader_site
+        driver = ""
+        name = str(training.device)
+        if training.device.type == "cuda":
+            name = f"cuda ({torch.cuda.get_device_name(training.device)})"
+            driver = f"CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}"
+        loader = training.loader
+        return {
+            "device": training.device.type,
+            "device_name": name,
+            "driver": driver,
+            "torch": torch.__version__,
+            "threads": torch.get_num_threads(),
+            "epoch_batches": training.epoch_batches,
+            "has_ema": training.ema is not None,
+            "cudnn_benchmark": bool(torch.backends.cudnn.benchmark),
+            "dataset_length": _length(loader.dataset),
+            "loader": {
+                "num_workers": loader.num_workers,
+                "pin_memory": bool(loader.pin_memory),
+                "prefetch_factor": loader.prefetch_factor,
+                "batch_size": loader.batch_size,
+                "iterable": isinstance(loader.dataset, torch.utils.data.IterableDataset),
+            },
+            "loader_site": None if site is None else [site.path, site.line, site.end_line, site.column, site.end_column],
+        }
+
+    def do_losses(self, steps: int, seed: int, save_state: str = "", load_state: str = "") -> Reply:
+        """Losses of the first steps from one seed, as exact hexadecimal floats; the training goes on afterwards.
+
+        save_state / load_state: a file to keep the initial parameters in, or to take them from (only keys that this
+        model has; a key of this model that the file lacks is an error).
+        """
+        import torch
+
+        from perfaudit.target.training import seed_all
+
+        training = self.training
+        if save_state:
+            torch.save(training.model.state_dict(), save_state)
+        if load_state:
+            # The file was written by our own child a moment ago; weights_only all the same.
+            state = torch.load(load_state, weights_only=True, map_location="cpu")
+            mine = training.model.state_dict()
+            lacking = [key for key in mine if key not in state or state[key].shape != mine[key].shape]
+            if lacking:
+                return {"losses": None, "why": f"its parameters differ ({', '.join(lacking[:3])})"}
+            training.model.load_state_dict({key: state[key] for key in mine})
+        seed_all(seed)
+        losses = []
+        for _ in range(steps):
+            batch = training.to_device(training.next_batch())
+            losses.append(float(training.step(batch)).hex())
+        return {"losses": losses, "why": ""}
+
+    def do_block(self, steps: int) -> Reply:
+        """Run one step that is not timed, then `steps` timed ones, waiting for the device once at the end.
+
+        Replies with wall and CPU seconds of the timed steps, their samples, and the mean cost of an epoch's restart per
+        step (starting workers, waiting for the first batch), which is left out of the wall seconds.
+        """
+        from perfaudit.target.training import samples_in
+
+        training = self.training
+        self._one_step()
+        training.synchronize()
+        restarts = len(training.restart_seconds)
+        samples = 0
+        cpu, wall = time.process_time(), time.perf_counter()
+        for _ in range(steps):
+            batch = self._one_step()
+            samples += samples_in(batch)
+        training.synchronize()
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        wall -= sum(training.restart_seconds[restarts:])
+        per_step = 0.0
+        if training.epoch_batches and not self.on_fixed_batch:
+            known = sorted(training.restart_seconds[1:] or training.restart_seconds)
+            per_step = known[len(known) // 2] / training.epoch_batches
+        return {"steps": steps, "wall": wall, "cpu": cpu, "samples": samples, "restart_per_step": per_step}
+
+    def _one_step(self) -> Any:
+        training = self.training
+        batch = training.fixed_batch() if self.on_fixed_batch else training.to_device(training.next_batch())
+        training.step(batch)
+        return batch
+
+    def do_memory(self) -> Reply:
+        """Peak bytes of one step: the device allocator's, or live tensor bytes on the CPU; and the process' own."""
+        from perfaudit.measure.memory import peak_of_step, resident_bytes
+
+        return {"peak_bytes": peak_of_step(self.training, self.training.fixed_batch()), "resident_bytes": resident_bytes()}
+
+    def do_trace(self, target: Reply, files: list[str], device: str) -> Reply:
+        """Lines of the given files that run when the training is built and makes two steps, by path as given."""
+        wanted = {os.path.realpath(path): path for path in files}
+        lines: dict[str, set[int]] = {path: set() for path in files}
+        by_name: dict[str, str | None] = {}
+
+        def trace(frame: Any, event: str, argument: object) -> Any:
+            name = frame.f_code.co_filename
+            if name not in by_name:
+                by_name[name] = wanted.get(os.path.realpath(name))
+            path = by_name[name]
+            if path is None:
+                return None
+            lines[path].add(frame.f_lineno)
+            return trace
+
+        sys.settrace(trace)
+        try:
+            facts = self.do_build(target, {}, "", {}, device)
+            for _ in range(2):
+                self._one_step()
+        finally:
+            sys.settrace(None)
+        return {**facts, "lines": {path: sorted(found) for path, found in lines.items()}}

@@ -1,0 +1,89 @@
+"""What measuring gives: trials, comparisons, winners, the machine. Imports the standard library and findings only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from perfaudit.findings import Fix, Location, Saving
+
+Settings = dict[str, object]  # one configuration of a knob: str, int, float, bool or None by name
+Status = Literal["ok", "failed", "not_measured"]
+Verdict = Literal["faster", "slower", "undecided"]
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One configuration of a knob, measured or failed with a reason.
+
+    `metric` is "seconds_per_step" or "samples_per_second"; median, low and high (quartiles of the blocks) are in it.
+    `n` is the number of blocks, `samples` holds every block's seconds per step.
+    """
+
+    knob: str
+    settings: Settings
+    status: Status
+    metric: str = "seconds_per_step"
+    median: float | None = None
+    low: float | None = None
+    high: float | None = None
+    n: int = 0
+    peak_memory_bytes: int | None = None
+    reason: str = ""
+    samples: tuple[float, ...] = ()
+    added_seconds: tuple[float, float, float] | None = None  # ema: what keeping the average adds; middle, low, high
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Time per step (per sample where the batch size differs) of candidate over baseline; below 1 is faster.
+
+    `low` and `high` bound the ratio; both are 0 and inf where too few rounds were finished to say.
+    """
+
+    knob: str
+    baseline: Settings
+    candidate: Settings
+    ratio: float
+    low: float
+    high: float
+    verdict: Verdict
+    n: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Winner:
+    """What a knob recommends: a setting that was measured faster, or the current one, with the patch or the words."""
+
+    knob: str
+    settings: Settings
+    keeps_current: bool
+    words: str
+    saving: Saving | None = None
+    fix: Fix | None = None
+    location: Location | None = None
+    verified: str = ""  # what was checked on the patched source
+
+
+@dataclass(frozen=True, slots=True)
+class NotApplicable:
+    """A knob that cannot matter here, and why."""
+
+    knob: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """The machine and versions a measurement belongs to. Memory is bytes; load is the 1-minute average at the start."""
+
+    device: str
+    python: str
+    platform: str
+    cores: int
+    memory_bytes: int
+    torch: str = ""
+    driver: str = ""
+    threads: int = 0
+    commit: str = ""
+    load: float | None = None

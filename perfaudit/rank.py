@@ -1,0 +1,33 @@
+"""The order of findings: measured savings by their lower bound, then the rest, then what was measured not to pay."""
+
+from __future__ import annotations
+
+from perfaudit.findings import SEVERITIES, Finding
+
+PAYS, NOT_MEASURED, DOES_NOT_PAY = 0, 1, 2
+
+
+def group(finding: Finding) -> int:
+    """PAYS for a measured saving whose whole interval is above zero, DOES_NOT_PAY for a measured one that is not."""
+    if finding.saving is None or finding.saving.basis != "measured":
+        return NOT_MEASURED
+    return PAYS if finding.saving.low > 0 else DOES_NOT_PAY
+
+
+def ranked(findings: list[Finding] | tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """Findings in the order of a report.
+
+    What was not measured is ordered by severity, then what runs on every step, then the documented upper bound.
+    """
+    return tuple(sorted(findings, key=_key))
+
+
+def _key(finding: Finding) -> tuple[object, ...]:
+    place = (finding.location.path, finding.location.line, finding.location.column) if finding.location else ("", 0, 0)
+    saving = finding.saving
+    where = group(finding)
+    if where != NOT_MEASURED and saving is not None:
+        return (where, -saving.low, place)
+    basis = 0 if saving is not None and saving.basis == "profiled" else 1
+    high = saving.high if saving else 0.0
+    return (where, basis, SEVERITIES.index(finding.severity), not finding.hot, -high, place, finding.rule)

@@ -1,0 +1,12 @@
+"""The report as JSON, schema `perfaudit.report/1`."""
+
+from __future__ import annotations
+
+import json
+
+from perfaudit.report import Report, to_json
+
+
+def render(report: Report) -> str:
+    """One JSON document, keys in the order of the contract, with a final line end."""
+    return json.dumps(to_json(report), indent=2, ensure_ascii=False, allow_nan=False) + "\n"

@@ -1,0 +1,56 @@
+"""One rule as a page: what `perfaudit explain` prints."""
+
+from __future__ import annotations
+
+import difflib
+import textwrap
+
+from perfaudit.render.paint import Paint, painted_diff, plain
+from perfaudit.rules import Example, Rule
+
+_WIDTH = 96
+
+
+def render(rule: Rule, paint: Paint = plain) -> str:
+    """The page: title, why, fix and what it changes, saving with its source, examples, what is missed, sources."""
+    parts = [paint(f"{rule.id} {rule.name}", "bold"), rule.title, ""]
+    parts += [textwrap.fill(rule.why, _WIDTH), ""]
+    parts += [f"severity  {rule.severity}", f"fix       {_fix(rule)}"]
+    if rule.saving is not None:
+        range_ = f"{100 * rule.saving.low:.0f} to {100 * rule.saving.high:.0f} % of a step"
+        parts.append(f"saving    {range_} (documented: {rule.saving.source})")
+    if rule.settled_by:
+        parts.append(f"measured  by `perfaudit scan FILE --measure` (knob: {rule.settled_by})")
+    bad = [example for example in rule.examples if example.lines]
+    parts += ["", paint("Reported", "bold")]
+    for example in bad[:2]:
+        parts += ["", *_reported(example, paint)]
+    good = next(example for example in rule.examples if not example.is_bad)
+    parts += ["", paint("Silent", "bold"), "", *_indented(good.text)]
+    missed = [example for example in rule.examples if example.missed]
+    if missed:
+        parts += ["", paint("Known miss", "bold"), "", *_indented(missed[0].text)]
+    parts += ["", paint("Sources", "bold"), *(f"  {source}" for source in rule.sources)]
+    parts += ["", f"Silence one place with a comment on its line: # perfaudit: ignore[{rule.id}] reason", ""]
+    return "\n".join(parts)
+
+
+def _fix(rule: Rule) -> str:
+    return {
+        "none": "none",
+        "safe": "safe: nothing but speed changes",
+        "manual": "advice only, never applied",
+        "unsafe": f"unsafe: also changes {', '.join(rule.changes)}",
+    }[rule.fix]
+
+
+def _reported(example: Example, paint: Paint) -> list[str]:
+    if example.fixed is None:
+        return [f"  {'>' if n in example.lines else ' '} {line}" for n, line in enumerate(example.text.splitlines(), start=1)]
+    before, after = example.text.splitlines(keepends=True), example.fixed.splitlines(keepends=True)
+    body = "".join(list(difflib.unified_diff(before, after, n=100))[3:])
+    return [f"  {line}" for line in painted_diff(body, paint)]
+
+
+def _indented(text: str) -> list[str]:
+    return [f"    {line}" if line else "" for line in text.rstrip().splitlines()]

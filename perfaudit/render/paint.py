@@ -1,0 +1,28 @@
+"""Colour for terminals: a word in a style, or as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+Paint = Callable[[str, str], str]
+
+_CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36", "bold green": "1;32", "bold red": "1;31"}
+
+
+def colour(text: str, style: str) -> str:
+    """The text in a style, with the escape codes every terminal knows."""
+    return f"\x1b[{_CODES[style]}m{text}\x1b[0m"
+
+
+def plain(text: str, style: str) -> str:
+    """The text as it is."""
+    return text
+
+
+def painted_diff(diff: str, paint: Paint) -> list[str]:
+    """The lines of a unified diff, additions green and removals red."""
+    lines = []
+    for line in diff.split("\n")[:-1]:
+        style = "bold" if line.startswith(("---", "+++")) else {"+": "green", "-": "red", "@": "cyan"}.get(line[:1])
+        lines.append(paint(line, style) if style else line)
+    return lines

@@ -1,0 +1,153 @@
+"""What was measured, as tables: the machine, each knob's trials, the race, the winner with its patch."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Iterable
+
+from perfaudit.measurements import Comparison, Settings, Trial, Winner
+from perfaudit.render.paint import Paint, colour, painted_diff
+from perfaudit.report import Report
+
+_UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
+
+def environment(report: Report, paint: Paint) -> str:
+    """One line on target and machine, and a warning when others use the machine."""
+    env = report.environment
+    assert env is not None
+    driver = f", {env.driver}" if env.driver else ""
+    text = (
+        f"{paint(report.target, 'bold')} on {env.device}{driver}, {env.cores} core{'s' if env.cores != 1 else ''}, "
+        f"{env.threads} thread{'s' if env.threads != 1 else ''}, {size(env.memory_bytes)}, torch {env.torch}, Python {env.python}"
+    )
+    if env.load is not None and env.load > env.cores * 0.75:
+        text += "\n" + paint(f"the machine was busy (load {env.load} on {env.cores} cores): intervals are wider for it", "yellow")
+    return text + "\n"
+
+
+def knobs(report: Report, paint: Paint, width: int) -> list[str]:
+    """For each knob: the trials, the race against the current setting, and the winner."""
+    parts = []
+    names = list(dict.fromkeys(t.knob for t in report.trials if t.knob != "patch"))
+    for name in names:
+        trials = [t for t in report.trials if t.knob == name]
+        parts.append(paint(name, "bold") + "\n" + _trials(trials, paint, width))
+        raced = [c for c in report.comparisons if c.knob == name]
+        if raced:
+            parts.append(_race(raced, paint))
+        parts += [_winner(w, paint) for w in report.winners if w.knob == name]
+    patches = [c for c in report.comparisons if c.knob == "patch"]
+    if patches:
+        parts.append(_patches(patches, paint))
+    parts += [f"{paint(item.knob, 'bold')}: not applicable here: {item.reason}\n" for item in report.not_applicable]
+    return parts
+
+
+def _trials(trials: list[Trial], paint: Paint, width: int) -> str:
+    settings = list(dict.fromkeys(key for t in trials for key in t.settings))
+    per_second = trials[0].metric == "samples_per_second"
+    columns = [*settings, "samples/s" if per_second else "ms/step", "quartiles", "blocks"]
+    if any(t.peak_memory_bytes for t in trials):
+        columns.append("peak memory")
+    if any(t.added_seconds for t in trials):
+        columns.append("added to a step, ms [95 %]")
+    rows = []
+    for t in trials:
+        row = [_value(t.settings.get(key)) for key in settings]
+        if t.status != "ok" or t.median is None or t.low is None or t.high is None:
+            first = t.reason.splitlines()[0] if t.reason else ""
+            row += [t.status.replace("_", " "), first[:60], ""]
+        elif per_second:
+            row += [f"{t.median:,.0f}", f"{t.low:,.0f} … {t.high:,.0f}", str(t.n)]
+        else:
+            row += [f"{t.median * 1e3:.2f}", f"{t.low * 1e3:.2f} … {t.high * 1e3:.2f}", str(t.n)]
+        if "peak memory" in columns:
+            row.append(size(t.peak_memory_bytes) if t.peak_memory_bytes else "")
+        if columns[-1].startswith("added"):
+            row.append(_added(t))
+        rows.append(row)
+    return table(columns, rows, paint is colour, width)
+
+
+def _added(t: Trial) -> str:
+    if t.added_seconds is None:
+        return ""
+    middle, low, high = (1e3 * value for value in t.added_seconds)
+    return f"{middle:+.2f} [{low:+.2f}, {high:+.2f}]"
+
+
+def _race(raced: list[Comparison], paint: Paint) -> str:
+    lines = [f"against {settings_text(raced[0].baseline)}, in fresh processes, time per sample:"]
+    lines += [f"  {settings_text(c.candidate)}: {ratio_text(c, paint)}" for c in raced]
+    return "\n".join(lines) + "\n"
+
+
+def _patches(compared: list[Comparison], paint: Paint) -> str:
+    lines = [paint("patched source against the source as it is, time per step", "bold")]
+    for c in compared:
+        place = f" in {c.candidate['path']}" if "path" in c.candidate else ""
+        lines.append(f"  {c.candidate['patch']}{place}: {ratio_text(c, paint)}")
+    return "\n".join(lines) + "\n"
+
+
+def ratio_text(c: Comparison, paint: Paint) -> str:
+    """A ratio with its interval and verdict: "0.94 [0.93, 0.95] faster"."""
+    style = {"faster": "green", "slower": "red", "undecided": "yellow"}[c.verdict]
+    interval = f" [{c.low:.3f}, {c.high:.3f}]" if math.isfinite(c.high) else " [too few rounds for an interval]"
+    return f"{c.ratio:.3f}{interval} {paint(c.verdict, style)} ({c.n} rounds)"
+
+
+def _winner(winner: Winner, paint: Paint) -> str:
+    from perfaudit.render.text import saving_text
+
+    if winner.keeps_current:
+        return f"{paint('→', 'bold')} {winner.words} ({settings_text(winner.settings)})\n"
+    lines = [f"{paint('→ ' + winner.words, 'bold')}"]
+    if winner.saving is not None:
+        lines.append(f"  {saving_text(winner.saving, paint)}")
+    if winner.verified:
+        lines.append(f"  checked: {winner.verified}")
+    if winner.fix is not None:
+        changes = f": changes {', '.join(winner.fix.changes)}" if winner.fix.changes else ""
+        lines.append(f"  {paint(f'fix ({winner.fix.safety}{changes})', 'cyan')} at {winner.location}:")
+        lines += [f"    {line}" if line else "" for line in painted_diff(winner.fix.diff, paint)]
+    else:
+        lines.append("  no line of your project builds this in a way that can be patched: change it by hand as said above")
+    return "\n".join(lines) + "\n"
+
+
+def settings_text(settings: Settings) -> str:
+    """Settings on one line: "num_workers=2, pin_memory=False"; what is None is left out."""
+    return ", ".join(f"{key}={value}" for key, value in settings.items() if value is not None)
+
+
+def size(count: int) -> str:
+    """Bytes in the largest binary unit that keeps it above one."""
+    for unit, name in _UNITS:
+        if count >= unit:
+            return f"{count / unit:.1f} {name}"
+    return f"{count} B"
+
+
+def table(columns: list[str], rows: Iterable[list[str]], in_colour: bool, width: int) -> str:
+    """A table drawn by rich, `width` characters at most."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for index, name in enumerate(columns):
+        drawn.add_column(Text(name), justify="left" if index == 0 else "right", overflow="fold")
+    for row in rows:
+        drawn.add_row(*(Text(cell) for cell in row))
+    out = io.StringIO()
+    console = Console(file=out, width=width, force_terminal=in_colour, color_system="standard" if in_colour else None)
+    console.print(drawn)
+    return "\n".join(line.rstrip() for line in out.getvalue().rstrip().splitlines()) + "\n"
+
+
+def _value(value: object) -> str:
+    return "-" if value is None else str(value)

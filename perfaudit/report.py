@@ -1,0 +1,123 @@
+"""The report of a command and its JSON contract, `perfaudit.report/1`."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from perfaudit import __version__
+from perfaudit.findings import Finding, Fix, Saving
+from perfaudit.measurements import Comparison, Environment, NotApplicable, Trial, Winner
+
+SCHEMA = "perfaudit.report/1"
+
+Json = dict[str, Any]  # Any: nested JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A file that could not be audited, and why."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Everything one command found and measured; findings are in order of rank once `rank.ranked` has seen them."""
+
+    command: str
+    findings: tuple[Finding, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+    files: int = 0
+    target: str = ""
+    environment: Environment | None = None
+    trials: tuple[Trial, ...] = ()
+    comparisons: tuple[Comparison, ...] = ()
+    winners: tuple[Winner, ...] = ()
+    not_applicable: tuple[NotApplicable, ...] = ()
+    notes: tuple[str, ...] = ()
+    interrupted: bool = False
+
+    def with_(self, **changes: Any) -> Report:  # Any: one type per field
+        """A copy with some fields replaced."""
+        return dataclasses.replace(self, **changes)
+
+
+def to_json(report: Report) -> Json:
+    """The report as plain data, keys as in the contract: paths relative with '/', lines and columns from 1."""
+    return {
+        "schema": SCHEMA,
+        "tool": {"name": "perfaudit", "version": __version__},
+        "command": report.command,
+        "target": report.target or None,
+        "interrupted": report.interrupted,
+        "environment": dataclasses.asdict(report.environment) if report.environment else None,
+        "files": report.files,
+        "findings": [_finding(finding) for finding in report.findings],
+        "trials": [_trial(trial) for trial in report.trials],
+        "comparisons": [_comparison(comparison) for comparison in report.comparisons],
+        "winners": [_winner(winner) for winner in report.winners],
+        "not_applicable": [dataclasses.asdict(item) for item in report.not_applicable],
+        "skipped": [dataclasses.asdict(item) for item in report.skipped],
+        "notes": list(report.notes),
+    }
+
+
+def _finding(finding: Finding) -> Json:
+    place = finding.location
+    return {
+        "rule": finding.rule,
+        "name": finding.name,
+        "severity": finding.severity,
+        "path": place.path if place else None,
+        "line": place.line if place else None,
+        "column": place.column if place else None,
+        "end_line": place.end_line if place else None,
+        "end_column": place.end_column if place else None,
+        "message": finding.message,
+        "note": finding.note,
+        "fingerprint": finding.fingerprint,
+        "saving": _saving(finding.saving),
+        "fix": _fix(finding.fix),
+        "places": [{"line": p.line, "column": p.column} for p in finding.places],
+    }
+
+
+def _saving(saving: Saving | None) -> Json | None:
+    return dataclasses.asdict(saving) if saving else None
+
+
+def _fix(fix: Fix | None) -> Json | None:
+    if fix is None:
+        return None
+    return {"safety": fix.safety, "changes": list(fix.changes), "title": fix.title, "diff": fix.diff}
+
+
+def _trial(trial: Trial) -> Json:
+    data = dataclasses.asdict(trial)
+    data["samples"] = list(trial.samples)
+    return data
+
+
+def _comparison(comparison: Comparison) -> Json:
+    data = dataclasses.asdict(comparison)
+    if comparison.high == float("inf"):  # JSON has no infinity
+        data["low"] = data["high"] = None
+    return data
+
+
+def _winner(winner: Winner) -> Json:
+    place = winner.location
+    return {
+        "knob": winner.knob,
+        "settings": winner.settings,
+        "keeps_current": winner.keeps_current,
+        "words": winner.words,
+        "saving": _saving(winner.saving),
+        "fix": _fix(winner.fix),
+        "path": place.path if place else None,
+        "line": place.line if place else None,
+        "verified": winner.verified,
+    }

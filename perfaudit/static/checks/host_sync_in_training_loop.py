@@ -1,0 +1,178 @@
+"""PA601: the host waits for the device on every training step."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from perfaudit.static import edit
+from perfaudit.static.context import (
+    StepLoop,
+    counts_epochs,
+    in_no_grad,
+    last_name,
+    runs_each_time,
+    step_loops,
+    uses_accelerator,
+)
+from perfaudit.static.device_sums import sums_on_device
+from perfaudit.static.registry import Proposal, Seen, check
+from perfaudit.static.source import LOOPS, Function, Loop, Source
+from perfaudit.static.taint import Kind, Region, device_values, names_cpu
+from perfaudit.static.values import enclosing_function
+
+READS = {"item", "tolist", "cpu"}  # `.numpy()` alone raises on a device tensor, so it is not one
+CASTS = {"float", "int", "bool", "str", "repr", "print"}
+LOG_LEVELS = {"info", "warning", "error", "critical"}
+
+
+@check("PA601", ast.Module)
+def host_sync_in_training_loop(source: Source, module: ast.Module) -> Iterator[Seen]:
+    steps = step_loops(source)
+    if not steps or not source.imports_torch or not uses_accelerator(source):
+        return
+    for step in steps:
+        if counts_epochs(step.loop):  # one step per epoch, on the whole data: what it prints is its result
+            continue
+        others = {id(other.loop) for other in steps if other is not step}
+        regions = device_values(source, step)
+        places = [place for region in regions for place in _syncs(source, region, others)]
+        if not places:
+            continue
+        fix = sums_on_device(source, step, regions, places) or Proposal(_advice(source, places[0]))
+        yield Seen(places[0], _message(source, step, places), fix, tuple(places), hot=True)
+
+
+def _message(source: Source, step: StepLoop, places: list[ast.expr]) -> str:
+    function = enclosing_function(source, places[0])
+    where = f" in `{function.name}`" if function and function is not enclosing_function(source, step.loop) else ""
+    more = len(places) - 1
+    others = f"; {more} more such place{'s' if more > 1 else ''} in this loop" if more else ""
+    return f"`{_text(source, places[0])}`{where} makes the host wait for the device on every step{others}"
+
+
+def _text(source: Source, place: ast.AST) -> str:
+    """The text of a place. Inside an f-string positions are not reliable before Python 3.12: from the tree, then."""
+    in_text = any(isinstance(ancestor, ast.JoinedStr) for ancestor in source.ancestors(place))
+    text = ast.unparse(place) if in_text else source.brief(place)
+    return text if len(text) <= 60 else f"{text[:59]}…"
+
+
+# ---- places --------------------------------------------------------------------------------------------------------
+
+
+def _syncs(source: Source, region: Region, other_loops: set[int]) -> Iterator[ast.expr]:
+    """What reads a device tensor in this region on every step, in document order."""
+    root = region.code.root
+    found = [place for node in ast.walk(root) for place in _reads(source, region, node)]
+    unique = {id(place): place for place in found}.values()
+    for place in sorted(unique, key=lambda node: (node.lineno, node.col_offset)):
+        if runs_each_time(source, place, root) and not _belongs_elsewhere(source, place, root, other_loops):
+            yield place
+
+
+def _belongs_elsewhere(source: Source, place: ast.AST, root: Loop | Function, other_loops: set[int]) -> bool:
+    """Whether the place is in a step loop of its own inside this one, or in a loop that evaluates without gradients."""
+    for ancestor in source.ancestors(place):
+        if ancestor is root:
+            return False
+        if id(ancestor) in other_loops or (isinstance(ancestor, LOOPS) and in_no_grad(source, place)):
+            return True
+    return True
+
+
+def _reads(source: Source, region: Region, node: ast.AST) -> Iterator[ast.expr]:
+    """The expressions by which this one node brings the value of a device tensor to the host."""
+    match node:
+        case ast.Call():
+            if _call_reads(source, region, node):
+                yield node
+        case ast.JoinedStr():
+            values = [part.value for part in node.values if isinstance(part, ast.FormattedValue)]
+            if _any_tensor(region, values):
+                yield node
+        case ast.BinOp(op=ast.Mod(), left=ast.Constant(value=str())):
+            values = node.right.elts if isinstance(node.right, ast.Tuple) else [node.right]
+            if _any_tensor(region, values):
+                yield node
+        case ast.If() | ast.While() | ast.IfExp() | ast.Assert():
+            yield from _truths(region, node.test)
+        case ast.BoolOp():
+            for value in node.values[:-1]:
+                yield from _truths(region, value)
+        case ast.UnaryOp(op=ast.Not()):
+            yield from _truths(region, node.operand)
+
+
+def _truths(region: Region, test: ast.expr) -> Iterator[ast.expr]:
+    """The tensors whose truth a condition asks for."""
+    if isinstance(test, ast.BoolOp):
+        for value in test.values:
+            yield from _truths(region, value)
+    elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        yield from _truths(region, test.operand)
+    elif region.kind(test) is Kind.TENSOR:
+        yield test
+
+
+def _any_tensor(region: Region, nodes: list[ast.expr]) -> bool:
+    return any(region.kind(node) is Kind.TENSOR for node in nodes)
+
+
+def _call_reads(source: Source, region: Region, call: ast.Call) -> bool:
+    arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
+    if isinstance(call.func, ast.Name):
+        if source.lookup(call.func) or call.func.id in source.aliases:
+            return (source.qualified(call.func) or "").startswith("math.") and _any_tensor(region, arguments)
+        if call.func.id in ("min", "max"):
+            return len(call.args) > 1 and _any_tensor(region, arguments)
+        return call.func.id in CASTS and _any_tensor(region, call.args)
+    if not isinstance(call.func, ast.Attribute):
+        return False
+    name, receiver = call.func.attr, call.func.value
+    if region.kind(receiver) >= Kind.MAYBE:
+        return (
+            (name in READS and not call.args) or (name == "to" and _copies_to_host(source, call)) or _forces_numpy(call)
+        )
+    match name:
+        case "format":
+            return isinstance(receiver, ast.Constant) and _any_tensor(region, arguments)
+        case "set_postfix" | "add_scalar":
+            return _any_tensor(region, arguments)
+    if name in LOG_LEVELS and "log" in last_name(receiver).lower():
+        return _any_tensor(region, arguments)
+    return (source.qualified(call.func) or "").startswith("math.") and _any_tensor(region, arguments)
+
+
+def _copies_to_host(source: Source, call: ast.Call) -> bool:
+    if any(keyword.arg == "non_blocking" for keyword in call.keywords):
+        return False
+    targets = [*call.args, *(keyword.value for keyword in call.keywords if keyword.arg == "device")]
+    return any(names_cpu(source, target) for target in targets)
+
+
+def _forces_numpy(call: ast.Call) -> bool:
+    force = edit.keyword(call, "force") if last_name(call.func) == "numpy" else None
+    return force is not None and isinstance(force.value, ast.Constant) and force.value.value is True
+
+
+# ---- advice --------------------------------------------------------------------------------------------------------
+
+
+def _advice(source: Source, place: ast.expr) -> str:
+    """What to do about the first place, for what cannot be patched without knowing the use of the value."""
+    parent = source.parent(place)
+    statement = source.statement(place)
+    if isinstance(parent, ast.Call) and last_name(parent.func) == "append":
+        return "append the detached tensor, and read the values once after the loop: `torch.stack(losses).tolist()`"
+    if isinstance(statement, ast.Return):
+        return "return the detached tensor, and read it where it is shown"
+    if isinstance(statement, (ast.If, ast.While, ast.Assert)):
+        return "test it every so many steps, or stay on the device with `torch.where`"
+    if isinstance(statement, ast.AugAssign) or (
+        isinstance(statement, ast.Assign) and isinstance(statement.value, ast.BinOp)
+    ):
+        return "add up the detached tensor, and read the sum only where it is shown"
+    if isinstance(statement, ast.Expr):
+        return "show it every so many steps (`if step % 100 == 0`); until then keep the detached tensor"
+    return "keep the detached tensor, and read it only on the steps that show it"

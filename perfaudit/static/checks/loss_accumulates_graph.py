@@ -1,0 +1,169 @@
+"""PA603: a sum of losses that keeps the graph of every step."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from perfaudit.findings import Edit, Span
+from perfaudit.static.context import (
+    StepLoop,
+    backward_calls,
+    dotted_name,
+    in_no_grad,
+    last_name,
+    runs_rarely,
+    step_loops,
+)
+from perfaudit.static.losses import backpropagated, backward_operand, key, summands
+from perfaudit.static.registry import Proposal, Seen, check
+from perfaudit.static.source import FUNCTIONS, Function, Source
+from perfaudit.static.values import enclosing_function
+
+GRAPH_FREE = re.compile(r"(item|tolist|detach|data|numpy|shape|device|dtype)$")  # attributes behind which no graph is
+READER = re.compile(
+    r"(print|float|int|str|round|format|len|isinstance|min|max|isnan|isfinite|exp|sqrt|append|write|log|info|debug|warning|"
+    r"add_scalars?|set_postfix|set_description|update|all_reduce|reduce|log_metrics?|log_dict)$"
+)
+MAX_ALIASES = 3  # names followed from the sum to its readers
+
+
+@check("PA603", ast.Module)
+def loss_accumulates_graph(source: Source, module: ast.Module) -> Iterator[Seen]:
+    if not source.imports_torch:
+        return
+    for step in step_loops(source):
+        if _uses_graphs_again(source):
+            return
+        losses = backpropagated(source, step.loop) | _returned_losses(source, step)
+        for statement in ast.walk(step.loop):
+            target, added = _addition(statement)
+            if (
+                target is None
+                or added is None
+                or enclosing_function(source, target) is not enclosing_function(source, step.loop)
+            ):
+                continue
+            terms = list(_terms(added, losses))
+            if not terms or key(target) in losses or in_no_grad(source, target):
+                continue
+            if _restarts_each_step(source, step, target) or not _is_only_read(source, target):
+                continue
+            ends = [source.span(term).end for term in terms]
+            yield Seen(
+                statement,
+                f"`{source.brief(statement)}` ties the graphs of all steps together, so none of them is freed",
+                Proposal("add up the detached loss", tuple(Edit(Span(end, end), ".detach()") for end in ends)),
+                hot=True,
+            )
+
+
+def _uses_graphs_again(source: Source) -> bool:
+    """Whether a backward pass in this file keeps its graph for another one."""
+    keeps = ("retain_graph", "create_graph")
+    return any(k.arg in keeps for call in source.nodes(ast.Call) for k in call.keywords)
+
+
+def _returned_losses(source: Source, step: StepLoop) -> set[str]:
+    """Names that get, in the loop, the loss which a function of this file has called `backward` on and returns."""
+    found: set[str] = set()
+    for node in ast.walk(step.loop):
+        if not (
+            isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and isinstance(node.targets[0], ast.Name)
+        ):
+            continue
+        for helper in step.helpers:
+            if helper.name == last_name(node.value.func) and _returns_its_loss(source, helper):
+                found.add(node.targets[0].id)
+    return found
+
+
+def _returns_its_loss(source: Source, function: Function) -> bool:
+    returns = [n for n in ast.walk(function) if isinstance(n, ast.Return) and enclosing_function(source, n) is function]
+    losses = backpropagated(source, function)
+    reads = {"item", "detach", "data"}
+    rebound = [n for n in ast.walk(function) if isinstance(n, ast.Call) and last_name(n.func) in reads]
+    return bool(returns) and not rebound and all(n.value is not None and key(n.value) in losses for n in returns)
+
+
+def _addition(statement: ast.AST) -> tuple[ast.expr | None, ast.expr | None]:
+    """The sum and what is added to it, for `total += x` and `total = total + x`."""
+    target: ast.expr
+    if isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Add):
+        target, added = statement.target, statement.value
+    elif isinstance(statement, ast.Assign) and isinstance(statement.value, ast.BinOp):
+        target, added = statement.targets[0], statement.value.right
+        is_sum = isinstance(statement.value.op, ast.Add) and dotted_name(statement.value.left) == dotted_name(target)
+        if not is_sum or len(statement.targets) > 1:
+            return None, None
+    else:
+        return None, None
+    return (target, added) if dotted_name(target) else (None, None)
+
+
+def _terms(added: ast.expr, losses: set[str] | frozenset[str]) -> Iterator[ast.expr]:
+    """The losses in what is added: `loss`, `loss * n`, `loss / n`, `loss.mean()`, `loss_a + loss_b`."""
+    if isinstance(added, ast.BinOp) and isinstance(added.op, (ast.Add, ast.Sub, ast.Mult, ast.Div)):
+        yield from _terms(added.left, losses)
+        yield from _terms(added.right, losses)
+    elif isinstance(added, ast.Call) and isinstance(added.func, ast.Attribute):
+        if added.func.attr in ("mean", "sum") and key(added.func.value) in losses:
+            yield added
+    elif key(added) in losses:
+        yield added
+
+
+def _restarts_each_step(source: Source, step: StepLoop, target: ast.expr) -> bool:
+    """Whether the loop itself sets the sum anew on most steps, so that it never spans two of them."""
+    name = dotted_name(target)
+    for node in ast.walk(step.loop):
+        is_set = isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store)
+        if not is_set or node is target or dotted_name(node) != name or runs_rarely(source, node, step.loop):
+            continue
+        if _addition(source.statement(node))[0] is None:
+            return True
+    return False
+
+
+def _is_only_read(source: Source, target: ast.expr) -> bool:
+    """Whether the sum is a number to its readers: no backward pass starts from it, no unknown function gets it."""
+    roots = {key(leaf) for call in backward_calls(source) for leaf in summands(source, backward_operand(source, call))}
+    return _reads_are_harmless(source, target, roots, MAX_ALIASES)
+
+
+def _reads_are_harmless(source: Source, target: ast.expr, roots: set[str], depth: int) -> bool:
+    if depth == 0 or key(target) in roots:
+        return False
+    return all(_is_harmless(source, use, roots, depth) for use in _uses(source, target))
+
+
+def _uses(source: Source, target: ast.expr) -> list[ast.expr]:
+    if isinstance(target, ast.Name):
+        bindings = source.lookup(target)
+        return [*source.uses_of(bindings[0], target.id)] if bindings else []
+    loads = [node for node in source.nodes(ast.Attribute) if isinstance(node.ctx, ast.Load)]
+    return [node for node in loads if last_name(node) == last_name(target)]
+
+
+def _is_harmless(source: Source, use: ast.expr, roots: set[str], depth: int) -> bool:
+    """Climbs from a read to what is done with it: a number is made of it, it is shown, stored under another name."""
+    child: ast.AST = use
+    for ancestor in source.ancestors(use):
+        if isinstance(ancestor, ast.Attribute) and GRAPH_FREE.match(ancestor.attr):
+            return True
+        if isinstance(ancestor, ast.Call) and ancestor.func is not child:
+            name = last_name(ancestor.func)
+            return bool(READER.match(name)) or (source.qualified(ancestor.func) or "").startswith(
+                ("math.", "wandb.", "numpy.")
+            )
+        if isinstance(ancestor, (*FUNCTIONS, ast.Lambda, ast.ClassDef)):
+            return False
+        if isinstance(ancestor, (ast.JoinedStr, ast.Return, ast.AugAssign, ast.If, ast.While, ast.Assert, ast.Expr)):
+            return True
+        if isinstance(ancestor, (ast.Assign, ast.AnnAssign)):
+            targets = ancestor.targets if isinstance(ancestor, ast.Assign) else [ancestor.target]
+            aliases = [t for t in targets if dotted_name(t) != dotted_name(use)]
+            return all(dotted_name(t) and _reads_are_harmless(source, t, roots, depth - 1) for t in aliases)
+        child = ancestor
+    return False

@@ -1,0 +1,80 @@
+"""PA402: an optimizer that has a fused update and does not use it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from perfaudit.static import edit
+from perfaudit.static.registry import Proposal, Seen, check
+from perfaudit.static.source import FUNCTIONS, Source
+from perfaudit.static.values import ABSENT, argument, resolve
+
+FEW = 8  # tensors in a list written out; below it the update is a handful of kernels either way
+FOREACH_OF_ADAGRAD = 6  # position; keyword-only in the others
+COMPLEX = {"cfloat", "cdouble", "complex64", "complex128"}
+_DTENSORS = re.compile(r"\bfully_shard\b|DTensor|parallelize_module|distribute_(tensor|module)")  # have fused Adam only
+NO_FUSED = {"torch_xla", "torch_directml", "higher"}  # devices without the kernel; differentiable optimizers
+
+
+@check("PA402", call=("torch.optim.Adam", "torch.optim.AdamW", "torch.optim.SGD", "torch.optim.Adagrad"))
+def optimizer_not_fused(source: Source, call: ast.Call) -> Iterator[Seen]:
+    name = source.qualified(call.func)
+    is_adagrad = name == "torch.optim.Adagrad"
+    places = {"fused": None, "foreach": FOREACH_OF_ADAGRAD if is_adagrad else None, "differentiable": None}
+    if any(argument(source, call, option, place) is not ABSENT for option, place in places.items()):
+        return
+    if _updates_few_tensors(source, call) or _has_unfused_parameters(source):
+        return
+    if name == "torch.optim.SGD" and _DTENSORS.search(source.text):
+        return
+    message = f"`{source.brief(call.func)}` without `fused` runs every operation of the update as kernels of its own"
+    if is_adagrad:
+        yield Seen(
+            call,
+            message,
+            Proposal("pass `fused=True` (on CPU from torch 2.4; on a GPU only where this torch has the kernel)"),
+        )
+        return
+    if _belongs_to_lightning(source, call):
+        yield Seen(
+            call,
+            message,
+            Proposal(
+                "pass `fused=True`, unless Lightning clips gradients under mixed precision, which it refuses then"
+            ),
+        )
+        return
+    yield Seen(
+        call,
+        message,
+        Proposal("update all parameters in a fused kernel", edit.add_keyword(source, call, "fused", "True")),
+    )
+
+
+def _updates_few_tensors(source: Source, call: ast.Call) -> bool:
+    """Whether the parameters are a short list of tensors written out (a latent, an image), not those of a model."""
+    parameters = argument(source, call, "params", 0)
+    listed = resolve(source, parameters) if isinstance(parameters, ast.expr) else None
+    if not isinstance(listed, (ast.List, ast.Tuple, ast.Set)) or len(listed.elts) > FEW:
+        return False
+    return not any(isinstance(item, (ast.Dict, ast.Call, ast.Starred)) for item in listed.elts)
+
+
+def _has_unfused_parameters(source: Source) -> bool:
+    """Whether the file shows what the fused update refuses: sparse gradients, complex parameters, another device."""
+    if source.calls("torch.optim.SparseAdam"):
+        return True
+    if any(
+        k.arg == "sparse" and not (isinstance(k.value, ast.Constant) and k.value.value is False)
+        for k in source.nodes(ast.keyword)
+    ):
+        return True
+    if any(attribute.attr in COMPLEX for attribute in source.nodes(ast.Attribute)):
+        return True
+    return any(name.partition(".")[0] in NO_FUSED for name in source.aliases.values())
+
+
+def _belongs_to_lightning(source: Source, call: ast.Call) -> bool:
+    return any(isinstance(a, FUNCTIONS) and a.name == "configure_optimizers" for a in source.ancestors(call))

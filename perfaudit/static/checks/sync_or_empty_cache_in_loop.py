@@ -1,0 +1,72 @@
+"""PA602: waiting for the device, emptying its cache or collecting garbage on every training step."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from perfaudit.static.context import StepCode, counts_epochs, last_name, runs_each_time, step_code, step_loops
+from perfaudit.static.registry import Proposal, Seen, check
+from perfaudit.static.source import Source
+
+DEVICES = ("cuda", "xpu", "mps", "npu", "hpu", "accelerator", "accelerator.memory", "cuda.memory", "xpu.memory")
+SYNCHRONIZE = {f"torch.{device}.synchronize" for device in DEVICES}
+EMPTY_CACHE = {f"torch.{device}.empty_cache" for device in DEVICES}
+STREAMS = {"torch.cuda.current_stream", "torch.cuda.default_stream", "torch.xpu.current_stream"}
+CLOCKS = {
+    "time",
+    "perf_counter",
+    "perf_counter_ns",
+    "time_ns",
+    "monotonic",
+    "process_time",
+    "default_timer",
+    "elapsed_time",
+}
+
+
+@check("PA602", ast.Module)
+def sync_or_empty_cache_in_loop(source: Source, module: ast.Module) -> Iterator[Seen]:
+    if not source.imports_torch:
+        return
+    for step in step_loops(source):
+        if counts_epochs(step.loop):
+            continue
+        code = step_code(source, step)
+        is_timed = any(_reads_a_clock(part) for part in code)
+        for part in code:
+            for call in ast.walk(part.root):
+                told = _cost_and_cure(source, call, is_timed) if isinstance(call, ast.Call) else None
+                if told is not None and runs_each_time(source, call, part.root):
+                    cost, cure = told
+                    yield Seen(call, f"`{source.brief(call)}` on every step {cost}", Proposal(cure), hot=True)
+
+
+def _cost_and_cure(source: Source, call: ast.Call, is_timed: bool) -> tuple[str, str] | None:
+    name = source.qualified(call.func)
+    if name in SYNCHRONIZE or _is_stream_sync(source, call):
+        if is_timed:  # without the sync the clock would measure the launches only
+            return None
+        return (
+            "makes the host wait until the device has nothing left to do",
+            "take it out: reading a result waits by itself",
+        )
+    if name in EMPTY_CACHE:
+        return (
+            "gives memory back to the driver, which waits for the device, and asks for it again on the next step",
+            "take it out; against fragmentation set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+        )
+    if name == "gc.collect" and not (source.calls("gc.disable") or source.calls("gc.freeze")):
+        return "stops the host to look at every Python object", "take it out, or collect every so many steps"
+    return None
+
+
+def _is_stream_sync(source: Source, call: ast.Call) -> bool:
+    """Whether the call is `torch.cuda.current_stream().synchronize()`."""
+    stream = call.func.value if isinstance(call.func, ast.Attribute) and call.func.attr == "synchronize" else None
+    return isinstance(stream, ast.Call) and source.qualified(stream.func) in STREAMS
+
+
+def _reads_a_clock(code: StepCode) -> bool:
+    """Whether a time is taken in this code, by the host's clock or by events of the device."""
+    return any(isinstance(node, ast.Call) and last_name(node.func) in CLOCKS for node in ast.walk(code.root))

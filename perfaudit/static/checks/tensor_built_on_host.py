@@ -1,0 +1,87 @@
+"""PA105: a tensor that is built in host memory and then copied to the device."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from perfaudit.findings import Edit, Span
+from perfaudit.static import edit
+from perfaudit.static.context import changes_default_device, names_accelerator, runs_every_step
+from perfaudit.static.registry import Proposal, Seen, check
+from perfaudit.static.source import Source
+from perfaudit.static.values import ABSENT, argument, constant
+
+EXACT = {"torch.zeros", "torch.ones", "torch.full", "torch.empty", "torch.eye"}
+RANDOM = {"torch.rand", "torch.randn", "torch.randint", "torch.randperm"}
+COUNTED = {"torch.arange", "torch.linspace"}
+KEEPS_HOST = (
+    "out",
+    "generator",
+    "pin_memory",
+    "requires_grad",
+)  # `requires_grad`: the copy is not a leaf, the fix would make one
+
+
+@check("PA105", call=(".to", ".cuda"))
+def tensor_built_on_host(source: Source, call: ast.Call) -> Iterator[Seen]:
+    built = call.func.value if isinstance(call.func, ast.Attribute) else None
+    name = source.qualified(built.func) if isinstance(built, ast.Call) else None
+    if not isinstance(built, ast.Call) or name is None or name not in EXACT | RANDOM | COUNTED:
+        return
+    device = _device(source, call)
+    if device is None:
+        return
+    if any(argument(source, built, option) is not ABSENT for option in ("device", *KEEPS_HOST)):
+        return
+    if changes_default_device(source):
+        return
+    changes = _changes(source, built, name)
+    fix = Proposal(
+        "build it on the device", _edits(source, call, built, device), "unsafe" if changes else "safe", changes
+    )
+    hot = runs_every_step(source, call)
+    often = ", on every step" if hot else ""
+    yield Seen(
+        call, f"`{source.brief(built)}` is filled in host memory and then copied to the device{often}", fix, hot=hot
+    )
+
+
+def _device(source: Source, call: ast.Call) -> str | None:
+    """The text of the accelerator that `.to(...)` or `.cuda()` names and nothing else; None where that is not sure."""
+    keywords = {k.arg: k.value for k in call.keywords if k.arg != "non_blocking"}
+    if isinstance(call.func, ast.Attribute) and call.func.attr == "cuda":
+        return '"cuda"' if not call.args and not keywords else None
+    targets = [*call.args, *keywords.values()]
+    if len(targets) != 1 or not keywords.keys() <= {"device"} or not names_accelerator(source, targets[0]):
+        return None
+    return source.text_of(targets[0])
+
+
+def _changes(source: Source, built: ast.Call, name: str) -> tuple[str, ...]:
+    """What else changes when the device fills the tensor: the random stream, or the last bit of computed values."""
+    if name in RANDOM:
+        return ("rng",)
+    if name in EXACT:
+        return ()
+    return () if name == "torch.arange" and _counts_in_integers(source, built) else ("rounding",)
+
+
+def _counts_in_integers(source: Source, built: ast.Call) -> bool:
+    """Whether `arange` starts and steps by literal integers, so that every device gives the same values."""
+    if any(isinstance(a, ast.Starred) for a in built.args) or any(
+        k.arg in ("start", "end", "step") for k in built.keywords
+    ):
+        return False
+    start_and_step = [*built.args[:1], *built.args[2:]] if len(built.args) > 1 else []
+    return all(type(constant(source, node)) is int for node in start_and_step)
+
+
+def _edits(source: Source, call: ast.Call, built: ast.Call, device: str) -> tuple[Edit, ...] | None:
+    """`device=` into the constructor and the call behind it out; None where a comment or a bracket stands between."""
+    behind = Span(source.span(built).end, source.span(call).end)
+    text = source.text[behind.start : behind.end]
+    if "#" in text or not text.lstrip("\\ \t\r\n").startswith("."):
+        return None
+    added = edit.add_keyword(source, built, "device", device)
+    return None if added is None else (*added, Edit(behind, ""))

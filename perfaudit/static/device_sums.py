@@ -1,0 +1,183 @@
+"""The patch for sums over a training loop (`total += loss.item()`): kept on the device, read once behind the loop."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from perfaudit.findings import Edit, Span
+from perfaudit.static import edit
+from perfaudit.static.context import StepLoop, last_name
+from perfaudit.static.losses import backpropagated, key
+from perfaudit.static.registry import Proposal
+from perfaudit.static.source import FUNCTIONS, LOOPS, Loop, Source
+from perfaudit.static.taint import Kind, Region
+from perfaudit.static.values import constant, resolve
+
+TIMERS = {"time", "perf_counter", "monotonic", "process_time"}
+
+
+def sums_on_device(
+    source: Source, step: StepLoop, regions: tuple[Region, ...], places: list[ast.expr]
+) -> Proposal | None:
+    """The patch for a loop whose every sync is `total += loss.item()`, where `total` is only read after the loop.
+
+    A sum starts as the number it started as, becomes a tensor with the first step, and a number again behind the loop.
+    """
+    loop = step.loop
+    if loop.orelse or _is_timed(loop) or any(isinstance(a, (ast.Try, ast.TryStar)) for a in _around(source, loop)):
+        return None
+    numbers: dict[str, str] = {}
+    edits: list[Edit] = []
+    for place in places:
+        total = _sum_over(source, place)
+        if total is None or total.id in numbers or not _is_read_only_after(source, loop, total):
+            return None
+        start = _start(source, loop, total.id)
+        number = None if start is None else _number(source, regions[0], place, start, backpropagated(source, loop))
+        suffix = re.search(r"\.item\(\)$", source.text_of(place))
+        if number is None or suffix is None:
+            return None
+        numbers[total.id] = number
+        span = source.span(place)
+        kept = ".detach().float()" if number == "float" else ""  # float32, for half precision would lose the sum
+        edits.append(Edit(Span(span.start + suffix.start(), span.end), kept))
+    after = [edit.insert_after(source, loop, f"{name} = {number}({name})") for name, number in numbers.items()]
+    names = " and ".join(f"`{name}`" for name in numbers)
+    return Proposal(f"add up {names} on the device, and read it after the loop", edit.together(tuple(edits), *after))
+
+
+def _is_timed(loop: Loop) -> bool:
+    """Whether the loop takes the time: the sync that would go is what makes its numbers mean something."""
+    return any(isinstance(node, ast.Call) and last_name(node.func) in TIMERS for node in ast.walk(loop))
+
+
+def _around(source: Source, node: ast.AST) -> Iterator[ast.AST]:
+    """The ancestors inside the same function."""
+    for ancestor in source.ancestors(node):
+        if isinstance(ancestor, FUNCTIONS):
+            return
+        yield ancestor
+
+
+def _sum_over(source: Source, place: ast.expr) -> ast.Name | None:
+    """`total` of `total += x.item()` and of `total += x.item() * n` with a plain number n; None for anything else."""
+    statement = source.parent(place)
+    if isinstance(statement, ast.BinOp):
+        scale = statement.right if statement.left is place else statement.left
+        divided = isinstance(statement.op, ast.Div) and scale is statement.right
+        if not (divided or isinstance(statement.op, ast.Mult)) or not _is_number(source, scale):
+            return None
+        statement = source.parent(statement)
+    if not isinstance(statement, ast.AugAssign) or not isinstance(statement.op, ast.Add):
+        return None
+    return statement.target if isinstance(statement.target, ast.Name) else None
+
+
+def _is_number(source: Source, node: ast.expr) -> bool:
+    """Whether an expression is provably a plain number: a literal, `len(x)`, `x.size(0)`, `x.shape[0]`."""
+    if isinstance(constant(source, node), (int, float)):
+        return True
+    value = resolve(source, node)
+    if isinstance(value, ast.Subscript):
+        return last_name(value.value) == "shape" and isinstance(value.slice, ast.Constant)
+    if not isinstance(value, ast.Call):
+        return False
+    if isinstance(value.func, ast.Name):
+        return value.func.id == "len" and not source.lookup(value.func)
+    return last_name(value.func) == "size" and len(value.args) == 1
+
+
+def _is_read_only_after(source: Source, loop: Loop, total: ast.Name) -> bool:
+    """Whether nothing but the sum itself reads or sets the name inside the loop, and no other function knows it."""
+    scope = source.scope(loop)
+    declared = [name for node in source.nodes(ast.Global) for name in node.names]
+    declared += [name for node in source.nodes(ast.Nonlocal) for name in node.names]
+    if total.id in declared:
+        return False
+    bindings = source.bound_in(scope).get(total.id, [])
+    inside = {id(node) for node in ast.walk(loop)}
+    if any(id(binding) in inside and binding is not total for binding in bindings):
+        return False
+    uses = source.uses_of(bindings[0], total.id) if bindings else []
+    return all(id(use) not in inside and source.scope(use) is scope for use in uses)
+
+
+def _start(source: Source, loop: Loop, name: str) -> int | float | None:
+    """The number the name is set to before the loop, whichever way the loop is reached; None if that is not clear."""
+    inner: ast.stmt = loop
+    for ancestor in (*_around(source, loop), None):
+        for earlier in reversed(_before(source, inner)):
+            if not _sets(earlier, name):
+                continue
+            return _literal(earlier, name)
+        if isinstance(ancestor, LOOPS):  # what the rest of an outer loop sets reaches the loop on the next round
+            others = [s for s in ast.walk(ancestor) if isinstance(s, ast.stmt) and _binds(s, name)]
+            inside = {id(node) for node in ast.walk(loop)}
+            if any(id(s) not in inside and _literal(s, name) is None for s in others):
+                return None
+        if isinstance(ancestor, ast.stmt):
+            inner = ancestor
+    return None
+
+
+def _before(source: Source, statement: ast.stmt) -> list[ast.stmt]:
+    block = source.block(statement)
+    return block[: next((n for n, item in enumerate(block) if item is statement), 0)]
+
+
+def _sets(statement: ast.stmt, name: str) -> bool:
+    return any(
+        isinstance(n, ast.Name) and n.id == name and not isinstance(n.ctx, ast.Load) for n in ast.walk(statement)
+    )
+
+
+def _binds(statement: ast.stmt, name: str) -> bool:
+    """Whether the statement itself, not one inside it, sets the name."""
+    targets = getattr(statement, "targets", None) or [getattr(statement, "target", None)]
+    return any(isinstance(n, ast.Name) and n.id == name for target in targets if target for n in ast.walk(target))
+
+
+def _literal(statement: ast.stmt, name: str) -> int | float | None:
+    """The number literal that a plain assignment gives the name, also in `total, n = 0.0, 0`."""
+    if not isinstance(statement, ast.Assign):
+        return None
+    pairs = [(target, statement.value) for target in statement.targets]
+    if isinstance(statement.value, ast.Tuple):
+        for target in statement.targets:
+            if isinstance(target, ast.Tuple) and len(target.elts) == len(statement.value.elts):
+                pairs += zip(target.elts, statement.value.elts, strict=True)
+    for target, value in pairs:
+        if isinstance(target, ast.Name) and target.id == name and isinstance(value, ast.Constant):
+            number = value.value
+            return number if isinstance(number, (int, float)) and not isinstance(number, bool) else None
+    return None
+
+
+def _number(source: Source, region: Region, place: ast.expr, start: float, losses: frozenset[str]) -> str | None:
+    """What the sum is before and after the patch: "float", "int" for a count of matches; None if it cannot be told."""
+    if not (isinstance(place, ast.Call) and isinstance(place.func, ast.Attribute) and place.func.attr == "item"):
+        return None
+    tensor = place.func.value
+    if region.kind(tensor) is Kind.TENSOR and (isinstance(start, float) or key(tensor) in losses):
+        return "float"
+    is_scaled = isinstance(source.parent(place), ast.BinOp)
+    return "int" if isinstance(start, int) and not is_scaled and _counts(source, tensor) else None
+
+
+def _counts(source: Source, node: ast.expr) -> bool:
+    """Whether an expression counts matches: `(a == b).sum()`, `a.eq(b).sum()`, `torch.sum(a == b)`."""
+    if not isinstance(node, ast.Call) or node.keywords:
+        return False
+    if source.qualified(node.func) == "torch.sum":
+        return len(node.args) == 1 and _is_comparison(source, node.args[0])
+    if last_name(node.func) != "sum" or node.args or not isinstance(node.func, ast.Attribute):
+        return False
+    return _is_comparison(source, node.func.value)
+
+
+def _is_comparison(source: Source, node: ast.expr) -> bool:
+    if isinstance(node, ast.Compare):
+        return len(node.ops) == 1 and isinstance(node.ops[0], (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE))
+    return isinstance(node, ast.Call) and last_name(node.func) in ("eq", "ne")

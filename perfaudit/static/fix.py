@@ -1,0 +1,107 @@
+"""Which fixes are applied together, and writing them: atomic, parsed first, refused when the file changed."""
+
+from __future__ import annotations
+
+import ast
+import os
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfaudit.errors import UserError
+from perfaudit.findings import Edit, Finding
+from perfaudit.static import edit
+from perfaudit.static.source import read_text
+
+
+@dataclass(frozen=True, slots=True)
+class Patched:
+    """A file with its fixes: the text before and after, which findings are in, which had to wait for another run."""
+
+    path: str
+    before: str
+    after: str
+    applied: tuple[Finding, ...]
+    waiting: tuple[Finding, ...]
+
+    @property
+    def diff(self) -> str:
+        return edit.diff(self.path, self.before, self.after)
+
+
+def allowed(finding: Finding, unsafe: bool, allow: frozenset[str] = frozenset()) -> bool:
+    """Whether a finding's fix may be applied: safe always, unsafe on request or when all it changes is allowed."""
+    fix = finding.fix
+    if fix is None or not fix.edits or fix.safety == "manual":
+        return False
+    return fix.safety == "safe" or unsafe or (bool(fix.changes) and set(fix.changes) <= allow)
+
+
+def patch(path: str, text: str, findings: Iterable[Finding]) -> Patched:
+    """The text with the findings' fixes, first come first served where two overlap.
+
+    A fix that would leave the text unparsable is left out, whatever the reason.
+    """
+    chosen: tuple[Edit, ...] = ()
+    applied, waiting = [], []
+    after = text
+    for finding in findings:
+        assert finding.fix is not None
+        if edit.overlap(chosen, finding.fix.edits):
+            waiting.append(finding)
+            continue
+        attempt = edit.apply(text, [*chosen, *finding.fix.edits])
+        try:
+            ast.parse(attempt)
+        except (SyntaxError, ValueError):
+            waiting.append(finding)
+            continue
+        chosen, after = (*chosen, *finding.fix.edits), attempt
+        applied.append(finding)
+    return Patched(path, text, after, tuple(applied), tuple(waiting))
+
+
+def patches(findings: Iterable[Finding], unsafe: bool, allow: frozenset[str] = frozenset()) -> list[Patched]:
+    """One patch per file that has an allowed fix, in order of path. Files are read again and must still be readable."""
+    by_path: dict[str, list[Finding]] = {}
+    for finding in findings:
+        if finding.location is not None and allowed(finding, unsafe, allow):
+            by_path.setdefault(finding.location.path, []).append(finding)
+    return [patch(path, read_text(Path(path))[0], group) for path, group in sorted(by_path.items())]
+
+
+def write(patched: Patched) -> None:
+    """Replace the file by its patched text: same encoding and mode, all or nothing.
+
+    Raises UserError if the file no longer holds the text the patch was made for, or cannot be written.
+    """
+    path = Path(patched.path)
+    text, encoding = read_text(path)
+    if text != patched.before:
+        raise UserError(f"{patched.path}: changed since it was read; scan it again")
+    try:
+        replace_file(path, patched.after.encode(encoding))
+    except OSError as error:
+        raise UserError(f"{patched.path}: not written: {(error.strerror or str(error)).lower()}") from error
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write the file through a temporary one beside it, so that a full disk or a crash leaves the old one whole."""
+    real = path.resolve()
+    handle, name = tempfile.mkstemp(dir=real.parent, prefix=f".{real.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        if real.exists():
+            Path(name).chmod(real.stat().st_mode & 0o7777)
+        else:
+            umask = os.umask(0)
+            os.umask(umask)
+            Path(name).chmod(0o666 & ~umask)
+        Path(name).replace(real)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,116 @@
+"""What a training loop calls `backward` on, under which names, and what these are made from."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from perfaudit.static.context import backward_calls, dotted_name, last_name
+from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
+from perfaudit.static.values import resolve
+
+_LOSS_NAME = re.compile(r"loss|err|cost|nll|elbo|energy|objective", re.IGNORECASE)
+_BACKWARD_TAKES_LOSS = re.compile(r"accelerator|fabric|engine|strategy|plugin|trainer|model|net|amp|^self$", re.I)
+
+
+def backpropagated(source: Source, root: Loop | Function) -> frozenset[str]:
+    """Names whose gradient is computed in a loop or function: `loss` of `(loss / n).backward()`, and its summands."""
+    return frozenset(name for name, is_loss in loss_names(source, root).items() if is_loss)
+
+
+def loss_names(source: Source, root: Loop | Function) -> dict[str, bool]:
+    """Names in a loop or function that are tensors because of a backward pass, as `key` writes them.
+
+    True for what is sure: `backward` is called on it, on a sum with it, or it is the first argument of the criterion.
+    False for what may be one: the other names that go into the call that makes the loss.
+    """
+    assigned: dict[str, list[ast.expr]] = {}
+    for node in ast.walk(root):
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and (name := key(node.targets[0])):
+            assigned.setdefault(name, []).append(node.value)
+    pending = [backward_operand(source, call) for call in _own_backward_calls(source, root)]
+    losses: set[str] = set()
+    inputs: dict[str, bool] = {}
+    while pending:
+        terms = list(summands(source, pending.pop()))
+        for term in terms:
+            name = key(term)
+            if not name or name in losses or (len(terms) > 1 and name not in assigned):  # `loss + self.weight_decay`
+                continue
+            losses.add(name)
+            pending += assigned.get(name, [])
+            for value in assigned.get(name, ()):
+                inputs |= _inputs(source, value)
+    return inputs | dict.fromkeys(losses, True)
+
+
+def _own_backward_calls(source: Source, root: Loop | Function) -> Iterator[ast.Call]:
+    own = root if isinstance(root, FUNCTIONS) else source.enclosing(root, *FUNCTIONS)
+    for call in backward_calls(source):
+        inside = any(ancestor is root for ancestor in source.ancestors(call))
+        if inside and source.enclosing(call, *FUNCTIONS) is own:
+            yield call
+
+
+def _inputs(source: Source, value: ast.expr) -> dict[str, bool]:
+    if not isinstance(value, ast.Call):
+        return {}
+    names = [key(argument) for argument in value.args]
+    is_criterion = makes_loss(source, value)
+    return {name: is_criterion and position == 0 for position, name in enumerate(names) if name}
+
+
+def makes_loss(source: Source, call: ast.Call) -> bool:
+    """Whether a call is a criterion of torch: `F.cross_entropy(...)`, or a name bound to `nn.CrossEntropyLoss()`."""
+    name = source.qualified(call.func) or ""
+    if name.startswith("torch.nn.functional."):
+        return True
+    made = resolve(source, call.func)
+    made_by = source.qualified(made.func) if isinstance(made, ast.Call) else None
+    return bool(made_by and made_by.startswith("torch.nn.") and made_by.endswith("Loss"))
+
+
+def backward_operand(source: Source, call: ast.Call) -> ast.expr:
+    """The tensor that a backward pass starts from: `x` of `x.backward()` and of `accelerator.backward(x)`."""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("backward", "manual_backward"):
+        return call.args[0]
+    takes_loss = call.func.attr == "manual_backward" or source.qualified(call.func) == "torch.autograd.backward"
+    if call.args and (takes_loss or _BACKWARD_TAKES_LOSS.search(last_name(call.func.value))):
+        return call.args[0]
+    return call.func.value
+
+
+def summands(source: Source, node: ast.expr) -> Iterator[ast.expr]:
+    """The tensors a loss is put together from: the terms of a sum, the left of a quotient, `x` of `scaler.scale(x)`."""
+    if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
+        yield node
+    elif isinstance(node, ast.NamedExpr):
+        yield node.target
+    elif isinstance(node, (ast.Tuple, ast.List)):
+        for element in node.elts:
+            yield from summands(source, element)
+    elif isinstance(node, ast.UnaryOp):
+        yield from summands(source, node.operand)
+    elif isinstance(node, ast.BinOp):
+        if isinstance(node.op, (ast.Add, ast.Sub, ast.Div)):
+            yield from summands(source, node.left)
+        if isinstance(node.op, (ast.Add, ast.Sub)):
+            yield from summands(source, node.right)
+        if isinstance(node.op, ast.Mult):
+            for side, other in ((node.left, node.right), (node.right, node.left)):
+                if isinstance(other, ast.Constant) or _LOSS_NAME.search(last_name(side)):
+                    yield from summands(source, side)
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        if node.func.attr == "scale" and len(node.args) == 1:
+            yield from summands(source, node.args[0])
+        elif node.func.attr in ("mean", "sum", "div", "mul", "clone", "squeeze") and not source.qualified(node.func):
+            yield from summands(source, node.func.value)
+
+
+def key(node: ast.AST) -> str:
+    """A name for what can be assigned and read again: `loss`, `self.loss`, `losses['total']`; "" for anything else."""
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        base = dotted_name(node.value)
+        return f"{base}[{node.slice.value!r}]" if base else ""
+    return dotted_name(node)

@@ -1,0 +1,169 @@
+"""Targets and factories by name, read from the text alone: nothing is imported here."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from perfaudit.errors import TargetError
+
+ROLES = {
+    "model": ("build_model", "make_model", "get_model", "create_model"),
+    "dataloader": (
+        "build_dataloader",
+        "make_dataloader",
+        "get_dataloader",
+        "create_dataloader",
+        "build_loader",
+        "train_dataloader",
+    ),
+    "optimizer": ("build_optimizer", "make_optimizer", "configure_optimizer"),
+    "step": ("training_step", "compute_loss"),
+    "ema": ("build_ema",),
+}
+_RETURNS = {"Module": "model", "DataLoader": "dataloader", "Optimizer": "optimizer"}  # last part of a return annotation
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The file that holds the factories, and the name of each role where it is not found by itself.
+
+    A name may be "other.py:name" to take one factory from another file.
+    """
+
+    file: str
+    names: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.file
+
+
+def parse(text: str, names: dict[str, str] | None = None) -> Target:
+    """A target as the user writes it: `model.py`, `package.module`, or either with `:name` for one factory.
+
+    The role of `name` is told by its name or return annotation; the model where neither tells.
+    Raises TargetError when there is no such file or module.
+    """
+    place, colon, name = text.rpartition(":") if ":" in text and not Path(text).exists() else (text, "", "")
+    file = _file_of(place)
+    roles = dict(names or {})
+    if colon:
+        role = next((r for r, found in factories(file).items() if found == name), None)
+        role = role or next((r for r, known in ROLES.items() if name in known), "model")
+        roles.setdefault(role, name)
+    return Target(file, roles)
+
+
+def _file_of(place: str) -> str:
+    path = Path(place)
+    if path.is_file():
+        return place
+    if path.is_dir():
+        raise TargetError(f"{place} is a folder; name the file that defines the factories, e.g. {place.rstrip('/')}/train.py")
+    if place.endswith(".py") or "/" in place:
+        raise TargetError(f"{place}: no such file")
+    parts = place.split(".")
+    if all(part.isidentifier() for part in parts):
+        below = Path(*parts)
+        for candidate in (below.with_suffix(".py"), below / "__init__.py"):
+            if candidate.is_file():
+                return candidate.as_posix()
+        try:
+            spec = importlib.util.find_spec(parts[0])  # the top-level name only: finding a submodule would import it
+        except (ImportError, ValueError):
+            spec = None
+        for folder in (spec.submodule_search_locations or []) if spec else []:
+            base = Path(folder).joinpath(*parts[1:])
+            for candidate in (base.with_suffix(".py"), base / "__init__.py"):
+                if candidate.is_file():
+                    return str(candidate)
+    raise TargetError(f"{place}: neither a file nor a module that can be found from here")
+
+
+def factories(file: str) -> dict[str, str]:
+    """The factory of each role that a file defines or imports at its top level, by role; {} if it cannot be read."""
+    try:
+        tree = ast.parse(Path(file).read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return {}
+    functions: dict[str, ast.FunctionDef] = {}
+    imported: set[str] = set()
+    for node in _top_level(tree.body):
+        if isinstance(node, ast.FunctionDef):
+            functions[node.name] = node
+        elif isinstance(node, ast.ImportFrom):
+            imported.update(alias.asname or alias.name for alias in node.names)
+    found: dict[str, str] = {}
+    for role, names in ROLES.items():
+        name = next((n for n in names if n in functions or n in imported), None)
+        if name is None:
+            name = next((n for n, f in functions.items() if _annotated_role(f) == role), None)
+        if name is not None:
+            found[role] = name
+    return found
+
+
+def defined_names(file: str) -> list[str]:
+    """Names of the top-level functions and classes of a file, for messages."""
+    try:
+        tree = ast.parse(Path(file).read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    return [node.name for node in _top_level(tree.body) if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
+
+
+def _top_level(body: list[ast.stmt]) -> Iterable[ast.stmt]:
+    for statement in body:
+        yield statement
+        for name in ("body", "orelse", "finalbody"):
+            if isinstance(statement, (ast.If, ast.Try)):
+                yield from _top_level(getattr(statement, name, []))
+
+
+def _annotated_role(function: ast.FunctionDef) -> str | None:
+    """The role a return annotation tells, for a function that can be called without arguments (or with the model)."""
+    annotation = function.returns
+    if isinstance(annotation, ast.Subscript):  # DataLoader[int]
+        annotation = annotation.value
+    text = annotation.value if isinstance(annotation, ast.Constant) else ast.unparse(annotation) if annotation else ""
+    role = _RETURNS.get(str(text).rpartition(".")[2].partition("[")[0])
+    required = len(function.args.args) - len(function.args.defaults)
+    return role if role is not None and required == (1 if role == "optimizer" else 0) else None
+
+
+def choose_target(paths: list[str], folder: Path, configured: dict[str, str] | None = None) -> Target:
+    """The one target meant: the file named, else the configured one, else the one file that defines factories.
+
+    Looks in the given files and folders, or in `folder` without any. Raises TargetError that lists what there is.
+    """
+    names = {role: name for role, name in (configured or {}).items() if role != "file"}
+    files = [path for path in paths if not Path(path).is_dir()]
+    if len(files) == 1 and len(paths) == 1:
+        return parse(files[0], names)
+    if not paths and configured and "file" in configured:
+        return parse(configured["file"], names)
+    candidates = list(files)
+    for path in [p for p in paths if Path(p).is_dir()] or ([] if files else [str(folder)]):
+        candidates += [_shown(file) for file in sorted(Path(path).glob("*.py"))]
+    with_factories = [file for file in candidates if "model" in factories(file) or "dataloader" in factories(file)]
+    if len(with_factories) == 1:
+        return parse(with_factories[0], names)
+    if not with_factories:
+        where = ", ".join(paths) or "the working directory"
+        raise TargetError(f"no file in {where} defines factories ({how_to_define()})")
+    raise TargetError(f"several files define factories: {', '.join(with_factories)}; name one of them")
+
+
+def how_to_define() -> str:
+    """What a target must offer, in one line, for messages."""
+    return "a function build_model() -> nn.Module and build_dataloader() -> DataLoader; see `perfaudit tune --help`"
+
+
+def _shown(path: Path) -> str:
+    try:
+        return path.absolute().relative_to(Path.cwd()).as_posix()
+    except ValueError:
+        return str(path)

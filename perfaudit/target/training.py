@@ -1,0 +1,250 @@
+"""A training assembled from factories: model, loader, optimizer, step and average, run one step at a time. Child only."""
+
+from __future__ import annotations
+
+import inspect
+import random
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from perfaudit.errors import TargetError
+from perfaudit.target.load import Factory, faults_named, load, missing
+from perfaudit.target.names import Target
+from perfaudit.target.provenance import Site, loaders_built
+
+Batch = Any  # whatever the user's loader yields
+
+
+class Training:
+    """What a user's training does between two batches, built by the factories and run by us.
+
+    device: "auto", or a torch device name. A model whose parameters are all on the CPU is moved to the device.
+    loader_overrides: arguments every DataLoader of the factory is built with instead of the user's.
+    Raises TargetError for anything the factories do wrong.
+    """
+
+    def __init__(self, target: Target, device: str = "auto", loader_overrides: dict[str, Any] | None = None, seed: int = 0) -> None:
+        self.target = target
+        self.seed = seed
+        seed_all(seed)
+        self.factories = load(target)  # before torch, so that variables the user's file sets for it take effect
+        import torch
+
+        for role in ("model", "dataloader"):
+            if role not in self.factories:
+                raise missing(target, role)
+        self.device = pick_device(device)
+        seed_all(seed)
+        self.model = self._call("model", torch.nn.Module)
+        if all(p.device.type == "cpu" for p in self.model.parameters()) and self.device.type != "cpu":
+            with faults_named(f"{target.file}: the model does not move to {self.device}"):
+                self.model.to(self.device)
+        self.model.train()
+        seed_all(seed)
+        with loaders_built(loader_overrides or {}) as sites:
+            self.loader = self._call("dataloader", torch.utils.data.DataLoader)
+        self.loader_site: Site | None = sites.get(id(self.loader))
+        self.optimizer = self._optimizer()
+        self.ema = self._ema()
+        self._update_before_step = False
+        self._batches: Iterator[Batch] | None = None
+        self.epoch_batches = _length(self.loader)
+        self.restart_seconds: list[float] = []  # from asking for the batch after the last to having the next epoch's first
+        self._yielded = 0
+        self._fixed: Batch | None = None
+
+    def _call(self, role: str, wanted: type, *args: Any) -> Any:
+        factory = self.factories[role]
+        name = getattr(factory, "__name__", str(factory))
+        required = _required(factory)
+        if len(required) > len(args):
+            raise TargetError(
+                f"{self.target.file}: {name}({', '.join(required)}) takes arguments; the {role} factory is called with "
+                f"{'none' if not args else len(args)}: give them defaults, or write a small function that fills them in"
+            )
+        with faults_named(f"{self.target.file}: {name}() failed"):
+            value = factory(*args)
+        if not isinstance(value, wanted):
+            raise TargetError(
+                f"{self.target.file}: {name}() returned {_kind(value)}, not a {wanted.__module__.partition('.')[0]} {wanted.__name__}"
+            )
+        return value
+
+    def _optimizer(self) -> Any:
+        import torch
+
+        if "optimizer" in self.factories:
+            return self._call("optimizer", torch.optim.Optimizer, self.model)
+        parameters = [p for p in self.model.parameters() if p.requires_grad]
+        if not parameters:
+            raise TargetError(f"{self.target.file}: the model has no parameters to train")
+        return torch.optim.AdamW(parameters, lr=1e-3)
+
+    def _ema(self) -> Any:
+        if "ema" not in self.factories:
+            return None
+        ema = self._call("ema", object, self.model)
+        update = getattr(ema, "update", None) or getattr(ema, "update_parameters", None)
+        if not callable(update):
+            raise TargetError(f"{self.target.file}: build_ema() returned {_kind(ema)}, which has no update(...)")
+        takes = _required(update)
+        return lambda: update(self.model) if takes else update()
+
+    # ---- batches ---------------------------------------------------------------------------------------------------
+
+    def next_batch(self) -> Batch:
+        """The next batch, from one epoch to the next without end; restarts are timed apart (see `restart_seconds`)."""
+        started = time.perf_counter()
+        if self._batches is not None:
+            try:
+                batch = next(self._batches)
+                self._yielded += 1
+                return batch
+            except StopIteration:
+                self.epoch_batches = self.epoch_batches or self._yielded
+        with faults_named(f"{self.target.file}: the dataloader failed"):
+            self._batches = iter(self.loader)
+            try:
+                batch = next(self._batches)
+            except StopIteration:
+                raise TargetError(f"{self.target.file}: the dataloader is empty (it yields no batch)") from None
+        self.restart_seconds.append(time.perf_counter() - started)
+        self._yielded = 1
+        return batch
+
+    def fixed_batch(self) -> Batch:
+        """The loader's first batch on the device, the same one each time: for what does not depend on loading."""
+        if self._fixed is None:
+            self._fixed = self.to_device(self.next_batch())
+        return self._fixed
+
+    def to_device(self, batch: Batch) -> Batch:
+        return _moved(batch, self.device, bool(getattr(self.loader, "pin_memory", False)))
+
+    # ---- steps -----------------------------------------------------------------------------------------------------
+
+    def loss(self, batch: Batch) -> Any:
+        """The loss tensor of a batch that is on the device. Raises TargetError when no step can be made of it."""
+        import torch
+
+        if "step" in self.factories:
+            loss = self.factories["step"](self.model, batch)
+            if not isinstance(loss, torch.Tensor):
+                name = getattr(self.factories["step"], "__name__", "training_step")
+                raise TargetError(f"{self.target.file}: {name}() returned {_kind(loss)}, not a loss tensor")
+            return loss
+        if not (isinstance(batch, (tuple, list)) and len(batch) == 2 and all(isinstance(b, torch.Tensor) for b in batch)):
+            raise TargetError(
+                f"{self.target.file}: no loss is known for batches of {_kind(batch)}; define "
+                "`def training_step(model, batch): ...` that returns the loss"
+            )
+        inputs, targets = batch
+        output = self.model(inputs)
+        if targets.is_floating_point():
+            return torch.nn.functional.mse_loss(output.reshape(targets.shape), targets)
+        return torch.nn.functional.cross_entropy(output, targets)
+
+    def step(self, batch: Batch) -> Any:
+        """One training step on a batch that is on the device: gradients, update, average. Returns the loss tensor."""
+        self.optimizer.zero_grad()
+        loss = self.loss(batch)
+        loss.backward()
+        if self.ema is not None and self._update_before_step:
+            self.ema()
+        self.optimizer.step()
+        if self.ema is not None and not self._update_before_step:
+            self.ema()
+        return loss
+
+    def keep_average(self, update: Any, before_step: bool = False) -> None:
+        """Use another average than the user's: `update()` is called each step, before or after the optimizer's."""
+        self.ema = update
+        self._update_before_step = before_step
+
+    def synchronize(self) -> None:
+        """Wait until the device has done all it was given."""
+        import torch
+
+        if self.device.type != "cpu":
+            getattr(torch, self.device.type).synchronize()
+
+    def close(self) -> None:
+        """Let go of the loader's workers."""
+        self._batches = None
+
+
+def seed_all(seed: int) -> None:
+    """Seed the random streams of Python and, as far as they are imported, NumPy and torch."""
+    random.seed(seed)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(seed)
+
+
+def samples_in(batch: Batch) -> int:
+    """Number of samples of a batch: the first dimension of the first tensor in it (1 if there is none)."""
+    import torch
+
+    if isinstance(batch, torch.Tensor):
+        return int(batch.shape[0]) if batch.ndim else 1
+    values = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, (list, tuple)) else vars(batch).values() if hasattr(batch, "__dict__") else ()
+    return next((samples_in(value) for value in values if isinstance(value, (torch.Tensor, list, tuple, dict))), 1)
+
+
+def pick_device(name: str) -> Any:
+    """A torch.device; "auto" is an accelerator if there is one. Raises TargetError for one that is not here."""
+    import torch
+
+    if name != "auto":
+        try:
+            device = torch.device(name)
+            torch.empty(1, device=device)
+        except (RuntimeError, AssertionError, NotImplementedError) as error:
+            first = str(error).splitlines()[0]
+            raise TargetError(f"--device {name}: not usable here ({first})") from error
+        return device
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    if torch.backends.mps.is_available():
+        return torch.device("mps")
+    return torch.device("cpu")
+
+
+def _moved(value: Any, device: Any, non_blocking: bool) -> Any:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return value.to(device, non_blocking=non_blocking)
+    if isinstance(value, dict):
+        return type(value)({k: _moved(v, device, non_blocking) for k, v in value.items()})
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(_moved(v, device, non_blocking) for v in value))
+    if isinstance(value, (list, tuple)):
+        return type(value)(_moved(v, device, non_blocking) for v in value)
+    return value.to(device) if hasattr(value, "to") else value
+
+
+def _length(loader: Any) -> int | None:
+    try:
+        return len(loader)
+    except TypeError:  # an iterable dataset without a length
+        return None
+
+
+def _required(function: Factory) -> list[str]:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [p.name for p in parameters if p.kind in kinds and p.default is inspect.Parameter.empty]
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, (list, tuple)) and len(value) <= 4:
+        inner = ", ".join(type(item).__name__ for item in value)
+        return f"a {type(value).__name__} ({inner})"
+    return "None" if value is None else f"a {type(value).__name__}"

@@ -1,0 +1,265 @@
+"""What each finding of a scan is worth on the user's model: its own patch measured against the code as it is."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass, field
+
+from perfaudit import rank
+from perfaudit.errors import NothingMeasured
+from perfaudit.findings import Finding
+from perfaudit.knobs import all_knobs, knob
+from perfaudit.measure.child import Child, ChildFailed
+from perfaudit.measure.clock import Deadline
+from perfaudit.measure.lab import ChildLab
+from perfaudit.measure.runner import Ledger, Variant, comparison, measure, saving, trial
+from perfaudit.measurements import Comparison, Trial
+from perfaudit.report import Report
+from perfaudit.target.names import Target
+from perfaudit.tune.plan import inside_project, merge
+from perfaudit.tune.search import (
+    Tuning,
+    as_target_error,
+    comparisons_of,
+    environment_of,
+    interruptible,
+    new_deadline,
+    search,
+    trials_of,
+    winner_of,
+)
+from perfaudit.tune.verify import Verifier
+from perfaudit.tune.watch import Watch
+
+AT_ONCE = 4  # patches in one race beside the unpatched code: five processes that each hold the model
+BASE = Variant("as it is", "patch", {"patch": "none"})
+
+
+@dataclass(slots=True)
+class Priced:
+    """Findings that were sorted and measured so far; it outlives an interruption."""
+
+    kept: list[Finding] = field(default_factory=list)  # not measured, or measured already
+    waiting: dict[str, tuple[Finding, Variant]] = field(default_factory=dict)
+    races: list[tuple[Ledger, list[str]]] = field(default_factory=list)
+    said: dict[str, str] = field(default_factory=dict)
+    together: Variant | None = None
+
+
+def price(target: Target, report: Report, budget: float, device: str, watch: Watch) -> Report:
+    """The report with measured savings, ranked. Ends early on Ctrl-C with what there is.
+
+    budget: seconds for all measuring. Raises TargetError when the target does not load or cannot make a step, and
+    NothingMeasured when there was something to measure and no interval came of it.
+    """
+    deadline = new_deadline(budget)
+    tuning = Tuning(target, device, watch)
+    priced = Priced()
+    lines = _survey(tuning, report)
+    with interruptible(tuning.notes) as interrupted:
+        _sort(tuning, report, lines, priced)
+        _knobs(tuning, priced, deadline)
+        _patches(tuning, priced, deadline)
+        _together(tuning, priced, deadline)
+    findings = _results(tuning, priced)
+    trials, comparisons = _evidence(priced)
+    for bout in tuning.bouts:
+        trials += trials_of(bout)
+        comparisons += comparisons_of(bout)
+    wanted = bool(priced.waiting or tuning.bouts)
+    if wanted and not comparisons and not interrupted[0]:
+        raise NothingMeasured(f"{target}: no comparison was finished within the budget of {budget:.0f} s; give it longer with --budget")
+    return report.with_(
+        findings=rank.ranked(findings),
+        target=str(target),
+        environment=tuning.environment,
+        trials=tuple(trials),
+        comparisons=tuple(comparisons),
+        not_applicable=tuple(tuning.not_applicable),
+        notes=tuple(tuning.notes),
+        interrupted=interrupted[0],
+    )
+
+
+def _survey(tuning: Tuning, report: Report) -> dict[str, set[int]]:
+    """Build the training once under a line trace: lines that run, by path."""
+    tuning.watch.stage(f"loading {tuning.target}")
+    files = sorted({f.location.path for f in report.findings if f.location is not None and inside_project(f.location.path)})
+    with Child() as child:
+        try:
+            command = {"do": "trace", "target": tuning.target_json, "files": files, "device": tuning.device}
+            reply = child.ask(command, tuning.timeout)
+        except ChildFailed as failure:
+            raise as_target_error(tuning.target, failure, tuning.timeout) from failure
+    tuning.facts = reply
+    tuning.environment = environment_of(reply)
+    return {path: set(lines) for path, lines in reply["lines"].items()}
+
+
+def _sort(tuning: Tuning, report: Report, lines: dict[str, set[int]], priced: Priced) -> None:
+    """Say of each finding why it is not measured, or put it among those of one rule and file that are measured together."""
+    groups: dict[tuple[str, str], list[Finding]] = {}
+    for finding in report.findings:
+        place, fix = finding.location, finding.fix
+        why = ""
+        if place is None or fix is None or not fix.edits:
+            why = "not measured: there is no patch to measure"
+        elif not inside_project(place.path):
+            why = "not measured: the file lies outside the working directory"
+        elif reason := _pointless(tuning, finding):
+            why = f"not measured: {reason}"
+        elif not _runs(finding, lines.get(place.path, set())):
+            why = f"not measured: building the training and making a step does not run this line of {place.path}"
+        if why or place is None:
+            priced.kept.append(finding.with_(note=why))
+        else:
+            groups.setdefault((finding.rule, place.path), []).append(finding)
+    for (rule, path), group in groups.items():
+        merged = merge(group)
+        if merged is None:
+            priced.kept += [finding.with_(note="not measured: the file changed while it was read") for finding in group]
+            continue
+        finding, overlay = merged
+        key = f"{rule} {path}"
+        priced.waiting[key] = (finding, Variant(key, "patch", {"patch": rule, "path": path}, overlay))
+
+
+def _pointless(tuning: Tuning, finding: Finding) -> str:
+    """Why a finding cannot matter on this device, "" if it can."""
+    if finding.rule == "PA102" and tuning.facts["device"] == "cpu":
+        return "pinned memory speeds up copies to an accelerator, and there is none here"
+    for name in all_knobs():
+        if finding.rule in knob(name).RULES:
+            return str(knob(name).not_applicable(tuning.facts))
+    return ""
+
+
+def _runs(finding: Finding, lines: set[int]) -> bool:
+    place = finding.location
+    return place is not None and any(line in lines for line in range(place.line, place.end_line + 1))
+
+
+def _knobs(tuning: Tuning, priced: Priced, deadline: Deadline) -> None:
+    """Findings whose setting has a best value get it searched; the finding then carries the winner's patch."""
+    settled = {rule: name for name in all_knobs() if hasattr(knob(name), "edits") for rule in knob(name).RULES}
+    for key in list(priced.waiting):
+        finding, _ = priced.waiting[key]
+        name = settled.get(finding.rule)
+        if name is None or any(bout.name == name for bout in tuning.bouts):
+            continue
+        share = deadline.left() / max(1, len(priced.waiting)) * 1.5  # a search costs more than one patch
+        search(tuning, name, new_deadline(min(share, deadline.left())), 0, [])
+        bout = next((bout for bout in tuning.bouts if bout.name == name), None)
+        if bout is None or not comparisons_of(bout):
+            continue
+        del priced.waiting[key]
+        winner = winner_of(bout)
+        timed = [c for c in comparisons_of(bout) if c.high < float("inf")]
+        if winner.keeps_current and not timed:
+            priced.kept.append(finding.with_(note=f"{winner.words}; give it longer with --budget"))
+        elif winner.keeps_current:
+            best = min(timed, key=lambda c: c.ratio)
+            tried = ", ".join(f"{k}={v}" for k, v in best.candidate.items() if v is not None)
+            note = f"{winner.words}; the best other setting tried: {tried}"
+            priced.kept.append(finding.with_(saving=saving(bout.ledger, bout.base, best), note=note))
+        else:
+            note = f"found by searching {name}" + (f"; {winner.verified}" if winner.verified else "")
+            priced.kept.append(finding.with_(saving=winner.saving, fix=winner.fix or finding.fix, note=note))
+
+
+def _patches(tuning: Tuning, priced: Priced, deadline: Deadline) -> None:
+    """Race the patches against the unpatched code, a few at a time."""
+    keys = list(priced.waiting)
+    groups = [keys[i : i + AT_ONCE] for i in range(0, len(keys), AT_ONCE)]
+    for number, group in enumerate(groups):
+        variants = [priced.waiting[key][1] for key in group]
+        tuning.watch.stage(f"measuring {', '.join(priced.waiting[key][0].rule for key in group)}")
+        share = deadline.left() / (len(groups) - number + 0.5)  # half a share is kept for all patches together
+        _race(tuning, priced, variants, new_deadline(share))
+
+
+def _race(tuning: Tuning, priced: Priced, variants: list[Variant], deadline: Deadline) -> Ledger:
+    ledger = Ledger()
+    settings = {variant.key: variant.settings for variant in [BASE, *variants]}
+    ledger.on_block = lambda key, seconds: tuning.watch.block(settings[key], seconds)
+    priced.races.append((ledger, [variant.key for variant in variants]))
+    lab = ChildLab(tuning.target_json, tuning.device, timeout=tuning.timeout)
+    lab.on_open = lambda variant: tuning.watch.opening(variant.settings)
+    changes = {}
+    for variant in variants:
+        fix = priced.waiting[variant.key][0].fix if variant.key in priced.waiting else None
+        changes[variant.key] = fix.changes if fix else ("rounding", "rng", "checkpoint")
+    with Verifier(BASE.key, changes, priced.said) as verifier:
+        lab.check = verifier.check
+        measure(lab, [_plain(v) for v in [BASE, *variants]], ledger, deadline, seed=3)
+    return ledger
+
+
+def _plain(variant: Variant) -> Variant:
+    return Variant(variant.key, variant.knob, variant.settings, variant.overlay, apply_knob=False)
+
+
+def _together(tuning: Tuning, priced: Priced, deadline: Deadline) -> None:
+    """All patches that pay, applied at once and measured against the unpatched code: savings do not add up."""
+    paying = [f for f in _results(tuning, priced) if rank.group(f) == rank.PAYS and f.fix is not None and f.fix.edits]
+    if len(paying) < 2 or deadline.left() < 1:
+        return
+    overlay: dict[str, str] = {}
+    for path in sorted({f.location.path for f in paying if f.location is not None}):
+        merged = merge([f for f in paying if f.location is not None and f.location.path == path])
+        if merged is None:
+            return
+        overlay.update(merged[1])
+    variant = Variant("together", "patch", {"patch": " + ".join(f.rule for f in paying)}, overlay)
+    tuning.watch.stage(f"measuring {len(paying)} patches together")
+    priced.together = variant
+    ledger = _race(tuning, priced, [variant], deadline)
+    compared = comparison(ledger, BASE, variant)
+    if compared is None:
+        reason = ledger.failures.get(variant.key, "the budget ended")
+        tuning.notes.append(f"the {len(paying)} patches that pay were not measured together: {reason}")
+    elif compared.high < float("inf"):
+        gained = saving(ledger, BASE, compared)
+        before = statistics.median(ledger.blocks[BASE.key])
+        after = statistics.median(ledger.blocks[variant.key])
+        tuning.notes.append(
+            f"all {len(paying)} patches that pay, applied together: {before * 1e3:.2f} ms → {after * 1e3:.2f} ms a step, "
+            f"saves {100 * gained.low:.1f} to {100 * gained.high:.1f} % (measured)"
+        )
+
+
+def _results(tuning: Tuning, priced: Priced) -> list[Finding]:
+    """Findings with what is known of them now."""
+    found = list(priced.kept)
+    for key, (finding, variant) in priced.waiting.items():
+        race = next((ledger for ledger, keys in priced.races if key in keys), None)
+        if race is None:
+            found.append(finding.with_(note="not measured: the budget ended before it"))
+        elif key in race.failures:
+            found.append(finding.with_(fix=None, note=f"its patch is withdrawn: {race.failures[key]}"))
+        else:
+            compared = comparison(race, BASE, variant)
+            if compared is None or compared.high == float("inf"):
+                found.append(finding.with_(note="measured too briefly for an interval; give it longer with --budget"))
+            else:
+                found.append(finding.with_(saving=saving(race, BASE, compared), note=_checked(priced, key)))
+    return found
+
+
+def _checked(priced: Priced, key: str) -> str:
+    said = priced.said.get(key, "")
+    return f"checked: {said}" if said else ""
+
+
+def _evidence(priced: Priced) -> tuple[list[Trial], list[Comparison]]:
+    """Trials and comparisons of the patch races."""
+    variants = {key: variant for key, (_, variant) in priced.waiting.items()}
+    if priced.together is not None:
+        variants["together"] = priced.together
+    trials: list[Trial] = []
+    comparisons: list[Comparison] = []
+    for ledger, keys in priced.races:
+        trials += [trial(ledger, variant) for variant in [BASE, *(variants[key] for key in keys)]]
+        found = (comparison(ledger, BASE, variants[key]) for key in keys)
+        comparisons += [compared for compared in found if compared is not None]
+    return trials, comparisons

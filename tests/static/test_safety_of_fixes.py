@@ -1,0 +1,81 @@
+"""What examples of rule files cannot say: how safe each fix is, which findings are hot, and paths that are silent."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfaudit.findings import Finding
+from perfaudit.rules import all_rules
+from perfaudit.static.registry import run_checks
+from perfaudit.static.source import Source
+
+TRAINING = """
+import torch
+{model}
+for x, y in loader:
+    optimizer.zero_grad(set_to_none=False)
+    criterion(model(x), y).backward()
+    optimizer.step()
+"""
+BRANCHING = """
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return self.a(x) if x.mean() > 0 else self.b(x)
+"""
+SEQUENTIAL = "model = torch.nn.Sequential(torch.nn.Linear(4, 4))"
+
+
+def findings(rule: str, code: str, path: str = "train.py") -> list[Finding]:
+    return run_checks(Source(path, code), all_rules(), frozenset([rule]))
+
+
+@pytest.mark.parametrize(
+    ("rule", "code", "safety", "changes"),
+    [
+        ("PA105", "import torch\nx = torch.zeros(3).cuda()", "safe", ()),
+        ("PA105", "import torch\nx = torch.arange(n).cuda()", "safe", ()),
+        ("PA105", "import torch\nx = torch.arange(2, n, 3).cuda()", "safe", ()),
+        ("PA105", "import torch\nx = torch.arange(0.1, n).cuda()", "unsafe", ("rounding",)),
+        ("PA105", "import torch\nx = torch.arange(n, step=s).cuda()", "unsafe", ("rounding",)),
+        ("PA105", "import torch\nx = torch.linspace(0, 1, 5).cuda()", "unsafe", ("rounding",)),
+        ("PA105", "import torch\nx = torch.randn(3).cuda()", "unsafe", ("rng",)),
+        ("PA401", TRAINING.format(model=SEQUENTIAL), "safe", ()),
+        ("PA401", TRAINING.format(model="from models import model"), "unsafe", ("algorithm",)),
+        ("PA401", TRAINING.format(model=BRANCHING), "unsafe", ("algorithm",)),
+        ("PA401", TRAINING.format(model=SEQUENTIAL + "; model.requires_grad_(stage > 1)"), "unsafe", ("algorithm",)),
+    ],
+)
+def test_safety(rule: str, code: str, safety: str, changes: tuple[str, ...]) -> None:
+    (finding,) = findings(rule, code)
+    assert finding.fix is not None
+    assert (finding.fix.safety, finding.fix.changes) == (safety, changes)
+
+
+@pytest.mark.parametrize(
+    ("code", "hot"),
+    [
+        ("def forward(self, x):\n    return x + torch.ones(3).to(x.device)", True),
+        ("for x in loader:\n    mask = torch.ones(3).cuda()\n    model(x, mask).backward()", True),
+        ("def step(x):\n    model(x, torch.ones(3).cuda()).backward()\nfor x in loader:\n    step(x)", True),
+        ("mask = torch.ones(3).cuda()\nfor x in loader:\n    model(x, mask).backward()", False),
+    ],
+)
+def test_hot(code: str, hot: bool) -> None:
+    (finding,) = findings("PA105", "import torch\n" + code)
+    assert finding.hot is hot
+
+
+@pytest.mark.parametrize(
+    ("path", "count"),
+    [
+        ("train.py", 1),
+        ("src/latest/train.py", 1),
+        ("tests/train.py", 0),
+        ("src/test_train.py", 0),
+        ("src/train_test.py", 0),
+        ("conftest.py", 0),
+    ],
+)
+def test_anomaly_detection_in_tests_is_silent(path: str, count: int) -> None:
+    code = "import torch\ntorch.autograd.set_detect_anomaly(True)\n"
+    assert len(findings("PA501", code, path)) == count
