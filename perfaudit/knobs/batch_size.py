@@ -70,6 +70,10 @@ def size(settings: Settings) -> int:
     return int(str(settings["batch_size"]))
 
 
+def order(settings: Settings) -> int:
+    return size(settings)
+
+
 def setup(settings: Settings) -> Setup:
     return Setup(loader_overrides=dict(settings))
 

@@ -14,6 +14,7 @@ MIN_GAIN = 0.01
 RULES = ("PA404",)
 REFERENCE: Settings = {"average": "none", "when": "-"}  # what a step takes without any average
 DECAY = 0.999
+OF_PIECE = True  # the update is a few percent of a step: timed inside the step, it does not drown in the rest of it
 SCREENING_ROUNDS = 6  # every way gets an interval of what it adds, not only the fastest
 
 WAYS = (
@@ -21,7 +22,7 @@ WAYS = (
     "lerp_per_parameter",
     "foreach_lerp",
     "averaged_model_avg_fn",
-    "averaged_model_multi_avg_fn",
+    "averaged_model_multi",
 )
 
 
@@ -77,7 +78,7 @@ def updater(way: str, model: Any) -> Callable[[], None]:
     if way == "averaged_model_avg_fn":
         averaged = AveragedModel(model, avg_fn=get_ema_avg_fn(DECAY))
         return lambda: averaged.update_parameters(model)
-    if way == "averaged_model_multi_avg_fn":
+    if way == "averaged_model_multi":
         averaged = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(DECAY))
         return lambda: averaged.update_parameters(model)
 
@@ -107,7 +108,7 @@ def words(settings: Settings, facts: Facts) -> str:
         "lerp_per_parameter": "average.lerp_(parameter, 1 - decay) for each parameter",
         "foreach_lerp": "torch._foreach_lerp_(averages, parameters, 1 - decay), two lists made once",
         "averaged_model_avg_fn": "torch.optim.swa_utils.AveragedModel(model, avg_fn=get_ema_avg_fn(decay))",
-        "averaged_model_multi_avg_fn": "AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))",
+        "averaged_model_multi": "AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))",
         "yours": "your build_ema as it is",
         "yours, patched": "your own loop, patched",
     }[str(settings["average"])]

@@ -51,7 +51,8 @@ class Nursery:
     def fork(self, commands: int, replies: int, output: int) -> int:
         """The pid of a new worker that reads commands, writes replies and prints on these descriptors. Raises OSError."""
         descriptors = array.array("i", [commands, replies, output])
-        self._socket.sendmsg([b'{"do": "fork"}'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
+        request = {"do": "fork", "folder": str(Path.cwd()), "environment": child_environment()}  # as they are now
+        self._socket.sendmsg([json.dumps(request).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
         return int(self._reply())
 
     def poll(self, pid: int) -> int | None:

@@ -41,6 +41,7 @@ class Block:
     cpu: float
     samples: int
     restart_per_step: float = 0.0
+    piece_per_step: float = 0.0  # of which in the piece that a knob changes, such as the update of an average
 
     @property
     def seconds_per_step(self) -> float:
@@ -72,10 +73,11 @@ class Ledger:
     """Everything measured so far. It belongs to the caller, so that an interruption loses nothing.
 
     rounds: for each generation of processes, for each round, seconds per step by variant (geometric mean of its two
-    blocks). blocks: every block's seconds per step by variant.
+    blocks); pieces: the same of the piece that a knob changes. blocks: every block's seconds per step by variant.
     """
 
     rounds: list[list[dict[str, float]]] = field(default_factory=list)
+    pieces: list[list[dict[str, float]]] = field(default_factory=list)
     blocks: dict[str, list[float]] = field(default_factory=dict)
     samples_per_step: dict[str, float] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
@@ -88,6 +90,17 @@ class Ledger:
             [math.log(r[candidate] / r[base] * per_sample) for r in generation if base in r and candidate in r]
             for generation in self.rounds[generations]
         ]
+
+    def log_ratios_of_piece(self, base: str, candidate: str, generations: slice = slice(None)) -> list[list[float]]:
+        """Log ratio of the step if only the piece changed: (step - base's piece + candidate's piece) / step of the base.
+
+        The piece is timed inside the step, so this resolves changes that drown in the noise of the rest of it.
+        """
+        found = []
+        for steps, pieces in zip(self.rounds[generations], self.pieces[generations], strict=True):
+            both = [(s[base], p[base], p[candidate]) for s, p in zip(steps, pieces, strict=True) if base in p and candidate in p]
+            found.append([math.log(max(1e-9, step - before + after) / step) for step, before, after in both])
+        return found
 
 
 def measure(
@@ -103,13 +116,15 @@ def measure(
     """Measure variants interleaved, into the ledger, in several generations of fresh processes.
 
     Each round runs all variants in random order and then in the reverse order. A variant that fails leaves with its
-    reason and the others go on. Stops early, between blocks, when the deadline is over.
+    reason and the others go on. The deadline ends it between rounds, so that every variant has as many blocks; the first
+    round of a generation is always made.
     """
     order = random.Random(seed)
     for generation in range(generations):
         alive = [variant for variant in variants if variant.key not in ledger.failures]
         if len(alive) < min(2, len(variants)) or not deadline.left():
             return
+        before = deadline.left()
         opened = lab.open(alive)
         subjects: dict[str, Subject] = {}
         for key, item in opened.items():
@@ -118,7 +133,8 @@ def measure(
             else:
                 subjects[key] = item
         try:
-            share = deadline.left() / (generations - generation)
+            later = generations - generation - 1  # each of which will take as long to open as this one did
+            share = max(0.0, deadline.left() - later * (before - deadline.left())) / (later + 1)
             _generation(subjects, ledger, deadline, order, rounds, block_seconds, share)
         finally:
             for subject in subjects.values():
@@ -144,20 +160,24 @@ def _generation(
             round_seconds += 2 * (steps[key] + 1) * per_step  # one step of each block is not timed
     affordable = max(1, min(rounds, int(share / max(round_seconds, 1e-9))))
     done: list[dict[str, float]] = []
+    pieces: list[dict[str, float]] = []
     ledger.rounds.append(done)
-    for _ in range(affordable):
+    ledger.pieces.append(pieces)
+    for number in range(affordable):
+        if number and deadline.left() < round_seconds / 2:
+            return
         keys = list(subjects)
         order.shuffle(keys)
-        seen: dict[str, list[float]] = {}
+        seen: dict[str, list[Block]] = {}
         for key in [*keys, *reversed(keys)]:
-            if not deadline.left():
-                return
             if key in subjects and (block := _block(key, subjects[key], steps[key], subjects, ledger)) is not None:
-                seen.setdefault(key, []).append(block.seconds_per_step)
+                seen.setdefault(key, []).append(block)
                 ledger.blocks.setdefault(key, []).append(block.seconds_per_step)
                 ledger.samples_per_step[key] = block.samples / block.steps
                 ledger.on_block(key, block.seconds_per_step)
-        done.append({key: statistics.geometric_mean(pair) for key, pair in seen.items() if len(pair) == 2})
+        pairs = {key: pair for key, pair in seen.items() if len(pair) == 2}
+        pieces.append({key: statistics.fmean(block.piece_per_step for block in pair) for key, pair in pairs.items()})
+        done.append({key: statistics.geometric_mean(b.seconds_per_step for b in pair) for key, pair in pairs.items()})
 
 
 def _block(key: str, subject: Subject, steps: int, subjects: dict[str, Subject], ledger: Ledger) -> Block | None:
@@ -202,9 +222,15 @@ def trial(ledger: Ledger, variant: Variant, peak_bytes: int | None = None, metri
     )
 
 
-def comparison(ledger: Ledger, base: Variant, candidate: Variant, generations: slice = slice(None)) -> Comparison | None:
-    """The candidate against the base over the given generations; None if no round holds both."""
-    groups = ledger.log_ratios(base.key, candidate.key, generations)
+def comparison(
+    ledger: Ledger, base: Variant, candidate: Variant, generations: slice = slice(None), of_piece: bool = False
+) -> Comparison | None:
+    """The candidate against the base over the given generations; None if no round holds both.
+
+    of_piece: the step's ratio from the piece alone (see `Ledger.log_ratios_of_piece`).
+    """
+    log_ratios = ledger.log_ratios_of_piece if of_piece else ledger.log_ratios
+    groups = log_ratios(base.key, candidate.key, generations)
     n = sum(map(len, groups))
     if not n:
         return None

@@ -47,9 +47,10 @@ def ratio_interval(groups: Sequence[Sequence[float]]) -> tuple[float, float, flo
 
 @functools.cache
 def signed_rank_quantile(n: int, level: float = LEVEL) -> int:
-    """Index of the Walsh average that bounds the interval from below: how many may be left out on each side.
+    """Largest w with P(W <= w) <= (1 - level) / 2: how many Walsh averages lie below the interval, and above it.
 
-    Exact distribution of Wilcoxon's signed-rank statistic for n values without ties; 0 is the full range.
+    Exact distribution of Wilcoxon's signed-rank statistic for n values without ties. Raises TooFewRounds where even the
+    full range has not that level.
     """
     total = n * (n + 1) // 2
     counts = [1] + [0] * total
@@ -60,8 +61,10 @@ def signed_rank_quantile(n: int, level: float = LEVEL) -> int:
     for value, count in enumerate(counts):
         cumulated += count
         if cumulated > tail:
-            return value
-    return 0
+            if value == 0:
+                break
+            return value - 1
+    raise TooFewRounds(f"{n} rounds give no interval at {level:.0%}")
 
 
 def verdict(low: float, high: float) -> Verdict:

@@ -51,7 +51,7 @@ def nurse(channel: int, parent: int) -> None:
     ended: dict[int, int] = {}
     size = array.array("i").itemsize
     while True:
-        data, ancillary, _, _ = requests.recvmsg(256, socket.CMSG_SPACE(3 * size))
+        data, ancillary, _, _ = requests.recvmsg(1 << 20, socket.CMSG_SPACE(3 * size))
         if not data:
             os._exit(0)
         request = json.loads(data)
@@ -69,6 +69,9 @@ def nurse(channel: int, parent: int) -> None:
             os.dup2(output, 1)
             os.dup2(output, 2)
             os.close(output)
+            os.chdir(request["folder"])
+            os.environ.clear()
+            os.environ.update(request["environment"])
             try:
                 serve(commands, replies, here)
             finally:
@@ -243,6 +246,7 @@ class Holder:
         training = self.training
         self._one_step()
         training.synchronize()
+        training.take_average_seconds()
         restarts = len(training.restart_seconds)
         samples = 0
         cpu, wall = time.process_time(), time.perf_counter()
@@ -256,7 +260,14 @@ class Holder:
         if training.epoch_batches and not self.on_fixed_batch:
             known = sorted(training.restart_seconds[1:] or training.restart_seconds)
             per_step = known[len(known) // 2] / training.epoch_batches
-        return {"steps": steps, "wall": wall, "cpu": cpu, "samples": samples, "restart_per_step": per_step}
+        return {
+            "steps": steps,
+            "wall": wall,
+            "cpu": cpu,
+            "samples": samples,
+            "restart_per_step": per_step,
+            "piece_per_step": training.take_average_seconds() / steps,
+        }
 
     def _one_step(self) -> Any:
         training = self.training

@@ -52,7 +52,7 @@ def _trials(trials: list[Trial], paint: Paint, width: int) -> str:
     if any(t.peak_memory_bytes for t in trials):
         columns.append("peak memory")
     if any(t.added_seconds for t in trials):
-        columns.append("added to a step, ms [95 %]")
+        columns.append("adds, ms [95 %]")
     rows = []
     for t in trials:
         row = [_value(t.settings.get(key)) for key in settings]
@@ -65,7 +65,7 @@ def _trials(trials: list[Trial], paint: Paint, width: int) -> str:
             row += [f"{t.median * 1e3:.2f}", f"{t.low * 1e3:.2f} … {t.high * 1e3:.2f}", str(t.n)]
         if "peak memory" in columns:
             row.append(size(t.peak_memory_bytes) if t.peak_memory_bytes else "")
-        if columns[-1].startswith("added"):
+        if columns[-1].startswith("adds"):
             row.append(_added(t))
         rows.append(row)
     return table(columns, rows, paint is colour, width)

@@ -23,11 +23,13 @@ def sums_on_device(
 ) -> Proposal | None:
     """The patch for a loop whose every sync is `total += loss.item()`, where `total` is only read after the loop.
 
-    A sum starts as the number it started as, becomes a tensor with the first step, and a number again behind the loop.
+    The sum starts as the number it was, becomes a tensor with the first step, and a number again behind the loop. It is
+    kept in float32 (`.float()` does nothing to a loss that is), since a long sum in half precision loses what is added.
     """
     loop = step.loop
     if loop.orelse or _is_timed(loop) or any(isinstance(a, (ast.Try, ast.TryStar)) for a in _around(source, loop)):
         return None
+    losses = backpropagated(source, loop)
     numbers: dict[str, str] = {}
     edits: list[Edit] = []
     for place in places:
@@ -35,14 +37,24 @@ def sums_on_device(
         if total is None or total.id in numbers or not _is_read_only_after(source, loop, total):
             return None
         start = _start(source, loop, total.id)
-        number = None if start is None else _number(source, regions[0], place, start, backpropagated(source, loop))
-        suffix = re.search(r"\.item\(\)$", source.text_of(place))
-        if number is None or suffix is None:
+        tensor = _read_tensor(place)
+        if start is None or tensor is None:
+            return None
+        number = _number(source, place, tensor, start)
+        if number == "float" and not (
+            regions[0].kind(tensor) is Kind.TENSOR
+            and (isinstance(start, float) or key(tensor) in losses)
+            and not _is_reduced(source, loop, tensor)
+        ):
+            return None
+        if number is None:
             return None
         numbers[total.id] = number
-        span = source.span(place)
-        kept = ".detach().float()" if number == "float" else ""  # float32, for half precision would lose the sum
-        edits.append(Edit(Span(span.start + suffix.start(), span.end), kept))
+        suffix = "" if number == "int" else ".float()" if _is_detached(tensor) else ".detach().float()"
+        change = _read_taken_out(source, place, tensor, suffix)
+        if change is None:
+            return None
+        edits.append(change)
     after = [edit.insert_after(source, loop, f"{name} = {number}({name})") for name, number in numbers.items()]
     names = " and ".join(f"`{name}`" for name in numbers)
     return Proposal(f"add up {names} on the device, and read it after the loop", edit.together(tuple(edits), *after))
@@ -76,7 +88,7 @@ def _sum_over(source: Source, place: ast.expr) -> ast.Name | None:
 
 
 def _is_number(source: Source, node: ast.expr) -> bool:
-    """Whether an expression is provably a plain number: a literal, `len(x)`, `x.size(0)`, `x.shape[0]`."""
+    """Whether an expression is provably a plain number: a literal, `len(x)`, `x.size(0)`, `x.numel()`, `x.shape[0]`."""
     if isinstance(constant(source, node), (int, float)):
         return True
     value = resolve(source, node)
@@ -86,7 +98,7 @@ def _is_number(source: Source, node: ast.expr) -> bool:
         return False
     if isinstance(value.func, ast.Name):
         return value.func.id == "len" and not source.lookup(value.func)
-    return last_name(value.func) == "size" and len(value.args) == 1
+    return (last_name(value.func), len(value.args)) in (("size", 1), ("numel", 0))
 
 
 def _is_read_only_after(source: Source, loop: Loop, total: ast.Name) -> bool:
@@ -155,15 +167,48 @@ def _literal(statement: ast.stmt, name: str) -> int | float | None:
     return None
 
 
-def _number(source: Source, region: Region, place: ast.expr, start: float, losses: frozenset[str]) -> str | None:
-    """What the sum is before and after the patch: "float", "int" for a count of matches; None if it cannot be told."""
-    if not (isinstance(place, ast.Call) and isinstance(place.func, ast.Attribute) and place.func.attr == "item"):
+def _read_tensor(place: ast.expr) -> ast.expr | None:
+    """`x` of `x.item()`, `float(x)` and `int(x)`; None for another way of reading it."""
+    if not isinstance(place, ast.Call):
         return None
-    tensor = place.func.value
-    if region.kind(tensor) is Kind.TENSOR and (isinstance(start, float) or key(tensor) in losses):
-        return "float"
-    is_scaled = isinstance(source.parent(place), ast.BinOp)
-    return "int" if isinstance(start, int) and not is_scaled and _counts(source, tensor) else None
+    if isinstance(place.func, ast.Attribute) and place.func.attr == "item":
+        return place.func.value
+    if isinstance(place.func, ast.Name) and place.func.id in ("float", "int") and len(place.args) == 1:
+        is_chain = isinstance(place.args[0], (ast.Name, ast.Attribute, ast.Call))
+        return place.args[0] if is_chain else None
+    return None
+
+
+def _number(source: Source, place: ast.expr, tensor: ast.expr, start: float) -> str | None:
+    """What the sum is before and behind the loop: "int" for a count of matches, "float" for losses, None if unclear."""
+    reader = place.func.id if isinstance(place, ast.Call) and isinstance(place.func, ast.Name) else "item"
+    if isinstance(start, int) and reader in ("item", "int") and _counts(source, tensor):
+        return None if isinstance(source.parent(place), ast.BinOp) else "int"
+    return "float" if reader in ("item", "float") else None
+
+
+def _is_reduced(source: Source, loop: Loop, tensor: ast.expr) -> bool:
+    """Whether the loop gives the tensor's name to what a function makes of it, which may be a plain number."""
+    for node in ast.walk(loop):
+        if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)) or source.qualified(node.value.func):
+            continue
+        if key(tensor) in {key(target) for target in node.targets} & {key(argument) for argument in node.value.args}:
+            return True
+    return False
+
+
+def _is_detached(tensor: ast.expr) -> bool:
+    return isinstance(tensor, ast.Call) and last_name(tensor.func) == "detach"
+
+
+def _read_taken_out(source: Source, place: ast.expr, tensor: ast.expr, suffix: str) -> Edit | None:
+    """The edit that leaves the tensor with this suffix; None where a comment or a line break stands in between."""
+    span = source.span(place)
+    if isinstance(place, ast.Call) and isinstance(place.func, ast.Name):
+        text = source.text_of(tensor)
+        return None if "#" in source.text_of(place) else Edit(span, f"{text}{suffix}")
+    read = re.search(r"\.item\(\)$", source.text_of(place))
+    return Edit(Span(span.start + read.start(), span.end), suffix) if read else None
 
 
 def _counts(source: Source, node: ast.expr) -> bool:

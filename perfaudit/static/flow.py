@@ -498,14 +498,25 @@ def _built_for(source: Source, name: ast.Name) -> ast.Call | None:
 
 def _leaves_between(source: Source, first: ast.expr, second: ast.expr) -> bool:
     """Whether the function can be left, or a loop go on, after the first and before the second."""
-    begin, end = source.span(first).end, source.span(second).start
-    here, scope = branches(source, first), source.scope(first)
+    begin, end = _position(first), _position(second)
     return any(
-        begin <= source.span(jump).start < end
-        and source.scope(jump) is scope
-        and not exclude_each_other(here, branches(source, jump))
-        for jump in source.nodes(ast.Return, ast.Break, ast.Continue)
+        begin < _position(jump) < end and not exclude_each_other(branches(source, first), branches(source, jump))
+        for jump in _jumps(source).get(source.scope(first), ())
     )
+
+
+@lru_cache(maxsize=2)
+def _jumps(source: Source) -> dict[ast.AST, list[ast.stmt]]:
+    """The statements that leave a function or a turn of a loop, by the function they stand in."""
+    table: dict[ast.AST, list[ast.stmt]] = {}
+    for kind in (ast.Return, ast.Break, ast.Continue):
+        for jump in source.nodes(kind):
+            table.setdefault(source.scope(jump), []).append(jump)
+    return table
+
+
+def _position(node: ast.expr | ast.stmt) -> tuple[int, int]:
+    return node.lineno, node.col_offset
 
 
 def _is_steady(source: Source, flag: ast.expr, built: ast.Call) -> bool:
@@ -517,16 +528,13 @@ def _is_steady(source: Source, flag: ast.expr, built: ast.Call) -> bool:
         binding = bindings[0]
         if isinstance(binding, ast.arg):
             return True
-        return isinstance(binding, ast.Name) and source.span(binding).start < source.span(built).start
+        return isinstance(binding, ast.Name) and _position(binding) < _position(built)
     if isinstance(flag, ast.Attribute) and isinstance(flag.value, ast.Name):
-        scope, begin = source.scope(flag), source.span(built).start
+        scope = source.scope(flag)
         objects = source.lookup(flag.value)
         return len(objects) <= 1 and not any(
-            node.attr == flag.attr
-            and not isinstance(node.ctx, ast.Load)
-            and source.scope(node) is scope
-            and source.span(node).start >= begin
-            for node in source.nodes(ast.Attribute)
+            not isinstance(node.ctx, ast.Load) and source.scope(node) is scope and _position(node) >= _position(built)
+            for node in attributes(source)[flag.attr]
         )
     return False
 
@@ -563,14 +571,12 @@ def _only_value(source: Source, consumer: ast.Call, name: ast.Name) -> ast.expr 
     block = source.block(statement)
     if not isinstance(function, FUNCTIONS) or len(_mentions(statement, name.id, ast.Load)) != 1:
         return None
-    everywhere = [n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == name.id]
-    if any(source.scope(mention) is not function for mention in everywhere):
-        return None
     at = next(i for i, item in enumerate(block) if item is statement)
     before = next((item for item in reversed(block[:at]) if _mentions(item, name.id)), None)
     if not (isinstance(before, ast.Assign) and len(before.targets) == 1 and isinstance(before.targets[0], ast.Name)):
         return None
-    if before.targets[0].id != name.id:
+    everywhere = _own_names(source, function).get(name.id, [])
+    if before.targets[0].id != name.id or not everywhere:
         return None
     if isinstance(statement, ast.Return) or _is_rebound(statement, name.id):
         return before.value
@@ -580,6 +586,19 @@ def _only_value(source: Source, consumer: ast.Call, name: ast.Name) -> ast.expr 
     in_loop = source.enclosing(statement, *LOOPS, within=function) is not None
     is_read_later = any(isinstance(n.ctx, ast.Load) and n.lineno > (statement.end_lineno or 0) for n in everywhere)
     return None if in_loop or is_read_later else before.value
+
+
+@lru_cache(maxsize=2)
+def _own_names(source: Source, function: ast.AST) -> dict[str, list[ast.Name]]:
+    """Every mention of each variable that no function inside this one mentions, by name."""
+    table: dict[str, list[ast.Name]] = {}
+    shared = set()
+    for node in ast.walk(function):
+        if isinstance(node, ast.Name):
+            table.setdefault(node.id, []).append(node)
+            if source.scope(node) is not function:
+                shared.add(node.id)
+    return {name: mentions for name, mentions in table.items() if name not in shared}
 
 
 def _mentions(node: ast.AST, name: str, kind: type[ast.expr_context] = ast.expr_context) -> list[ast.Name]:
@@ -659,6 +678,7 @@ def _texts(source: Source) -> frozenset[str]:
     return frozenset(constant.value for constant in source.nodes(ast.Constant) if isinstance(constant.value, str))
 
 
+@lru_cache(maxsize=8)
 def _opens_itself(source: Source, definition: ast.ClassDef) -> bool:
     """Whether the class reaches its layers otherwise than by name: its children in a loop, or a computed name."""
     for node in ast.walk(definition):

@@ -49,6 +49,8 @@ class Training:
         self.optimizer = self._optimizer()
         self.ema = self._ema()
         self._update_before_step = False
+        self._average_seconds = 0.0
+        self._events: list[tuple[Any, Any]] = []  # pairs of torch.cuda.Event around updates of the average
         self._batches: Iterator[Batch] | None = None
         self.epoch_batches = _length(self.loader)
         self.restart_seconds: list[float] = []  # from asking for the batch after the last to having the next epoch's first
@@ -97,14 +99,14 @@ class Training:
     def next_batch(self) -> Batch:
         """The next batch, from one epoch to the next without end; restarts are timed apart (see `restart_seconds`)."""
         started = time.perf_counter()
-        if self._batches is not None:
-            try:
-                batch = next(self._batches)
-                self._yielded += 1
-                return batch
-            except StopIteration:
-                self.epoch_batches = self.epoch_batches or self._yielded
         with faults_named(f"{self.target.file}: the dataloader failed"):
+            if self._batches is not None:
+                try:
+                    batch = next(self._batches)
+                    self._yielded += 1
+                    return batch
+                except StopIteration:
+                    self.epoch_batches = self.epoch_batches or self._yielded
             self._batches = iter(self.loader)
             try:
                 batch = next(self._batches)
@@ -152,11 +154,32 @@ class Training:
         loss = self.loss(batch)
         loss.backward()
         if self.ema is not None and self._update_before_step:
-            self.ema()
+            self._average()
         self.optimizer.step()
         if self.ema is not None and not self._update_before_step:
-            self.ema()
+            self._average()
         return loss
+
+    def _average(self) -> None:
+        """Update the average, timed: on the device's own clock where it has one, so that the host need not wait."""
+        if self.device.type != "cuda":
+            started = time.perf_counter()
+            self.ema()
+            self._average_seconds += time.perf_counter() - started
+            return
+        import torch
+
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        self.ema()
+        end.record()
+        self._events.append((begin, end))
+
+    def take_average_seconds(self) -> float:
+        """Seconds spent in updates of the average since the last call; the device must have been waited for."""
+        seconds = self._average_seconds + sum(begin.elapsed_time(end) for begin, end in self._events) / 1e3
+        self._average_seconds, self._events = 0.0, []
+        return seconds
 
     def keep_average(self, update: Any, before_step: bool = False) -> None:
         """Use another average than the user's: `update()` is called each step, before or after the optimizer's."""

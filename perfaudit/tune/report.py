@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from perfaudit.errors import UserError
 from perfaudit.findings import Finding
+from perfaudit.knobs import knob
 from perfaudit.measure.environment import free_memory
 from perfaudit.report import Report
 from perfaudit.target.names import Target
@@ -33,7 +34,7 @@ def tune(
         tuning.survey()
         findings = _findings(target)
         memory = memory_budget or int(free_memory() * MEMORY_SHARE)
-        for number, name in enumerate(knobs):
+        for number, name in enumerate(sorted(knobs, key=lambda name: not knob(name).not_applicable(tuning.facts))):
             share = deadline.left() / (len(knobs) - number)
             search(tuning, name, new_deadline(share), memory, findings)
     trials, comparisons, winners = [], [], []

@@ -28,6 +28,7 @@ from perfaudit.tune.watch import Watch
 FINALISTS = 2
 AS_GOOD = 1.03  # time per sample against the best; a smaller setting this close is taken instead
 SCREENING_ROUNDS = 2
+SCREENING_SHARE = 0.45  # of a knob's time, at most; the race is what the verdict rests on
 
 
 @dataclass(slots=True)
@@ -113,12 +114,13 @@ def search(tuning: Tuning, name: str, deadline: Deadline, memory_budget: int, fi
     bout.ledger.on_block = lambda key, seconds: tuning.watch.block(bout.variants[key].settings, seconds)
     tuning.bouts.append(bout)
     bench = Bench(facts, environment.usable_cores(), memory_budget, lambda settings: _probe(tuning, bout, settings))
-    _screen(tuning, bout, module.candidates(bench), deadline)
+    screening = new_deadline(SCREENING_SHARE * deadline.left())
+    _screen(tuning, bout, module.candidates(bench), screening)
     best = _fastest(bout, exclude=set())
     if best is not None:
         more = [s for s in module.refine(bench, best.settings) if _key(name, s) not in bout.variants]
         if more:
-            _screen(tuning, bout, more, deadline, beside=[best])
+            _screen(tuning, bout, more, screening, beside=[best])
     _race(tuning, bout, module, deadline, findings)
 
 
@@ -192,13 +194,13 @@ def _lab(tuning: Tuning) -> ChildLab:
 def _probe(tuning: Tuning, bout: Bout, settings: Settings) -> Probe:
     """One setting tried once in a process of its own: its peak memory, or why it failed."""
     variant = _variant(bout.name, settings)
-    bout.variants.setdefault(variant.key, variant)
     tuning.watch.opening(settings)
     with Child() as child:
         try:
             child.ask(build_command(tuning.target_json, variant, tuning.device, 0), tuning.timeout)
             reply = child.ask({"do": "memory"}, tuning.timeout)
         except ChildFailed as failure:
+            bout.variants.setdefault(variant.key, variant)
             bout.ledger.failures[variant.key] = str(failure)
             return Probe(settings, failure=str(failure), out_of_memory=failure.kind == "oom")
     bout.peaks[variant.key] = reply["peak_bytes"]
@@ -234,7 +236,7 @@ def trials_of(bout: Bout) -> list[Trial]:
     module = knob(bout.name)
     reference = getattr(module, "REFERENCE", None)
     trials = []
-    for variant in bout.variants.values():
+    for variant in sorted(bout.variants.values(), key=lambda v: module.order(v.settings)) if hasattr(module, "order") else bout.variants.values():
         entry = trial(bout.ledger, variant, bout.peaks.get(variant.key), module.METRIC)
         if reference is not None and variant.settings != reference and entry.status == "ok":
             entry = replace(entry, added_seconds=_added(bout, _variant(bout.name, reference), variant))
@@ -244,7 +246,7 @@ def trials_of(bout: Bout) -> list[Trial]:
 
 def _added(bout: Bout, reference: Variant, variant: Variant) -> tuple[float, float, float] | None:
     """Seconds per step that a setting adds to the reference: middle and interval; None where that cannot be said."""
-    compared = comparison(bout.ledger, reference, variant)
+    compared = comparison(bout.ledger, reference, variant, of_piece=True)
     blocks = bout.ledger.blocks.get(reference.key)
     if compared is None or not blocks or compared.high == math.inf:
         return None
@@ -256,7 +258,9 @@ def comparisons_of(bout: Bout) -> list[Comparison]:
     """Each setting that was raced against the current one, by the race alone; the screening chose, so it does not count."""
     if bout.finals is None:
         return []
-    found = (comparison(bout.ledger, bout.base, variant, slice(bout.finals, None)) for variant in bout.finalists)
+    of_piece = getattr(knob(bout.name), "OF_PIECE", False)
+    finals = slice(bout.finals, None)
+    found = (comparison(bout.ledger, bout.base, variant, finals, of_piece) for variant in bout.finalists)
     return [compared for compared in found if compared is not None]
 
 

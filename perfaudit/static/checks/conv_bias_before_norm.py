@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
-from perfaudit.findings import Edit
 from perfaudit.static import edit
-from perfaudit.static.flow import Layer, Link, branches, links
+from perfaudit.static.flow import Layer, Link, attributes, branches, links
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.values import ABSENT, argument, constant, is_false, resolve
+from perfaudit.static.values import ABSENT, Argument, argument, constant, is_false, resolve
 
 BIAS = 7  # position of the parameter in every convolution, plain or transposed, of every torch since 1.0
 
@@ -19,6 +19,7 @@ CONVOLUTIONS = {f"torch.nn.Conv{t}{n}d": n for t in ("", "Transpose") for n in (
 NORMS: dict[str, int | None] = {f"torch.nn.{kind}Norm{n}d": n for kind in ("Batch", "Instance") for n in (1, 2, 3)}
 NORMS["torch.nn.SyncBatchNorm"] = None  # takes any number of dimensions
 
+_NO_LAYERS = {"self", "cls", "args", "opt", "cfg", "config", "hparams"}  # their `.bias` is no convolution's
 _NORM_NAME = re.compile(r"norm|bn", re.IGNORECASE)
 _INITIALISER = re.compile(
     r"init.*(weight|param|module|layer|net|model|conv|bias)|(weight|param|kaiming|xavier|normal|module)s?_init"
@@ -37,35 +38,34 @@ def conv_bias_before_norm(source: Source, module: ast.Module) -> Iterator[Seen]:
         if constant(source, argument(source, norm, "momentum", 2)) == 0:  # the running mean never takes the bias up
             continue
         bias = argument(source, convolution, "bias", BIAS)
-        if bias is not ABSENT and not (isinstance(bias, ast.Constant) and bias.value is True):
+        if bias is not ABSENT and not _is_written_true(source, bias, convolution):
             continue
         if _needs_bias(source, link.first):
             continue
-        yield _seen(source, link, bias if isinstance(bias, ast.expr) else None)
+        yield Seen(convolution, _message(source, link), _proposal(source, link, bias))
 
 
-def _seen(source: Source, link: Link, bias: ast.expr | None) -> Seen:
-    value = "False" if link.flag is None else f"not {source.text_of(link.flag)}"
+def _is_written_true(source: Source, bias: Argument, convolution: ast.Call) -> bool:
+    """Whether the call itself says True; a dict that says so may serve other calls."""
+    is_true = isinstance(bias, ast.Constant) and bias.value is True
+    return is_true and source.enclosing(bias, ast.Call) is convolution  # type: ignore[arg-type]  # a constant
+
+
+def _message(source: Source, link: Link) -> str:
     under = "" if link.flag is None else f" where `{source.text_of(link.flag)}` is true"
     first, second = (_as_written(source, layer) for layer in (link.first, link.second))
-    message = (
-        f"the bias of `{first}` is subtracted again by `{second}`{under}: it costs memory traffic and changes nothing"
-    )
+    again = f"the bias of `{first}` is subtracted again by `{second}`{under}"
+    return f"{again}: it costs memory traffic and changes nothing"
+
+
+def _proposal(source: Source, link: Link, bias: Argument) -> Proposal:
+    value = "False" if link.flag is None else f"not {source.text_of(link.flag)}"
     initialiser = _unseen_initialiser(source)
     if initialiser is not None:
-        return Seen(
-            link.first.call, message, Proposal(f"pass `bias={value}`, if `{initialiser}` leaves a missing bias alone")
-        )
-    return Seen(
-        link.first.call, message, Proposal(f"pass `bias={value}`", _edits(source, link.first.call, bias, value))
-    )
-
-
-def _edits(source: Source, convolution: ast.Call, bias: ast.expr | None, value: str) -> tuple[Edit, ...] | None:
-    if bias is None:
-        return edit.add_keyword(source, convolution, "bias", value)
-    stands_in_call = bias in convolution.args or any(keyword.value is bias for keyword in convolution.keywords)
-    return edit.replace(source, bias, value) if stands_in_call else None  # else it comes out of a dict
+        return Proposal(f"pass `bias={value}`, if `{initialiser}` leaves a missing bias alone")
+    if isinstance(bias, ast.expr):
+        return Proposal(f"pass `bias={value}`", edit.replace(source, bias, value))
+    return Proposal(f"pass `bias={value}`", edit.add_keyword(source, link.first.call, "bias", value))
 
 
 def _as_written(source: Source, layer: Layer) -> str:
@@ -88,19 +88,25 @@ def _needs_bias(source: Source, convolution: Layer) -> bool:
     Code that first asks whether there is a bias does not need it.
     """
     key = rf"(^|\.){re.escape(convolution.name)}\.bias$" if convolution.name else r"\d\.bias$"
-    if any(isinstance(c.value, str) and re.search(key, c.value) for c in source.nodes(ast.Constant)):
-        return True
-    reads: list[tuple[ast.expr, ast.expr]] = [(n, n.value) for n in source.nodes(ast.Attribute) if n.attr == "bias"]
+    reads, keys = _bias_reads(source)
+    return any(re.search(key, text) for text in keys) or any(
+        _may_be(source, owner, convolution) and not _is_about_others(source, read, owner, convolution)
+        for read, owner in reads
+    )
+
+
+@lru_cache(maxsize=2)
+def _bias_reads(source: Source) -> tuple[list[tuple[ast.expr, ast.expr]], list[str]]:
+    """Where some layer's bias is used as if it were there, each with the layer; and texts such as "conv1.bias"."""
+    reads: list[tuple[ast.expr, ast.expr]] = [(node, node.value) for node in attributes(source).get("bias", [])]
+    keys = []
     for text in source.nodes(ast.Constant):
         call = source.parent(text)
         if text.value == "bias" and isinstance(call, ast.Call) and source.text_of(call.func) == "getattr":
             reads.append((call, call.args[0]))
-    return any(
-        _may_be(source, owner, convolution)
-        and not _asks_for_bias(source, read, owner)
-        and not _is_about_others(source, read, owner, convolution)
-        for read, owner in reads
-    )
+        elif isinstance(text.value, str) and text.value.endswith(".bias"):
+            keys.append(text.value)
+    return [(read, owner) for read, owner in reads if not _asks_for_bias(source, read, owner)], keys
 
 
 def _may_be(source: Source, owner: ast.expr, convolution: Layer) -> bool:
@@ -108,7 +114,7 @@ def _may_be(source: Source, owner: ast.expr, convolution: Layer) -> bool:
     if isinstance(owner, ast.Attribute):
         return owner.attr == convolution.name
     if isinstance(owner, ast.Name):
-        if owner.id in ("self", "cls"):
+        if owner.id in _NO_LAYERS or _NORM_NAME.search(owner.id):
             return False
         built = resolve(source, owner)
         if isinstance(built, ast.Call) and (source.qualified(built.func) or "").startswith("torch.nn."):
@@ -123,8 +129,11 @@ def _asks_for_bias(source: Source, read: ast.expr, owner: ast.expr) -> bool:
         return parent.comparators[0].value is None
     if isinstance(parent, (ast.If, ast.IfExp)) and parent.test is read:
         return True
+    if isinstance(parent, ast.Call) and source.text_of(parent.func) == "isinstance":
+        return True
     text = re.escape(source.text_of(owner))
-    there_is = rf"(getattr\({text}, ?['\"]bias['\"], ?None\)|{text}\.bias)( is not None| != None)?$"
+    bias = rf"(getattr\({text}, ?['\"]bias['\"], ?None\)|{text}\.bias)"
+    there_is = rf"({bias}( is not None| != None)?|isinstance\({bias}, .*\))$"
     if any(re.match(there_is, source.text_of(part)) for part in _conditions(source, read)):
         return True
     there_is_none = rf"(not {text}\.bias|{text}\.bias is None)$"
@@ -156,11 +165,15 @@ def _excludes(source: Source, test: ast.expr, owner: str, kind: str) -> bool:
     class_name = kind.rpartition(".")[2]
     if isinstance(operator, (ast.In, ast.Eq)):  # "BatchNorm" in classname, classname == "Linear"
         texts = [c.value for c in (left, right) if isinstance(c, ast.Constant) and isinstance(c.value, str)]
-        return len(texts) == 1 and "name" in source.text_of(test) and texts[0] not in class_name
+        names_class = re.search("class|__name__", source.text_of(test))  # not a path in the model, such as "fc.bias"
+        return len(texts) == 1 and names_class is not None and texts[0] not in class_name
     if isinstance(left, ast.Call) and isinstance(left.func, ast.Attribute) and left.func.attr == "find" and left.args:
         sought = left.args[0]  # classname.find("BatchNorm") != -1
         is_there = source.text_of(test).endswith(("!= -1", ">= 0", "> -1"))
-        return is_there and isinstance(sought, ast.Constant) and str(sought.value) not in class_name
+        names_class = re.search("class|__name__", source.text_of(left.func))
+        if not is_there or names_class is None or not isinstance(sought, ast.Constant):
+            return False
+        return str(sought.value) not in class_name
     return False
 
 
@@ -225,20 +238,17 @@ def _freezes_norms(source: Source) -> bool:
     return False
 
 
+@lru_cache(maxsize=2)
 def _unseen_initialiser(source: Source) -> str | None:
     """A function of another module that initialises layers here; what it does with a missing bias is not seen."""
+    here = {function.name for function in source.nodes(ast.FunctionDef)}
+    here |= {name for name, nodes in attributes(source).items() if any(isinstance(n.ctx, ast.Store) for n in nodes)}
     for call in source.nodes(ast.Call):
-        name = source.qualified(call.func) or ""
-        if name and name.partition(".")[0] != "torch" and _INITIALISER.search(name.rpartition(".")[2].lower()):
-            return source.text_of(call.func)
-        if isinstance(call.func, ast.Attribute) and call.func.attr == "apply" and call.args:
-            function = call.args[0]
-            if isinstance(function, ast.Name):
-                is_here = bool(source.lookup(function)) or (source.qualified(function) or "").startswith("torch.")
-            elif isinstance(function, ast.Attribute):
-                is_here = any(item.name == function.attr for item in source.nodes(ast.FunctionDef))
-            else:
-                continue  # a lambda stands here in full
-            if not is_here:
-                return source.text_of(function)
+        is_applied = re.search(r"(^|[._])[a-z]\w*(\(\))?\.apply$", source.text_of(call.func)) and len(call.args) == 1
+        function = call.args[0] if is_applied else call.func  # of a module, not of a `Function.apply(x)`
+        module, _, name = (source.qualified(function) or source.text_of(function)).rpartition(".")
+        if module.partition(".")[0] == "torch" or name in here or not isinstance(function, (ast.Name, ast.Attribute)):
+            continue
+        if _INITIALISER.search(name.lower()) or is_applied:
+            return source.text_of(function)
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from perfaudit.static import edit
@@ -23,6 +24,7 @@ from perfaudit.static.values import enclosing_function
 
 READS = {"item", "tolist", "cpu"}  # `.numpy()` alone raises on a device tensor, so it is not one
 CASTS = {"float", "int", "bool", "str", "repr", "print"}
+UPDATE = re.compile(r"^step$|optim|sgd|adam|scaler|update|zero_grad")
 LOG_LEVELS = {"info", "warning", "error", "critical"}
 
 
@@ -32,7 +34,9 @@ def host_sync_in_training_loop(source: Source, module: ast.Module) -> Iterator[S
     if not steps or not source.imports_torch or not uses_accelerator(source):
         return
     for step in steps:
-        if counts_epochs(step.loop):  # one step per epoch, on the whole data: what it prints is its result
+        if counts_epochs(step.loop) or not _trains(
+            step
+        ):  # one step per epoch on the whole data: the print is its result
             continue
         others = {id(other.loop) for other in steps if other is not step}
         regions = device_values(source, step)
@@ -41,6 +45,12 @@ def host_sync_in_training_loop(source: Source, module: ast.Module) -> Iterator[S
             continue
         fix = sums_on_device(source, step, regions, places) or Proposal(_advice(source, places[0]))
         yield Seen(places[0], _message(source, step, places), fix, tuple(places), hot=True)
+
+
+def _trains(step: StepLoop) -> bool:
+    """Whether anything updates weights: a loop that only looks for gradients, such as an attack, has no steps."""
+    nodes = (node for root in (step.loop, *step.helpers) for node in ast.walk(root))
+    return any(UPDATE.search(last_name(node).lower()) for node in nodes)
 
 
 def _message(source: Source, step: StepLoop, places: list[ast.expr]) -> str:

@@ -1,0 +1,220 @@
+"""PA801: an evaluation loop that records a graph for every batch."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from perfaudit.static import edit
+from perfaudit.static.context import NO_GRAD, SET_GRAD, called_function, dotted_name, in_no_grad, last_name
+from perfaudit.static.escape import graph_escapes
+from perfaudit.static.registry import Proposal, Seen, check
+from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
+from perfaudit.static.values import enclosing_function, resolve
+
+HOOK = re.compile(  # functions that a framework calls, without gradients as a rule
+    r"(training|validation|test|predict)_step|(on_|configure_).*|.*_epoch_(end|start)|forward"
+)
+GRADIENT = re.compile(
+    r"grad(?!_fn)|backward|optim|attack|adversar|perturb|fgsm|pgd|saliency|explain|captum|shap|(^|_)cam($|_)|jacobian|hessian|"
+    r"forces?$|energy|potential|stress|langevin|pinn|pde($|_)|influence"  # models that differentiate in `forward`
+)
+DIFFERENTIATES = ("torch.autograd.grad", "torch.autograd.functional.", "torch.func.", "functorch.")
+PLAIN_CONTEXT = re.compile(
+    r"(^|[._])(autocast|nullcontext|suppress|open|tqdm|trange|progress\w*|\w*bar|timer?|record_function|profile\w*)$"
+)
+PLAIN_DECORATORS = {"staticmethod", "classmethod", "wraps", "record", "main", "command", "option", "argument"}
+FAST_PATHS = {
+    f"torch.nn.{name}"
+    for name in ("MultiheadAttention", "Transformer", "TransformerEncoder", "TransformerEncoderLayer")
+}
+
+
+@check("PA801", call=".eval")
+def eval_without_no_grad(source: Source, call: ast.Call) -> Iterator[Seen]:
+    model = _put_in_eval_mode(source, call)
+    if not model or not source.imports_torch or _gradients_are_off(source, call):
+        return
+    for loop in _loops_behind(source, source.statement(call), model):
+        runs = [node for node in ast.walk(loop) if isinstance(node, ast.Call) and _runs_model(source, node, model)]
+        if not runs or not all(_records_graph(source, run) for run in runs):
+            continue
+        if _needs_gradients(source, loop, model) or graph_escapes(source, loop, runs):
+            continue
+        first = min(runs, key=lambda run: (run.lineno, run.col_offset))
+        no_grad, imported = edit.name_for(source, "torch.no_grad")
+        changes = ("rounding",) if any(source.calls(name) for name in FAST_PATHS) else ()
+        yield Seen(
+            first,
+            f"`{source.brief(first)}` runs in eval mode, but records a graph, which no backward pass uses",
+            Proposal(
+                f"run the loop under `{no_grad}()`",
+                edit.together(edit.wrap_block(source, [loop], f"with {no_grad}():"), imported),
+                "unsafe" if changes else "safe",  # without gradients, torch's attention takes other kernels
+                changes,
+            ),
+        )
+
+
+def _put_in_eval_mode(source: Source, call: ast.Call) -> str:
+    """The model of `model.eval()` and of `model = build().eval().to(device)`; "" for any other `eval`."""
+    if call.args or call.keywords or not isinstance(call.func, ast.Attribute):
+        return ""
+    statement = source.statement(call)
+    if isinstance(statement, ast.Expr) and statement.value is call:
+        return dotted_name(call.func.value)
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return ""
+    value: ast.AST = statement.value
+    while value is not call:  # `.eval().to(device)`: only method calls behind it
+        if not (isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute)):
+            return ""
+        value = value.func.value
+    return dotted_name(statement.targets[0])
+
+
+def _loops_behind(source: Source, statement: ast.stmt, model: str) -> Iterator[ast.For]:
+    """The outermost loops behind a statement in its block, as long as the model stays in eval mode."""
+    block = source.block(statement)
+    after = block[next(n for n, item in enumerate(block) if item is statement) + 1 :]
+    for item in after:
+        yield from _outermost_loops(item)
+        if any(_ends_eval_mode(node, model) for node in ast.walk(item)):
+            return
+
+
+def _outermost_loops(statement: ast.stmt) -> Iterator[ast.For]:
+    if isinstance(statement, ast.For):
+        yield statement
+    if isinstance(statement, (*LOOPS, *FUNCTIONS, ast.ClassDef)):
+        return
+    for child in ast.iter_child_nodes(statement):
+        if isinstance(child, ast.stmt):
+            yield from _outermost_loops(child)
+        elif isinstance(child, (ast.ExceptHandler, ast.match_case)):
+            for inner in child.body:
+                yield from _outermost_loops(inner)
+
+
+def _ends_eval_mode(node: ast.AST, model: str) -> bool:
+    if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):
+        return dotted_name(node) == model
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "train"
+
+
+def _runs_model(source: Source, call: ast.Call, model: str) -> bool:
+    """Whether a call is `model(x)`, or one of a function of this file that gets the model and calls it."""
+    if dotted_name(call.func) in (model, f"{model}.forward", f"{model}.module"):
+        return True
+    function = called_function(source, call)
+    if function is None:
+        return False
+    parameters = [a.arg for a in function.args.args]
+    if isinstance(call.func, ast.Attribute):
+        parameters = parameters[1:]
+    given = [*zip(parameters, call.args, strict=False), *((k.arg, k.value) for k in call.keywords)]
+    names = {name for name, value in given if dotted_name(value) == model}
+    return any(
+        isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id in names for n in ast.walk(function)
+    )
+
+
+# ---- what may need or forbid gradients -----------------------------------------------------------------------------
+
+
+def _gradients_are_off(source: Source, call: ast.Call) -> bool:
+    """Whether gradients are switched off for the program, for the parameters, or by who calls the function around."""
+    if any(isinstance(source.parent(c), ast.Expr) for name in SET_GRAD for c in source.calls(name)):
+        return True
+    if source.calls(".requires_grad_") or any(
+        node.attr == "requires_grad" and isinstance(node.ctx, ast.Store) for node in source.nodes(ast.Attribute)
+    ):
+        return True
+    if any((source.qualified(c.func) or "").startswith(DIFFERENTIATES) for c in source.nodes(ast.Call)):
+        return True
+    pending, known = [enclosing_function(source, call)], set()
+    while pending:
+        function = pending.pop()
+        if function is None or function.name in known:
+            continue
+        if HOOK.fullmatch(function.name):
+            return True
+        known.add(function.name)
+        for use in source.nodes(ast.Call):
+            if last_name(use.func) == function.name:
+                if not _plain_surroundings(source, use):
+                    return True
+                pending.append(enclosing_function(source, use))
+    return False
+
+
+def _records_graph(source: Source, run: ast.Call) -> bool:
+    """Whether the forward pass provably records gradients, in this place and inside the function that is called."""
+    function = called_function(source, run)
+    if function is not None and (not _plain_decorators(source, function) or _switches_gradients(source, function)):
+        return False
+    return _plain_surroundings(source, run)
+
+
+def _plain_surroundings(source: Source, node: ast.AST) -> bool:
+    """Whether nothing around the node can switch gradients off: no `no_grad`, no context or decorator unknown here."""
+    if in_no_grad(source, node):
+        return False
+    for ancestor in source.ancestors(node):
+        if isinstance(ancestor, (ast.With, ast.AsyncWith)):
+            if not all(_is_plain_context(source, item.context_expr) for item in ancestor.items):
+                return False
+        elif isinstance(ancestor, FUNCTIONS) and not _plain_decorators(source, ancestor):
+            return False
+    return True
+
+
+def _is_plain_context(source: Source, node: ast.expr) -> bool:
+    name = source.qualified(node.func) if isinstance(node, ast.Call) else None
+    return bool(PLAIN_CONTEXT.search(name or (last_name(node.func) if isinstance(node, ast.Call) else last_name(node))))
+
+
+def _plain_decorators(source: Source, function: Function) -> bool:
+    called = [d.func if isinstance(d, ast.Call) else d for d in function.decorator_list]
+    return all(last_name(decorator) in PLAIN_DECORATORS for decorator in called)
+
+
+def _switches_gradients(source: Source, function: Function) -> bool:
+    nodes = [n for n in ast.walk(function) if isinstance(n, (ast.Name, ast.Attribute))]
+    return any(source.qualified(node) in NO_GRAD | SET_GRAD or GRADIENT.search(last_name(node)) for node in nodes)
+
+
+def _needs_gradients(source: Source, loop: ast.For, model: str) -> bool:
+    """Whether something in the loop, or in a function of this file that it calls, speaks of gradients or training."""
+    calls = [node for node in ast.walk(loop) if isinstance(node, ast.Call)]
+    if any(_hands_model_out(source, call, model) for call in calls):
+        return True
+    functions = [function for call in calls if (function := called_function(source, call))]
+    for node in [n for root in (loop, *functions) for n in ast.walk(root)]:
+        if isinstance(node, (ast.Yield, ast.YieldFrom, ast.Await)):  # the caller would run under no_grad in between
+            return True
+        if isinstance(node, (ast.Name, ast.Attribute)) and GRADIENT.search(last_name(node).lower()):
+            return True
+        if isinstance(node, ast.keyword) and GRADIENT.search(node.arg or ""):
+            return True
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("train", "step"):
+            return True
+    return False
+
+
+def _hands_model_out(source: Source, call: ast.Call, model: str) -> bool:
+    """Whether a call lets code that is not in this file work on the model: `attack(model, x)`, `Attack(model)(x)`."""
+    if called_function(source, call) is None and _gets(call, model):
+        return True
+    root: ast.AST = call.func
+    while isinstance(root, (ast.Attribute, ast.Call)):
+        root = root.value if isinstance(root, ast.Attribute) else root.func
+    if not isinstance(root, ast.Name) or root.id == model:
+        return False
+    made = resolve(source, root)
+    return isinstance(made, ast.Call) and called_function(source, made) is None and _gets(made, model)
+
+
+def _gets(call: ast.Call, model: str) -> bool:
+    return any(dotted_name(argument) == model for argument in (*call.args, *(k.value for k in call.keywords)))

@@ -1,0 +1,184 @@
+"""Whether a loop that runs a model leaves something behind that carries its graph and may be differentiated."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from perfaudit.static.context import dotted_name, last_name
+from perfaudit.static.source import FUNCTIONS, Source
+
+_FREE = re.compile(  # attributes and functions behind which there is no graph
+    r"(item|tolist|detach|data|numpy|shape|size|dtype|device|argmax|argmin|argsort|eq|ne|gt|ge|lt|le|long|int|bool|byte|any|"
+    r"all|isnan|nonzero|numel|dim|ndim|len|float|str|print|round|isinstance|range|keys|format)$"
+)
+_SHOWN = re.compile(
+    r"(print|float|int|str|round|format|len|info|debug|warning|write|log|add_scalar|isnan|isfinite|exp|sqrt|save_image|imshow)$"
+)
+_GROWS = {"append", "extend", "add", "update", "insert", "push", "put", "store", "setdefault", "add_batch", "write"}
+_WITH_INDICES = {"max", "min", "topk", "sort", "kthvalue", "median", "mode"}  # return values and indices
+
+
+def graph_escapes(source: Source, loop: ast.For, runs: list[ast.Call]) -> bool:
+    """Whether gradients of what the loop computes may be used behind it, or provably are not recorded at all.
+
+    Also True for `model(x).numpy()`: it raises where gradients are recorded, so something switches them off.
+    """
+    flow = _Flow(loop, runs)
+    if flow.proves_no_graph():
+        return True
+    for holder in flow.holders():
+        if not isinstance(holder, ast.Name) or any(isinstance(a, ast.Lambda) for a in source.ancestors(holder)):
+            return True
+        if any(not _is_number_only(source, use) for use in _read_behind(source, loop, holder)):
+            return True
+    return any(flow.carries(node.value) for node in ast.walk(loop) if isinstance(node, ast.Return) and node.value)
+
+
+class _Flow:
+    """Which names in the loop carry a graph, whatever the order of the statements."""
+
+    def __init__(self, loop: ast.For, runs: list[ast.Call]) -> None:
+        self.loop = loop
+        self.runs = {id(run) for run in runs}
+        self.names: set[str] = set()
+        before = -1
+        while before != len(self.names):
+            before = len(self.names)
+            for target, value in self.assignments():
+                self.bind(target, value)
+
+    def assignments(self) -> Iterator[tuple[ast.expr, ast.expr]]:
+        for node in ast.walk(self.loop):
+            match node:
+                case ast.Assign():
+                    for target in node.targets:
+                        yield target, node.value
+                case ast.AugAssign() | ast.NamedExpr():
+                    yield node.target, node.value
+                case ast.AnnAssign(value=ast.expr() as value):
+                    yield node.target, value
+                case ast.For() | ast.comprehension():
+                    yield node.target, node.iter
+
+    def bind(self, target: ast.expr, value: ast.expr) -> None:
+        if isinstance(target, (ast.Tuple, ast.List)):
+            if isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts):
+                for element, part in zip(target.elts, value.elts, strict=True):
+                    self.bind(element, part)
+                return
+            indices = isinstance(value, ast.Call) and last_name(value.func) in _WITH_INDICES
+            for element in target.elts[:1] if indices else target.elts:
+                self.bind(element, value)
+        elif self.carries(value) and (name := dotted_name(target)):
+            self.names.add(name)
+
+    def carries(self, node: ast.AST | None) -> bool:
+        """Whether the value of an expression may be part of the graph that the model's runs record."""
+        match node:
+            case None | ast.Constant() | ast.Compare() | ast.JoinedStr() | ast.Lambda():
+                return False
+            case ast.Name():
+                return node.id in self.names
+            case ast.Attribute():
+                return dotted_name(node) in self.names or (not _FREE.match(node.attr) and self.carries(node.value))
+            case ast.Subscript():
+                is_index = isinstance(node.slice, ast.Constant) and node.slice.value == 1
+                if is_index and isinstance(node.value, ast.Call) and last_name(node.value.func) in _WITH_INDICES:
+                    return False
+                return self.carries(node.value)
+            case ast.Call():
+                if id(node) in self.runs:
+                    return True
+                if isinstance(node.func, (ast.Name, ast.Attribute)) and _FREE.match(last_name(node.func)):
+                    return False
+                given = [*node.args, *(keyword.value for keyword in node.keywords)]
+                receiver = node.func.value if isinstance(node.func, ast.Attribute) else node.func
+                return self.carries(receiver) or any(self.carries(argument) for argument in given)
+        return any(self.carries(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr))
+
+    def proves_no_graph(self) -> bool:
+        calls = (node for node in ast.walk(self.loop) if isinstance(node, ast.Call))
+        return any(
+            isinstance(call.func, ast.Attribute) and call.func.attr == "numpy" and self.carries(call.func.value)
+            for call in calls
+        )
+
+    def holders(self) -> Iterator[ast.expr]:
+        """What is set in the loop, or grown there, and carries a graph; each as the expression that stands there."""
+        for target, value in self.assignments():
+            for node in ast.walk(target):
+                if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and self.carries(value):
+                    yield node.value
+                elif isinstance(node, (ast.Name, ast.Attribute)) and dotted_name(node) in self.names:
+                    yield node
+        for node in ast.walk(self.loop):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _GROWS):
+                continue
+            if any(self.carries(argument) for argument in (*node.args, *(k.value for k in node.keywords))):
+                yield node.func.value
+
+
+# ---- reads behind the loop -----------------------------------------------------------------------------------------
+
+
+def _read_behind(source: Source, loop: ast.For, holder: ast.Name) -> Iterator[ast.Name]:
+    """Reads of a name outside the loop that may see what the loop has left in it."""
+    inside = {id(node) for node in ast.walk(loop)}
+    bindings = source.lookup(holder)
+    for use in source.uses_of(bindings[0], holder.id) if bindings else ():
+        if id(use) not in inside and not _is_set_anew(source, loop, use):
+            yield use
+
+
+def _is_set_anew(source: Source, loop: ast.For, use: ast.Name) -> bool:
+    """Whether an assignment between the loop and the read gives the name another value on every way to the read."""
+    around_loop = {id(loop), *(id(ancestor) for ancestor in source.ancestors(loop))}
+    child: ast.AST = use
+    for ancestor in source.ancestors(use):
+        if isinstance(child, ast.stmt) and id(child) not in around_loop:
+            if isinstance(child, ast.For) and use is not child.iter and _binds(child.target, use.id):
+                return True
+            for earlier in reversed(_before(source, child)):
+                if id(earlier) in around_loop:
+                    break
+                if isinstance(earlier, ast.Assign) and any(_binds(target, use.id) for target in earlier.targets):
+                    return True
+        if isinstance(ancestor, FUNCTIONS):
+            return False
+        child = ancestor
+    return False
+
+
+def _binds(target: ast.expr, name: str) -> bool:
+    return any(isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store) for n in ast.walk(target))
+
+
+def _before(source: Source, statement: ast.stmt) -> list[ast.stmt]:
+    block = source.block(statement)
+    return block[: next((n for n, item in enumerate(block) if item is statement), 0)]
+
+
+def _is_number_only(source: Source, use: ast.Name, depth: int = 2) -> bool:
+    """Whether a read only takes the value of a tensor: it is shown, compared, or made a Python number."""
+    child: ast.AST = use
+    for ancestor in source.ancestors(use):
+        if isinstance(ancestor, ast.Attribute) and _FREE.match(ancestor.attr):
+            return True
+        if isinstance(ancestor, ast.Call) and ancestor.func is not child:
+            receiver = last_name(ancestor.func.value) if isinstance(ancestor.func, ast.Attribute) else ""
+            return bool(_SHOWN.match(last_name(ancestor.func))) or "sched" in receiver
+        if isinstance(ancestor, (ast.JoinedStr, ast.Compare)):
+            return True
+        if isinstance(ancestor, ast.Assign) and depth:  # `best = loss`: the same of the other name
+            target = ancestor.targets[0]
+            if len(ancestor.targets) > 1 or not isinstance(target, ast.Name):
+                return False
+            if target.id == use.id:
+                return True
+            return all(_is_number_only(source, other, depth - 1) for other in source.uses_of(target, target.id))
+        if isinstance(ancestor, ast.stmt):
+            return False
+        child = ancestor
+    return False

@@ -1,0 +1,183 @@
+"""Where code stands: training loops, gradients off, accelerators, and how often a line runs."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from perfaudit.static.context import (
+    in_no_grad,
+    rare_when,
+    runs_each_time,
+    runs_rarely,
+    step_code,
+    step_loops,
+    uses_accelerator,
+)
+from perfaudit.static.source import LOOPS, Source
+
+
+def marked(source: Source) -> ast.Call:
+    """The call of `here()`."""
+    return next(c for c in source.nodes(ast.Call) if isinstance(c.func, ast.Name) and c.func.id == "here")
+
+
+@pytest.mark.parametrize(
+    ("body", "lines"),
+    [
+        ("for x in loader:\n    loss.backward()", [1]),
+        (
+            "for epoch in y:\n    for x in loader:\n        loss.backward()\n    scheduler.step()",
+            [2],
+        ),
+        ("while True:\n    for micro in range(4):\n        loss.backward()\n    optimizer.step()", [1]),
+        (
+            "while True:\n    for _ in y:\n        d_loss.backward()\n        d_opt.step()\n    g_opt.step()",
+            [2],
+        ),
+        ("for x in loader:\n    accelerator.backward(loss)", [1]),
+        ("for x in loader:\n    loss_scaler(loss, optimizer, clip_grad=1)", [1]),
+        ("def step(x):\n    loss.backward()\nfor x in loader:\n    step(x)", [3]),
+        ("def epoch():\n    for x in loader:\n        loss.backward()\nfor _ in range(9):\n    epoch()", [2]),
+        ("def closure():\n    loss.backward()\nfor x in loader:\n    optimizer.step(closure)", []),
+        ("for x in loader:\n    model(x)", []),
+    ],
+)
+def test_step_loops(body: str, lines: list[int]) -> None:
+    assert [step.loop.lineno for step in step_loops(Source("train.py", body))] == lines
+
+
+def test_step_code_follows_calls_that_run_each_time() -> None:
+    source = Source(
+        "train.py",
+        """
+def step(x):
+    loss.backward()
+def accuracy(x): ...
+def report(): ...
+def evaluate():
+    for x in loader: ...
+for i, x in enumerate(loader):
+    step(x)
+    accuracy(x)
+    if i % 100 == 0:
+        report()
+        evaluate()
+""",
+    )
+    [step] = step_loops(source)
+    assert [getattr(code.root, "name", "loop") for code in step_code(source, step)] == ["loop", "step", "accuracy"]
+
+
+@pytest.mark.parametrize(
+    ("before", "line", "rarely", "each_time"),
+    [
+        ("", "here()", False, True),
+        ("", "if i % 10 == 0: here()", True, False),
+        ("", "if not i % 10: here()", True, False),
+        ("", "if i % 10: here()", False, False),
+        ("", "if i % 10 != 0: pass\n    else: here()", True, False),
+        ("", "if i == len(loader) - 1: here()", False, False),
+        ("", "if time.time() - t > 10: here()", True, False),
+        ("", "if debug: here()", True, False),
+        ("", "if logits is not None: here()", False, False),  # set inside the loop
+        ("", "if rank == 0: here()", False, True),
+        ("", "if args.amp and is_main_process(): here()", False, True),
+        ("", "if meter.ready(): here()", False, False),
+        ("", "if self.global_step > 5: here()", False, False),
+        ("if i % 10 != 0: continue", "here()", True, False),
+        ("if x is None: continue", "here()", False, True),
+        ("", "i % 10 == 0 and here()", True, False),
+        ("", "y = here() if i % 10 == 0 else 0", True, False),
+        ("", "try: pass\n    except E: here()", True, False),
+        ("", "raise E(here())", True, False),
+        ("", "assert x, here()", True, False),
+        ("", "assert here()", False, True),
+        ("", "with autocast(): here()", False, True),
+        ("", "f = lambda: here()", False, False),
+        ("", "def f(): here()", False, False),
+    ],
+)
+def test_how_often(before: str, line: str, rarely: bool, each_time: bool) -> None:
+    text = f"for i, x in enumerate(loader):\n    logits = model(x)\n    {before}\n    {line}\n"
+    source = Source("train.py", text)
+    loop = source.nodes(ast.For)[0]
+    assert runs_rarely(source, marked(source), loop) is rarely
+    assert runs_each_time(source, marked(source), loop) is each_time
+
+
+@pytest.mark.parametrize(
+    ("test", "each_time"),
+    [("scaler is not None", True), ("args.amp", True), ("train", False), ("loss > 1", False), ("self.training", True)],
+)
+def test_conditions_on_parameters(test: str, each_time: bool) -> None:
+    source = Source("t.py", f"def step(self, args, scaler, train):\n    loss = 1\n    if {test}:\n        here()\n")
+    function = source.nodes(ast.FunctionDef)[0]
+    assert runs_each_time(source, marked(source), function) is each_time
+
+
+def test_iterable_and_else_of_a_loop_run_once() -> None:
+    source = Source("t.py", "for x in here():\n    pass\n")
+    assert not runs_each_time(source, marked(source), source.nodes(ast.For)[0])
+    source = Source("t.py", "while here():\n    pass\n")
+    loop = source.nodes(ast.While)[0]
+    assert isinstance(loop, LOOPS) and runs_each_time(source, marked(source), loop)
+
+
+@pytest.mark.parametrize(
+    ("test", "outcome"),
+    [
+        ("step % 100 == 0", True),
+        ("(step + 1) % n < 2", True),
+        ("step % 100", False),
+        ("not step % 100", True),
+        ("step % 100 != 0", False),
+        ("master and step % 100 == 0", True),
+        ("should_log(step)", True),
+        ("logits.dim() == 2", None),
+        ("'%d' % step in seen", None),
+        ("x > 0", None),
+    ],
+)
+def test_rare_when(test: str, outcome: bool | None) -> None:
+    assert rare_when(ast.parse(test, mode="eval").body) is outcome
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("with torch.no_grad():\n    here()", True),
+        ("with torch.inference_mode(), autocast():\n    here()", True),
+        ("with torch.inference_mode(False):\n    here()", False),
+        ("with torch.set_grad_enabled(False):\n    here()", True),
+        ("with torch.autograd.set_grad_enabled(mode=False):\n    here()", True),
+        ("with torch.set_grad_enabled(training):\n    here()", False),
+        ("@torch.no_grad()\ndef f():\n    here()", True),
+        ("@torch.no_grad\ndef f():\n    here()", True),
+        ("with torch.enable_grad():\n    here()", False),
+        ("here()", False),
+    ],
+)
+def test_in_no_grad(text: str, expected: bool) -> None:
+    source = Source("t.py", f"import torch\n{text}\n")
+    assert in_no_grad(source, marked(source)) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("x = x.cuda()", True),
+        ("x = x.to('cuda:0')", True),
+        ("x = x.to(f'cuda:{rank}')", True),
+        ("x = x.to(args.device)", True),
+        ("x = torch.zeros(3, device=device)", True),
+        ("from accelerate import Accelerator", True),
+        ("device = torch.device('cpu')\nx = x.to(device)", False),
+        ("device = 'cpu'\nx = x.to(device)", False),
+        ("x = x.to(torch.float16)", False),
+        ("x = x.mean()", False),
+    ],
+)
+def test_uses_accelerator(text: str, expected: bool) -> None:
+    assert uses_accelerator(Source("t.py", f"import torch\n{text}\n")) is expected
