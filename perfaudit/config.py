@@ -62,7 +62,9 @@ def read_config(path: Path) -> Config:
         raise ConfigError(f"{path}: [tool.perfaudit.target] must be a table, it is {target!r}")
     for key, name in target.items():
         if key not in TARGET_KEYS or not isinstance(name, str):
-            raise ConfigError(f"{path}: [tool.perfaudit.target] {key} = {name!r}: keys are {', '.join(TARGET_KEYS)}, values texts")
+            raise ConfigError(
+                f"{path}: [tool.perfaudit.target] {key} = {name!r}: keys are {', '.join(TARGET_KEYS)}, values texts"
+            )
     return Config(path, lists["select"], lists["ignore"], lists["exclude"], dict(target))
 
 

@@ -11,6 +11,7 @@ from perfaudit.errors import UserError
 
 HELP = """Find out why PyTorch training is slow, prove it, and get the patch.
 
+\b
     perfaudit scan train.py                  static rules; your code is not run
     perfaudit scan train.py --measure        the same, each finding priced on your model
     perfaudit tune train.py --dataloader     search settings, with intervals

@@ -13,6 +13,7 @@ from perfaudit.errors import UserError
 
 HELP = """Show one rule: what it sees, why it costs, what the fix changes, examples and sources.
 
+\b
     perfaudit explain PA201
     perfaudit explain conv-bias-before-norm
 """

@@ -21,7 +21,11 @@ class Format(enum.StrEnum):
 
 def is_terminal(stream: object) -> bool:
     """Whether a stream is a terminal on which colour is welcome (https://no-color.org)."""
-    return bool(getattr(stream, "isatty", lambda: False)()) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return (
+        bool(getattr(stream, "isatty", lambda: False)())
+        and not os.environ.get("NO_COLOR")
+        and os.environ.get("TERM") != "dumb"
+    )
 
 
 def emit(report: Report, format_: Format, output: Path | None) -> None:
@@ -47,7 +51,9 @@ def write(text: str, output: Path | None) -> None:
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except UnicodeEncodeError:  # a terminal that is not UTF-8: keep the report, lose the signs
-            sys.stdout.write(text.encode(sys.stdout.encoding or "ascii", "replace").decode(sys.stdout.encoding or "ascii"))
+            sys.stdout.write(
+                text.encode(sys.stdout.encoding or "ascii", "replace").decode(sys.stdout.encoding or "ascii")
+            )
         return
     from perfaudit.static.fix import replace_file
 

@@ -12,6 +12,7 @@ from perfaudit.cli.output import Format, is_terminal, write
 
 HELP = """List every rule: id, name, severity, what its fix changes, and the knob that measures it.
 
+\b
     perfaudit rules
     perfaudit rules --format json
 """

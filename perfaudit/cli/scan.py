@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 HELP = """Find what makes training slow, by reading the code. Nothing is imported or run, unless --measure is given.
 
+\b
     perfaudit scan train.py
     perfaudit scan src/ --select PA1,PA601       only some rules
     perfaudit scan train.py --diff | git apply   take the safe patches
@@ -36,24 +37,33 @@ class Level(enum.StrEnum):
 
 
 def command(
-    paths: Annotated[list[str] | None, typer.Argument(metavar="PATH...", help="Files and folders (default: here).")] = None,
+    paths: Annotated[
+        list[str] | None, typer.Argument(metavar="PATH...", help="Files and folders (default: here).")
+    ] = None,
     format: Annotated[Format, typer.Option("--format", help="Format of the report.")] = Format.text,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to a file.")] = None,
     diff: Annotated[bool, typer.Option("--diff", help="Print only the patch that --fix would apply.")] = False,
     fix: Annotated[bool, typer.Option("--fix", help="Apply safe fixes: nothing but speed changes.")] = False,
     unsafe_fixes: Annotated[
-        bool, typer.Option("--unsafe-fixes", help="Also take fixes that change rounding, the random stream, checkpoints, …")
+        bool,
+        typer.Option("--unsafe-fixes", help="Also take fixes that change rounding, the random stream, checkpoints, …"),
     ] = False,
     allow: Annotated[
         list[str] | None, typer.Option(help="Take unsafe fixes that change only these (rounding,rng,…).")
     ] = None,
-    select: Annotated[list[str] | None, typer.Option(help="Only these rules: ids, beginnings of ids, or names.")] = None,
+    select: Annotated[
+        list[str] | None, typer.Option(help="Only these rules: ids, beginnings of ids, or names.")
+    ] = None,
     ignore: Annotated[list[str] | None, typer.Option(help="Not these rules.")] = None,
     severity: Annotated[Level, typer.Option(help="Lowest severity that is reported.")] = Level.info,
     exit_zero: Annotated[bool, typer.Option("--exit-zero", help="Exit with 0 even when something was found.")] = False,
-    measure: Annotated[bool, typer.Option("--measure", help="Load the factories and measure each finding (runs your code).")] = False,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Load the factories and measure each finding (runs your code).")
+    ] = False,
     budget: Annotated[str, typer.Option(help="With --measure: time for all measuring, e.g. 90s or 5m.")] = "5m",
-    device: Annotated[str, typer.Option(help="With --measure: cpu, cuda, … (default: an accelerator if there is one).")] = "auto",
+    device: Annotated[
+        str, typer.Option(help="With --measure: cpu, cuda, … (default: an accelerator if there is one).")
+    ] = "auto",
 ) -> None:
     """Parse, scan, render, exit."""
     from perfaudit import rank

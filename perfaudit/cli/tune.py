@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
 HELP = """Search settings on your own training, and print trials, the winner with its interval, and the patch.
 
+\b
     perfaudit tune train.py --dataloader
     perfaudit tune train.py --batch-size --memory 8GiB
     perfaudit tune package.train --ema --cudnn --budget 3m
@@ -23,6 +26,7 @@ HELP = """Search settings on your own training, and print trials, the winner wit
 
 The file defines functions that are found by name (or --factory ROLE=NAME):
 
+\b
     build_model() -> nn.Module              also make_model, get_model, create_model
     build_dataloader() -> DataLoader        also make_, get_, create_dataloader, build_loader, train_dataloader
     build_optimizer(model) -> Optimizer     optional; AdamW without it
@@ -34,31 +38,34 @@ They run in child processes, never in this one.
 
 
 def command(
-    target: Annotated[str | None, typer.Argument(metavar="TARGET", help="file.py, file.py:factory or package.module.")] = None,
-    dataloader: Annotated[bool, typer.Option("--dataloader", help="Workers, pinned memory, prefetching.")] = False,
-    batch_size: Annotated[bool, typer.Option("--batch-size", help="Throughput and memory against the batch size.")] = False,
-    cudnn: Annotated[bool, typer.Option("--cudnn", help="cuDNN's benchmark mode.")] = False,
-    ema: Annotated[bool, typer.Option("--ema", help="How the moving average of the weights is kept.")] = False,
+    target: Annotated[
+        str | None, typer.Argument(metavar="TARGET", help="file.py, file.py:factory or package.module.")
+    ] = None,
     all_: Annotated[bool, typer.Option("--all", help="Every knob (also when none is named).")] = False,
-    memory: Annotated[str, typer.Option(help="Memory budget of --batch-size, e.g. 8GiB (default: what is free, less a fifth).")] = "",
+    memory: Annotated[
+        str, typer.Option(help="Memory budget of --batch-size, e.g. 8GiB (default: what is free, less a fifth).")
+    ] = "",
     budget: Annotated[str, typer.Option(help="Time for all measuring, e.g. 90s or 5m.")] = "5m",
     timeout: Annotated[str, typer.Option(help="Longest time that loading, or one step, may take.")] = "2m",
     device: Annotated[str, typer.Option(help="cpu, cuda, … (default: an accelerator if there is one).")] = "auto",
     factory: Annotated[
-        list[str] | None, typer.Option(metavar="ROLE=NAME", help="Name a factory: model=make_net, dataloader=other.py:loader.")
+        list[str] | None,
+        typer.Option(metavar="ROLE=NAME", help="Name a factory: model=make_net, dataloader=other.py:loader."),
     ] = None,
     format: Annotated[Format, typer.Option("--format", help="Format of the report.")] = Format.text,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to a file.")] = None,
     apply: Annotated[bool, typer.Option("--apply", help="Write the winners' patches into the source.")] = False,
-    exit_zero: Annotated[bool, typer.Option("--exit-zero", help="Exit with 0 even when something faster was found.")] = False,
+    exit_zero: Annotated[
+        bool, typer.Option("--exit-zero", help="Exit with 0 even when something faster was found.")
+    ] = False,
+    **flags: bool,
 ) -> None:
-    """Parse, search, render, apply, exit."""
+    """Parse, search, render, apply, exit. `flags` holds one entry a knob (see `_with_knob_flags`)."""
     from perfaudit.cli.measuring import bytes_of, live, needs_torch, seconds_of
     from perfaudit.tune.report import tune
 
     needs_torch("tune")
-    named = {"dataloader": dataloader, "batch_size": batch_size, "cudnn": cudnn, "ema": ema}
-    knobs = [name for name, wanted in named.items() if wanted or all_ or not any(named.values())]
+    knobs = [name for name, wanted in flags.items() if wanted or all_ or not any(flags.values())]
     chosen = _target(target, factory or [])
     limit = bytes_of(memory) if memory else 0
     with live() as watch:
@@ -69,6 +76,24 @@ def command(
     if report.interrupted:
         raise typer.Exit(INTERRUPTED)
     raise typer.Exit(_code(report, exit_zero))
+
+
+def _with_knob_flags() -> None:
+    """Give `command` a flag for each knob, so that a new knob is one file. Their help is read only for this command."""
+    from perfaudit.knobs import all_knobs, knob
+
+    signature = inspect.signature(command, eval_str=True)
+    fixed = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    flags = []
+    for name in all_knobs():
+        title = knob(name).TITLE if "tune" in sys.argv else ""
+        option = Annotated[bool, typer.Option(f"--{name.replace('_', '-')}", help=f"Search {title}.")]
+        flags.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=option))
+        command.__annotations__[name] = option
+    command.__annotations__.pop("flags")
+    keyword_only = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in fixed[1:]]
+    changed = signature.replace(parameters=[fixed[0], *flags, *keyword_only])
+    command.__signature__ = changed  # type: ignore[attr-defined]  # what typer reads
 
 
 def _code(report: Report, exit_zero: bool) -> int:
@@ -95,3 +120,6 @@ def _apply(report: Report) -> None:
 
     for line in apply_winners(report):
         say(line)
+
+
+_with_knob_flags()

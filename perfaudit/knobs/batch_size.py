@@ -79,12 +79,14 @@ def setup(settings: Settings) -> Setup:
 
 
 def words(settings: Settings, facts: Facts) -> str:
-    return f"train with batch_size={settings['batch_size']}; the learning rate belongs to the batch size, so tune it again"
+    return (
+        f"train with batch_size={settings['batch_size']}; the learning rate belongs to the batch size, so tune it again"
+    )
 
 
 def edits(source: Source, call: ast.Call, settings: Settings, facts: Facts) -> tuple[Edit, ...] | None:
     value = repr(settings["batch_size"])
-    if _POSITION < len(call.args):
+    if len(call.args) > _POSITION:
         return edit.replace(source, call.args[_POSITION], value)
     return edit.set_keyword(source, call, "batch_size", value)
 

@@ -22,7 +22,9 @@ _MOST_WORKERS = 16
 
 def not_applicable(facts: Facts) -> str:
     if facts["loader"]["iterable"]:
-        return "the dataset is iterable: whether its samples can be shared out among workers cannot be told from outside"
+        return (
+            "the dataset is iterable: whether its samples can be shared out among workers cannot be told from outside"
+        )
     if facts["loader"]["batch_size"] is None and not facts["epoch_batches"]:
         return "the loader yields what the dataset yields, without a length"
     return ""

@@ -41,7 +41,7 @@ class Child:
     """
 
     def __init__(self, fresh: bool = False) -> None:
-        self._output = tempfile.TemporaryFile()
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115  # closed in close()
         command_read, self._commands = os.pipe()
         self._replies, reply_write = os.pipe()
         try:

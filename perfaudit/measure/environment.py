@@ -84,8 +84,12 @@ def _commit() -> str:
     """
     safe = ["git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"]
     try:
-        head = subprocess.run([*safe, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, timeout=5, check=True)
-        changed = subprocess.run([*safe, "diff", "--no-ext-diff", "--no-textconv", "--quiet", "HEAD"], capture_output=True, timeout=20)
+        head = subprocess.run(
+            [*safe, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, timeout=5, check=True
+        )
+        changed = subprocess.run(
+            [*safe, "diff", "--no-ext-diff", "--no-textconv", "--quiet", "HEAD"], capture_output=True, timeout=20
+        )
     except (OSError, subprocess.SubprocessError):
         return ""
     return head.stdout.strip() + ("+" if changed.returncode else "")

@@ -45,7 +45,9 @@ class ChildLab:
                     child = Child()
                     children.append(child)
                     self.on_open(variant)
-                    with contextlib.suppress(ChildFailed):  # a child that is gone already is told when its reply is read
+                    with contextlib.suppress(
+                        ChildFailed
+                    ):  # a child that is gone already is told when its reply is read
                         child.send(build_command(self.target, variant, self.device, self.seed))
                     started.append((variant, child))
                 for variant, child in started:

@@ -36,7 +36,7 @@ def peak_of_step(training: Any, batch: Any) -> int:
         for tensor in _held(training, batch):
             live.see(tensor)
         training.step(batch)
-        return live.peak
+        return int(live.peak)
 
 
 def _held(training: Any, batch: Any) -> list[Any]:
@@ -63,7 +63,7 @@ def _live_bytes() -> Any:
 
     class LiveBytes(TorchDispatchMode):
         def __init__(self) -> None:
-            super().__init__()
+            super().__init__()  # type: ignore[no-untyped-call]  # torch's
             self.now = self.peak = 0
             self._alive: dict[int, weakref.ref[Any]] = {}
 
@@ -84,7 +84,9 @@ def _live_bytes() -> Any:
             self.now += size
             self.peak = max(self.peak, self.now)
 
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # torch's own signature
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:  # torch's own signature
             result = func(*args, **(kwargs or {}))
             for value in tree_iter(result):
                 if isinstance(value, torch.Tensor):

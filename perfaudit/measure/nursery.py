@@ -35,7 +35,14 @@ class Nursery:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket = ours
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _BOOT, str(Path(__file__).resolve().parents[2]), str(theirs.fileno()), str(os.getpid())],
+            [
+                sys.executable,
+                "-c",
+                _BOOT,
+                str(Path(__file__).resolve().parents[2]),
+                str(theirs.fileno()),
+                str(os.getpid()),
+            ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

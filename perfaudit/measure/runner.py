@@ -98,7 +98,11 @@ class Ledger:
         """
         found = []
         for steps, pieces in zip(self.rounds[generations], self.pieces[generations], strict=True):
-            both = [(s[base], p[base], p[candidate]) for s, p in zip(steps, pieces, strict=True) if base in p and candidate in p]
+            both = [
+                (s[base], p[base], p[candidate])
+                for s, p in zip(steps, pieces, strict=True)
+                if base in p and candidate in p
+            ]
             found.append([math.log(max(1e-9, step - before + after) / step) for step, before, after in both])
         return found
 

@@ -204,7 +204,9 @@ class Holder:
                 "batch_size": loader.batch_size,
                 "iterable": isinstance(loader.dataset, torch.utils.data.IterableDataset),
             },
-            "loader_site": None if site is None else [site.path, site.line, site.end_line, site.column, site.end_column],
+            "loader_site": None
+            if site is None
+            else [site.path, site.line, site.end_line, site.column, site.end_column],
         }
 
     def do_losses(self, steps: int, seed: int, save_state: str = "", load_state: str = "") -> Reply:
@@ -279,7 +281,10 @@ class Holder:
         """Peak bytes of one step: the device allocator's, or live tensor bytes on the CPU; and the process' own."""
         from perfaudit.measure.memory import peak_of_step, resident_bytes
 
-        return {"peak_bytes": peak_of_step(self.training, self.training.fixed_batch()), "resident_bytes": resident_bytes()}
+        return {
+            "peak_bytes": peak_of_step(self.training, self.training.fixed_batch()),
+            "resident_bytes": resident_bytes(),
+        }
 
     def do_trace(self, target: Reply, files: list[str], device: str) -> Reply:
         """Lines of the given files that run when the training is built and makes two steps, by path as given."""

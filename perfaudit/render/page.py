@@ -46,7 +46,10 @@ def _fix(rule: Rule) -> str:
 
 def _reported(example: Example, paint: Paint) -> list[str]:
     if example.fixed is None:
-        return [f"  {'>' if n in example.lines else ' '} {line}" for n, line in enumerate(example.text.splitlines(), start=1)]
+        return [
+            f"  {'>' if n in example.lines else ' '} {line}"
+            for n, line in enumerate(example.text.splitlines(), start=1)
+        ]
     before, after = example.text.splitlines(keepends=True), example.fixed.splitlines(keepends=True)
     body = "".join(list(difflib.unified_diff(before, after, n=100))[3:])
     return [f"  {line}" for line in painted_diff(body, paint)]

@@ -6,7 +6,16 @@ from collections.abc import Callable
 
 Paint = Callable[[str, str], str]
 
-_CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36", "bold green": "1;32", "bold red": "1;31"}
+_CODES = {
+    "bold": "1",
+    "dim": "2",
+    "red": "31",
+    "green": "32",
+    "yellow": "33",
+    "cyan": "36",
+    "bold green": "1;32",
+    "bold red": "1;31",
+}
 
 
 def colour(text: str, style: str) -> str:

@@ -23,7 +23,9 @@ def environment(report: Report, paint: Paint) -> str:
         f"{env.threads} thread{'s' if env.threads != 1 else ''}, {size(env.memory_bytes)}, torch {env.torch}, Python {env.python}"
     )
     if env.load is not None and env.load > env.cores * 0.75:
-        text += "\n" + paint(f"the machine was busy (load {env.load} on {env.cores} cores): intervals are wider for it", "yellow")
+        text += "\n" + paint(
+            f"the machine was busy (load {env.load} on {env.cores} cores): intervals are wider for it", "yellow"
+        )
     return text + "\n"
 
 
@@ -114,7 +116,9 @@ def _winner(winner: Winner, paint: Paint) -> str:
         lines.append(f"  {paint(f'fix ({winner.fix.safety}{changes})', 'cyan')} at {winner.location}:")
         lines += [f"    {line}" if line else "" for line in painted_diff(winner.fix.diff, paint)]
     else:
-        lines.append("  no line of your project builds this in a way that can be patched: change it by hand as said above")
+        lines.append(
+            "  no line of your project builds this in a way that can be patched: change it by hand as said above"
+        )
     return "\n".join(lines) + "\n"
 
 

@@ -80,7 +80,10 @@ def saving_text(saving: Saving, paint: Paint = plain) -> str:
         return paint(f"saves {low:.1f} to {high:.1f} % of the step{per_step}", "bold green") + f" ({saving.basis})"
     if saving.high < 0:
         return paint(f"costs {-high:.1f} to {-low:.1f} % of the step", "bold red") + f" ({saving.basis})"
-    return paint(f"between {low:+.1f} and {high:+.1f} % of the step: no saving could be shown", "yellow") + f" ({saving.basis})"
+    return (
+        paint(f"between {low:+.1f} and {high:+.1f} % of the step: no saving could be shown", "yellow")
+        + f" ({saving.basis})"
+    )
 
 
 def seconds(value: float) -> str:
@@ -97,7 +100,9 @@ def _closing(report: Report, paint: Paint) -> str:
     if report.command == "tune":
         return ""
     counts = Counter(finding.severity for finding in report.findings)
-    by_severity = ", ".join(f"{counts[s]} {s}{'s' if counts[s] != 1 and s != 'info' else ''}" for s in SEVERITIES if counts[s])
+    by_severity = ", ".join(
+        f"{counts[s]} {s}{'s' if counts[s] != 1 and s != 'info' else ''}" for s in SEVERITIES if counts[s]
+    )
     files = f"{report.files} file{'' if report.files == 1 else 's'}"
     skipped = f", {len(report.skipped)} not audited" if report.skipped else ""
     if not report.findings:

@@ -53,7 +53,9 @@ def shown(path: Path) -> str:
     try:
         return absolute.relative_to(Path.cwd()).as_posix()
     except ValueError:
-        return Path(os.path.relpath(absolute)).as_posix() if absolute.anchor == Path.cwd().anchor else absolute.as_posix()
+        return (
+            Path(os.path.relpath(absolute)).as_posix() if absolute.anchor == Path.cwd().anchor else absolute.as_posix()
+        )
 
 
 def _walk(root: Path, exclude: tuple[str, ...]) -> list[Path]:

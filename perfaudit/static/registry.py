@@ -85,8 +85,7 @@ def run_checks(source: Source, rules: dict[str, Rule], selected: frozenset[str] 
         if item.rule not in (rules if selected is None else selected):
             continue
         for node in _wanted(source, item):
-            for seen in item.function(source, node):
-                found.append(_finding(source, rules[item.rule], Seen(*seen)))
+            found += [_finding(source, rules[item.rule], Seen(*seen)) for seen in item.function(source, node)]
     found.sort(key=lambda f: (f.location.line, f.location.column, f.rule) if f.location else (0, 0, f.rule))
     return _without_doubles(found)
 

@@ -80,7 +80,7 @@ def with_fingerprints(source: Source, findings: list[Finding]) -> list[Finding]:
     """
     seen: Counter[str] = Counter()
     marked = []
-    statements = {}
+    statements: dict[int, tuple[str, str]] = {}
     for finding in findings:
         if finding.location is None:
             marked.append(finding)

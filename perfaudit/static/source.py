@@ -259,7 +259,7 @@ class Source:
             for alias in from_.names:
                 if alias.name != "*":
                     found.setdefault(alias.asname or alias.name, set()).add(canonical(f"{module}.{alias.name}"))
-        for definition in self.nodes(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef):
+        for definition in self.definitions:
             if self.parent(definition) is self.tree and definition.name in found:
                 found[definition.name].add("")
         return {name: next(iter(targets)) for name, targets in found.items() if len(targets) == 1}
@@ -305,11 +305,16 @@ class Source:
         return None if node.id in self.assigned_names and self._shadowed(node) else target
 
     @cached_property
+    def definitions(self) -> list[Function | ast.ClassDef]:
+        """Every function and class of the file, nested ones too."""
+        return [*self.nodes(ast.FunctionDef), *self.nodes(ast.AsyncFunctionDef), *self.nodes(ast.ClassDef)]
+
+    @cached_property
     def assigned_names(self) -> frozenset[str]:
         """Every name bound in the file by something else than an import: assigned, looped over, a parameter, defined."""
         names = {node.id for node in self.nodes(ast.Name) if not isinstance(node.ctx, ast.Load)}
         names.update(argument.arg for argument in self.nodes(ast.arg))
-        names.update(n.name for n in self.nodes(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+        names.update(definition.name for definition in self.definitions)
         return frozenset(names)
 
     def _shadowed(self, name: ast.Name) -> bool:
@@ -337,7 +342,7 @@ class Source:
                 bind(self.scope(name), name.id, name)
         for argument in self.nodes(ast.arg):
             bind(self.scope(argument), argument.arg, argument)
-        for definition in self.nodes(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef):
+        for definition in self.definitions:
             bind(self.scope(definition), definition.name, definition)
         return table
 

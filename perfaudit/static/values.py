@@ -220,4 +220,5 @@ def local_class(source: Source, node: ast.expr) -> ast.ClassDef | None:
 
 def enclosing_function(source: Source, node: ast.AST) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
     """The function around a node, or None at module level."""
-    return source.enclosing(node, *FUNCTIONS)
+    around = source.enclosing(node, *FUNCTIONS)
+    return around if isinstance(around, FUNCTIONS) else None

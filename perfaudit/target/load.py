@@ -58,7 +58,9 @@ def _named(name: str, module: types.ModuleType, role: str) -> Factory:
     for part in name.split("."):
         value = getattr(value, part, None)
     if not callable(value):
-        defined = ", ".join(n for n, v in vars(module).items() if callable(v) and getattr(v, "__module__", "") == module.__name__)
+        defined = ", ".join(
+            n for n, v in vars(module).items() if callable(v) and getattr(v, "__module__", "") == module.__name__
+        )
         raise TargetError(f"{module.__file__}: no function {name!r} for the {role} (it has: {defined or 'none'})")
     return value
 
@@ -120,7 +122,7 @@ def where(error: BaseException) -> str:
         return f" ({_short(error.filename)}:{error.lineno})"
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = os.path.realpath(frame.filename)
-        if os.path.isfile(path) and not path.startswith((*_LIBRARIES, _OURS)):
+        if Path(path).is_file() and not path.startswith((*_LIBRARIES, _OURS)):
             return f" ({_short(path)}:{frame.lineno} in {frame.name})"
     return ""
 

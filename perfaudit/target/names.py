@@ -62,7 +62,9 @@ def _file_of(place: str) -> str:
     if path.is_file():
         return place
     if path.is_dir():
-        raise TargetError(f"{place} is a folder; name the file that defines the factories, e.g. {place.rstrip('/')}/train.py")
+        raise TargetError(
+            f"{place} is a folder; name the file that defines the factories, e.g. {place.rstrip('/')}/train.py"
+        )
     if place.endswith(".py") or "/" in place:
         raise TargetError(f"{place}: no such file")
     parts = place.split(".")

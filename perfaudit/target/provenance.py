@@ -9,13 +9,14 @@ import types
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 _LIBRARIES = tuple(
     os.path.realpath(path) + os.sep
     for path in {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 )
-_OURS = os.path.realpath(os.path.join(os.path.dirname(__file__), "..")) + os.sep
+_OURS = str(Path(__file__).resolve().parents[1]) + os.sep
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ def call_site(frame: types.FrameType | None) -> Site | None:
     """The innermost call on the stack that stands in the user's own code, with the exact span of the expression."""
     while frame is not None:
         path = os.path.realpath(frame.f_code.co_filename)
-        if os.path.isfile(path) and not path.startswith((*_LIBRARIES, _OURS)):
+        if Path(path).is_file() and not path.startswith((*_LIBRARIES, _OURS)):
             positions = list(frame.f_code.co_positions())[frame.f_lasti // 2]
             if all(value is not None for value in positions):
                 line, end_line, column, end_column = positions

@@ -25,7 +25,9 @@ class Training:
     Raises TargetError for anything the factories do wrong.
     """
 
-    def __init__(self, target: Target, device: str = "auto", loader_overrides: dict[str, Any] | None = None, seed: int = 0) -> None:
+    def __init__(
+        self, target: Target, device: str = "auto", loader_overrides: dict[str, Any] | None = None, seed: int = 0
+    ) -> None:
         self.target = target
         self.seed = seed
         seed_all(seed)
@@ -53,7 +55,9 @@ class Training:
         self._events: list[tuple[Any, Any]] = []  # pairs of torch.cuda.Event around updates of the average
         self._batches: Iterator[Batch] | None = None
         self.epoch_batches = _length(self.loader)
-        self.restart_seconds: list[float] = []  # from asking for the batch after the last to having the next epoch's first
+        self.restart_seconds: list[
+            float
+        ] = []  # from asking for the batch after the last to having the next epoch's first
         self._yielded = 0
         self._fixed: Batch | None = None
 
@@ -69,9 +73,8 @@ class Training:
         with faults_named(f"{self.target.file}: {name}() failed"):
             value = factory(*args)
         if not isinstance(value, wanted):
-            raise TargetError(
-                f"{self.target.file}: {name}() returned {_kind(value)}, not a {wanted.__module__.partition('.')[0]} {wanted.__name__}"
-            )
+            expected = f"{wanted.__module__.partition('.')[0]} {wanted.__name__}"
+            raise TargetError(f"{self.target.file}: {name}() returned {_kind(value)}, not a {expected}")
         return value
 
     def _optimizer(self) -> Any:
@@ -137,7 +140,9 @@ class Training:
                 name = getattr(self.factories["step"], "__name__", "training_step")
                 raise TargetError(f"{self.target.file}: {name}() returned {_kind(loss)}, not a loss tensor")
             return loss
-        if not (isinstance(batch, (tuple, list)) and len(batch) == 2 and all(isinstance(b, torch.Tensor) for b in batch)):
+        if not (
+            isinstance(batch, (tuple, list)) and len(batch) == 2 and all(isinstance(b, torch.Tensor) for b in batch)
+        ):
             raise TargetError(
                 f"{self.target.file}: no loss is known for batches of {_kind(batch)}; define "
                 "`def training_step(model, batch): ...` that returns the loss"
@@ -179,7 +184,7 @@ class Training:
         """Seconds spent in updates of the average since the last call; the device must have been waited for."""
         seconds = self._average_seconds + sum(begin.elapsed_time(end) for begin, end in self._events) / 1e3
         self._average_seconds, self._events = 0.0, []
-        return seconds
+        return float(seconds)
 
     def keep_average(self, update: Any, before_step: bool = False) -> None:
         """Use another average than the user's: `update()` is called each step, before or after the optimizer's."""
@@ -213,7 +218,15 @@ def samples_in(batch: Batch) -> int:
 
     if isinstance(batch, torch.Tensor):
         return int(batch.shape[0]) if batch.ndim else 1
-    values = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, (list, tuple)) else vars(batch).values() if hasattr(batch, "__dict__") else ()
+    values = (
+        batch.values()
+        if isinstance(batch, dict)
+        else batch
+        if isinstance(batch, (list, tuple))
+        else vars(batch).values()
+        if hasattr(batch, "__dict__")
+        else ()
+    )
     return next((samples_in(value) for value in values if isinstance(value, (torch.Tensor, list, tuple, dict))), 1)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from perfaudit.findings import Edit
 from perfaudit.report import Report
 from perfaudit.static import edit
 from perfaudit.static.fix import Patched, write
@@ -24,7 +25,7 @@ def apply_winners(report: Report) -> list[str]:
             said.append(f"{winner.knob}: nothing to apply, {winner.words}")
     for path, indexes in by_path.items():
         text, _ = read_text(Path(path))
-        chosen: tuple[edit.Edit, ...] = ()
+        chosen: tuple[Edit, ...] = ()
         for index in indexes:
             winner = report.winners[index]
             assert winner.fix is not None

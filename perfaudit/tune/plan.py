@@ -38,7 +38,9 @@ def inside_project(path: str) -> bool:
     return not os.path.relpath(os.path.realpath(path), os.path.realpath(Path.cwd())).startswith("..")
 
 
-def site_patch(knob: ModuleType, facts: dict[str, Any], settings: Settings) -> tuple[Fix, Location, dict[str, str]] | None:
+def site_patch(
+    knob: ModuleType, facts: dict[str, Any], settings: Settings
+) -> tuple[Fix, Location, dict[str, str]] | None:
     """The patch that gives the call that built the loader these settings, its place, and the patched text by path.
 
     None where there is no such call in the project, or it cannot be edited without a doubt.

@@ -68,7 +68,9 @@ def price(target: Target, report: Report, budget: float, device: str, watch: Wat
         comparisons += comparisons_of(bout)
     wanted = bool(priced.waiting or tuning.bouts)
     if wanted and not comparisons and not interrupted[0]:
-        raise NothingMeasured(f"{target}: no comparison was finished within the budget of {budget:.0f} s; give it longer with --budget")
+        raise NothingMeasured(
+            f"{target}: no comparison was finished within the budget of {budget:.0f} s; give it longer with --budget"
+        )
     return report.with_(
         findings=rank.ranked(findings),
         target=str(target),
@@ -84,7 +86,9 @@ def price(target: Target, report: Report, budget: float, device: str, watch: Wat
 def _survey(tuning: Tuning, report: Report) -> dict[str, set[int]]:
     """Build the training once under a line trace: lines that run, by path."""
     tuning.watch.stage(f"loading {tuning.target}")
-    files = sorted({f.location.path for f in report.findings if f.location is not None and inside_project(f.location.path)})
+    files = sorted(
+        {f.location.path for f in report.findings if f.location is not None and inside_project(f.location.path)}
+    )
     with Child() as child:
         try:
             command = {"do": "trace", "target": tuning.target_json, "files": files, "device": tuning.device}

@@ -11,7 +11,9 @@ from perfaudit.target.names import Target
 from perfaudit.tune.search import Tuning, comparisons_of, interruptible, new_deadline, search, trials_of, winner_of
 from perfaudit.tune.watch import Watch
 
-MEMORY_SHARE = 0.8  # of what is free; libraries' scratch memory, which is not counted, took up to 33 % more on small models
+MEMORY_SHARE = (
+    0.8  # of what is free; libraries' scratch memory, which is not counted, took up to 33 % more on small models
+)
 
 
 def tune(

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from perfaudit.errors import TargetError
-from perfaudit.findings import Finding, Fix, Location, Saving
+from perfaudit.findings import Finding, Fix, Location
 from perfaudit.knobs import Bench, Probe, knob
 from perfaudit.measure import environment
 from perfaudit.measure.child import Child, ChildFailed
@@ -124,7 +124,9 @@ def search(tuning: Tuning, name: str, deadline: Deadline, memory_budget: int, fi
     _race(tuning, bout, module, deadline, findings)
 
 
-def _screen(tuning: Tuning, bout: Bout, settings: list[Settings], deadline: Deadline, beside: list[Variant] | None = None) -> None:
+def _screen(
+    tuning: Tuning, bout: Bout, settings: list[Settings], deadline: Deadline, beside: list[Variant] | None = None
+) -> None:
     added = [_variant(bout.name, s) for s in settings if _key(bout.name, s) not in bout.variants]
     bout.variants.update({variant.key: variant for variant in added})
     lab = _lab(tuning)
@@ -137,7 +139,9 @@ def _race(tuning: Tuning, bout: Bout, module: ModuleType, deadline: Deadline, fi
     """The current setting against the fastest others in fresh processes, each as the patched source where there is one."""
     reference = getattr(module, "REFERENCE", None)
     skip = {bout.base.key} | ({_key(bout.name, reference)} if reference else set())
-    order = sorted((v for v in bout.variants.values() if v.key not in skip and v.key in bout.ledger.blocks), key=_speed(bout))
+    order = sorted(
+        (v for v in bout.variants.values() if v.key not in skip and v.key in bout.ledger.blocks), key=_speed(bout)
+    )
     finalists = order[:FINALISTS]
     racing = [patched for patched in [_patched_by_findings(bout, module, findings)] if patched is not None]
     if not finalists and not racing:
@@ -161,7 +165,11 @@ def _race(tuning: Tuning, bout: Bout, module: ModuleType, deadline: Deadline, fi
             verifier.check(child, variant, facts)
 
         lab.check = check
-        extra = [bout.variants[_key(bout.name, reference)]] if reference and _key(bout.name, reference) in bout.variants else []
+        extra = (
+            [bout.variants[_key(bout.name, reference)]]
+            if reference and _key(bout.name, reference) in bout.variants
+            else []
+        )
         base = bout.base
         if any(not v.apply_knob and not v.fixed_batch for v in racing):
             base = Variant(base.key, base.knob, base.settings, apply_knob=False)  # the user's source as it is
@@ -236,7 +244,11 @@ def trials_of(bout: Bout) -> list[Trial]:
     module = knob(bout.name)
     reference = getattr(module, "REFERENCE", None)
     trials = []
-    for variant in sorted(bout.variants.values(), key=lambda v: module.order(v.settings)) if hasattr(module, "order") else bout.variants.values():
+    for variant in (
+        sorted(bout.variants.values(), key=lambda v: module.order(v.settings))
+        if hasattr(module, "order")
+        else bout.variants.values()
+    ):
         entry = trial(bout.ledger, variant, bout.peaks.get(variant.key), module.METRIC)
         if reference is not None and variant.settings != reference and entry.status == "ok":
             entry = replace(entry, added_seconds=_added(bout, _variant(bout.name, reference), variant))
@@ -268,7 +280,11 @@ def winner_of(bout: Bout) -> Winner:
     """The setting to take: the smallest that is as good as the best one shown to be faster, else the current one."""
     module = knob(bout.name)
     compared = {_key(bout.name, c.candidate): c for c in comparisons_of(bout)}
-    paying = [k for k, c in compared.items() if c.verdict == "faster" and 1 - c.high >= module.MIN_GAIN and k not in bout.ledger.failures]
+    paying = [
+        k
+        for k, c in compared.items()
+        if c.verdict == "faster" and 1 - c.high >= module.MIN_GAIN and k not in bout.ledger.failures
+    ]
     if not paying:
         return Winner(bout.name, bout.base.settings, True, _why_kept(bout, compared, module.MIN_GAIN))
     best = min(paying, key=lambda k: compared[k].ratio)
@@ -290,7 +306,9 @@ def winner_of(bout: Bout) -> Winner:
 
 def _why_kept(bout: Bout, compared: dict[str, Comparison], least: float) -> str:
     if not compared:
-        reason = "no other setting could be measured" if bout.finals is None else "there was no time to race another setting"
+        reason = (
+            "no other setting could be measured" if bout.finals is None else "there was no time to race another setting"
+        )
         return f"keep what you have: {reason}"
     if all(c.high == math.inf for c in compared.values()):
         return "keep what you have: the budget was too small for an interval"
@@ -322,4 +340,3 @@ def interruptible(notes: list[str]) -> Iterator[list[bool]]:
 def new_deadline(seconds: float) -> Deadline:
     """A deadline on the machine's clock."""
     return Deadline(seconds, WallClock())
-

@@ -70,14 +70,18 @@ class Verifier:
         if not changes:
             if self.reproducible is False:
                 return "the unpatched code does not repeat its own losses, so equality could not be checked"
-            raise TrialFailed(f"not safe: the losses of {STEPS} steps from one seed differ by up to {gap:.1e} of the loss")
+            raise TrialFailed(
+                f"not safe: the losses of {STEPS} steps from one seed differ by up to {gap:.1e} of the loss"
+            )
         if set(changes) & {"algorithm", "order"}:
             return "losses are finite; equality is not promised, the patch changes what is learnt from"
         if gap <= ROUNDING:
             return f"{STEPS} steps from one seed agree within {gap:.1e} of the loss"
         if "rng" in changes:
             return f"losses are finite; the random stream differs, so they do not agree (by up to {gap:.1e})"
-        raise TrialFailed(f"more than rounding: the losses of {STEPS} steps from one seed differ by up to {gap:.1e} of the loss")
+        raise TrialFailed(
+            f"more than rounding: the losses of {STEPS} steps from one seed differ by up to {gap:.1e} of the loss"
+        )
 
 
 def _losses(child: Child, save_state: str = "", load_state: str = "") -> list[float]:

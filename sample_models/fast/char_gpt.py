@@ -64,9 +64,7 @@ class Characters(Dataset):
 
 def build_dataloader(train: bool = True) -> DataLoader:
     """Shuffled training batches, or validation batches in order."""
-    return DataLoader(
-        Characters(train), batch_size=BATCH_SIZE, shuffle=train, drop_last=train, pin_memory=True
-    )
+    return DataLoader(Characters(train), batch_size=BATCH_SIZE, shuffle=train, drop_last=train, pin_memory=True)
 
 
 class CausalSelfAttention(nn.Module):

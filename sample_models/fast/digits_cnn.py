@@ -39,9 +39,7 @@ def build_dataset(train: bool) -> TensorDataset:
 
 def build_dataloader(train: bool = True) -> DataLoader:
     """Shuffled training batches, or validation batches in order."""
-    return DataLoader(
-        build_dataset(train), batch_size=BATCH_SIZE, shuffle=train, drop_last=train, pin_memory=True
-    )
+    return DataLoader(build_dataset(train), batch_size=BATCH_SIZE, shuffle=train, drop_last=train, pin_memory=True)
 
 
 def build_model() -> nn.Module:

@@ -64,7 +64,8 @@ def test_identical_code_is_seldom_called_different() -> None:
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "word"), [(0.8, 0.9, "faster"), (1.1, 1.2, "slower"), (0.9, 1.1, "undecided"), (0.9, 1.0, "undecided")]
+    ("low", "high", "word"),
+    [(0.8, 0.9, "faster"), (1.1, 1.2, "slower"), (0.9, 1.1, "undecided"), (0.9, 1.0, "undecided")],
 )
 def test_verdict(low: float, high: float, word: str) -> None:
     assert verdict(low, high) == word

@@ -28,15 +28,21 @@ def build_dataloader():
 
 
 def build(child: Child, file: str = "train.py", **more: object) -> dict[str, object]:
-    command = {"do": "build", "target": {"file": file, "names": {}}, "overlay": {}, "knob": "", "settings": {}, "device": "cpu"}
+    command = {
+        "do": "build",
+        "target": {"file": file, "names": {}},
+        "overlay": {},
+        "knob": "",
+        "settings": {},
+        "device": "cpu",
+    }
     return child.ask({**command, **more}, timeout=60)
 
 
 def fault(project_file: str, **more: object) -> ChildFailed:
-    with Child() as child:
-        with pytest.raises(ChildFailed) as caught:
-            build(child, project_file, **more)
-            child.ask({"do": "block", "steps": 1}, timeout=60)
+    with Child() as child, pytest.raises(ChildFailed) as caught:
+        build(child, project_file, **more)
+        child.ask({"do": "block", "steps": 1}, timeout=60)
     return caught.value
 
 
@@ -54,22 +60,56 @@ def test_a_training_is_built_and_steps(project: Project) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("def build_model():", "def net():"), "train.py defines no model factory (looked for build_model, make_model, get_model, "
-         "create_model; it has: net, build_dataloader)"),
-        (("return nn.Linear(4, 3)", "return [nn.Linear(4, 3)]"), "train.py: build_model() returned a list (Linear), not a torch Module"),
-        (("return nn.Linear(4, 3)", "raise ValueError('no weights here')"), "train.py: build_model() failed: ValueError: no weights here "
-         "(train.py:6 in build_model)"),
+        (
+            ("def build_model():", "def net():"),
+            "train.py defines no model factory (looked for build_model, make_model, get_model, "
+            "create_model; it has: net, build_dataloader)",
+        ),
+        (
+            ("return nn.Linear(4, 3)", "return [nn.Linear(4, 3)]"),
+            "train.py: build_model() returned a list (Linear), not a torch Module",
+        ),
+        (
+            ("return nn.Linear(4, 3)", "raise ValueError('no weights here')"),
+            "train.py: build_model() failed: ValueError: no weights here (train.py:6 in build_model)",
+        ),
         (("def build_model():", "def build_model(width):"), "train.py: build_model(width) takes arguments"),
-        (("import torch\n", "import torch\nimport no_such_module\n"), "train.py does not import: ModuleNotFoundError: No module named "
-         "'no_such_module' (train.py:2 in <module>)"),
-        (("import torch\n", "import torch\nimport sys; sys.exit(0)\n"), "train.py does not import: it called sys.exit(0)"),
-        (("TensorDataset(torch.randn(64, 4), torch.randint(0, 3, (64,)))", "TensorDataset(torch.randn(0, 4), torch.randint(0, 3, (0,)))"),
-         "train.py: the dataloader is empty (it yields no batch)"),
-        (("nn.Linear(4, 3)", "nn.Linear(5, 3)"), "train.py: one training step: RuntimeError: mat1 and mat2 shapes cannot be multiplied"),
-        (("torch.randint(0, 3, (64,))", "torch.randn(64), torch.randn(64)"), "train.py: no loss is known for batches of a list "
-         "(Tensor, Tensor, Tensor); define `def training_step(model, batch): ...` that returns the loss"),
+        (
+            ("import torch\n", "import torch\nimport no_such_module\n"),
+            "train.py does not import: ModuleNotFoundError: No module named 'no_such_module' (train.py:2 in <module>)",
+        ),
+        (
+            ("import torch\n", "import torch\nimport sys; sys.exit(0)\n"),
+            "train.py does not import: it called sys.exit(0)",
+        ),
+        (
+            (
+                "TensorDataset(torch.randn(64, 4), torch.randint(0, 3, (64,)))",
+                "TensorDataset(torch.randn(0, 4), torch.randint(0, 3, (0,)))",
+            ),
+            "train.py: the dataloader is empty (it yields no batch)",
+        ),
+        (
+            ("nn.Linear(4, 3)", "nn.Linear(5, 3)"),
+            "train.py: one training step: RuntimeError: mat1 and mat2 shapes cannot be multiplied",
+        ),
+        (
+            ("torch.randint(0, 3, (64,))", "torch.randn(64), torch.randn(64)"),
+            "train.py: no loss is known for batches of a list "
+            "(Tensor, Tensor, Tensor); define `def training_step(model, batch): ...` that returns the loss",
+        ),
     ],
-    ids=["no factory", "wrong type", "raises", "takes arguments", "import fails", "exits", "empty loader", "step fails", "no loss"],
+    ids=[
+        "no factory",
+        "wrong type",
+        "raises",
+        "takes arguments",
+        "import fails",
+        "exits",
+        "empty loader",
+        "step fails",
+        "no loss",
+    ],
 )
 def test_one_clear_message(project: Project, change: tuple[str, str], message: str) -> None:
     text = MODEL.lstrip("\n").replace(*change)
@@ -81,12 +121,25 @@ def test_one_clear_message(project: Project, change: tuple[str, str], message: s
 
 
 def test_a_factory_that_hangs_is_named_with_its_line(project: Project) -> None:
-    project(**{"train.py": MODEL.lstrip("\n").replace("return nn.Linear(4, 3)", "import time\n    while True: time.sleep(0.1)")})
+    project(
+        **{
+            "train.py": MODEL.lstrip("\n").replace(
+                "return nn.Linear(4, 3)", "import time\n    while True: time.sleep(0.1)"
+            )
+        }
+    )
     with Child() as child:
         pid = child.pid
         with pytest.raises(ChildFailed) as caught:
             child.ask(
-                {"do": "build", "target": {"file": "train.py", "names": {}}, "overlay": {}, "knob": "", "settings": {}, "device": "cpu"},
+                {
+                    "do": "build",
+                    "target": {"file": "train.py", "names": {}},
+                    "overlay": {},
+                    "knob": "",
+                    "settings": {},
+                    "device": "cpu",
+                },
                 timeout=4,
             )
     assert caught.value.kind == "timeout"
@@ -95,7 +148,11 @@ def test_a_factory_that_hangs_is_named_with_its_line(project: Project) -> None:
 
 
 def test_a_worker_that_dies_is_a_fault_and_leaves_nothing_behind(project: Project) -> None:
-    text = MODEL.lstrip("\n").replace("DataLoader(TensorDataset", "DataLoader(Dying").replace(", batch_size=8", ", batch_size=8, num_workers=2")
+    text = (
+        MODEL.lstrip("\n")
+        .replace("DataLoader(TensorDataset", "DataLoader(Dying")
+        .replace(", batch_size=8", ", batch_size=8, num_workers=2")
+    )
     dying = """
 class Dying(TensorDataset):
     def __getitem__(self, index):
@@ -125,7 +182,7 @@ def test_a_process_that_is_ended_from_inside_says_how(project: Project) -> None:
 
 def test_everything_a_child_started_ends_with_it(project: Project) -> None:
     """Also a process that made a session of its own."""
-    started = "import subprocess\nP = subprocess.Popen(['sleep', '300'], start_new_session=True)\nopen('pid', 'w').write(str(P.pid))\n"
+    started = "import subprocess\n" "P = subprocess.Popen(['sleep', '300'], start_new_session=True)\nopen('pid', 'w').write(str(P.pid))\n"
     folder = project(**{"train.py": started + MODEL})
     with Child() as child:
         build(child)

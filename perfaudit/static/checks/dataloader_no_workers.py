@@ -55,4 +55,6 @@ def _repeats_samples(source: Source, dataset: ast.expr) -> bool:
     if "torch.utils.data.IterableDataset" not in bases:
         return False
     asks = "torch.utils.data.get_worker_info"
-    return not any(source.qualified(n) == asks for n in ast.walk(definition) if isinstance(n, (ast.Name, ast.Attribute)))
+    return not any(
+        source.qualified(n) == asks for n in ast.walk(definition) if isinstance(n, (ast.Name, ast.Attribute))
+    )

@@ -1,0 +1,108 @@
+"""Imports go one way, as `docs/architecture.md` has it, and a scan stays light."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "perfaudit"
+
+BASE = {"findings", "errors", "__init__"}
+# What each part may import of the package besides itself and BASE. `docs/architecture.md` shows the same table.
+MAY_IMPORT = {
+    "findings": set(),
+    "errors": set(),
+    "__init__": {"static"},
+    "__main__": {"cli"},
+    "measurements": set(),
+    "rules": set(),
+    "report": {"measurements"},
+    "rank": {"report", "rules"},
+    "config": {"rules"},
+    "static": {"rules", "config", "report"},
+    "target": {"measurements"},
+    "measure": {"measurements", "target"},
+    "knobs": {"measurements", "measure", "target", "static"},
+    "tune": {"measurements", "knobs", "measure", "target", "static", "report", "rank"},
+    "render": {"measurements", "report", "rules", "rank"},
+    "cli": {
+        "measurements",
+        "rules",
+        "report",
+        "rank",
+        "config",
+        "static",
+        "target",
+        "measure",
+        "knobs",
+        "tune",
+        "render",
+    },
+}
+HEAVY = {"torch", "pandas", "numpy"}
+NO_RICH = {"static", "findings", "rules", "report", "rank", "config", "measurements", "errors"}
+
+
+def part(path: Path) -> str:
+    relative = path.relative_to(PACKAGE)
+    return relative.parts[0] if len(relative.parts) > 1 else relative.stem
+
+
+def imports(path: Path) -> list[tuple[str, bool]]:
+    """Imported modules of a file, each with whether it is imported when the file is."""
+    found = []
+
+    def visit(node: ast.AST, at_once: bool) -> None:
+        for child in ast.iter_child_nodes(node):
+            typing_only = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test)
+            if isinstance(child, ast.Import):
+                found.extend((alias.name, at_once) for alias in child.names)
+            elif isinstance(child, ast.ImportFrom):
+                found.append((child.module or "", at_once))
+                found.extend(
+                    (f"{child.module}.{alias.name}", at_once) for alias in child.names if child.module == "perfaudit"
+                )
+            visit(child, at_once and not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)) and not typing_only)
+
+    visit(ast.parse(path.read_text()), True)
+    return found
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_go_one_way(path: Path) -> None:
+    here = part(path)
+    allowed = MAY_IMPORT[here] | BASE | {here}
+    for module, at_once in imports(path):
+        if module.startswith("perfaudit."):
+            assert module.split(".")[1] in allowed | {"__version__"}, f"{here} imports {module}"
+        top = module.partition(".")[0]
+        assert not (at_once and top in HEAVY), f"{path.name} imports {top} when it is imported"
+        if here in NO_RICH:
+            assert top != "rich"
+
+
+def test_the_documented_table_is_this_one() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| (.*?) \|", text, flags=re.MULTILINE)
+    documented = {name: set(re.findall(r"`(\w+)`", cell)) for name, cell in rows}
+    assert documented == {name: needs for name, needs in MAY_IMPORT.items() if not name.startswith("__")}
+
+
+def test_a_scan_imports_neither_torch_nor_pandas_nor_rich(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import torch\nloader = torch.utils.data.DataLoader(d)\n")
+    code = (
+        "import sys; sys.argv = ['perfaudit', 'scan', 'train.py', '--exit-zero']\n"
+        "from perfaudit.cli import main\n"
+        "try: main()\n"
+        "except SystemExit as leave: assert not leave.code, leave.code\n"
+        "print([m for m in ('torch', 'pandas', 'numpy', 'rich', 'pydantic') if m in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "PA101" in done.stdout
+    assert done.stdout.splitlines()[-1] == "[]"
