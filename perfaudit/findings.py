@@ -62,7 +62,8 @@ class Fix:
 class Saving:
     """Share of a training step that goes away, as an interval of fractions in 0..1 (negative: it gets slower).
 
-    `basis` says how it is known; the three are never mixed. `seconds_per_step` is the middle of a measured saving.
+    `basis` says how it is known; the three are never mixed. `seconds_per_step` is the middle of a measured saving; `clock`
+    says which time was measured, that on the wall or the processor's.
     """
 
     basis: Basis
@@ -70,6 +71,7 @@ class Saving:
     high: float
     seconds_per_step: float | None = None
     source: str = ""
+    clock: Literal["wall", "cpu"] = "wall"
 
 
 @dataclass(frozen=True, slots=True)

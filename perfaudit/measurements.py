@@ -10,6 +10,7 @@ from perfaudit.findings import Fix, Location, Saving
 Settings = dict[str, object]  # one configuration of a knob: str, int, float, bool or None by name
 Status = Literal["ok", "failed", "not_measured"]
 Verdict = Literal["faster", "slower", "undecided"]
+ClockName = Literal["wall", "cpu"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,8 @@ class Trial:
 class Comparison:
     """Time per step (per sample where the batch size differs) of candidate over baseline; below 1 is faster.
 
-    `low` and `high` bound the ratio; both are 0 and inf where too few rounds were finished to say.
+    `low` and `high` bound the ratio; both are 0 and inf where too few rounds were finished to say. `clock` is "cpu" where
+    the processor time of the training process was compared, because others used the machine (see `runner.clock_for`).
     """
 
     knob: str
@@ -49,6 +51,7 @@ class Comparison:
     high: float
     verdict: Verdict
     n: int = 0
+    clock: ClockName = "wall"
 
 
 @dataclass(frozen=True, slots=True)

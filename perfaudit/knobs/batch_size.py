@@ -13,6 +13,7 @@ from perfaudit.static.source import Source
 TITLE = "samples per second and peak memory against the batch size"
 METRIC = "samples_per_second"
 MIN_GAIN = 0.03  # as for the loader: less than this is inside what two sweeps disagree by
+IN_PROCESS = True  # where loading has no workers, processor time tells what wall time cannot on a busy machine
 RULES: tuple[str, ...] = ()
 
 _POSITION = 1  # of batch_size in DataLoader.__init__

@@ -21,13 +21,14 @@ class ChildLab:
     """Opens variants of one target in children. `facts` keeps what each variant's child said when it was built.
 
     check: called with a child that has just been built, its variant and facts; raising TrialFailed refuses the variant.
-    timeout: seconds that building the training, and each step, may take.
+    timeout: seconds that building the training, and each step, may take. fresh: see `Child`.
     """
 
     target: dict[str, Any]  # JSON: file and names
     device: str
     seed: int = 0
     timeout: float = START_SECONDS
+    fresh: bool = False
     facts: dict[str, Facts] = field(default_factory=dict)
     check: Callable[[Child, Variant, Facts], None] | None = None
     on_open: Callable[[Variant], None] = lambda variant: None
@@ -42,7 +43,7 @@ class ChildLab:
                 wave = [pending.pop(0) for _ in range(min(len(pending), usable_cores()))]
                 started = []
                 for variant in wave:
-                    child = Child()
+                    child = Child(self.fresh)
                     children.append(child)
                     self.on_open(variant)
                     with contextlib.suppress(

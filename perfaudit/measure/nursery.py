@@ -15,6 +15,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+# Libraries that do nothing on import but take a second or more for it; everything else the children import themselves.
+LIBRARIES = {"numpy", "scipy", "sklearn", "PIL", "pandas", "torchvision"}
+
 _BOOT = """
 import sys
 package, channel, parent = sys.argv[1:4]
@@ -61,6 +64,13 @@ class Nursery:
         request = {"do": "fork", "folder": str(Path.cwd()), "environment": child_environment()}  # as they are now
         self._socket.sendmsg([json.dumps(request).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
         return int(self._reply())
+
+    def preload(self, modules: list[str]) -> None:
+        """Import libraries that every child would import anew, if they are in LIBRARIES; a failure is left to the child."""
+        wanted = [name for name in modules if name.partition(".")[0] in LIBRARIES]
+        if wanted:
+            self._socket.sendall(json.dumps({"do": "preload", "modules": wanted}).encode())
+            self._reply()
 
     def poll(self, pid: int) -> int | None:
         """The exit code of a worker as `subprocess` counts it (minus the signal), None while it runs. Raises OSError."""

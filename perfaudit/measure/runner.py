@@ -12,11 +12,12 @@ from typing import Protocol
 from perfaudit.findings import Saving
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.stats import TooFewRounds, quartiles, ratio_interval, verdict
-from perfaudit.measurements import Comparison, Settings, Trial
+from perfaudit.measurements import ClockName, Comparison, Settings, Trial
 
 BLOCK_SECONDS = 0.35  # long against a timer tick and a scheduler slice, short against drift of the machine
-GENERATIONS = 4  # pairs of processes: two processes of identical code differ by up to 2.2 × what one pair predicts
-ROUNDS = 3  # per generation; 4 × 3 = 12 rounds, each variant twice a round
+GENERATIONS = 6  # of processes: two processes of identical code differ by up to 2.2 × what one pair predicts
+ROUNDS = 3  # per generation; 6 × 3 = 18 rounds, each variant twice a round
+BUSY = 1.15  # wall over CPU seconds of a step that only computes; above it, others held the cores for that share
 FEWEST_STEPS = 2
 
 
@@ -47,6 +48,10 @@ class Block:
     def seconds_per_step(self) -> float:
         return self.wall / self.steps + self.restart_per_step
 
+    @property
+    def cpu_per_step(self) -> float:
+        return self.cpu / self.steps
+
 
 class Subject(Protocol):
     """A variant that is set up and warm."""
@@ -73,22 +78,28 @@ class Ledger:
     """Everything measured so far. It belongs to the caller, so that an interruption loses nothing.
 
     rounds: for each generation of processes, for each round, seconds per step by variant (geometric mean of its two
-    blocks); pieces: the same of the piece that a knob changes. blocks: every block's seconds per step by variant.
+    blocks); cpu: the same in processor seconds of the training process; pieces: seconds of the piece that a knob changes.
+    blocks, cpu_blocks: every block's seconds per step by variant.
     """
 
     rounds: list[list[dict[str, float]]] = field(default_factory=list)
+    cpu: list[list[dict[str, float]]] = field(default_factory=list)
     pieces: list[list[dict[str, float]]] = field(default_factory=list)
     blocks: dict[str, list[float]] = field(default_factory=dict)
+    cpu_blocks: dict[str, list[float]] = field(default_factory=dict)
     samples_per_step: dict[str, float] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     on_block: Callable[[str, float], None] = lambda key, seconds: None
 
-    def log_ratios(self, base: str, candidate: str, generations: slice = slice(None)) -> list[list[float]]:
+    def log_ratios(
+        self, base: str, candidate: str, generations: slice = slice(None), clock: ClockName = "wall"
+    ) -> list[list[float]]:
         """Log ratio of the time per sample in every round that holds both, one list per generation."""
+        rounds = self.rounds if clock == "wall" else self.cpu
         per_sample = self.samples_per_step.get(base, 1.0) / self.samples_per_step.get(candidate, 1.0)
         return [
             [math.log(r[candidate] / r[base] * per_sample) for r in generation if base in r and candidate in r]
-            for generation in self.rounds[generations]
+            for generation in rounds[generations]
         ]
 
     def log_ratios_of_piece(self, base: str, candidate: str, generations: slice = slice(None)) -> list[list[float]]:
@@ -164,8 +175,10 @@ def _generation(
             round_seconds += 2 * (steps[key] + 1) * per_step  # one step of each block is not timed
     affordable = max(1, min(rounds, int(share / max(round_seconds, 1e-9))))
     done: list[dict[str, float]] = []
+    cpu: list[dict[str, float]] = []
     pieces: list[dict[str, float]] = []
     ledger.rounds.append(done)
+    ledger.cpu.append(cpu)
     ledger.pieces.append(pieces)
     for number in range(affordable):
         if number and deadline.left() < round_seconds / 2:
@@ -177,10 +190,12 @@ def _generation(
             if key in subjects and (block := _block(key, subjects[key], steps[key], subjects, ledger)) is not None:
                 seen.setdefault(key, []).append(block)
                 ledger.blocks.setdefault(key, []).append(block.seconds_per_step)
+                ledger.cpu_blocks.setdefault(key, []).append(block.cpu_per_step)
                 ledger.samples_per_step[key] = block.samples / block.steps
                 ledger.on_block(key, block.seconds_per_step)
         pairs = {key: pair for key, pair in seen.items() if len(pair) == 2}
         pieces.append({key: statistics.fmean(block.piece_per_step for block in pair) for key, pair in pairs.items()})
+        cpu.append({key: statistics.fmean(max(b.cpu_per_step, 1e-9) for b in pair) for key, pair in pairs.items()})
         done.append({key: statistics.geometric_mean(b.seconds_per_step for b in pair) for key, pair in pairs.items()})
 
 
@@ -227,14 +242,21 @@ def trial(ledger: Ledger, variant: Variant, peak_bytes: int | None = None, metri
 
 
 def comparison(
-    ledger: Ledger, base: Variant, candidate: Variant, generations: slice = slice(None), of_piece: bool = False
+    ledger: Ledger,
+    base: Variant,
+    candidate: Variant,
+    generations: slice = slice(None),
+    of_piece: bool = False,
+    clock: ClockName = "wall",
 ) -> Comparison | None:
     """The candidate against the base over the given generations; None if no round holds both.
 
     of_piece: the step's ratio from the piece alone (see `Ledger.log_ratios_of_piece`).
     """
-    log_ratios = ledger.log_ratios_of_piece if of_piece else ledger.log_ratios
-    groups = log_ratios(base.key, candidate.key, generations)
+    if of_piece:
+        groups = ledger.log_ratios_of_piece(base.key, candidate.key, generations)
+    else:
+        groups = ledger.log_ratios(base.key, candidate.key, generations, clock)
     n = sum(map(len, groups))
     if not n:
         return None
@@ -242,12 +264,26 @@ def comparison(
         centre, low, high = ratio_interval(groups)
     except TooFewRounds:
         centre = math.exp(statistics.median(value for group in groups for value in group))
-        return Comparison(candidate.knob, base.settings, candidate.settings, centre, 0.0, math.inf, "undecided", n)
-    return Comparison(candidate.knob, base.settings, candidate.settings, centre, low, high, verdict(low, high), n)
+        low, high = 0.0, math.inf
+    word = verdict(low, high)
+    return Comparison(candidate.knob, base.settings, candidate.settings, centre, low, high, word, n, clock)
+
+
+def clock_for(ledger: Ledger, base: Variant, computes_alone: bool) -> ClockName:
+    """Which clock a comparison with this base should trust, decided from the base alone so that no result is picked.
+
+    The one on the wall is what the user waits for. Where the training computes on the CPU in its own process
+    (`computes_alone`: no accelerator, no loader workers) and others hold the cores, processor seconds resolve half the
+    effect that wall seconds do.
+    """
+    wall, cpu = ledger.blocks.get(base.key), ledger.cpu_blocks.get(base.key)
+    if not computes_alone or not wall or not cpu:
+        return "wall"
+    return "cpu" if statistics.median(wall) > BUSY * statistics.median(cpu) else "wall"
 
 
 def saving(ledger: Ledger, base: Variant, compared: Comparison) -> Saving:
     """A comparison as the share of the base's step that goes away."""
-    blocks = ledger.blocks.get(base.key)
+    blocks = (ledger.blocks if compared.clock == "wall" else ledger.cpu_blocks).get(base.key)
     per_step = (1 - compared.ratio) * statistics.median(blocks) if blocks else None
-    return Saving("measured", 1 - compared.high, 1 - compared.low, per_step)
+    return Saving("measured", 1 - compared.high, 1 - compared.low, per_step, clock=compared.clock)

@@ -46,7 +46,8 @@ def nurse(channel: int, parent: int) -> None:
     _die_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(ImportError):
-        import torch  # noqa: F401  # what the forks save
+        import torch
+        import torch._dynamo  # noqa: F401  # the first optimizer imports it, which takes another second
     requests = socket.socket(fileno=channel)
     ended: dict[int, int] = {}
     size = array.array("i").itemsize
@@ -55,6 +56,12 @@ def nurse(channel: int, parent: int) -> None:
         if not data:
             os._exit(0)
         request = json.loads(data)
+        if request["do"] == "preload":
+            for name in request["modules"]:
+                with contextlib.suppress(Exception):
+                    importlib.import_module(name)
+            requests.sendall(b"-")
+            continue
         if request["do"] == "poll":
             requests.sendall(_exit_code(request["pid"], ended).encode())
             continue

@@ -98,7 +98,8 @@ def ratio_text(c: Comparison, paint: Paint) -> str:
     """A ratio with its interval and verdict: "0.94 [0.93, 0.95] faster"."""
     style = {"faster": "green", "slower": "red", "undecided": "yellow"}[c.verdict]
     interval = f" [{c.low:.3f}, {c.high:.3f}]" if math.isfinite(c.high) else " [too few rounds for an interval]"
-    return f"{c.ratio:.3f}{interval} {paint(c.verdict, style)} ({c.n} rounds)"
+    clock = "" if c.clock == "wall" else ", processor time"
+    return f"{c.ratio:.3f}{interval} {paint(c.verdict, style)} ({c.n} rounds{clock})"
 
 
 def _winner(winner: Winner, paint: Paint) -> str:

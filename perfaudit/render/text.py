@@ -75,13 +75,14 @@ def saving_text(saving: Saving, paint: Paint = plain) -> str:
     low, high = 100 * saving.low, 100 * saving.high
     if saving.basis == "documented":
         return f"may save up to {high:.0f} % of a step (documented: {saving.source})"
+    step = "the step" if saving.clock == "wall" else "the step's processor time"
     per_step = f", {seconds(saving.seconds_per_step)} a step" if saving.seconds_per_step is not None else ""
     if saving.low > 0:
-        return paint(f"saves {low:.1f} to {high:.1f} % of the step{per_step}", "bold green") + f" ({saving.basis})"
+        return paint(f"saves {low:.1f} to {high:.1f} % of {step}{per_step}", "bold green") + f" ({saving.basis})"
     if saving.high < 0:
-        return paint(f"costs {-high:.1f} to {-low:.1f} % of the step", "bold red") + f" ({saving.basis})"
+        return paint(f"costs {-high:.1f} to {-low:.1f} % of {step}", "bold red") + f" ({saving.basis})"
     return (
-        paint(f"between {low:+.1f} and {high:+.1f} % of the step: no saving could be shown", "yellow")
+        paint(f"between {low:+.1f} and {high:+.1f} % of {step}: no saving could be shown", "yellow")
         + f" ({saving.basis})"
     )
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import stat
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,37 +14,52 @@ from perfaudit.errors import UserError
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
-NEVER = {".git", ".hg", ".svn", "__pycache__", "node_modules", ".venv", ".tox", ".nox", ".mypy_cache", ".perfaudit"}
+    Ignores = list[tuple[Path, GitIgnoreSpec]]  # folder of each ignore file and what it says, outermost first
+
+NEVER = {
+    ".git",
+    ".hg",
+    ".svn",
+    "__pycache__",
+    "node_modules",
+    "site-packages",
+    ".venv",
+    ".tox",
+    ".nox",
+    ".mypy_cache",
+    ".perfaudit",
+}
+MARKS_OF_ENVIRONMENTS = {"pyvenv.cfg", "conda-meta"}
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file to audit; `named` when the user wrote its path, `shown_as` is the path in reports."""
+    """A file to audit; `named` when the user wrote its path, `shown_as` is the path in reports.
+
+    `problem` says why it cannot be read, where that is known already; then it may be a folder.
+    """
 
     path: Path
     shown_as: str
     named: bool
+    problem: str = ""
 
 
-def python_files(paths: Iterable[str], exclude: tuple[str, ...] = ()) -> list[File]:
+def python_files(paths: Iterable[str], exclude: tuple[str, ...] = (), base: Path | None = None) -> list[File]:
     """Python files of the given files and folders, each once, in order of path within each argument.
 
     A file or folder that is named is taken even where `.gitignore` would leave it out; below a folder, the ignore
     files of the folder, its parents up to the repository's top, and its children hold. `exclude` are further patterns
-    of the same language, relative to the working directory. Links to folders are not followed.
+    of the same language, relative to `base` (the working directory). Links to folders are not followed.
     Raises UserError for a path that does not exist.
     """
+    excluded = (_spec(exclude), base or Path.cwd()) if exclude else None
     found: dict[str, File] = {}
     for given in paths:
         path = Path(given)
-        if path.is_file():
-            found.setdefault(str(path.absolute()), File(path, shown(path), named=True))
-        elif path.is_dir():
-            for file in _walk(path, exclude):
-                found.setdefault(str(file.absolute()), File(file, shown(file), named=False))
-        else:
-            what = "cannot be read" if path.is_symlink() else "does not exist"
-            raise UserError(f"{given}: {what}; name a Python file or a folder, e.g. `perfaudit scan .`")
+        files = _walk(path, excluded) if _is_folder(given) else [File(path, shown(path), named=True)]
+        for file in files:
+            found.setdefault(os.path.realpath(file.path), file)  # two ways to one file are one file
     return list(found.values())
 
 
@@ -58,41 +74,70 @@ def shown(path: Path) -> str:
         )
 
 
-def _walk(root: Path, exclude: tuple[str, ...]) -> list[Path]:
+def _is_folder(given: str) -> bool:
+    """Whether a path is a folder and not a file. Raises UserError for everything else."""
+    try:
+        mode = os.stat(given).st_mode  # noqa: PTH116  # Path("") is "."
+    except FileNotFoundError:
+        problem = "leads nowhere" if Path(given).is_symlink() else "does not exist"
+    except (OSError, ValueError) as error:  # ValueError: a null byte
+        problem = f"cannot be read ({(getattr(error, 'strerror', None) or str(error)).lower()})"
+    else:
+        if stat.S_ISDIR(mode) or stat.S_ISREG(mode):
+            return stat.S_ISDIR(mode)
+        problem = "is neither a file nor a folder"
+    name = given if 0 < len(given) < 200 else repr(given[:40]) + ("…" if given else "")
+    raise UserError(f"{name}: {problem}; name a Python file or a folder, e.g. `perfaudit scan .`")
+
+
+def _walk(root: Path, excluded: tuple[GitIgnoreSpec, Path] | None) -> Iterator[File]:
     top = Path(os.path.normpath(root.absolute()))
     ignores = [] if _ignored(top, above := _ignores_above(top)) else above
-    excluded = _spec(exclude) if exclude else None
-    files: list[Path] = []
-
-    def visit(folder: Path, ignores: list[tuple[Path, GitIgnoreSpec]]) -> None:
+    waiting: list[tuple[Path, bool, Ignores]] = [(top, True, ignores)]  # the next one last
+    while waiting:
+        path, is_folder, ignores = waiting.pop()
+        given = root / path.relative_to(top)
+        if not is_folder:
+            yield File(given, shown(given), named=False)
+            continue
         try:
-            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-        except OSError:
-            return
-        if any(entry.name == ".gitignore" for entry in entries):
-            ignores = [*ignores, *_read_ignore(folder)]
+            entries = sorted(os.scandir(path), key=lambda entry: entry.name, reverse=True)
+        except OSError as error:
+            yield File(given, shown(given), False, f"folder not read: {(error.strerror or str(error)).lower()}")
+            continue
+        names = {entry.name for entry in entries}
+        if path != top and names & MARKS_OF_ENVIRONMENTS:
+            continue
+        if ".gitignore" in names:
+            ignores = [*ignores, *_read_ignore(path)]
         for entry in entries:
-            path = folder / entry.name
+            below = path / entry.name
             is_folder = entry.is_dir(follow_symlinks=False)
-            if is_folder:
-                if entry.name in NEVER or (path / "pyvenv.cfg").exists():
-                    continue
-            elif not entry.name.endswith(".py") or not entry.is_file():
+            if entry.name in NEVER if is_folder else not _is_python_file(entry):
                 continue
-            if _ignored(path, ignores, is_folder):
-                continue
-            if excluded is not None and excluded.match_file(shown(path) + ("/" if is_folder else "")):
-                continue
-            if is_folder:
-                visit(path, ignores)
-            else:
-                files.append(root / path.relative_to(top))
-
-    visit(top, ignores)
-    return files
+            if not _ignored(below, ignores, is_folder) and not _excluded(below, excluded, is_folder):
+                waiting.append((below, is_folder, ignores))
 
 
-def _ignores_above(top: Path) -> list[tuple[Path, GitIgnoreSpec]]:
+def _is_python_file(entry: os.DirEntry[str]) -> bool:
+    """A file, or a link that leads to none: reading it will say why. An editor's lock (`.#train.py`) is such a link."""
+    if not entry.name.endswith(".py") or entry.name.startswith(".#"):
+        return False
+    try:
+        return entry.is_file() or (entry.is_symlink() and not entry.is_dir())
+    except OSError:
+        return True
+
+
+def _excluded(path: Path, excluded: tuple[GitIgnoreSpec, Path] | None, is_folder: bool) -> bool:
+    if excluded is None:
+        return False
+    spec, base = excluded
+    relative = os.path.relpath(path, base)
+    return not relative.startswith(os.pardir) and spec.match_file(relative + ("/" if is_folder else ""))
+
+
+def _ignores_above(top: Path) -> Ignores:
     """Ignore files of the parents up to the top of the repository, outermost first; none outside a repository."""
     chain: list[Path] = []
     for folder in (top, *top.parents):
@@ -102,12 +147,21 @@ def _ignores_above(top: Path) -> list[tuple[Path, GitIgnoreSpec]]:
     return []
 
 
-def _read_ignore(folder: Path) -> list[tuple[Path, GitIgnoreSpec]]:
+def _read_ignore(folder: Path) -> Ignores:
     try:
-        text = (folder / ".gitignore").read_text(encoding="utf-8", errors="replace")
+        text = (folder / ".gitignore").read_text(encoding="utf-8-sig", errors="replace")
     except OSError:
         return []
-    return [(folder, _spec(text.splitlines()))]
+    return [(folder, _spec(line for line in text.splitlines() if is_pattern(line)))]
+
+
+def is_pattern(line: str) -> bool:
+    """Whether a line is a pattern of `.gitignore`; one that is not (a lone "!") matches nothing, as in git."""
+    try:
+        _spec([line])
+    except ValueError:
+        return False
+    return True
 
 
 def _spec(lines: Iterable[str]) -> GitIgnoreSpec:
@@ -116,7 +170,7 @@ def _spec(lines: Iterable[str]) -> GitIgnoreSpec:
     return GitIgnoreSpec.from_lines(lines)
 
 
-def _ignored(path: Path, ignores: list[tuple[Path, GitIgnoreSpec]], is_folder: bool = True) -> bool:
+def _ignored(path: Path, ignores: Ignores, is_folder: bool = True) -> bool:
     """Whether the nearest ignore file that speaks of the path excludes it."""
     for folder, spec in reversed(ignores):
         verdict = spec.check_file(path.relative_to(folder).as_posix() + ("/" if is_folder else "")).include

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import re
 from collections import Counter
@@ -16,25 +17,32 @@ from perfaudit.static import discover
 from perfaudit.static.registry import run_checks
 from perfaudit.static.source import FUNCTIONS, Source, Unreadable, read_text
 
+Statements = dict[int, tuple[ast.stmt, str]]  # by line: the innermost statement there and the name of its scope
+
 
 def scan(
     paths: Iterable[str],
     selected: frozenset[str] | None = None,
     exclude: tuple[str, ...] = (),
     progress: Callable[[int, int], None] | None = None,
+    base: Path | None = None,
 ) -> Report:
     """The findings of files and folders, in order of path and place.
 
-    selected: rule ids, None for all. progress: called with (files done, files in all).
+    selected: rule ids, None for all. exclude: patterns as in `.gitignore`, relative to `base`, the working directory
+    if it is None. progress: called with (files done, files in all).
     Raises UserError for a path that does not exist.
     """
-    files = discover.python_files(paths, exclude)
+    files = discover.python_files(paths, exclude, base)
     findings: list[Finding] = []
     skipped: list[Skipped] = []
     looked_at = 0
     for number, file in enumerate(files):
         if progress is not None:
             progress(number, len(files))
+        if file.problem:
+            skipped.append(Skipped(file.shown_as, file.problem))
+            continue
         result = scan_file(file.path, file.shown_as, selected, always_parse=file.named)
         if isinstance(result, Skipped):
             skipped.append(result)
@@ -50,6 +58,8 @@ def scan_file(
     path: Path, shown_as: str, selected: frozenset[str] | None = None, always_parse: bool = True
 ) -> list[Finding] | Skipped:
     """Findings of one file, or why it could not be audited. Without `always_parse` a text that lacks "torch" is not parsed."""
+    if path.suffix == ".ipynb":
+        return Skipped(shown_as, "a notebook; `jupyter nbconvert --to script` makes a Python file of it")
     try:
         text, _ = read_text(path)
         if not always_parse and "torch" not in text:
@@ -67,51 +77,62 @@ def scan_text(text: str, shown_as: str, selected: frozenset[str] | None = None) 
     if not source.imports_torch and "torch" not in text:
         return []
     findings = run_checks(source, all_rules(), selected)
-    if findings:
-        silenced = suppressions(text)
-        findings = [finding for finding in findings if not is_suppressed(finding, silenced)]
-    return with_fingerprints(source, findings)
+    if not findings:
+        return []
+    statements = _statement_by_line(source)
+    silenced = suppressions(text)
+    kept = [finding for finding in findings if not is_suppressed(finding, silenced, _ends(finding, statements))]
+    return _with_fingerprints(source, kept, statements)
 
 
-def with_fingerprints(source: Source, findings: list[Finding]) -> list[Finding]:
+def _ends(finding: Finding, statements: Statements) -> set[int]:
+    """The first and the last line of a finding; only the first where the last belongs to a statement inside it."""
+    if finding.location is None:
+        return set()
+    first, last = finding.location.line, finding.location.end_line
+    same = first in statements and last in statements and statements[first][0] is statements[last][0]
+    return {first, last} if same else {first}
+
+
+def _with_fingerprints(source: Source, findings: list[Finding], statements: Statements) -> list[Finding]:
     """The findings, each with a fingerprint that stays when lines move.
 
     Hash of rule, path, enclosing scope and the statement without white space, with a running number for equal ones.
     """
     seen: Counter[str] = Counter()
     marked = []
-    statements: dict[int, tuple[str, str]] = {}
     for finding in findings:
         if finding.location is None:
             marked.append(finding)
             continue
-        if not statements:
-            statements = _statement_by_line(source)
-        statement, scope = statements.get(finding.location.line, ("", ""))
-        key = "\0".join((finding.rule, source.path, scope, re.sub(r"\s+", "", statement)))
+        statement, scope = statements.get(finding.location.line, (None, ""))
+        text = _own_text(source, statement) if statement is not None else ""
+        key = "\0".join((finding.rule, source.path, scope, re.sub(r"\s+", "", text)))
         seen[key] += 1
         digest = hashlib.sha256(f"{key}\0{seen[key]}".encode()).hexdigest()[:20]
         marked.append(finding.with_(fingerprint=digest))
     return marked
 
 
-def _statement_by_line(source: Source) -> dict[int, tuple[str, str]]:
-    """For each line, the text of the first line of the innermost statement that covers it, and its scope's name."""
-    import ast
+def _own_text(source: Source, statement: ast.stmt) -> str:
+    """The text of a simple statement, the first line of one that holds others."""
+    return source.lines[statement.lineno - 1] if any(_blocks(statement)) else source.text_of(statement)
 
-    table: dict[int, tuple[str, str]] = {}
 
-    def visit(body: list[ast.stmt], scope: str) -> None:
+def _blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
+    blocks = [getattr(statement, name, []) for name in ("body", "orelse", "finalbody")]
+    return blocks + [part.body for name in ("handlers", "cases") for part in getattr(statement, name, [])]
+
+
+def _statement_by_line(source: Source) -> Statements:
+    """For each line, the innermost statement that covers it, and the name of its scope."""
+    table: Statements = {}
+    waiting = [(source.tree.body, "")]
+    while waiting:  # outer statements first, so that inner ones replace them
+        body, scope = waiting.pop()
         for statement in body:
-            children = [getattr(statement, name, []) for name in ("body", "orelse", "finalbody")]
-            children += [handler.body for handler in getattr(statement, "handlers", [])]
-            compound = any(children)
-            text = source.lines[statement.lineno - 1] if compound else source.text_of(statement)
             for line in range(statement.lineno, (statement.end_lineno or statement.lineno) + 1):
-                table[line] = (text, scope)
-            named = isinstance(statement, (*FUNCTIONS, ast.ClassDef))
-            for child in children:
-                visit(child, f"{scope}.{statement.name}" if named else scope)  # type: ignore[attr-defined]  # named
-
-    visit(source.tree.body, "")
+                table[line] = (statement, scope)
+            inside = f"{scope}.{statement.name}" if isinstance(statement, (*FUNCTIONS, ast.ClassDef)) else scope
+            waiting += [(block, inside) for block in _blocks(statement)]
     return table

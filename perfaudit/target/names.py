@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,7 @@ ROLES = {
     "step": ("training_step", "compute_loss"),
     "ema": ("build_ema",),
 }
+_EARLY = re.compile(r"""environ[^\n]*["'](OMP|MKL|KMP|GOMP|OPENBLAS|NUMEXPR|TORCH|PYTORCH|CUDA|ATEN|DNNL|ONEDNN)_""")
 _RETURNS = {"Module": "model", "DataLoader": "dataloader", "Optimizer": "optimizer"}  # last part of a return annotation
 
 
@@ -106,6 +108,30 @@ def factories(file: str) -> dict[str, str]:
         if name is not None:
             found[role] = name
     return found
+
+
+def imported_modules(file: str) -> list[str]:
+    """Dotted names of the modules a file imports at its top level; [] if it cannot be read."""
+    try:
+        tree = ast.parse(Path(file).read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    names: list[str] = []
+    for node in _top_level(tree.body):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.append(node.module)
+    return names
+
+
+def sets_variables_early(file: str) -> bool:
+    """Whether a file sets environment variables that libraries read when they are imported, such as OMP_NUM_THREADS."""
+    try:
+        text = Path(file).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return bool(_EARLY.search(text))
 
 
 def defined_names(file: str) -> list[str]:

@@ -12,7 +12,7 @@ from perfaudit.knobs import all_knobs, knob
 from perfaudit.measure.child import Child, ChildFailed
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.lab import ChildLab
-from perfaudit.measure.runner import Ledger, Variant, comparison, measure, saving, trial
+from perfaudit.measure.runner import Ledger, Variant, clock_for, comparison, measure, saving, trial
 from perfaudit.measurements import Comparison, Trial
 from perfaudit.report import Report
 from perfaudit.target.names import Target
@@ -62,7 +62,7 @@ def price(target: Target, report: Report, budget: float, device: str, watch: Wat
         _patches(tuning, priced, deadline)
         _together(tuning, priced, deadline)
     findings = _results(tuning, priced)
-    trials, comparisons = _evidence(priced)
+    trials, comparisons = _evidence(tuning, priced)
     for bout in tuning.bouts:
         trials += trials_of(bout)
         comparisons += comparisons_of(bout)
@@ -89,7 +89,7 @@ def _survey(tuning: Tuning, report: Report) -> dict[str, set[int]]:
     files = sorted(
         {f.location.path for f in report.findings if f.location is not None and inside_project(f.location.path)}
     )
-    with Child() as child:
+    with Child(tuning.fresh) as child:
         try:
             command = {"do": "trace", "target": tuning.target_json, "files": files, "device": tuning.device}
             reply = child.ask(command, tuning.timeout)
@@ -187,7 +187,7 @@ def _race(tuning: Tuning, priced: Priced, variants: list[Variant], deadline: Dea
     settings = {variant.key: variant.settings for variant in [BASE, *variants]}
     ledger.on_block = lambda key, seconds: tuning.watch.block(settings[key], seconds)
     priced.races.append((ledger, [variant.key for variant in variants]))
-    lab = ChildLab(tuning.target_json, tuning.device, timeout=tuning.timeout)
+    lab = ChildLab(tuning.target_json, tuning.device, timeout=tuning.timeout, fresh=tuning.fresh)
     lab.on_open = lambda variant: tuning.watch.opening(variant.settings)
     changes = {}
     for variant in variants:
@@ -218,16 +218,16 @@ def _together(tuning: Tuning, priced: Priced, deadline: Deadline) -> None:
     tuning.watch.stage(f"measuring {len(paying)} patches together")
     priced.together = variant
     ledger = _race(tuning, priced, [variant], deadline)
-    compared = comparison(ledger, BASE, variant)
+    compared = _compared(tuning, ledger, variant)
     if compared is None:
         reason = ledger.failures.get(variant.key, "the budget ended")
         tuning.notes.append(f"the {len(paying)} patches that pay were not measured together: {reason}")
     elif compared.high < float("inf"):
         gained = saving(ledger, BASE, compared)
-        before = statistics.median(ledger.blocks[BASE.key])
-        after = statistics.median(ledger.blocks[variant.key])
+        blocks, what = (ledger.blocks, "") if compared.clock == "wall" else (ledger.cpu_blocks, " of processor time")
+        before, after = (1e3 * statistics.median(blocks[key]) for key in (BASE.key, variant.key))
         tuning.notes.append(
-            f"all {len(paying)} patches that pay, applied together: {before * 1e3:.2f} ms → {after * 1e3:.2f} ms a step, "
+            f"all {len(paying)} patches that pay, applied together: {before:.2f} ms → {after:.2f} ms{what} a step, "
             f"saves {100 * gained.low:.1f} to {100 * gained.high:.1f} % (measured)"
         )
 
@@ -242,7 +242,7 @@ def _results(tuning: Tuning, priced: Priced) -> list[Finding]:
         elif key in race.failures:
             found.append(finding.with_(fix=None, note=f"its patch is withdrawn: {race.failures[key]}"))
         else:
-            compared = comparison(race, BASE, variant)
+            compared = _compared(tuning, race, variant)
             if compared is None or compared.high == float("inf"):
                 found.append(finding.with_(note="measured too briefly for an interval; give it longer with --budget"))
             else:
@@ -250,12 +250,19 @@ def _results(tuning: Tuning, priced: Priced) -> list[Finding]:
     return found
 
 
+def _compared(tuning: Tuning, ledger: Ledger, variant: Variant) -> Comparison | None:
+    """A patch against the code as it is, by the clock that can be trusted here."""
+    facts = tuning.facts
+    computes_alone = facts["device"] == "cpu" and not facts["loader"]["num_workers"]
+    return comparison(ledger, BASE, variant, clock=clock_for(ledger, BASE, computes_alone))
+
+
 def _checked(priced: Priced, key: str) -> str:
     said = priced.said.get(key, "")
     return f"checked: {said}" if said else ""
 
 
-def _evidence(priced: Priced) -> tuple[list[Trial], list[Comparison]]:
+def _evidence(tuning: Tuning, priced: Priced) -> tuple[list[Trial], list[Comparison]]:
     """Trials and comparisons of the patch races."""
     variants = {key: variant for key, (_, variant) in priced.waiting.items()}
     if priced.together is not None:
@@ -264,6 +271,6 @@ def _evidence(priced: Priced) -> tuple[list[Trial], list[Comparison]]:
     comparisons: list[Comparison] = []
     for ledger, keys in priced.races:
         trials += [trial(ledger, variant) for variant in [BASE, *(variants[key] for key in keys)]]
-        found = (comparison(ledger, BASE, variants[key]) for key in keys)
+        found = (_compared(tuning, ledger, variants[key]) for key in keys)
         comparisons += [compared for compared in found if compared is not None]
     return trials, comparisons

@@ -18,9 +18,20 @@ from perfaudit.measure import environment
 from perfaudit.measure.child import Child, ChildFailed
 from perfaudit.measure.clock import Deadline, WallClock
 from perfaudit.measure.lab import ChildLab, Facts, build_command
-from perfaudit.measure.runner import GENERATIONS, Ledger, TrialFailed, Variant, comparison, measure, saving, trial
+from perfaudit.measure.nursery import nursery
+from perfaudit.measure.runner import (
+    GENERATIONS,
+    Ledger,
+    TrialFailed,
+    Variant,
+    clock_for,
+    comparison,
+    measure,
+    saving,
+    trial,
+)
 from perfaudit.measurements import Comparison, Environment, NotApplicable, Settings, Trial, Winner
-from perfaudit.target.names import Target
+from perfaudit.target.names import Target, imported_modules, sets_variables_early
 from perfaudit.tune.plan import merge, site_patch
 from perfaudit.tune.verify import Verifier
 from perfaudit.tune.watch import Watch
@@ -60,6 +71,15 @@ class Tuning:
     not_applicable: list[NotApplicable] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     timeout: float = 120.0
+    fresh: bool = False  # see `measure.child.Child`
+
+    def __post_init__(self) -> None:
+        """Have the libraries that the target imports ready for all children, unless it sets variables before importing."""
+        self.fresh = sets_variables_early(self.target.file)
+        parent = None if self.fresh else nursery()
+        if parent is not None:
+            self.watch.stage("importing torch")
+            parent.preload(imported_modules(self.target.file))
 
     @property
     def target_json(self) -> dict[str, Any]:
@@ -70,7 +90,7 @@ class Tuning:
         if self.facts:
             return self.facts
         self.watch.stage(f"loading {self.target.file}")
-        with Child() as child:
+        with Child(self.fresh) as child:
             try:
                 command = build_command(self.target_json, Variant("survey", "", {}), self.device, 0)
                 self.facts = child.ask(command, self.timeout)
@@ -194,7 +214,7 @@ def _patched_by_findings(bout: Bout, module: ModuleType, findings: list[Finding]
 
 
 def _lab(tuning: Tuning) -> ChildLab:
-    lab = ChildLab(tuning.target_json, tuning.device, timeout=tuning.timeout)
+    lab = ChildLab(tuning.target_json, tuning.device, timeout=tuning.timeout, fresh=tuning.fresh)
     lab.on_open = lambda variant: tuning.watch.opening(variant.settings)
     return lab
 
@@ -203,7 +223,7 @@ def _probe(tuning: Tuning, bout: Bout, settings: Settings) -> Probe:
     """One setting tried once in a process of its own: its peak memory, or why it failed."""
     variant = _variant(bout.name, settings)
     tuning.watch.opening(settings)
-    with Child() as child:
+    with Child(tuning.fresh) as child:
         try:
             child.ask(build_command(tuning.target_json, variant, tuning.device, 0), tuning.timeout)
             reply = child.ask({"do": "memory"}, tuning.timeout)
@@ -270,9 +290,14 @@ def comparisons_of(bout: Bout) -> list[Comparison]:
     """Each setting that was raced against the current one, by the race alone; the screening chose, so it does not count."""
     if bout.finals is None:
         return []
-    of_piece = getattr(knob(bout.name), "OF_PIECE", False)
+    module, facts = knob(bout.name), bout.facts
+    of_piece = getattr(module, "OF_PIECE", False)
+    computes_alone = (
+        getattr(module, "IN_PROCESS", False) and facts["device"] == "cpu" and not facts["loader"]["num_workers"]
+    )
+    clock = clock_for(bout.ledger, bout.base, computes_alone)
     finals = slice(bout.finals, None)
-    found = (comparison(bout.ledger, bout.base, variant, finals, of_piece) for variant in bout.finalists)
+    found = (comparison(bout.ledger, bout.base, variant, finals, of_piece, clock) for variant in bout.finalists)
     return [compared for compared in found if compared is not None]
 
 

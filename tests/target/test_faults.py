@@ -182,7 +182,11 @@ def test_a_process_that_is_ended_from_inside_says_how(project: Project) -> None:
 
 def test_everything_a_child_started_ends_with_it(project: Project) -> None:
     """Also a process that made a session of its own."""
-    started = "import subprocess\n" "P = subprocess.Popen(['sleep', '300'], start_new_session=True)\nopen('pid', 'w').write(str(P.pid))\n"
+    started = (
+        "import subprocess\n"
+        "P = subprocess.Popen(['sleep', '300'], start_new_session=True)\n"
+        "open('pid', 'w').write(str(P.pid))\n"
+    )
     folder = project(**{"train.py": started + MODEL})
     with Child() as child:
         build(child)

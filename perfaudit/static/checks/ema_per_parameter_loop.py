@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from perfaudit.static import edit
-from perfaudit.static.context import in_no_grad, runs_every_step, runs_rarely
+from perfaudit.static.context import dotted_name, in_no_grad, runs_every_step, runs_rarely
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.values import assigned_value, resolve
@@ -23,6 +23,7 @@ IN_TRAINING = re.compile(
     r"ema|averag|moving|moment|teacher|target|shadow|update|slow|mean|polyak|soft|key|train|step", re.IGNORECASE
 )
 NO_WEIGHTS = re.compile(r"grad|exp_avg|square|momentum_buf|velocity")  # an optimizer's own averages
+METHODS = {"mul", "add", "sub", "lerp", "copy"}
 SAME_VALUE = {"detach", "clone", "to", "float", "half", "cpu", "cuda", "type_as", "contiguous"}
 MIXED = re.compile(  # the two lists may differ in dtype, or hold no plain tensors
     r"\.(half|bfloat16|double)\(|(\.to\(|dtype=)[^)]*(float16|half|double|float64)|torch_dtype"
@@ -40,7 +41,8 @@ LONGEST_LINE = 100
 class Average:
     """An update in a loop: `average` becomes (1 - weight) · average + weight · `new`.
 
-    whole_body: the loop does nothing else. rebinds: the average is a new tensor afterwards, not the old one changed.
+    whole_body: the loop does nothing else, and a number is the weight. rebinds: the average is a new tensor afterwards,
+    not the old one changed.
     """
 
     average: ast.expr
@@ -93,8 +95,8 @@ def _belongs_to_training(source: Source, loop: ast.For) -> bool:
 def _has_foreach_path(source: Source, loop: ast.For) -> bool:
     """Whether the function does it with lists as well: then the loop is the fallback."""
     function = source.enclosing(loop, *FUNCTIONS) or source.tree
-    attributes = (n.attr for n in ast.walk(function) if isinstance(n, ast.Attribute))
-    return any(name.startswith("_foreach_") for name in attributes)
+    names = (dotted_name(n) for n in ast.walk(function) if isinstance(n, (ast.Name, ast.Attribute)))
+    return any("foreach" in name for name in names)
 
 
 class _Body:
@@ -148,6 +150,7 @@ class _Body:
             self._ignore()
         else:
             self.written[key] = rebinds or self.written.get(key, False)
+            self.operands[key] = target  # as written, not as read: a leaf may be changed by its `.data` only
         self.values[key] = value if value is not None else {("?",): 1.0}
 
     def _key(self, node: ast.expr) -> str:
@@ -179,7 +182,7 @@ class _Body:
 
     def _method(self, call: ast.Call) -> Polynomial | None:
         """What `mul_`, `add_`, `sub_`, `lerp_`, `copy_`, or the same without `_`, leave."""
-        if not isinstance(call.func, ast.Attribute):
+        if not isinstance(call.func, ast.Attribute) or call.func.attr.rstrip("_") not in METHODS:
             return None
         name, arguments = call.func.attr.rstrip("_"), [self._value(a) for a in call.args]
         if self.source.qualified(call.func) is None:
@@ -208,7 +211,9 @@ class _Body:
             return None
         if any(name in self.operands and self._varies(name) for name in names):
             return None
-        return Average(self.operands[key], self.operands[new], weight, self.whole_body, rebinds=self.written[key])
+        is_number = all(ast.unparse(self.operands[name]) == name for name in names)  # `.data` and the like: a tensor
+        whole_body = self.whole_body and is_number and len(self.written) == 1
+        return Average(self.operands[key], self.operands[new], weight, whole_body, rebinds=self.written[key])
 
     def _varies(self, key: str) -> bool:
         """Whether an operand is another one in each round of the loop."""
@@ -237,10 +242,10 @@ def _same_value(node: ast.expr) -> ast.expr:
 
 
 def _arithmetic_of_constants(source: Source, name: ast.Name) -> ast.expr | None:
-    """What `one_minus = 1 - decay` stands for, if neither name is bound again."""
+    """What `rest = 1 - decay` stands for, if neither name is bound again; attributes may be, anywhere."""
     bindings = source.lookup(name)
     value = assigned_value(source, bindings[0]) if len(bindings) == 1 else None
-    if not isinstance(value, ast.BinOp):
+    if not isinstance(value, ast.BinOp) or any(isinstance(n, (ast.Attribute, ast.Subscript)) for n in ast.walk(value)):
         return None
     names = [n for n in ast.walk(value) if isinstance(n, ast.Name)]
     return value if all(len(source.lookup(n)) == 1 for n in names) else None
@@ -315,11 +320,7 @@ def _fix(source: Source, loop: ast.For, average: Average) -> Proposal | None:
     old, new = _root(average.average), _root(average.new)
     if pairs is None or not average.whole_body or old is None or new is None or {old, new} != set(pairs):
         return None
-    if (
-        MIXED.search(AUTOCAST.sub("", source.text))
-        or _may_be_tensor(source, average)
-        or _read_elsewhere(source, loop, set(pairs))
-    ):
+    if MIXED.search(AUTOCAST.sub("", source.text)) or _may_be_tensor(source, average) or _read_elsewhere(source, loop):
         return None
     if isinstance(average.new, ast.Name) and not in_no_grad(source, loop):  # the average would get a graph
         return None
@@ -392,15 +393,12 @@ def _may_be_tensor(source: Source, average: Average) -> bool:
     return False
 
 
-def _read_elsewhere(source: Source, loop: ast.For, names: set[str]) -> bool:
+def _read_elsewhere(source: Source, loop: ast.For) -> bool:
     """Whether a loop variable is read outside the loop, other than where another loop binds it."""
-    scope = source.scope(loop)
-    for name in source.nodes(ast.Name):
-        if name.id not in names or not isinstance(name.ctx, ast.Load) or source.scope(name) is not scope:
-            continue
-        around = list(source.ancestors(name))
-        if not any(a is loop or _binds(a, name.id) for a in around):
-            return True
+    for target in [n for n in ast.walk(loop.target) if isinstance(n, ast.Name)]:
+        for use in source.uses_of(target, target.id):
+            if not any(a is loop or _binds(a, use.id) for a in source.ancestors(use)):
+                return True
     return False
 
 

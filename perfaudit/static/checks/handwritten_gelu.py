@@ -27,6 +27,8 @@ NUMBERS = {"math.pi": math.pi, "numpy.pi": math.pi, "torch.pi": math.pi}
 ROOTS = {"math.sqrt", "numpy.sqrt", "torch.sqrt"}
 OTHER_TENSORS = {"tensorflow", "jax", "mxnet", "paddle", "mindspore", "tinygrad", "cupy", "mlx", "sympy"}
 ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow)
+COMPILED = re.compile(r"jit|script|compile|fuse|decomposition|impl")  # in a decorator
+REFERENCE = re.compile(r"(^|_)(ref|reference|naive|expected|test)", re.IGNORECASE)
 MAX_POWER = 9  # this and the next are what no sensible formula reaches
 LARGEST = 1e9
 
@@ -49,7 +51,7 @@ def handwritten_gelu(source: Source, call: ast.Call) -> Iterator[Seen]:
             f"GELU of `{source.brief(formula.x)}` is written out: each of its operators reads and writes the whole "
             "tensor, and most keep one for backward",
             Proposal(
-                "compute it in one operator, `F.gelu`",
+                f"compute it in one operator, `{function}`",
                 edit.together(edit.replace(source, node, f"{function}({x}{approximate})"), imported, *deleted)
                 if len(x.splitlines()) == 1
                 else None,
@@ -60,7 +62,7 @@ def handwritten_gelu(source: Source, call: ast.Call) -> Iterator[Seen]:
 
 
 def _curve(source: Source, call: ast.Call) -> str | None:
-    """ "tanh" or "erf", if the call computes that of a tensor."""
+    """Which of the two curves the call computes of a tensor, if one."""
     name = source.qualified(call.func)
     if name is not None:
         return CURVES.get(name) if len(call.args) == 1 and not call.keywords else None
@@ -82,21 +84,16 @@ def _is_wanted(source: Source, node: ast.AST) -> bool:
     """Whether the formula is wanted: for a compiler to fuse, beside its own backward, as a reference to compare with."""
     for ancestor in source.ancestors(node):
         name = getattr(ancestor, "arg" if isinstance(ancestor, ast.keyword) else "name", None) or ""
-        if re.search(r"(^|_)(ref|reference|naive|expected|test)", name, re.IGNORECASE):
+        if REFERENCE.search(name):
             return True
         if not isinstance(ancestor, (*FUNCTIONS, ast.ClassDef)):
             continue
-        texts = [source.text_of(decorator) for decorator in ancestor.decorator_list]
-        if any(
-            word in text for text in texts for word in ("jit", "script", "compile", "fuse", "decomposition", "impl")
-        ):
+        if any(COMPILED.search(source.text_of(decorator)) for decorator in ancestor.decorator_list):
             return True
         if isinstance(ancestor, ast.ClassDef) and any(source.text_of(b).endswith("Function") for b in ancestor.bases):
             return True
-        compiled = [*source.calls("torch.jit.script"), *source.calls("torch.compile")]
-        if any(
-            isinstance(n, ast.Name) and n.id == ancestor.name for c in compiled for a in c.args for n in ast.walk(a)
-        ):
+        arguments = [a for name in ("torch.jit.script", "torch.compile") for c in source.calls(name) for a in c.args]
+        if any(isinstance(n, ast.Name) and n.id == ancestor.name for a in arguments for n in ast.walk(a)):
             return True
     return False
 
