@@ -14,7 +14,7 @@ from perfaudit.errors import ConfigError
 from perfaudit.findings import Finding
 from perfaudit.rules import Rule
 
-_COMMENT = re.compile(r"#\s*perfaudit:\s*ignore(?:\[(?P<rules>[^\]]*)\])?")
+_COMMENT = re.compile(r"#\s*perfaudit:\s*ignore(?:\s*\[(?P<rules>[^\]]*)\]|(?![\w-]|\s*\[))")
 _KEYS = {"select", "ignore", "exclude", "target"}
 TARGET_KEYS = ("file", "model", "dataloader", "optimizer", "step", "ema")
 
@@ -45,9 +45,17 @@ def find_config(start: Path) -> Config:
 def read_config(path: Path) -> Config:
     """`[tool.perfaudit]` of one file. Raises ConfigError that names file and key."""
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("perfaudit", {})
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{path}: {error}") from error
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 (byte {error.start})") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from error
+    for name in ("tool", "perfaudit"):
+        table = table.get(name, {})
+        if not isinstance(table, dict):
+            raise ConfigError(f"{path}: {name!r} must be a table, it is {table!r}")
     for key in table:
         if key not in _KEYS:
             raise ConfigError(f"{path}: [tool.perfaudit] has no key {key!r} (it has: {', '.join(sorted(_KEYS))})")
@@ -57,6 +65,9 @@ def read_config(path: Path) -> Config:
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise ConfigError(f"{path}: [tool.perfaudit] {key} must be a list of texts, it is {value!r}")
         lists[key] = tuple(value)
+    for pattern in lists["exclude"]:
+        if not is_pattern(pattern):
+            raise ConfigError(f"{path}: [tool.perfaudit] exclude: {pattern!r} is no pattern of .gitignore")
     target = table.get("target", {})
     if not isinstance(target, dict):
         raise ConfigError(f"{path}: [tool.perfaudit.target] must be a table, it is {target!r}")
@@ -68,22 +79,43 @@ def read_config(path: Path) -> Config:
     return Config(path, lists["select"], lists["ignore"], lists["exclude"], dict(target))
 
 
-def selected(rules: dict[str, Rule], select: Iterable[str], ignore: Iterable[str]) -> frozenset[str]:
-    """Ids of the rules that are on: those that `select` names (all if it is empty), less those that `ignore` names.
+def is_pattern(text: str) -> bool:
+    """Whether a text is a pattern of `.gitignore`; a lone "!" is none."""
+    from pathspec import GitIgnoreSpec
 
+    try:
+        GitIgnoreSpec.from_lines([text])
+    except ValueError:
+        return False
+    return True
+
+
+def selected(
+    rules: dict[str, Rule], select: Iterable[str] = (), ignore: Iterable[str] = (), config: Config | None = None
+) -> frozenset[str]:
+    """Ids of the rules that are on.
+
+    Those that `select` names, else those that the configuration selects, else all; less what either of them ignores.
     A name is an id ("PA201"), the beginning of ids ("PA2") or a rule's name ("conv-bias-before-norm").
-    Raises ConfigError for a name that matches nothing.
+    Raises ConfigError for a name that matches nothing, and when no rule is left.
     """
-    chosen = _matching(rules, select) if select else frozenset(rules)
-    return chosen - _matching(rules, ignore)
+    config = config or Config()
+    where = f"{config.path}: [tool.perfaudit]"
+    chosen = _matching(rules, select, "--select") or _matching(rules, config.select, f"{where} select")
+    ignored = _matching(rules, ignore, "--ignore") | _matching(rules, config.ignore, f"{where} ignore")
+    if not (left := (chosen or frozenset(rules)) - ignored):
+        raise ConfigError(
+            "no rule is left: everything that is selected is ignored too (see --select, --ignore, pyproject.toml)"
+        )
+    return left
 
 
-def _matching(rules: dict[str, Rule], names: Iterable[str]) -> frozenset[str]:
+def _matching(rules: dict[str, Rule], names: Iterable[str], where: str) -> frozenset[str]:
     found: set[str] = set()
     for name in names:
         hits = {rule.id for rule in rules.values() if rule.id.startswith(name.upper()) or rule.name == name.lower()}
         if not hits or not name:
-            raise ConfigError(f"no rule is called {name!r}; `perfaudit rules` lists them")
+            raise ConfigError(f"{where}: no rule is called {name!r}; `perfaudit rules` lists them")
         found |= hits
     return frozenset(found)
 
@@ -106,9 +138,7 @@ def suppressions(text: str) -> dict[int, frozenset[str]]:
     return found
 
 
-def is_suppressed(finding: Finding, by_line: dict[int, frozenset[str]]) -> bool:
-    """Whether a comment on the finding's first line silences it (or on its last line, where that is the same statement)."""
-    if finding.location is None:
-        return False
-    names = by_line.get(finding.location.line)
-    return names is not None and (not names or finding.rule in names or finding.name.upper() in names)
+def is_suppressed(finding: Finding, by_line: dict[int, frozenset[str]], lines: Iterable[int]) -> bool:
+    """Whether a comment on one of these lines silences the finding."""
+    comments = [by_line[line] for line in lines if line in by_line]
+    return any(not names or finding.rule in names or finding.name.upper() in names for names in comments)

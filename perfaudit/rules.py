@@ -95,8 +95,10 @@ def read_rule(path: Path) -> Rule:
     """One rule file. Raises RuleFileError that names the file and the key."""
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise RuleFileError(f"{path.name}: {error}") from error
+    except OSError as error:
+        raise RuleFileError(f"{path.name}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise RuleFileError(f"{path.name}: not valid TOML: {error}") from error
 
     def fail(key: str, problem: str) -> RuleFileError:
         return RuleFileError(f"{path.name}: key {key!r}: {problem}")
@@ -122,6 +124,8 @@ def read_rule(path: Path) -> Rule:
     sources = _texts(data, "sources", fail)
     if not sources:
         raise fail("sources", "at least one")
+    if not isinstance(settled_by := data.get("settled_by", ""), str):
+        raise fail("settled_by", "must be the name of a knob, or empty")
     return Rule(
         id=data["id"],
         name=data["name"],
@@ -132,7 +136,7 @@ def read_rule(path: Path) -> Rule:
         changes=changes,
         why=" ".join(data["why"].split()),
         sources=sources,
-        settled_by=str(data.get("settled_by", "")),
+        settled_by=settled_by,
         saving=_saving(data, fail),
         examples=_examples(data, fail),
         path=str(path),
@@ -146,7 +150,7 @@ def _one_of(data: dict[str, Any], key: str, allowed: tuple[str, ...], fail: Any)
 
 def _texts(data: dict[str, Any], key: str, fail: Any) -> tuple[str, ...]:  # Any: raw TOML, a closure
     value = data.get(key, [])
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+    if not isinstance(value, list) or not all(isinstance(item, str) and item.strip() for item in value):
         raise fail(key, "must be a list of texts")
     return tuple(value)
 
@@ -157,27 +161,47 @@ def _saving(data: dict[str, Any], fail: Any) -> DocumentedSaving | None:  # Any:
         return None
     if not isinstance(saving, dict) or set(saving) != {"low", "high", "source"}:
         raise fail("saving", "must hold low, high and source")
-    low, high = saving["low"], saving["high"]
+    low, high, source = saving["low"], saving["high"], saving["source"]
     if not (isinstance(low, float) and isinstance(high, float) and 0 <= low <= high < 1):
-        raise fail("saving", "low and high are fractions of the step, 0 <= low <= high < 1")
-    return DocumentedSaving(low, high, str(saving["source"]))
+        raise fail("saving", "low and high are fractions of the step, 0.0 <= low <= high < 1.0")
+    if not isinstance(source, str) or not source.strip():
+        raise fail("saving", "source must be a text that is not empty")
+    return DocumentedSaving(low, high, source)
 
 
 def _examples(data: dict[str, Any], fail: Any) -> tuple[Example, ...]:  # Any: raw TOML, a closure
-    examples = []
-    for number, entry in enumerate(data["example"], start=1):
-        key = f"example {number}"
-        if unknown := sorted(set(entry) - _EXAMPLE_KEYS):
-            raise fail(key, f"unknown key {unknown[0]!r}")
-        if ("bad" in entry) == ("good" in entry):
-            raise fail(key, "has either `bad` or `good`")
-        missed = bool(entry.get("missed", False))
-        lines = tuple(entry.get("lines", ()))
-        if ("bad" in entry and not missed) != bool(lines):
-            raise fail(key, "`lines` says where a `bad` example is reported, and stands nowhere else")
-        examples.append(Example(entry.get("bad", entry.get("good")), lines, entry.get("fixed"), missed))
+    entries = data["example"]
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise fail("example", "must be a list of tables: [[example]]")
+    examples = tuple(
+        _example(entry, lambda problem, n=number: fail(f"example {n}", problem))
+        for number, entry in enumerate(entries, start=1)
+    )
     bad = sum(bool(example.lines) for example in examples)
     good = sum(not example.is_bad for example in examples)
     if good < bad or not bad:
         raise fail("example", f"{bad} bad and {good} good: at least one bad, and at least as many good")
-    return tuple(examples)
+    if data["fix"] in ("none", "manual") and any(example.fixed is not None for example in examples):
+        raise fail("example", f"`fixed` in a rule whose fix is {data['fix']!r}")
+    return examples
+
+
+def _example(entry: dict[str, Any], fail: Any) -> Example:  # Any: raw TOML, a closure
+    if unknown := sorted(entry.keys() - _EXAMPLE_KEYS):
+        raise fail(f"unknown key {unknown[0]!r}")
+    if ("bad" in entry) == ("good" in entry):
+        raise fail("has either `bad` or `good`")
+    text, lines, fixed, missed = (entry.get(key) for key in ("bad", "lines", "fixed", "missed"))
+    text = entry["good"] if text is None else text
+    if not isinstance(text, str) or not (fixed is None or isinstance(fixed, str)):
+        raise fail("code is a text")
+    if missed not in (None, True) or (missed and "good" in entry):
+        raise fail("`missed = true` stands in a `bad` example or nowhere")
+    if ("bad" in entry and not missed) != bool(lines):
+        raise fail("`lines` says where a `bad` example is reported, and stands nowhere else")
+    if fixed is not None and not lines:
+        raise fail("`fixed` stands in a `bad` example that is reported")
+    count = text.count("\n") + 1
+    if not isinstance(lines or [], list) or not all(type(n) is int and 1 <= n <= count for n in lines or ()):
+        raise fail(f"`lines` is a list of numbers from 1 to {count}, the lines of the code")
+    return Example(text, tuple(lines or ()), fixed, bool(missed))

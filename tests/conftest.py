@@ -1,9 +1,11 @@
-"""What tests share: programs in temporary folders, a clock that takes exactly as long as told."""
+"""What tests share: programs in temporary folders, the command line, a clock that takes exactly as long as told."""
 
 from __future__ import annotations
 
+import sys
 import textwrap
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,35 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pa
         return tmp_path
 
     return write
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def perfaudit(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
+    """Run a command in this process, in the working directory: `perfaudit("scan", "train.py").code`."""
+    from perfaudit.cli.app import run
+
+    def call(*arguments: str) -> Done:
+        monkeypatch.setattr(sys, "argv", ["perfaudit", *arguments])
+        monkeypatch.setenv("COLUMNS", "100")
+        capsys.readouterr()
+        try:
+            code = run()
+        except SystemExit as leave:
+            assert leave.code is None or isinstance(leave.code, int)
+            code = leave.code or 0
+        captured = capsys.readouterr()
+        return Done(code, captured.out, captured.err)
+
+    return call
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -35,14 +35,21 @@ app.command("rules", help=rules.HELP)(rules.command)
 app.command("explain", help=explain.HELP)(explain.command)
 
 
-@app.callback()
-def root(version: bool = typer.Option(False, "--version", "-V", help="Print the version and exit.")) -> None:
-    """Options before the command."""
-    if version:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         from perfaudit import __version__
 
         print(f"perfaudit {__version__}")
         raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: bool = typer.Option(
+        False, "--version", "-V", callback=_print_version, is_eager=True, help="Print the version and exit."
+    ),
+) -> None:
+    """Options before the command."""
 
 
 def run() -> int:

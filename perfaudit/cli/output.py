@@ -42,25 +42,39 @@ def emit(report: Report, format_: Format, output: Path | None) -> None:
     write(text, output)
 
 
-def write(text: str, output: Path | None) -> None:
-    """Put finished text on stdout or into a file. A reader that went away (`| head`) is no error."""
-    if output is None:
-        try:
-            sys.stdout.write(text)
-            sys.stdout.flush()
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        except UnicodeEncodeError:  # a terminal that is not UTF-8: keep the report, lose the signs
-            sys.stdout.write(
-                text.encode(sys.stdout.encoding or "ascii", "replace").decode(sys.stdout.encoding or "ascii")
-            )
-        return
-    from perfaudit.static.fix import replace_file
+def write(content: str | bytes, output: Path | None) -> None:
+    """Put finished text, or a patch as bytes, on stdout or into a file. A reader that went away (`| head`) is no error.
 
+    Raises UserError when it cannot be written.
+    """
     try:
-        replace_file(output, text.encode())
+        if output is None:
+            _to_stdout(content)
+        else:
+            from perfaudit.static.fix import replace_file
+
+            replace_file(output, content if isinstance(content, bytes) else content.encode("utf-8", "replace"))
     except OSError as error:
-        raise UserError(f"{output}: report not written: {(error.strerror or str(error)).lower()}") from error
+        raise UserError(f"{output or 'stdout'}: not written: {(error.strerror or str(error)).lower()}") from error
+
+
+def _to_stdout(content: str | bytes) -> None:
+    if sys.stdout is None:  # started without one: `>&-`
+        return
+    try:
+        if isinstance(content, bytes):
+            sys.stdout.buffer.write(content)
+        else:
+            encoding = sys.stdout.encoding or "utf-8"
+            try:
+                sys.stdout.write(content)
+            except UnicodeEncodeError:  # a terminal that is not UTF-8: keep the report, lose the signs
+                sys.stdout.write(content.encode(encoding, "replace").decode(encoding))
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains once more at exit
+        if not isinstance(error, BrokenPipeError):
+            raise
 
 
 def say(text: str) -> None:

@@ -21,10 +21,10 @@ HELP = """Find what makes training slow, by reading the code. Nothing is importe
     perfaudit scan train.py
     perfaudit scan src/ --select PA1,PA601       only some rules
     perfaudit scan train.py --diff | git apply   take the safe patches
-    perfaudit scan train.py --fix                the same, written in place
+    perfaudit scan train.py --fix                the same, written in place; reports what is left
     perfaudit scan train.py --measure            load the model and price each finding
 
-A comment `# perfaudit: ignore[PA101] reason` on the line of a finding silences it.
+A comment `# perfaudit: ignore[PA101] reason` on the first or last line of a finding silences it.
 """
 
 
@@ -43,13 +43,18 @@ def command(
     format: Annotated[Format, typer.Option("--format", help="Format of the report.")] = Format.text,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to a file.")] = None,
     diff: Annotated[bool, typer.Option("--diff", help="Print only the patch that --fix would apply.")] = False,
-    fix: Annotated[bool, typer.Option("--fix", help="Apply safe fixes: nothing but speed changes.")] = False,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Apply safe fixes (nothing but speed changes), then report what is left.")
+    ] = False,
     unsafe_fixes: Annotated[
         bool,
-        typer.Option("--unsafe-fixes", help="Also take fixes that change rounding, the random stream, checkpoints, …"),
+        typer.Option(
+            "--unsafe-fixes",
+            help="With --fix or --diff: also fixes that change rounding, the random stream, checkpoints, …",
+        ),
     ] = False,
     allow: Annotated[
-        list[str] | None, typer.Option(help="Take unsafe fixes that change only these (rounding,rng,…).")
+        list[str] | None, typer.Option(help="With --fix or --diff: also fixes that change only these (rounding,rng,…).")
     ] = None,
     select: Annotated[
         list[str] | None, typer.Option(help="Only these rules: ids, beginnings of ids, or names.")
@@ -73,33 +78,55 @@ def command(
     from perfaudit.static.scan import scan
 
     config = find_config(Path.cwd())
-    chosen = selected(all_rules(), names(select) or config.select, (*names(ignore), *config.ignore))
+    chosen = selected(all_rules(), names(select), names(ignore), config)
     allowed = _changes(names(allow))
-    if measure and (fix or diff):
-        raise UserError("--measure prints a report; apply its patches with a second call: --fix, or --diff | git apply")
-    with _progress() as progress:
-        report = scan(paths or ["."], chosen, config.exclude, progress)
-    reported = [f for f in report.findings if SEVERITIES.index(f.severity) <= SEVERITIES.index(severity.value)]
-    report = report.with_(findings=rank.ranked(reported))
+    _go_together(diff, fix, bool(unsafe_fixes or allowed), measure, format)
+    base = config.path.parent if config.path else None
+
+    def scanned() -> Report:
+        with _progress() as progress:
+            report = scan(paths or ["."], chosen, config.exclude, progress, base)
+        reported = [f for f in report.findings if SEVERITIES.index(f.severity) <= SEVERITIES.index(severity.value)]
+        return report.with_(findings=rank.ranked(reported))
+
+    report = scanned()
     if not report.files:
         for skipped in report.skipped:
             say(f"perfaudit: {skipped.path}: not audited: {skipped.reason}")
         if not report.skipped:
             say(f"perfaudit: no Python files in {', '.join(paths or ['.'])}")
-        if format is Format.json:
+        if format is Format.json or output:
             emit(report, format, output)
         raise typer.Exit(NOTHING_MEASURED)
     if measure:
         report = _measured(paths or ["."], report, budget, device)
-    if diff or fix:
-        _fix(report, fix, unsafe_fixes, allowed, output)
-        if diff:
-            raise typer.Exit(OK if exit_zero or not report.findings else FOUND)
+    if diff:
+        from perfaudit.static.fix import patches
+
+        write(b"".join(patched.diff_bytes for patched in patches(report.findings, unsafe_fixes, allowed)), output)
     else:
+        if fix and _fix(report, unsafe_fixes, allowed):
+            report = scanned()
         emit(report, format, output)
     if report.interrupted:
         raise typer.Exit(130)
     raise typer.Exit(OK if exit_zero or not report.findings else FOUND)
+
+
+def _go_together(diff: bool, fix: bool, unsafe: bool, measure: bool, format: Format) -> None:
+    """Raises UserError for options of which one would be passed over in silence."""
+    if measure and (fix or diff):
+        raise UserError("--measure prints a report; apply its patches with a second call: --fix, or --diff | git apply")
+    if diff and fix:
+        raise UserError("--diff prints the patch, --fix writes it into the files: choose one")
+    if unsafe and not (diff or fix):
+        raise UserError(
+            "--unsafe-fixes and --allow say which patches are taken: add --fix to write them, --diff to see them"
+        )
+    if diff and format is not Format.text:
+        raise UserError(
+            f"--diff prints a patch, not {format.value}; without --diff, every finding of the JSON report has its own"
+        )
 
 
 def _changes(allow: tuple[str, ...]) -> frozenset[str]:
@@ -122,23 +149,22 @@ def _measured(paths: list[str], report: Report, budget: str, device: str) -> Rep
         return price(target, report, seconds_of(budget), device, watch)
 
 
-def _fix(report: Report, write_files: bool, unsafe: bool, allow: frozenset[str], output: Path | None) -> None:
+def _fix(report: Report, unsafe: bool, allow: frozenset[str]) -> int:
+    """Write the fixes and say so; how many there were."""
     from perfaudit.static.fix import patches
     from perfaudit.static.fix import write as write_patch
 
     done = patches(report.findings, unsafe, allow)
-    if not write_files:
-        write("".join(patched.diff for patched in done), output)
-        return
     for patched in done:
         write_patch(patched)
         say(f"{patched.path}: {len(patched.applied)} fixed")
-    fixed = sum(len(patched.applied) for patched in done)
-    waiting = sum(len(patched.waiting) for patched in done)
-    if waiting:
-        say(f"{waiting} more touch the same lines: run again for them")
-    left = len(report.findings) - fixed
-    say(f"{fixed} fixed, {left} left; `perfaudit scan` shows them")
+    if waiting := sum(len(patched.waiting) for patched in done):
+        say(
+            f"{waiting} more touch{'' if waiting > 1 else 'es'} the same lines: run again for {'them' if waiting > 1 else 'it'}"
+        )
+    if not done:
+        say("nothing to fix")
+    return sum(len(patched.applied) for patched in done)
 
 
 class _progress:

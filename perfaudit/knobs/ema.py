@@ -38,7 +38,9 @@ def current(facts: Facts) -> Settings:
 def candidates(bench: Bench) -> list[Settings]:
     now = current(bench.facts)
     ways: list[Settings] = [{"average": way, "when": "after step"} for way in WAYS]
-    early: list[Settings] = [{"average": way, "when": "before step"} for way in ("mul_add_per_parameter", "foreach_lerp")]
+    early: list[Settings] = [
+        {"average": way, "when": "before step"} for way in ("mul_add_per_parameter", "foreach_lerp")
+    ]
     return [REFERENCE, *(settings for settings in [*ways, *early] if settings != now)]
 
 

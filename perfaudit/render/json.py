@@ -8,5 +8,5 @@ from perfaudit.report import Report, to_json
 
 
 def render(report: Report) -> str:
-    """One JSON document, keys in the order of the contract, with a final line end."""
-    return json.dumps(to_json(report), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    """One JSON document, keys in the order of the contract, with a final line end; ASCII, so that every stream takes it."""
+    return json.dumps(to_json(report), indent=2, allow_nan=False) + "\n"

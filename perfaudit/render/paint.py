@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 Paint = Callable[[str, str], str]
@@ -17,6 +18,9 @@ _CODES = {
     "bold red": "1;31",
 }
 
+_ESCAPES = re.compile("\x1b\\[[0-9;]*m")
+_WORDS = re.compile(r"(?:`[^`\n]*`|\S)+")  # "(`a b`," is one
+
 
 def colour(text: str, style: str) -> str:
     """The text in a style, with the escape codes every terminal knows."""
@@ -26,6 +30,21 @@ def colour(text: str, style: str) -> str:
 def plain(text: str, style: str) -> str:
     """The text as it is."""
     return text
+
+
+def wrapped(text: str, width: int, indent: str) -> str:
+    """The text in lines of at most `width` characters, each after `indent`; colours do not count.
+
+    Code in backticks stays whole, also where it is longer than a line: it is there to be copied.
+    """
+    lines = [""]
+    for word in _WORDS.findall(text):
+        longer = f"{lines[-1]} {word}" if lines[-1] else word
+        if lines[-1] and len(indent) + len(_ESCAPES.sub("", longer)) > width:
+            lines.append(word)
+        else:
+            lines[-1] = longer
+    return "\n".join(indent + line for line in lines)
 
 
 def painted_diff(diff: str, paint: Paint) -> list[str]:

@@ -7,14 +7,14 @@ from collections import Counter
 from perfaudit import rank
 from perfaudit.findings import SEVERITIES, Finding, Fix, Saving
 from perfaudit.render import tables
-from perfaudit.render.paint import Paint, colour, painted_diff, plain
+from perfaudit.render.paint import Paint, colour, painted_diff, plain, wrapped
 from perfaudit.report import Report
 
 _MARK = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 
 def render(report: Report, in_colour: bool = False, width: int = 100) -> str:
-    """The whole report as text; `width` in characters bounds tables, not code."""
+    """The whole report as text; `width` in characters bounds sentences and tables, not code and diffs."""
     paint = colour if in_colour else plain
     parts: list[str] = []
     if report.environment is not None:
@@ -28,12 +28,12 @@ def render(report: Report, in_colour: bool = False, width: int = 100) -> str:
         if measured_any and group != previous:
             parts.append(paint(_HEADINGS[group], "bold") + "\n")
             previous = group
-        parts.append(_finding(number, finding, paint))
-    for skipped in report.skipped:
-        parts.append(f"{skipped.path}: {paint('not audited', 'yellow')}: {skipped.reason}\n")
-    parts += [f"note: {note}\n" for note in report.notes]
-    parts.append(_closing(report, paint))
-    return "\n".join(parts)
+        parts.append(_finding(number, finding, paint, width))
+    skipped = [f"{item.path}: {paint('not audited', 'yellow')}: {item.reason}\n" for item in report.skipped]
+    parts.append("".join(skipped))
+    parts += [wrapped(f"note: {note}", width, "") + "\n" for note in report.notes]
+    parts.append(_closing(report, paint, width))
+    return "\n".join(part for part in parts if part)
 
 
 _HEADINGS = {
@@ -43,22 +43,25 @@ _HEADINGS = {
 }
 
 
-def _finding(number: int, finding: Finding, paint: Paint) -> str:
+def _finding(number: int, finding: Finding, paint: Paint, width: int) -> str:
+    def add(text: str) -> None:
+        lines.append(wrapped(text, width, "     "))
+
     place = f"{finding.location}" if finding.location else "(no source line)"
     lines = [
         f"{number:>3}  {paint(place, 'bold')}  {paint(finding.rule, _MARK[finding.severity])} {finding.name}",
     ]
     if finding.snippet:
         lines.append(f"     {paint('│', 'dim')} {finding.snippet}")
-    lines.append(f"     {finding.message}")
+    add(finding.message)
     if len(finding.places) > 1:
-        lines.append(f"     lines: {', '.join(str(place.line) for place in finding.places)}")
+        add(f"lines {', '.join(str(place.line) for place in finding.places)}")
     if finding.saving is not None:
-        lines.append(f"     {saving_text(finding.saving, paint)}")
+        add(saving_text(finding.saving, paint))
     if finding.note:
-        lines.append(f"     {finding.note}")
+        add(finding.note)
     if finding.fix is not None:
-        lines.append(f"     {_fix_title(finding.fix, paint)}")
+        add(_fix_title(finding.fix, paint))
         lines += [f"       {line}" if line else "" for line in painted_diff(finding.fix.diff, paint)]
     return "\n".join(lines) + "\n"
 
@@ -74,7 +77,7 @@ def saving_text(saving: Saving, paint: Paint = plain) -> str:
     """What a saving is, with its basis: never the same words for measured and documented."""
     low, high = 100 * saving.low, 100 * saving.high
     if saving.basis == "documented":
-        return f"may save up to {high:.0f} % of a step (documented: {saving.source})"
+        return f"documented: saves up to {high:.0f} % of a step ({saving.source})"
     step = "the step" if saving.clock == "wall" else "the step's processor time"
     per_step = f", {seconds(saving.seconds_per_step)} a step" if saving.seconds_per_step is not None else ""
     if saving.low > 0:
@@ -97,24 +100,41 @@ def seconds(value: float) -> str:
     return f"{value * 1e6:.0f} µs"
 
 
-def _closing(report: Report, paint: Paint) -> str:
+def _closing(report: Report, paint: Paint, width: int) -> str:
     if report.command == "tune":
         return ""
-    counts = Counter(finding.severity for finding in report.findings)
-    by_severity = ", ".join(
-        f"{counts[s]} {s}{'s' if counts[s] != 1 and s != 'info' else ''}" for s in SEVERITIES if counts[s]
-    )
-    files = f"{report.files} file{'' if report.files == 1 else 's'}"
     skipped = f", {len(report.skipped)} not audited" if report.skipped else ""
+    files = f"in {_count(report.files, 'file')}{skipped}"
     if not report.findings:
-        return f"{paint('nothing found', 'bold')} in {files}{skipped}\n"
-    total = f"{len(report.findings)} finding{'' if len(report.findings) == 1 else 's'}"
-    lines = [f"{paint(total, 'bold')} ({by_severity}) in {files}{skipped}"]
-    fixes = Counter(finding.fix.safety for finding in report.findings if finding.fix)
-    safe, unsafe, manual = fixes["safe"], fixes["unsafe"], fixes["manual"]
-    plural = "es" if safe != 1 else ""
-    lines.append(
-        f"--fix would apply {safe} safe fix{plural}, --unsafe-fixes {unsafe} more; {manual} "
-        f"{'is' if manual == 1 else 'are'} advice only. `perfaudit explain {report.findings[0].rule}` says why."
-    )
+        return f"{paint('nothing found', 'bold')} {files}\n"
+    by_severity = Counter(finding.severity for finding in report.findings)
+    parts = [_count(by_severity[s], s, s if s == "info" else f"{s}s") for s in SEVERITIES if by_severity[s]]
+    total = paint(_count(len(report.findings), "finding"), "bold")
+    lines = [wrapped(f"{total} {files}: {', '.join(parts)}", width, "")]
+    lines += [wrapped(sentence, width, "") for sentence in _what_next(report)]
     return "\n".join(lines) + "\n"
+
+
+def _what_next(report: Report) -> list[str]:
+    """What can be typed next, about what there is."""
+    fixes = Counter(finding.fix.safety for finding in report.findings if finding.fix)
+    offers = []
+    if fixes["safe"]:
+        offers.append(f"`--fix` applies {_count(fixes['safe'], 'safe fix', 'safe fixes')}")
+    if fixes["unsafe"]:
+        more = f"{fixes['unsafe']} more" if offers else _count(fixes["unsafe"], "fix", "fixes")
+        verb = "" if offers else "applies "
+        offers.append(
+            f"`--fix --unsafe-fixes` {verb}{more} that {_plural(fixes['unsafe'], 'changes', 'change')} results too"
+        )
+    if by_hand := len(report.findings) - fixes["safe"] - fixes["unsafe"]:
+        offers.append(f"{by_hand} to change by hand")
+    return [", ".join(offers), f"`perfaudit explain {report.findings[0].rule}` says why the first one costs time"]
+
+
+def _count(number: int, one: str, many: str = "") -> str:
+    return f"{number} {_plural(number, one, many or one + 's')}"
+
+
+def _plural(number: int, one: str, many: str) -> str:
+    return one if number == 1 else many

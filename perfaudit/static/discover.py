@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perfaudit.config import is_pattern
 from perfaudit.errors import UserError
 
 if TYPE_CHECKING:
@@ -152,16 +153,7 @@ def _read_ignore(folder: Path) -> Ignores:
         text = (folder / ".gitignore").read_text(encoding="utf-8-sig", errors="replace")
     except OSError:
         return []
-    return [(folder, _spec(line for line in text.splitlines() if is_pattern(line)))]
-
-
-def is_pattern(line: str) -> bool:
-    """Whether a line is a pattern of `.gitignore`; one that is not (a lone "!") matches nothing, as in git."""
-    try:
-        _spec([line])
-    except ValueError:
-        return False
-    return True
+    return [(folder, _spec(line for line in text.splitlines() if is_pattern(line)))]  # as git, which skips the others
 
 
 def _spec(lines: Iterable[str]) -> GitIgnoreSpec:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import errno
 import os
 import tempfile
 from collections.abc import Iterable
@@ -12,7 +14,7 @@ from pathlib import Path
 from perfaudit.errors import UserError
 from perfaudit.findings import Edit, Finding
 from perfaudit.static import edit
-from perfaudit.static.source import read_text
+from perfaudit.static.source import Unreadable, read_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +26,19 @@ class Patched:
     after: str
     applied: tuple[Finding, ...]
     waiting: tuple[Finding, ...]
+    encoding: str = "utf-8"
 
     @property
     def diff(self) -> str:
         return edit.diff(self.path, self.before, self.after)
+
+    @property
+    def diff_bytes(self) -> bytes:
+        """The diff in the encoding of the file, byte-order mark included: `git apply` compares bytes."""
+        mark, encoding = ("\ufeff", "utf-8") if self.encoding == "utf-8-sig" else ("", self.encoding)
+        text = edit.diff(self.path, mark + self.before, mark + self.after)
+        header = "".join(text.splitlines(keepends=True)[:2])
+        return os.fsencode(header) + text[len(header) :].encode(encoding)
 
 
 def allowed(finding: Finding, unsafe: bool, allow: frozenset[str] = frozenset()) -> bool:
@@ -38,7 +49,7 @@ def allowed(finding: Finding, unsafe: bool, allow: frozenset[str] = frozenset())
     return fix.safety == "safe" or unsafe or (bool(fix.changes) and set(fix.changes) <= allow)
 
 
-def patch(path: str, text: str, findings: Iterable[Finding]) -> Patched:
+def patch(path: str, text: str, findings: Iterable[Finding], encoding: str = "utf-8") -> Patched:
     """The text with the findings' fixes, first come first served where two overlap.
 
     A fix that would leave the text unparsable is left out, whatever the reason.
@@ -59,16 +70,35 @@ def patch(path: str, text: str, findings: Iterable[Finding]) -> Patched:
             continue
         chosen, after = (*chosen, *finding.fix.edits), attempt
         applied.append(finding)
-    return Patched(path, text, after, tuple(applied), tuple(waiting))
+    return Patched(path, text, after, tuple(applied), tuple(waiting), encoding)
 
 
 def patches(findings: Iterable[Finding], unsafe: bool, allow: frozenset[str] = frozenset()) -> list[Patched]:
-    """One patch per file that has an allowed fix, in order of path. Files are read again and must still be readable."""
+    """One patch per file that has an allowed fix, in order of path.
+
+    Files are read again. Raises UserError if one no longer gives the diffs of its findings.
+    """
     by_path: dict[str, list[Finding]] = {}
     for finding in findings:
         if finding.location is not None and allowed(finding, unsafe, allow):
             by_path.setdefault(finding.location.path, []).append(finding)
-    return [patch(path, read_text(Path(path))[0], group) for path, group in sorted(by_path.items())]
+    return [_patch_file(path, group) for path, group in sorted(by_path.items())]
+
+
+def _patch_file(path: str, findings: list[Finding]) -> Patched:
+    text, encoding = _read_again(path)
+    for finding in findings:
+        assert finding.fix is not None
+        if edit.diff(path, text, edit.apply(text, finding.fix.edits)) != finding.fix.diff:
+            raise UserError(f"{path}: changed since it was read; scan it again")
+    return patch(path, text, findings, encoding)
+
+
+def _read_again(path: str) -> tuple[str, str]:
+    try:
+        return read_text(Path(path))
+    except Unreadable as error:
+        raise UserError(f"{path}: changed since it was read: {error}") from error
 
 
 def write(patched: Patched) -> None:
@@ -76,19 +106,30 @@ def write(patched: Patched) -> None:
 
     Raises UserError if the file no longer holds the text the patch was made for, or cannot be written.
     """
-    path = Path(patched.path)
-    text, encoding = read_text(path)
+    text, encoding = _read_again(patched.path)
     if text != patched.before:
         raise UserError(f"{patched.path}: changed since it was read; scan it again")
+    path = Path(patched.path)
     try:
+        if text.encode(encoding) != path.read_bytes():  # some old encodings write one character in several ways
+            raise UserError(f"{patched.path}: not written: its text in {encoding} would not give the same bytes again")
         replace_file(path, patched.after.encode(encoding))
     except OSError as error:
         raise UserError(f"{patched.path}: not written: {(error.strerror or str(error)).lower()}") from error
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write the file through a temporary one beside it, so that a full disk or a crash leaves the old one whole."""
+    """Write the file through a temporary one beside it, so that a full disk or a crash leaves the old one whole.
+
+    Mode and owner stay. What is no regular file (`/dev/stdout`, a pipe) is written to. Raises OSError, also for a file
+    that is write-protected.
+    """
+    if path.exists() and not path.is_file():
+        path.write_bytes(data)
+        return
     real = path.resolve()
+    if real.exists() and not os.access(real, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     handle, name = tempfile.mkstemp(dir=real.parent, prefix=f".{real.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -96,7 +137,10 @@ def replace_file(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         if real.exists():
-            Path(name).chmod(real.stat().st_mode & 0o7777)
+            status = real.stat()
+            with contextlib.suppress(PermissionError):  # only root may give a file away
+                os.chown(name, status.st_uid, status.st_gid)
+            Path(name).chmod(status.st_mode & 0o7777)
         else:
             umask = os.umask(0)
             os.umask(umask)

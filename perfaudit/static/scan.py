@@ -81,8 +81,8 @@ def scan_text(text: str, shown_as: str, selected: frozenset[str] | None = None) 
         return []
     statements = _statement_by_line(source)
     silenced = suppressions(text)
-    kept = [finding for finding in findings if not is_suppressed(finding, silenced, _ends(finding, statements))]
-    return _with_fingerprints(source, kept, statements)
+    marked = _with_fingerprints(source, findings, statements)
+    return [finding for finding in marked if not is_suppressed(finding, silenced, _ends(finding, statements))]
 
 
 def _ends(finding: Finding, statements: Statements) -> set[int]:
@@ -109,7 +109,7 @@ def _with_fingerprints(source: Source, findings: list[Finding], statements: Stat
         text = _own_text(source, statement) if statement is not None else ""
         key = "\0".join((finding.rule, source.path, scope, re.sub(r"\s+", "", text)))
         seen[key] += 1
-        digest = hashlib.sha256(f"{key}\0{seen[key]}".encode()).hexdigest()[:20]
+        digest = hashlib.sha256(f"{key}\0{seen[key]}".encode("utf-8", "surrogatepass")).hexdigest()[:20]
         marked.append(finding.with_(fingerprint=digest))
     return marked
 

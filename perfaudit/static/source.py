@@ -7,6 +7,7 @@ import bisect
 import io
 import re
 import tokenize
+import warnings
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -63,7 +64,9 @@ class Source:
         self.path = path
         self.text = text
         try:
-            self.tree = ast.parse(text)
+            with warnings.catch_warnings():  # of the code that is read ("invalid escape sequence"): not our subject
+                warnings.simplefilter("ignore")
+                self.tree = ast.parse(text)
         except SyntaxError as error:
             line = f" at line {error.lineno}" if error.lineno else ""
             raise Unreadable(f"does not parse{line}: {error.msg}") from error
@@ -333,9 +336,16 @@ class Source:
     @cached_property
     def _bindings(self) -> dict[int, dict[str, list[ast.AST]]]:
         table: dict[int, dict[str, list[ast.AST]]] = {}
+        elsewhere: dict[tuple[int, str], ast.AST] = {}  # names that a function binds further out
+        declared: list[ast.Global | ast.Nonlocal] = [*self.nodes(ast.Global), *self.nodes(ast.Nonlocal)]
+        for statement in declared:
+            scope = self.scope(statement)
+            outer = self.enclosing(scope, *FUNCTIONS) if isinstance(statement, ast.Nonlocal) else None
+            elsewhere.update(((id(scope), name), outer or self.tree) for name in statement.names)
 
         def bind(scope: ast.AST, name: str, node: ast.AST) -> None:
-            table.setdefault(id(scope), {}).setdefault(name, []).append(node)
+            owner = elsewhere.get((id(scope), name), scope)
+            table.setdefault(id(owner), {}).setdefault(name, []).append(node)
 
         for name in self.nodes(ast.Name):
             if not isinstance(name.ctx, ast.Load):
@@ -397,6 +407,6 @@ def read_text(path: Path) -> tuple[str, str]:
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
         return data.decode(encoding), encoding
-    except (SyntaxError, UnicodeDecodeError, LookupError) as error:
+    except (SyntaxError, UnicodeError, LookupError) as error:
         detail = f" (byte {error.start})" if isinstance(error, UnicodeDecodeError) else ""
         raise Unreadable(f"not valid text in its encoding, UTF-8 unless it declares another{detail}") from error

@@ -55,17 +55,19 @@ def argument(source: Source, call: ast.Call, name: str, position: int | None = N
     return ABSENT
 
 
-def dict_items(source: Source, node: ast.expr) -> dict[str, Argument] | None:
+def dict_items(source: Source, node: ast.expr, following: frozenset[str] = frozenset()) -> dict[str, Argument] | None:
     """The keys of a dict expression with their values, or None where they cannot all be read.
 
-    Follows a name to the one place that binds it in its function or module, with `kw["x"] = ...` and `kw.update(...)`
-    added as UNKNOWN values (they may depend on a branch). A dict that is handed to anything else may grow: None.
+    Follows a name to the one place that binds it in its function or module, with what `kw["x"] = ...`, `kw.update(...)`
+    and `kw.pop("x")` touch as UNKNOWN values (they may depend on a branch). A dict that is handed to anything else may
+    grow: None.
+    `following` are the names on the way here: `kw = dict(kw)` cannot be read.
     """
     if isinstance(node, ast.Dict):
         items: dict[str, Argument] = {}
         for key, value in zip(node.keys, node.values, strict=True):
             if key is None:
-                inner = dict_items(source, value)
+                inner = dict_items(source, value, following)
                 if inner is None:
                     return None
                 items.update(inner)
@@ -77,13 +79,13 @@ def dict_items(source: Source, node: ast.expr) -> dict[str, Argument] | None:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "dict":
         items = {}
         for argument_ in node.args:
-            inner = dict_items(source, argument_)
+            inner = dict_items(source, argument_, following)
             if inner is None:
                 return None
             items.update(inner)
         for keyword in node.keywords:
             if keyword.arg is None:
-                inner = dict_items(source, keyword.value)
+                inner = dict_items(source, keyword.value, following)
                 if inner is None:
                     return None
                 items.update(inner)
@@ -91,35 +93,35 @@ def dict_items(source: Source, node: ast.expr) -> dict[str, Argument] | None:
                 items[keyword.arg] = keyword.value
         return items
     if isinstance(node, ast.IfExp):
-        branches = [dict_items(source, branch) for branch in (node.body, node.orelse)]
+        branches = [dict_items(source, branch, following) for branch in (node.body, node.orelse)]
         if branches[0] is None or branches[1] is None:
             return None
         return {key: UNKNOWN for branch in branches if branch for key in branch}
     if isinstance(node, ast.Name):
-        return _named_dict(source, node)
+        return None if node.id in following else _named_dict(source, node, following | {node.id})
     return None
 
 
-def _named_dict(source: Source, name: ast.Name) -> dict[str, Argument] | None:
+def _named_dict(source: Source, name: ast.Name, following: frozenset[str]) -> dict[str, Argument] | None:
     bindings = source.lookup(name)
     if not bindings:
         return None
     items: dict[str, Argument] = {}
     for binding in bindings:
         value = assigned_value(source, binding)
-        inner = dict_items(source, value) if value is not None else None
-        if inner is None or (isinstance(value, ast.Name) and value.id == name.id):
+        inner = dict_items(source, value, following) if value is not None else None
+        if inner is None:
             return None
         items.update(inner if len(bindings) == 1 else dict.fromkeys(inner, UNKNOWN))
     for use in source.uses_of(bindings[0], name.id):
-        added = _keys_added(source, use)
+        added = _keys_added(source, use, following)
         if added is None:
             return None
         items.update(added)
     return items
 
 
-def _keys_added(source: Source, use: ast.Name) -> dict[str, Argument] | None:
+def _keys_added(source: Source, use: ast.Name, following: frozenset[str]) -> dict[str, Argument] | None:
     """What one use of a dict adds to it: nothing for reading, keys for writing, None when it cannot be told."""
     parent = source.parent(use)
     if isinstance(parent, ast.keyword) and parent.arg is None:
@@ -137,17 +139,17 @@ def _keys_added(source: Source, use: ast.Name) -> dict[str, Argument] | None:
         call = source.parent(parent)
         if not isinstance(call, ast.Call):
             return None
-        if parent.attr in ("get", "items", "keys", "values", "copy", "pop"):
+        if parent.attr in ("get", "items", "keys", "values", "copy"):
             return {}
         if parent.attr == "update":
             added: dict[str, Argument] = {k.arg: UNKNOWN for k in call.keywords if k.arg}
             for item in [*call.args, *(k.value for k in call.keywords if k.arg is None)]:
-                inner = dict_items(source, item) if not isinstance(item, ast.Name) or item.id != use.id else None
+                inner = dict_items(source, item, following)
                 if inner is None:
                     return None
                 added.update(dict.fromkeys(inner, UNKNOWN))
             return added
-        if parent.attr == "setdefault" and call.args and isinstance(call.args[0], ast.Constant):
+        if parent.attr in ("setdefault", "pop") and call.args and isinstance(call.args[0], ast.Constant):
             return {str(call.args[0].value): UNKNOWN}
     return None
 
@@ -173,19 +175,22 @@ def resolve(source: Source, node: ast.expr, depth: int = 4) -> ast.expr | None:
     return None if isinstance(node, ast.Name) else node
 
 
-def constant(source: Source, node: Argument) -> object:
-    """The value of literals, of names bound once to one, and of plain arithmetic on them; else UNKNOWN."""
-    if isinstance(node, Known):
+def constant(source: Source, node: Argument, depth: int = 8) -> object:
+    """The value of literals, of names bound once to one, and of plain arithmetic on them; else UNKNOWN.
+
+    Names are followed `depth` times: `n = n + 1` would never end.
+    """
+    if isinstance(node, Known) or not depth:
         return UNKNOWN
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.Not)):
-        value = constant(source, node.operand)
+        value = constant(source, node.operand, depth)
         if isinstance(node.op, ast.Not):
             return UNKNOWN if value is UNKNOWN else not value
         return -value if isinstance(value, (int, float)) else UNKNOWN
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-        left, right = constant(source, node.left), constant(source, node.right)
+        left, right = constant(source, node.left, depth), constant(source, node.right, depth)
         if isinstance(left, (int, float)) and isinstance(right, (int, float)):
             try:
                 return _OPERATORS[type(node.op)](left, right)
@@ -194,7 +199,7 @@ def constant(source: Source, node: Argument) -> object:
         return UNKNOWN
     if isinstance(node, ast.Name):
         value_node = resolve(source, node)
-        return constant(source, value_node) if value_node is not None else UNKNOWN
+        return constant(source, value_node, depth - 1) if value_node is not None else UNKNOWN
     return UNKNOWN
 
 

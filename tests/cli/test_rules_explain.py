@@ -1,0 +1,82 @@
+"""`perfaudit rules` and `perfaudit explain`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+from conftest import Done
+
+from perfaudit.rules import Rule, all_rules
+
+Run = Callable[..., Done]
+
+
+def test_rules(perfaudit: Run) -> None:
+    done = perfaudit("rules")
+    lines = done.out.splitlines()
+    assert (done.code, done.err) == (0, "")
+    assert [line.split()[:2] for line in lines[:-1]] == [[rule.id, rule.name] for rule in all_rules().values()]
+    assert lines[-1] == f"{len(all_rules())} rules; `perfaudit explain PA101` shows one whole"
+    assert "\x1b" not in done.out
+
+
+def test_rules_as_json(perfaudit: Run) -> None:
+    listed = json.loads(perfaudit("rules", "--format", "json").out)
+    assert [rule["id"] for rule in listed] == list(all_rules())
+    assert set(listed[0]) == {"id", "name", "title", "area", "severity", "fix", "changes", "settled_by"}
+
+
+@pytest.mark.parametrize("rule", all_rules().values(), ids=lambda rule: rule.id)
+def test_explain(perfaudit: Run, rule: Rule) -> None:
+    done = perfaudit("explain", rule.id)
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith(f"{rule.id} {rule.name}\n{rule.title}\n")
+    assert all(source in done.out for source in rule.sources)
+    assert "\nReported\n" in done.out
+    assert "\nSilent\n" in done.out
+    assert f"# perfaudit: ignore[{rule.id}] reason\n" in done.out
+    assert "\x1b" not in done.out
+    assert perfaudit("explain", rule.name).out == perfaudit("explain", rule.id.lower()).out == done.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nonsense"], "perfaudit: no rule is called 'nonsense'; `perfaudit rules` lists them\n"),
+        (["PA10l"], "perfaudit: no rule is called 'PA10l'; did you mean "),
+        (
+            ["dataloader-no-worker"],
+            "perfaudit: no rule is called 'dataloader-no-worker'; did you mean dataloader-no-workers",
+        ),
+        ([""], "perfaudit: no rule is called ''; `perfaudit rules` lists them\n"),
+        ([], "Usage: "),
+        (["PA101", "PA102"], "Usage: "),
+    ],
+)
+def test_explain_what_is_no_rule(perfaudit: Run, arguments: list[str], message: str) -> None:
+    done = perfaudit("explain", *arguments)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(message)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["scan", "--help"], ["rules", "-h"], ["explain", "--help"]])
+def test_help(perfaudit: Run, arguments: list[str]) -> None:
+    done = perfaudit(*arguments)
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith("Usage: ")
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["-V"]])
+def test_version(perfaudit: Run, arguments: list[str]) -> None:
+    from perfaudit import __version__
+
+    assert perfaudit(*arguments).out == f"perfaudit {__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["frobnicate"], ["rules", "PA101"], ["--frobnicate"]])
+def test_wrong_use(perfaudit: Run, arguments: list[str]) -> None:
+    done = perfaudit(*arguments)
+    assert done.code == 2
+    assert done.err.startswith("Usage: ")

@@ -1,0 +1,176 @@
+"""The JSON report: the contract other programs rely on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from perfaudit import __version__
+from perfaudit.findings import Finding, Fix, Location, Saving
+from perfaudit.render.json import render
+from perfaudit.report import Report, Skipped
+from perfaudit.static.scan import scan
+
+Project = Callable[..., Path]
+
+# Keys of version 1. A key may be added here; one that goes away or gets another name raises the version.
+REPORT = {
+    "schema",
+    "tool",
+    "command",
+    "target",
+    "interrupted",
+    "environment",
+    "files",
+    "findings",
+    "trials",
+    "comparisons",
+    "winners",
+    "not_applicable",
+    "skipped",
+    "notes",
+}
+FINDING = {
+    "rule",
+    "name",
+    "severity",
+    "path",
+    "line",
+    "column",
+    "end_line",
+    "end_column",
+    "message",
+    "note",
+    "fingerprint",
+    "saving",
+    "fix",
+    "places",
+}
+SAVING = {"basis", "low", "high", "seconds_per_step", "source", "clock"}
+FIX = {"safety", "changes", "title", "diff"}
+
+
+def test_keys(project: Project) -> None:
+    project(
+        **{
+            "pkg/train.py": "import torch\ntorch.autograd.set_detect_anomaly(True)\n",
+            "pkg/bad.py": "def torch(:\n",
+        }
+    )
+    report = json.loads(render(scan(["."])))
+    assert set(report) == REPORT
+    assert report["schema"] == "perfaudit.report/1"
+    assert report["tool"] == {"name": "perfaudit", "version": __version__}
+    (finding,) = report["findings"]
+    assert set(finding) == FINDING
+    assert set(finding["saving"]) == SAVING
+    assert set(finding["fix"]) == FIX
+    assert report["skipped"] == [{"path": "pkg/bad.py", "reason": "does not parse at line 1: invalid syntax"}]
+
+
+def test_a_whole_report() -> None:
+    finding = Finding(
+        "PA000",
+        "slow-thing",
+        "warning",
+        "`größer` is slow",
+        Location("pkg/a.py", 3, 5, 4, 2),
+        Saving("documented", 0.0, 0.5, source="a paper"),
+        Fix("mend it", "unsafe", ("rng",), diff="--- a\n"),
+        "0123",
+        places=(Location("pkg/a.py", 3, 5, 4, 2), Location("pkg/a.py", 7, 1, 7, 2)),
+    )
+    nowhere = Finding("PA001", "other", "info", "slow")
+    report = Report("scan", (finding, nowhere), (Skipped("b.py", "binary"),), 1)
+    assert json.loads(render(report)) == {
+        "schema": "perfaudit.report/1",
+        "tool": {"name": "perfaudit", "version": __version__},
+        "command": "scan",
+        "target": None,
+        "interrupted": False,
+        "environment": None,
+        "files": 1,
+        "findings": [
+            {
+                "rule": "PA000",
+                "name": "slow-thing",
+                "severity": "warning",
+                "path": "pkg/a.py",
+                "line": 3,
+                "column": 5,
+                "end_line": 4,
+                "end_column": 2,
+                "message": "`größer` is slow",
+                "note": "",
+                "fingerprint": "0123",
+                "saving": {
+                    "basis": "documented",
+                    "low": 0.0,
+                    "high": 0.5,
+                    "seconds_per_step": None,
+                    "source": "a paper",
+                    "clock": "wall",
+                },
+                "fix": {"safety": "unsafe", "changes": ["rng"], "title": "mend it", "diff": "--- a\n"},
+                "places": [{"line": 3, "column": 5}, {"line": 7, "column": 1}],
+            },
+            {
+                "rule": "PA001",
+                "name": "other",
+                "severity": "info",
+                "path": None,
+                "line": None,
+                "column": None,
+                "end_line": None,
+                "end_column": None,
+                "message": "slow",
+                "note": "",
+                "fingerprint": "",
+                "saving": None,
+                "fix": None,
+                "places": [],
+            },
+        ],
+        "trials": [],
+        "comparisons": [],
+        "winners": [],
+        "not_applicable": [],
+        "skipped": [{"path": "b.py", "reason": "binary"}],
+        "notes": [],
+    }
+
+
+CALL = "torch.autograd.set_detect_anomaly(True)"
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        (f"import torch\n{CALL}\n", (2, 1, 2, 40)),
+        (f"import torch\nx = 'größer, 训练 𝒳'; {CALL}\n", (2, 21, 2, 60)),
+        ("import torch\r\n\r\ntorch.autograd.set_detect_anomaly(\r\n    True\r\n)\r\n", (3, 1, 5, 2)),
+        (f"\ufeffimport torch; {CALL}", (1, 15, 1, 54)),
+    ],
+)
+def test_places_count_characters_from_one(project: Project, text: str, place: tuple[int, ...]) -> None:
+    (project() / "a.py").write_bytes(text.encode())
+    (finding,) = json.loads(render(scan(["a.py"])))["findings"]
+    assert tuple(finding[key] for key in ("line", "column", "end_line", "end_column")) == place
+
+
+def test_paths_are_relative(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = project(**{"a/b c/d.py": f"import torch\n{CALL}\n", "e.py": f"import torch\n{CALL}\n"})
+    monkeypatch.chdir(folder / "a")
+    found = json.loads(render(scan([str(folder / "a"), "../e.py"])))["findings"]
+    assert [finding["path"] for finding in found] == ["b c/d.py", "../e.py"]
+    assert found[1]["fix"]["diff"].startswith("--- a/../e.py\n")
+
+
+def test_every_stream_takes_it() -> None:
+    text = render(Report("scan", notes=("größer \udcff",)))
+    assert text.isascii()
+    assert text.endswith("}\n")
+    assert json.loads(text)["notes"] == ["größer \udcff"]

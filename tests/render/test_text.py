@@ -1,0 +1,170 @@
+"""The report as a person reads it, whole."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from perfaudit.findings import Finding, Fix, Location, Saving, Severity
+from perfaudit.render.paint import wrapped
+from perfaudit.render.text import render, saving_text, seconds
+from perfaudit.report import Report, Skipped
+
+DIFF = "--- a/a.py\n+++ b/a.py\n@@ -1,2 +1,2 @@\n import torch\n-slow(True)\n+slow(False)\n"
+FINDING = Finding(
+    "PA000",
+    "slow-thing",
+    "error",
+    "`slow(True)` makes the host wait for the device on every step, and it does so twice",
+    Location("pkg/a.py", 2, 1, 2, 11),
+    Saving("documented", 0.0, 0.5, source="a paper about slow things and how fast they could be"),
+    Fix("switch it off", "safe", diff=DIFF),
+    snippet="slow(True)  # a comment that is longer than sixty characters is not wrapped",
+    places=(Location("pkg/a.py", 2, 1, 2, 11), Location("pkg/a.py", 9, 1, 9, 11)),
+    note="not measured: no knob settles it",
+)
+
+
+def finding(severity: Severity = "warning", fix: Fix | None = None, saving: Saving | None = None) -> Finding:
+    return Finding("PA001", "thing", severity, "slow", Location("b.py", 1, 1, 1, 2), saving, fix)
+
+
+def test_a_finding() -> None:
+    assert render(Report("scan", (FINDING,), files=1), width=60) == (
+        "  1  pkg/a.py:2:1  PA000 slow-thing\n"
+        "     │ slow(True)  # a comment that is longer than sixty characters is not wrapped\n"
+        "     `slow(True)` makes the host wait for the device on\n"
+        "     every step, and it does so twice\n"
+        "     lines 2, 9\n"
+        "     documented: saves up to 50 % of a step (a paper about\n"
+        "     slow things and how fast they could be)\n"
+        "     not measured: no knob settles it\n"
+        "     fix (safe): switch it off\n"
+        "       --- a/a.py\n"
+        "       +++ b/a.py\n"
+        "       @@ -1,2 +1,2 @@\n"
+        "        import torch\n"
+        "       -slow(True)\n"
+        "       +slow(False)\n"
+        "\n"
+        "1 finding in 1 file: 1 error\n"
+        "`--fix` applies 1 safe fix\n"
+        "`perfaudit explain PA000` says why the first one costs time\n"
+    )
+
+
+SAFE, UNSAFE, ADVICE = Fix("a", "safe"), Fix("b", "unsafe", ("rng",)), Fix("c", "manual")
+
+
+@pytest.mark.parametrize(
+    ("fixes", "sentence"),
+    [
+        ([SAFE], "`--fix` applies 1 safe fix"),
+        ([SAFE, SAFE], "`--fix` applies 2 safe fixes"),
+        ([UNSAFE], "`--fix --unsafe-fixes` applies 1 fix that changes results too"),
+        ([UNSAFE, UNSAFE], "`--fix --unsafe-fixes` applies 2 fixes that change results too"),
+        ([SAFE, UNSAFE], "`--fix` applies 1 safe fix, `--fix --unsafe-fixes` 1 more that changes results too"),
+        ([SAFE, ADVICE, None], "`--fix` applies 1 safe fix, 2 to change by hand"),
+        ([ADVICE], "1 to change by hand"),
+    ],
+)
+def test_what_next(fixes: list[Fix | None], sentence: str) -> None:
+    text = render(Report("scan", tuple(finding(fix=fix) for fix in fixes), files=1))
+    assert text.splitlines()[-2:] == [sentence, "`perfaudit explain PA001` says why the first one costs time"]
+
+
+@pytest.mark.parametrize(
+    ("severities", "files", "skipped", "line"),
+    [
+        (["error"], 1, 0, "1 finding in 1 file: 1 error"),
+        (["error", "error", "info", "info"], 3, 0, "4 findings in 3 files: 2 errors, 2 info"),
+        (["warning", "info"], 1, 2, "2 findings in 1 file, 2 not audited: 1 warning, 1 info"),
+        ([], 1, 0, "nothing found in 1 file"),
+        ([], 2, 1, "nothing found in 2 files, 1 not audited"),
+    ],
+)
+def test_counts(severities: list[Severity], files: int, skipped: int, line: str) -> None:
+    left_out = tuple(Skipped(f"{n}.py", "binary") for n in range(skipped))
+    text = render(Report("scan", tuple(finding(s) for s in severities), left_out, files))
+    assert line in text.splitlines()
+
+
+def test_what_was_left_out() -> None:
+    report = Report(
+        "scan", (), (Skipped("a.py", "binary"), Skipped("b.py", "empty")), 1, notes=("the machine was busy",)
+    )
+    assert render(report) == (
+        "a.py: not audited: binary\n"
+        "b.py: not audited: empty\n"
+        "\n"
+        "note: the machine was busy\n"
+        "\n"
+        "nothing found in 1 file, 2 not audited\n"
+    )
+
+
+def test_groups_have_headings_once_something_was_measured() -> None:
+    measured, shown = Saving("measured", 0.1, 0.2, 0.004), Saving("measured", -0.1, 0.1)
+    text = render(Report("scan", (finding(saving=measured), finding(), finding(saving=shown)), files=1))
+    headings = [line for line in text.splitlines() if line.isupper() or line[:8] in ("MEASURED", "NOT MEAS")]
+    assert headings == [
+        "MEASURED: these pay here, by the lower bound of what they save",
+        "NOT MEASURED: known from documents",
+        "MEASURED: no saving shown here",
+    ]
+    assert "MEASURED" not in render(Report("scan", (finding(),), files=1))
+
+
+@pytest.mark.parametrize(
+    ("saving", "text"),
+    [
+        (Saving("documented", 0.0, 0.6, source="a guide"), "documented: saves up to 60 % of a step (a guide)"),
+        (Saving("measured", 0.1, 0.2, 0.004), "saves 10.0 to 20.0 % of the step, 4.00 ms a step (measured)"),
+        (Saving("profiled", 0.1, 0.2), "saves 10.0 to 20.0 % of the step (profiled)"),
+        (Saving("measured", -0.2, -0.1), "costs 10.0 to 20.0 % of the step (measured)"),
+        (
+            Saving("measured", -0.1, 0.1),
+            "between -10.0 and +10.0 % of the step: no saving could be shown (measured)",
+        ),
+    ],
+)
+def test_saving(saving: Saving, text: str) -> None:
+    assert saving_text(saving) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(2.0, "2.00 s"), (0.5, "500.00 ms"), (-0.001, "-1.00 ms"), (2e-5, "20 µs"), (0.0, "0 µs")]
+)
+def test_seconds(value: float, text: str) -> None:
+    assert seconds(value) == text
+
+
+def test_colour_changes_nothing_but_colour() -> None:
+    report = Report("scan", (FINDING, finding("info", UNSAFE), finding(fix=ADVICE)), (Skipped("c.py", "binary"),), 3)
+    plain = render(report, in_colour=False, width=60)
+    painted = render(report, in_colour=True, width=60)
+    assert "\x1b" not in plain
+    assert "\x1b[32m+slow(False)\x1b[0m" in painted
+    assert re.sub("\x1b\\[[0-9;]*m", "", painted) == plain
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("", [""]),
+        ("one two", ["one two"]),
+        ("one two three", ["one two", "three"]),
+        ("a `b c d e f g` h", ["a", "`b c d e f g`", "h"]),  # code stays whole
+        ("(`a b`, c) d", ["(`a b`,", "c) d"]),
+        ("12345678901234 1", ["12345678901234", "1"]),
+        ("\x1b[1mone\x1b[0m two three", ["\x1b[1mone\x1b[0m two", "three"]),
+        ("an odd ` sign", ["an odd `", "sign"]),
+    ],
+)
+def test_wrapped(text: str, lines: list[str]) -> None:
+    assert wrapped(text, 10, "  ") == "\n".join("  " + line for line in lines)
+
+
+def test_nothing_follows_the_tables_of_tune() -> None:
+    assert render(Report("tune", notes=("a",))) == "note: a\n"

@@ -1,0 +1,206 @@
+"""Rule files: what is read from them, and that every refusal names file and key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from perfaudit.errors import RuleFileError
+from perfaudit.rules import DocumentedSaving, Example, all_rules, read_folder, read_rule
+
+RULE = """id = "PA999"
+name = "slow-thing"
+title = "something is slow"
+area = "host"
+severity = "warning"
+fix = "unsafe"
+changes = ["rng"]
+settled_by = "dataloader"
+saving = { low = 0.0, high = 0.5, source = "a paper" }
+why = '''
+Because of
+this.
+'''
+sources = ["https://example.org"]
+
+[[example]]
+bad = "x\\ny"
+lines = [2]
+fixed = "x\\nz"
+
+[[example]]
+bad = "w"
+missed = true
+
+[[example]]
+good = "z"
+"""
+
+
+def written(folder: Path, text: str, name: str = "PA999-slow-thing.toml") -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_rule(tmp_path: Path) -> None:
+    rule = read_rule(written(tmp_path, RULE))
+    assert (rule.id, rule.name, rule.title, rule.area) == ("PA999", "slow-thing", "something is slow", "host")
+    assert (rule.severity, rule.fix, rule.changes, rule.settled_by) == ("warning", "unsafe", ("rng",), "dataloader")
+    assert (rule.why, rule.sources) == ("Because of this.", ("https://example.org",))
+    assert rule.saving == DocumentedSaving(0.0, 0.5, "a paper")
+    assert rule.examples == (Example("x\ny", (2,), "x\nz"), Example("w", missed=True), Example("z"))
+    assert [example.is_bad for example in rule.examples] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('id = "PA999"\n', "", "key 'id': missing"),
+        ('sources = ["https://example.org"]\n', "", "key 'sources': missing"),
+        ('area = "host"', 'area = "host"\ncolour = "red"', "key 'colour': unknown"),
+        ('title = "something is slow"', 'title = " "', "key 'title': must be a text that is not empty"),
+        ('title = "something is slow"', "title = 3", "key 'title': must be a text that is not empty"),
+        ('name = "slow-thing"', 'name = "other"', "key 'name': the file must be called PA999-other.toml"),
+        ('severity = "warning"', 'severity = "bad"', "key 'severity': 'bad' is none of error, warning, info"),
+        ('severity = "warning"', "severity = []", "key 'severity': [] is none of error, warning, info"),
+        (
+            'area = "host"',
+            'area = "gpu"',
+            "key 'area': 'gpu' is none of input, model, backend, optimizer, debugging, host, distributed, evaluation, "
+            "environment",
+        ),
+        ('fix = "unsafe"', 'fix = "auto"', "key 'fix': 'auto' is none of none, safe, unsafe, manual"),
+        (
+            'changes = ["rng"]',
+            'changes = ["luck"]',
+            "key 'changes': 'luck' is none of rounding, rng, checkpoint, order, algorithm, aliasing",
+        ),
+        ('changes = ["rng"]', 'changes = "rng"', "key 'changes': must be a list of texts"),
+        (
+            'changes = ["rng"]\n',
+            "",
+            "key 'changes': an unsafe fix names what it changes, any other fix names nothing",
+        ),
+        (
+            'fix = "unsafe"',
+            'fix = "safe"',
+            "key 'changes': an unsafe fix names what it changes, any other fix names nothing",
+        ),
+        ('settled_by = "dataloader"', "settled_by = 1", "key 'settled_by': must be the name of a knob, or empty"),
+        ('sources = ["https://example.org"]', "sources = []", "key 'sources': at least one"),
+        ('sources = ["https://example.org"]', "sources = ['']", "key 'sources': must be a list of texts"),
+        ('source = "a paper" }', "}", None),  # not TOML: the comma before it
+        ('low = 0.0, high = 0.5, source = "a paper"', "low = 0.0", "key 'saving': must hold low, high and source"),
+        (
+            "high = 0.5",
+            "high = 50",
+            "key 'saving': low and high are fractions of the step, 0.0 <= low <= high < 1.0",
+        ),
+        (
+            "low = 0.0",
+            "low = 0.7",
+            "key 'saving': low and high are fractions of the step, 0.0 <= low <= high < 1.0",
+        ),
+        ('"a paper"', '""', "key 'saving': source must be a text that is not empty"),
+        ("lines = [2]", "lines = [2]\nline = 2", "key 'example 1': unknown key 'line'"),
+        ('good = "z"', 'good = "z"\nbad = "z"', "key 'example 3': has either `bad` or `good`"),
+        ('good = "z"', "", "key 'example 3': has either `bad` or `good`"),
+        ('good = "z"', "good = 1", "key 'example 3': code is a text"),
+        ('fixed = "x\\nz"', "fixed = 1", "key 'example 1': code is a text"),
+        (
+            "lines = [2]\n",
+            "",
+            "key 'example 1': `lines` says where a `bad` example is reported, and stands nowhere else",
+        ),
+        (
+            'good = "z"',
+            'good = "z"\nlines = [1]',
+            "key 'example 3': `lines` says where a `bad` example is reported, and stands nowhere else",
+        ),
+        (
+            "lines = [2]",
+            "lines = [3]",
+            "key 'example 1': `lines` is a list of numbers from 1 to 2, the lines of the code",
+        ),
+        (
+            "lines = [2]",
+            "lines = [0]",
+            "key 'example 1': `lines` is a list of numbers from 1 to 2, the lines of the code",
+        ),
+        (
+            "lines = [2]",
+            "lines = 2",
+            "key 'example 1': `lines` is a list of numbers from 1 to 2, the lines of the code",
+        ),
+        (
+            'good = "z"',
+            'good = "z"\nfixed = "y"',
+            "key 'example 3': `fixed` stands in a `bad` example that is reported",
+        ),
+        (
+            'good = "z"',
+            'good = "z"\nmissed = true',
+            "key 'example 3': `missed = true` stands in a `bad` example or nowhere",
+        ),
+        (
+            "missed = true",
+            "missed = 'yes'",
+            "key 'example 2': `missed = true` stands in a `bad` example or nowhere",
+        ),
+        (
+            '[[example]]\ngood = "z"\n',
+            "",
+            "key 'example': 1 bad and 0 good: at least one bad, and at least as many good",
+        ),
+        (
+            'fix = "unsafe"\nchanges = ["rng"]',
+            'fix = "manual"',
+            "key 'example': `fixed` in a rule whose fix is 'manual'",
+        ),
+    ],
+)
+def test_refusals_name_file_and_key(tmp_path: Path, old: str, new: str, message: str | None) -> None:
+    assert old in RULE
+    path = written(tmp_path, RULE.replace(old, new, 1))
+    with pytest.raises(RuleFileError) as caught:
+        read_rule(path)
+    assert str(caught.value).startswith("PA999-slow-thing.toml: ")
+    if message is not None:
+        assert str(caught.value) == f"PA999-slow-thing.toml: {message}"
+
+
+@pytest.mark.parametrize("examples", ['example = "x"', "example = [1]", "example = { bad = 'x' }", "example = []"])
+def test_examples_are_tables(tmp_path: Path, examples: str) -> None:
+    head = RULE.partition("[[example]]")[0]
+    with pytest.raises(RuleFileError, match=r"^PA999-slow-thing\.toml: key 'example': "):
+        read_rule(written(tmp_path, head + examples))
+
+
+@pytest.mark.parametrize("content", [b"id = ", b"\xff", None])
+def test_files_that_cannot_be_read(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "PA999-slow-thing.toml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(RuleFileError, match=r"^PA999-slow-thing\.toml: (not valid TOML|cannot be read): "):
+        read_rule(path)
+
+
+def test_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(RuleFileError, match=r"no rule files in .*: the installation is incomplete"):
+        read_folder(tmp_path)
+    written(tmp_path, RULE)
+    written(tmp_path, RULE.replace("PA999", "PA100"), "PA100-slow-thing.toml")
+    assert list(read_folder(tmp_path)) == ["PA100", "PA999"]
+    written(tmp_path, RULE.replace("slow-thing", "a-thing"), "PA999-a-thing.toml")
+    with pytest.raises(
+        RuleFileError, match=r"^PA999-slow-thing\.toml: id 'PA999' is used by PA999-a-thing\.toml already$"
+    ):
+        read_folder(tmp_path)
+
+
+def test_ours_are_in_order() -> None:
+    rules = all_rules()
+    assert list(rules) == sorted(rules)
+    assert len({rule.name for rule in rules.values()}) == len(rules)
