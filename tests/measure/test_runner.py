@@ -58,7 +58,7 @@ def test_a_faster_variant_is_found_with_its_ratio(clock: FakeClock) -> None:
     compared = comparison(ledger, a, b)
     assert compared is not None
     assert (compared.ratio, compared.low, compared.high) == pytest.approx((0.8, 0.8, 0.8))
-    assert (compared.verdict, compared.n) == ("faster", 12)
+    assert (compared.verdict, compared.n) == ("faster", 18)
     assert saving(ledger, a, compared).seconds_per_step == pytest.approx(0.002)
 
 
