@@ -44,7 +44,9 @@ def test_all_fixes_together_still_train(path: Path, tmp_path: Path, monkeypatch:
     subprocess.run(["git", "apply", "patch"], check=True)
     assert Path(path.name).read_text() == patched.after
     command = [sys.executable, path.name, "--epochs", "1", "--steps", "2"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env={**_environment(), "OMP_WAIT_POLICY": "PASSIVE"})
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=300, env={**_environment(), "OMP_WAIT_POLICY": "PASSIVE"}
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     assert re.search(r"loss \d", done.stdout)
 

@@ -99,7 +99,11 @@ def command(
             emit(report, format, output)
         raise typer.Exit(NOTHING_MEASURED)
     if measure:
-        report = _measured(paths or ["."], report, budget, device)
+        try:
+            report = _measured(paths or ["."], report, budget, device)
+        except UserError:  # what reading alone found is not lost with it
+            emit(report, format, output)
+            raise
     if diff:
         from perfaudit.static.fix import patches
 

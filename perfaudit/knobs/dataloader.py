@@ -68,7 +68,8 @@ def words(settings: Settings, facts: Facts) -> str:
 
 def edits(source: Source, call: ast.Call, settings: Settings, facts: Facts) -> tuple[Edit, ...] | None:
     """The call with the settings that differ from what it builds now; None where an argument cannot be set in place."""
-    changed = {name: value for name, value in settings.items() if value != current(facts)[name]}
+    now = current(facts)
+    changed = {name: settings[name] for name in now if settings[name] != now[name]}
     found: list[Edit] = []
     for name, value in changed.items():
         position = _POSITIONS.get(name)

@@ -173,6 +173,9 @@ def _generation(
             per_step = max(first.seconds_per_step, 1e-6)
             steps[key] = max(FEWEST_STEPS, min(2000, round(block_seconds / per_step)))
             round_seconds += 2 * (steps[key] + 1) * per_step  # one step of each block is not timed
+    if round_seconds > share > 0:  # a small budget makes shorter blocks rather than too few rounds for an interval
+        steps = {key: max(FEWEST_STEPS, int(n * share / round_seconds)) for key, n in steps.items()}
+        round_seconds = share
     affordable = max(1, min(rounds, int(share / max(round_seconds, 1e-9))))
     done: list[dict[str, float]] = []
     cpu: list[dict[str, float]] = []

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import gc
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from perfaudit.config import is_suppressed, suppressions
@@ -37,21 +39,36 @@ def scan(
     findings: list[Finding] = []
     skipped: list[Skipped] = []
     looked_at = 0
-    for number, file in enumerate(files):
-        if progress is not None:
-            progress(number, len(files))
-        if file.problem:
-            skipped.append(Skipped(file.shown_as, file.problem))
-            continue
-        result = scan_file(file.path, file.shown_as, selected, always_parse=file.named)
-        if isinstance(result, Skipped):
-            skipped.append(result)
-        else:
-            looked_at += 1
-            findings += result
+    with _collecting_seldom() as collect:
+        for number, file in enumerate(files):
+            if progress is not None:
+                progress(number, len(files))
+            if file.problem:
+                skipped.append(Skipped(file.shown_as, file.problem))
+                continue
+            result = scan_file(file.path, file.shown_as, selected, always_parse=file.named)
+            if isinstance(result, Skipped):
+                skipped.append(result)
+            else:
+                looked_at += 1
+                findings += result
+            if number % 100 == 99:
+                collect()
     if progress is not None:
         progress(len(files), len(files))
     return Report("scan", tuple(findings), tuple(skipped), looked_at)
+
+
+@contextlib.contextmanager
+def _collecting_seldom() -> Iterator[Callable[[], object]]:
+    """Without automatic garbage collection, which took two thirds of the time of parsing 2,000 files."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield gc.collect
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def scan_file(

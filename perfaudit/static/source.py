@@ -75,11 +75,12 @@ class Source:
         except (RecursionError, MemoryError) as error:
             raise Unreadable("nested too deeply to parse") from error
         self._by_type: dict[type, list[ast.AST]] = {}
+        self._parents: dict[int, ast.AST] = {}  # by id; attributes of the nodes would make cycles of every tree
         self._index()
 
     def _index(self) -> None:
-        """One walk in document order: every node by type, and its parent as an attribute of the node."""
-        by_type = self._by_type
+        """One walk in document order: every node by type, and the parent of each."""
+        by_type, parents = self._by_type, self._parents
         stack: list[ast.AST] = [self.tree]
         while stack:
             node = stack.pop()
@@ -96,10 +97,10 @@ class Source:
                 if value.__class__ is list:
                     for child in reversed(value):
                         if isinstance(child, ast.AST):
-                            child.parent = node  # type: ignore[attr-defined]  # one attribute is cheaper than a table
+                            parents[id(child)] = node
                             stack.append(child)
                 elif isinstance(value, ast.AST):
-                    value.parent = node  # type: ignore[attr-defined]
+                    parents[id(value)] = node
                     stack.append(value)
 
     # ---- tree ------------------------------------------------------------------------------------------------------
@@ -109,14 +110,15 @@ class Source:
         return [node for kind in kinds for node in self._by_type.get(kind, ())]  # type: ignore[misc]
 
     def parent(self, node: ast.AST) -> ast.AST | None:
-        return getattr(node, "parent", None)
+        return self._parents.get(id(node))
 
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
         """From the parent outwards to the module."""
-        current = getattr(node, "parent", None)
+        parents = self._parents
+        current = parents.get(id(node))
         while current is not None:
             yield current
-            current = getattr(current, "parent", None)
+            current = parents.get(id(current))
 
     def enclosing(self, node: ast.AST, *kinds: type[N], within: ast.AST | None = None) -> N | None:
         """The nearest ancestor of one of these types, or None; looks no further out than `within` (exclusive)."""
@@ -134,7 +136,7 @@ class Source:
     def statement(self, node: ast.AST) -> ast.stmt:
         """The innermost statement that holds the node (the node itself if it is one)."""
         while not isinstance(node, ast.stmt):
-            node = node.parent  # type: ignore[attr-defined]
+            node = self._parents[id(node)]
         return node
 
     def block(self, statement: ast.stmt) -> list[ast.stmt]:

@@ -109,7 +109,7 @@ class faults_named(contextlib.AbstractContextManager[None]):
         if isinstance(error, SystemExit):
             why = f"it called sys.exit({error.code!r}); keep the program under `if __name__ == '__main__':`"
         else:
-            text = " ".join(str(error).split())
+            text = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
             why = f"{type(error).__name__}: {text[:500]}" if text else type(error).__name__
         raise TargetError(f"{self.doing}: {why}{where(error)}") from error
 

@@ -66,8 +66,8 @@ def price(target: Target, report: Report, budget: float, device: str, watch: Wat
     for bout in tuning.bouts:
         trials += trials_of(bout)
         comparisons += comparisons_of(bout)
-    wanted = bool(priced.waiting or tuning.bouts)
-    if wanted and not comparisons and not interrupted[0]:
+    judged = comparisons or any(ledger.failures for ledger, _ in priced.races)
+    if (priced.waiting or tuning.bouts) and not judged and not interrupted[0]:
         raise NothingMeasured(
             f"{target}: no comparison was finished within the budget of {budget:.0f} s; give it longer with --budget"
         )
@@ -244,7 +244,8 @@ def _results(tuning: Tuning, priced: Priced) -> list[Finding]:
         else:
             compared = _compared(tuning, race, variant)
             if compared is None or compared.high == float("inf"):
-                found.append(finding.with_(note="measured too briefly for an interval; give it longer with --budget"))
+                note = f"measured too briefly for an interval, give it longer with --budget; {_checked(priced, key)}"
+                found.append(finding.with_(note=note.rstrip("; ")))
             else:
                 found.append(finding.with_(saving=saving(race, BASE, compared), note=_checked(priced, key)))
     return found

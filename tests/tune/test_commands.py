@@ -1,0 +1,251 @@
+"""`perfaudit tune` and `scan --measure` on small trainings, as a user types them. Nothing here asserts how fast anything is."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TRAIN = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.autograd.set_detect_anomaly(True)
+
+
+class Average:
+    def __init__(self, model):
+        self.kept = [p.detach().clone() for p in model.parameters()]
+
+    def update(self, model):
+        pass
+
+
+def build_model():
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 3))
+
+
+def build_dataloader():
+    return DataLoader(
+        TensorDataset(torch.randn(96, 3, 8, 8), torch.randint(0, 3, (96,))),
+        batch_size=8,  # as in the paper
+    )
+
+
+def build_optimizer(model):
+    return torch.optim.AdamW(model.parameters(), lr=1e-3)
+
+
+def build_ema(model):
+    return Average(model)
+"""
+
+Run = Callable[..., Any]
+Project = Callable[..., Path]
+
+
+def test_scan_measure_prices_findings_by_their_own_patch(project: Project, perfaudit: Run) -> None:
+    project(**{"train.py": TRAIN})
+    done = perfaudit("scan", "train.py", "--measure", "--budget", "25s", "--format", "json")
+    assert done.code == 1
+    report = json.loads(done.out)
+    assert (report["command"], report["target"]) == ("scan", "train.py")
+    found = {f["rule"]: f for f in report["findings"]}
+    assert set(found) == {"PA101", "PA201", "PA402", "PA501"}
+    assert "the same losses to the bit" in found["PA501"]["note"]
+    assert found["PA501"]["saving"]["basis"] == "measured"
+    assert "-torch.autograd.set_detect_anomaly(True)" in found["PA501"]["fix"]["diff"]
+    patches = {c["candidate"]["patch"]: c for c in report["comparisons"] if c["knob"] == "patch"}
+    assert {"PA201", "PA402", "PA501"} <= set(patches)
+    for compared in patches.values():
+        assert compared["baseline"] == {"patch": "none"}
+        assert compared["low"] is None or compared["low"] <= compared["ratio"] <= compared["high"]
+    measured = [f for f in report["findings"] if f["saving"] and f["saving"]["basis"] == "measured"]
+    paying = [f["saving"]["low"] for f in measured if f["saving"]["low"] > 0]
+    assert paying == sorted(paying, reverse=True)
+    assert report["findings"][: len(paying)] == measured[: len(paying)]
+
+
+def test_a_patch_that_breaks_the_training_is_withdrawn(project: Project, perfaudit: Run) -> None:
+    """The bias is read by code that no scan of this file can see; the patched model fails to build."""
+    helper = (
+        "def check(model):\n    assert all(m.bias is not None for m in model if hasattr(m, 'bias'))\n    return model\n"
+    )
+    text = TRAIN.replace("import torch\n", "import torch\nfrom helper import check\n", 1)
+    text = text.replace("return nn.Sequential(", "return check(nn.Sequential(").replace(
+        "nn.Linear(8 * 36, 3))", "nn.Linear(8 * 36, 3)))"
+    )
+    project(**{"train.py": text, "helper.py": helper})
+    done = perfaudit("scan", "train.py", "--measure", "--budget", "10s", "--format", "json", "--select", "PA201")
+    (finding,) = json.loads(done.out)["findings"]
+    assert finding["note"].startswith("its patch is withdrawn: train.py: build_model() failed: AssertionError")
+    assert finding["fix"] is None
+
+
+def test_lines_that_a_step_does_not_run_are_not_priced(project: Project, perfaudit: Run) -> None:
+    text = TRAIN + "\n\ndef other():\n    return torch.optim.SGD(build_model().parameters(), lr=1.0)\n"
+    project(**{"train.py": text})
+    done = perfaudit("scan", "train.py", "--measure", "--budget", "6s", "--format", "json", "--select", "PA402")
+    notes = [f["note"] for f in json.loads(done.out)["findings"] if "SGD" in f["message"]]
+    assert notes == ["not measured: building the training and making a step does not run this line of train.py"]
+
+
+def test_tune_dataloader_reports_trials_race_and_winner(project: Project, perfaudit: Run) -> None:
+    project(**{"train.py": TRAIN})
+    done = perfaudit("tune", "train.py", "--dataloader", "--budget", "12s", "--format", "json", "-o", "report.json")
+    assert done.code in (0, 1)
+    report = json.loads(Path("report.json").read_text())
+    trials = report["trials"]
+    assert {t["settings"]["num_workers"] for t in trials} >= {0, 1, 2}
+    for trial in trials:
+        assert set(trial) >= {"knob", "settings", "status", "metric", "median", "low", "high", "n", "peak_memory_bytes"}
+        if trial["status"] == "ok":
+            assert trial["low"] <= trial["median"] <= trial["high"]
+    (winner,) = report["winners"]
+    assert (winner["knob"], done.code == 1) == ("dataloader", not winner["keeps_current"])
+
+
+def test_tune_batch_size_stays_within_the_memory_given(project: Project, perfaudit: Run) -> None:
+    project(**{"train.py": TRAIN})
+    done = perfaudit("tune", "train.py", "--batch-size", "--memory", "4GiB", "--budget", "15s", "--format", "json")
+    sizes = {t["settings"]["batch_size"]: t for t in json.loads(done.out)["trials"]}
+    assert set(sizes) >= {4, 8, 16, 32} and max(sizes) <= 96
+    peaks = [sizes[size]["peak_memory_bytes"] for size in sorted(sizes) if sizes[size]["peak_memory_bytes"]]
+    assert peaks == sorted(peaks) and len(peaks) >= 3
+
+
+def test_tune_ema_says_what_each_way_adds(project: Project, perfaudit: Run) -> None:
+    project(**{"train.py": TRAIN})
+    done = perfaudit("tune", "train.py", "--ema", "--budget", "30s", "--format", "json")
+    trials = json.loads(done.out)["trials"]
+    ways = {(t["settings"]["average"], t["settings"]["when"]) for t in trials}
+    assert {
+        ("yours", "after step"),
+        ("none", "-"),
+        ("foreach_lerp", "before step"),
+        ("averaged_model_multi", "after step"),
+    } <= ways
+    assert all(
+        t["added_seconds"][0] > 0
+        for t in trials
+        if t["added_seconds"] and t["settings"]["average"] not in ("yours", "none")
+    )
+
+
+def test_a_knob_that_cannot_matter_here_says_why(project: Project, perfaudit: Run) -> None:
+    project(**{"train.py": TRAIN})
+    done = perfaudit("tune", "train.py", "--cudnn", "--device", "cpu")
+    assert done.code == 3
+    assert "cudnn: not applicable here: cuDNN runs on CUDA devices, and this training runs on cpu" in done.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("tune", "nowhere.py"), "perfaudit: nowhere.py: no such file\n"),
+        (("tune", "empty.py"), "empty.py defines no model factory"),
+        (("tune", "broken.py"), "broken.py does not import: SyntaxError: invalid syntax (broken.py:1)"),
+        (
+            ("tune", "train.py", "--factory", "model=net"),
+            "no function 'net' for the model (it has: Average, build_model",
+        ),
+        (("tune", "train.py", "--factory", "wheels=net"), "write ROLE=NAME with one of the roles model, dataloader"),
+        (("tune", "train.py", "--budget", "soon"), "'soon' is no duration; write e.g. 90s, 5m or 1h"),
+        (("tune", "train.py", "--memory", "lots"), "'lots' is no amount of memory"),
+        (("tune", "train.py", "--device", "warp"), "--device warp: not usable here"),
+        (("scan", "train.py", "--measure", "--fix"), "--measure"),
+        (("scan", "empty.py", "--measure"), "empty.py defines no model factory"),
+    ],
+)
+def test_wrong_use_is_one_line_and_exit_2(
+    project: Project, perfaudit: Run, arguments: tuple[str, ...], said: str
+) -> None:
+    project(**{"train.py": TRAIN, "empty.py": "import torch\n\ndef net():\n    return 1\n", "broken.py": "def (:\n"})
+    done = perfaudit(*arguments)
+    assert done.code == 2
+    assert said in done.err
+    assert "Traceback" not in done.err
+
+
+def test_without_a_target_the_one_file_with_factories_is_taken(project: Project, perfaudit: Run) -> None:
+    project(**{"train.py": TRAIN, "notes.py": "x = 1\n"})
+    assert "train.py on cpu" in perfaudit("tune", "--cudnn", "--device", "cpu").out
+    project(**{"again.py": TRAIN})
+    done = perfaudit("tune", "--cudnn")
+    assert (done.code, done.err) == (
+        2,
+        "perfaudit: several files define factories: again.py, train.py; name one of them\n",
+    )
+    project(**{"pyproject.toml": '[tool.perfaudit.target]\nfile = "again.py"\n'})
+    assert "again.py on cpu" in perfaudit("tune", "--cudnn", "--device", "cpu").out
+
+
+def test_apply_writes_the_patch_that_was_measured(project: Project) -> None:
+    """The winner of a search is not known beforehand, so the writing is tested with a report made by hand."""
+    from perfaudit.measurements import Winner
+    from perfaudit.report import Report
+    from perfaudit.tune.apply import apply_winners
+    from perfaudit.tune.plan import site_patch
+
+    project(**{"train.py": TRAIN})
+    from perfaudit.knobs import dataloader
+
+    loader = {"num_workers": 0, "pin_memory": False, "prefetch_factor": None}
+    site = [str(Path("train.py").absolute()), 21, 24, 11, 5]
+    found = site_patch(
+        dataloader, {"loader": loader, "loader_site": site}, {**loader, "num_workers": 2, "prefetch_factor": 2}
+    )
+    assert found is not None
+    fix, location, overlay = found
+    report = Report("tune", winners=(Winner("dataloader", {}, False, "", None, fix, location),))
+    assert apply_winners(report) == ["train.py: dataloader applied"]
+    assert Path("train.py").read_text() == overlay["train.py"]
+    assert "        batch_size=8,  # as in the paper\n        num_workers=2,\n" in overlay["train.py"]
+    assert apply_winners(report) == ["train.py: changed since it was measured; dataloader is not applied"]
+
+
+def test_ctrl_c_prints_what_was_measured_and_leaves_no_process(project: Project) -> None:
+    project(**{"train.py": TRAIN})
+    command = [
+        sys.executable,
+        "-m",
+        "perfaudit",
+        "tune",
+        "train.py",
+        "--dataloader",
+        "--budget",
+        "120s",
+        "-o",
+        "out.txt",
+    ]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "dataloader:" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    rest = process.stderr.read()
+    assert process.wait(60) == 130
+    assert "Traceback" not in rest
+    assert "note: interrupted" in Path("out.txt").read_text()
+    assert _children_of(process.pid) == []
+
+
+def _children_of(pid: int) -> list[str]:
+    """Processes of the command's session, or whose working directory is this test's."""
+    here, found = str(Path.cwd()), []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if str((folder / "cwd").readlink()) == here and int(folder.name) != os.getpid():
+                found.append((folder / "cmdline").read_text())
+        except OSError:
+            continue
+    return found
