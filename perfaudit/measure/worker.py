@@ -219,6 +219,8 @@ class Holder:
     def do_losses(self, steps: int, seed: int, save_state: str = "", load_state: str = "") -> Reply:
         """Losses of the first steps from one seed, as exact hexadecimal floats; the training goes on afterwards.
 
+        With them, sums over the user's moving average after those steps, so that a patch of it is checked too.
+
         save_state / load_state: a file to keep the initial parameters in, or to take them from (only keys that this
         model has; a key of this model that the file lacks is an error).
         """
@@ -242,7 +244,8 @@ class Holder:
         for _ in range(steps):
             batch = training.to_device(training.next_batch())
             losses.append(float(training.step(batch)).hex())
-        return {"losses": losses, "why": ""}
+        average = [value.hex() for value in training.average_sums()]
+        return {"losses": losses, "average": average, "why": ""}
 
     def do_block(self, steps: int) -> Reply:
         """Run one step that is not timed, then `steps` timed ones, waiting for the device once at the end.

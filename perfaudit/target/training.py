@@ -49,6 +49,7 @@ class Training:
             self.loader = self._call("dataloader", torch.utils.data.DataLoader)
         self.loader_site: Site | None = sites.get(id(self.loader))
         self.optimizer = self._optimizer()
+        self._ema_object: Any = None
         self.ema = self._ema()
         self._update_before_step = False
         self._average_seconds = 0.0
@@ -90,7 +91,7 @@ class Training:
     def _ema(self) -> Any:
         if "ema" not in self.factories:
             return None
-        ema = self._call("ema", object, self.model)
+        ema = self._ema_object = self._call("ema", object, self.model)
         update = getattr(ema, "update", None) or getattr(ema, "update_parameters", None)
         if not callable(update):
             raise TargetError(f"{self.target.file}: build_ema() returned {_kind(ema)}, which has no update(...)")
@@ -185,6 +186,34 @@ class Training:
         seconds = self._average_seconds + sum(begin.elapsed_time(end) for begin, end in self._events) / 1e3
         self._average_seconds, self._events = 0.0, []
         return float(seconds)
+
+    def average_sums(self) -> list[float]:
+        """Two sums over all floating tensors the user's average holds, [] without one; to compare two runs.
+
+        Of |t| and of |t + 1|: far from zero, so that relative gaps mean something, and the second feels signs.
+        """
+        import torch
+
+        tensors, queue, seen = [], [self._ema_object], set()
+        while queue:
+            value = queue.pop()
+            if id(value) in seen:
+                continue
+            seen.add(id(value))
+            if isinstance(value, torch.Tensor):
+                tensors.append(value.detach())
+            elif isinstance(value, torch.nn.Module):
+                queue += value.state_dict().values()
+            elif isinstance(value, dict):
+                queue += value.values()
+            elif isinstance(value, (list, tuple)):
+                queue += value
+            elif hasattr(value, "__dict__") and not callable(value):
+                queue += vars(value).values()
+        floats = [t.double() for t in tensors if t.is_floating_point()]
+        if not floats:
+            return []
+        return [float(sum(t.abs().sum() for t in floats)), float(sum((t + 1).abs().sum() for t in floats))]
 
     def keep_average(self, update: Any, before_step: bool = False) -> None:
         """Use another average than the user's: `update()` is called each step, before or after the optimizer's."""

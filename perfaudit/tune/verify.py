@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,7 +63,9 @@ class Verifier:
         base = self._losses or []
         if not losses:
             return "not compared: the patch changes which parameters there are"
-        if any(value != value or abs(value) == float("inf") for value in losses) and all(v == v for v in base):
+        if not all(map(math.isfinite, base)):
+            return "not compared: the losses of the unpatched code are not finite"
+        if not all(map(math.isfinite, losses)):
             raise TrialFailed(f"the patched code does not train: its losses are {losses}")
         if losses == base:
             return f"{STEPS} steps from one seed give the same losses to the bit"
@@ -85,6 +88,7 @@ class Verifier:
 
 
 def _losses(child: Child, save_state: str = "", load_state: str = "") -> list[float]:
+    """Losses of the first steps, and behind them the sums over the user's average if there is one."""
     command = {"do": "losses", "steps": STEPS, "seed": SEED, "save_state": save_state, "load_state": load_state}
     reply = child.ask(command, 300.0)
-    return [float.fromhex(value) for value in reply["losses"] or []]
+    return [float.fromhex(value) for value in [*(reply["losses"] or []), *(reply.get("average") or [])]]

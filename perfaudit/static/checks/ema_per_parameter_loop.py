@@ -345,7 +345,8 @@ def _parameters_of_two_modules(loop: ast.For) -> dict[str, ast.Call] | None:
     zipped, target = loop.iter, loop.target
     if not (isinstance(zipped, ast.Call) and isinstance(zipped.func, ast.Name) and zipped.func.id == "zip"):
         return None
-    if zipped.keywords or len(zipped.args) != 2 or not isinstance(target, ast.Tuple) or len(target.elts) != 2:
+    only_strict = all(k.arg == "strict" for k in zipped.keywords)  # lists of unequal length raise in the patch as well
+    if not only_strict or len(zipped.args) != 2 or not isinstance(target, ast.Tuple) or len(target.elts) != 2:
         return None
     pairs: dict[str, ast.Call] = {}
     for name, call in zip(target.elts, zipped.args, strict=True):
