@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 __version__ = "0.1.0"
-__all__ = ["__version__", "scan"]
+__all__ = ["__version__", "scan", "tune"]
+
+if TYPE_CHECKING:
+    from perfaudit.report import Report
 
 
-def scan(paths: list[str], **options: object):  # type: ignore[no-untyped-def]  # imported late, typed at its home
-    """The report of a static scan of files and folders; see `perfaudit.static.scan.scan`."""
+def scan(paths: list[str]) -> Report:
+    """The findings of files and folders, ranked; nothing of them is imported or run."""
+    from perfaudit.rank import ranked
     from perfaudit.static.scan import scan as scan_paths
 
-    return scan_paths(paths, **options)  # type: ignore[arg-type]
+    report = scan_paths(paths)
+    return report.with_(findings=ranked(report.findings))
+
+
+def tune(target: str, knobs: list[str], budget: float = 300.0) -> Report:
+    """What searching the knobs ("dataloader", "ema", …) on a target ("train.py") found; `budget` is seconds for all of them.
+
+    The target runs in child processes. Raises `perfaudit.errors.UserError` for a target that does not load.
+    """
+    from perfaudit.target.names import parse
+    from perfaudit.tune.report import tune as search
+
+    return search(parse(target), knobs, budget)

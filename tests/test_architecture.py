@@ -18,7 +18,7 @@ BASE = {"findings", "errors", "__init__"}
 MAY_IMPORT = {
     "findings": set(),
     "errors": set(),
-    "__init__": {"static"},
+    "__init__": {"static", "rank", "report", "target", "tune"},
     "__main__": {"cli"},
     "measurements": set(),
     "rules": set(),

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
+import json
 import sys
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfaudit.cli.output import is_terminal, write
+from perfaudit.cli.output import Format, is_terminal, write
 from perfaudit.errors import UserError
+
+if TYPE_CHECKING:
+    from perfaudit.rules import Rule
 
 HELP = """Show one rule: what it sees, why it costs, what the fix changes, examples and sources.
 
@@ -19,7 +25,11 @@ HELP = """Show one rule: what it sees, why it costs, what the fix changes, examp
 """
 
 
-def command(rule: Annotated[str, typer.Argument(metavar="RULE", help="Id or name of a rule.")]) -> None:
+def command(
+    rule: Annotated[str, typer.Argument(metavar="RULE", help="Id or name of a rule.")],
+    format: Annotated[Format, typer.Option("--format", help="Format of the page.")] = Format.text,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the page to a file.")] = None,
+) -> None:
     """Parse, find the rule, print its page, exit."""
     from perfaudit.render import page
     from perfaudit.render.paint import colour, plain
@@ -32,4 +42,13 @@ def command(rule: Annotated[str, typer.Argument(metavar="RULE", help="Id or name
         near = difflib.get_close_matches(rule, names, n=3) or difflib.get_close_matches(rule.upper(), names, n=3)
         hint = f"did you mean {' or '.join(near)}?" if near else "`perfaudit rules` lists them"
         raise UserError(f"no rule is called {rule!r}; {hint}")
-    write(page.render(found, colour if is_terminal(sys.stdout) else plain), None)
+    if format is Format.json:
+        write(json.dumps(_public(found), indent=2) + "\n", output)
+        return
+    in_colour = output is None and is_terminal(sys.stdout)
+    write(page.render(found, colour if in_colour else plain), output)
+
+
+def _public(rule: Rule) -> dict[str, object]:
+    """The rule as plain data, without where its file lies on this machine."""
+    return {key: value for key, value in dataclasses.asdict(rule).items() if key != "path"}

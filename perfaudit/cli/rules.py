@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,7 +19,10 @@ HELP = """List every rule: id, name, severity, what its fix changes, and the kno
 """
 
 
-def command(format: Annotated[Format, typer.Option("--format", help="Format of the list.")] = Format.text) -> None:
+def command(
+    format: Annotated[Format, typer.Option("--format", help="Format of the list.")] = Format.text,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the list to a file.")] = None,
+) -> None:
     """Parse, list, exit."""
     from perfaudit.render.paint import colour, plain
     from perfaudit.rules import all_rules
@@ -26,12 +30,12 @@ def command(format: Annotated[Format, typer.Option("--format", help="Format of t
     rules = list(all_rules().values())
     if format is Format.json:
         keys = ("id", "name", "title", "area", "severity", "fix", "changes", "settled_by")
-        write(json.dumps([{key: getattr(rule, key) for key in keys} for rule in rules], indent=2) + "\n", None)
+        write(json.dumps([{key: getattr(rule, key) for key in keys} for rule in rules], indent=2) + "\n", output)
         return
-    paint = colour if is_terminal(sys.stdout) else plain
+    paint = colour if output is None and is_terminal(sys.stdout) else plain
     width = max(len(rule.name) for rule in rules)
     lines = []
     for rule in rules:
         fix = f"{rule.fix} ({', '.join(rule.changes)})" if rule.changes else rule.fix
         lines.append(f"{paint(rule.id, 'bold')}  {rule.name:<{width}}  {rule.severity:<7}  {fix:<26}  {rule.title}")
-    write("\n".join([*lines, f"{len(rules)} rules; `perfaudit explain {rules[0].id}` shows one whole", ""]), None)
+    write("\n".join([*lines, f"{len(rules)} rules; `perfaudit explain {rules[0].id}` shows one whole", ""]), output)

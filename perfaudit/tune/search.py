@@ -36,7 +36,8 @@ from perfaudit.tune.plan import merge, site_patch
 from perfaudit.tune.verify import Verifier
 from perfaudit.tune.watch import Watch
 
-FINALISTS = 2
+FINALISTS = 2  # the fastest of the screening, and beside them the smallest that is not much slower
+NOT_MUCH = 1.10  # time per sample against the fastest of the screening, whose two rounds tell no finer
 AS_GOOD = 1.03  # time per sample against the best; a smaller setting this close is taken instead
 SCREENING_ROUNDS = 2
 SCREENING_SHARE = 0.45  # of a knob's time, at most; the race is what the verdict rests on
@@ -163,6 +164,11 @@ def _race(tuning: Tuning, bout: Bout, module: ModuleType, deadline: Deadline, fi
         (v for v in bout.variants.values() if v.key not in skip and v.key in bout.ledger.blocks), key=_speed(bout)
     )
     finalists = order[:FINALISTS]
+    if order:
+        speed = _speed(bout)
+        near = [variant for variant in order if speed(variant) <= NOT_MUCH * speed(order[0])]
+        smallest = min(near, key=lambda variant: module.size(variant.settings))
+        finalists += [smallest] if smallest not in finalists else []
     racing = [patched for patched in [_patched_by_findings(bout, module, findings)] if patched is not None]
     if not finalists and not racing:
         return
@@ -331,9 +337,7 @@ def winner_of(bout: Bout) -> Winner:
 
 def _why_kept(bout: Bout, compared: dict[str, Comparison], least: float) -> str:
     if not compared:
-        reason = (
-            "no other setting could be measured" if bout.finals is None else "there was no time to race another setting"
-        )
+        reason = "nothing was raced against it" if len(bout.ledger.blocks) > 1 else "no other setting could be measured"
         return f"keep what you have: {reason}"
     if all(c.high == math.inf for c in compared.values()):
         return "keep what you have: the budget was too small for an interval"
