@@ -32,7 +32,8 @@ class Trial:
     peak_memory_bytes: int | None = None
     reason: str = ""
     samples: tuple[float, ...] = ()
-    added_seconds: tuple[float, float, float] | None = None  # ema: what keeping the average adds; middle, low, high
+    # ema: what keeping the average adds to a step; middle, low, high (None where too few rounds were finished)
+    added_seconds: tuple[float, float | None, float | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,8 +76,10 @@ def _trials(trials: list[Trial], paint: Paint, width: int) -> str:
 def _added(t: Trial) -> str:
     if t.added_seconds is None:
         return ""
-    middle, low, high = (1e3 * value for value in t.added_seconds)
-    return f"{middle:+.2f} [{low:+.2f}, {high:+.2f}]"
+    middle, low, high = t.added_seconds
+    if low is None or high is None:
+        return f"{1e3 * middle:+.2f} [few rounds]"
+    return f"{1e3 * middle:+.2f} [{1e3 * low:+.2f}, {1e3 * high:+.2f}]"
 
 
 def _race(raced: list[Comparison], paint: Paint) -> str:

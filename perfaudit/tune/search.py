@@ -282,13 +282,15 @@ def trials_of(bout: Bout) -> list[Trial]:
     return trials
 
 
-def _added(bout: Bout, reference: Variant, variant: Variant) -> tuple[float, float, float] | None:
+def _added(bout: Bout, reference: Variant, variant: Variant) -> tuple[float, float | None, float | None] | None:
     """Seconds per step that a setting adds to the reference: middle and interval; None where that cannot be said."""
     compared = comparison(bout.ledger, reference, variant, of_piece=True)
     blocks = bout.ledger.blocks.get(reference.key)
-    if compared is None or not blocks or compared.high == math.inf:
+    if compared is None or not blocks:
         return None
     step = statistics.median(blocks)
+    if compared.high == math.inf:
+        return (compared.ratio - 1) * step, None, None
     return (compared.ratio - 1) * step, (compared.low - 1) * step, (compared.high - 1) * step
 
 
