@@ -17,7 +17,7 @@ def group(finding: Finding) -> int:
 def ranked(findings: list[Finding] | tuple[Finding, ...]) -> tuple[Finding, ...]:
     """Findings in the order of a report.
 
-    What was not measured is ordered by severity, then what runs on every step, then the documented upper bound.
+    What was not measured is ordered by severity, then the documented upper bound, then what runs on every step.
     """
     return tuple(sorted(findings, key=_key))
 
@@ -30,4 +30,4 @@ def _key(finding: Finding) -> tuple[object, ...]:
         return (where, -saving.low, place)
     basis = 0 if saving is not None and saving.basis == "profiled" else 1
     high = saving.high if saving else 0.0
-    return (where, basis, SEVERITIES.index(finding.severity), not finding.hot, -high, place, finding.rule)
+    return (where, basis, SEVERITIES.index(finding.severity), -high, not finding.hot, place, finding.rule)

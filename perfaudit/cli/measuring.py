@@ -8,13 +8,15 @@ import math
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from perfaudit.cli.output import say
+from perfaudit.config import Config
 from perfaudit.errors import UserError
 from perfaudit.measurements import Settings
 from perfaudit.tune.watch import Watch
 
+_QUIET = 10.0  # seconds between lines where there is no terminal
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 _BYTES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
@@ -44,61 +46,76 @@ def bytes_of(text: str) -> int:
     return math.floor(float(match[1]) * _BYTES[match[2]])
 
 
+def factory_names(config: Config, named: list[str]) -> dict[str, str]:
+    """Names of factories by role: those of the configuration, and over them those of `--factory ROLE=NAME`. Raises UserError."""
+    from perfaudit.target.names import ROLES
+
+    names = dict(config.target)
+    for entry in named:
+        role, equals, name = entry.partition("=")
+        if not equals or role not in ROLES or not name:
+            raise UserError(f"--factory {entry}: write ROLE=NAME with one of the roles {', '.join(ROLES)}")
+        names[role] = name
+    return names
+
+
 @contextlib.contextmanager
-def live() -> Iterator[Watch]:
-    """A watch that draws on stderr: a moving line on a terminal, one line a stage elsewhere."""
+def live(budget: float) -> Iterator[Watch]:
+    """A watch that draws on stderr: a bar against the budget (seconds) on a terminal, a line now and then elsewhere."""
     if not sys.stderr.isatty():
         yield _Lines()
         return
     from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    with Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        TextColumn("{task.fields[last]}", style="dim", markup=False),
+    columns = (
+        TextColumn("{task.fields[stage]}", markup=False),
+        BarColumn(bar_width=20),
         TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    ) as progress:
-        yield _Bar(progress)
+        TextColumn(f"of {budget:.0f} s"),
+        TextColumn("{task.fields[last]}", style="dim", markup=False),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=budget, stage="starting", last="")
+        yield _Bar(lambda **fields: progress.update(task, **fields))
 
 
 class _Lines(Watch):
+    """One line a stage, and one every few seconds with what was timed last."""
+
     def __init__(self) -> None:
-        self._start = time.monotonic()
+        self._start = self._said = time.monotonic()
 
     def stage(self, title: str) -> None:
-        say(f"[{time.monotonic() - self._start:5.0f} s] {title}")
+        self._say(title)
 
-    def note(self, text: str) -> None:
-        say(text)
+    def block(self, settings: Settings, seconds_per_step: float) -> None:
+        if time.monotonic() - self._said > _QUIET:
+            self._say(f"  {_short(settings)}: {seconds_per_step * 1e3:.2f} ms a step")
+
+    def _say(self, text: str) -> None:
+        self._said = time.monotonic()
+        say(f"[{self._said - self._start:5.0f} s] {text}")
 
 
 class _Bar(Watch):
-    def __init__(self, progress: object) -> None:
-        self._progress: object = progress
-        self._task: object = None
+    def __init__(self, update: Callable[..., None]) -> None:
+        self._update = update
+        self._start = time.monotonic()
 
     def stage(self, title: str) -> None:
-        progress = self._progress
-        if self._task is not None:
-            progress.remove_task(self._task)  # type: ignore[attr-defined]  # rich.progress.Progress, imported late
-        self._task = progress.add_task(title, total=None, last="")  # type: ignore[attr-defined]
+        self._show(stage=title.partition(":")[0], last="")
 
     def opening(self, settings: Settings) -> None:
-        self._last(f"starting {_short(settings)}")
+        self._show(last=f"starting {_short(settings)}")
 
     def block(self, settings: Settings, seconds_per_step: float) -> None:
-        self._last(f"{_short(settings)}: {seconds_per_step * 1e3:.2f} ms a step")
+        self._show(last=f"{seconds_per_step * 1e3:.2f} ms a step: {_short(settings)}")
 
-    def note(self, text: str) -> None:
-        self._progress.console.print(text, markup=False)  # type: ignore[attr-defined]
-
-    def _last(self, text: str) -> None:
-        if self._task is not None:
-            self._progress.update(self._task, last=text)  # type: ignore[attr-defined]
+    def _show(self, **fields: str) -> None:
+        self._update(completed=time.monotonic() - self._start, **fields)
 
 
 def _short(settings: Settings) -> str:
-    return ", ".join(f"{key}={value}" for key, value in settings.items() if value is not None)
+    """The settings on few characters: values alone, those that are not set left out."""
+    return ", ".join(str(value) for value in settings.values() if value is not None)

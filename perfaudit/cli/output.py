@@ -77,6 +77,17 @@ def _to_stdout(content: str | bytes) -> None:
             raise
 
 
+def check_writable(output: Path | None) -> None:
+    """Raise UserError if a report could not be written there; asked before hours of measuring, not after."""
+    if output is None:
+        return
+    folder = output.absolute().parent
+    if not folder.is_dir():
+        raise UserError(f"{output}: no such folder: {folder}")
+    if not os.access(folder, os.W_OK) and not (output.exists() and os.access(output, os.W_OK)):
+        raise UserError(f"{output}: the folder cannot be written to")
+
+
 def say(text: str) -> None:
     """One line for the person at the terminal, on stderr."""
     print(text, file=sys.stderr)

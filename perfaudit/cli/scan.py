@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfaudit.cli.output import Format, emit, names, say, write
-from perfaudit.errors import FOUND, NOTHING_MEASURED, OK, UserError
+from perfaudit.cli.output import Format, check_writable, emit, names, say, write
+from perfaudit.errors import FOUND, INTERRUPTED, NOTHING_MEASURED, OK, UserError
 
 if TYPE_CHECKING:
     from perfaudit.report import Report
@@ -66,6 +66,12 @@ def command(
         bool, typer.Option("--measure", help="Load the factories and measure each finding (runs your code).")
     ] = False,
     budget: Annotated[str, typer.Option(help="With --measure: time for all measuring, e.g. 90s or 5m.")] = "5m",
+    timeout: Annotated[
+        str, typer.Option(help="With --measure: longest time that loading, or one step, may take.")
+    ] = "2m",
+    factory: Annotated[
+        list[str] | None, typer.Option(metavar="ROLE=NAME", help="With --measure: name a factory, as in `tune`.")
+    ] = None,
     device: Annotated[
         str, typer.Option(help="With --measure: cpu, cuda, … (default: an accelerator if there is one).")
     ] = "auto",
@@ -99,8 +105,12 @@ def command(
             emit(report, format, output)
         raise typer.Exit(NOTHING_MEASURED)
     if measure:
+        check_writable(output)
+        from perfaudit.cli.measuring import factory_names
+
         try:
-            report = _measured(paths or ["."], report, budget, device)
+            roles = factory_names(config, factory or [])
+            report = _measured(paths or ["."], roles, report, budget, device, timeout)
         except UserError:  # what reading alone found is not lost with it
             emit(report, format, output)
             raise
@@ -113,7 +123,7 @@ def command(
             report = scanned()
         emit(report, format, output)
     if report.interrupted:
-        raise typer.Exit(130)
+        raise typer.Exit(INTERRUPTED)
     raise typer.Exit(OK if exit_zero or not report.findings else FOUND)
 
 
@@ -142,15 +152,17 @@ def _changes(allow: tuple[str, ...]) -> frozenset[str]:
     return frozenset(allow)
 
 
-def _measured(paths: list[str], report: Report, budget: str, device: str) -> Report:
+def _measured(
+    paths: list[str], roles: dict[str, str], report: Report, budget: str, device: str, timeout: str
+) -> Report:
     from perfaudit.cli.measuring import live, needs_torch, seconds_of
     from perfaudit.target.names import choose_target
     from perfaudit.tune.price import price
 
     needs_torch("scan --measure")
-    target = choose_target(paths, Path.cwd())
-    with live() as watch:
-        return price(target, report, seconds_of(budget), device, watch)
+    target = choose_target(paths, Path.cwd(), roles)
+    with live(seconds_of(budget)) as watch:
+        return price(target, report, seconds_of(budget), device, watch, seconds_of(timeout))
 
 
 def _fix(report: Report, unsafe: bool, allow: frozenset[str]) -> int:

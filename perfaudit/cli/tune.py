@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfaudit.cli.output import Format, emit, say
-from perfaudit.errors import FOUND, INTERRUPTED, NOTHING_MEASURED, OK, UserError
+from perfaudit.cli.output import Format, check_writable, emit, say
+from perfaudit.errors import FOUND, INTERRUPTED, NOTHING_MEASURED, OK
 
 if TYPE_CHECKING:
     from perfaudit.report import Report
@@ -67,8 +67,9 @@ def command(
     needs_torch("tune")
     knobs = [name for name, wanted in flags.items() if wanted or all_ or not any(flags.values())]
     chosen = _target(target, factory or [])
+    check_writable(output)
     limit = bytes_of(memory) if memory else 0
-    with live() as watch:
+    with live(seconds_of(budget)) as watch:
         report = tune(chosen, knobs, seconds_of(budget), limit, device, seconds_of(timeout), watch)
     emit(report, format, output)
     if apply:
@@ -103,16 +104,11 @@ def _code(report: Report, exit_zero: bool) -> int:
 
 
 def _target(text: str | None, named: list[str]) -> Target:
+    from perfaudit.cli.measuring import factory_names
     from perfaudit.config import find_config
-    from perfaudit.target.names import ROLES, choose_target
+    from perfaudit.target.names import choose_target
 
-    names = dict(find_config(Path.cwd()).target)
-    for entry in named:
-        role, equals, name = entry.partition("=")
-        if not equals or role not in ROLES or not name:
-            raise UserError(f"--factory {entry}: write ROLE=NAME with one of the roles {', '.join(ROLES)}")
-        names[role] = name
-    return choose_target([text] if text else [], Path.cwd(), names)
+    return choose_target([text] if text else [], Path.cwd(), factory_names(find_config(Path.cwd()), named))
 
 
 def _apply(report: Report) -> None:

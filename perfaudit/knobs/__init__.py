@@ -12,8 +12,17 @@ A knob module offers
 - `size(settings)`: what "smaller" means where two are equally fast;
 - `setup(settings) -> Setup`: in the child, how a training is built with a setting;
 - `words(settings, facts) -> str`: the advice where no source line can be patched;
-- `edits(source, call, settings) -> edits or None`: the patch of the call that built the object, for knobs of a call;
-- `after(best, trials) -> list[str]`: what else the user should know.
+- `changes() -> tuple`: what besides speed its patch changes.
+
+and where it applies
+
+- `edits(source, call, settings, facts) -> edits or None`: the patch of the call that built the loader;
+- `patched(current) -> Settings`: the setting that stands for the user's code with the fixes of the findings in RULES;
+- `without(facts, best) -> str`: the answer for somebody who has nothing of the kind yet;
+- `order(settings)`: the order of rows in the table, the order tried without it;
+- `REFERENCE`: the setting against which every other one's added time is told;
+- `OF_PIECE`: settings differ only in a piece that is timed inside the step; `IN_PROCESS`: nothing runs in other processes;
+- `SCREENING_ROUNDS`: rounds of the first look, if not `tune.search.SCREENING_ROUNDS`.
 """
 
 from __future__ import annotations
@@ -61,6 +70,7 @@ class Bench:
     cores: int
     memory_budget: int
     probe: Callable[[Settings], Probe]
+    seconds_left: Callable[[], float] = lambda: float("inf")  # for probing
 
 
 def knob(name: str) -> ModuleType:

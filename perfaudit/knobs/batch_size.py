@@ -40,7 +40,7 @@ def candidates(bench: Bench) -> list[Settings]:
     now = int(str(current(bench.facts)["batch_size"]))
     sizes = [now // 2] if now >= 2 else []
     size, tried = now, 0
-    while tried < 8:
+    while tried < 8 and (bench.seconds_left() or not tried):
         seen = bench.probe({"batch_size": size})
         tried += 1
         if seen.peak_bytes is None:

@@ -31,8 +31,8 @@ def not_applicable(facts: Facts) -> str:
 
 
 def current(facts: Facts) -> Settings:
-    """The user's own `build_ema`, or else the way most code has it: multiply and add per parameter, after the step."""
-    return {"average": "yours" if facts["has_ema"] else WAYS[0], "when": "after step"}
+    """The user's own `build_ema`, or no average: a saving is only told against what the user has."""
+    return {"average": "yours", "when": "after step"} if facts["has_ema"] else REFERENCE
 
 
 def candidates(bench: Bench) -> list[Settings]:
@@ -41,7 +41,7 @@ def candidates(bench: Bench) -> list[Settings]:
     early: list[Settings] = [
         {"average": way, "when": "before step"} for way in ("mul_add_per_parameter", "foreach_lerp")
     ]
-    return [REFERENCE, *(settings for settings in [*ways, *early] if settings != now)]
+    return [settings for settings in [REFERENCE, *ways, *early] if settings != now]
 
 
 def refine(bench: Bench, best: Settings) -> list[Settings]:
@@ -116,6 +116,14 @@ def words(settings: Settings, facts: Facts) -> str:
     }[str(settings["average"])]
     late = "" if settings["when"] == "after step" else ", called between backward and optimizer.step (one step late)"
     return f"keep the average with {how}{late}"
+
+
+def without(facts: Facts, best: Settings) -> str:
+    """What to say to somebody who keeps no average: the cheapest way to begin; "" for those who keep one."""
+    if facts["has_ema"]:
+        return ""
+    how = words(best, facts).removeprefix("keep the average with ")
+    return f"your target keeps no average (no build_ema); the cheapest way to keep one here: {how}"
 
 
 def patched(settings: Settings) -> Settings:

@@ -18,14 +18,13 @@ from perfaudit.measure.nursery import Nursery, child_environment, nursery
 
 Reply = dict[str, Any]  # JSON
 
-START_SECONDS = 120.0  # importing torch on a loaded machine took up to 30 s here
 _GRACE = 1.0  # seconds between the dump, TERM and KILL
 
 
 class ChildFailed(Exception):
     """A child that died, did not answer in time, or answered with a fault. `kind` tells which.
 
-    kinds: "target" (the user's code, message is complete), "oom", "timeout", "crash".
+    kinds: "target" (the user's code while it is loaded and built), "step" (while it trains), "oom", "timeout", "crash".
     """
 
     def __init__(self, kind: str, message: str) -> None:
@@ -152,6 +151,8 @@ class Child:
         said = f"; it said last:\n{_quoted(tail)}" if tail else ""
         if code == -signal.SIGKILL:
             return ChildFailed("oom", f"the process was killed from outside, probably because memory ran out{said}")
+        if code < 0 and (place := _innermost(self.output_tail(80))):
+            return ChildFailed("crash", f"the process ended by signal {signal.Signals(-code).name}{place}")
         how = f"by signal {signal.Signals(-code).name}" if code < 0 else f"with code {code}"
         return ChildFailed("crash", f"the process ended {how}{said}")
 

@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from perfaudit.measure.child import START_SECONDS, Child, ChildFailed
+from perfaudit.measure.child import Child, ChildFailed
 from perfaudit.measure.environment import usable_cores
+from perfaudit.measure.nursery import START_SECONDS
 from perfaudit.measure.runner import Block, Subject, TrialFailed, Variant
 
-STEP_SECONDS = 120.0  # one step, or a first batch, that takes longer is a hang
+HANGING = 3.0  # times what a block should take; beyond it, and beyond the timeout of a step, it hangs
 
 Facts = dict[str, Any]  # JSON a child replies with when it has built the training
 
@@ -53,6 +54,10 @@ class ChildLab:
                     started.append((variant, child))
                 for variant, child in started:
                     opened[variant.key] = self._ready(variant, child)
+                if isinstance(opened[variants[0].key], TrialFailed):  # nothing to compare with
+                    for child in children:
+                        child.close()
+                    return {key: item for key, item in opened.items() if isinstance(item, TrialFailed)}
         except BaseException:
             for child in children:
                 child.close()
@@ -68,9 +73,10 @@ class ChildLab:
             # Warm-up: past the optimizer's first step, and past what the loader's workers have ready.
             loader = facts["loader"]
             ahead = 0 if variant.knob in ("ema",) else loader["num_workers"] * (loader["prefetch_factor"] or 0)
-            child.ask({"do": "block", "steps": 2 + min(ahead, 64)}, self.timeout + STEP_SECONDS)
+            child.ask({"do": "block", "steps": 1}, self.timeout)
+            warm = child.ask({"do": "block", "steps": 2 + min(ahead, 64)}, self.timeout)
             child.pause()
-            return _ChildSubject(child, self.timeout + STEP_SECONDS)
+            return _ChildSubject(child, self.timeout, Block(**warm).seconds_per_step)
         except ChildFailed as failure:
             child.close()
             return TrialFailed(str(failure))
@@ -80,13 +86,15 @@ class ChildLab:
 
 
 class _ChildSubject:
-    def __init__(self, child: Child, timeout: float) -> None:
+    def __init__(self, child: Child, timeout: float, seconds_per_step: float) -> None:
         self._child = child
         self._timeout = timeout
+        self._seconds_per_step = seconds_per_step
 
     def block(self, steps: int) -> Block:
         try:
-            reply = self._child.ask({"do": "block", "steps": steps}, self._timeout)
+            expected = (steps + 1) * self._seconds_per_step
+            reply = self._child.ask({"do": "block", "steps": steps}, max(self._timeout, HANGING * expected))
         except ChildFailed as failure:
             raise TrialFailed(str(failure)) from failure
         self._child.pause()

@@ -15,6 +15,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+START_SECONDS = 120.0  # importing torch on a loaded machine took up to 30 s here
+
 # Libraries that do nothing on import but take a second or more for it; everything else the children import themselves.
 LIBRARIES = {"numpy", "scipy", "sklearn", "PIL", "pandas", "torchvision"}
 
@@ -54,6 +56,7 @@ class Nursery:
             env=child_environment(),
         )
         theirs.close()
+        ours.settimeout(START_SECONDS)
 
     def alive(self) -> bool:
         return self._process.poll() is None
@@ -69,8 +72,9 @@ class Nursery:
         """Import libraries that every child would import anew, if they are in LIBRARIES; a failure is left to the child."""
         wanted = [name for name in modules if name.partition(".")[0] in LIBRARIES]
         if wanted:
-            self._socket.sendall(json.dumps({"do": "preload", "modules": wanted}).encode())
-            self._reply()
+            with contextlib.suppress(OSError):  # it died of the import; children are started afresh then
+                self._socket.sendall(json.dumps({"do": "preload", "modules": wanted}).encode())
+                self._reply()
 
     def poll(self, pid: int) -> int | None:
         """The exit code of a worker as `subprocess` counts it (minus the signal), None while it runs. Raises OSError."""

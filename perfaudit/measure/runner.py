@@ -17,7 +17,8 @@ from perfaudit.measurements import ClockName, Comparison, Settings, Trial
 BLOCK_SECONDS = 0.35  # long against a timer tick and a scheduler slice, short against drift of the machine
 GENERATIONS = 6  # of processes: two processes of identical code differ by up to 2.2 × what one pair predicts
 ROUNDS = 3  # per generation; 6 × 3 = 18 rounds, each variant twice a round
-BUSY = 1.15  # wall over CPU seconds of a step that only computes; above it, others held the cores for that share
+QUEUED = 0.15  # share of the wall seconds that a training's threads waited for a core; from here on, others held them
+EXPLAINED = 0.9  # share of the wall seconds that computing and waiting for a core must explain; else it waits for data
 FEWEST_STEPS = 2
 
 
@@ -42,6 +43,7 @@ class Block:
     cpu: float
     samples: int
     restart_per_step: float = 0.0
+    queued: float = 0.0  # seconds its threads waited for a core, all together
     piece_per_step: float = 0.0  # of which in the piece that a knob changes, such as the update of an average
 
     @property
@@ -79,7 +81,7 @@ class Ledger:
 
     rounds: for each generation of processes, for each round, seconds per step by variant (geometric mean of its two
     blocks); cpu: the same in processor seconds of the training process; pieces: seconds of the piece that a knob changes.
-    blocks, cpu_blocks: every block's seconds per step by variant.
+    blocks, cpu_blocks, queued_blocks: every block's wall, processor and waiting seconds per step by variant.
     """
 
     rounds: list[list[dict[str, float]]] = field(default_factory=list)
@@ -87,6 +89,7 @@ class Ledger:
     pieces: list[list[dict[str, float]]] = field(default_factory=list)
     blocks: dict[str, list[float]] = field(default_factory=dict)
     cpu_blocks: dict[str, list[float]] = field(default_factory=dict)
+    queued_blocks: dict[str, list[float]] = field(default_factory=dict)
     samples_per_step: dict[str, float] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     on_block: Callable[[str, float], None] = lambda key, seconds: None
@@ -108,10 +111,10 @@ class Ledger:
         The piece is timed inside the step, so this resolves changes that drown in the noise of the rest of it.
         """
         found = []
-        for steps, pieces in zip(self.rounds[generations], self.pieces[generations], strict=True):
+        for steps, pieces in zip(self.rounds[generations], self.pieces[generations], strict=False):
             both = [
                 (s[base], p[base], p[candidate])
-                for s, p in zip(steps, pieces, strict=True)
+                for s, p in zip(steps, pieces, strict=False)
                 if base in p and candidate in p
             ]
             found.append([math.log(max(1e-9, step - before + after) / step) for step, before, after in both])
@@ -128,11 +131,11 @@ def measure(
     rounds: int = ROUNDS,
     block_seconds: float = BLOCK_SECONDS,
 ) -> None:
-    """Measure variants interleaved, into the ledger, in several generations of fresh processes.
+    """Measure variants interleaved, into the ledger, in several generations of fresh processes; the first is the base.
 
     Each round runs all variants in random order and then in the reverse order. A variant that fails leaves with its
-    reason and the others go on. The deadline ends it between rounds, so that every variant has as many blocks; the first
-    round of a generation is always made.
+    reason and the others go on; without the base there is nothing to go on for. The deadline ends it between rounds, so
+    that every variant has as many blocks; the first round of a generation is always made.
     """
     order = random.Random(seed)
     for generation in range(generations):
@@ -147,6 +150,10 @@ def measure(
                 ledger.failures[key] = str(item)
             else:
                 subjects[key] = item
+        if variants[0].key in ledger.failures:  # nothing left to compare with
+            for subject in subjects.values():
+                subject.close()
+            return
         try:
             later = generations - generation - 1  # each of which will take as long to open as this one did
             share = max(0.0, deadline.left() - later * (before - deadline.left())) / (later + 1)
@@ -194,6 +201,7 @@ def _generation(
                 seen.setdefault(key, []).append(block)
                 ledger.blocks.setdefault(key, []).append(block.seconds_per_step)
                 ledger.cpu_blocks.setdefault(key, []).append(block.cpu_per_step)
+                ledger.queued_blocks.setdefault(key, []).append(block.queued / block.steps)
                 ledger.samples_per_step[key] = block.samples / block.steps
                 ledger.on_block(key, block.seconds_per_step)
         pairs = {key: pair for key, pair in seen.items() if len(pair) == 2}
@@ -276,13 +284,15 @@ def clock_for(ledger: Ledger, base: Variant, computes_alone: bool) -> ClockName:
     """Which clock a comparison with this base should trust, decided from the base alone so that no result is picked.
 
     The one on the wall is what the user waits for. Where the training computes on the CPU in its own process
-    (`computes_alone`: no accelerator, no loader workers) and others hold the cores, processor seconds resolve half the
-    effect that wall seconds do.
+    (`computes_alone`: no accelerator, no loader workers in any variant), others held the cores, and it waited for nothing
+    else (no disk, no network), processor seconds resolve half the effect that wall seconds do.
     """
-    wall, cpu = ledger.blocks.get(base.key), ledger.cpu_blocks.get(base.key)
-    if not computes_alone or not wall or not cpu:
+    if not computes_alone or base.key not in ledger.blocks:
         return "wall"
-    return "cpu" if statistics.median(wall) > BUSY * statistics.median(cpu) else "wall"
+    wall, cpu, queued = (
+        statistics.median(blocks[base.key]) for blocks in (ledger.blocks, ledger.cpu_blocks, ledger.queued_blocks)
+    )
+    return "cpu" if queued >= QUEUED * wall and cpu + queued >= EXPLAINED * wall else "wall"
 
 
 def saving(ledger: Ledger, base: Variant, compared: Comparison) -> Saving:

@@ -12,6 +12,8 @@ from perfaudit.measurements import Verdict
 LEVEL = 0.95  # of every interval that is printed
 FEWEST_ROUNDS = 6  # below, the signed-rank interval at 95 % does not exist (2 / 2**5 > 0.05)
 
+FEW_PROCESSES = 2.2  # under three generations the spread between processes is unknown; it was up to this wide here
+
 # Two-sided 95 % quantiles of Student's t by degrees of freedom, for the spread between processes.
 _T95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262, 10: 2.228}
 
@@ -26,7 +28,8 @@ def ratio_interval(groups: Sequence[Sequence[float]]) -> tuple[float, float, flo
     groups: log ratios, one list per pair of processes, one value per round (a round holds each variant twice, in mirrored
     order, so that drift cancels).
     Centre: Hodges-Lehmann. Error: the larger of the signed-rank interval over all rounds and Student's interval over the
-    processes' medians, because rounds of one process share its memory layout and are not independent.
+    processes' medians, because rounds of one process share its memory layout and are not independent. Under three
+    processes the first is widened by FEW_PROCESSES instead.
     Raises TooFewRounds under FEWEST_ROUNDS rounds.
     Method: Hollander, Wolfe & Chicken, Nonparametric Statistical Methods (2014), ch. 3.
     """
@@ -39,9 +42,11 @@ def ratio_interval(groups: Sequence[Sequence[float]]) -> tuple[float, float, flo
     low, high = walsh[rank], walsh[-1 - rank]
     medians = [statistics.median(group) for group in groups if group]
     if len(medians) >= 3:
-        t = _T95.get(len(medians) - 1, 2.0)
+        t = _T95.get(len(medians) - 1, _T95[10])
         error = t * statistics.stdev(medians) / math.sqrt(len(medians))
         low, high = min(low, centre - error), max(high, centre + error)
+    else:
+        low, high = centre - FEW_PROCESSES * (centre - low), centre + FEW_PROCESSES * (high - centre)
     return math.exp(centre), math.exp(low), math.exp(high)
 
 

@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 import traceback
+from pathlib import Path
 from typing import Any
 
 Reply = dict[str, Any]  # JSON
@@ -25,6 +26,8 @@ def serve(commands: int, replies: int, parent: int) -> None:
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Loader workers may stand still when we die, and then only a signal from the kernel ends them.
+    os.register_at_fork(after_in_child=_end_with_parent)
     os.set_inheritable(commands, False)
     os.set_inheritable(replies, False)
     holder = Holder()
@@ -107,21 +110,34 @@ def _answer(holder: Holder, command: Reply) -> Reply:
         handler = getattr(holder, "do_" + command.pop("do"))
         return handler(**command) or {}
     except TargetError as error:
-        return {"fault": "target", "message": str(error)}
+        return {"fault": "step" if holder.built else "target", "message": str(error)}
     except (KeyboardInterrupt, SystemExit) as error:
-        return {"fault": "target", "message": f"{holder.doing}: it raised {type(error).__name__}"}
+        return {
+            "fault": "step" if holder.built else "target",
+            "message": f"{holder.doing}: it raised {type(error).__name__}",
+        }
     except BaseException as error:
         return _fault(holder, error)
 
 
 def _fault(holder: Holder, error: BaseException) -> Reply:
-    from perfaudit.target.load import is_out_of_memory, where
+    from perfaudit.target.load import is_out_of_memory, said, where
 
     traceback.print_exc()
-    text = " ".join(str(error).split())[:500]
+    text = said(error)[:500]
     if is_out_of_memory(error):
         return {"fault": "oom", "message": f"out of memory: {text}" if text else "out of memory"}
-    return {"fault": "target", "message": f"{holder.doing}: {type(error).__name__}: {text}{where(error)}"}
+    kind = "step" if holder.built else "target"
+    return {"fault": kind, "message": f"{holder.doing}: {type(error).__name__}: {text}{where(error)}"}
+
+
+def _queued_seconds() -> float:
+    """Seconds this process' threads have waited for a core so far, all together; 0 where the system does not say."""
+    total = 0
+    for path in Path("/proc/self/task").glob("*/schedstat"):
+        with contextlib.suppress(OSError, ValueError, IndexError):  # a thread that ended meanwhile
+            total += int(path.read_text().split()[1])
+    return total / 1e9
 
 
 def _length(dataset: Any) -> int | None:
@@ -133,10 +149,14 @@ def _length(dataset: Any) -> int | None:
 
 def _die_with(parent: int) -> None:
     """Ask the kernel to end this process when its parent dies (Linux), and leave if that has happened already."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _end_with_parent()
     if os.getppid() != parent:
         os._exit(1)
+
+
+def _end_with_parent() -> None:
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Holder:
@@ -144,6 +164,7 @@ class Holder:
 
     def __init__(self) -> None:
         self.doing = "starting"
+        self.built = False  # faults from here on are those of a step
         self.training: Any = None  # target.training.Training, imported when it is asked for
         self.on_fixed_batch = False
 
@@ -181,6 +202,7 @@ class Holder:
             setup.apply(self.training)
             self.on_fixed_batch = setup.fixed_batch
         self.doing = f"{target['file']}: one training step"
+        self.built = True
         return self._facts()
 
     def _facts(self) -> Reply:
@@ -261,12 +283,13 @@ class Holder:
         training.take_average_seconds()
         restarts = len(training.restart_seconds)
         samples = 0
-        cpu, wall = time.process_time(), time.perf_counter()
+        queued, cpu, wall = _queued_seconds(), time.process_time(), time.perf_counter()
         for _ in range(steps):
             batch = self._one_step()
             samples += samples_in(batch)
         training.synchronize()
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        queued = max(0.0, _queued_seconds() - queued)  # a thread that ended takes its share with it
         wall -= sum(training.restart_seconds[restarts:])
         per_step = 0.0
         if training.epoch_batches and not self.on_fixed_batch:
@@ -278,6 +301,7 @@ class Holder:
             "cpu": cpu,
             "samples": samples,
             "restart_per_step": per_step,
+            "queued": queued,
             "piece_per_step": training.take_average_seconds() / steps,
         }
 

@@ -20,7 +20,7 @@ def render(rule: Rule, paint: Paint = plain) -> str:
         range_ = f"{100 * rule.saving.low:.0f} to {100 * rule.saving.high:.0f} % of a step"
         parts.append(f"saving    {range_} (documented: {rule.saving.source})")
     if rule.settled_by:
-        parts.append(f"measured  by `perfaudit scan FILE --measure` (knob: {rule.settled_by})")
+        parts.append("measured  by `perfaudit scan FILE --measure`, where the step it measures runs the line")
     bad = [example for example in rule.examples if example.lines]
     parts += ["", paint("Reported", "bold")]
     for example in bad[:2]:

@@ -59,8 +59,7 @@ def _trials(trials: list[Trial], paint: Paint, width: int) -> str:
     for t in trials:
         row = [_value(t.settings.get(key)) for key in settings]
         if t.status != "ok" or t.median is None or t.low is None or t.high is None:
-            first = t.reason.splitlines()[0] if t.reason else ""
-            row += [t.status.replace("_", " "), first[:60], ""]
+            row += [t.status.replace("_", " "), "see below" if t.status == "failed" else t.reason, ""]
         elif per_second:
             row += [f"{t.median:,.0f}", f"{t.low:,.0f} … {t.high:,.0f}", str(t.n)]
         else:
@@ -70,7 +69,8 @@ def _trials(trials: list[Trial], paint: Paint, width: int) -> str:
         if columns[-1].startswith("adds"):
             row.append(_added(t))
         rows.append(row)
-    return table(columns, rows, paint is colour, width)
+    failed = [f"  {settings_text(t.settings)}: {t.reason}" for t in trials if t.status == "failed"]
+    return table(columns, rows, paint is colour, width) + "".join(f"{line}\n" for line in failed)
 
 
 def _added(t: Trial) -> str:

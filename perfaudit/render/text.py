@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from dataclasses import replace
 
 from perfaudit import rank
-from perfaudit.findings import SEVERITIES, Finding, Fix, Saving
+from perfaudit.findings import SEVERITIES, Finding, Fix, Location, Saving
 from perfaudit.render import tables
 from perfaudit.render.paint import Paint, colour, painted_diff, plain, wrapped
 from perfaudit.report import Report
 
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|\r(?!\n)")
 _MARK = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 
 def render(report: Report, in_colour: bool = False, width: int = 100) -> str:
     """The whole report as text; `width` in characters bounds sentences and tables, not code and diffs."""
     paint = colour if in_colour else plain
+    report = _printable(report)
     parts: list[str] = []
     if report.environment is not None:
         parts.append(tables.environment(report, paint))
@@ -34,6 +38,43 @@ def render(report: Report, in_colour: bool = False, width: int = 100) -> str:
     parts += [wrapped(f"note: {note}", width, "") + "\n" for note in report.notes]
     parts.append(_closing(report, paint, width))
     return "\n".join(part for part in parts if part)
+
+
+def _printable(report: Report) -> Report:
+    """The report with signs in place of the control characters of the code it shows: a terminal would obey them."""
+    return report.with_(
+        findings=tuple(
+            f.with_(
+                location=_printable_place(f.location),
+                message=_signs(f.message),
+                snippet=_signs(f.snippet),
+                note=_signs(f.note),
+                fix=_printable_fix(f.fix),
+            )
+            for f in report.findings
+        ),
+        skipped=tuple(replace(s, path=_signs(s.path), reason=_signs(s.reason)) for s in report.skipped),
+        winners=tuple(
+            replace(w, fix=_printable_fix(w.fix), location=_printable_place(w.location)) for w in report.winners
+        ),
+    )
+
+
+def _printable_place(place: Location | None) -> Location | None:
+    return replace(place, path=_signs(place.path)) if place is not None else None
+
+
+def _printable_fix(fix: Fix | None) -> Fix | None:
+    return replace(fix, title=_signs(fix.title), diff=_signs(fix.diff)) if fix is not None else None
+
+
+def _signs(text: str) -> str:
+    """The text with a sign for each control character but tab and the ends of lines: "\\x1b" becomes "␛"."""
+    return _CONTROL.sub(lambda found: _sign(ord(found.group())), text)
+
+
+def _sign(code: int) -> str:
+    return chr(0x2400 + code) if code < 0x20 else "␡" if code == 0x7F else "\ufffd"
 
 
 _HEADINGS = {
@@ -115,8 +156,13 @@ def _closing(report: Report, paint: Paint, width: int) -> str:
     return "\n".join(lines) + "\n"
 
 
+_SEARCHED = {"PA101"}  # their patch is the winner of a search, which a plain scan does not know
+
+
 def _what_next(report: Report) -> list[str]:
-    """What can be typed next, about what there is."""
+    """What can be typed next, about what there is; of a measured report, only what was shown to pay."""
+    if any(rank.group(finding) != rank.NOT_MEASURED for finding in report.findings):
+        return [_take_what_pays(report)]
     fixes = Counter(finding.fix.safety for finding in report.findings if finding.fix)
     offers = []
     if fixes["safe"]:
@@ -130,6 +176,20 @@ def _what_next(report: Report) -> list[str]:
     if by_hand := len(report.findings) - fixes["safe"] - fixes["unsafe"]:
         offers.append(f"{by_hand} to change by hand")
     return [", ".join(offers), f"`perfaudit explain {report.findings[0].rule}` says why the first one costs time"]
+
+
+def _take_what_pays(report: Report) -> str:
+    paying = [f for f in report.findings if rank.group(f) == rank.PAYS and f.fix is not None and f.fix.edits]
+    rules = list(dict.fromkeys(f.rule for f in paying if f.rule not in _SEARCHED))
+    paths = list(dict.fromkeys(f.location.path for f in paying if f.location is not None))
+    said = []
+    if rules:
+        said.append(
+            f"`perfaudit scan {' '.join(paths)} --select {','.join(rules)} --fix --unsafe-fixes` writes the patches that pay here"
+        )
+    if any(f.rule in _SEARCHED for f in paying):
+        said.append(f"`perfaudit tune {report.target} --dataloader --apply` searches and writes the loader's")
+    return "; ".join(said) if said else "nothing was shown to pay here, so there is nothing to apply"
 
 
 def _count(number: int, one: str, many: str = "") -> str:

@@ -291,11 +291,6 @@ def _is_remainder(node: ast.AST) -> bool:
     return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and not is_text
 
 
-def node_tests_rarity(test: ast.expr) -> bool:
-    """Whether a condition reads like "now and then": a remainder, or a name such as `debug` or `should_log`."""
-    return rare_when(test) is not None
-
-
 def runs_each_time(source: Source, node: ast.AST, within: Loop | Function) -> bool:
     """Whether the node runs on every iteration of a loop, or on every call of a function, as far as the text tells.
 

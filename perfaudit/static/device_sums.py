@@ -216,13 +216,13 @@ def _counts(source: Source, node: ast.expr) -> bool:
     if not isinstance(node, ast.Call) or node.keywords:
         return False
     if source.qualified(node.func) == "torch.sum":
-        return len(node.args) == 1 and _is_comparison(source, node.args[0])
+        return len(node.args) == 1 and _is_comparison(node.args[0])
     if last_name(node.func) != "sum" or node.args or not isinstance(node.func, ast.Attribute):
         return False
-    return _is_comparison(source, node.func.value)
+    return _is_comparison(node.func.value)
 
 
-def _is_comparison(source: Source, node: ast.expr) -> bool:
+def _is_comparison(node: ast.expr) -> bool:
     if isinstance(node, ast.Compare):
         return len(node.ops) == 1 and isinstance(node.ops[0], (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE))
     return isinstance(node, ast.Call) and last_name(node.func) in ("eq", "ne")

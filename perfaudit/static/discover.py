@@ -45,6 +45,11 @@ class File:
     named: bool
     problem: str = ""
 
+    @property
+    def is_stray_link(self) -> bool:
+        """Whether this is a link found below a folder: it may lead anywhere, so what it leads to is not written."""
+        return not self.named and self.path.is_symlink()
+
 
 def python_files(paths: Iterable[str], exclude: tuple[str, ...] = (), base: Path | None = None) -> list[File]:
     """Python files of the given files and folders, each once, in order of path within each argument.
@@ -60,7 +65,10 @@ def python_files(paths: Iterable[str], exclude: tuple[str, ...] = (), base: Path
         path = Path(given)
         files = _walk(path, excluded) if _is_folder(given) else [File(path, shown(path), named=True)]
         for file in files:
-            found.setdefault(os.path.realpath(file.path), file)  # two ways to one file are one file
+            real = os.path.realpath(file.path)  # two ways to one file are one file
+            if real in found and found[real].is_stray_link and not file.is_stray_link:
+                del found[real]
+            found.setdefault(real, file)
     return list(found.values())
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfaudit.errors import UserError
-from perfaudit.findings import Edit, Finding
+from perfaudit.findings import Edit, Finding, Fix
 from perfaudit.static import edit
 from perfaudit.static.source import Unreadable, read_text
 
@@ -47,6 +47,13 @@ def allowed(finding: Finding, unsafe: bool, allow: frozenset[str] = frozenset())
     if fix is None or not fix.edits or fix.safety == "manual":
         return False
     return fix.safety == "safe" or unsafe or (bool(fix.changes) and set(fix.changes) <= allow)
+
+
+def unfixed(finding: Finding, reason: str) -> Finding:
+    """The finding with its fix as advice: nothing that can be written, and why."""
+    if finding.fix is None or not finding.fix.edits:
+        return finding
+    return finding.with_(fix=Fix(finding.fix.title, "manual"), note=reason)
 
 
 def patch(path: str, text: str, findings: Iterable[Finding], encoding: str = "utf-8") -> Patched:

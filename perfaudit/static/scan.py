@@ -16,9 +16,11 @@ from perfaudit.findings import Finding
 from perfaudit.report import Report, Skipped
 from perfaudit.rules import all_rules
 from perfaudit.static import discover
+from perfaudit.static.fix import unfixed
 from perfaudit.static.registry import run_checks
 from perfaudit.static.source import FUNCTIONS, Source, Unreadable, read_text
 
+STRAY_LINK = "a link, whose target is left as it is; name this very file to patch it"
 Statements = dict[int, tuple[ast.stmt, str]]  # by line: the innermost statement there and the name of its scope
 
 
@@ -51,7 +53,7 @@ def scan(
                 skipped.append(result)
             else:
                 looked_at += 1
-                findings += result
+                findings += [unfixed(f, STRAY_LINK) for f in result] if file.is_stray_link else result
             if number % 100 == 99:
                 collect()
     if progress is not None:

@@ -330,7 +330,7 @@ class _Reader:
             return self.follow(function, node, given) if function else self.method(node, node.func, given)
         if isinstance(node.func, ast.Name):
             if not self.source.lookup(node.func):
-                return self.builtin(node, node.func.id, arguments, given)
+                return self.builtin(node.func.id, arguments, given)
             function = called_function(self.source, node)
             if function is not None:
                 return self.follow(function, node, given)
@@ -355,7 +355,7 @@ class _Reader:
             return Kind.UNKNOWN
         return Kind.TENSOR if _TENSOR_FUNCTION.match(name) else Kind.MAYBE
 
-    def builtin(self, node: ast.Call, name: str, arguments: list[Value], given: Kind) -> Value:
+    def builtin(self, name: str, arguments: list[Value], given: Kind) -> Value:
         if _HOST_BUILTIN.match(name):
             return Kind.HOST
         if name in ("min", "max", "abs") and (len(arguments) > 1 or name == "abs"):

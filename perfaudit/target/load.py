@@ -109,9 +109,19 @@ class faults_named(contextlib.AbstractContextManager[None]):
         if isinstance(error, SystemExit):
             why = f"it called sys.exit({error.code!r}); keep the program under `if __name__ == '__main__':`"
         else:
-            text = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
+            text = said(error)
             why = f"{type(error).__name__}: {text[:500]}" if text else type(error).__name__
         raise TargetError(f"{self.doing}: {why}{where(error)}") from error
+
+
+def said(error: BaseException) -> str:
+    """The error's own words on one line; of one that came out of a loader's worker, those of the worker."""
+    if isinstance(error, SyntaxError):
+        return error.msg
+    text = str(error)
+    if "Original Traceback" in text:
+        return f"in a loader worker: {text.strip().splitlines()[-1].strip()}"
+    return " ".join(text.split())
 
 
 def where(error: BaseException) -> str:

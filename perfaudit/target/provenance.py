@@ -6,7 +6,7 @@ import os
 import sys
 import sysconfig
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,19 +45,19 @@ def call_site(frame: types.FrameType | None) -> Site | None:
 
 
 @contextmanager
-def loaders_built(overrides: dict[str, Any]) -> Iterator[dict[int, Site | None]]:
+def loaders_built(overrides: dict[str, Any]) -> Iterator[Callable[[Any], Site | None]]:
     """While it is open, every DataLoader is built with these keyword arguments replaced, and its call site is kept.
 
-    Yields a table of `id(loader)` to site. overrides may hold num_workers, pin_memory, prefetch_factor, batch_size, …;
+    Yields a function from a loader to its site. overrides may hold num_workers, pin_memory, prefetch_factor, batch_size, …;
     what a setting rules out is dropped (prefetch_factor and persistent_workers without workers).
     """
     from torch.utils.data import DataLoader
 
-    sites: dict[int, Site | None] = {}
+    sites: dict[int, tuple[Any, Site | None]] = {}  # with the loader itself, so that no other takes over its id
     original = DataLoader.__init__
 
     def observed(self: Any, *args: Any, **kwargs: Any) -> None:  # Any: whatever the user passes on
-        sites.setdefault(id(self), call_site(sys._getframe(1)))
+        sites.setdefault(id(self), (self, call_site(sys._getframe(1))))
         if not overrides:
             original(self, *args, **kwargs)
             return
@@ -73,6 +73,6 @@ def loaders_built(overrides: dict[str, Any]) -> Iterator[dict[int, Site | None]]
 
     DataLoader.__init__ = observed  # type: ignore[method-assign]
     try:
-        yield sites
+        yield lambda loader: sites[id(loader)][1] if id(loader) in sites else None
     finally:
         DataLoader.__init__ = original  # type: ignore[method-assign]

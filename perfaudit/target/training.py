@@ -45,9 +45,9 @@ class Training:
                 self.model.to(self.device)
         self.model.train()
         seed_all(seed)
-        with loaders_built(loader_overrides or {}) as sites:
+        with loaders_built(loader_overrides or {}) as site_of:
             self.loader = self._call("dataloader", torch.utils.data.DataLoader)
-        self.loader_site: Site | None = sites.get(id(self.loader))
+        self.loader_site: Site | None = site_of(self.loader)
         self.optimizer = self._optimizer()
         self._ema_object: Any = None
         self.ema = self._ema()

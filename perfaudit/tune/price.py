@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from perfaudit import rank
 from perfaudit.errors import NothingMeasured
-from perfaudit.findings import Finding
+from perfaudit.findings import Finding, Fix
 from perfaudit.knobs import all_knobs, knob
 from perfaudit.measure.child import Child, ChildFailed
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.lab import ChildLab
+from perfaudit.measure.nursery import START_SECONDS
 from perfaudit.measure.runner import Ledger, Variant, clock_for, comparison, measure, saving, trial
 from perfaudit.measurements import Comparison, Trial
 from perfaudit.report import Report
@@ -20,10 +22,12 @@ from perfaudit.tune.plan import inside_project, merge
 from perfaudit.tune.search import (
     Tuning,
     as_target_error,
+    base_losses,
     comparisons_of,
     environment_of,
     interruptible,
     new_deadline,
+    patch_of,
     search,
     trials_of,
     winner_of,
@@ -44,28 +48,37 @@ class Priced:
     races: list[tuple[Ledger, list[str]]] = field(default_factory=list)
     said: dict[str, str] = field(default_factory=dict)
     together: Variant | None = None
+    with_workers: set[str] = field(default_factory=set)  # keys of variants whose loader has workers
 
 
-def price(target: Target, report: Report, budget: float, device: str, watch: Watch) -> Report:
+def price(
+    target: Target, report: Report, budget: float, device: str, watch: Watch, timeout: float = START_SECONDS
+) -> Report:
     """The report with measured savings, ranked. Ends early on Ctrl-C with what there is.
 
-    budget: seconds for all measuring. Raises TargetError when the target does not load or cannot make a step, and
-    NothingMeasured when there was something to measure and no interval came of it.
+    budget: seconds for all measuring; timeout: seconds that loading or one step may take. Raises
+    TargetError when the target does not load, NothingMeasured when it cannot make a step, or no interval came of it.
     """
     deadline = new_deadline(budget)
-    tuning = Tuning(target, device, watch)
     priced = Priced()
-    lines = _survey(tuning, report)
-    with interruptible(tuning.notes) as interrupted:
+    notes: list[str] = []
+    with interruptible(notes) as interrupted:
+        tuning = Tuning(target, device, watch, notes=notes, timeout=timeout)
+        lines = _survey(tuning, report)
         _sort(tuning, report, lines, priced)
         _knobs(tuning, priced, deadline)
         _patches(tuning, priced, deadline)
         _together(tuning, priced, deadline)
-    findings = _results(tuning, priced)
+    if interrupted[0] and not (priced.kept or priced.waiting):
+        return report.with_(target=str(target), notes=tuple(notes), interrupted=True)
+    findings = _results(tuning, priced, "interrupted before it" if interrupted[0] else "the budget ended before it")
     trials, comparisons = _evidence(tuning, priced)
     for bout in tuning.bouts:
         trials += trials_of(bout)
         comparisons += comparisons_of(bout)
+    for ledger, _ in priced.races:
+        if BASE.key in ledger.failures and not interrupted[0]:
+            raise NothingMeasured(f"{target}: the code as it is could not be measured: {ledger.failures[BASE.key]}")
     judged = comparisons or any(ledger.failures for ledger, _ in priced.races)
     if (priced.waiting or tuning.bouts) and not judged and not interrupted[0]:
         raise NothingMeasured(
@@ -78,7 +91,7 @@ def price(target: Target, report: Report, budget: float, device: str, watch: Wat
         trials=tuple(trials),
         comparisons=tuple(comparisons),
         not_applicable=tuple(tuning.not_applicable),
-        notes=tuple(tuning.notes),
+        notes=tuple(notes),
         interrupted=interrupted[0],
     )
 
@@ -165,10 +178,13 @@ def _knobs(tuning: Tuning, priced: Priced, deadline: Deadline) -> None:
             best = min(timed, key=lambda c: c.ratio)
             tried = ", ".join(f"{k}={v}" for k, v in best.candidate.items() if v is not None)
             note = f"{winner.words}; the best other setting tried: {tried}"
-            priced.kept.append(finding.with_(saving=saving(bout.ledger, bout.base, best), note=note))
+            measured = patch_of(bout, best)  # not the finding's own, which is another setting
+            priced.kept.append(finding.with_(saving=saving(bout.ledger, bout.base, best), fix=measured, note=note))
         else:
             note = f"found by searching {name}" + (f"; {winner.verified}" if winner.verified else "")
-            priced.kept.append(finding.with_(saving=winner.saving, fix=winner.fix or finding.fix, note=note))
+            priced.kept.append(
+                finding.with_(saving=winner.saving, fix=winner.fix or Fix(winner.words, "manual"), note=note)
+            )
 
 
 def _patches(tuning: Tuning, priced: Priced, deadline: Deadline) -> None:
@@ -182,7 +198,10 @@ def _patches(tuning: Tuning, priced: Priced, deadline: Deadline) -> None:
         _race(tuning, priced, variants, new_deadline(share))
 
 
-def _race(tuning: Tuning, priced: Priced, variants: list[Variant], deadline: Deadline) -> Ledger:
+def _race(
+    tuning: Tuning, priced: Priced, variants: list[Variant], deadline: Deadline, together: Sequence[Finding] = ()
+) -> Ledger:
+    """Patches against the unpatched code; one that stands for several findings `together` changes what they change."""
     ledger = Ledger()
     settings = {variant.key: variant.settings for variant in [BASE, *variants]}
     ledger.on_block = lambda key, seconds: tuning.watch.block(settings[key], seconds)
@@ -192,11 +211,16 @@ def _race(tuning: Tuning, priced: Priced, variants: list[Variant], deadline: Dea
     changes = {}
     for variant in variants:
         fix = priced.waiting[variant.key][0].fix if variant.key in priced.waiting else None
-        changes[variant.key] = fix.changes if fix else ("rounding", "rng", "checkpoint")
-    with Verifier(BASE.key, changes, priced.said) as verifier:
+        changes[variant.key] = fix.changes if fix else tuple(sorted({c for f in together for c in _changes(f)}))
+    with Verifier(BASE.key, changes, lambda: base_losses(tuning), priced.said) as verifier:
         lab.check = verifier.check
         measure(lab, [_plain(v) for v in [BASE, *variants]], ledger, deadline, seed=3)
+    priced.with_workers |= {key for key, facts in lab.facts.items() if facts["loader"]["num_workers"]}
     return ledger
+
+
+def _changes(finding: Finding) -> tuple[str, ...]:
+    return finding.fix.changes if finding.fix else ()
 
 
 def _plain(variant: Variant) -> Variant:
@@ -217,8 +241,8 @@ def _together(tuning: Tuning, priced: Priced, deadline: Deadline) -> None:
     variant = Variant("together", "patch", {"patch": " + ".join(f.rule for f in paying)}, overlay)
     tuning.watch.stage(f"measuring {len(paying)} patches together")
     priced.together = variant
-    ledger = _race(tuning, priced, [variant], deadline)
-    compared = _compared(tuning, ledger, variant)
+    ledger = _race(tuning, priced, [variant], deadline, paying)
+    compared = _compared(tuning, priced, ledger, variant)
     if compared is None:
         reason = ledger.failures.get(variant.key, "the budget ended")
         tuning.notes.append(f"the {len(paying)} patches that pay were not measured together: {reason}")
@@ -228,21 +252,21 @@ def _together(tuning: Tuning, priced: Priced, deadline: Deadline) -> None:
         before, after = (1e3 * statistics.median(blocks[key]) for key in (BASE.key, variant.key))
         tuning.notes.append(
             f"all {len(paying)} patches that pay, applied together: {before:.2f} ms → {after:.2f} ms{what} a step, "
-            f"saves {100 * gained.low:.1f} to {100 * gained.high:.1f} % (measured)"
+            f"saves {100 * gained.low:.1f} to {100 * gained.high:.1f} % (measured); {_checked(priced, variant.key)}"
         )
 
 
-def _results(tuning: Tuning, priced: Priced) -> list[Finding]:
+def _results(tuning: Tuning, priced: Priced, ended: str = "the budget ended before it") -> list[Finding]:
     """Findings with what is known of them now."""
     found = list(priced.kept)
     for key, (finding, variant) in priced.waiting.items():
         race = next((ledger for ledger, keys in priced.races if key in keys), None)
         if race is None:
-            found.append(finding.with_(note="not measured: the budget ended before it"))
+            found.append(finding.with_(note=f"not measured: {ended}"))
         elif key in race.failures:
             found.append(finding.with_(fix=None, note=f"its patch is withdrawn: {race.failures[key]}"))
         else:
-            compared = _compared(tuning, race, variant)
+            compared = _compared(tuning, priced, race, variant)
             if compared is None or compared.high == float("inf"):
                 note = f"measured too briefly for an interval, give it longer with --budget; {_checked(priced, key)}"
                 found.append(finding.with_(note=note.rstrip("; ")))
@@ -251,10 +275,9 @@ def _results(tuning: Tuning, priced: Priced) -> list[Finding]:
     return found
 
 
-def _compared(tuning: Tuning, ledger: Ledger, variant: Variant) -> Comparison | None:
+def _compared(tuning: Tuning, priced: Priced, ledger: Ledger, variant: Variant) -> Comparison | None:
     """A patch against the code as it is, by the clock that can be trusted here."""
-    facts = tuning.facts
-    computes_alone = facts["device"] == "cpu" and not facts["loader"]["num_workers"]
+    computes_alone = tuning.facts["device"] == "cpu" and not priced.with_workers & {BASE.key, variant.key}
     return comparison(ledger, BASE, variant, clock=clock_for(ledger, BASE, computes_alone))
 
 
@@ -272,6 +295,6 @@ def _evidence(tuning: Tuning, priced: Priced) -> tuple[list[Trial], list[Compari
     comparisons: list[Comparison] = []
     for ledger, keys in priced.races:
         trials += [trial(ledger, variant) for variant in [BASE, *(variants[key] for key in keys)]]
-        found = (_compared(tuning, ledger, variants[key]) for key in keys)
+        found = (_compared(tuning, priced, ledger, variants[key]) for key in keys)
         comparisons += [compared for compared in found if compared is not None]
     return trials, comparisons

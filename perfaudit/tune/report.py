@@ -43,7 +43,7 @@ def tune(
     for bout in tuning.bouts:
         trials += trials_of(bout)
         comparisons += comparisons_of(bout)
-        winners.append(winner_of(bout))
+        winners.append(winner_of(bout, interrupted[0]))
     return Report(
         "tune",
         target=str(target),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any
 
-from perfaudit.errors import TargetError
+from perfaudit.errors import NothingMeasured, TargetError, UserError
 from perfaudit.findings import Finding, Fix, Location
 from perfaudit.knobs import Bench, Probe, knob
 from perfaudit.measure import environment
@@ -33,13 +33,14 @@ from perfaudit.measure.runner import (
 from perfaudit.measurements import Comparison, Environment, NotApplicable, Settings, Trial, Winner
 from perfaudit.target.names import Target, imported_modules, sets_variables_early
 from perfaudit.tune.plan import merge, site_patch
-from perfaudit.tune.verify import Verifier
+from perfaudit.tune.verify import Verifier, losses_of
 from perfaudit.tune.watch import Watch
 
 FINALISTS = 2  # the fastest of the screening, and beside them the smallest that is not much slower
 NOT_MUCH = 1.10  # time per sample against the fastest of the screening, whose two rounds tell no finer
 AS_GOOD = 1.03  # time per sample against the best; a smaller setting this close is taken instead
 SCREENING_ROUNDS = 2
+PROBING_SHARE = 0.25  # of a knob's time, for finding out which settings fit into memory
 SCREENING_SHARE = 0.45  # of a knob's time, at most; the race is what the verdict rests on
 
 
@@ -102,19 +103,31 @@ class Tuning:
         return self.facts
 
 
+def base_losses(tuning: Tuning) -> list[float]:
+    """The first losses of the unpatched code in another process, to see whether it repeats itself; [] if it fails."""
+    with Child(tuning.fresh) as child:
+        try:
+            child.ask(build_command(tuning.target_json, Variant("again", "", {}), tuning.device, 0), tuning.timeout)
+            return losses_of(child)
+        except ChildFailed:
+            return []
+
+
 def environment_of(facts: Facts) -> Environment:
     """The machine, with what a child said of torch and the device."""
     return environment.host(facts["device_name"], facts["torch"], facts["driver"], facts["threads"])
 
 
-def as_target_error(target: Target, failure: ChildFailed, timeout: float) -> TargetError:
-    """The fault of a child as the message a user reads."""
+def as_target_error(target: Target, failure: ChildFailed, timeout: float) -> UserError:
+    """The fault of a child as the message a user reads: TargetError while it loads, NothingMeasured once it trains."""
+    if failure.kind == "step":
+        return NothingMeasured(str(failure))
     if failure.kind == "timeout":
         return TargetError(f"{target.file}: {failure}; give it longer with --timeout (now {timeout:.0f} s)")
     if failure.kind == "crash":
         return TargetError(f"{target.file}: loading it ended the process: {failure}")
     if failure.kind == "oom":
-        return TargetError(f"{target.file}: one training step does not fit into memory: {failure}")
+        return NothingMeasured(f"{target.file}: one training step does not fit into memory: {failure}")
     return TargetError(str(failure))
 
 
@@ -134,7 +147,10 @@ def search(tuning: Tuning, name: str, deadline: Deadline, memory_budget: int, fi
     bout = Bout(name, facts, now, variants={now.key: now})
     bout.ledger.on_block = lambda key, seconds: tuning.watch.block(bout.variants[key].settings, seconds)
     tuning.bouts.append(bout)
-    bench = Bench(facts, environment.usable_cores(), memory_budget, lambda settings: _probe(tuning, bout, settings))
+    probing = new_deadline(PROBING_SHARE * deadline.left())
+    bench = Bench(
+        facts, environment.usable_cores(), memory_budget, lambda settings: _probe(tuning, bout, settings), probing.left
+    )
     screening = new_deadline(SCREENING_SHARE * deadline.left())
     _screen(tuning, bout, module.candidates(bench), screening)
     best = _fastest(bout, exclude=set())
@@ -181,7 +197,8 @@ def _race(tuning: Tuning, bout: Bout, module: ModuleType, deadline: Deadline, fi
         racing.append(variant)
     bout.finalists = racing
     bout.finals = len(bout.ledger.rounds)
-    with Verifier(bout.base.key, {v.key: module.changes() for v in racing if not v.apply_knob}, bout.said) as verifier:
+    changes = {v.key: module.changes() for v in racing if not v.apply_knob}
+    with Verifier(bout.base.key, changes, lambda: base_losses(tuning), bout.said) as verifier:
         lab = _lab(tuning)
 
         def check(child: Child, variant: Variant, facts: Facts) -> None:
@@ -309,7 +326,12 @@ def comparisons_of(bout: Bout) -> list[Comparison]:
     return [compared for compared in found if compared is not None]
 
 
-def winner_of(bout: Bout) -> Winner:
+def patch_of(bout: Bout, compared: Comparison) -> Fix | None:
+    """The patch that was raced in this comparison, None where a setting was applied at run time."""
+    return bout.patched.get(_key(bout.name, compared.candidate), (None, None))[0]
+
+
+def winner_of(bout: Bout, interrupted: bool = False) -> Winner:
     """The setting to take: the smallest that is as good as the best one shown to be faster, else the current one."""
     module = knob(bout.name)
     compared = {_key(bout.name, c.candidate): c for c in comparisons_of(bout)}
@@ -319,7 +341,10 @@ def winner_of(bout: Bout) -> Winner:
         if c.verdict == "faster" and 1 - c.high >= module.MIN_GAIN and k not in bout.ledger.failures
     ]
     if not paying:
-        return Winner(bout.name, bout.base.settings, True, _why_kept(bout, compared, module.MIN_GAIN))
+        words = _why_kept(bout, compared, module.MIN_GAIN, interrupted)
+        if hasattr(module, "without") and compared:
+            words = module.without(bout.facts, min(compared.values(), key=lambda c: c.ratio).candidate) or words
+        return Winner(bout.name, bout.base.settings, True, words)
     best = min(paying, key=lambda k: compared[k].ratio)
     close = [k for k in paying if compared[k].ratio <= compared[best].ratio * AS_GOOD]
     taken = min(close, key=lambda k: module.size(bout.variants[k].settings))
@@ -337,14 +362,16 @@ def winner_of(bout: Bout) -> Winner:
     )
 
 
-def _why_kept(bout: Bout, compared: dict[str, Comparison], least: float) -> str:
-    if not compared:
-        reason = "nothing was raced against it" if len(bout.ledger.blocks) > 1 else "no other setting could be measured"
-        return f"keep what you have: {reason}"
-    if all(c.high == math.inf for c in compared.values()):
-        return "keep what you have: the budget was too small for an interval"
+def _why_kept(bout: Bout, compared: dict[str, Comparison], least: float, interrupted: bool) -> str:
+    if bout.base.key in bout.ledger.failures:
+        return f"nothing to say: your own setting failed: {bout.ledger.failures[bout.base.key]}"
+    undecided = not compared or all(c.high == math.inf for c in compared.values())
+    if undecided and interrupted:
+        return "keep what you have: interrupted before anything was decided"
+    if undecided:
+        return "keep what you have: the budget was too small to decide anything, give it longer with --budget"
     if all(c.verdict == "slower" for c in compared.values()):
-        return "keep what you have: everything else is slower"
+        return "keep what you have: everything raced against it is slower"
     return f"keep what you have: nothing else was shown to gain {100 * least:.0f} % or more"
 
 
@@ -363,7 +390,7 @@ def interruptible(notes: list[str]) -> Iterator[list[bool]]:
         yield happened
     except KeyboardInterrupt:
         happened[0] = True
-        notes.append("interrupted: what was measured until then is above")
+        notes.append("interrupted; what was measured until then is in this report")
     finally:
         signal.signal(signal.SIGTERM, previous)
 

@@ -441,6 +441,18 @@ def test_fix_goes_through_a_link(project: Project, perfaudit: Run) -> None:
     assert (folder / "real" / "a.py").read_text() == ANOMALY.replace("True", "False")
 
 
+def test_fix_leaves_the_target_of_a_link_it_came_across(project: Project, perfaudit: Run) -> None:
+    folder = project(**{"outside/lib.py": ANOMALY, "proj/real.py": ANOMALY})
+    (folder / "proj" / "lib.py").symlink_to("../outside/lib.py")
+    (folder / "proj" / "alias.py").symlink_to("real.py")
+    done = perfaudit("scan", "proj", "--fix")
+    assert (folder / "outside" / "lib.py").read_text() == ANOMALY
+    assert done.err == "proj/real.py: 1 fixed\n"
+    assert "name this very file" in done.out
+    perfaudit("scan", "proj", "proj/lib.py", "--fix")
+    assert (folder / "outside" / "lib.py").read_text() == ANOMALY.replace("True", "False")
+
+
 @pytest.mark.skipif(ROOT, reason="root may write everywhere")
 @pytest.mark.parametrize("protected", ["folder", "file"])
 def test_fix_where_nothing_may_be_written(project: Project, perfaudit: Run, protected: str) -> None:

@@ -210,4 +210,11 @@ def test_the_users_own_average_is_the_setting_to_beat() -> None:
     assert ema.current(with_ema)["average"] == "yours"
     tried = ema.candidates(bench(with_ema))
     assert ema.REFERENCE in tried and len(tried) == 8
-    assert ema.current(facts()) not in ema.candidates(bench(facts()))
+
+
+def test_who_keeps_no_average_is_told_the_cheapest_way_and_no_saving() -> None:
+    assert ema.current(facts()) == ema.REFERENCE
+    tried = ema.candidates(bench(facts()))
+    assert ema.REFERENCE not in tried and len(tried) == 7
+    assert "no build_ema" in ema.without(facts(), tried[2])
+    assert ema.without({**facts(), "has_ema": True}, tried[2]) == ""

@@ -8,7 +8,18 @@ import pytest
 from conftest import FakeClock
 
 from perfaudit.measure.clock import Deadline
-from perfaudit.measure.runner import Block, Ledger, Subject, TrialFailed, Variant, comparison, measure, saving, trial
+from perfaudit.measure.runner import (
+    Block,
+    Ledger,
+    Subject,
+    TrialFailed,
+    Variant,
+    clock_for,
+    comparison,
+    measure,
+    saving,
+    trial,
+)
 
 
 class FakeLab:
@@ -147,3 +158,27 @@ def test_the_piece_that_changes_is_compared_inside_the_step() -> None:
     compared = comparison(ledger, a, b, of_piece=True)
     assert compared is not None
     assert (compared.ratio, compared.verdict) == (pytest.approx(0.9), "faster")
+
+
+@pytest.mark.parametrize(
+    ("wall", "cpu", "queued", "alone", "clock"),
+    [
+        (0.038, 0.003, 0.000, True, "wall"),  # it waits for a disk: processor time says nothing about the step
+        (0.038, 0.003, 0.008, True, "wall"),  # it waits for a disk on a busy machine
+        (0.038, 0.020, 0.018, True, "cpu"),  # it computes, and others hold the cores
+        (0.038, 0.020, 0.018, False, "wall"),  # loader workers compute elsewhere
+        (0.038, 0.037, 0.001, True, "wall"),  # it computes undisturbed
+    ],
+)
+def test_processor_time_counts_only_where_it_is_what_the_step_takes(
+    wall: float, cpu: float, queued: float, alone: bool, clock: str
+) -> None:
+    ledger = Ledger(blocks={"a": [wall]}, cpu_blocks={"a": [cpu]}, queued_blocks={"a": [queued]})
+    assert clock_for(ledger, variants("a")[0], alone) == clock
+
+
+def test_without_the_base_the_rest_is_not_measured(clock: FakeClock) -> None:
+    lab, ledger = FakeLab(clock, {"a": 0.01, "b": 0.01}), Ledger()
+    lab.fails_to_open["a"] = "no data"
+    measure(lab, variants("a", "b"), ledger, Deadline(1000, clock), seed=1)
+    assert (ledger.failures, lab.order, lab.closed) == ({"a": "no data"}, [], ["b"])

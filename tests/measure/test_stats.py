@@ -74,3 +74,11 @@ def test_verdict(low: float, high: float, word: str) -> None:
 def test_quartiles() -> None:
     assert quartiles([3.0]) == (3.0, 3.0, 3.0)
     assert quartiles([1.0, 2.0, 3.0, 4.0, 5.0]) == (3.0, 2.0, 4.0)
+
+
+def test_one_process_gives_a_wider_interval_because_it_cannot_know_the_others() -> None:
+    rounds = [0.01 * i for i in range(-6, 7)]
+    _, low, high = ratio_interval([rounds])
+    _, narrow_low, narrow_high = ratio_interval([rounds[::3], rounds[1::3], rounds[2::3]])
+    assert math.log(high / low) == pytest.approx(2.2 * 0.05)
+    assert low < narrow_low and high > narrow_high

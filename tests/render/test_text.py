@@ -168,3 +168,13 @@ def test_wrapped(text: str, lines: list[str]) -> None:
 
 def test_nothing_follows_the_tables_of_tune() -> None:
     assert render(Report("tune", notes=("a",))) == "note: a\n"
+
+
+def test_control_characters_do_not_reach_the_terminal() -> None:
+    evil = "\x1b[2Jx\x07\x9b\x7f\ty\rz"
+    fix = Fix(evil, "safe", diff=f"--- a/a.py\n+++ b/a.py\n-{evil}\r\n+y\r\n")
+    found = Finding("PA001", "thing", "info", evil, Location(evil, 1, 1, 1, 2), None, fix, snippet=evil, note=evil)
+    text = render(Report("scan", (found,), (Skipped(evil, evil),), 1))
+    assert not set(text) & set("\x1b\x07\x9b\x7f")
+    assert "       -␛[2Jx␇\ufffd␡\ty␍z\r\n" in text
+    assert "\x1b[2J" not in render(Report("scan", (found,), files=1), in_colour=True)

@@ -24,6 +24,59 @@ class Model(torch.nn.Module):
 """
 SEQUENTIAL = "model = torch.nn.Sequential(torch.nn.Linear(4, 4))"
 
+VISIBLE = """
+class Model(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.layers = torch.nn.Sequential(*[torch.nn.Linear(width, width) for _ in range(3)])
+
+    def forward(self, x):
+        return self.layers(x)
+
+def build():
+    return Model(4)
+
+model = build().to("cpu")
+"""
+BACKBONE = "import timm\nmodel = torch.nn.Sequential(timm.create_model('vit'), torch.nn.Linear(4, 4))"
+HANDED_IN = """
+from models import backbone
+class Model(torch.nn.Module):
+    def __init__(self, backbone):
+        super().__init__()
+        self.backbone = backbone
+
+    def forward(self, x):
+        return self.backbone(x)
+
+model = Model(backbone)
+"""
+LOSS = """
+import torch
+model = torch.nn.Linear(4, 4)
+aux = torch.nn.Linear(4, 4)
+for step, (x, y) in enumerate(loader):
+    optimizer.zero_grad(set_to_none=False)
+    h = model(x)
+    loss = criterion(h, y)
+    {more}
+    loss.backward()
+    optimizer.step()
+"""
+EXTRA = """
+def extra(h, step):
+    if step % 2:
+        return 0
+    return aux(h).mean()
+"""
+EVAL = """
+import torch
+{model}
+model.eval()
+for x in loader:
+    print(model(x).mean())
+"""
+
 
 def findings(rule: str, code: str, path: str = "train.py") -> list[Finding]:
     return run_checks(Source(path, code), all_rules(), frozenset([rule]))
@@ -43,6 +96,26 @@ def findings(rule: str, code: str, path: str = "train.py") -> list[Finding]:
         ("PA401", TRAINING.format(model="from models import model"), "unsafe", ("algorithm",)),
         ("PA401", TRAINING.format(model=BRANCHING), "unsafe", ("algorithm",)),
         ("PA401", TRAINING.format(model=SEQUENTIAL + "; model.requires_grad_(stage > 1)"), "unsafe", ("algorithm",)),
+        ("PA401", TRAINING.format(model=VISIBLE), "safe", ()),
+        ("PA401", TRAINING.format(model=BACKBONE), "unsafe", ("algorithm",)),
+        ("PA401", TRAINING.format(model=HANDED_IN), "unsafe", ("algorithm",)),
+        ("PA401", LOSS.format(more="if step % 2 == 0:\n        loss = loss + aux(h).mean()"), "unsafe", ("algorithm",)),
+        ("PA401", LOSS.format(more="loss = loss + (aux(h).mean() if step % 2 else 0)"), "unsafe", ("algorithm",)),
+        (
+            "PA401",
+            LOSS.format(more="for head in heads[:step]:\n        loss += aux(h).mean()"),
+            "unsafe",
+            ("algorithm",),
+        ),
+        ("PA401", LOSS.format(more="if step % 9 == 0:\n        print(loss.item())"), "safe", ()),
+        ("PA401", LOSS.format(more="loss = loss + extra(h, step)") + EXTRA, "unsafe", ("algorithm",)),
+        ("PA801", EVAL.format(model=SEQUENTIAL), "safe", ()),
+        ("PA801", EVAL.format(model=VISIBLE), "safe", ()),
+        ("PA801", EVAL.format(model="model = torch.nn.LSTM(4, 4)"), "unsafe", ("rounding",)),
+        ("PA801", EVAL.format(model="model = torch.nn.GRU(4, 4)"), "unsafe", ("rounding",)),
+        ("PA801", EVAL.format(model="from models import model"), "unsafe", ("rounding",)),
+        ("PA801", EVAL.format(model=BACKBONE), "unsafe", ("rounding",)),
+        ("PA801", EVAL.format(model=""), "unsafe", ("rounding",)),
     ],
 )
 def test_safety(rule: str, code: str, safety: str, changes: tuple[str, ...]) -> None:

@@ -116,7 +116,7 @@ def test_one_clear_message(project: Project, change: tuple[str, str], message: s
     assert text != MODEL.lstrip("\n")
     project(**{"train.py": text})
     failure = fault("train.py")
-    assert failure.kind == "target"
+    assert failure.kind in ("target", "step")
     assert str(failure).startswith(message)
 
 
@@ -164,8 +164,31 @@ class Dying(TensorDataset):
 def build_model"""
     project(**{"train.py": text.replace("\ndef build_model", dying, 1)})
     failure = fault("train.py")
-    assert failure.kind == "target"
+    assert failure.kind == "step"
     assert "RuntimeError: DataLoader worker" in str(failure)  # raised from a signal handler, at whatever line runs then
+
+
+def test_an_error_in_a_worker_is_told_in_the_workers_words(project: Project) -> None:
+    text = (
+        MODEL.lstrip("\n")
+        .replace("DataLoader(TensorDataset", "DataLoader(Broken")
+        .replace("batch_size=8", "batch_size=8, num_workers=1")
+    )
+    broken = """
+class Broken(TensorDataset):
+    def __getitem__(self, index):
+        raise OSError("corrupt image 17")
+
+def build_model"""
+    project(**{"train.py": text.replace("\ndef build_model", broken, 1)})
+    assert str(fault("train.py")).startswith(
+        "train.py: the dataloader failed: OSError: in a loader worker: OSError: corrupt image 17"
+    )
+
+
+def test_a_crash_names_the_users_line(project: Project) -> None:
+    project(**{"train.py": MODEL.replace("return nn.Linear(4, 3)", "import ctypes; ctypes.string_at(0)")})
+    assert str(fault("train.py")) == "the process ended by signal SIGSEGV (last seen at train.py:6 in build_model)"
 
 
 def test_running_out_of_memory_is_told_apart(project: Project) -> None:

@@ -160,6 +160,7 @@ def test_a_knob_that_cannot_matter_here_says_why(project: Project, perfaudit: Ru
         (("tune", "train.py", "--factory", "wheels=net"), "write ROLE=NAME with one of the roles model, dataloader"),
         (("tune", "train.py", "--budget", "soon"), "'soon' is no duration; write e.g. 90s, 5m or 1h"),
         (("tune", "train.py", "--memory", "lots"), "'lots' is no amount of memory"),
+        (("tune", "train.py", "-o", "no/such/folder.txt"), "no/such/folder.txt: no such folder"),
         (("tune", "train.py", "--device", "warp"), "--device warp: not usable here"),
         (("scan", "train.py", "--measure", "--fix"), "--measure"),
         (("scan", "empty.py", "--measure"), "empty.py defines no model factory"),
@@ -249,3 +250,42 @@ def _children_of(pid: int) -> list[str]:
         except OSError:
             continue
     return found
+
+
+def test_a_program_that_fails_by_itself_is_not_blamed_on_a_patch(project: Project, perfaudit: Run) -> None:
+    failing = (
+        TRAIN.replace("TensorDataset(torch.randn(96", "Failing(torch.randn(96")
+        + """
+
+class Failing(TensorDataset):
+    def __getitem__(self, index):
+        if index == 60:
+            raise OSError("corrupt image")
+        return super().__getitem__(index)
+"""
+    )
+    project(**{"train.py": failing})
+    done = perfaudit("scan", "train.py", "--measure", "--budget", "8s", "--select", "PA501")
+    assert done.code == 3
+    assert (
+        "train.py: the code as it is could not be measured: train.py: the dataloader failed: OSError: corrupt image"
+        in done.err
+    )
+    assert "PA501" in done.out  # what reading found is printed all the same
+
+
+def test_a_loader_is_patched_at_its_own_line_even_if_another_was_thrown_away(project: Project, perfaudit: Run) -> None:
+    from perfaudit.measure.child import Child
+
+    text = TRAIN.replace("    return DataLoader(\n", "    len(DataLoader([1, 2], 1))\n    return DataLoader(\n")
+    project(**{"train.py": text})
+    with Child() as child:
+        command = {
+            "do": "build",
+            "target": {"file": "train.py", "names": {}},
+            "overlay": {},
+            "knob": "",
+            "settings": {},
+            "device": "cpu",
+        }
+        assert child.ask(command, 60)["loader_site"][1:3] == [22, 25]

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from perfaudit.static import edit
 from perfaudit.static.context import NO_GRAD, SET_GRAD, called_function, dotted_name, in_no_grad, last_name
 from perfaudit.static.escape import graph_escapes
+from perfaudit.static.models import is_visible
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.values import enclosing_function, resolve
@@ -27,7 +28,15 @@ PLAIN_CONTEXT = re.compile(
 PLAIN_DECORATORS = {"staticmethod", "classmethod", "wraps", "record", "main", "command", "option", "argument"}
 FAST_PATHS = {
     f"torch.nn.{name}"
-    for name in ("MultiheadAttention", "Transformer", "TransformerEncoder", "TransformerEncoderLayer")
+    for name in (
+        "MultiheadAttention",
+        "Transformer",
+        "TransformerEncoder",
+        "TransformerEncoderLayer",
+        "LSTM",
+        "GRU",
+        "RNN",
+    )
 }
 
 
@@ -36,7 +45,9 @@ def eval_without_no_grad(source: Source, call: ast.Call) -> Iterator[Seen]:
     model = _put_in_eval_mode(source, call)
     if not model or not source.imports_torch or _gradients_are_off(source, call):
         return
-    for loop in _loops_behind(source, source.statement(call), model):
+    statement = source.statement(call)
+    value = statement.value if isinstance(statement, ast.Assign) else call.func
+    for loop in _loops_behind(source, statement, model):
         runs = [node for node in ast.walk(loop) if isinstance(node, ast.Call) and _runs_model(source, node, model)]
         if not runs or not all(_records_graph(source, run) for run in runs):
             continue
@@ -44,14 +55,15 @@ def eval_without_no_grad(source: Source, call: ast.Call) -> Iterator[Seen]:
             continue
         first = min(runs, key=lambda run: (run.lineno, run.col_offset))
         no_grad, imported = edit.name_for(source, "torch.no_grad")
-        changes = ("rounding",) if any(source.calls(name) for name in FAST_PATHS) else ()
+        exact = is_visible(source, value) and not any(source.calls(name) for name in FAST_PATHS)
+        changes = () if exact else ("rounding",)
         yield Seen(
             first,
             f"`{source.brief(first)}` runs in eval mode, but records a graph, which no backward pass uses",
             Proposal(
                 f"run the loop under `{no_grad}()`",
                 edit.together(edit.wrap_block(source, [loop], f"with {no_grad}():"), imported),
-                "unsafe" if changes else "safe",  # without gradients, torch's attention takes other kernels
+                "unsafe" if changes else "safe",  # without gradients, attention and recurrent layers take other kernels
                 changes,
             ),
         )
@@ -152,7 +164,7 @@ def _gradients_are_off(source: Source, call: ast.Call) -> bool:
 def _records_graph(source: Source, run: ast.Call) -> bool:
     """Whether the forward pass provably records gradients, in this place and inside the function that is called."""
     function = called_function(source, run)
-    if function is not None and (not _plain_decorators(source, function) or _switches_gradients(source, function)):
+    if function is not None and (not _plain_decorators(function) or _switches_gradients(source, function)):
         return False
     return _plain_surroundings(source, run)
 
@@ -165,7 +177,7 @@ def _plain_surroundings(source: Source, node: ast.AST) -> bool:
         if isinstance(ancestor, (ast.With, ast.AsyncWith)):
             if not all(_is_plain_context(source, item.context_expr) for item in ancestor.items):
                 return False
-        elif isinstance(ancestor, FUNCTIONS) and not _plain_decorators(source, ancestor):
+        elif isinstance(ancestor, FUNCTIONS) and not _plain_decorators(ancestor):
             return False
     return True
 
@@ -175,7 +187,7 @@ def _is_plain_context(source: Source, node: ast.expr) -> bool:
     return bool(PLAIN_CONTEXT.search(name or (last_name(node.func) if isinstance(node, ast.Call) else last_name(node))))
 
 
-def _plain_decorators(source: Source, function: Function) -> bool:
+def _plain_decorators(function: Function) -> bool:
     called = [d.func if isinstance(d, ast.Call) else d for d in function.decorator_list]
     return all(last_name(decorator) in PLAIN_DECORATORS for decorator in called)
 

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 from collections.abc import Iterator
 
 from perfaudit.findings import Edit
 from perfaudit.static import edit
-from perfaudit.static.context import runs_every_step
+from perfaudit.static.context import dotted_name, last_name, runs_every_step, step_loops
+from perfaudit.static.losses import backward_operand
+from perfaudit.static.models import is_visible
 from perfaudit.static.registry import Proposal, Seen, check
-from perfaudit.static.source import LOOPS, Source
-from perfaudit.static.values import argument
+from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
+from perfaudit.static.values import argument, enclosing_function
 
 # Code that keeps pointers to the gradients, or works on them behind `.grad`.
 _KEEPS_GRADIENTS = re.compile(
     r"gradient_as_bucket_view|static_graph|cuda\.graph\b|CUDAGraph|make_graphed_callables|_foreach_|\._grad\b|share_memory|horovod"
 )
 _SWITCHES_PARAMETERS = re.compile(r"requires_grad|find_unused_parameters|freeze")
+_IN_PLACE = re.compile(r"[a-z]_$|^(append|extend|insert|update|setdefault|pop|remove|clear)$")
+_CRITERION = re.compile(r"crit|loss|objective", re.IGNORECASE)
+_OF_TENSORS = re.compile(r"mean|sum|to|view|reshape|flatten|squeeze|unsqueeze|log|exp|float|detach|size")
 
 
 @check("PA401", call=".zero_grad")
@@ -99,21 +105,135 @@ def _is_tested_or_dropped(source: Source, gradient: ast.Attribute) -> bool:
 def _may_miss_a_gradient(source: Source) -> bool:
     """Whether a parameter may sit out a step: zeros then still decay it and move it by its momentum, None does not.
 
-    False only where the file shows its model, and nothing in it depends on the step.
+    False only where the file shows its model, and nothing in it, nor in how its loss is made, depends on the step.
     """
-    forwards = [function for function in source.nodes(ast.FunctionDef) if function.name == "forward"]
     backwards = source.calls(".backward")
-    if len(backwards) != 1 or not (forwards or source.calls("torch.nn.Sequential")):
-        return True
-    if _SWITCHES_PARAMETERS.search(source.text):
+    if len(backwards) != 1 or _SWITCHES_PARAMETERS.search(source.text):
         return True
     loop = source.enclosing(backwards[0], *LOOPS)
     if source.enclosing(backwards[0], ast.If, within=loop) is not None:
         return True
-    branches = [
-        n for f in forwards for n in ast.walk(f) if isinstance(n, (ast.If, ast.IfExp, ast.Match, ast.Try, ast.While))
-    ]
-    return not all(isinstance(branch, (ast.If, ast.IfExp)) and _is_fixed(branch.test) for branch in branches)
+    roots = _roots(source, backwards[0])
+    names, parts = _what_makes_the_loss(source, roots, backwards[0])
+    if any(_makes_it_now_and_then(source, node, names, backwards[0]) for root in roots for node in ast.walk(root)):
+        return True
+    nodes = [node for part in parts for node in ast.walk(part)]
+    if any(isinstance(node, (ast.IfExp, ast.BoolOp)) or _leaves_out(node) for node in nodes):
+        return True
+    called = [node for node in nodes if isinstance(node, ast.Call)]
+    functions = _reached(source, called)
+    called += [node for f in functions if f.name != "forward" for node in ast.walk(f) if isinstance(node, ast.Call)]
+    models = [call.func for call in called if _may_be_model(source, call)]
+    if not models or not all(is_visible(source, model) for model in models):
+        return True
+    return any(_branches(node) for function in functions for node in ast.walk(function))
+
+
+def _roots(source: Source, backward: ast.Call) -> list[ast.AST]:
+    """The code of a step: the function or loop around `backward`, and the loops that call the function."""
+    function = source.enclosing(backward, *FUNCTIONS)
+    loop = source.enclosing(backward, *LOOPS, within=function)
+    roots: list[ast.AST] = [loop or function or source.tree]
+    roots += [step.loop for step in step_loops(source) if step.loop is not loop]
+    return roots
+
+
+def _what_makes_the_loss(source: Source, roots: list[ast.AST], backward: ast.Call) -> tuple[set[str], list[ast.expr]]:
+    """Names that go into the loss in the step, and the expressions they are made of."""
+    values: dict[str, list[ast.expr]] = {}
+    for node in [n for root in roots for n in ast.walk(root)]:
+        if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                for name in _names(target):
+                    values.setdefault(name, []).append(node.value)
+    helper = enclosing_function(source, backward)
+    pending: list[ast.expr] = [backward_operand(source, backward)]
+    if helper is not None and len(roots) > 1:  # what the loop passes to the function that calls `backward`
+        calls = [n for root in roots[1:] for n in ast.walk(root) if isinstance(n, ast.Call)]
+        for call in calls:
+            if last_name(call.func) == helper.name:
+                pending += [*call.args, *(k.value for k in call.keywords)]
+    names: set[str] = set()
+    parts: list[ast.expr] = []
+    while pending:
+        part = pending.pop()
+        parts.append(part)
+        for name in _names(part) - names:
+            names.add(name)
+            pending += values.get(name, [])
+    return names, parts
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+
+
+def _makes_it_now_and_then(source: Source, node: ast.AST, names: set[str], backward: ast.Call) -> bool:
+    """Whether a branch, or a loop within the step, changes a name that goes into the loss."""
+    if not isinstance(node, (ast.If, ast.Match, ast.Try, ast.While, ast.For, ast.AsyncFor)):
+        return False
+    if isinstance(node, (*LOOPS, ast.Try)) and any(
+        ancestor is node or ancestor in getattr(node, "body", []) for ancestor in source.ancestors(backward)
+    ):
+        return isinstance(node, ast.Try)
+    if isinstance(node, LOOPS) and any(node is step.loop for step in step_loops(source)):
+        return False
+    return any(_changed(inner) & names for inner in ast.walk(node))
+
+
+def _changed(node: ast.AST) -> set[str]:
+    """Names that a node binds, writes an item or an attribute of, or changes in place."""
+    if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Store):
+        while isinstance(node, (ast.Attribute, ast.Subscript)):
+            node = node.value
+        return {node.id} if isinstance(node, ast.Name) else set()
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _IN_PLACE.search(node.func.attr):
+        return _names(node.func.value)
+    return set()
+
+
+def _leaves_out(node: ast.AST) -> bool:
+    return isinstance(node, ast.comprehension) and bool(node.ifs)
+
+
+def _reached(source: Source, called: list[ast.Call]) -> list[Function]:
+    """Functions of this file that may run for the loss, by their names: `forward`, what it calls, what makes the loss."""
+    by_name: dict[str, list[Function]] = {}
+    functions: list[Function] = [*source.nodes(ast.FunctionDef), *source.nodes(ast.AsyncFunctionDef)]
+    for function in functions:
+        by_name.setdefault(function.name, []).append(function)
+    pending = ["forward", *(last_name(call.func) for call in called)]
+    found: dict[str, list[Function]] = {}
+    while pending:
+        name = pending.pop()
+        if name in found or name not in by_name:
+            continue
+        found[name] = by_name[name]
+        nodes = [node for function in by_name[name] for node in ast.walk(function)]
+        pending += [last_name(node.func) for node in nodes if isinstance(node, ast.Call)]
+    return [function for functions in found.values() for function in functions]
+
+
+def _may_be_model(source: Source, call: ast.Call) -> bool:
+    """Whether a call may run layers: not torch's own function, a function of this file, a criterion or a builtin."""
+    name = source.qualified(call.func)
+    if name is not None:
+        return not name.startswith("torch.")
+    if isinstance(call.func, ast.Attribute):
+        own = dotted_name(call.func).startswith("self.") and not _OF_TENSORS.fullmatch(call.func.attr)
+        defined = any(f.name == call.func.attr for f in source.nodes(ast.FunctionDef))
+        return (own and not defined) or (defined and call.func.attr == "forward")
+    if not isinstance(call.func, ast.Name):
+        return True
+    if _CRITERION.search(call.func.id) or hasattr(builtins, call.func.id):
+        return False
+    return not any(isinstance(binding, FUNCTIONS) for binding in source.lookup(call.func))
+
+
+def _branches(node: ast.AST) -> bool:
+    if isinstance(node, (ast.If, ast.IfExp)):
+        return not _is_fixed(node.test)
+    return isinstance(node, (ast.Match, ast.Try, ast.While))
 
 
 def _is_fixed(test: ast.expr) -> bool:
