@@ -38,9 +38,8 @@ def test_pinned_memory_and_peak_of_the_allocator(project: Callable[..., Path], p
         perfaudit("tune", "train.py", "--dataloader", "--batch-size", "--budget", "60s", "--format", "json").out
     )
     assert {t["settings"].get("pin_memory") for t in report["trials"]} >= {True, False}
-    assert all(
-        t["peak_memory_bytes"] > 0 for t in report["trials"] if t["knob"] == "batch_size" and t["peak_memory_bytes"]
-    )
+    peaks = [t["peak_memory_bytes"] for t in report["trials"] if t["knob"] == "batch_size" and t["peak_memory_bytes"]]
+    assert len(peaks) >= 2 and min(peaks) > 0
 
 
 def test_the_update_of_an_average_is_timed_by_events(

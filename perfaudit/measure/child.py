@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from perfaudit.measure.nursery import Nursery, child_environment, nursery
+from perfaudit.measure.nursery import Nursery, child_environment, nursery, start_command
 
 Reply = dict[str, Any]  # JSON
 
@@ -161,11 +161,8 @@ class _Fresh:
     """A worker that is a child of this process."""
 
     def __init__(self, commands: int, replies: int, output: int) -> None:
-        # The package's parent folder is on the path only for the import of our worker, so that the user's modules are
-        # found as `python model.py` finds them.
-        package = str(Path(__file__).resolve().parents[2])
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _BOOT, package, str(commands), str(replies), str(os.getpid())],
+            start_command("serve", commands, replies, os.getpid()),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -214,19 +211,6 @@ def _start(commands: int, replies: int, output: int, fresh: bool) -> _Fresh | _F
         with contextlib.suppress(OSError):
             return _Forked(parent, commands, replies, output)
     return _Fresh(commands, replies, output)
-
-
-_BOOT = """
-import sys
-package, commands, replies, parent = sys.argv[1:5]
-sys.path.append(package)
-import perfaudit.measure.worker as worker
-sys.path.remove(package)
-if sys.path and sys.path[0] == "":
-    del sys.path[0]
-sys.argv[1:] = []
-worker.serve(int(commands), int(replies), int(parent))
-"""
 
 
 def _quoted(text: str) -> str:

@@ -20,17 +20,28 @@ START_SECONDS = 120.0  # importing torch on a loaded machine took up to 30 s her
 # Libraries that do nothing on import but take a second or more for it; everything else the children import themselves.
 LIBRARIES = {"numpy", "scipy", "sklearn", "PIL", "pandas", "torchvision"}
 
-_BOOT = """
+_START_WORKER = """
 import sys
-package, channel, parent = sys.argv[1:4]
+package = sys.argv.pop(1)
 sys.path.append(package)
 import perfaudit.measure.worker as worker
 sys.path.remove(package)
 if sys.path and sys.path[0] == "":
     del sys.path[0]
+arguments = [int(argument) for argument in sys.argv[1:]]
 sys.argv[1:] = []
-worker.nurse(int(channel), int(parent))
+worker.{entry}(*arguments)
 """
+
+
+def start_command(entry: str, *arguments: int) -> list[str]:
+    """The command that runs a function of `measure.worker` in a new interpreter, with these numbers.
+
+    The package's parent folder is on the path only for the import of the worker, so that the user's modules are found as
+    `python model.py` finds them.
+    """
+    package = str(Path(__file__).resolve().parents[2])
+    return [sys.executable, "-c", _START_WORKER.format(entry=entry), package, *map(str, arguments)]
 
 
 class Nursery:
@@ -40,14 +51,7 @@ class Nursery:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket = ours
         self._process = subprocess.Popen(
-            [
-                sys.executable,
-                "-c",
-                _BOOT,
-                str(Path(__file__).resolve().parents[2]),
-                str(theirs.fileno()),
-                str(os.getpid()),
-            ],
+            start_command("nurse", theirs.fileno(), os.getpid()),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

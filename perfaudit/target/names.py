@@ -89,13 +89,9 @@ def _file_of(place: str) -> str:
 
 def factories(file: str) -> dict[str, str]:
     """The factory of each role that a file defines or imports at its top level, by role; {} if it cannot be read."""
-    try:
-        tree = ast.parse(Path(file).read_bytes())
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return {}
     functions: dict[str, ast.FunctionDef] = {}
     imported: set[str] = set()
-    for node in _top_level(tree.body):
+    for node in _top_level(_parsed(file)):
         if isinstance(node, ast.FunctionDef):
             functions[node.name] = node
         elif isinstance(node, ast.ImportFrom):
@@ -112,12 +108,8 @@ def factories(file: str) -> dict[str, str]:
 
 def imported_modules(file: str) -> list[str]:
     """Dotted names of the modules a file imports at its top level; [] if it cannot be read."""
-    try:
-        tree = ast.parse(Path(file).read_bytes())
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return []
     names: list[str] = []
-    for node in _top_level(tree.body):
+    for node in _top_level(_parsed(file)):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -136,11 +128,15 @@ def sets_variables_early(file: str) -> bool:
 
 def defined_names(file: str) -> list[str]:
     """Names of the top-level functions and classes of a file, for messages."""
+    return [node.name for node in _top_level(_parsed(file)) if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
+
+
+def _parsed(file: str) -> list[ast.stmt]:
+    """The top-level statements of a file, [] if it cannot be read: the import in the child will say why."""
     try:
-        tree = ast.parse(Path(file).read_bytes())
+        return ast.parse(Path(file).read_bytes()).body
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return []
-    return [node.name for node in _top_level(tree.body) if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
 
 
 def _top_level(body: list[ast.stmt]) -> Iterable[ast.stmt]:
