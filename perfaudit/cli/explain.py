@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfaudit.cli.output import Format, is_terminal, write
+from perfaudit.cli.output import format_option, is_terminal, write
 from perfaudit.errors import UserError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ HELP = """Show one rule: what it sees, why it costs, what the fix changes, examp
 
 def command(
     rule: Annotated[str, typer.Argument(metavar="RULE", help="Id or name of a rule.")],
-    format: Annotated[Format, typer.Option("--format", help="Format of the page.")] = Format.text,
+    format: Annotated[str, format_option("text", "json", what="page")] = "text",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the page to a file.")] = None,
 ) -> None:
     """Parse, find the rule, print its page, exit."""
@@ -42,7 +42,7 @@ def command(
         near = difflib.get_close_matches(rule, names, n=3) or difflib.get_close_matches(rule.upper(), names, n=3)
         hint = f"did you mean {' or '.join(near)}?" if near else "`perfaudit rules` lists them"
         raise UserError(f"no rule is called {rule!r}; {hint}")
-    if format is Format.json:
+    if format == "json":
         write(json.dumps(_public(found), indent=2) + "\n", output)
         return
     in_colour = output is None and is_terminal(sys.stdout)

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
-import enum
 import os
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
+
+import typer
 
 from perfaudit.errors import UserError
+from perfaudit.render import all_formats, renderer
 from perfaudit.report import Report
 
+ALIASES = {"full": "text"}
 
-class Format(enum.StrEnum):
-    """Formats of a report; each is one file in `perfaudit.render`."""
 
-    text = "text"
-    json = "json"
+def format_option(*names: str, what: str = "report") -> Any:  # Any: as typer has it
+    """The option `--format`, which takes these names, every format of `perfaudit.render` if there are none.
+
+    Commands get the name of a format: "text" where "full" was typed.
+    """
+    allowed = names or all_formats()
+
+    def checked(name: str) -> str:
+        name = ALIASES.get(name, name)
+        if name not in allowed:
+            raise typer.BadParameter(f"{name!r} is none of {', '.join(allowed)}")
+        return name
+
+    return typer.Option(
+        "--format", metavar="|".join(allowed), callback=checked, help=f"Format of the {what}; full is text."
+    )
 
 
 def is_terminal(stream: object) -> bool:
@@ -28,18 +44,22 @@ def is_terminal(stream: object) -> bool:
     )
 
 
-def emit(report: Report, format_: Format, output: Path | None) -> None:
+def emit(report: Report, format_: str, output: Path | None) -> None:
     """Render the report and write it to stdout, or to a file (atomically). Raises UserError if it cannot be written."""
-    if format_ is Format.json:
-        from perfaudit.render import json
-
-        text = json.render(report)
-    else:
-        from perfaudit.render import text as as_text
+    if format_ == "text":
+        from perfaudit.render import text
 
         width = max(60, min(shutil.get_terminal_size((100, 24)).columns, 140))
-        text = as_text.render(report, in_colour=output is None and is_terminal(sys.stdout), width=width)
-    write(text, output)
+        write(text.render(report, in_colour=output is None and is_terminal(sys.stdout), width=width), output)
+    else:
+        write(renderer(format_)(report), output)
+
+
+def emit_statistics(report: Report, format_: str, output: Path | None) -> None:
+    """Write how many findings each rule has, as text or JSON."""
+    from perfaudit.render import counts
+
+    write(counts.as_json(report) if format_ == "json" else counts.as_text(report), output)
 
 
 def write(content: str | bytes, output: Path | None) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from perfaudit.cli.output import Format, is_terminal, write
+from perfaudit.cli.output import format_option, is_terminal, write
 
 HELP = """List every rule: id, name, severity, what its fix changes, and the knob that measures it.
 
@@ -20,7 +20,7 @@ HELP = """List every rule: id, name, severity, what its fix changes, and the kno
 
 
 def command(
-    format: Annotated[Format, typer.Option("--format", help="Format of the list.")] = Format.text,
+    format: Annotated[str, format_option("text", "json", what="list")] = "text",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the list to a file.")] = None,
 ) -> None:
     """Parse, list, exit."""
@@ -28,7 +28,7 @@ def command(
     from perfaudit.rules import all_rules
 
     rules = list(all_rules().values())
-    if format is Format.json:
+    if format == "json":
         keys = ("id", "name", "title", "area", "severity", "fix", "changes", "settled_by")
         write(json.dumps([{key: getattr(rule, key) for key in keys} for rule in rules], indent=2) + "\n", output)
         return

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfaudit.cli.output import Format, check_writable, emit, say
+from perfaudit.cli.output import check_writable, emit, format_option, say
 from perfaudit.errors import FOUND, INTERRUPTED, NOTHING_MEASURED, OK
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def command(
         list[str] | None,
         typer.Option(metavar="ROLE=NAME", help="Name a factory: model=make_net, dataloader=other.py:loader."),
     ] = None,
-    format: Annotated[Format, typer.Option("--format", help="Format of the report.")] = Format.text,
+    format: Annotated[str, format_option("text", "json", "markdown")] = "text",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to a file.")] = None,
     apply: Annotated[bool, typer.Option("--apply", help="Write the winners' patches into the source.")] = False,
     exit_zero: Annotated[

@@ -1,0 +1,23 @@
+"""The formats: one file for each, with `render(report) -> str`, found by the file's name; adding one is adding a file."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from typing import cast
+
+from perfaudit.report import Report
+
+# What formats share, and pages that show no report; every other file here is a format.
+SHARED = {"counts", "page", "paint", "tables", "words"}
+
+
+def all_formats() -> tuple[str, ...]:
+    """Names of all formats; none of them is imported."""
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name not in SHARED))
+
+
+def renderer(name: str) -> Callable[[Report], str]:
+    """What renders a report in this format. Raises ModuleNotFoundError for a name that is none."""
+    return cast(Callable[[Report], str], importlib.import_module(f"{__name__}.{name}").render)

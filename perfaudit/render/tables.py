@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from perfaudit.measurements import Comparison, Settings, Trial, Winner
 from perfaudit.render.paint import Paint, colour, painted_diff
+from perfaudit.render.words import saving_text
 from perfaudit.report import Report
 
 _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
@@ -105,8 +106,6 @@ def ratio_text(c: Comparison, paint: Paint) -> str:
 
 
 def _winner(winner: Winner, paint: Paint) -> str:
-    from perfaudit.render.text import saving_text
-
     if winner.keeps_current:
         return f"{paint('→', 'bold')} {winner.words} ({settings_text(winner.settings)})\n"
     lines = [f"{paint('→ ' + winner.words, 'bold')}"]

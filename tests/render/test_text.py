@@ -8,7 +8,8 @@ import pytest
 
 from perfaudit.findings import Finding, Fix, Location, Saving, Severity
 from perfaudit.render.paint import wrapped
-from perfaudit.render.text import render, saving_text, seconds
+from perfaudit.render.text import render
+from perfaudit.render.words import saving_text, seconds
 from perfaudit.report import Report, Skipped
 
 DIFF = "--- a/a.py\n+++ b/a.py\n@@ -1,2 +1,2 @@\n import torch\n-slow(True)\n+slow(False)\n"

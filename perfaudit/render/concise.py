@@ -1,0 +1,26 @@
+"""One line a finding, `path:line:column: rule message`, as compilers print them, so that editors can jump to it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from perfaudit.findings import Finding
+from perfaudit.render.words import one_line, place_of, remarks, saving_text, unused
+from perfaudit.report import Report
+
+
+def render(report: Report) -> str:
+    """The lines; empty when there is nothing to say. What has no place begins with "perfaudit", as GNU programs do."""
+    lines = [_finding(finding) for finding in report.findings]
+    lines += [f"{item.path}: not audited: {item.reason}" for item in report.skipped]
+    lines += [f"{place_of(item)}: {unused(item)}" for item in report.unused_suppressions]
+    lines += [f"perfaudit: {remark}" for remark in remarks(report)]
+    return "".join(one_line(line) + "\n" for line in lines)
+
+
+def _finding(finding: Finding) -> str:
+    place = finding.location
+    where = str(replace(place, path=one_line(place.path))) if place is not None else "perfaudit"
+    measured = finding.saving is not None and finding.saving.basis == "measured"
+    worth = f"; {saving_text(finding.saving)}" if measured and finding.saving is not None else ""
+    return f"{where}: {finding.rule} {finding.message}{worth}"

@@ -1,0 +1,104 @@
+"""Markdown for a job's summary or a comment: the findings as a table, measurements and patches folded away."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable
+
+from perfaudit.findings import SEVERITIES, Finding, Fix
+from perfaudit.render import tables
+from perfaudit.render.paint import plain
+from perfaudit.render.words import count, fix_title, one_line, place_of, printable, remarks, sentences, unused
+from perfaudit.report import Report
+
+LIMIT = 1_000_000  # bytes; GitHub refuses more than 1 MiB a step, and other commands of the step may write there too
+_CODE = re.compile(r"(`[^`]+`)")
+_SPECIAL = re.compile(r"([\\`*_\[\]<>~&$])")
+
+
+def render(report: Report) -> str:
+    """The page, `LIMIT` bytes at most; what did not fit is counted in its last line."""
+    report = printable(report)
+    head = [f"## perfaudit {report.command}\n\n{_total(report)}\n"]
+    if report.findings:
+        head.append("\n| severity | place | rule | what is there |\n|---|---|---|---|\n")
+    rows = [_row(finding) for finding in report.findings]
+    notes = ["\n", *(f"- not audited: {_code(item.path)}: {_text(item.reason)}\n" for item in report.skipped)]
+    notes += [f"- {_code(str(place_of(item)))}: {_text(unused(item))}\n" for item in report.unused_suppressions]
+    notes += [f"- {_text(remark)}\n" for remark in remarks(report)]
+    folded = [_measurements(report)] if report.environment is not None else []
+    folded += [_patch(finding, finding.fix) for finding in report.findings if finding.fix and finding.fix.diff]
+    return _within(LIMIT, head, rows, notes if len(notes) > 1 else [], folded)
+
+
+def _within(limit: int, *groups: Iterable[str]) -> str:
+    """The parts of all groups, up to the first that does not fit; then no more, and a line that says how many."""
+    parts = [part for group in groups for part in group]
+    room, taken = limit - 200, 0  # bytes; for the line that says so
+    for part in parts:
+        room -= len(part.encode())
+        if room < 0:
+            break
+        taken += 1
+    if taken == len(parts):
+        return "".join(parts)
+    left = len(parts) - taken
+    return (
+        "".join(parts[:taken]) + f"\n**Cut here: {left} more entries would not fit; `--format json` has them all.**\n"
+    )
+
+
+def _total(report: Report) -> str:
+    if report.command == "tune":
+        return _code(report.target)
+    skipped = f", {len(report.skipped)} not audited" if report.skipped else ""
+    files = f"in {count(report.files, 'file')}{skipped}"
+    if not report.findings:
+        return f"**Nothing found** {files}"
+    numbers = {severity: sum(f.severity == severity for f in report.findings) for severity in SEVERITIES}
+    parts = [count(n, severity, severity if severity == "info" else "") for severity, n in numbers.items() if n]
+    return f"**{count(len(report.findings), 'finding')}** {files}: {', '.join(parts)}"
+
+
+def _row(finding: Finding) -> str:
+    place = _code(str(finding.location)) if finding.location is not None else "(no source line)"
+    said = "<br>".join(_text(sentence) for sentence in sentences(finding))
+    cells = (finding.severity, place, _text(f"{finding.rule} {finding.name}"), said)
+    return "".join("| " + cell.replace("|", "\\|") + " " for cell in cells) + "|\n"  # in code, too, a pipe ends a cell
+
+
+def _patch(finding: Finding, fix: Fix) -> str:
+    place = f"{finding.location} " if finding.location is not None else ""
+    return _folded(f"{place}{finding.rule} {fix_title(fix)}", fix.diff, "diff")
+
+
+def _measurements(report: Report) -> str:
+    parts = [tables.environment(report, plain), *tables.knobs(report, plain, 100)]
+    return _folded("What was measured", "\n".join(parts), "text", is_open=report.command == "tune")
+
+
+def _folded(title: str, text: str, language: str, is_open: bool = False) -> str:
+    fence, tag = _fence(text, 3), "<details open>" if is_open else "<details>"
+    title = html.escape(one_line(title), quote=False)
+    return f"\n{tag}<summary>{title}</summary>\n\n{fence}{language}\n{text}{fence}\n\n</details>\n"
+
+
+def _text(text: str) -> str:
+    """Words as they are and code in backticks as code: nothing of it is markup."""
+    parts = _CODE.split(one_line(text))
+    return "".join(
+        _code(part[1:-1]) if number % 2 else _SPECIAL.sub(r"\\\1", part) for number, part in enumerate(parts)
+    )
+
+
+def _code(text: str) -> str:
+    text = one_line(text)
+    fence = _fence(text, 1)
+    space = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{fence}{space}{text}{space}{fence}"
+
+
+def _fence(text: str, least: int) -> str:
+    """Backticks that do not occur in the text."""
+    return "`" * max([least, *(len(run) + 1 for run in re.findall("`+", text))])

@@ -1,0 +1,215 @@
+"""SARIF 2.1.0, what GitHub code scanning and many editors read.
+
+https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/sarif-v2.1.0-errata01-os-complete.html
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+from collections.abc import Mapping
+from urllib.parse import quote
+
+from perfaudit import __version__
+from perfaudit.findings import Finding, Fix, Location
+from perfaudit.render.words import fix_title, in_cell, place_of, printable, remarks, sentences, signs, unused
+from perfaudit.report import Json, Report
+from perfaudit.rules import Rule, all_rules
+
+SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+_LEVEL = {"error": "error", "warning": "warning", "info": "note"}
+_PROBLEM = {"error": "error", "warning": "warning", "info": "recommendation"}  # GitHub orders alerts by it
+_ROOT = "%SRCROOT%"
+_NOT_AUDITED, _UNUSED = "not-audited", "unused-suppression"
+_NOTIFICATIONS = {_NOT_AUDITED: "A file that could not be audited.", _UNUSED: "A comment that silences nothing."}
+_HUNK = re.compile(r"@@ -(\d+)")
+_NO_LINE_END = "\\ No newline at end of file\n"
+
+
+def render(report: Report, rules: Mapping[str, Rule] | None = None) -> str:
+    """One log with one run; ASCII, so that every stream takes it.
+
+    rules: by id, those of the installed rule files if None. All of them are listed, found or not: consumers take a rule
+    that is gone for one that was dropped.
+    """
+    known = all_rules() if rules is None else rules
+    unknown = {f.rule: {"id": f.rule, "name": f.name} for f in report.findings if f.rule not in known}
+    described = {id_: _rule(rule) for id_, rule in known.items()} | unknown
+    index = {id_: number for number, id_ in enumerate(described)}
+    shown = printable(report)
+    driver = {
+        "name": "perfaudit",
+        "version": __version__,
+        "rules": list(described.values()),
+        "notifications": [{"id": id_, "shortDescription": {"text": text}} for id_, text in _NOTIFICATIONS.items()],
+    }
+    run = {
+        "tool": {"driver": driver},
+        "columnKind": "unicodeCodePoints",
+        "originalUriBaseIds": {_ROOT: {"description": {"text": "The folder in which perfaudit was started."}}},
+        "invocations": [_invocation(report, shown)],
+        "results": [
+            _result(found, seen, index[found.rule]) for found, seen in zip(report.findings, shown.findings, strict=True)
+        ],
+    }
+    return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2, allow_nan=False) + "\n"
+
+
+def _rule(rule: Rule) -> Json:
+    return {
+        "id": rule.id,
+        "name": rule.name,
+        "shortDescription": {"text": f"{rule.title}."},
+        "fullDescription": {"text": rule.why},
+        "help": {"text": "\n\n".join([rule.why, *rule.sources]), "markdown": _help(rule)},
+        "defaultConfiguration": {"level": _LEVEL[rule.severity]},
+        "properties": {"tags": ["performance", rule.area], "problem.severity": _PROBLEM[rule.severity]},
+    }
+
+
+def _help(rule: Rule) -> str:
+    """The rule's page in Markdown: why, an example, what the fix changes, sources."""
+    example = next(example for example in rule.examples if example.lines)
+    parts = [rule.why, f"Reported:\n\n{_python(example.text)}"]
+    if example.fixed is not None:
+        changes = f"also changes {', '.join(rule.changes)}" if rule.changes else "nothing but speed changes"
+        parts.append(f"After the fix ({rule.fix}: {changes}):\n\n{_python(example.fixed)}")
+    parts += ["\n".join(f"- {source}" for source in rule.sources), f"`perfaudit explain {rule.id}` shows more."]
+    return "\n\n".join(parts) + "\n"
+
+
+def _python(text: str) -> str:
+    return f"```python\n{text.strip()}\n```"
+
+
+def _result(finding: Finding, shown: Finding, index: int) -> Json:
+    """One finding; `shown` is the same with signs in its words, while paths and patches stay exact."""
+    place = finding.location
+    result: Json = {
+        "ruleId": finding.rule,
+        "ruleIndex": index,
+        "level": _LEVEL[finding.severity],
+        "message": {"text": in_cell(place) + ".\n".join(sentences(shown))},
+        "locations": [_location(place)] if place is not None else [],
+    }
+    if len(finding.places) > 1:
+        result["relatedLocations"] = [_location(other) for other in finding.places if other != place]
+    if finding.fingerprint:  # `primaryLocationLineHash`, which GitHub reads, is left to the action that uploads
+        result["partialFingerprints"] = {"perfaudit/v1": finding.fingerprint}
+    if place is not None and place.cell is None and finding.fix is not None and finding.fix.diff:
+        result["fixes"] = [_fix(place.path, finding.fix)]
+    if finding.saving is not None:
+        result["properties"] = {"saving": dataclasses.asdict(finding.saving)}
+    return result
+
+
+def _location(place: Location) -> Json:
+    """Where it is; in a notebook only the file and the cell, because lines are counted within the cell."""
+    physical: Json = {"artifactLocation": _artifact(place.path)}
+    if place.cell is not None:
+        return {"physicalLocation": physical, "logicalLocations": [{"name": f"cell {place.cell}", "kind": "module"}]}
+    physical["region"] = {
+        "startLine": place.line,
+        "startColumn": place.column,
+        "endLine": place.end_line,
+        "endColumn": place.end_column,
+    }
+    return {"physicalLocation": physical}
+
+
+def _artifact(path: str) -> Json:
+    uri = quote(os.fsencode(path), safe="/")
+    return {"uri": f"file://{uri}"} if path.startswith("/") else {"uri": uri, "uriBaseId": _ROOT}
+
+
+def _fix(path: str, fix: Fix) -> Json:
+    """The fix as replaced lines, read from its diff: the edits count characters of a text that a report does not hold."""
+    change = {"artifactLocation": _artifact(path), "replacements": _replacements(fix.diff)}
+    return {"description": {"text": signs(fix_title(fix))}, "artifactChanges": [change]}
+
+
+def _replacements(diff: str) -> list[Json]:
+    """For each run of changed lines in a unified diff, what it replaces by what.
+
+    The last line end is left alone on both sides. A run that only adds or only removes takes a neighbour in, and runs
+    with one line between them are one, so that no region begins behind the end of the file and no two meet.
+    """
+    found: list[Json] = []
+    for number, hunk in _hunks(diff):
+        changed = [sign != " " for sign, _ in hunk]
+        at = 0
+        while at < len(hunk):
+            if not changed[at]:
+                number, at = number + 1, at + 1
+                continue
+            start = at
+            while any(changed[at : at + 2]):
+                at += 1
+            run = hunk[start:at]
+            lines = sum(sign != "+" for sign, _ in run)
+            if lines and any(sign != "-" for sign, _ in run):
+                found.append(_replacement(number, run))
+            elif at < len(hunk):
+                found.append(_replacement(number, [*run, hunk[at]]))
+            elif start:
+                found.append(_replacement(number - 1, [hunk[start - 1], *run]))
+            else:
+                found.append(_replacement(number, run))
+            number += lines
+    return found
+
+
+def _hunks(diff: str) -> list[tuple[int, list[tuple[str, str]]]]:
+    """Each hunk's first line number in the old file and its lines, each after its sign."""
+    hunks: list[tuple[int, list[tuple[str, str]]]] = []
+    for line in re.findall(r"[^\n]*\n", diff)[2:]:  # the first two name the file
+        if header := _HUNK.match(line):
+            hunks.append((int(header[1]), []))
+        elif line == _NO_LINE_END:
+            sign, text = hunks[-1][1][-1]
+            hunks[-1][1][-1] = (sign, text.removesuffix("\n"))
+        else:
+            hunks[-1][1].append((line[0], line[1:]))
+    return hunks
+
+
+def _replacement(first: int, run: list[tuple[str, str]]) -> Json:
+    old = [text for sign, text in run if sign in " -"]
+    new = "".join(text for sign, text in run if sign in " +")
+    last = old[-1] if old else ""
+    for line_end in ("\r\n", "\n"):
+        if last.endswith(line_end) and new.endswith(line_end):
+            last, new = last.removesuffix(line_end), new.removesuffix(line_end)
+            break
+    region = {
+        "startLine": max(first, 1),
+        "startColumn": 1,
+        "endLine": max(first + len(old) - 1, 1),
+        "endColumn": len(last) + 1,
+    }
+    return {"deletedRegion": region, "insertedContent": {"text": new}}
+
+
+def _invocation(report: Report, shown: Report) -> Json:
+    notifications: list[Json] = [
+        {
+            "descriptor": {"id": _NOT_AUDITED},
+            "level": "warning",
+            "message": {"text": seen.reason},
+            "locations": [{"physicalLocation": {"artifactLocation": _artifact(found.path)}}],
+        }
+        for found, seen in zip(report.skipped, shown.skipped, strict=True)
+    ]
+    notifications += [
+        {
+            "descriptor": {"id": _UNUSED},
+            "level": "note",
+            "message": {"text": in_cell(place_of(item)) + unused(item)},
+            "locations": [_location(place_of(item))],
+        }
+        for item in report.unused_suppressions
+    ]
+    notifications += [{"level": "note", "message": {"text": remark}} for remark in remarks(shown)]
+    return {"executionSuccessful": not report.interrupted, "toolExecutionNotifications": notifications}

@@ -1,0 +1,136 @@
+"""Words that every format shares: a finding's sentences, savings, fixes, and text without control characters."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from perfaudit.findings import Finding, Fix, Location, Saving
+from perfaudit.render.paint import Paint, plain
+from perfaudit.report import Report, UnusedSuppression
+
+# Control characters, and what no UTF-8 stream and no XML can hold: halves of surrogate pairs, two that are no characters.
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]|\r(?!\n)")
+
+
+def printable(report: Report) -> Report:
+    """The report with signs in place of the control characters of the code it shows: a terminal would obey them."""
+    return report.with_(
+        findings=tuple(
+            f.with_(
+                location=_printable_place(f.location),
+                message=signs(f.message),
+                snippet=signs(f.snippet),
+                note=signs(f.note),
+                fix=_printable_fix(f.fix),
+            )
+            for f in report.findings
+        ),
+        notes=tuple(signs(note) for note in report.notes),
+        skipped=tuple(replace(s, path=signs(s.path), reason=signs(s.reason)) for s in report.skipped),
+        unused_suppressions=tuple(replace(c, path=signs(c.path)) for c in report.unused_suppressions),
+        winners=tuple(
+            replace(w, fix=_printable_fix(w.fix), location=_printable_place(w.location)) for w in report.winners
+        ),
+    )
+
+
+def _printable_place(place: Location | None) -> Location | None:
+    return replace(place, path=signs(place.path)) if place is not None else None
+
+
+def _printable_fix(fix: Fix | None) -> Fix | None:
+    return replace(fix, title=signs(fix.title), diff=signs(fix.diff)) if fix is not None else None
+
+
+def signs(text: str) -> str:
+    """The text with a sign for each control character but tab and the ends of lines: "\\x1b" becomes "␛"."""
+    return _CONTROL.sub(lambda found: _sign(ord(found.group())), text)
+
+
+def _sign(code: int) -> str:
+    return chr(0x2400 + code) if code < 0x20 else "␡" if code == 0x7F else "\ufffd"
+
+
+def one_line(text: str) -> str:
+    """The text with signs for control characters and for the ends of lines."""
+    return signs(text).replace("\r\n", "␊").replace("\n", "␊")
+
+
+def in_cell(place: Location | None) -> str:
+    """Where in a notebook, for formats whose lines are those of the file; empty for other files."""
+    return f"cell {place.cell}, line {place.line}: " if place is not None and place.cell is not None else ""
+
+
+def count(number: int, one: str, many: str = "") -> str:
+    """A number with its word: "1 file", "2 files"."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def remarks(report: Report) -> list[str]:
+    """What is said of the whole report, a sentence each: what was left out, and its notes."""
+    said = []
+    if report.known:
+        said.append(f"{count(report.known, 'finding')} of the baseline not shown")
+    if report.gone:
+        said.append(f"{count(report.gone, 'finding')} of the baseline no longer there")
+    if report.tests_left_out:
+        said.append(f"{count(report.tests_left_out, 'test file')} left out")
+    return [*said, *report.notes]
+
+
+def unused(item: UnusedSuppression) -> str:
+    """What is wrong with a comment that silences nothing."""
+    return f"`perfaudit: ignore{'[' + ', '.join(item.rules) + ']' if item.rules else ''}` silences nothing here"
+
+
+def place_of(item: UnusedSuppression) -> Location:
+    """The place of a comment that silences nothing: its line, of whose columns nothing is known."""
+    return Location(item.path, item.line, 1, item.line, 1, item.cell)
+
+
+def sentences(finding: Finding) -> list[str]:
+    """What is known of a finding: message, saving, note, and the title of the fix, those that there are."""
+    said = [finding.message]
+    if finding.saving is not None:
+        said.append(saving_text(finding.saving))
+    if finding.note:
+        said.append(finding.note)
+    if finding.fix is not None:
+        said.append(fix_title(finding.fix))
+    return said
+
+
+def fix_title(fix: Fix, paint: Paint = plain) -> str:
+    """What the fix does, after what it changes besides speed; a manual one is advice."""
+    if fix.safety == "manual":
+        return f"{paint('advice', 'cyan')}: {fix.title}"
+    changes = f": changes {', '.join(fix.changes)}" if fix.changes else ""
+    return f"{paint(f'fix ({fix.safety}{changes})', 'cyan')}: {fix.title}"
+
+
+def saving_text(saving: Saving, paint: Paint = plain) -> str:
+    """What a saving is, with its basis: never the same words for measured and documented."""
+    low, high = 100 * saving.low, 100 * saving.high
+    if saving.basis == "documented":
+        return f"documented: saves up to {high:.0f} % of a step ({saving.source})"
+    step = "the step" if saving.clock == "wall" else "the step's processor time"
+    per_step = f", {seconds(saving.seconds_per_step)} a step" if saving.seconds_per_step is not None else ""
+    if saving.low > 0:
+        return paint(f"saves {low:.1f} to {high:.1f} % of {step}{per_step}", "bold green") + f" ({saving.basis})"
+    if saving.high < 0:
+        return paint(f"costs {-high:.1f} to {-low:.1f} % of {step}", "bold red") + f" ({saving.basis})"
+    return (
+        paint(f"between {low:+.1f} and {high:+.1f} % of {step}: no saving could be shown", "yellow")
+        + f" ({saving.basis})"
+    )
+
+
+def seconds(value: float) -> str:
+    """A duration in the unit that keeps it readable; the sign stays."""
+    size = abs(value)
+    if size >= 1:
+        return f"{value:.2f} s"
+    if size >= 1e-3:
+        return f"{value * 1e3:.2f} ms"
+    return f"{value * 1e6:.0f} µs"

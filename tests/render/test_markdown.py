@@ -1,0 +1,94 @@
+"""The page for a job's summary, whole, and what must not become markup in it."""
+
+from __future__ import annotations
+
+import pytest
+from reports import DIFF, EMPTY, ERROR, NOTEBOOK, ODD, SMALL
+
+from perfaudit.findings import Finding, Fix, Location
+from perfaudit.measurements import Environment, Winner
+from perfaudit.render.markdown import LIMIT, render
+from perfaudit.report import Report
+
+HEAD = "| severity | place | rule | what is there |\n|---|---|---|---|\n"
+
+
+def test_a_whole_report() -> None:
+    assert render(SMALL) == (
+        "## perfaudit scan\n\n**3 findings** in 1 file, 1 not audited: 1 error, 1 warning, 1 info\n\n"
+        + HEAD
+        + "| error"
+        " | `pkg/a.py:2:1` | PA000 slow-thing | `slow(True)` waits for the device: 100 % of the time"
+        "<br>documented: saves up to 50 % of a step (a paper)<br>fix (safe): switch it off |\n"
+        "| warning | `pkg/a.py:4:3` | PA001 other-thing | `f(a \\| b)` is slow, too"
+        "<br>saves 10.0 to 20.0 % of the step, 4.00 ms a step (measured)<br>advice: do less |\n"
+        "| info | (no source line) | PA002 no-place | the whole program is slow |\n"
+        "\n"
+        "- not audited: `b.py`: binary\n"
+        "- `pkg/a.py:7:1`: `perfaudit: ignore[PA101]` silences nothing here\n"
+        "- 2 findings of the baseline not shown\n"
+        "- stopped at the budget\n"
+        "\n"
+        "<details><summary>pkg/a.py:2:1 PA000 fix (safe): switch it off</summary>\n"
+        "\n"
+        "```diff\n" + DIFF + "```\n"
+        "\n"
+        "</details>\n"
+    )
+
+
+def test_nothing_found() -> None:
+    assert render(EMPTY) == "## perfaudit scan\n\n**Nothing found** in 2 files\n"
+
+
+def test_what_is_in_a_name_is_no_markup() -> None:
+    assert render(ODD) == (
+        "## perfaudit scan\n\n**2 findings** in 1 file, 1 not audited: 2 errors\n\n" + HEAD + "| error"
+        " | ``dir, 100%:größe/训练 𝒳\\|`x`.py:1:2`` | PA000 slow-thing | `x␛[2J`␊::error::\\<b\\>\\&\\]\\]\\>␀\ufffd |\n"
+        "| error | `␇\ufffd␊.py:1:1` | PA000 slow-thing | a \ufffd \\*b\\* \\_c\\_ \\[d\\](e) \\` |\n"
+        "\n"
+        "- not audited: `␛|.py`: ␛\\[2J␊::error::\n"
+    )
+
+
+def test_a_patch_does_not_end_its_block() -> None:
+    fix = Fix("mend <b>it</b>", "safe", diff="--- a\n+++ b\n@@ -1 +1 @@\n-'''```'''\n+''\n")
+    text = render(Report("scan", (Finding("PA000", "n", "info", "m", Location("``.py", 1, 1, 1, 2), fix=fix),)))
+    assert "| ``` ``.py:1:1 ``` |" in text
+    assert "````diff\n--- a\n" in text
+    assert "+''\n````\n" in text
+    assert "<summary>``.py:1:1 PA000 fix (safe): mend &lt;b&gt;it&lt;/b&gt;</summary>" in text
+
+
+def test_a_notebook() -> None:
+    assert "| `n.ipynb:cell 3:2:5` |" in render(NOTEBOOK)
+
+
+@pytest.mark.parametrize("number", [3_000, 20_000])
+def test_a_long_report_is_cut_and_says_so(number: int) -> None:
+    found = tuple(
+        ERROR.with_(message=f"`größer{n}` is slow", location=Location("a.py", n, 1, n, 2)) for n in range(1, number + 1)
+    )
+    text = render(Report("scan", found, files=1))
+    assert len(text.encode()) <= LIMIT
+    assert text.startswith(f"## perfaudit scan\n\n**{number} findings** in 1 file")
+    rows, patches = text.count("\n| error |"), text.count("<details>")
+    left = 2 * number - rows - patches
+    assert left > 0
+    assert (rows == number) or not patches
+    assert text.endswith(f"\n**Cut here: {left} more entries would not fit; `--format json` has them all.**\n")
+
+
+def test_what_tune_measured_stands_open() -> None:
+    machine = Environment("cpu", "3.11", "Linux", 2, 1 << 30, torch="2.13", threads=2)
+    winner = Winner("dataloader", {"num_workers": 2}, False, "load with 2 workers", fix=Fix("x", "safe", diff=DIFF))
+    text = render(Report("tune", target="train.py", environment=machine, winners=(winner,)))
+    assert text.startswith(
+        "## perfaudit tune\n\n`train.py`\n\n<details open><summary>What was measured</summary>\n\n```text\n"
+    )
+    assert "train.py on cpu, 2 cores, 2 threads, 1.0 GiB, torch 2.13, Python 3.11\n" in text
+    assert text.endswith("```\n\n</details>\n")
+
+
+def test_the_limit_is_below_that_of_github() -> None:
+    assert LIMIT < 1 << 20

@@ -1,0 +1,324 @@
+"""SARIF: whole results, the published schema, and patches that give the text that was promised."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from reports import DIFF, EMPTY, NOTEBOOK, ODD, SMALL
+
+from perfaudit import __version__
+from perfaudit.findings import Edit, Span
+from perfaudit.render.sarif import SCHEMA, _replacements, render
+from perfaudit.report import Report
+from perfaudit.rules import all_rules, read_rule
+from perfaudit.static import edit
+
+PUBLISHED = json.loads((Path(__file__).parent / "schemas" / "sarif-schema-2.1.0.json").read_text())
+VALIDATOR = jsonschema.Draft4Validator(PUBLISHED, format_checker=jsonschema.FormatChecker())
+
+RULE = """
+id = "PA000"
+name = "slow-thing"
+title = "A slow thing"
+area = "host"
+severity = "error"
+fix = "unsafe"
+changes = ["rng"]
+why = "It is slow."
+sources = ["https://docs.pytorch.org/"]
+[[example]]
+bad = '''
+slow(True)
+'''
+lines = [1]
+fixed = '''
+slow(False)
+'''
+[[example]]
+good = "fast()"
+"""
+
+
+def run(report: Report, **rules: Any) -> dict[str, Any]:
+    (only,) = json.loads(render(report, rules))["runs"]
+    return only
+
+
+def test_the_results_of_a_whole_report() -> None:
+    found = run(SMALL)
+    assert found["results"] == [
+        {
+            "ruleId": "PA000",
+            "ruleIndex": 0,
+            "level": "error",
+            "message": {
+                "text": "`slow(True)` waits for the device: 100 % of the time.\n"
+                "documented: saves up to 50 % of a step (a paper).\nfix (safe): switch it off"
+            },
+            "locations": [place("pkg/a.py", 2, 1, 2, 11)],
+            "relatedLocations": [place("pkg/a.py", 9, 1, 9, 11)],
+            "partialFingerprints": {"perfaudit/v1": "0123"},
+            "fixes": [
+                {
+                    "description": {"text": "fix (safe): switch it off"},
+                    "artifactChanges": [
+                        {
+                            "artifactLocation": {"uri": "pkg/a.py", "uriBaseId": "%SRCROOT%"},
+                            "replacements": [
+                                {
+                                    "deletedRegion": {"startLine": 2, "startColumn": 1, "endLine": 2, "endColumn": 11},
+                                    "insertedContent": {"text": "slow(False)"},
+                                }
+                            ],
+                        }
+                    ],
+                }
+            ],
+            "properties": {
+                "saving": {
+                    "basis": "documented",
+                    "low": 0.0,
+                    "high": 0.5,
+                    "seconds_per_step": None,
+                    "source": "a paper",
+                    "clock": "wall",
+                }
+            },
+        },
+        {
+            "ruleId": "PA001",
+            "ruleIndex": 1,
+            "level": "warning",
+            "message": {
+                "text": "`f(a | b)` is slow, too.\nsaves 10.0 to 20.0 % of the step, 4.00 ms a step (measured).\n"
+                "advice: do less"
+            },
+            "locations": [place("pkg/a.py", 4, 3, 6, 2)],
+            "partialFingerprints": {"perfaudit/v1": "4567"},
+            "properties": {
+                "saving": {
+                    "basis": "measured",
+                    "low": 0.1,
+                    "high": 0.2,
+                    "seconds_per_step": 0.004,
+                    "source": "",
+                    "clock": "wall",
+                }
+            },
+        },
+        {
+            "ruleId": "PA002",
+            "ruleIndex": 2,
+            "level": "note",
+            "message": {"text": "the whole program is slow"},
+            "locations": [],
+        },
+    ]
+    assert found["invocations"] == [
+        {
+            "executionSuccessful": True,
+            "toolExecutionNotifications": [
+                {
+                    "descriptor": {"id": "not-audited"},
+                    "level": "warning",
+                    "message": {"text": "binary"},
+                    "locations": [
+                        {"physicalLocation": {"artifactLocation": {"uri": "b.py", "uriBaseId": "%SRCROOT%"}}},
+                    ],
+                },
+                {
+                    "descriptor": {"id": "unused-suppression"},
+                    "level": "note",
+                    "message": {"text": "`perfaudit: ignore[PA101]` silences nothing here"},
+                    "locations": [place("pkg/a.py", 7, 1, 7, 1)],
+                },
+                {"level": "note", "message": {"text": "2 findings of the baseline not shown"}},
+                {"level": "note", "message": {"text": "stopped at the budget"}},
+            ],
+        }
+    ]
+
+
+def place(uri: str, line: int, column: int, end_line: int, end_column: int) -> dict[str, Any]:
+    return {
+        "physicalLocation": {
+            "artifactLocation": {"uri": uri, "uriBaseId": "%SRCROOT%"},
+            "region": {"startLine": line, "startColumn": column, "endLine": end_line, "endColumn": end_column},
+        }
+    }
+
+
+def test_the_rest_of_a_whole_report(tmp_path: Path) -> None:
+    path = tmp_path / "PA000-slow-thing.toml"
+    path.write_text(RULE)
+    log = json.loads(render(EMPTY, {"PA000": read_rule(path)}))
+    assert log == {
+        "$schema": SCHEMA,
+        "version": "2.1.0",
+        "runs": [
+            {
+                "tool": {
+                    "driver": {
+                        "name": "perfaudit",
+                        "version": __version__,
+                        "rules": [
+                            {
+                                "id": "PA000",
+                                "name": "slow-thing",
+                                "shortDescription": {"text": "A slow thing."},
+                                "fullDescription": {"text": "It is slow."},
+                                "help": {
+                                    "text": "It is slow.\n\nhttps://docs.pytorch.org/",
+                                    "markdown": "It is slow.\n\nReported:\n\n```python\nslow(True)\n```\n\n"
+                                    "After the fix (unsafe: also changes rng):\n\n```python\nslow(False)\n```\n\n"
+                                    "- https://docs.pytorch.org/\n\n`perfaudit explain PA000` shows more.\n",
+                                },
+                                "defaultConfiguration": {"level": "error"},
+                                "properties": {"tags": ["performance", "host"], "problem.severity": "error"},
+                            }
+                        ],
+                        "notifications": [
+                            {
+                                "id": "not-audited",
+                                "shortDescription": {"text": "A file that could not be audited."},
+                            },
+                            {
+                                "id": "unused-suppression",
+                                "shortDescription": {"text": "A comment that silences nothing."},
+                            },
+                        ],
+                    }
+                },
+                "columnKind": "unicodeCodePoints",
+                "originalUriBaseIds": {
+                    "%SRCROOT%": {"description": {"text": "The folder in which perfaudit was started."}}
+                },
+                "invocations": [{"executionSuccessful": True, "toolExecutionNotifications": []}],
+                "results": [],
+            }
+        ],
+    }
+
+
+def test_names_become_uris() -> None:
+    first, second = run(ODD)["results"]
+    odd = "dir%2C%20100%25%3Agr%C3%B6%C3%9Fe/%E8%AE%AD%E7%BB%83%20%F0%9D%92%B3%7C%60x%60.py"
+    assert first["locations"] == [place(odd, 1, 2, 1, 3)]
+    assert first["message"] == {"text": "`x␛[2J`\r\n::error::<b>&]]>␀\ufffd"}
+    assert second["locations"] == [place("%07%FF%0A.py", 1, 1, 1, 2)]
+
+
+def test_a_path_outside_the_folder() -> None:
+    skipped = SMALL.skipped[0]
+    report = Report("scan", skipped=(type(skipped)("/x y/b.py", "binary"),))
+    (notification,) = run(report)["invocations"][0]["toolExecutionNotifications"]
+    assert notification["locations"] == [{"physicalLocation": {"artifactLocation": {"uri": "file:///x%20y/b.py"}}}]
+
+
+def test_a_notebook_has_no_lines_of_its_file() -> None:
+    first, _ = run(NOTEBOOK)["results"]
+    assert first == {
+        "ruleId": "PA000",
+        "ruleIndex": 0,
+        "level": "error",
+        "message": {"text": "cell 3, line 2: slow.\nfix (safe): mend it"},
+        "locations": [
+            {
+                "physicalLocation": {"artifactLocation": {"uri": "n.ipynb", "uriBaseId": "%SRCROOT%"}},
+                "logicalLocations": [{"name": "cell 3", "kind": "module"}],
+            }
+        ],
+        "partialFingerprints": {"perfaudit/v1": "89"},
+    }
+
+
+def test_an_interrupted_run_did_not_succeed() -> None:
+    assert run(Report("scan", interrupted=True))["invocations"][0]["executionSuccessful"] is False
+
+
+@pytest.mark.parametrize("report", [EMPTY, SMALL, ODD, NOTEBOOK])
+def test_the_schema(report: Report) -> None:
+    text = render(report)
+    assert text.isascii()
+    VALIDATOR.validate(json.loads(text))
+
+
+def test_the_schema_refuses_what_is_wrong() -> None:
+    log = json.loads(render(SMALL))
+    log["runs"][0]["results"][0]["level"] = "fatal"
+    assert not VALIDATOR.is_valid(log)
+
+
+def test_what_github_asks_of_rules() -> None:
+    """https://docs.github.com/en/code-security/reference/code-scanning/sarif-files/sarif-support"""
+    driver = run(EMPTY, **all_rules())["tool"]["driver"]
+    assert [rule["id"] for rule in driver["rules"]] == list(all_rules())
+    for rule in driver["rules"]:
+        assert len(rule["name"]) <= 255
+        assert 0 < len(rule["shortDescription"]["text"]) <= 1024
+        assert 0 < len(rule["fullDescription"]["text"]) <= 1024, rule["id"]
+        assert rule["help"]["text"]
+
+
+def patched(text: str, replacements: list[dict[str, Any]]) -> str:
+    """The text after a fix, as a consumer computes it: lines end at "\\n" or "\\r\\n", columns count characters."""
+    starts = [0]
+    for line in text.split("\n"):
+        starts.append(starts[-1] + len(line) + 1)
+    spans = []
+    for one in replacements:
+        region = one["deletedRegion"]
+        start = starts[region["startLine"] - 1] + region["startColumn"] - 1
+        end = starts[region["endLine"] - 1] + region["endColumn"] - 1
+        spans.append(Edit(Span(start, end), one["insertedContent"]["text"]))
+    return edit.apply(text, spans)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("a\nb\nc\n", "a\nB\nc\n"),
+        ("a\nb\nc\n", "a\nb\nnew\nc\n"),
+        ("a\nb\nc\n", "new\na\nb\nc\n"),
+        ("a\nb\nc\n", "a\nb\nc\nnew\n"),
+        ("a\nb\nc\n", "new\na\nb\nc\nnew\n"),
+        ("a\nb\nc\n", "b\nc\n"),
+        ("a\nb\nc\n", "a\nb\n"),
+        ("a\nb\nc\n", "a\nc\n"),
+        ("a\nb\nc\n", "b\n"),
+        ("a", "b"),
+        ("a\nb", "a\nb\nc"),
+        ("a\nb", "a"),
+        ("a\nb", "new\na\nb"),
+        ("a\n", "a"),
+        ("a", "a\n"),
+        ("", "a\n"),
+        ("a\r\nb\r\nc\r\n", "a\r\nB\r\nc\r\n"),
+        ("a\r\nb\r\nc\r\n", "a\r\nb\r\nnew\r\nc\r\n"),
+        ("a\r\nb\r\nc", "a\r\nb\r\nC"),
+        ("größe\n训练 𝒳\n", "größe\n训练 𝒴\n"),
+        ("a\n" + "x\n" * 20 + "b\n", "A\n" + "x\n" * 20 + "B\n"),
+        ("a\nx\nb\n", "A\nx\nB\n"),
+        ("a\nx\nb\n", "new\na\nx\nnew\nb\n"),
+        ("-- a\n++ b\n", "-- a\n++ c\n"),
+    ],
+)
+def test_a_patch_gives_the_promised_text(before: str, after: str) -> None:
+    assert patched(before, _replacements(edit.diff("a b.py", before, after))) == after
+
+
+def test_the_patches_of_all_rule_examples() -> None:
+    tried = 0
+    for rule in all_rules().values():
+        for example in rule.examples:
+            if example.fixed is not None:
+                for line_end in ("\n", "\r\n"):
+                    before, after = (text.replace("\n", line_end) for text in (example.text, example.fixed))
+                    assert patched(before, _replacements(edit.diff("a.py", before, after))) == after, rule.id
+                    tried += 1
+    assert tried > 20
+    assert _replacements(DIFF)
