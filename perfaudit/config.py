@@ -1,33 +1,72 @@
-"""`[tool.perfaudit]` of the nearest pyproject.toml, rule selection, and suppression comments."""
+"""`[tool.perfaudit]` of the nearest pyproject.toml: which rules are on, where, and how severe they are."""
 
 from __future__ import annotations
 
-import io
-import re
-import tokenize
+import os
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from perfaudit.errors import ConfigError
-from perfaudit.findings import Finding
+from perfaudit.findings import SEVERITIES, Finding, Severity
 from perfaudit.rules import Rule
 
-_COMMENT = re.compile(r"#\s*perfaudit:\s*ignore(?:\s*\[(?P<rules>[^\]]*)\]|(?![\w-]|\s*\[))")
-_KEYS = {"select", "ignore", "exclude", "target"}
+_LISTS = ("select", "ignore", "exclude", "rules")
+_KEYS = {*_LISTS, "per-file-ignores", "severity", "tests", "target"}
 TARGET_KEYS = ("file", "model", "dataloader", "optimizer", "step", "ema")
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What the project file sets; `target` maps a role ("model", "dataloader", …, or "file") to a name."""
+    """What the project file sets.
+
+    per_file_ignores: names of rules by pattern of `.gitignore`, relative to the file's folder. severity: level by name of
+    a rule or beginning of ids. rule_folders: of the user's own rules, relative to the file's folder. target: name by role
+    ("model", "dataloader", …, or "file").
+    """
 
     path: Path | None = None
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    rule_folders: tuple[str, ...] = ()
+    per_file_ignores: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    severity: tuple[tuple[str, Severity], ...] = ()
+    tests: bool = False
     target: dict[str, str] = field(default_factory=dict)
+
+    def own_rule_folders(self, working: Path) -> tuple[Path, ...]:
+        """The folders of the user's own rules, whose Python files a scan runs.
+
+        Only where the file lies at or above the working directory: the project somebody works in is theirs, one they
+        merely name as a path may be anybody's, and a scan runs nothing of what it inspects.
+        Raises ConfigError for a folder that does not exist.
+        """
+        if self.path is None or not self.rule_folders or self.path.parent not in (working, *working.parents):
+            return ()
+        folders = tuple(self.path.parent / name for name in self.rule_folders)
+        for folder in folders:
+            if not folder.is_dir():
+                raise ConfigError(f"{self.path}: [tool.perfaudit] rules: no such folder: {folder}")
+        return folders
+
+
+def start_of(paths: Iterable[str]) -> Path:
+    """The folder from which the configuration is looked for: the nearest one above all these paths."""
+    try:
+        real = [os.path.realpath(name) for name in paths]
+        folders = [Path(path) if os.path.isdir(path) else Path(path).parent for path in real]  # noqa: PTH112  # any text
+        return Path(os.path.commonpath(folders))
+    except (OSError, ValueError):  # two drives; a path that is none, which the scan names
+        return Path.cwd()
+
+
+def project_folder(start: Path) -> Path:
+    """The folder of the project around a folder: the nearest with a pyproject.toml or a repository, else itself."""
+    tops = ("pyproject.toml", ".git")
+    return next((folder for folder in (start, *start.parents) if any((folder / top).exists() for top in tops)), start)
 
 
 def find_config(start: Path) -> Config:
@@ -59,24 +98,51 @@ def read_config(path: Path) -> Config:
     for key in table:
         if key not in _KEYS:
             raise ConfigError(f"{path}: [tool.perfaudit] has no key {key!r} (it has: {', '.join(sorted(_KEYS))})")
-    lists = {}
-    for key in ("select", "ignore", "exclude"):
-        value = table.get(key, [])
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise ConfigError(f"{path}: [tool.perfaudit] {key} must be a list of texts, it is {value!r}")
-        lists[key] = tuple(value)
-    for pattern in lists["exclude"]:
+    lists = {key: _texts(table.get(key, []), f"{path}: [tool.perfaudit] {key}") for key in _LISTS}
+    ignores = _table(table, "per-file-ignores", path)
+    for pattern in (*lists["exclude"], *ignores):
         if not is_pattern(pattern):
-            raise ConfigError(f"{path}: [tool.perfaudit] exclude: {pattern!r} is no pattern of .gitignore")
-    target = table.get("target", {})
-    if not isinstance(target, dict):
-        raise ConfigError(f"{path}: [tool.perfaudit.target] must be a table, it is {target!r}")
+            key = "exclude" if pattern in lists["exclude"] else "per-file-ignores"
+            raise ConfigError(f"{path}: [tool.perfaudit] {key}: {pattern!r} is no pattern of .gitignore")
+    severity = _table(table, "severity", path)
+    for name, level in severity.items():
+        if level not in SEVERITIES:
+            raise ConfigError(
+                f"{path}: [tool.perfaudit.severity] {name} = {level!r}: levels are {', '.join(SEVERITIES)}"
+            )
+    if not isinstance(tests := table.get("tests", False), bool):
+        raise ConfigError(f"{path}: [tool.perfaudit] tests must be true or false, it is {tests!r}")
+    target = _table(table, "target", path)
     for key, name in target.items():
         if key not in TARGET_KEYS or not isinstance(name, str):
             raise ConfigError(
                 f"{path}: [tool.perfaudit.target] {key} = {name!r}: keys are {', '.join(TARGET_KEYS)}, values texts"
             )
-    return Config(path, lists["select"], lists["ignore"], lists["exclude"], dict(target))
+    where = f"{path}: [tool.perfaudit.per-file-ignores]"
+    return Config(
+        path,
+        lists["select"],
+        lists["ignore"],
+        lists["exclude"],
+        lists["rules"],
+        tuple((pattern, _texts(names, f"{where} {pattern}")) for pattern, names in ignores.items()),
+        tuple(severity.items()),
+        tests,
+        target,
+    )
+
+
+def _texts(value: object, where: str) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise ConfigError(f"{where} must be a list of texts, it is {value!r}")
+    return tuple(value)
+
+
+def _table(table: dict[str, Any], key: str, path: Path) -> dict[str, Any]:  # Any: raw TOML
+    value = table.get(key, {})
+    if not isinstance(value, dict):
+        raise ConfigError(f"{path}: [tool.perfaudit.{key}] must be a table, it is {value!r}")
+    return dict(value)
 
 
 def is_pattern(text: str) -> bool:
@@ -120,25 +186,30 @@ def _matching(rules: dict[str, Rule], names: Iterable[str], where: str) -> froze
     return frozenset(found)
 
 
-def suppressions(text: str) -> dict[int, frozenset[str]]:
-    """Rules that comments silence, by line; an empty set silences every rule on that line.
+def configured(findings: Iterable[Finding], config: Config, rules: dict[str, Rule]) -> tuple[Finding, ...]:
+    """The findings that the configuration does not ignore in their file, with the severity it gives them.
 
-    `# perfaudit: ignore[PA101,PA102] reason`, or `# perfaudit: ignore` for all. Only real comments count.
+    The most precise name decides the severity: a rule's own id or name before the beginning of ids.
+    Raises ConfigError for a name that matches no rule.
     """
-    if "perfaudit:" not in text:
-        return {}
-    found: dict[int, frozenset[str]] = {}
-    try:
-        for token in tokenize.generate_tokens(io.StringIO(text, newline="").readline):
-            if token.type == tokenize.COMMENT and (match := _COMMENT.search(token.string)):
-                names = match["rules"] or ""
-                found[token.start[0]] = frozenset(part.strip().upper() for part in names.split(",") if part.strip())
-    except (tokenize.TokenError, SyntaxError):  # what was read so far counts; the file parsed, so this is a rare layout
-        pass
-    return found
+    if not config.per_file_ignores and not config.severity:
+        return tuple(findings)
+    where = f"{config.path}: [tool.perfaudit"
+    ignored = [
+        (pattern, _matching(rules, names, f"{where}.per-file-ignores] {pattern}"))
+        for pattern, names in config.per_file_ignores
+    ]
+    levels: dict[str, Severity] = {}
+    for name, level in sorted(config.severity, key=lambda item: (item[0].upper() in rules, len(item[0]))):
+        levels |= dict.fromkeys(_matching(rules, [name], f"{where}.severity]"), level)
+    kept = (f for f in findings if not any(f.rule in ids and _matches(f, pattern, config) for pattern, ids in ignored))
+    return tuple(f.with_(severity=levels[f.rule]) if f.rule in levels else f for f in kept)
 
 
-def is_suppressed(finding: Finding, by_line: dict[int, frozenset[str]], lines: Iterable[int]) -> bool:
-    """Whether a comment on one of these lines silences the finding."""
-    comments = [by_line[line] for line in lines if line in by_line]
-    return any(not names or finding.rule in names or finding.name.upper() in names for names in comments)
+def _matches(finding: Finding, pattern: str, config: Config) -> bool:
+    from pathspec import GitIgnoreSpec
+
+    if finding.location is None or config.path is None:
+        return False
+    relative = os.path.relpath(finding.location.path, config.path.parent)
+    return not relative.startswith(os.pardir) and GitIgnoreSpec.from_lines([pattern]).match_file(relative)

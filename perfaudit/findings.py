@@ -15,16 +15,21 @@ CHANGES = ("rounding", "rng", "checkpoint", "order", "algorithm", "aliasing")  #
 
 @dataclass(frozen=True, slots=True, order=True)
 class Location:
-    """A range of source text; lines and columns are 1-based, columns count characters, the end is exclusive."""
+    """A range of source text; lines and columns are 1-based, columns count characters, the end is exclusive.
+
+    In a notebook `cell` is the number of the cell, from 1 over cells of every kind, and lines count from its first.
+    """
 
     path: str
     line: int
     column: int
     end_line: int
     end_column: int
+    cell: int | None = None
 
     def __str__(self) -> str:
-        return f"{self.path}:{self.line}:{self.column}"
+        cell = f":cell {self.cell}" if self.cell is not None else ""
+        return f"{self.path}{cell}:{self.line}:{self.column}"
 
 
 @dataclass(frozen=True, slots=True, order=True)

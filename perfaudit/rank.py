@@ -23,7 +23,8 @@ def ranked(findings: list[Finding] | tuple[Finding, ...]) -> tuple[Finding, ...]
 
 
 def _key(finding: Finding) -> tuple[object, ...]:
-    place = (finding.location.path, finding.location.line, finding.location.column) if finding.location else ("", 0, 0)
+    at = finding.location
+    place = (at.path, at.cell or 0, at.line, at.column) if at else ("", 0, 0, 0)
     saving = finding.saving
     where = group(finding)
     if where != NOT_MEASURED and saving is not None:

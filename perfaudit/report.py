@@ -24,6 +24,16 @@ class Skipped:
 
 
 @dataclass(frozen=True, slots=True)
+class UnusedSuppression:
+    """A comment that silences nothing: the names in it that do not, none for one without names."""
+
+    path: str
+    line: int
+    rules: tuple[str, ...] = ()
+    cell: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """Everything one command found and measured; findings are in order of rank once `rank.ranked` has seen them."""
 
@@ -39,6 +49,10 @@ class Report:
     not_applicable: tuple[NotApplicable, ...] = ()
     notes: tuple[str, ...] = ()
     interrupted: bool = False
+    tests_left_out: int = 0  # test files below a folder, which are read only on request
+    known: int = 0  # findings of the baseline, which are not in `findings`
+    gone: int = 0  # findings of the baseline that are no longer there
+    unused_suppressions: tuple[UnusedSuppression, ...] = ()
 
     def with_(self, **changes: Any) -> Report:  # Any: one type per field
         """A copy with some fields replaced."""
@@ -62,6 +76,12 @@ def to_json(report: Report) -> Json:
         "not_applicable": [dataclasses.asdict(item) for item in report.not_applicable],
         "skipped": [dataclasses.asdict(item) for item in report.skipped],
         "notes": list(report.notes),
+        "tests_left_out": report.tests_left_out,
+        "baseline": {"known": report.known, "gone": report.gone},
+        "unused_suppressions": [
+            {"path": item.path, "cell": item.cell, "line": item.line, "rules": list(item.rules)}
+            for item in report.unused_suppressions
+        ],
     }
 
 
@@ -72,6 +92,7 @@ def _finding(finding: Finding) -> Json:
         "name": finding.name,
         "severity": finding.severity,
         "path": place.path if place else None,
+        "cell": place.cell if place else None,
         "line": place.line if place else None,
         "column": place.column if place else None,
         "end_line": place.end_line if place else None,
@@ -81,7 +102,7 @@ def _finding(finding: Finding) -> Json:
         "fingerprint": finding.fingerprint,
         "saving": _saving(finding.saving),
         "fix": _fix(finding.fix),
-        "places": [{"line": p.line, "column": p.column} for p in finding.places],
+        "places": [{"cell": p.cell, "line": p.line, "column": p.column} for p in finding.places],
     }
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from perfaudit.config import Config, find_config, is_suppressed, read_config, selected, suppressions
+from perfaudit.config import Config, configured, find_config, project_folder, read_config, selected, start_of
 from perfaudit.errors import ConfigError
-from perfaudit.findings import Finding, Location
+from perfaudit.findings import Finding, Location, Severity
 from perfaudit.rules import Rule, all_rules
 
 Project = Callable[..., Path]
@@ -24,6 +24,12 @@ def test_read_config(project: Project) -> None:
             select = ["PA1"]
             ignore = ["PA102"]
             exclude = ["old/"]
+            rules = ["perf_rules"]
+            tests = true
+            [tool.perfaudit.per-file-ignores]
+            "scripts/*.py" = ["PA6"]
+            [tool.perfaudit.severity]
+            PA2 = "error"
             [tool.perfaudit.target]
             file = "train.py"
             model = "make"
@@ -31,7 +37,17 @@ def test_read_config(project: Project) -> None:
         }
     )
     path = path / "pyproject.toml"
-    expected = Config(path, ("PA1",), ("PA102",), ("old/",), {"file": "train.py", "model": "make"})
+    expected = Config(
+        path,
+        select=("PA1",),
+        ignore=("PA102",),
+        exclude=("old/",),
+        rule_folders=("perf_rules",),
+        per_file_ignores=(("scripts/*.py", ("PA6",)),),
+        severity=(("PA2", "error"),),
+        tests=True,
+        target={"file": "train.py", "model": "make"},
+    )
     assert read_config(path) == expected
 
 
@@ -43,12 +59,28 @@ def test_read_config(project: Project) -> None:
         ("tool.perfaudit = 'on'", "'perfaudit' must be a table, it is 'on'"),
         (
             "[tool.perfaudit]\nselects = []",
-            "[tool.perfaudit] has no key 'selects' (it has: exclude, ignore, select, target)",
+            "[tool.perfaudit] has no key 'selects' "
+            "(it has: exclude, ignore, per-file-ignores, rules, select, severity, target, tests)",
         ),
         ("[tool.perfaudit]\nselect = 'PA1'", "[tool.perfaudit] select must be a list of texts, it is 'PA1'"),
         ("[tool.perfaudit]\nignore = [1]", "[tool.perfaudit] ignore must be a list of texts, it is [1]"),
         ("[tool.perfaudit]\nexclude = {}", "[tool.perfaudit] exclude must be a list of texts, it is {}"),
         ("[tool.perfaudit]\nexclude = ['a', '!']", "[tool.perfaudit] exclude: '!' is no pattern of .gitignore"),
+        ("[tool.perfaudit]\nrules = 'mine'", "[tool.perfaudit] rules must be a list of texts, it is 'mine'"),
+        ("[tool.perfaudit]\ntests = 1", "[tool.perfaudit] tests must be true or false, it is 1"),
+        ("[tool.perfaudit]\nseverity = 1", "[tool.perfaudit.severity] must be a table, it is 1"),
+        (
+            "[tool.perfaudit.severity]\nPA1 = 'bad'",
+            "[tool.perfaudit.severity] PA1 = 'bad': levels are error, warning, info",
+        ),
+        (
+            "[tool.perfaudit.per-file-ignores]\n'a.py' = 'PA1'",
+            "[tool.perfaudit.per-file-ignores] a.py must be a list of texts, it is 'PA1'",
+        ),
+        (
+            "[tool.perfaudit.per-file-ignores]\n'!' = []",
+            "[tool.perfaudit] per-file-ignores: '!' is no pattern of .gitignore",
+        ),
         ("[tool.perfaudit]\ntarget = 'train.py'", "[tool.perfaudit.target] must be a table, it is 'train.py'"),
         (
             "[tool.perfaudit.target]\nmodels = 'make'",
@@ -128,43 +160,64 @@ def test_selections_that_are_wrong(select: list[str], ignore: list[str], config:
     assert str(caught.value) == message
 
 
-@pytest.mark.parametrize(
-    ("text", "silenced"),
-    [
-        ("x = 1  # perfaudit: ignore[PA101]", {1: {"PA101"}}),
-        ("x = 1  # perfaudit: ignore[pa101, PA2 ,] why", {1: {"PA101", "PA2"}}),
-        ("x = 1  #perfaudit:ignore", {1: set()}),
-        ("x = 1  # type: ignore # perfaudit: ignore: why", {1: set()}),
-        ("# perfaudit: ignore[A]\r\n\r\n# perfaudit: ignore[B]\r\n", {1: {"A"}, 3: {"B"}}),
-        ("x = '# perfaudit: ignore'", {}),
-        ('"""\n# perfaudit: ignore\n"""', {}),
-        ("x = 1  # perfaudit: ignores", {}),
-        ("x = 1  # perfaudit: ignore-next", {}),
-        ("x = 1  # perfaudit: ignore[PA101", {}),
-        ("x = 1  # perfaudit: ignore [PA101", {}),
-        ("x = (1,  # perfaudit: ignore\n", {1: set()}),  # what could be read counts
-        ("x = 1  # ignore[PA101]", {}),
-        ("", {}),
-    ],
-)
-def test_suppressions(text: str, silenced: dict[int, set[str]]) -> None:
-    assert suppressions(text) == silenced
+def finding(rule: str = "PA101", path: str = "train.py") -> Finding:
+    return Finding(rule, all_rules()[rule].name, "warning", "slow", Location(path, 3, 1, 5, 2))
 
 
 @pytest.mark.parametrize(
-    ("by_line", "lines", "is_silent"),
+    ("pattern", "names", "path", "is_reported"),
     [
-        ({3: {"PA101"}}, [3], True),
-        ({3: {"DATALOADER-NO-WORKERS"}}, [3], True),
-        ({3: set()}, [3], True),
-        ({5: {"PA101"}}, [3, 5], True),
-        ({3: {"PA102"}}, [3], False),
-        ({4: {"PA101"}}, [3, 5], False),
-        ({3: {"PA102"}, 5: {"PA101"}}, [3, 5], True),
-        ({}, [3], False),
+        ("*.py", ["PA101"], "train.py", False),
+        ("train.py", ["PA1"], "a/train.py", False),
+        ("/train.py", ["PA1"], "a/train.py", True),
+        ("scripts/", ["dataloader-no-workers"], "scripts/a/b.py", False),
+        ("*.py", ["PA2"], "train.py", True),
+        ("*.py", ["PA1"], "../other/train.py", True),
     ],
 )
-def test_is_suppressed(by_line: dict[int, set[str]], lines: list[int], is_silent: bool) -> None:
-    finding = Finding("PA101", "dataloader-no-workers", "warning", "slow", Location("a.py", 3, 1, 5, 2))
-    silenced = {line: frozenset(names) for line, names in by_line.items()}
-    assert is_suppressed(finding, silenced, lines) is is_silent
+def test_per_file_ignores(
+    project: Project, pattern: str, names: list[str], path: str, is_reported: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = project()
+    monkeypatch.chdir(folder)
+    config = Config(folder / "pyproject.toml", per_file_ignores=((pattern, tuple(names)),))
+    assert bool(configured([finding(path=path)], config, RULES)) is is_reported
+
+
+@pytest.mark.parametrize(
+    ("severity", "level"),
+    [
+        ((), "warning"),
+        ((("PA101", "error"),), "error"),
+        ((("PA1", "info"), ("PA101", "error")), "error"),
+        ((("PA101", "error"), ("PA1", "info")), "error"),  # whatever the order in the file
+        ((("dataloader-no-workers", "info"),), "info"),
+        ((("PA2", "error"),), "warning"),
+    ],
+)
+def test_severity(severity: tuple[tuple[str, Severity], ...], level: str) -> None:
+    (left,) = configured([finding()], Config(Path("p.toml"), severity=severity), RULES)
+    assert left.severity == level
+
+
+def test_names_in_tables_must_mean_a_rule() -> None:
+    with pytest.raises(ConfigError, match=r"tool\.perfaudit\.severity\]: no rule is called 'PA9X'"):
+        configured([], Config(Path("p.toml"), severity=(("PA9X", "info"),)), RULES)
+    with pytest.raises(ConfigError, match=r"per-file-ignores\] a\.py: no rule is called 'no-such'"):
+        configured([], Config(Path("p.toml"), per_file_ignores=(("a.py", ("no-such",)),)), RULES)
+
+
+def test_rule_folders_run_only_where_one_works(project: Project) -> None:
+    folder = project(**{"perf_rules/a.toml": "", "inside/a.py": ""})
+    config = Config(folder / "pyproject.toml", rule_folders=("perf_rules",))
+    assert config.own_rule_folders(folder / "inside") == (folder / "perf_rules",)
+    assert config.own_rule_folders(folder.parent) == ()  # a project that is only named as a path
+    with pytest.raises(ConfigError, match="rules: no such folder"):
+        Config(folder / "pyproject.toml", rule_folders=("none",)).own_rule_folders(folder)
+
+
+def test_where_configuration_and_cache_are_looked_for(project: Project) -> None:
+    folder = project(**{"a/x.py": "", "a/b/y.py": "", "a/pyproject.toml": ""})
+    assert start_of([str(folder / "a/x.py"), str(folder / "a/b")]) == folder / "a"
+    assert start_of([str(folder / "a/b/y.py")]) == folder / "a/b"
+    assert project_folder(folder / "a/b") == folder / "a"

@@ -29,7 +29,10 @@ NEVER = {
     ".nox",
     ".mypy_cache",
     ".perfaudit",
+    ".perfaudit_cache",
+    ".ipynb_checkpoints",
 }
+SUFFIXES = (".py", ".ipynb")
 MARKS_OF_ENVIRONMENTS = {"pyvenv.cfg", "conda-meta"}
 
 
@@ -37,13 +40,15 @@ MARKS_OF_ENVIRONMENTS = {"pyvenv.cfg", "conda-meta"}
 class File:
     """A file to audit; `named` when the user wrote its path, `shown_as` is the path in reports.
 
-    `problem` says why it cannot be read, where that is known already; then it may be a folder.
+    `inside` is the path below the folder in which it was found, which may be called "tests" itself. `problem` says why it
+    cannot be read, where that is known already; then it may be a folder.
     """
 
     path: Path
     shown_as: str
     named: bool
     problem: str = ""
+    inside: str = ""
 
     @property
     def is_stray_link(self) -> bool:
@@ -107,7 +112,7 @@ def _walk(root: Path, excluded: tuple[GitIgnoreSpec, Path] | None) -> Iterator[F
         path, is_folder, ignores = waiting.pop()
         given = root / path.relative_to(top)
         if not is_folder:
-            yield File(given, shown(given), named=False)
+            yield File(given, shown(given), named=False, inside=path.relative_to(top).as_posix())
             continue
         try:
             entries = sorted(os.scandir(path), key=lambda entry: entry.name, reverse=True)
@@ -130,7 +135,7 @@ def _walk(root: Path, excluded: tuple[GitIgnoreSpec, Path] | None) -> Iterator[F
 
 def _is_python_file(entry: os.DirEntry[str]) -> bool:
     """A file, or a link that leads to none: reading it will say why. An editor's lock (`.#train.py`) is such a link."""
-    if not entry.name.endswith(".py") or entry.name.startswith(".#"):
+    if not entry.name.endswith(SUFFIXES) or entry.name.startswith(".#"):
         return False
     try:
         return entry.is_file() or (entry.is_symlink() and not entry.is_dir())

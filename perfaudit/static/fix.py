@@ -8,13 +8,14 @@ import errno
 import os
 import tempfile
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perfaudit.errors import UserError
 from perfaudit.findings import Edit, Finding, Fix
 from perfaudit.static import edit
-from perfaudit.static.source import Unreadable, read_text
+from perfaudit.static.document import Document, read_document
+from perfaudit.static.source import Unreadable
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +94,26 @@ def patches(findings: Iterable[Finding], unsafe: bool, allow: frozenset[str] = f
 
 
 def _patch_file(path: str, findings: list[Finding]) -> Patched:
-    text, encoding = _read_again(path)
+    found = _read_again(path)
     for finding in findings:
         assert finding.fix is not None
-        if edit.diff(path, text, edit.apply(text, finding.fix.edits)) != finding.fix.diff:
+        if edit.diff(path, found.raw, found.rewritten(finding.fix.edits)) != finding.fix.diff:
             raise UserError(f"{path}: changed since it was read; scan it again")
-    return patch(path, text, findings, encoding)
+    return patch_document(path, found, findings)
 
 
-def _read_again(path: str) -> tuple[str, str]:
+def patch_document(path: str, found: Document, findings: Iterable[Finding]) -> Patched:
+    """The file with the findings' fixes, written back into the cells where it is a notebook."""
+    patched = patch(path, found.text, findings, found.encoding)
+    if found.notebook is None:
+        return patched
+    edits = [e for finding in patched.applied if finding.fix is not None for e in finding.fix.edits]
+    return replace(patched, before=found.raw, after=found.rewritten(edits))
+
+
+def _read_again(path: str) -> Document:
     try:
-        return read_text(Path(path))
+        return read_document(Path(path))
     except Unreadable as error:
         raise UserError(f"{path}: changed since it was read: {error}") from error
 
@@ -113,7 +123,8 @@ def write(patched: Patched) -> None:
 
     Raises UserError if the file no longer holds the text the patch was made for, or cannot be written.
     """
-    text, encoding = _read_again(patched.path)
+    found = _read_again(patched.path)
+    text, encoding = found.raw, found.encoding
     if text != patched.before:
         raise UserError(f"{patched.path}: changed since it was read; scan it again")
     path = Path(patched.path)

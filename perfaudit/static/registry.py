@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import ast
+import functools
+import hashlib
 import importlib
+import importlib.util
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from perfaudit.errors import RuleFileError
 from perfaudit.findings import Edit, Finding, Fix, Safety, Saving
-from perfaudit.rules import Rule
+from perfaudit.rules import Rule, all_rules, read_folder
 from perfaudit.static import edit
 from perfaudit.static.source import Source
 
@@ -69,23 +74,85 @@ def check(rule: str, *kinds: type[ast.AST], call: str | Iterable[str] = ()) -> C
 
 
 def all_checks() -> tuple[Check, ...]:
-    """Every check of `perfaudit.static.checks`, imported on first use."""
-    if not _CHECKS:
-        from perfaudit.static import checks
-
-        for module in pkgutil.iter_modules(checks.__path__):
-            importlib.import_module(f"{checks.__name__}.{module.name}")
+    """Every check of `perfaudit.static.checks`, imported on first use, and those of the user's own that were loaded."""
+    _load_ours()
     return tuple(_CHECKS)
 
 
+@functools.cache
+def _load_ours() -> None:
+    from perfaudit.static import checks
+
+    for module in pkgutil.iter_modules(checks.__path__):
+        importlib.import_module(f"{checks.__name__}.{module.name}")
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """The rules that a scan knows, and a digest of the user's own rule files."""
+
+    rules: dict[str, Rule]
+    digest: str = ""
+
+
+@functools.cache
+def catalogue(folders: tuple[Path, ...] = ()) -> Catalogue:
+    """Our rules and those of the user's folders, whose checks are imported: this runs the Python files in them.
+
+    A user's rule is a TOML file and, beside it, a Python file named as the rule with underscores, as ours are.
+    Raises RuleFileError for a rule file that is wrong, an id of ours, or a missing or broken Python file.
+    """
+    rules = dict(all_rules())
+    digest = hashlib.sha256()
+    for folder in folders:
+        for rule in read_folder(folder).values():
+            if rule.id in rules:
+                raise RuleFileError(f"{rule.path}: id {rule.id!r} is taken by {Path(rules[rule.id].path).name}")
+            module = folder / f"{rule.name.replace('-', '_')}.py"
+            _load_check(rule, module)
+            digest.update(Path(rule.path).read_bytes() + module.read_bytes())
+            rules[rule.id] = rule
+    return Catalogue(rules, digest.hexdigest() if folders else "")
+
+
+def _load_check(rule: Rule, path: Path) -> None:
+    before = len(all_checks())
+    spec = importlib.util.spec_from_file_location(f"perfaudit_user_rules.{path.stem}", path)
+    if not path.is_file() or spec is None or spec.loader is None:
+        raise RuleFileError(f"{rule.path}: its check is missing: {path}")
+    try:
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    except Exception as error:  # whatever the user's code raises
+        raise RuleFileError(f"{path}: cannot be imported: {type(error).__name__}: {error}") from error
+    if not any(item.rule == rule.id for item in _CHECKS[before:]):
+        raise RuleFileError(f"{path}: it registers no check for {rule.id} (`@check({rule.id!r}, ...)`)")
+
+
+class CheckFailed(Exception):
+    """A check raised what it should not; the message is for the report of the file."""
+
+    def __init__(self, rule: str, line: int, error: Exception) -> None:
+        detail = f"{type(error).__name__}: {error}".partition("\n")[0]
+        super().__init__(f"{rule} failed at line {line} ({detail}): a bug of perfaudit; --ignore {rule} goes around it")
+
+
 def run_checks(source: Source, rules: dict[str, Rule], selected: frozenset[str] | None = None) -> list[Finding]:
-    """Findings of all selected rules in one file, in order of place. `selected` None means every rule."""
+    """Findings of all selected rules in one file, in order of place. `selected` None means every rule.
+
+    Raises CheckFailed for a check that raises, RecursionError for a file nested too deeply.
+    """
     found: list[Finding] = []
+    wanted = rules.keys() if selected is None else selected & rules.keys()
     for item in all_checks():
-        if item.rule not in (rules if selected is None else selected):
+        if item.rule not in wanted:
             continue
         for node in _wanted(source, item):
-            found += [_finding(source, rules[item.rule], Seen(*seen)) for seen in item.function(source, node)]
+            try:
+                found += [_finding(source, rules[item.rule], Seen(*seen)) for seen in item.function(source, node)]
+            except RecursionError:
+                raise
+            except Exception as error:  # a bug of that check: the file is named, and the other files are audited
+                raise CheckFailed(item.rule, getattr(node, "lineno", 0), error) from error
     found.sort(key=lambda f: (f.location.line, f.location.column, f.rule) if f.location else (0, 0, f.rule))
     return _without_doubles(found)
 

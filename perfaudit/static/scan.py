@@ -2,63 +2,234 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import gc
-import hashlib
+import os
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
 from pathlib import Path
 
-from perfaudit.config import is_suppressed, suppressions
 from perfaudit.findings import Finding
-from perfaudit.report import Report, Skipped
-from perfaudit.rules import all_rules
+from perfaudit.report import Report, Skipped, UnusedSuppression
+from perfaudit.rules import Rule
 from perfaudit.static import discover
+from perfaudit.static.audit import Audited, audit, audit_file
+from perfaudit.static.cache import Cache
+from perfaudit.static.document import Document, document, is_notebook
 from perfaudit.static.fix import unfixed
-from perfaudit.static.registry import run_checks
-from perfaudit.static.source import FUNCTIONS, Source, Unreadable, read_text
+from perfaudit.static.project import Project, absolute
+from perfaudit.static.registry import catalogue
+from perfaudit.static.source import Unreadable, decoded
 
 STRAY_LINK = "a link, whose target is left as it is; name this very file to patch it"
-Statements = dict[int, tuple[ast.stmt, str]]  # by line: the innermost statement there and the name of its scope
+POOL_BYTES = 1_500_000  # of Python text; below it two processes took longer than one (93 files against 497)
+MAX_PROCESSES = 8
+_TEST_NAME = re.compile(r"(^|/)(tests?/.*|test_[^/]*|[^/]*_test|conftest)\.(py|ipynb)$")
+_TEST_FOLDER = re.compile(r"(^|/)tests/")
+_TEST_TEXT = re.compile(rb"^\s*(?:import|from)\s+(?:unittest|pytest)\b|^\s*def test_|TestCase\b", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a scan is made.
+
+    selected: rule ids, None for all. exclude: patterns as in `.gitignore`, relative to `base`, the working directory if it
+    is None. tests: also test files below a folder; a named file is always read. cache: the folder that holds the cache,
+    None for none. processes: at most so many, 0 for as many as pay. rule_folders: of the user's own rules.
+    """
+
+    selected: frozenset[str] | None = None
+    exclude: tuple[str, ...] = ()
+    base: Path | None = None
+    tests: bool = False
+    cache: Path | None = None
+    processes: int = 0
+    rule_folders: tuple[Path, ...] = ()
 
 
 def scan(
-    paths: Iterable[str],
-    selected: frozenset[str] | None = None,
-    exclude: tuple[str, ...] = (),
-    progress: Callable[[int, int], None] | None = None,
-    base: Path | None = None,
+    paths: Iterable[str], options: Options | None = None, progress: Callable[[int, int], None] | None = None
 ) -> Report:
     """The findings of files and folders, in order of path and place.
 
-    selected: rule ids, None for all. exclude: patterns as in `.gitignore`, relative to `base`, the working directory
-    if it is None. progress: called with (files done, files in all).
-    Raises UserError for a path that does not exist.
+    progress: called with (files done, files in all). Raises UserError for a path that does not exist.
     """
-    files = discover.python_files(paths, exclude, base)
+    options = options or Options()
+    known = catalogue(options.rule_folders)
+    selected = frozenset(known.rules) if options.selected is None else options.selected
+    found = discover.python_files(paths, options.exclude, options.base)
+    project = Project(file.path for file in found if not file.problem and not is_notebook(file.path))
+    cache = Cache(options.cache, selected, known.digest) if options.cache else None
+    files = [file for file in found if options.tests or not _is_test(file, project)]
+    results: dict[discover.File, Audited] = {}
+    waiting: list[discover.File] = []
+    for file in files:
+        if file.problem:
+            results[file] = Audited(skipped=(Skipped(file.shown_as, file.problem),), looked_at=False)
+        elif _cannot_matter(file, project):
+            results[file] = Audited()
+        elif cache and (earlier := cache.get(absolute(file.path), file.shown_as, project)):
+            results[file] = earlier
+        else:
+            waiting.append(file)
+    if progress is not None:
+        progress(len(results), len(files))
+    for file, result in _audited(waiting, project, known.rules, selected, options):
+        results[file] = result
+        if cache:
+            cache.put(absolute(file.path), file.shown_as, project, result)
+        if progress is not None:
+            progress(len(results), len(files))
+    if cache:
+        cache.sweep()
+    return _report([(file, results[file]) for file in files], len(found) - len(files))
+
+
+def scan_bytes(data: bytes, name: str, options: Options | None = None) -> tuple[Report, Document | None]:
+    """The findings in the bytes of a file that may not exist, as an editor holds it, and the document in them.
+
+    name: the path it has or would have; neighbours are looked for beside it. Bytes that cannot be audited are a result.
+    """
+    options = options or Options()
+    known = catalogue(options.rule_folders)
+    selected = frozenset(known.rules) if options.selected is None else options.selected
+    path = Path(name)
+    shown = discover.shown(path)
+    found = None
+    try:
+        text, encoding = decoded(data)
+        found = document(text, path, encoding)
+        result = audit(found, path, shown, known.rules, selected, Project([path]))
+    except Unreadable as problem:
+        result = Audited(skipped=(Skipped(shown, str(problem)),), looked_at=False)
+    return _report([(discover.File(path, shown, named=True), result)], 0), found
+
+
+def _report(results: list[tuple[discover.File, Audited]], left_out: int) -> Report:
     findings: list[Finding] = []
     skipped: list[Skipped] = []
-    looked_at = 0
+    unused: list[UnusedSuppression] = []
+    for file, result in results:
+        stray = file.is_stray_link
+        findings += [unfixed(f, STRAY_LINK) for f in result.findings] if stray else result.findings
+        skipped += result.skipped
+        unused += result.unused
+    looked_at = sum(result.looked_at for _, result in results)
+    return Report(
+        "scan", tuple(findings), tuple(skipped), looked_at, tests_left_out=left_out, unused_suppressions=tuple(unused)
+    )
+
+
+def _is_test(file: discover.File, project: Project) -> bool:
+    """Whether a file found below a folder is a test: in `tests/`, or named as one and written for pytest or unittest.
+
+    The text decides for the names, because `test_net.py` evaluates a network in many a repository.
+    """
+    if file.named or file.problem or not _TEST_NAME.search(file.inside):
+        return False
+    if _TEST_FOLDER.search(file.inside):
+        return True
+    try:
+        return bool(_TEST_TEXT.search(file.path.read_bytes()))
+    except OSError:
+        return False
+
+
+def _cannot_matter(file: discover.File, project: Project) -> bool:
+    """Whether a file neither says "torch" nor imports a file of the project that does, so that it need not be parsed."""
+    if file.named or is_notebook(file.path):
+        return False
+    seen = project.glance(absolute(file.path))
+    if seen is None or "torch" in seen.marks:
+        return False
+    return not project.seen_from(file.path).imports_a_marked_file("torch", seen.imports)
+
+
+# ---- one process or several ------------------------------------------------------------------------------------------
+
+_shared: tuple[Project, dict[str, Rule], frozenset[str]]  # what a process of the pool needs besides its files
+
+
+def _share(project: Project, folders: tuple[Path, ...], selected: frozenset[str]) -> None:
+    global _shared
+    _shared = (project, catalogue(folders).rules, selected)
+    gc.disable()
+
+
+def _audit_some(files: list[discover.File]) -> list[Audited]:
+    project, rules, selected = _shared
+    results = [audit_file(file.path, file.shown_as, rules, selected, project) for file in files]
+    gc.collect()
+    return results
+
+
+def _audited(
+    files: list[discover.File], project: Project, rules: dict[str, Rule], selected: frozenset[str], options: Options
+) -> Iterator[tuple[discover.File, Audited]]:
+    """Each file with its result, as they come."""
+    sizes = {file: seen.size for file in files if (seen := project.glance(absolute(file.path)))}
+    processes = min(options.processes or _cores(), MAX_PROCESSES, len(files))
+    if processes > 1 and (options.processes > 1 or sum(sizes.values()) >= POOL_BYTES):
+        catalogue(options.rule_folders)  # before the processes part, so that each has it
+        yield from _in_processes(files, sizes, processes, project, selected, options)
+        return
     with _collecting_seldom() as collect:
         for number, file in enumerate(files):
-            if progress is not None:
-                progress(number, len(files))
-            if file.problem:
-                skipped.append(Skipped(file.shown_as, file.problem))
-                continue
-            result = scan_file(file.path, file.shown_as, selected, always_parse=file.named)
-            if isinstance(result, Skipped):
-                skipped.append(result)
-            else:
-                looked_at += 1
-                findings += [unfixed(f, STRAY_LINK) for f in result] if file.is_stray_link else result
+            yield file, audit_file(file.path, file.shown_as, rules, selected, project)
             if number % 100 == 99:
                 collect()
-    if progress is not None:
-        progress(len(files), len(files))
-    return Report("scan", tuple(findings), tuple(skipped), looked_at)
+
+
+def _in_processes(
+    files: list[discover.File],
+    sizes: dict[discover.File, int],
+    processes: int,
+    project: Project,
+    selected: frozenset[str],
+    options: Options,
+) -> Iterator[tuple[discover.File, Audited]]:
+    shared = (project, options.rule_folders, selected)
+    chunks = _chunks(files, sizes, processes)
+    left = dict.fromkeys(files)
+    with contextlib.suppress(BrokenProcessPool), ProcessPoolExecutor(processes, None, _share, shared) as pool:
+        waiting = {pool.submit(_audit_some, chunk): chunk for chunk in chunks}
+        try:
+            for done in as_completed(waiting):
+                chunk = waiting.pop(done)
+                for file, result in zip(chunk, done.result(), strict=True):
+                    del left[file]
+                    yield file, result
+        finally:
+            for future in waiting:
+                future.cancel()
+    for file in left:  # a process died; each file that is left gets its own, so that one of them is named
+        with ProcessPoolExecutor(1, None, _share, shared) as pool:
+            try:
+                yield file, pool.submit(_audit_some, [file]).result()[0]
+            except BrokenProcessPool:
+                reason = "the process that audited it died; a file that does that deserves a bug report"
+                yield file, Audited(skipped=(Skipped(file.shown_as, reason),), looked_at=False)
+
+
+def _chunks(files: list[discover.File], sizes: dict[discover.File, int], processes: int) -> list[list[discover.File]]:
+    """Files in groups of about equal size, the largest files first, several groups per process."""
+    goal = max(1, sum(sizes.values()) // (processes * 8))
+    chunks: list[list[discover.File]] = []
+    filled = goal
+    for file in sorted(files, key=lambda file: -sizes.get(file, 0)):
+        if filled >= goal or len(chunks[-1]) >= 50:
+            chunks.append([])
+            filled = 0
+        chunks[-1].append(file)
+        filled += sizes.get(file, 0)
+    return chunks
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextlib.contextmanager
@@ -71,87 +242,3 @@ def _collecting_seldom() -> Iterator[Callable[[], object]]:
     finally:
         if was_on:
             gc.enable()
-
-
-def scan_file(
-    path: Path, shown_as: str, selected: frozenset[str] | None = None, always_parse: bool = True
-) -> list[Finding] | Skipped:
-    """Findings of one file, or why it could not be audited. Without `always_parse` a text that lacks "torch" is not parsed."""
-    if path.suffix == ".ipynb":
-        return Skipped(shown_as, "a notebook; `jupyter nbconvert --to script` makes a Python file of it")
-    try:
-        text, _ = read_text(path)
-        if not always_parse and "torch" not in text:
-            return []
-        return scan_text(text, shown_as, selected)
-    except Unreadable as problem:
-        return Skipped(shown_as, str(problem))
-    except RecursionError:
-        return Skipped(shown_as, "nested too deeply to audit")
-
-
-def scan_text(text: str, shown_as: str, selected: frozenset[str] | None = None) -> list[Finding]:
-    """Findings in one text. Raises Unreadable when it does not parse."""
-    source = Source(shown_as, text)
-    if not source.imports_torch and "torch" not in text:
-        return []
-    findings = run_checks(source, all_rules(), selected)
-    if not findings:
-        return []
-    statements = _statement_by_line(source)
-    silenced = suppressions(text)
-    marked = _with_fingerprints(source, findings, statements)
-    return [finding for finding in marked if not is_suppressed(finding, silenced, _ends(finding, statements))]
-
-
-def _ends(finding: Finding, statements: Statements) -> set[int]:
-    """The first and the last line of a finding; only the first where the last belongs to a statement inside it."""
-    if finding.location is None:
-        return set()
-    first, last = finding.location.line, finding.location.end_line
-    same = first in statements and last in statements and statements[first][0] is statements[last][0]
-    return {first, last} if same else {first}
-
-
-def _with_fingerprints(source: Source, findings: list[Finding], statements: Statements) -> list[Finding]:
-    """The findings, each with a fingerprint that stays when lines move.
-
-    Hash of rule, path, enclosing scope and the statement without white space, with a running number for equal ones.
-    """
-    seen: Counter[str] = Counter()
-    marked = []
-    for finding in findings:
-        if finding.location is None:
-            marked.append(finding)
-            continue
-        statement, scope = statements.get(finding.location.line, (None, ""))
-        text = _own_text(source, statement) if statement is not None else ""
-        key = "\0".join((finding.rule, source.path, scope, re.sub(r"\s+", "", text)))
-        seen[key] += 1
-        digest = hashlib.sha256(f"{key}\0{seen[key]}".encode("utf-8", "surrogatepass")).hexdigest()[:20]
-        marked.append(finding.with_(fingerprint=digest))
-    return marked
-
-
-def _own_text(source: Source, statement: ast.stmt) -> str:
-    """The text of a simple statement, the first line of one that holds others."""
-    return source.lines[statement.lineno - 1] if any(_blocks(statement)) else source.text_of(statement)
-
-
-def _blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
-    blocks = [getattr(statement, name, []) for name in ("body", "orelse", "finalbody")]
-    return blocks + [part.body for name in ("handlers", "cases") for part in getattr(statement, name, [])]
-
-
-def _statement_by_line(source: Source) -> Statements:
-    """For each line, the innermost statement that covers it, and the name of its scope."""
-    table: Statements = {}
-    waiting = [(source.tree.body, "")]
-    while waiting:  # outer statements first, so that inner ones replace them
-        body, scope = waiting.pop()
-        for statement in body:
-            for line in range(statement.lineno, (statement.end_lineno or statement.lineno) + 1):
-                table[line] = (statement, scope)
-            inside = f"{scope}.{statement.name}" if isinstance(statement, (*FUNCTIONS, ast.ClassDef)) else scope
-            waiting += [(block, inside) for block in _blocks(statement)]
-    return table

@@ -8,12 +8,16 @@ import io
 import re
 import tokenize
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from perfaudit.findings import Location, Span
+
+if TYPE_CHECKING:
+    from perfaudit.static.project import Neighbours
 
 N = TypeVar("N", bound=ast.AST)
 
@@ -45,8 +49,18 @@ _CANONICAL = (
     (re.compile(r"^torch\.utils\.data\.(?:dataloader|dataset|sampler|distributed)\.(?=[A-Z])"), "torch.utils.data."),
     (re.compile(r"^torch\.optim\.(?!lr_scheduler|swa_utils)[a-z_0-9]+\.(?=[A-Z])"), "torch.optim."),
     (re.compile(r"^torch\.nn\.parallel\.data_parallel\.(?=D)"), "torch.nn.parallel."),
+    (re.compile(r"^torch\.nn\.parallel\.distributed\.(?=D)"), "torch.nn.parallel."),
     (re.compile(r"^torch\.autograd\.anomaly_mode\."), "torch.autograd."),
 )
+
+
+# A subclass of one of these that takes the same arguments and computes the same is one of them to the rules.
+PLAIN_BASES = frozenset(
+    {"torch.utils.data.DataLoader", "torch.nn.Linear", "torch.nn.SyncBatchNorm"}
+    | {f"torch.nn.Conv{way}{n}d" for way in ("", "Transpose") for n in (1, 2, 3)}
+    | {f"torch.nn.{kind}Norm{n}d" for kind in ("Batch", "Instance") for n in (1, 2, 3)}
+)
+_CHANGES_ARGUMENTS = {"__init__", "__new__", "__call__", "forward", "_conv_forward"}
 
 
 class Unreadable(Exception):
@@ -56,13 +70,15 @@ class Unreadable(Exception):
 class Source:
     """The text and tree of one file, with everything checks ask about places and names.
 
-    path: as it is reported, relative to the working directory, with '/'.
+    path: as it is reported, relative to the working directory, with '/'. neighbours: what the other files of the
+    project say; without it every name of theirs is unknown.
     Raises Unreadable when the text does not parse.
     """
 
-    def __init__(self, path: str, text: str) -> None:
+    def __init__(self, path: str, text: str, neighbours: Neighbours | None = None) -> None:
         self.path = path
         self.text = text
+        self.neighbours = neighbours
         try:
             with warnings.catch_warnings():  # of the code that is read ("invalid escape sequence"): not our subject
                 warnings.simplefilter("ignore")
@@ -156,7 +172,8 @@ class Source:
             if isinstance(call.func, ast.Attribute):
                 table.setdefault(call.func.attr, []).append(call)
             elif isinstance(call.func, ast.Name):
-                target = self.aliases.get(call.func.id, call.func.id)
+                name = call.func.id
+                target = self.aliases.get(name) or self.subclasses.get(name) or self._starred(name) or name
                 table.setdefault(target.rpartition(".")[2], []).append(call)
         return table
 
@@ -165,7 +182,25 @@ class Source:
         candidates = self._calls_by_last_name.get(name.rpartition(".")[2], [])
         if name.startswith("."):
             return [call for call in candidates if isinstance(call.func, ast.Attribute)]
-        return [call for call in candidates if self.qualified(call.func) == name]
+        found = [call for call in candidates if self.qualified(call.func) == name]
+        return found + self._super_inits.get(name, []) if name in PLAIN_BASES else found
+
+    @cached_property
+    def _super_inits(self) -> dict[str, list[ast.Call]]:
+        """Calls of `super().__init__(...)` in direct subclasses of a loader: they hand its arguments over, by its base."""
+        found: dict[str, list[ast.Call]] = {}
+        for call in self._calls_by_last_name.get("__init__", []):
+            func = call.func
+            if not (isinstance(func, ast.Attribute) and isinstance(func.value, ast.Call)):
+                continue
+            if not (isinstance(func.value.func, ast.Name) and func.value.func.id == "super"):
+                continue
+            around = self.enclosing(call, ast.ClassDef)
+            if around is not None and len(around.bases) == 1 and not around.keywords:
+                base = self.qualified(around.bases[0])
+                if base == "torch.utils.data.DataLoader":
+                    found.setdefault(base, []).append(call)
+        return found
 
     # ---- positions -------------------------------------------------------------------------------------------------
 
@@ -263,11 +298,58 @@ class Source:
             module = "." * from_.level + (from_.module or "")
             for alias in from_.names:
                 if alias.name != "*":
-                    found.setdefault(alias.asname or alias.name, set()).add(canonical(f"{module}.{alias.name}"))
+                    joined = module if module.endswith(".") else module + "."
+                    found.setdefault(alias.asname or alias.name, set()).add(canonical(joined + alias.name))
         for definition in self.definitions:
             if self.parent(definition) is self.tree and definition.name in found:
                 found[definition.name].add("")
-        return {name: next(iter(targets)) for name, targets in found.items() if len(targets) == 1}
+        return {name: self._torch_name(next(iter(targets))) for name, targets in found.items() if len(targets) == 1}
+
+    def _torch_name(self, dotted: str) -> str:
+        """The documented name behind an imported one where other files of the project lead to torch, else the name itself."""
+        if self.neighbours is None or dotted.startswith("torch."):
+            return dotted
+        return self.neighbours.torch_name(dotted) or dotted
+
+    @cached_property
+    def subclasses(self) -> dict[str, str]:
+        """Classes of this module that take the arguments of their one base and compute the same, by the base's name."""
+        found: dict[str, str] = {}
+        for definition in self.nodes(ast.ClassDef):
+            if len(definition.bases) != 1 or definition.keywords or self.parent(definition) is not self.tree:
+                continue
+            base = definition.bases[0]
+            meant = found.get(base.id) if isinstance(base, ast.Name) else None
+            meant = meant or self._imported(base)
+            if meant in PLAIN_BASES and same_signature(definition) and self._binders[definition.name] == 1:
+                found[definition.name] = meant
+        return found
+
+    @cached_property
+    def _binders(self) -> Counter[str]:
+        """How often each name is bound in the file, by something else than an import."""
+        found = Counter(node.id for node in self.nodes(ast.Name) if not isinstance(node.ctx, ast.Load))
+        found.update(argument.arg for argument in self.nodes(ast.arg))
+        found.update(definition.name for definition in self.definitions)
+        return found
+
+    @cached_property
+    def _project_stars(self) -> tuple[str, ...]:
+        """Modules of the project from which everything is imported, the last one first."""
+        if self.neighbours is None:
+            return ()
+        found = []
+        for statement in self.nodes(ast.ImportFrom):
+            module = "." * statement.level + (statement.module or "")
+            if statement.names[0].name == "*" and module.partition(".")[0] != "torch":
+                found.append(module if module.endswith(".") else module + ".")
+        return tuple(reversed(found))
+
+    def _starred(self, name: str) -> str:
+        """What a name stands for that only a star import of the project can have bound, "" if that does not lead to torch."""
+        if not self._project_stars or self.neighbours is None or name in self.assigned_names:
+            return ""
+        return next((found for star in self._project_stars if (found := self.neighbours.torch_name(star + name))), "")
 
     @cached_property
     def module_imports(self) -> frozenset[str]:
@@ -289,7 +371,19 @@ class Source:
 
     @cached_property
     def imports_torch(self) -> bool:
-        return any(name.partition(".")[0] == "torch" for name in self.aliases.values()) or bool(self.star_modules)
+        """Whether the file imports torch, or a file of the project that does."""
+        if any(name.partition(".")[0] == "torch" for name in self.aliases.values()) or self.star_modules:
+            return True
+        return self.neighbours is not None and self.neighbours.imports_a_marked_file("torch", self._imported_modules)
+
+    @property
+    def _imported_modules(self) -> Iterator[str]:
+        for statement in self.nodes(ast.Import):
+            yield from (alias.name for alias in statement.names)
+        for from_ in self.nodes(ast.ImportFrom):
+            module = "." * from_.level + (from_.module or "")
+            joined = module if module.endswith(".") else module + "."
+            yield from (module, *(joined + alias.name for alias in from_.names))
 
     def qualified(self, node: ast.AST | None) -> str | None:
         """The documented dotted name an expression refers to through imports, or None.
@@ -297,13 +391,23 @@ class Source:
         `nn.Conv2d` is "torch.nn.Conv2d" after `from torch import nn`. A name that is bound as a parameter or assigned
         in the function around it is that variable, and None here.
         """
+        if isinstance(node, ast.Name) and node.id in self.subclasses:
+            return self.subclasses[node.id]
+        return self._imported(node)
+
+    def _imported(self, node: ast.AST | None) -> str | None:
         if isinstance(node, ast.Attribute):
-            value = self.qualified(node.value)
-            return canonical(f"{value}.{node.attr}") if value else None
+            value = self._imported(node.value)
+            if not value:
+                return None
+            dotted = f"{value}.{node.attr}"
+            return canonical(dotted) if value.startswith("torch") else self._torch_name(dotted)
         if not isinstance(node, ast.Name):
             return None
         target = self.aliases.get(node.id)
         if target is None:
+            if found := self._starred(node.id):
+                return found
             if self.star_modules and node.id not in self.assigned_names:
                 return canonical(f"{self.star_modules[-1]}.{node.id}")
             return None
@@ -380,6 +484,41 @@ class Source:
         return [use for use in self._loads.get(name, []) if any(node is binding for node in self.lookup(use))]
 
 
+def same_signature(definition: ast.ClassDef) -> bool:
+    """Whether a subclass takes its base's arguments as they are and leaves alone what is computed with them.
+
+    It defines no constructor, or one that only hands everything on: `def __init__(self, *args, **kwargs)` with
+    `super().__init__(*args, **kwargs)`; it is not decorated.
+    """
+    if definition.decorator_list:
+        return False
+    changing = [s for s in definition.body if isinstance(s, FUNCTIONS) and s.name in _CHANGES_ARGUMENTS]
+    return all(function.name == "__init__" and _hands_everything_on(function) for function in changing)
+
+
+def _hands_everything_on(function: Function) -> bool:
+    taken = function.args
+    if len(taken.args) != 1 or taken.posonlyargs or taken.kwonlyargs or taken.vararg is None or taken.kwarg is None:
+        return False
+    handed = [n for n in ast.walk(function) if isinstance(n, ast.Call) and _is_super_init(n)]
+    if len(handed) != 1:
+        return False
+    given = [ast.unparse(a) for a in handed[0].args] + [ast.unparse(k.value) for k in handed[0].keywords if not k.arg]
+    changed = any(isinstance(n, ast.Name) and n.id == taken.kwarg.arg for s in function.body for n in _stores_into(s))
+    return given == [f"*{taken.vararg.arg}", taken.kwarg.arg] and len(handed[0].keywords) == 1 and not changed
+
+
+def _is_super_init(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and ast.unparse(call.func) == "super().__init__"
+
+
+def _stores_into(statement: ast.stmt) -> Iterator[ast.AST]:
+    """Names whose items or methods a statement may change: `kwargs["x"] = 1`, `kwargs.setdefault("x", 1)`."""
+    for node in ast.walk(statement):
+        if isinstance(node, (ast.Subscript, ast.Attribute)):
+            yield node.value
+
+
 def canonical(name: str) -> str:
     """The documented name of something in torch that can be reached under several."""
     if name.startswith("torch."):
@@ -393,17 +532,22 @@ def read_source(path: Path, shown_as: str) -> Source:
     return Source(shown_as, read_text(path)[0])
 
 
-def read_text(path: Path) -> tuple[str, str]:
-    """Text and encoding of a Python file, line ends as they are. Raises Unreadable with the reason.
+def read_text(path: Path, limit: int = MAX_BYTES) -> tuple[str, str]:
+    """Text and encoding of a Python file, line ends as they are. Raises Unreadable with the reason, also above the limit.
 
     The encoding is what `tokenize.detect_encoding` says (byte-order mark, PEP 263 comment, else UTF-8).
     """
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise Unreadable(f"larger than {MAX_BYTES >> 20} MiB, probably generated")
+        if path.stat().st_size > limit:
+            raise Unreadable(f"larger than {limit >> 20} MiB, probably generated")
         data = path.read_bytes()
     except OSError as error:
         raise Unreadable((error.strerror or str(error)).lower()) from error
+    return decoded(data)
+
+
+def decoded(data: bytes) -> tuple[str, str]:
+    """Text and encoding of the bytes of a Python file. Raises Unreadable with the reason."""
     if b"\0" in data:
         raise Unreadable("binary: it holds null bytes")
     try:

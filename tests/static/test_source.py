@@ -126,7 +126,7 @@ def test_read_text_that_is_none(tmp_path: Path, data: bytes) -> None:
         ("from torch.nn.modules.conv import Conv2d\ncall(Conv2d)", "torch.nn.Conv2d"),
         ("from torch.nn import *\ncall(Conv2d)", "torch.nn.Conv2d"),
         ("def f():\n    from torch import nn\n    call(nn.Conv2d)", "torch.nn.Conv2d"),
-        ("from . import nn\ncall(nn.Conv2d)", "..nn.Conv2d"),
+        ("from . import nn\ncall(nn.Conv2d)", ".nn.Conv2d"),
         ("import torch\ndef f(torch):\n    call(torch.nn)", None),
         ("import torch\ntorch = fake()\ncall(torch.nn)", None),
         ("import torch\ndef f():\n    torch = fake()\n    call(torch.nn)", None),

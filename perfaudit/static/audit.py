@@ -1,0 +1,159 @@
+"""One file audited: read, checked, silenced, with fingerprints; a fault of the file is a result. Never runs what it reads."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from perfaudit.findings import Finding, Fix
+from perfaudit.report import Skipped, UnusedSuppression
+from perfaudit.rules import Rule
+from perfaudit.static import edit
+from perfaudit.static.document import Document, read_document
+from perfaudit.static.project import Asked, Project
+from perfaudit.static.registry import CheckFailed, run_checks
+from perfaudit.static.source import FUNCTIONS, Source, Unreadable
+from perfaudit.static.suppress import silence, suppressions
+
+Statements = dict[int, tuple[ast.stmt, str]]  # by line: the innermost statement there and the name of its scope
+
+
+@dataclass(frozen=True, slots=True)
+class Audited:
+    """What one file gave. `asked` is what else of the project the findings depend on, None where they depend on nothing."""
+
+    findings: tuple[Finding, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+    unused: tuple[UnusedSuppression, ...] = ()
+    looked_at: bool = True
+    asked: Asked = field(default_factory=Asked)
+
+
+def audit_file(
+    path: Path, shown_as: str, rules: dict[str, Rule], selected: frozenset[str], project: Project | None = None
+) -> Audited:
+    """Findings of one file, or why it could not be audited."""
+    try:
+        return audit(read_document(path), path, shown_as, rules, selected, project)
+    except Unreadable as problem:
+        return Audited(skipped=(Skipped(shown_as, str(problem)),), looked_at=False)
+
+
+def audit(
+    document: Document,
+    path: Path,
+    shown_as: str,
+    rules: dict[str, Rule],
+    selected: frozenset[str],
+    project: Project | None = None,
+) -> Audited:
+    """Findings of one document that is, or would be, at this path. Raises Unreadable when it does not parse."""
+    neighbours = project.seen_from(path) if project else None
+    try:
+        source = Source(shown_as, document.text, neighbours)
+        findings = run_checks(source, rules, selected)
+        kept, unused = _reported(source, findings, rules, selected)
+    except RecursionError:
+        return Audited(skipped=(Skipped(shown_as, "nested too deeply to audit"),), looked_at=False)
+    except CheckFailed as failure:
+        return Audited(skipped=(Skipped(shown_as, str(failure)),), looked_at=False)
+    skipped: tuple[Skipped, ...] = ()
+    if document.notebook is not None:
+        kept = [_in_cell(document, finding) for finding in kept]
+        unused = [_comment_in_cell(document, comment) for comment in unused]
+        problems = document.notebook.problems
+        skipped = tuple(Skipped(shown_as, f"cell {number}: {reason}") for number, reason in problems)
+    asked = neighbours.asked if neighbours else Asked()
+    return Audited(tuple(kept), skipped, tuple(unused), asked=asked)
+
+
+def _reported(
+    source: Source, findings: list[Finding], rules: dict[str, Rule], selected: frozenset[str]
+) -> tuple[list[Finding], list[UnusedSuppression]]:
+    comments = suppressions(source.text)
+    if not findings and not comments:
+        return [], []
+    statements = _statement_by_line(source) if findings else {}
+    marked = _with_fingerprints(source, findings, statements)
+    if not comments:
+        return marked, []
+    with_lines = [(finding, _ends(finding, statements)) for finding in marked]
+    return silence(with_lines, comments, source.path, rules, selected)
+
+
+def _in_cell(document: Document, finding: Finding) -> Finding:
+    """The finding of a notebook with its places by cell and the diff of the file itself."""
+    fix = finding.fix
+    if fix is not None and fix.edits:
+        try:
+            diff = edit.diff(
+                finding.location.path if finding.location else "", document.raw, document.rewritten(fix.edits)
+            )
+            fix = Fix(fix.title, fix.safety, fix.changes, fix.edits, diff)
+        except ValueError:
+            fix = Fix(fix.title, "manual")
+    place = document.place(finding.location) if finding.location else None
+    return finding.with_(location=place, fix=fix, places=tuple(document.place(p) for p in finding.places))
+
+
+def _comment_in_cell(document: Document, comment: UnusedSuppression) -> UnusedSuppression:
+    assert document.notebook is not None
+    cell = document.notebook.cell_of_line(comment.line)
+    return UnusedSuppression(comment.path, comment.line - cell.first_line + 1, comment.rules, cell.number)
+
+
+def _ends(finding: Finding, statements: Statements) -> set[int]:
+    """The first and the last line of a finding; only the first where the last belongs to a statement inside it."""
+    if finding.location is None:
+        return set()
+    first, last = finding.location.line, finding.location.end_line
+    same = first in statements and last in statements and statements[first][0] is statements[last][0]
+    return {first, last} if same else {first}
+
+
+def _with_fingerprints(source: Source, findings: list[Finding], statements: Statements) -> list[Finding]:
+    """The findings, each with a fingerprint that stays when lines move.
+
+    Hash of rule, path, enclosing scope and the statement without white space, with a running number for equal ones.
+    """
+    seen: Counter[str] = Counter()
+    marked = []
+    for finding in findings:
+        if finding.location is None:
+            marked.append(finding)
+            continue
+        statement, scope = statements.get(finding.location.line, (None, ""))
+        text = _own_text(source, statement) if statement is not None else ""
+        key = "\0".join((finding.rule, source.path, scope, re.sub(r"\s+", "", text)))
+        seen[key] += 1
+        digest = hashlib.sha256(f"{key}\0{seen[key]}".encode("utf-8", "surrogatepass")).hexdigest()[:20]
+        marked.append(finding.with_(fingerprint=digest))
+    return marked
+
+
+def _own_text(source: Source, statement: ast.stmt) -> str:
+    """The text of a simple statement, the first line of one that holds others."""
+    return source.lines[statement.lineno - 1] if any(_blocks(statement)) else source.text_of(statement)
+
+
+def _blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
+    blocks = [getattr(statement, name, []) for name in ("body", "orelse", "finalbody")]
+    return blocks + [part.body for name in ("handlers", "cases") for part in getattr(statement, name, [])]
+
+
+def _statement_by_line(source: Source) -> Statements:
+    """For each line, the innermost statement that covers it, and the name of its scope."""
+    table: Statements = {}
+    waiting = [(source.tree.body, "")]
+    while waiting:  # outer statements first, so that inner ones replace them
+        body, scope = waiting.pop()
+        for statement in body:
+            for line in range(statement.lineno, (statement.end_lineno or statement.lineno) + 1):
+                table[line] = (statement, scope)
+            inside = f"{scope}.{statement.name}" if isinstance(statement, (*FUNCTIONS, ast.ClassDef)) else scope
+            waiting += [(block, inside) for block in _blocks(statement)]
+    return table

@@ -1,0 +1,94 @@
+"""Findings that are known and accepted, in a file that is committed: a scan against it reports only what is new."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfaudit.errors import ConfigError, UserError
+from perfaudit.findings import Finding
+from perfaudit.static.fix import replace_file
+
+SCHEMA = "perfaudit.baseline/1"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Known:
+    """One accepted finding. The fingerprint decides; the rest is there to be read in a review."""
+
+    path: str
+    rule: str
+    fingerprint: str
+    message: str
+
+
+def read_baseline(path: Path) -> tuple[Known, ...]:
+    """The findings of a baseline file. Raises ConfigError for one that is missing, damaged, or of a newer version."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ConfigError(f"{path}: no such baseline; write it with --update-baseline") from error
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: a damaged baseline: {error}; write it again with --update-baseline") from error
+    schema = data.get("schema") if isinstance(data, dict) else None
+    if schema != SCHEMA:
+        newer = isinstance(schema, str) and schema.startswith("perfaudit.baseline/")
+        problem = f"made by another version of perfaudit ({schema})" if newer else "not a baseline of perfaudit"
+        raise ConfigError(f"{path}: {problem}; this one reads {SCHEMA}")
+    try:
+        known = [Known(e["path"], e["rule"], e["fingerprint"], e["message"]) for e in data["findings"]]
+    except (KeyError, TypeError) as error:
+        raise ConfigError(f"{path}: a damaged baseline: a finding lacks {error}") from error
+    if not all(isinstance(part, str) for k in known for part in (k.path, k.rule, k.fingerprint, k.message)):
+        raise ConfigError(f"{path}: a damaged baseline: path, rule, fingerprint and message are texts")
+    return tuple(known)
+
+
+def write_baseline(path: Path, known: Iterable[Known]) -> None:
+    """Write the file: sorted, one finding after the other, so that a review shows what came and went."""
+    entries = [
+        {"path": k.path, "rule": k.rule, "fingerprint": k.fingerprint, "message": k.message} for k in sorted(known)
+    ]
+    text = json.dumps({"schema": SCHEMA, "findings": entries}, indent=1, ensure_ascii=False) + "\n"
+    try:
+        replace_file(path, text.encode("utf-8", "backslashreplace"))
+    except OSError as error:
+        raise UserError(f"{path}: not written: {(error.strerror or str(error)).lower()}") from error
+
+
+def as_known(findings: Iterable[Finding]) -> list[Known]:
+    return [Known(f.location.path if f.location else "", f.rule, f.fingerprint, f.message) for f in findings]
+
+
+def compared(
+    findings: tuple[Finding, ...], known: tuple[Known, ...], was_looked_at: Iterable[str], rules: frozenset[str]
+) -> tuple[tuple[Finding, ...], int, int]:
+    """Findings that are new, how many are known, and how many of the baseline are gone.
+
+    was_looked_at: the files and folders of this scan, as shown in reports; rules: those that ran. What another scan would
+    look at is not gone.
+    """
+    left = Counter(k.fingerprint for k in known)
+    new = []
+    for finding in findings:
+        if left[finding.fingerprint] > 0:
+            left[finding.fingerprint] -= 1
+        else:
+            new.append(finding)
+    places = tuple(was_looked_at)
+    gone = 0
+    for entry in known:
+        if left[entry.fingerprint] > 0 and entry.rule in rules and is_below(entry.path, places):
+            left[entry.fingerprint] -= 1
+            gone += 1
+    return tuple(new), len(findings) - len(new), gone
+
+
+def is_below(path: str, places: tuple[str, ...]) -> bool:
+    """Whether a path is one of these files, or lies below one of these folders."""
+    return any(place == "." or path == place or path.startswith(place.rstrip("/") + "/") for place in places)

@@ -1,0 +1,332 @@
+"""What the other files of a project say: what an imported name stands for, who imports whom. Reads them, imports nothing."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from perfaudit.static.source import PLAIN_BASES, Source, Unreadable, canonical, read_source, same_signature
+
+MAX_LEVELS = 6  # folders above a file in which its absolute imports are looked for
+MAX_HOPS = 4  # re-exports followed from file to file, and importers of importers
+MAX_NEIGHBOUR_BYTES = 1 << 20  # a larger file is no module of helpers
+
+_TOPS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
+_IMPORT = re.compile(
+    rb"^[ \t]*(?:from[ \t]+(\.*[\w.]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n#]*)|import[ \t]+([\w., \t]+))", re.MULTILINE
+)
+_NAME = re.compile(rb"[\w.]+")
+# Only such names are worth opening another file for: classes, and the names under which torch's modules are known.
+_MAY_BE_TORCH = re.compile(r"(?:^|\.)(?:[A-Z]\w*|torch|nn|F|optim|functional|data|cuda|amp|init)$")
+# Bytes that decide whether a file is worth parsing for a question about the whole project.
+MARKS = {
+    "torch": re.compile(rb"torch|\0"),  # null bytes: another encoding, in which the word would look otherwise
+    "accelerator": re.compile(rb"\.cuda\(|[\"'](?:cuda|mps|xpu)\b|\.to\(\s*(?:\w+\.)*device\b|accelerator\.prepare"),
+    "bias": re.compile(rb"\.bias\b"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """What the bytes of one file show without parsing: a digest, marks, and imported modules as written."""
+
+    digest: str
+    size: int
+    marks: frozenset[str]
+    imports: tuple[str, ...]
+
+
+def glance(data: bytes) -> Glance:
+    """A first look at the bytes of a file; `from a import b` counts as "a" and "a.b"."""
+    found: dict[str, None] = {}
+    for match in _IMPORT.finditer(data):
+        module, names, plain = match.groups()
+        if plain is not None:
+            found.update(dict.fromkeys(part.split()[0].decode() for part in plain.split(b",") if part.split()))
+        elif module:
+            prefix = module.decode()
+            found[prefix] = None
+            joined = prefix if prefix.endswith(".") else prefix + "."
+            found.update(dict.fromkeys(joined + name.decode() for name in _NAME.findall(names) if name != b"as"))
+    marks = frozenset(name for name, pattern in MARKS.items() if pattern.search(data))
+    return Glance(hashlib.sha256(data).hexdigest()[:32], len(data), marks, tuple(found))
+
+
+@dataclass(frozen=True, slots=True)
+class Definitions:
+    """Names a module binds at its top level that may lead to torch: imports, star imports, plain subclasses."""
+
+    imports: dict[str, str]
+    stars: tuple[str, ...]
+    subclasses: dict[str, str]  # class name: its one base, as a dotted name of this module
+
+
+def definitions(tree: ast.Module) -> Definitions:
+    imports: dict[str, str] = {}
+    stars: list[str] = []
+    subclasses: dict[str, str] = {}
+    waiting: list[ast.stmt] = list(reversed(tree.body))
+    while waiting:
+        statement = waiting.pop()
+        if isinstance(statement, ast.Import):
+            for alias in statement.names:
+                name = alias.asname or alias.name.partition(".")[0]
+                imports[name] = alias.name if alias.asname else name
+        elif isinstance(statement, ast.ImportFrom):
+            module = "." * statement.level + (statement.module or "")
+            joined = module if module.endswith(".") else module + "."
+            for alias in statement.names:
+                if alias.name == "*":
+                    stars.append(module)
+                else:
+                    imports[alias.asname or alias.name] = joined + alias.name
+        elif isinstance(statement, ast.ClassDef):
+            if len(statement.bases) == 1 and same_signature(statement):
+                subclasses[statement.name] = ast.unparse(statement.bases[0])
+        elif isinstance(statement, (ast.If, ast.Try)):
+            inner = [*statement.body, *(s for h in getattr(statement, "handlers", []) for s in h.body)]
+            waiting += reversed([*inner, *statement.orelse])
+    return Definitions(imports, tuple(stars), subclasses)
+
+
+class Project:
+    """The files of one scan and what lies beside them; answers are kept, so that each file is looked at once.
+
+    files: every Python file of the scan. Files beside them are read too where an import leads there.
+    """
+
+    def __init__(self, files: Iterable[Path]) -> None:
+        self.files = tuple(dict.fromkeys(absolute(path) for path in files))
+        self._glances: dict[str, Glance | None] = {}
+        self._definitions: dict[str, Definitions | None] = {}
+        self._listings: dict[str, frozenset[str]] = {}
+        self._roots: dict[str, tuple[str, ...]] = {}
+        self._modules: dict[tuple[str, str], str] = {}
+        self._facts: dict[tuple[str, str], bool] = {}
+
+    def glance(self, path: str) -> Glance | None:
+        """A first look at a file, None if it cannot be read."""
+        if path not in self._glances:
+            try:
+                data = Path(path).read_bytes()
+            except OSError:
+                self._glances[path] = None
+            else:
+                self._glances[path] = glance(data)
+        return self._glances[path]
+
+    def seen_from(self, path: Path) -> Neighbours:
+        """What this project says to the checks of one file."""
+        return Neighbours(self, absolute(path))
+
+    # ---- modules and files -------------------------------------------------------------------------------------------
+
+    def module_file(self, folder: str, dotted: str) -> str:
+        """The file of a module as imported by a file in this folder (".data", "pkg.net"); "" if it is none of ours."""
+        key = (folder, dotted)
+        if key not in self._modules:
+            self._modules[key] = self._find_module(folder, dotted)
+        return self._modules[key]
+
+    def _find_module(self, folder: str, dotted: str) -> str:
+        name = dotted.lstrip(".")
+        if level := len(dotted) - len(name):
+            for _ in range(level - 1):
+                folder = os.path.dirname(folder)
+            return self._below(folder, name)
+        return next((found for root in self._roots_of(folder) if (found := self._below(root, name))), "")
+
+    def _below(self, folder: str, name: str) -> str:
+        parts = name.split(".") if name else []
+        for part in parts[:-1]:
+            if part not in self._listing(folder):
+                return ""
+            folder = os.path.join(folder, part)
+        if not parts:
+            return os.path.join(folder, "__init__.py") if "__init__.py" in self._listing(folder) else ""
+        listing = self._listing(folder)
+        if parts[-1] in listing and "__init__.py" in self._listing(inside := os.path.join(folder, parts[-1])):
+            return os.path.join(inside, "__init__.py")
+        return os.path.join(folder, f"{parts[-1]}.py") if f"{parts[-1]}.py" in listing else ""
+
+    def _listing(self, folder: str) -> frozenset[str]:
+        if folder not in self._listings:
+            try:
+                self._listings[folder] = frozenset(os.listdir(folder))  # noqa: PTH208  # names only, twice as fast
+            except OSError:
+                self._listings[folder] = frozenset()
+        return self._listings[folder]
+
+    def _roots_of(self, folder: str) -> tuple[str, ...]:
+        """Folders in which absolute imports of a file are looked for: its own and those above, up to the project's top."""
+        if folder not in self._roots:
+            roots = [folder]
+            while len(roots) < MAX_LEVELS and not self._listing(roots[-1]).intersection(_TOPS):
+                above = os.path.dirname(roots[-1])
+                if above == roots[-1]:
+                    break
+                roots.append(above)
+            if "src" in self._listing(roots[-1]):
+                roots.append(os.path.join(roots[-1], "src"))
+            self._roots[folder] = tuple(roots)
+        return self._roots[folder]
+
+    def definitions(self, path: str) -> Definitions | None:
+        """What a module binds at its top level; None if it cannot be read or parsed."""
+        if path not in self._definitions:
+            seen = self.glance(path)
+            try:
+                small = seen is not None and seen.size <= MAX_NEIGHBOUR_BYTES
+                self._definitions[path] = definitions(ast.parse(Path(path).read_bytes())) if small else None
+            except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+                self._definitions[path] = None
+        return self._definitions[path]
+
+    # ---- programs ------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _importers(self) -> dict[str, set[str]]:
+        table: dict[str, set[str]] = {}
+        for file in self.files:
+            seen = self.glance(file)
+            for module in seen.imports if seen else ():
+                if (imported := self.module_file(os.path.dirname(file), module)) and imported != file:
+                    table.setdefault(imported, set()).add(file)
+        return table
+
+    def importers(self, path: str) -> Iterator[str]:
+        """Files of the scan that import this one, and those that import them, nearest first."""
+        reached, edge = {path}, {path}
+        for _ in range(MAX_HOPS):
+            edge = {above for below in edge for above in self._importers.get(below, ())} - reached
+            yield from sorted(edge)
+            reached |= edge
+
+    @cached_property
+    def imports_digest(self) -> str:
+        """Changes when who imports whom changes, or what a file's bytes show."""
+        parts = ((file, seen.imports, sorted(seen.marks)) for file in self.files if (seen := self.glance(file)))
+        return hashlib.sha256(repr(list(parts)).encode("utf-8", "replace")).hexdigest()[:32]
+
+    @cached_property
+    def files_digest(self) -> str:
+        return hashlib.sha256(repr(self.files).encode("utf-8", "replace")).hexdigest()[:32]
+
+    def digest_of_marked(self, mark: str) -> str:
+        """Changes when a file with this mark does."""
+        parts = ((file, seen.digest) for file in self.marked(mark) if (seen := self.glance(file)))
+        return hashlib.sha256(repr(list(parts)).encode("utf-8", "replace")).hexdigest()[:32]
+
+    def marked(self, mark: str) -> Iterator[str]:
+        """Files of the scan whose bytes carry a mark."""
+        return (file for file in self.files if (seen := self.glance(file)) and mark in seen.marks)
+
+    def holds(self, fact: Callable[[Source], bool], path: str) -> bool:
+        """Whether something is true of a file; False for one that does not parse."""
+        key = (f"{fact.__module__}.{fact.__qualname__}", path)
+        if key not in self._facts:
+            try:
+                self._facts[key] = fact(read_source(Path(path), path))
+            except (Unreadable, RecursionError):
+                self._facts[key] = False
+        return self._facts[key]
+
+
+@dataclass(slots=True)
+class Asked:
+    """What the findings of one file depend on besides its own text; for the cache."""
+
+    files: set[str] = field(default_factory=set)
+    marks: set[str] = field(default_factory=set)
+    imports: bool = False
+    listing: bool = False
+
+
+class Neighbours:
+    """The project as one of its files sees it. Every answer is noted in `asked`."""
+
+    def __init__(self, project: Project, path: str) -> None:
+        self._project = project
+        self._path = path
+        self._folder = os.path.dirname(path)
+        self._names: dict[str, str] = {}
+        self.asked = Asked()
+
+    def torch_name(self, dotted: str) -> str:
+        """The documented name of torch's that an imported name stands for (".layers.Conv" is "torch.nn.Conv2d"), or "".
+
+        Through re-exports, star imports, and subclasses that take the same arguments.
+        """
+        if dotted not in self._names:
+            known = _MAY_BE_TORCH.search(dotted) is not None
+            self._names[dotted] = self._follow(self._folder, dotted, MAX_HOPS) if known else ""
+        return self._names[dotted]
+
+    def _follow(self, folder: str, dotted: str, hops: int) -> str:
+        if dotted.partition(".")[0] == "torch":
+            return canonical(dotted)
+        module, _, name = dotted.rpartition(".")
+        if dotted.startswith(".") and not module.strip("."):
+            module = dotted[: len(dotted) - len(dotted.lstrip("."))]
+        if not module or not hops:
+            return ""
+        path = self._project.module_file(folder, module)
+        if not path:
+            owner = self._follow(folder, module, hops - 1)  # `layers.nn.Conv2d`
+            return canonical(f"{owner}.{name}") if owner else ""
+        self.asked.files.add(path)
+        self.asked.listing = True
+        found = self._project.definitions(path)
+        if found is None:
+            return ""
+        inside = os.path.dirname(path)
+        if name in found.subclasses:
+            head, _, tail = found.subclasses[name].partition(".")
+            base = found.imports.get(head)
+            if base is None:
+                return self._follow(folder, f"{module}.{head}", hops - 1) if not tail and head != name else ""
+            meant = self._follow(inside, f"{base}.{tail}" if tail else base, hops - 1)
+            return meant if meant in PLAIN_BASES else ""
+        if name in found.imports:
+            return self._follow(inside, found.imports[name], hops - 1)
+        for star in reversed(found.stars):
+            joined = star if star.endswith(".") else star + "."
+            if star.partition(".")[0] == "torch" and name not in found.imports:
+                continue  # what torch's star exports cannot be known without importing it
+            if meant := self._follow(inside, joined + name, hops - 1):
+                return meant
+        return ""
+
+    def imports_a_marked_file(self, mark: str, imports: Iterable[str]) -> bool:
+        """Whether one of these modules is a file of the project whose bytes carry the mark."""
+        for module in imports:
+            path = self._project.module_file(self._folder, module)
+            if not path:
+                continue
+            self.asked.files.add(path)
+            self.asked.listing = True
+            if (seen := self._project.glance(path)) and mark in seen.marks:
+                return True
+        return False
+
+    def is_imported_by_a_marked_file(self, mark: str) -> bool:
+        """Whether a file of the scan that imports this one, directly or through others, carries the mark."""
+        self.asked.imports = True
+        importers = self._project.importers(self._path)
+        return any((seen := self._project.glance(file)) and mark in seen.marks for file in importers)
+
+    def some_file(self, mark: str, fact: Callable[[Source], bool]) -> str:
+        """The path of a file of the scan, not this one, that carries the mark and of which the fact holds; "" if none."""
+        self.asked.marks.add(mark)
+        files = (file for file in self._project.marked(mark) if file != self._path)
+        return next((file for file in files if self._project.holds(fact, file)), "")
+
+
+def absolute(path: Path) -> str:
+    return os.path.realpath(path)

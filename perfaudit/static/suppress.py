@@ -1,0 +1,96 @@
+"""Comments that silence findings: on a line, or for a whole file; and which of them silence nothing."""
+
+from __future__ import annotations
+
+import io
+import re
+import tokenize
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from perfaudit.findings import Finding
+from perfaudit.report import UnusedSuppression
+from perfaudit.rules import Rule
+
+_OURS = re.compile(r"#\s*perfaudit:\s*(?P<kind>ignore-file|ignore)(?:\s*\[(?P<rules>[^\]]*)\]|(?![\w-]|\s*\[))")
+# A noqa comment without codes was written for another linter, usually because a line is long, and silences nothing here.
+_NOQA = re.compile(r"#\s*noqa:\s*(?P<rules>[A-Z]+[0-9]+(?:[\s,]+[A-Z]+[0-9]+)*)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Suppression:
+    """One comment. `rules` are ids, beginnings of ids or names in capitals; empty means every rule."""
+
+    line: int
+    rules: frozenset[str]
+    whole_file: bool = False
+    foreign: bool = False  # a noqa comment: its other codes are another linter's business
+
+    def silences(self, finding: Finding) -> bool:
+        return not self.rules or any(_names(rule, finding) for rule in self.rules)
+
+
+def _names(rule: str, finding: Finding) -> bool:
+    return rule == finding.name.upper() or (finding.rule.startswith(rule) and bool(rule))
+
+
+def suppressions(text: str) -> list[Suppression]:
+    """The comments of a text that silence something, in order.
+
+    `# perfaudit: ignore[PA101,PA2] reason` (without brackets: all rules), `# noqa: PA101`, and for the whole file
+    `# perfaudit: ignore-file[...]`. Only real comments count.
+    """
+    if "perfaudit:" not in text and "noqa" not in text.lower():
+        return []
+    found: list[Suppression] = []
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text, newline="").readline):
+            if token.type != tokenize.COMMENT:
+                continue
+            if match := _OURS.search(token.string):
+                names = _split(match["rules"] or "")
+                found.append(Suppression(token.start[0], names, match["kind"] == "ignore-file"))
+            elif match := _NOQA.search(token.string):
+                found.append(Suppression(token.start[0], _split(match["rules"]), foreign=True))
+    except (tokenize.TokenError, SyntaxError):  # what was read so far counts; the file parsed, so this is a rare layout
+        pass
+    return found
+
+
+def _split(names: str) -> frozenset[str]:
+    return frozenset(part.upper() for part in re.split(r"[\s,]+", names) if part)
+
+
+def silence(
+    findings: Iterable[tuple[Finding, Iterable[int]]],
+    comments: list[Suppression],
+    path: str,
+    rules: dict[str, Rule],
+    ran: frozenset[str],
+) -> tuple[list[Finding], list[UnusedSuppression]]:
+    """The findings that no comment silences, and the comments that silence none.
+
+    findings: each with the lines on which a comment may stand. ran: ids of the rules that looked at the file; a comment for
+    one that did not is not called unused, one for a rule that does not exist is.
+    """
+    kept: list[Finding] = []
+    used: set[tuple[int, str]] = set()
+    for finding, lines in findings:
+        at = set(lines)
+        hits = [c for c in comments if (c.whole_file or c.line in at) and c.silences(finding)]
+        used.update((c.line, rule) for c in hits for rule in c.rules or {""} if not rule or _names(rule, finding))
+        if not hits:
+            kept.append(finding)
+    unused = []
+    for comment in comments:
+        idle = [name for name in sorted(comment.rules or {""}) if (comment.line, name) not in used]
+        idle = [name for name in idle if _is_idle(name, rules, ran, comment.foreign)]
+        if idle:
+            unused.append(UnusedSuppression(path, comment.line, tuple(name for name in idle if name)))
+    return kept, unused
+
+
+def _is_idle(name: str, rules: dict[str, Rule], ran: frozenset[str], foreign: bool) -> bool:
+    """Whether a name that silenced nothing may be called unused: its rules ran, or there are none of that name."""
+    meant = {rule.id for rule in rules.values() if rule.id.startswith(name) or rule.name.upper() == name}
+    return bool(meant & ran) if meant else not foreign

@@ -1,0 +1,147 @@
+"""`perfaudit scan` as a linter: standard input, statistics, comments, configuration, tests on request."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Project = Callable[..., Path]
+Run = Callable[..., Any]
+BAD = "import torch\ntorch.autograd.set_detect_anomaly(True)\nx = torch.utils.data.DataLoader(d)\n"
+
+
+@pytest.fixture
+def stdin(monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], None]:
+    """Let the next command read these bytes."""
+
+    def give(data: bytes) -> None:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+    return give
+
+
+def test_standard_input(project: Project, perfaudit: Run, stdin: Callable[[bytes], None]) -> None:
+    project()
+    stdin(BAD.encode())
+    done = perfaudit("scan", "-", "--stdin-filename", "src/train.py", "--select", "PA501", "--format", "concise")
+    assert done.code == 1
+    assert done.out.startswith("src/train.py:2:1: PA501 ")
+
+
+def test_standard_input_fixed(project: Project, perfaudit: Run, stdin: Callable[[bytes], None]) -> None:
+    project()
+    stdin(BAD.replace("\n", "\r\n").encode("utf-8-sig"))
+    done = perfaudit("scan", "-", "--fix", "--select", "PA501,PA101")
+    assert done.code == 1  # PA101 is left: its patch is not safe
+    assert done.out == "\ufeff" + BAD.replace("(True)", "(False)").replace("\n", "\r\n")
+    assert done.err.startswith("stdin.py:3:5: PA101 ")
+    stdin(b"import torch\n")
+    assert perfaudit("scan", "-", "--fix").out == "import torch\n"  # nothing to do: the text as it came
+
+
+def test_standard_input_diff(project: Project, perfaudit: Run, stdin: Callable[[bytes], None]) -> None:
+    project()
+    stdin(BAD.encode())
+    assert "+torch.autograd.set_detect_anomaly(False)" in perfaudit("scan", "-", "--diff").out
+
+
+def test_standard_input_that_is_no_text(project: Project, perfaudit: Run, stdin: Callable[[bytes], None]) -> None:
+    project()
+    stdin(b"\xff\xfe")
+    done = perfaudit("scan", "-", "--fix")
+    assert (done.code, done.out) == (3, "")
+    assert "stdin.py: not audited: not valid text" in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("-", "a.py"), "- reads one text from standard input"),
+        (("a.py", "--stdin-filename", "x.py"), "--stdin-filename names the text"),
+        (("a.py", "--update-baseline"), "--update-baseline writes the file"),
+        (("a.py", "--statistics", "--format", "sarif"), "--statistics prints text or json"),
+    ],
+)
+def test_options_that_do_not_go_together(
+    project: Project, perfaudit: Run, arguments: tuple[str, ...], problem: str
+) -> None:
+    project(**{"a.py": BAD})
+    done = perfaudit("scan", *arguments)
+    assert (done.code, done.err.startswith(f"perfaudit: {problem}")) == (2, True), done.err
+
+
+def test_statistics(project: Project, perfaudit: Run) -> None:
+    project(**{"a.py": BAD, "b.py": BAD.replace("torch.autograd", "# ")})
+    done = perfaudit("scan", ".", "--statistics", "--select", "PA101,PA501")
+    assert done.code == 1
+    assert done.out == (
+        "findings  files  fixes  safe  rule\n"
+        "       2      2      2     0  PA101 dataloader-no-workers\n"
+        "       1      1      1     1  PA501 anomaly-detection-enabled\n"
+    )
+    rows = json.loads(perfaudit("scan", ".", "--statistics", "--select", "PA501", "--format", "json").out)
+    assert rows == [
+        {"rule": "PA501", "name": "anomaly-detection-enabled", "findings": 1, "files": 1, "fixes": 1, "safe": 1}
+    ]
+
+
+def test_comments(project: Project, perfaudit: Run) -> None:
+    text = BAD.replace("(True)", "(True)  # noqa: PA501").replace("(d)", "(d)  # perfaudit: ignore[PA1, PA601] small")
+    project(**{"a.py": text, "b.py": "# perfaudit: ignore-file old\n" + BAD})
+    done = perfaudit("scan", ".", "--format", "json")
+    assert done.code == 0
+    assert json.loads(done.out)["unused_suppressions"] == [
+        {"path": "a.py", "cell": None, "line": 3, "rules": ["PA601"]}
+    ]
+    assert "PA601" in perfaudit("scan", ".").out  # said in the text as well
+
+
+def test_configuration(project: Project, perfaudit: Run) -> None:
+    folder = project(
+        **{
+            "pyproject.toml": """
+            [tool.perfaudit]
+            tests = true
+            select = ["PA1", "PA5"]
+            [tool.perfaudit.per-file-ignores]
+            "scripts/" = ["PA501"]
+            [tool.perfaudit.severity]
+            PA501 = "info"
+            """,
+            "scripts/a.py": BAD,
+            "tests/b.py": BAD,
+        }
+    )
+    found = json.loads(perfaudit("scan", ".", "--format", "json").out)["findings"]
+    assert [(f["path"], f["rule"], f["severity"]) for f in found] == [
+        ("scripts/a.py", "PA101", "warning"),
+        ("tests/b.py", "PA101", "warning"),
+    ]
+    alone = json.loads(perfaudit("scan", ".", "--isolated", "--format", "json").out)
+    assert [f["rule"] for f in alone["findings"] if f["path"] == "scripts/a.py"] == ["PA501", "PA101"]
+    assert alone["tests_left_out"] == 1
+    (folder / "sub").mkdir()
+    (folder / "sub" / "pyproject.toml").write_text("[tool.perfaudit]\nselect = ['PA9X']\n")
+    (folder / "sub" / "c.py").write_text(BAD)
+    assert perfaudit("scan", "sub").code == 2  # the nearest file to what is scanned
+
+
+def test_tests_are_counted(project: Project, perfaudit: Run) -> None:
+    project(**{"a.py": "import torch\n", "tests/b.py": BAD})
+    done = perfaudit("scan", ".")
+    assert (done.code, "1 test file" in done.out) == (0, True)
+    assert perfaudit("scan", ".", "--tests").code == 1
+
+
+def test_no_cache(project: Project, perfaudit: Run) -> None:
+    folder = project(**{"a.py": BAD, "pyproject.toml": ""})
+    perfaudit("scan", ".", "--no-cache")
+    assert not (folder / ".perfaudit_cache").exists()
+    perfaudit("scan", ".")
+    assert (folder / ".perfaudit_cache").is_dir()

@@ -1,0 +1,70 @@
+"""Baselines: what is known stays silent when lines move, what is new does not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Project = Callable[..., Path]
+Run = Callable[..., Any]
+TRAIN = "import torch\ntorch.autograd.set_detect_anomaly(True)\n"
+
+
+def test_known_new_and_gone(project: Project, perfaudit: Run) -> None:
+    folder = project(**{"train.py": TRAIN})
+    scan = ("scan", ".", "--select", "PA501", "--baseline", "known.json")
+    assert perfaudit(*scan, "--update-baseline").code == 0
+    first = (folder / "known.json").read_text()
+    entry = json.loads(first)["findings"][0]
+    assert (entry["path"], entry["rule"], json.loads(first)["schema"]) == ("train.py", "PA501", "perfaudit.baseline/1")
+    assert perfaudit(*scan).code == 0
+
+    (folder / "train.py").write_text("# moved\n\n" + TRAIN.replace("(True)", "( True )"))
+    assert perfaudit(*scan).code == 0  # lines and white space
+
+    (folder / "train.py").write_text(TRAIN + "torch.autograd.set_detect_anomaly(True)\n")
+    done = perfaudit(*scan, "--format", "json")
+    assert done.code == 1
+    assert [finding["line"] for finding in json.loads(done.out)["findings"]] == [3]
+    assert json.loads(done.out)["baseline"] == {"known": 1, "gone": 0}
+
+    (folder / "train.py").write_text("import torch\n")
+    assert json.loads(perfaudit(*scan, "--format", "json").out)["baseline"] == {"known": 0, "gone": 1}
+
+
+def test_what_a_scan_does_not_look_at_stays_known(project: Project, perfaudit: Run) -> None:
+    folder = project(**{"a/x.py": TRAIN, "b/y.py": TRAIN})
+    perfaudit("scan", ".", "--select", "PA501", "--baseline", "k.json", "--update-baseline")
+    perfaudit("scan", "a", "--select", "PA501", "--baseline", "k.json", "--update-baseline")
+    assert [entry["path"] for entry in json.loads((folder / "k.json").read_text())["findings"]] == ["a/x.py", "b/y.py"]
+    done = perfaudit("scan", "a", "--select", "PA501", "--baseline", "k.json", "--format", "json")
+    assert json.loads(done.out)["baseline"] == {"known": 1, "gone": 0}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (None, "k.json: no such baseline; write it with --update-baseline"),
+        ("{", "k.json: a damaged baseline: "),
+        ("[]", "k.json: not a baseline of perfaudit; this one reads perfaudit.baseline/1"),
+        ('{"schema": "perfaudit.baseline/2"}', "k.json: made by another version of perfaudit (perfaudit.baseline/2)"),
+        ('{"schema": "perfaudit.baseline/1"}', "k.json: a damaged baseline: a finding lacks 'findings'"),
+        ('{"schema": "perfaudit.baseline/1", "findings": [{"path": "x"}]}', "k.json: a damaged baseline: a finding lacks"),
+        (
+            '{"schema": "perfaudit.baseline/1", "findings": [{"path": 1, "rule": "", "fingerprint": "", "message": ""}]}',
+            "k.json: a damaged baseline: path, rule",
+        ),
+    ],
+)
+def test_a_baseline_that_is_wrong_is_never_a_pass(
+    project: Project, perfaudit: Run, text: str | None, problem: str
+) -> None:
+    folder = project(**{"train.py": TRAIN})
+    if text is not None:
+        (folder / "k.json").write_text(text)
+    done = perfaudit("scan", ".", "--baseline", "k.json")
+    assert (done.code, done.err.startswith(f"perfaudit: {problem}")) == (2, True), done.err

@@ -1,0 +1,161 @@
+"""What other files of a project say: re-exports, star imports, subclasses, who imports whom."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from perfaudit.static.project import Project, glance
+from perfaudit.static.source import Source
+
+Folder = Callable[..., Path]
+
+LAYERS = """
+    import torch.nn as nn
+    from torch.nn import functional as F, Conv1d
+    from torch.utils.data import DataLoader
+
+    class Loader(DataLoader):
+        pass
+
+    class Handing(DataLoader):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+
+    class Other(DataLoader):
+        def __init__(self, dataset):
+            super().__init__(dataset, num_workers=4)
+
+    class Changing(DataLoader):
+        def __init__(self, *args, **kwargs):
+            kwargs["num_workers"] = 4
+            super().__init__(*args, **kwargs)
+
+    class Conv(nn.Conv2d):
+        '''A convolution under another name.'''
+
+    class Scaled(nn.Conv2d):
+        def forward(self, x):
+            return self._conv_forward(x, self.weight * 2, None)
+
+    class Second(Loader): ...
+"""
+
+
+def qualified(folder: Path, code: str, name: str = "train.py") -> str | None:
+    """What the function of the last call in a file stands for."""
+    files = [path for path in folder.rglob("*.py") if path.name != name]
+    source = Source(name, code, Project([*files, folder / name]).seen_from(folder / name))
+    return source.qualified(source.nodes(ast.Call)[-1].func)
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        ("from layers import Conv\nConv(1, 2, 3)", "torch.nn.Conv2d"),
+        ("from layers import Loader as L\nL(ds)", "torch.utils.data.DataLoader"),
+        ("from layers import Handing\nHanding(ds)", "torch.utils.data.DataLoader"),
+        ("from layers import Second\nSecond(ds)", "torch.utils.data.DataLoader"),
+        ("from layers import Conv1d\nConv1d(1, 2, 3)", "torch.nn.Conv1d"),
+        ("from layers import nn\nnn.Conv3d(1, 2, 3)", "torch.nn.Conv3d"),
+        ("import layers\nlayers.Conv(1, 2, 3)", "torch.nn.Conv2d"),
+        ("import layers as l\nl.nn.Linear(1, 2)", "torch.nn.Linear"),
+        ("from layers import *\nnn.Linear(1, 2)", "torch.nn.Linear"),
+        ("from layers import *\nLoader(ds)", "torch.utils.data.DataLoader"),
+        ("from .layers import Conv\nConv(1, 2, 3)", "torch.nn.Conv2d"),
+        ("from . import layers\nlayers.Conv(1, 2, 3)", "torch.nn.Conv2d"),
+        ("from pack import Conv\nConv(1, 2, 3)", "torch.nn.Conv2d"),
+        ("from pack.inner import F\nF.relu(x)", "torch.nn.functional.relu"),
+        ("from layers import Other\nOther(ds)", "layers.Other"),
+        ("from layers import Changing\nChanging(ds)", "layers.Changing"),
+        ("from layers import Scaled\nScaled(1, 2, 3)", "layers.Scaled"),
+        ("from elsewhere import Conv\nConv(1, 2, 3)", "elsewhere.Conv"),
+        ("from loop_a import Conv\nConv(1)", "loop_a.Conv"),
+        ("from broken import Conv\nConv(1)", "broken.Conv"),
+        ("from layers import *\ndef nn(): ...\nnn()", None),
+        ("from layers import Conv\nConv = make()\nConv(1)", None),
+    ],
+)
+def test_names_of_other_files(project: Folder, code: str, name: str | None) -> None:
+    folder = project(
+        **{
+            "layers.py": LAYERS,
+            "pack/__init__.py": "from .inner import Conv",
+            "pack/inner.py": "from layers import *\nfrom layers import Conv, F",
+            "loop_a.py": "from loop_b import Conv",
+            "loop_b.py": "from loop_a import Conv",
+            "broken.py": "class Conv(",
+            "pyproject.toml": "",
+        }
+    )
+    assert qualified(folder, code) == name
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        ("from torch.utils.data import DataLoader\nclass L(DataLoader): pass\nL(ds)", "torch.utils.data.DataLoader"),
+        ("from torch import nn\nclass A(nn.Conv2d): pass\nclass B(A): pass\nB(1)", "torch.nn.Conv2d"),
+        ("from torch import nn\nclass A(nn.Conv2d, Mixin): pass\nA(1)", None),
+        ("from torch import nn\nclass A(nn.Module): pass\nA(1)", None),
+        ("from torch import nn\n@wrap\nclass A(nn.Conv2d): pass\nA(1)", None),
+        ("from torch import nn\nclass A(nn.Conv2d): pass\nA = other\nA(1)", None),
+    ],
+)
+def test_subclasses_of_the_same_file(code: str, name: str | None) -> None:
+    source = Source("a.py", code)
+    assert source.qualified(source.nodes(ast.Call)[-1].func) == name
+
+
+def test_a_subclass_hands_arguments_to_its_loader() -> None:
+    code = (
+        "from torch.utils.data import DataLoader\nclass L(DataLoader):\n def __init__(s, d): super().__init__(d, 4)\n"
+    )
+    (call,) = Source("a.py", code).calls("torch.utils.data.DataLoader")
+    assert call.lineno == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "imports"),
+    [
+        (b"import a.b, c as d\n", ("a.b", "c")),
+        (b"from .x import (\n    y,\n    z as w,\n)\n", (".x", ".x.y", ".x.z", ".x.w")),
+        (b"from . import y  # z\n", (".", ".y")),
+        (b"def f():\n    from p import *\n", ("p",)),
+        (b"x = 'import y'\nfromage = 1\n", ()),
+    ],
+)
+def test_glance_at_imports(text: bytes, imports: tuple[str, ...]) -> None:
+    assert glance(text).imports == imports
+
+
+def test_who_imports_whom(project: Folder) -> None:
+    folder = project(
+        **{
+            "data.py": "import torch",
+            "engine.py": "from data import loader",
+            "train.py": "import engine\nmodel.cuda()",
+            "alone.py": "model.cuda()",
+        }
+    )
+    seen = Project(sorted(folder.glob("*.py")))
+    assert seen.seen_from(folder / "data.py").is_imported_by_a_marked_file("accelerator")
+    assert not seen.seen_from(folder / "alone.py").is_imported_by_a_marked_file("accelerator")
+    asked = seen.seen_from(folder / "data.py")
+    asked.is_imported_by_a_marked_file("accelerator")
+    assert asked.asked.imports
+
+
+def test_some_file(project: Folder) -> None:
+    folder = project(**{"a.py": "m.bias", "b.py": "m.bias.zero_()", "c.py": "zero_()", "d.py": "m.bias ("})
+    neighbours = Project(sorted(folder.glob("*.py"))).seen_from(folder / "a.py")
+
+    def zeroes(source: Source) -> bool:
+        return bool(source.calls(".zero_"))
+
+    assert Path(neighbours.some_file("bias", zeroes)).name == "b.py"
+    assert neighbours.asked.marks == {"bias"}
+    assert Project([folder / "b.py"]).seen_from(folder / "b.py").some_file("bias", zeroes) == ""  # not of itself
