@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perfaudit.cli.output import format_option, is_terminal, write
+from perfaudit.cli.rules import every_rule
 from perfaudit.errors import UserError
 
 if TYPE_CHECKING:
@@ -33,9 +34,8 @@ def command(
     """Parse, find the rule, print its page, exit."""
     from perfaudit.render import page
     from perfaudit.render.paint import colour, plain
-    from perfaudit.rules import all_rules
 
-    rules = all_rules()
+    rules = every_rule()
     found = next((r for r in rules.values() if rule.upper() == r.id or rule.lower() == r.name), None)
     if found is None:
         names = [*rules, *(r.name for r in rules.values())]

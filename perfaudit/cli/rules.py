@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from perfaudit.cli.output import format_option, is_terminal, write
+
+if TYPE_CHECKING:
+    from perfaudit.rules import Rule
 
 HELP = """List every rule: id, name, severity, what its fix changes, and the knob that measures it.
 
@@ -19,18 +22,33 @@ HELP = """List every rule: id, name, severity, what its fix changes, and the kno
 """
 
 
+def every_rule() -> dict[str, Rule]:
+    """Our rules and those of the folders that `[tool.perfaudit] rules` names here; their Python is not run."""
+    from perfaudit.config import find_config
+    from perfaudit.rules import all_rules, read_folder
+
+    rules = dict(all_rules())
+    for folder in find_config(Path.cwd()).own_rule_folders(Path.cwd()):
+        rules.update(read_folder(folder))
+    return rules
+
+
 def command(
-    format: Annotated[str, format_option("text", "json", what="list")] = "text",
+    format: Annotated[str, format_option("text", "json", "markdown", what="list")] = "text",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the list to a file.")] = None,
 ) -> None:
     """Parse, list, exit."""
     from perfaudit.render.paint import colour, plain
-    from perfaudit.rules import all_rules
 
-    rules = list(all_rules().values())
+    rules = list(every_rule().values())
     if format == "json":
         keys = ("id", "name", "title", "area", "severity", "fix", "changes", "settled_by")
         write(json.dumps([{key: getattr(rule, key) for key in keys} for rule in rules], indent=2) + "\n", output)
+        return
+    if format == "markdown":
+        from perfaudit.render import catalogue
+
+        write(catalogue.render(rules), output)
         return
     paint = colour if output is None and is_terminal(sys.stdout) else plain
     width = max(len(rule.name) for rule in rules)

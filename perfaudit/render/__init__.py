@@ -10,7 +10,8 @@ from typing import cast
 from perfaudit.report import Report
 
 # What formats share, and pages that show no report; every other file here is a format.
-SHARED = {"counts", "page", "paint", "tables", "words"}
+# What formats share, and pages that are no report; every other file is a format.
+SHARED = {"catalogue", "counts", "page", "paint", "tables", "words"}
 
 
 def all_formats() -> tuple[str, ...]:

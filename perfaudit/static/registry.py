@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from perfaudit.errors import RuleFileError
 from perfaudit.findings import Edit, Finding, Fix, Safety, Saving
-from perfaudit.rules import Rule, all_rules, read_folder
+from perfaudit.rules import Rule, read_folder, rule_heads
 from perfaudit.static import edit
 from perfaudit.static.source import Source
 
@@ -102,7 +102,7 @@ def catalogue(folders: tuple[Path, ...] = ()) -> Catalogue:
     A user's rule is a TOML file and, beside it, a Python file named as the rule with underscores, as ours are.
     Raises RuleFileError for a rule file that is wrong, an id of ours, or a missing or broken Python file.
     """
-    rules = dict(all_rules())
+    rules = dict(rule_heads())
     digest = hashlib.sha256()
     for folder in folders:
         for rule in read_folder(folder).values():

@@ -7,8 +7,6 @@ import gc
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -191,6 +189,9 @@ def _in_processes(
     selected: frozenset[str],
     options: Options,
 ) -> Iterator[tuple[discover.File, Audited]]:
+    from concurrent.futures import ProcessPoolExecutor, as_completed  # 6 ms that most scans need not spend
+    from concurrent.futures.process import BrokenProcessPool
+
     shared = (project, options.rule_folders, selected)
     chunks = _chunks(files, sizes, processes)
     left = dict.fromkeys(files)

@@ -1,0 +1,77 @@
+"""Every rule in Markdown, as `docs/rules.md` has it: a table, then one section for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from perfaudit.rules import Example, Rule
+
+_AREAS = {
+    "input": "Input",
+    "model": "Model",
+    "backend": "Backend and precision",
+    "optimizer": "Optimizer and averaging",
+    "debugging": "Debugging left on",
+    "host": "Host and device",
+    "distributed": "Distributed",
+    "evaluation": "Evaluation and memory",
+    "environment": "Environment",
+}
+
+
+def render(rules: Iterable[Rule]) -> str:
+    """The whole page; sections in order of id, headed by their area."""
+    rules = list(rules)
+    lines = [
+        "# Rules",
+        "",
+        f"{len(rules)} rules, from their files in `rules/`; `perfaudit rules --format markdown` prints this page.",
+        "",
+        "| rule | name | severity | fix | measured by |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [_row(rule) for rule in rules]
+    area = ""
+    for rule in rules:
+        if rule.area != area:
+            area = rule.area
+            lines += ["", f"## {_AREAS[area]}"]
+        lines += _section(rule)
+    return "\n".join(lines) + "\n"
+
+
+def _row(rule: Rule) -> str:
+    link = f"[{rule.id}](#{rule.id.lower()})"
+    return f"| {link} | `{rule.name}` | {rule.severity} | {_fix(rule)} | {rule.settled_by or '–'} |"
+
+
+def _fix(rule: Rule) -> str:
+    return f"{rule.fix} ({', '.join(rule.changes)})" if rule.changes else rule.fix
+
+
+def _section(rule: Rule) -> list[str]:
+    """One rule: why, one example with its fix, what it is known to miss, sources."""
+    lines = ["", f"### {rule.id}", "", f"**{rule.name}**: {rule.title}.", "", rule.why]
+    if rule.saving is not None:
+        lines += ["", f"Documented: up to {100 * rule.saving.high:.0f} % of a step ({rule.saving.source})."]
+    shown = next((example for example in rule.examples if example.lines), None)
+    if shown is not None:
+        lines += ["", "Reported:", "", *_code(shown.text)]
+        if shown.fixed is not None:
+            lines += ["", "after the fix:", "", *_code(shown.fixed)]
+    quiet = sum(not example.is_bad for example in rule.examples)
+    missed = [example for example in rule.examples if example.missed]
+    lines += ["", f"Silent on {quiet} kinds of code in its examples{_missed(missed)}."]
+    lines += [
+        "",
+        *(f"- <{source}>" if "://" in source and " " not in source else f"- {source}" for source in rule.sources),
+    ]
+    return lines
+
+
+def _missed(missed: list[Example]) -> str:
+    return f"; known to miss {len(missed)} (`perfaudit explain` shows them)" if missed else ""
+
+
+def _code(text: str) -> list[str]:
+    return ["```python", text.strip("\n"), "```"]
