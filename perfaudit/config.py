@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from perfaudit.errors import ConfigError
 from perfaudit.findings import SEVERITIES, Finding, Severity
-from perfaudit.rules import Rule
+from perfaudit.rules import Rule, line_of
 
 _LISTS = ("select", "ignore", "exclude", "rules")
 _KEYS = {*_LISTS, "per-file-ignores", "severity", "tests", "target"}
@@ -84,48 +84,55 @@ def find_config(start: Path) -> Config:
 def read_config(path: Path) -> Config:
     """`[tool.perfaudit]` of one file. Raises ConfigError that names file and key."""
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        table = tomllib.loads(text)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not UTF-8 (byte {error.start})") from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
+
+    def at(key: str) -> str:
+        return f"{path}{line_of(text, key, 'tool.perfaudit')}"
+
     for name in ("tool", "perfaudit"):
         table = table.get(name, {})
         if not isinstance(table, dict):
-            raise ConfigError(f"{path}: {name!r} must be a table, it is {table!r}")
+            raise ConfigError(f"{path}{line_of(text, name)}: {name!r} must be a table, it is {table!r}")
     for key in table:
         if key not in _KEYS:
-            raise ConfigError(f"{path}: [tool.perfaudit] has no key {key!r} (it has: {', '.join(sorted(_KEYS))})")
-    lists = {key: _texts(table.get(key, []), f"{path}: [tool.perfaudit] {key}") for key in _LISTS}
-    ignores = _table(table, "per-file-ignores", path)
+            raise ConfigError(f"{at(key)}: [tool.perfaudit] has no key {key!r} (it has: {', '.join(sorted(_KEYS))})")
+    lists = {key: _texts(table.get(key, []), f"{at(key)}: [tool.perfaudit] {key}") for key in _LISTS}
+    ignores = _table(table, "per-file-ignores", at)
     for pattern in (*lists["exclude"], *ignores):
         if not is_pattern(pattern):
             key = "exclude" if pattern in lists["exclude"] else "per-file-ignores"
-            raise ConfigError(f"{path}: [tool.perfaudit] {key}: {pattern!r} is no pattern of .gitignore")
-    severity = _table(table, "severity", path)
+            raise ConfigError(f"{at(key)}: [tool.perfaudit] {key}: {pattern!r} is no pattern of .gitignore")
+    severity = _table(table, "severity", at)
     for name, level in severity.items():
         if level not in SEVERITIES:
             raise ConfigError(
-                f"{path}: [tool.perfaudit.severity] {name} = {level!r}: levels are {', '.join(SEVERITIES)}"
+                f"{at(name)}: [tool.perfaudit.severity] {name} = {level!r}: levels are {', '.join(SEVERITIES)}"
             )
     if not isinstance(tests := table.get("tests", False), bool):
-        raise ConfigError(f"{path}: [tool.perfaudit] tests must be true or false, it is {tests!r}")
-    target = _table(table, "target", path)
+        raise ConfigError(f"{at('tests')}: [tool.perfaudit] tests must be true or false, it is {tests!r}")
+    target = _table(table, "target", at)
     for key, name in target.items():
         if key not in TARGET_KEYS or not isinstance(name, str):
             raise ConfigError(
-                f"{path}: [tool.perfaudit.target] {key} = {name!r}: keys are {', '.join(TARGET_KEYS)}, values texts"
+                f"{at(key)}: [tool.perfaudit.target] {key} = {name!r}: keys are {', '.join(TARGET_KEYS)}, values texts"
             )
-    where = f"{path}: [tool.perfaudit.per-file-ignores]"
     return Config(
         path,
         lists["select"],
         lists["ignore"],
         lists["exclude"],
         lists["rules"],
-        tuple((pattern, _texts(names, f"{where} {pattern}")) for pattern, names in ignores.items()),
+        tuple(
+            (pattern, _texts(names, f"{at(pattern)}: [tool.perfaudit.per-file-ignores] {pattern}"))
+            for pattern, names in ignores.items()
+        ),
         tuple(severity.items()),
         tests,
         target,
@@ -138,10 +145,10 @@ def _texts(value: object, where: str) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _table(table: dict[str, Any], key: str, path: Path) -> dict[str, Any]:  # Any: raw TOML
+def _table(table: dict[str, Any], key: str, at: Callable[[str], str]) -> dict[str, Any]:  # Any: raw TOML
     value = table.get(key, {})
     if not isinstance(value, dict):
-        raise ConfigError(f"{path}: [tool.perfaudit.{key}] must be a table, it is {value!r}")
+        raise ConfigError(f"{at(key)}: [tool.perfaudit.{key}] must be a table, it is {value!r}")
     return dict(value)
 
 

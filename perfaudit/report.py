@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perfaudit import __version__
 from perfaudit.findings import Finding, Fix, Saving
-from perfaudit.measurements import Comparison, Environment, NotApplicable, Trial, Winner
+
+if TYPE_CHECKING:  # a plain scan has none of them
+    from perfaudit.measurements import Comparison, Environment, NotApplicable, Trial, Winner
 
 SCHEMA = "perfaudit.report/1"
 

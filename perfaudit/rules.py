@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,7 +114,8 @@ def read_rule(path: Path, examples: bool = True) -> Rule:
         raise RuleFileError(f"{path.name}: not valid TOML: {error}") from error
 
     def fail(key: str, problem: str) -> RuleFileError:
-        return RuleFileError(f"{path.name}: key {key!r}: {problem}")
+        name, _, number = key.partition(" ")
+        return RuleFileError(f"{path.name}{line_of(text, name, nth=int(number or 1))}: key {key!r}: {problem}")
 
     for key in sorted(_REQUIRED - data.keys() - (set() if examples else {"example"})):
         raise fail(key, "missing")
@@ -153,6 +155,24 @@ def read_rule(path: Path, examples: bool = True) -> Rule:
         examples=_examples(data, fail) if examples else (),
         path=str(path),
     )
+
+
+def line_of(text: str, key: str, table: str = "", nth: int = 1) -> str:
+    """Where a TOML text sets a key or opens its table, as ":12"; "" where that cannot be seen line by line.
+
+    table: only inside tables whose name begins so. nth: of tables that stand several times.
+    """
+    here = ""
+    name = rf"[\"']?{re.escape(key)}[\"']?"
+    for number, line in enumerate(text.splitlines(), start=1):
+        if header := re.match(r"\s*\[+([^\[\]]+)\]+\s*(#|$)", line):
+            here = header[1].strip()
+            nth -= here.startswith(table) and re.search(rf"(^|\.){name}$", here) is not None
+            if not nth:
+                return f":{number}"
+        elif here.startswith(table) and re.match(rf"\s*{name}\s*[.=]", line):
+            return f":{number}"
+    return ""
 
 
 def _one_of(data: dict[str, Any], key: str, allowed: tuple[str, ...], fail: Any) -> None:  # Any: raw TOML, a closure

@@ -9,6 +9,7 @@ Slow on purpose:
 - PA401: gradients are filled with zeros instead of being dropped
 - PA402: SGD runs several kernels per update instead of one fused kernel
 - PA404: the average of the weights runs two kernels per parameter
+- PA405: the average is updated behind the optimizer's step, where the host may just have waited for the device
 - PA601: the loss is compared with NaN and read with `.item()` on every step
 """
 

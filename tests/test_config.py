@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -96,7 +97,8 @@ def test_errors_name_file_and_key(project: Project, text: str, problem: str) -> 
     path = project(**{"pyproject.toml": text}) / "pyproject.toml"
     with pytest.raises(ConfigError) as caught:
         read_config(path)
-    assert str(caught.value) == f"{path}: {problem}"
+    said = re.sub(r"\.toml:\d+: ", ".toml: ", str(caught.value))  # which line: tests/cli/test_bad_input.py
+    assert said == f"{path}: {problem}"
 
 
 def test_a_file_that_is_no_text(project: Project) -> None:

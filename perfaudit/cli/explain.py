@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -32,12 +29,16 @@ def command(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the page to a file.")] = None,
 ) -> None:
     """Parse, find the rule, print its page, exit."""
+    import json
+
     from perfaudit.render import page
     from perfaudit.render.paint import colour, plain
 
     rules = every_rule()
     found = next((r for r in rules.values() if rule.upper() == r.id or rule.lower() == r.name), None)
     if found is None:
+        import difflib
+
         names = [*rules, *(r.name for r in rules.values())]
         near = difflib.get_close_matches(rule, names, n=3) or difflib.get_close_matches(rule.upper(), names, n=3)
         hint = f"did you mean {' or '.join(near)}?" if near else "`perfaudit rules` lists them"
@@ -51,4 +52,6 @@ def command(
 
 def _public(rule: Rule) -> dict[str, object]:
     """The rule as plain data, without where its file lies on this machine."""
+    import dataclasses
+
     return {key: value for key, value in dataclasses.asdict(rule).items() if key != "path"}

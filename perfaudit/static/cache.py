@@ -68,9 +68,13 @@ class Cache:
         with contextlib.suppress(OSError):
             self._make(entry.parent)
             handle, name = tempfile.mkstemp(dir=entry.parent, prefix=".")
-            with os.fdopen(handle, "w", encoding="utf-8", errors="surrogatepass") as file:
-                file.write(data)
-            Path(name).replace(entry)
+            try:
+                with os.fdopen(handle, "w", encoding="utf-8", errors="surrogatepass") as file:
+                    file.write(data)
+                Path(name).replace(entry)
+            except BaseException:  # a full disk
+                Path(name).unlink(missing_ok=True)
+                raise
 
     def _entry(self, path: str, shown_as: str, project: Project) -> Path | None:
         seen = project.glance(path)

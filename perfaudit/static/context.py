@@ -9,18 +9,32 @@ from dataclasses import dataclass
 
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
 
-_ACCELERATOR = re.compile(r"^(cuda|mps|xpu|npu|hpu)(:\d*)?$")
-_DEVICE_NAME = re.compile(r"(^|_)(device|dev|accelerator|fabric|local_rank|rank|gpu)$")
+_ACCELERATOR = re.compile(r"^((cuda|mps|xpu|npu|hpu)(:\d*)?|nccl)$")
+_DEVICE_NAME = re.compile(
+    r"(^|_)(device|dev|accelerator|fabric|local_?rank|rank|gpu)(_?(ids?|num|index))?$", re.IGNORECASE
+)
 _LAUNCHERS = {"accelerate.Accelerator", "lightning.Fabric", "lightning.fabric.Fabric", "lightning_fabric.Fabric"}
+_GPU_CALLS = {  # not `is_available` and `manual_seed_all`, which programs for the CPU call as well
+    f"torch.cuda.{name}"
+    for name in ("set_device", "synchronize", "empty_cache", "max_memory_allocated", "reset_peak_memory_stats", "Event")
+} | {"torch.cuda.amp.autocast", "torch.cuda.amp.GradScaler", "torch.nn.DataParallel", "deepspeed.initialize"}
 _OPTIMIZER_NAME = re.compile(r"opt|scaler|solver|adam|sgd", re.IGNORECASE)
 _LOSS_SCALER = re.compile(r"(^|_)loss_scaler$")
 _RARE_NAME = re.compile(
     r"(?<![a-z])(debug|verbose|log(?!it|in|ic)|print|profil|last|first|save|report|vis|plot|should|dump|display|summar|every)"
 )
+_TROUBLE = re.compile(r"debug|verbose|profil", re.IGNORECASE)
+_EPOCHS = re.compile(r"(?<!per_)epochs?$")  # a number of them: `n_epochs`, not `iters_per_epoch`
+_MAX_BASES = 4  # base classes looked through for a method
 _COUNT_NAME = re.compile(r"(^|_)(step|steps|iter|iters|iteration|it|i|count|counter|idx|index|num|n)(_|$)")
 _STEADY_CALLS = {
     "is_main_process",
+    "is_main",
+    "is_primary",
+    "is_rank_0",
+    "is_rank_zero",
     "is_master",
+    "get_world_size",
     "get_rank",
     "is_initialized",
     "is_available",
@@ -71,13 +85,26 @@ def uses_accelerator(source: Source) -> bool:
         return True
     if _LAUNCHERS & set(source.aliases.values()):
         return True
-    devices = [k.value for call in source.nodes(ast.Call) for k in call.keywords if k.arg == "device"]
+    if any(source.calls(name) for name in _GPU_CALLS | _LAUNCHERS):
+        return True
+    keywords = [k for call in source.nodes(ast.Call) for k in call.keywords if k.arg in ("device", "device_map")]
+    devices = [k.value for k in keywords if k.arg == "device"]
     devices += [argument for call in source.calls(".to") for argument in call.args]
-    return any(names_accelerator(source, device) for device in devices)
+    if any(names_accelerator(source, device) and not _is_given_cpu(source, device) for device in devices):
+        return True
+    return any(k.arg == "device_map" and device_text(k.value) != "cpu" for k in keywords)
+
+
+def _is_given_cpu(source: Source, node: ast.expr) -> bool:
+    """Whether an expression is a parameter whose name is elsewhere in the file the CPU's, and nothing else's."""
+    if not isinstance(node, ast.Name) or not any(isinstance(b, ast.arg) for b in source.lookup(node)):
+        return False
+    stores = [n for n in source.nodes(ast.Name) if n.id == node.id and isinstance(n.ctx, ast.Store)]
+    return bool(stores) and not any(names_accelerator(source, store) for store in stores)
 
 
 def _names_a_device(node: ast.expr) -> bool:
-    return bool(_DEVICE_NAME.search(last_name(node)))
+    return bool(_DEVICE_NAME.search(last_name(node.func if isinstance(node, ast.Call) else node)))
 
 
 def last_name(node: ast.AST) -> str:
@@ -144,7 +171,7 @@ def step_loops(source: Source) -> tuple[StepLoop, ...]:
         loop = _step_loop_around(source, call)
         if loop is not None:
             found.setdefault(id(loop), (loop, []))
-    for call in source.nodes(ast.Call):
+    for call in source.nodes(ast.Call) if with_backward else ():
         helper = called_function(source, call)
         if helper is None or id(helper) not in with_backward or _has_step_loop(source, helper):
             continue
@@ -194,18 +221,56 @@ def _has_step_loop(source: Source, function: Function) -> bool:
 
 
 def called_function(source: Source, call: ast.Call) -> Function | None:
-    """The function of this file that a call runs: a function by its name, or a method by `self.name`."""
-    if isinstance(call.func, ast.Name):
-        candidates = source.lookup(call.func)
-    elif (
-        isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name) and call.func.value.id == "self"
-    ):
-        definition = source.enclosing(call, ast.ClassDef)
-        candidates = source.bound_in(definition).get(call.func.attr, []) if definition else []
+    """The function of this file that a call runs.
+
+    A function by its name; a method by `self.name`, also of a base class in this file, or on a name bound once to an
+    object of a class of this file; the closure of `optimizer.step(closure)`.
+    """
+    func = call.func
+    if isinstance(func, ast.Name):
+        candidates = source.lookup(func)
+    elif not isinstance(func, ast.Attribute):
+        return None
+    elif func.attr == "step" and len(call.args) == 1 and isinstance(call.args[0], ast.Name) and _updates_weights(call):
+        candidates = source.lookup(call.args[0])
+    elif func.attr in _function_names(source):
+        candidates = _method(source, _class_of(source, func.value), func.attr)
     else:
         return None
     functions = [item for item in candidates if isinstance(item, FUNCTIONS)]
     return functions[0] if len(functions) == 1 == len(candidates) else None
+
+
+@functools.lru_cache(maxsize=4)  # asked for every call of a file
+def _function_names(source: Source) -> frozenset[str]:
+    awaited = (function.name for function in source.nodes(ast.AsyncFunctionDef))
+    return frozenset((*awaited, *(function.name for function in source.nodes(ast.FunctionDef))))
+
+
+def _class_of(source: Source, node: ast.expr) -> ast.ClassDef | None:
+    """The class of this file that `self`, or a name bound once to `Class(...)`, is an object of."""
+    if not isinstance(node, ast.Name):
+        return None
+    if node.id == "self":
+        return source.enclosing(node, ast.ClassDef)
+    value = _assigned_once(source, node)
+    return _class_named(source, value.func) if isinstance(value, ast.Call) else None
+
+
+def _class_named(source: Source, node: ast.expr) -> ast.ClassDef | None:
+    bindings = source.lookup(node) if isinstance(node, ast.Name) else []
+    return bindings[0] if len(bindings) == 1 and isinstance(bindings[0], ast.ClassDef) else None
+
+
+def _method(source: Source, definition: ast.ClassDef | None, name: str) -> list[ast.AST]:
+    """What binds a method's name in a class, else in the nearest of its bases in this file (first bases only)."""
+    for _ in range(_MAX_BASES):
+        if definition is None:
+            return []
+        if bound := source.bound_in(definition).get(name):
+            return bound
+        definition = _class_named(source, definition.bases[0]) if definition.bases else None
+    return []
 
 
 def step_code(source: Source, step: StepLoop) -> tuple[StepCode, ...]:
@@ -226,7 +291,13 @@ def step_code(source: Source, step: StepLoop) -> tuple[StepCode, ...]:
 
 def counts_epochs(loop: Loop) -> bool:
     """Whether a loop numbers epochs (`for epoch in range(100)`): a step loop of this kind trains on one full batch."""
-    return isinstance(loop, ast.For) and any("epoch" in last_name(n).lower() for n in ast.walk(loop.target))
+    if not isinstance(loop, ast.For):
+        return False
+    counts = isinstance(loop.iter, ast.Call) and last_name(loop.iter.func) in ("range", "trange")
+    limits = {last_name(node).lower() for node in ast.walk(loop.iter)} if counts else set()
+    return any("epoch" in last_name(node).lower() for node in ast.walk(loop.target)) or any(
+        _EPOCHS.search(name) for name in limits
+    )
 
 
 # ---- how often -----------------------------------------------------------------------------------------------------
@@ -281,6 +352,10 @@ def rare_when(test: ast.expr) -> bool | None:
     if isinstance(test, ast.Compare):
         if any(_is_remainder(part) for part in ast.walk(test)):
             return not isinstance(test.ops[0], (ast.NotEq, ast.Gt, ast.GtE))
+        if isinstance(test.ops[0], (ast.Is, ast.IsNot)) and not any(
+            _TROUBLE.search(last_name(n)) for n in ast.walk(test)
+        ):
+            return None  # `logger is not None` is a question of set-up
         if any(dotted_name(part.func).startswith("time.") for part in ast.walk(test) if isinstance(part, ast.Call)):
             return True
     return True if any(_RARE_NAME.search(last_name(part).lower()) for part in ast.walk(test)) else None
@@ -340,10 +415,12 @@ def _asks_what_is_given(source: Source, name: ast.Name) -> bool:
     return isinstance(parent, ast.Attribute)
 
 
-def _bound_inside(within: Loop | Function) -> set[str]:
+@functools.lru_cache(maxsize=4)  # asked for every condition on the way to every node of one loop
+def _bound_inside(within: Loop | Function) -> frozenset[str]:
     """Names and attribute chains that are assigned inside a loop or a function."""
-    stores = (n for n in ast.walk(within) if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Store))
-    return {dotted_name(node) for node in stores} - {""}
+    stores = [n for n in ast.walk(within) if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Store)]
+    inner = {id(n) for part in ast.walk(within) if isinstance(part, ast.comprehension) for n in ast.walk(part.target)}
+    return frozenset(dotted_name(node) for node in stores if id(node) not in inner) - {""}
 
 
 # ---- devices by name -----------------------------------------------------------------------------------------------
@@ -353,6 +430,7 @@ _DEVICE_TEXT = re.compile(r"^(cuda|mps|xpu|npu|hpu|xla|cpu)(:|$)")
 STEP_METHODS = {"forward", "training_step"}
 
 
+@functools.lru_cache(maxsize=4)  # several rules ask for the same file
 def uses_cuda(source: Source) -> bool:
     """Whether the program uses an accelerator that, as far as this file shows, may be a CUDA one.
 
@@ -360,8 +438,18 @@ def uses_cuda(source: Source) -> bool:
     """
     if not uses_accelerator(source):
         return False
-    named = {text for c in source.nodes(ast.Constant) if (text := device_text(c))}
-    return not named or "cuda" in named or bool(source.calls(".cuda"))
+    if source.calls(".cuda") or source.calls("torch.accelerator.current_accelerator"):
+        return True
+    named = {text for c in source.nodes(ast.Constant) if (text := device_text(c)) and not _is_of_a_file(source, c)}
+    return not named or "cuda" in named
+
+
+def _is_of_a_file(source: Source, node: ast.Constant) -> bool:
+    """Whether a device is where a checkpoint is loaded to: `torch.load(path, map_location="cpu")`."""
+    parent = source.parent(node)
+    if isinstance(parent, ast.keyword):
+        return parent.arg == "map_location"
+    return isinstance(parent, ast.Call) and source.qualified(parent.func) == "torch.load"
 
 
 def device_text(node: ast.AST | None) -> str:
@@ -429,9 +517,49 @@ def is_main_guard(statement: ast.AST) -> bool:
     return isinstance(left, ast.Name) and left.id == "__name__"
 
 
+def is_test(source: Source, node: ast.AST) -> bool:
+    """Whether the node stands in a test, by the name of a function around it or of the file."""
+    if source.path.rpartition("/")[2].startswith("test_"):
+        return True
+    return any(isinstance(a, FUNCTIONS) and a.name.startswith("test_") for a in source.ancestors(node))
+
+
 def runs_every_step(source: Source, node: ast.AST) -> bool:
     """Whether the node stands in a training loop, in a function it calls, or in `forward` or `training_step`."""
     around = {id(ancestor) for ancestor in source.ancestors(node)}
     if any(isinstance(a, FUNCTIONS) and a.name in STEP_METHODS for a in source.ancestors(node)):
         return True
     return any(id(step.loop) in around or any(id(h) in around for h in step.helpers) for step in step_loops(source))
+
+
+_OFTEN = {*STEP_METHODS, "__getitem__", "__call__", "collate", "collate_fn"}
+
+
+def runs_often(source: Source, node: ast.AST) -> bool:
+    """Whether the node runs on every step, batch or sample: there, or in a function of this file that is called there."""
+    if runs_every_step(source, node):
+        return True
+    places: tuple[ast.AST, ...] = (node,)
+    for _ in range(3):  # the function itself, and two calls followed outwards
+        functions = [f for place in places if isinstance(f := source.enclosing(place, *FUNCTIONS), FUNCTIONS)]
+        if any(function.name in _OFTEN for function in functions):
+            return True
+        places = tuple(call for function in functions for call in callers(source, function))
+        if any(runs_every_step(source, call) for call in places):
+            return True
+    return False
+
+
+def callers(source: Source, function: Function) -> tuple[ast.Call, ...]:
+    """The calls in this file that surely run a function of it."""
+    return _callers(source).get(id(function), ())
+
+
+@functools.lru_cache(maxsize=4)
+def _callers(source: Source) -> dict[int, tuple[ast.Call, ...]]:
+    table: dict[int, tuple[ast.Call, ...]] = {}
+    names = {definition.name for definition in source.definitions}
+    for call in source.nodes(ast.Call):
+        if last_name(call.func) in names and (function := called_function(source, call)) is not None:
+            table[id(function)] = (*table.get(id(function), ()), call)
+    return table

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from perfaudit.findings import Edit, Span
 from perfaudit.static import edit
 from perfaudit.static.context import StepLoop, last_name
+from perfaudit.static.kinds import Kind
 from perfaudit.static.losses import backpropagated, key
 from perfaudit.static.registry import Proposal
 from perfaudit.static.source import FUNCTIONS, LOOPS, Loop, Source
-from perfaudit.static.taint import Kind, Region
+from perfaudit.static.taint import Region
 from perfaudit.static.values import constant, resolve
 
 TIMERS = {"time", "perf_counter", "monotonic", "process_time"}

@@ -16,6 +16,8 @@ from perfaudit.static.source import Source
 
 Edits = tuple[Edit, ...]
 
+CONTEXT_LINES = 3  # around a change in a diff, as `diff -u` shows them
+
 _SPACE = re.compile(r"(?:[\s\\]|#[^\r\n]*)*")  # what may stand before an argument
 _BETWEEN = re.compile(r"#[^\r\n]*|[,)]")  # what counts behind one: a comment, its own closing bracket, the comma
 _REST_OF_LINE = re.compile(r"[ \t\f]*(#[^\r\n]*)?")
@@ -350,11 +352,49 @@ def _stackable(a: str, b: str) -> bool:
 
 
 def diff(path: str, before: str, after: str) -> str:
-    """Unified diff that `patch -p1` and `git apply` take; empty when nothing changed. Line ends stay as they are."""
-    a, b = _split_keepends(before), _split_keepends(after)
+    """Unified diff that `patch -p1` and `git apply` take; empty when nothing changed. Line ends stay as they are.
+
+    Only the lines from the first change to the last are compared: a file with 5,000 findings has 5,000 diffs.
+    """
+    if before == after:
+        return ""
+    start, end, other_end = _changed_lines(before, after)
+    a, b = _split_keepends(before[start:end]), _split_keepends(after[start:other_end])
     end_of_name = "\t" if " " in path else ""  # else a name is read up to its first space
     lines = difflib.unified_diff(a, b, f"a/{path}{end_of_name}", f"b/{path}{end_of_name}")
-    return "".join(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in lines)
+    above = before.count("\n", 0, start)
+    moved = (_moved(line, above) if line.startswith("@@") else line for line in lines)
+    return "".join(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in moved)
+
+
+def _changed_lines(before: str, after: str) -> tuple[int, int, int]:
+    """Where the lines that differ begin, and where they end in each text, with the lines around that a diff shows."""
+    alike = _alike(before, after)
+    start = alike
+    for _ in range(CONTEXT_LINES + 1):
+        start = before.rfind("\n", 0, max(start - 1, 0)) + 1 if start else 0
+    same_end = _alike(before[alike:][::-1], after[alike:][::-1])
+    end = len(before) - same_end
+    for _ in range(CONTEXT_LINES + 1):
+        end = before.find("\n", end) + 1 or len(before)
+    return start, end, end - len(before) + len(after)
+
+
+def _alike(a: str, b: str) -> int:
+    """With how many characters both texts begin; by halves, because comparing slices is fast."""
+    low, high = 0, min(len(a), len(b))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if a[low:middle] == b[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _moved(header: str, lines: int) -> str:
+    """The header of a hunk, `@@ -1,7 +1,7 @@`, for a hunk that stands so many lines further down."""
+    return re.sub(r"(?<=[-+])\d+", lambda match: str(int(match.group()) + lines), header)
 
 
 def _split_keepends(text: str) -> list[str]:
@@ -443,5 +483,5 @@ def _indent_unit(source: Source) -> str:
     for statement in source.tree.body:
         body = getattr(statement, "body", None)
         if body and body[0].lineno > statement.lineno:
-            return source.indent_of(body[0]) or "    "
+            return source.indent_of(body[0]).rpartition("\f")[2] or "    "  # columns begin anew behind a form feed
     return "    "

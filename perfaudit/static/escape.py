@@ -21,19 +21,19 @@ _WITH_INDICES = {"max", "min", "topk", "sort", "kthvalue", "median", "mode"}  # 
 
 
 def graph_escapes(source: Source, loop: ast.For, runs: list[ast.Call]) -> bool:
-    """Whether gradients of what the loop computes may be used behind it, or provably are not recorded at all.
-
-    Also True for `model(x).numpy()`: it raises where gradients are recorded, so something switches them off.
-    """
+    """Whether gradients of what the loop computes may be used behind it."""
     flow = _Flow(loop, runs)
-    if flow.proves_no_graph():
-        return True
     for holder in flow.holders():
         if not isinstance(holder, ast.Name) or any(isinstance(a, ast.Lambda) for a in source.ancestors(holder)):
             return True
         if any(not _is_number_only(source, use) for use in _read_behind(source, loop, holder)):
             return True
     return any(flow.carries(node.value) for node in ast.walk(loop) if isinstance(node, ast.Return) and node.value)
+
+
+def proves_no_graph(loop: ast.For, runs: list[ast.Call]) -> bool:
+    """Whether the loop says `model(x).numpy()`: it raises where gradients are recorded, so something switches them off."""
+    return _Flow(loop, runs).proves_no_graph()
 
 
 class _Flow:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import bisect
 import contextlib
 import errno
 import os
 import tempfile
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from perfaudit.errors import UserError
 from perfaudit.findings import Edit, Finding, Fix
 from perfaudit.static import edit
 from perfaudit.static.document import Document, read_document
+from perfaudit.static.edit import Edits
 from perfaudit.static.source import Unreadable
 
 
@@ -62,23 +65,59 @@ def patch(path: str, text: str, findings: Iterable[Finding], encoding: str = "ut
 
     A fix that would leave the text unparsable is left out, whatever the reason.
     """
-    chosen: tuple[Edit, ...] = ()
-    applied, waiting = [], []
-    after = text
+    apart, waiting = _without_overlap(findings)
+    applied, broken = _that_parse(text, apart, [])
+    after = edit.apply(text, _edits_of(applied))
+    return Patched(path, text, after, tuple(applied), (*waiting, *broken), encoding)
+
+
+def _without_overlap(findings: Iterable[Finding]) -> tuple[list[Finding], list[Finding]]:
+    """The findings whose fixes can be made together, and those that touch the text of an earlier one."""
+    apart, waiting = [], []
+    chosen: list[Edit] = []  # in order of place; they do not cross, so that only neighbours can touch a further one
     for finding in findings:
-        assert finding.fix is not None
-        if edit.overlap(chosen, finding.fix.edits):
+        edits = _edits_of([finding])
+        near = [e for item in edits for e in _touching(chosen, item)]
+        if edit.overlap(tuple(near), edits):
             waiting.append(finding)
             continue
-        attempt = edit.apply(text, [*chosen, *finding.fix.edits])
-        try:
-            ast.parse(attempt)
-        except (SyntaxError, ValueError):
-            waiting.append(finding)
-            continue
-        chosen, after = (*chosen, *finding.fix.edits), attempt
-        applied.append(finding)
-    return Patched(path, text, after, tuple(applied), tuple(waiting), encoding)
+        apart.append(finding)
+        for item in edits:
+            bisect.insort(chosen, item)
+    return apart, waiting
+
+
+def _touching(chosen: list[Edit], item: Edit) -> Iterator[Edit]:
+    for other in reversed(chosen[: bisect.bisect_right(chosen, item.span.end, key=lambda e: e.span.start)]):
+        if other.span.end < item.span.start:
+            return
+        yield other
+
+
+def _that_parse(text: str, group: list[Finding], chosen: list[Finding]) -> tuple[list[Finding], list[Finding]]:
+    """Of the fixes, those with which the text still parses beside the chosen ones, and the others; found by halves."""
+    if not group or _parses(edit.apply(text, _edits_of([*chosen, *group]))):
+        return group, []
+    if len(group) == 1:
+        return [], group
+    middle = len(group) // 2
+    first, bad = _that_parse(text, group[:middle], chosen)
+    second, worse = _that_parse(text, group[middle:], [*chosen, *first])
+    return [*first, *second], [*bad, *worse]
+
+
+def _edits_of(findings: Iterable[Finding]) -> Edits:
+    return tuple(e for finding in findings if finding.fix is not None for e in finding.fix.edits)
+
+
+def _parses(text: str) -> bool:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return True
 
 
 def patches(findings: Iterable[Finding], unsafe: bool, allow: frozenset[str] = frozenset()) -> list[Patched]:
@@ -107,8 +146,7 @@ def patch_document(path: str, found: Document, findings: Iterable[Finding]) -> P
     patched = patch(path, found.text, findings, found.encoding)
     if found.notebook is None:
         return patched
-    edits = [e for finding in patched.applied if finding.fix is not None for e in finding.fix.edits]
-    return replace(patched, before=found.raw, after=found.rewritten(edits))
+    return replace(patched, before=found.raw, after=found.rewritten(_edits_of(patched.applied)))
 
 
 def _read_again(path: str) -> Document:

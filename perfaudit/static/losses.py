@@ -6,11 +6,12 @@ import ast
 import re
 from collections.abc import Iterator
 
-from perfaudit.static.context import backward_calls, dotted_name, last_name
+from perfaudit.static.context import backward_calls, called_function, dotted_name, last_name
 from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
 from perfaudit.static.values import resolve
 
 _LOSS_NAME = re.compile(r"loss|err|cost|nll|elbo|energy|objective", re.IGNORECASE)
+_COEFFICIENT = re.compile(r"(^|_)(coef\w*|lambda\w*|alpha|beta|weight|scale|factor)(_|$)", re.IGNORECASE)
 _BACKWARD_TAKES_LOSS = re.compile(r"accelerator|fabric|engine|strategy|plugin|trainer|model|net|amp|^self$", re.I)
 
 
@@ -26,23 +27,35 @@ def loss_names(source: Source, root: Loop | Function) -> dict[str, bool]:
     False for what may be one: the other names that go into the call that makes the loss.
     """
     assigned: dict[str, list[ast.expr]] = {}
+    added: dict[str, list[ast.expr]] = {}
     for node in ast.walk(root):
-        if isinstance(node, ast.Assign) and len(node.targets) == 1 and (name := key(node.targets[0])):
-            assigned.setdefault(name, []).append(node.value)
-    pending = [backward_operand(source, call) for call in _own_backward_calls(source, root)]
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            target = node.targets[0]
+            assigned.setdefault(key(target), []).append(node.value)
+            for element in target.elts if isinstance(target, (ast.Tuple, ast.List)) else ():
+                assigned.setdefault(key(element), [])
+        elif isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
+            added.setdefault(key(node.target), []).append(node.value)
+    pending = [(backward_operand(source, call), False) for call in _own_backward_calls(source, root)]
+    pending += [(argument, False) for argument in _handed_to_backward(source, root)]
     losses: set[str] = set()
     inputs: dict[str, bool] = {}
     while pending:
-        terms = list(summands(source, pending.pop()))
+        operand, is_term = pending.pop()
+        terms = list(summands(source, operand))
         for term in terms:
             name = key(term)
-            if not name or name in losses or (len(terms) > 1 and name not in assigned):  # `loss + self.weight_decay`
+            if (is_term or len(terms) > 1) and name not in assigned:  # `loss + self.weight_decay`
+                continue
+            if not name or name in losses:
                 continue
             losses.add(name)
-            pending += assigned.get(name, [])
-            for value in assigned.get(name, ()):
+            pending += [(value, False) for value in assigned.get(name, ())]
+            pending += [(value, True) for value in added.get(name, ())]
+            for value in (*assigned.get(name, ()), *added.get(name, ())):
                 inputs |= _inputs(source, value)
-    return inputs | dict.fromkeys(losses, True)
+    holders = {name.partition("[")[0]: False for name in losses if "[" in name}  # `losses` of `losses["total"]`
+    return inputs | holders | dict.fromkeys(losses, True)
 
 
 def _own_backward_calls(source: Source, root: Loop | Function) -> Iterator[ast.Call]:
@@ -51,6 +64,35 @@ def _own_backward_calls(source: Source, root: Loop | Function) -> Iterator[ast.C
         inside = any(ancestor is root for ancestor in source.ancestors(call))
         if inside and source.enclosing(call, *FUNCTIONS) is own:
             yield call
+
+
+def _handed_to_backward(source: Source, root: Loop | Function) -> Iterator[ast.expr]:
+    """Arguments of calls in a loop or function that the called function of this file runs a backward pass on."""
+    own = root if isinstance(root, FUNCTIONS) else source.enclosing(root, *FUNCTIONS)
+    given: dict[int, set[str]] = {}
+    for call in backward_calls(source):
+        function = source.enclosing(call, *FUNCTIONS)
+        if function is not None and function is not own:
+            terms = summands(source, backward_operand(source, call))
+            given.setdefault(id(function), set()).update(key(term) for term in terms)
+    for node in ast.walk(root) if given else ():
+        function = called_function(source, node) if isinstance(node, ast.Call) else None
+        if isinstance(node, ast.Call) and function is not None and id(function) in given:
+            for name, argument in arguments_of(node, function):
+                if name in given[id(function)]:
+                    yield argument
+
+
+def arguments_of(call: ast.Call, function: Function) -> Iterator[tuple[str, ast.expr]]:
+    """The parameters of a function that a call passes by position or name, each with what it passes."""
+    parameters = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
+    if isinstance(call.func, ast.Attribute) and parameters[:1] in (["self"], ["cls"]):
+        parameters = parameters[1:]
+    if not any(isinstance(argument, ast.Starred) for argument in call.args):
+        yield from zip(parameters, call.args, strict=False)
+    for keyword in call.keywords:
+        if keyword.arg is not None:
+            yield keyword.arg, keyword.value
 
 
 def _inputs(source: Source, value: ast.expr) -> dict[str, bool]:
@@ -99,7 +141,8 @@ def summands(source: Source, node: ast.expr) -> Iterator[ast.expr]:
             yield from summands(source, node.right)
         if isinstance(node.op, ast.Mult):
             for side, other in ((node.left, node.right), (node.right, node.left)):
-                if isinstance(other, ast.Constant) or _LOSS_NAME.search(last_name(side)):
+                is_number = isinstance(other, ast.Constant) or _COEFFICIENT.search(last_name(other))
+                if is_number or _LOSS_NAME.search(key(side).rpartition(".")[2]):
                     yield from summands(source, side)
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         if node.func.attr == "scale" and len(node.args) == 1:

@@ -15,12 +15,15 @@ _HOLD_MODULES = {f"torch.nn.{name}" for name in ("Sequential", "ModuleList", "Mo
 _BUILTINS = set(dir(builtins)) - {"getattr", "eval", "exec", "__import__"}
 
 
-def is_visible(source: Source, model: ast.expr, known: frozenset[int] = frozenset()) -> bool:
+Known = set[tuple[str, int]]  # what was asked of which node: asked once, for one no anywhere is the answer
+
+
+def is_visible(source: Source, model: ast.expr, known: Known | None = None) -> bool:
     """Whether an expression is a model of which this file shows every layer; False wherever that is not clear.
 
-    Names are followed to all that binds them, parameters to the calls in this file. `known` are the nodes on the way
-    here: what leads back to them adds nothing.
+    Names are followed to all that binds them, parameters to the calls in this file.
     """
+    known = set() if known is None else known
     if isinstance(model, ast.Name):
         bindings = source.lookup(model)
         return bool(bindings) and all(_is_bound_to_visible(source, binding, known) for binding in bindings)
@@ -32,10 +35,10 @@ def is_visible(source: Source, model: ast.expr, known: frozenset[int] = frozense
     return isinstance(model, ast.Call) and _builds_visible(source, model, known)
 
 
-def _is_bound_to_visible(source: Source, binding: ast.AST, known: frozenset[int]) -> bool:
-    if id(binding) in known:
+def _is_bound_to_visible(source: Source, binding: ast.AST, known: Known) -> bool:
+    if ("bound", id(binding)) in known:
         return True
-    known |= {id(binding)}
+    known.add(("bound", id(binding)))
     if isinstance(binding, ast.arg):
         passed = _passed(source, binding)
         return bool(passed) and all(value is not None and is_visible(source, value, known) for value in passed)
@@ -56,7 +59,7 @@ def _passed(source: Source, parameter: ast.arg) -> list[ast.expr | None]:
     return [value if isinstance(value, ast.expr) else None for value in given]
 
 
-def _builds_visible(source: Source, call: ast.Call, known: frozenset[int]) -> bool:
+def _builds_visible(source: Source, call: ast.Call, known: Known) -> bool:
     name = source.qualified(call.func)
     if name in _WRAPPERS:
         return bool(call.args) and is_visible(source, call.args[0], known)
@@ -67,10 +70,10 @@ def _builds_visible(source: Source, call: ast.Call, known: frozenset[int]) -> bo
     definition = _definition(source, call.func)
     if isinstance(definition, ast.ClassDef):
         return _is_visible_class(source, definition, known)
-    if definition is None or id(definition) in known:
+    if definition is None or ("returned", id(definition)) in known:
         return definition is not None
     returned = [n.value for n in ast.walk(definition) if isinstance(n, ast.Return)]
-    known |= {id(definition)}
+    known.add(("returned", id(definition)))
     return bool(returned) and all(value is not None and is_visible(source, value, known) for value in returned)
 
 
@@ -80,10 +83,10 @@ def _definition(source: Source, function: ast.expr) -> ast.ClassDef | Function |
     return found if isinstance(found, (ast.ClassDef, *FUNCTIONS)) else None
 
 
-def _is_visible_class(source: Source, definition: ast.ClassDef, known: frozenset[int]) -> bool:
-    if id(definition) in known:
+def _is_visible_class(source: Source, definition: ast.ClassDef, known: Known) -> bool:
+    if ("class", id(definition)) in known:
         return True
-    known |= {id(definition)}
+    known.add(("class", id(definition)))
     for base in definition.bases:
         parent = _definition(source, base)
         if not (
@@ -111,12 +114,12 @@ def _is_own(node: ast.Attribute) -> bool:
     return dotted_name(node.value) == "self"
 
 
-def _calls_are_visible(source: Source, root: ast.AST, known: frozenset[int]) -> bool:
+def _calls_are_visible(source: Source, root: ast.AST, known: Known) -> bool:
     """Whether everything that is called below a node is torch's, of this file, builtin, or a method of a value."""
     return all(_is_visible_call(source, call, known) for call in ast.walk(root) if isinstance(call, ast.Call))
 
 
-def _is_visible_call(source: Source, call: ast.Call, known: frozenset[int]) -> bool:
+def _is_visible_call(source: Source, call: ast.Call, known: Known) -> bool:
     name = source.qualified(call.func)
     if name is not None and name.startswith("torch."):
         if name.startswith("torch.hub."):
@@ -131,7 +134,10 @@ def _is_visible_call(source: Source, call: ast.Call, known: frozenset[int]) -> b
     if isinstance(definition, ast.ClassDef):
         return _is_visible_class(source, definition, known)
     if definition is not None:
-        return id(definition) in known or _calls_are_visible(source, definition, known | {id(definition)})
+        if ("called", id(definition)) in known:
+            return True
+        known.add(("called", id(definition)))
+        return _calls_are_visible(source, definition, known)
     if not isinstance(call.func, ast.Name):
         return False
     return bool(source.lookup(call.func)) if _is_local(source, call.func) else call.func.id in _BUILTINS
@@ -142,7 +148,7 @@ def _is_local(source: Source, name: ast.Name) -> bool:
     return any(not isinstance(b, (ast.arg, ast.alias)) for b in source.lookup(name))
 
 
-def _is_held_visibly(source: Source, value: ast.expr, known: frozenset[int]) -> bool:
+def _is_held_visibly(source: Source, value: ast.expr, known: Known) -> bool:
     """Whether what a container gets is written out here; calls in it are looked at on their own."""
     if isinstance(value, (ast.List, ast.Tuple)):
         inner = [e.value if isinstance(e, ast.Starred) else e for e in value.elts]
@@ -153,7 +159,7 @@ def _is_held_visibly(source: Source, value: ast.expr, known: frozenset[int]) -> 
         return isinstance(value.elt, ast.Call)
     if isinstance(value, ast.Name):
         bindings = source.lookup(value)
-        values = [assigned_value(source, b) for b in bindings if id(b) not in known]
-        known |= {id(b) for b in bindings}
+        values = [assigned_value(source, b) for b in bindings if ("held", id(b)) not in known]
+        known |= {("held", id(b)) for b in bindings}
         return bool(bindings) and all(v is not None and _is_held_visibly(source, v, known) for v in values)
     return isinstance(value, ast.Call)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from perfaudit.findings import Edit, Location, Span
 from perfaudit.static import edit
-from perfaudit.static.source import Unreadable
+from perfaudit.static.source import NEWLINE, Unreadable
 
 # A line of IPython's own: `%matplotlib inline`, `!pip install x`, `files = !ls`, `?name`, `name?`, `name??`.
 _MAGIC = re.compile(r"^(?P<before>[ \t]*(?:[\w., ]+=[ \t]*)?)(?P<sign>[%!?])(?P<rest>.*)$|^[ \t]*[\w.]+\?{1,2}[ \t]*$")
@@ -94,7 +94,7 @@ def read_notebook(raw: str) -> Notebook:
         cells.append(Cell(number, source, start, line, value))
         joined = python if python.endswith("\n") else python + "\n"
         parts.append(joined)
-        start, line = start + len(joined), line + joined.count("\n")
+        start, line = start + len(joined), line + len(NEWLINE.findall(joined))
     return Notebook(raw, "".join(parts), tuple(cells), tuple(problems))
 
 
@@ -123,14 +123,14 @@ def _python_of(source: str) -> tuple[str, str]:
     try:
         _parse(source)
         return source, ""
-    except SyntaxError:
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         pass
     python = "\n".join(_without_magic(line) for line in source.split("\n"))
     try:
         _parse(python)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         where = f" at line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
-        return blank, f"does not parse{where}: {getattr(error, 'msg', error)}"
+        return blank, f"does not parse{where}: {getattr(error, 'msg', str(error)) or 'nested too deeply'}"
     return python, ""
 
 

@@ -15,6 +15,7 @@ from perfaudit.static.source import PLAIN_BASES, Source, Unreadable, canonical, 
 
 MAX_LEVELS = 6  # folders above a file in which its absolute imports are looked for
 MAX_HOPS = 4  # re-exports followed from file to file, and importers of importers
+MAX_GLANCE_BYTES = 64 << 20  # as the largest notebook that is read
 MAX_NEIGHBOUR_BYTES = 1 << 20  # a larger file is no module of helpers
 
 _TOPS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
@@ -24,12 +25,8 @@ _IMPORT = re.compile(
 _NAME = re.compile(rb"[\w.]+")
 # Only such names are worth opening another file for: classes, and the names under which torch's modules are known.
 _MAY_BE_TORCH = re.compile(r"(?:^|\.)(?:[A-Z]\w*|torch|nn|F|optim|functional|data|cuda|amp|init)$")
-# Bytes that decide whether a file is worth parsing for a question about the whole project.
-MARKS = {
-    "torch": re.compile(rb"torch|\0"),  # null bytes: another encoding, in which the word would look otherwise
-    "accelerator": re.compile(rb"\.cuda\(|[\"'](?:cuda|mps|xpu)\b|\.to\(\s*(?:\w+\.)*device\b|accelerator\.prepare"),
-    "bias": re.compile(rb"\.bias\b"),
-}
+_TO_ACCELERATOR = re.compile(rb"\.cuda\(|[\"'](?:cuda|mps|xpu)\b|\.to\(\s*(?:\w+\.)*device\b|accelerator\.prepare")
+_ACCELERATOR_WORDS = (b"cuda", b"device", b"accelerator", b"mps", b"xpu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +51,19 @@ def glance(data: bytes) -> Glance:
             found[prefix] = None
             joined = prefix if prefix.endswith(".") else prefix + "."
             found.update(dict.fromkeys(joined + name.decode() for name in _NAME.findall(names) if name != b"as"))
-    marks = frozenset(name for name, pattern in MARKS.items() if pattern.search(data))
-    return Glance(hashlib.sha256(data).hexdigest()[:32], len(data), marks, tuple(found))
+    return Glance(hashlib.sha256(data).hexdigest()[:32], len(data), _marks(data), tuple(found))
+
+
+def _marks(data: bytes) -> frozenset[str]:
+    """What decides whether a file is worth parsing for a question: "torch", "accelerator", "bias"."""
+    marks = []
+    if b"torch" in data or b"\0" in data:  # null bytes: another encoding, in which the word would look otherwise
+        marks.append("torch")
+    if any(word in data for word in _ACCELERATOR_WORDS) and _TO_ACCELERATOR.search(data):
+        marks.append("accelerator")
+    if b".bias" in data:
+        marks.append("bias")
+    return frozenset(marks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,17 +116,18 @@ class Project:
         self._listings: dict[str, frozenset[str]] = {}
         self._roots: dict[str, tuple[str, ...]] = {}
         self._modules: dict[tuple[str, str], str] = {}
+        self._heads: dict[tuple[str, str], list[str]] = {}
         self._facts: dict[tuple[str, str], bool] = {}
+        self._calls: dict[str, dict[str, list[ast.Call]]] = {}
 
     def glance(self, path: str) -> Glance | None:
-        """A first look at a file, None if it cannot be read."""
+        """A first look at a file, None if it cannot be read or is larger than any that is audited."""
         if path not in self._glances:
             try:
-                data = Path(path).read_bytes()
+                data = Path(path).read_bytes() if os.stat(path).st_size <= MAX_GLANCE_BYTES else None
             except OSError:
-                self._glances[path] = None
-            else:
-                self._glances[path] = glance(data)
+                data = None
+            self._glances[path] = None if data is None else glance(data)
         return self._glances[path]
 
     def seen_from(self, path: Path) -> Neighbours:
@@ -140,7 +149,15 @@ class Project:
             for _ in range(level - 1):
                 folder = os.path.dirname(folder)
             return self._below(folder, name)
-        return next((found for root in self._roots_of(folder) if (found := self._below(root, name))), "")
+        return next((found for root in self._roots_with(folder, name) if (found := self._below(root, name))), "")
+
+    def _roots_with(self, folder: str, name: str) -> list[str]:
+        """The roots that hold the first part of a module's name: none for what is installed."""
+        key = (folder, name.partition(".")[0])
+        if key not in self._heads:
+            names = {key[1], f"{key[1]}.py"}
+            self._heads[key] = [root for root in self._roots_of(folder) if names & self._listing(root)]
+        return self._heads[key]
 
     def _below(self, folder: str, name: str) -> str:
         parts = name.split(".") if name else []
@@ -207,6 +224,37 @@ class Project:
             edge = {above for below in edge for above in self._importers.get(below, ())} - reached
             yield from sorted(edge)
             reached |= edge
+
+    @cached_property
+    def _imported(self) -> dict[str, set[str]]:
+        table: dict[str, set[str]] = {}
+        for imported, importers in self._importers.items():
+            for file in importers:
+                table.setdefault(file, set()).add(imported)
+        return table
+
+    def program(self, path: str) -> Iterator[str]:
+        """Files of the scan that run together with this one: those that import it, and what it and they import."""
+        reached = {path, *self.importers(path)}
+        edge = set(reached)
+        for _ in range(MAX_HOPS):
+            edge = {below for above in edge for below in self._imported.get(above, ())} - reached
+            reached |= edge
+        yield from sorted(reached.intersection(self.files) - {path})
+
+    def calls(self, path: str, name: str) -> list[ast.Call]:
+        """The calls in a file of whatever has this last name; none in a file that cannot be read or parsed."""
+        if path not in self._calls:
+            table = self._calls[path] = {}
+            try:
+                nodes = list(ast.walk(ast.parse(Path(path).read_bytes())))
+            except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+                nodes = []
+            for call in nodes:
+                if isinstance(call, ast.Call):
+                    last = getattr(call.func, "attr", getattr(call.func, "id", ""))
+                    table.setdefault(last, []).append(call)
+        return self._calls[path].get(name, [])
 
     @cached_property
     def imports_digest(self) -> str:
@@ -320,6 +368,20 @@ class Neighbours:
         self.asked.imports = True
         importers = self._project.importers(self._path)
         return any((seen := self._project.glance(file)) and mark in seen.marks for file in importers)
+
+    def program_carries(self, mark: str) -> bool:
+        """Whether a file of the scan that runs together with this one carries the mark: an importer, or what it imports."""
+        self.asked.imports = True
+        return any(
+            (seen := self._project.glance(file)) and mark in seen.marks for file in self._project.program(self._path)
+        )
+
+    def calls_by_importers(self, name: str) -> list[ast.Call]:
+        """What the files of the scan that import this one, directly or through others, call by this last name."""
+        self.asked.imports = True
+        importers = list(self._project.importers(self._path))
+        self.asked.files.update(importers)
+        return [call for file in importers for call in self._project.calls(file, name)]
 
     def some_file(self, mark: str, fact: Callable[[Source], bool]) -> str:
         """The path of a file of the scan, not this one, that carries the mark and of which the fact holds; "" if none."""

@@ -23,7 +23,7 @@ N = TypeVar("N", bound=ast.AST)
 
 MAX_BYTES = 4 << 20  # a generated 13 MB list costs ast.parse 6 s and 1.8 GB; no hand-written file comes near 4 MiB
 
-_NEWLINE = re.compile(r"\r\n|\r|\n")
+NEWLINE = re.compile(r"\r\n|\r|\n")
 _NOT_CHILDREN = {
     "ctx",
     "op",
@@ -92,6 +92,7 @@ class Source:
             raise Unreadable("nested too deeply to parse") from error
         self._by_type: dict[type, list[ast.AST]] = {}
         self._parents: dict[int, ast.AST] = {}  # by id; attributes of the nodes would make cycles of every tree
+        self._variables: dict[str, list[tuple[list[ast.AST], list[ast.Name]]]] = {}  # by name: what binds it, its reads
         self._index()
 
     def _index(self) -> None:
@@ -206,17 +207,17 @@ class Source:
 
     @cached_property
     def _line_starts(self) -> list[int]:
-        return [0, *(match.end() for match in _NEWLINE.finditer(self.text))]
+        return [0, *(match.end() for match in NEWLINE.finditer(self.text))]
 
     @cached_property
     def lines(self) -> list[str]:
         """Lines without their ends; index 0 is line 1."""
-        return _NEWLINE.split(self.text)
+        return NEWLINE.split(self.text)
 
     @property
     def newline(self) -> str:
         """The line end this file uses (its first one)."""
-        match = _NEWLINE.search(self.text)
+        match = NEWLINE.search(self.text)
         return match.group() if match else "\n"
 
     def offset(self, line: int, byte_column: int) -> int:
@@ -272,7 +273,7 @@ class Source:
         The text between is tokenised alone, so it must be one whole expression, argument list or bracket.
         """
         text = self.text[span.start : span.end]
-        starts = [0, *(match.end() for match in _NEWLINE.finditer(text))]
+        starts = [0, *(match.end() for match in NEWLINE.finditer(text))]
         found = []
         # A bracket around it makes line breaks inside insignificant, so that no INDENT or NEWLINE appears.
         for token in tokenize.generate_tokens(io.StringIO("(" + text + ")", newline="").readline):
@@ -481,7 +482,13 @@ class Source:
 
     def uses_of(self, binding: ast.AST, name: str) -> list[ast.Name]:
         """Every read of the variable that this node binds, in its scope and the functions nested in it."""
-        return [use for use in self._loads.get(name, []) if any(node is binding for node in self.lookup(use))]
+        if name not in self._variables:
+            by_variable: dict[int, tuple[list[ast.AST], list[ast.Name]]] = {}
+            for use in self._loads.get(name, []):
+                bound = self.lookup(use)
+                by_variable.setdefault(id(bound), (bound, []))[1].append(use)
+            self._variables[name] = list(by_variable.values())
+        return [u for bound, uses in self._variables[name] if any(node is binding for node in bound) for u in uses]
 
 
 def same_signature(definition: ast.ClassDef) -> bool:
@@ -509,7 +516,11 @@ def _hands_everything_on(function: Function) -> bool:
 
 
 def _is_super_init(call: ast.Call) -> bool:
-    return isinstance(call.func, ast.Attribute) and ast.unparse(call.func) == "super().__init__"
+    """Whether a call is `super().__init__(...)` or `super(Loader, self).__init__(...)`."""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr != "__init__":
+        return False
+    above = call.func.value
+    return isinstance(above, ast.Call) and isinstance(above.func, ast.Name) and above.func.id == "super"
 
 
 def _stores_into(statement: ast.stmt) -> Iterator[ast.AST]:

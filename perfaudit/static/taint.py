@@ -6,58 +6,25 @@ The code is read in order, branches are joined, loops are read once. What is not
 from __future__ import annotations
 
 import ast
-import enum
-import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
 
-from perfaudit.static.context import (
-    StepCode,
-    StepLoop,
-    called_function,
-    changes_default_device,
-    device_text,
-    dotted_name,
-    last_name,
-    names_accelerator,
-    step_code,
+from perfaudit.static.context import StepCode, StepLoop, called_function, dotted_name, last_name, step_code
+from perfaudit.static.device_calls import (
+    is_text,
+    makes_cuda_tensors,
+    of_attribute,
+    of_builtin,
+    of_imported,
+    of_method,
 )
-from perfaudit.static.losses import key, loss_names, makes_loss
-from perfaudit.static.source import Function, Loop, Source
-from perfaudit.static.values import resolve
+from perfaudit.static.kinds import Kind, Value, all_arithmetic, all_joined, arithmetic, element_of, held, joined, whole
+from perfaudit.static.losses import arguments_of, key, loss_names, makes_loss
+from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
 
-
-class Kind(enum.IntEnum):
-    """Where a value lies, as far as the text tells."""
-
-    HOST = 0  # a Python value, or a tensor in host memory
-    UNKNOWN = 1
-    MAYBE = 2  # made from device tensors by code that is not read here: one of them, or something that holds them
-    TENSOR = 3
-
-
-Value: TypeAlias = "Kind | tuple[Value, ...]"  # a tuple where each element of a tuple or list is known
-
-_HOST_ATTRIBUTE = re.compile(
-    r"(shape|device|dtype|ndim|layout|is_\w+|requires_grad|grad_fn|names?|itemsize|nbytes|output_nr|retains_grad)$"
-)
-_TENSOR_ATTRIBUTE = re.compile(r"(grad|data|T|mT|H|mH|real|imag)$")
-_HOST_METHOD = re.compile(
-    r"(item|tolist|cpu|numpy|size|dim|numel|nelement|ndimension|element_size|stride|storage_offset|data_ptr|get_device|"
-    r"is_\w+|untyped_storage|storage|backward|register_hook|keys)$"
-)
-_HOST_BUILTIN = re.compile(
-    r"(float|int|bool|str|repr|len|isinstance|issubclass|print|range|round|hash|id|type|hasattr|callable|format)$"
-)
-_COLLECTION = re.compile(r"(list|tuple|set|dict|sorted|reversed|iter|next|enumerate|zip|map|filter|sum|any|all)$")
 _GROWING_METHODS = {"append", "extend", "add", "update", "insert", "setdefault"}
-_CREATOR = re.compile(
-    r"torch\.(tensor|as_tensor|zeros|ones|full|empty|eye|rand|randn|randint|randperm|arange|linspace)$"
-)
-_HOST_TORCH = {"torch.is_tensor", "torch.numel", "torch.save", "torch.from_numpy", "torch.is_floating_point"}
-_GRAD_NORMS = {"torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_norm", "torch.nn.utils.get_total_norm"}
-_TENSOR_FUNCTION = re.compile(r"^torch\.([a-z_0-9]+|(nn\.functional|linalg|special|fft)\.[a-z_0-9]+|autograd\.grad)$")
 _MAX_DEPTH = 3  # calls followed from the loop, for what they return; findings look one deep
+_MAX_FOLLOWED = 500  # calls followed in all for one loop; thirty functions that call each other make 25,000 of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +45,7 @@ def device_values(source: Source, step: StepLoop) -> tuple[Region, ...]:
     for function in step.helpers:  # `self.loss` set in one method and read in another
         seeds |= {name: kind for name, kind in _seeds(source, function).items() if name.startswith("self.")}
     reader = _Reader(source, kinds, seeds)
+    reader.names = _before(source, step.loop)
     if isinstance(step.loop, ast.While):
         reader.value(step.loop.test)
     else:
@@ -87,7 +55,55 @@ def device_values(source: Source, step: StepLoop) -> tuple[Region, ...]:
 
 
 def _seeds(source: Source, root: Loop | Function) -> dict[str, Kind]:
-    return {name: Kind.TENSOR if sure else Kind.MAYBE for name, sure in loss_names(source, root).items()}
+    """What the backward pass says of names, less the inputs of the loss that come from the loader and are moved here."""
+    moved = {name for node in ast.walk(root) for name in _names_moved(node)}
+    return {
+        name: Kind.TENSOR if sure else Kind.MAYBE
+        for name, sure in loss_names(source, root).items()
+        if sure or name not in moved
+    }
+
+
+def _names_moved(node: ast.AST) -> Iterator[str]:
+    """`x` of `x = x.to(device)`, `x` and `y` of `x, y = x.cuda(), t.tensor(y).to(device)`."""
+    if not isinstance(node, ast.Assign):
+        return
+    for target in node.targets:
+        pairs = [(target, node.value)]
+        if isinstance(target, (ast.Tuple, ast.List)) and isinstance(node.value, (ast.Tuple, ast.List)):
+            pairs = list(zip(target.elts, node.value.elts, strict=False))
+        for name, value in pairs:
+            if isinstance(value, ast.Call) and last_name(value.func) in ("to", "cuda"):
+                yield key(name)
+
+
+def _before(source: Source, loop: Loop) -> dict[str, Value]:
+    """What names are when the loop begins: read from the statements before it, and from `__init__` for `self`.
+
+    Of names that the loop sets again only those are told that begin as tensors on the device.
+    """
+    reader = _Reader(source, {}, {})
+    function = source.enclosing(loop, *FUNCTIONS)
+    owner = source.parent(function) if function is not None else None
+    if isinstance(owner, ast.ClassDef):
+        for maker in source.bound_in(owner).get("__init__", []):
+            reader.block(maker.body if isinstance(maker, FUNCTIONS) else [])
+        reader.names = {n: v for n, v in reader.names.items() if n.startswith("self.") and whole(v) >= Kind.MAYBE}
+    around: list[ast.stmt] = [loop]
+    for ancestor in source.ancestors(loop):
+        if isinstance(ancestor, (*FUNCTIONS, ast.ClassDef)):
+            break
+        if isinstance(ancestor, ast.stmt):
+            around.append(ancestor)
+    for statement in reversed(around):
+        if isinstance(statement, (ast.For, ast.AsyncFor)) and statement is not loop:
+            reader.bind(statement.target, reader.elements(statement.iter))
+        for earlier in source.block(statement):
+            if earlier is statement:
+                break
+            reader.statement(earlier)
+    again = {key(node) for node in ast.walk(loop) if isinstance(getattr(node, "ctx", None), ast.Store)}
+    return {n: v for n, v in reader.names.items() if n not in again or whole(v) is Kind.TENSOR}
 
 
 # ---- reading code in order -----------------------------------------------------------------------------------------
@@ -97,12 +113,18 @@ class _Reader:
     """Reads statements in order and notes the kind of each expression; one for the loop, one for each call followed."""
 
     def __init__(
-        self, source: Source, kinds: dict[int, Kind], seeds: dict[str, Kind], stack: tuple[Function, ...] = ()
+        self,
+        source: Source,
+        kinds: dict[int, Kind],
+        seeds: dict[str, Kind],
+        stack: tuple[Function, ...] = (),
+        followed: list[Function] | None = None,
     ) -> None:
         self.source = source
         self.kinds = kinds
         self.seeds = seeds
         self.stack = stack
+        self.followed = [] if followed is None else followed  # by this reader and those it began
         self.names: dict[str, Value] = {}
         self.returned: list[Value] = []
 
@@ -122,7 +144,7 @@ class _Reader:
                 if node.value is not None:
                     self.bind(node.target, self.value(node.value))
             case ast.AugAssign():
-                self.bind(node.target, _arithmetic(self.value(node.target), self.value(node.value)))
+                self.bind(node.target, arithmetic(self.value(node.target), self.value(node.value)))
             case ast.Return():
                 self.returned.append(self.value(node.value) if node.value else Kind.HOST)
             case ast.If():
@@ -174,7 +196,7 @@ class _Reader:
         self.names = after[0] if after else before
         for other in after[1:]:
             names = self.names.keys() | other.keys()
-            self.names = {n: _joined(self.names.get(n, Kind.UNKNOWN), other.get(n, Kind.UNKNOWN)) for n in names}
+            self.names = {n: joined(self.names.get(n, Kind.UNKNOWN), other.get(n, Kind.UNKNOWN)) for n in names}
 
     def bind(self, target: ast.expr, value: Value) -> None:
         if isinstance(target, (ast.Tuple, ast.List)):
@@ -183,10 +205,10 @@ class _Reader:
                 if isinstance(value, tuple) and len(value) == len(target.elts) and not starred:
                     self.bind(element, value[position])
                 else:
-                    self.bind(element, _element(value))
+                    self.bind(element, element_of(value))
             return
         if isinstance(target, ast.Starred):
-            self.bind(target.value, _held(_whole(value)))
+            self.bind(target.value, held(whole(value)))
             return
         if isinstance(target, ast.Subscript):
             self.value(target.value)
@@ -195,8 +217,8 @@ class _Reader:
         name = key(target)
         if not name:
             return
-        if name in self.seeds and _whole(value) in (Kind.UNKNOWN, Kind.MAYBE):
-            value = max(self.seeds[name], _whole(value))
+        if name in self.seeds and whole(value) in (Kind.UNKNOWN, Kind.MAYBE):
+            value = max(self.seeds[name], whole(value))
         for other in [n for n in self.names if n.startswith((f"{name}.", f"{name}["))]:
             del self.names[other]
         self.names[name] = value
@@ -204,7 +226,7 @@ class _Reader:
     def grow(self, container: ast.expr, value: Value) -> None:
         """Note that a list or dict now holds this value."""
         name = dotted_name(container)
-        if name and _whole(value) >= Kind.MAYBE and _whole(self.names.get(name, Kind.UNKNOWN)) <= Kind.MAYBE:
+        if name and whole(value) >= Kind.MAYBE and whole(self.names.get(name, Kind.UNKNOWN)) <= Kind.MAYBE:
             self.names[name] = Kind.MAYBE
 
     # Expressions
@@ -212,8 +234,8 @@ class _Reader:
     def value(self, node: ast.expr) -> Value:
         value = self._value(node)
         known = self.kinds.get(id(node))
-        kind = _whole(value)
-        self.kinds[id(node)] = kind if known is None else _whole(_joined(known, kind))
+        kind = whole(value)
+        self.kinds[id(node)] = kind if known is None else whole(joined(known, kind))
         return value
 
     def _value(self, node: ast.expr) -> Value:
@@ -232,29 +254,28 @@ class _Reader:
                 index = node.slice.value if isinstance(node.slice, ast.Constant) else None
                 if isinstance(base, tuple) and isinstance(index, int) and index < len(base):
                     return base[index]
-                return _element(base)
+                return element_of(base)
             case ast.Call():
                 return self.call(node)
             case ast.BinOp():
                 left, right = self.value(node.left), self.value(node.right)
-                is_text = isinstance(node.left, ast.JoinedStr) or _is_text(node.left)
-                return Kind.HOST if is_text else _arithmetic(left, right)
+                return Kind.HOST if is_text(node.left) else arithmetic(left, right)
             case ast.UnaryOp():
                 value = self.value(node.operand)
                 return Kind.HOST if isinstance(node.op, ast.Not) else value
             case ast.BoolOp():
                 values = [self.value(value) for value in node.values]
-                return _all_joined(values)
+                return all_joined(values)
             case ast.Compare():
                 values = [self.value(value) for value in (node.left, *node.comparators)]
                 if any(isinstance(op, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for op in node.ops):
                     return Kind.HOST
-                if any(_is_text(value) for value in (node.left, *node.comparators)):
+                if any(is_text(value) for value in (node.left, *node.comparators)):
                     return Kind.HOST
-                return _all_arithmetic(values)
+                return all_arithmetic(values)
             case ast.IfExp():
                 self.value(node.test)
-                return _joined(self.value(node.body), self.value(node.orelse))
+                return joined(self.value(node.body), self.value(node.orelse))
             case ast.NamedExpr():
                 value = self.value(node.value)
                 self.bind(node.target, value)
@@ -262,9 +283,7 @@ class _Reader:
             case ast.Tuple() | ast.List():
                 values = [self.value(element) for element in node.elts]
                 return (
-                    _held(_whole(tuple(values)))
-                    if any(isinstance(e, ast.Starred) for e in node.elts)
-                    else tuple(values)
+                    held(whole(tuple(values))) if any(isinstance(e, ast.Starred) for e in node.elts) else tuple(values)
                 )
             case ast.Starred() | ast.Await():
                 return self.value(node.value)
@@ -274,7 +293,7 @@ class _Reader:
                 self.value(node.value)
                 return Kind.HOST
         inner = [self.value(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
-        return Kind.HOST if isinstance(node, ast.JoinedStr) else _held(_whole(tuple(inner)))
+        return Kind.HOST if isinstance(node, ast.JoinedStr) else held(whole(tuple(inner)))
 
     def stored(self, name: str) -> Value:
         value = self.names.get(name)
@@ -283,14 +302,10 @@ class _Reader:
         return Kind.MAYBE if name in self.seeds else Kind.UNKNOWN
 
     def attribute(self, node: ast.Attribute) -> Value:
-        base = _whole(self.value(node.value))
+        base = whole(self.value(node.value))
         if (name := dotted_name(node)) and (name in self.names or name in self.seeds):
             return self.names[name] if name in self.names else max(self.seeds[name], Kind.MAYBE)
-        if _HOST_ATTRIBUTE.match(node.attr):
-            return Kind.HOST
-        if base is Kind.TENSOR and _TENSOR_ATTRIBUTE.match(node.attr):
-            return Kind.TENSOR
-        return Kind.MAYBE if base >= Kind.MAYBE else Kind.UNKNOWN
+        return of_attribute(node.attr, base)
 
     def comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> Value:
         outside = dict(self.names)
@@ -301,7 +316,7 @@ class _Reader:
         parts = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
         values = [self.value(part) for part in parts]
         self.names = outside
-        return _held(_whole(tuple(values))) if len(values) > 1 else _held(_whole(values[0]))
+        return held(whole(tuple(values))) if len(values) > 1 else held(whole(values[0]))
 
     def elements(self, node: ast.expr) -> Value:
         """What a loop over this expression yields."""
@@ -313,160 +328,70 @@ class _Reader:
             if name == "zip":
                 return tuple(self.elements(argument) for argument in node.args)
             if name == "items" and isinstance(node.func, ast.Attribute):
-                return (Kind.HOST, _element(self.value(node.func.value)))
-        return _element(value)
+                return (Kind.HOST, element_of(self.value(node.func.value)))
+        return element_of(value)
 
     # Calls
 
     def call(self, node: ast.Call) -> Value:
         arguments = [self.value(argument) for argument in node.args]
         arguments += [self.value(keyword.value) for keyword in node.keywords]
-        given = max((_whole(argument) for argument in arguments), default=Kind.HOST)
+        given = max((whole(argument) for argument in arguments), default=Kind.HOST)
         name = self.source.qualified(node.func)
         if name is not None:
-            return self.imported(node, name, given)
+            return of_imported(self.source, node, name, given)
+        function = called_function(self.source, node)
         if isinstance(node.func, ast.Attribute):
-            function = called_function(self.source, node)
             return self.follow(function, node, given) if function else self.method(node, node.func, given)
         if isinstance(node.func, ast.Name):
             if not self.source.lookup(node.func):
-                return self.builtin(node.func.id, arguments, given)
-            function = called_function(self.source, node)
+                return of_builtin(node.func.id, arguments)
             if function is not None:
                 return self.follow(function, node, given)
         else:
             self.value(node.func)
-        if makes_loss(self.source, node) and given >= Kind.MAYBE:
-            return Kind.TENSOR
-        return Kind.MAYBE if given >= Kind.MAYBE else Kind.UNKNOWN
-
-    def imported(self, node: ast.Call, name: str, given: Kind) -> Value:
-        """What a function of an imported module returns."""
-        if name.startswith(("numpy.", "math.")) or name in _HOST_TORCH:
-            return Kind.HOST
-        if _CREATOR.match(name):
-            device = next((keyword.value for keyword in node.keywords if keyword.arg == "device"), None)
-            if device is not None:
-                return Kind.TENSOR if names_accelerator(self.source, device) else Kind.UNKNOWN
-            return Kind.UNKNOWN if changes_default_device(self.source) else Kind.HOST
-        if name in _GRAD_NORMS:
-            return Kind.TENSOR
-        if given < Kind.MAYBE:
-            return Kind.UNKNOWN
-        return Kind.TENSOR if _TENSOR_FUNCTION.match(name) else Kind.MAYBE
-
-    def builtin(self, name: str, arguments: list[Value], given: Kind) -> Value:
-        if _HOST_BUILTIN.match(name):
-            return Kind.HOST
-        if name in ("min", "max", "abs") and (len(arguments) > 1 or name == "abs"):
-            return _all_arithmetic(arguments)
-        if _COLLECTION.match(name) and all(_whole(argument) is Kind.HOST for argument in arguments):
-            return Kind.HOST
-        return Kind.MAYBE if given >= Kind.MAYBE else Kind.UNKNOWN
+        is_tensor = (makes_loss(self.source, node) and given >= Kind.MAYBE) or makes_cuda_tensors(
+            self.source, node.func
+        )
+        return Kind.TENSOR if is_tensor else Kind.MAYBE if given >= Kind.MAYBE else Kind.UNKNOWN
 
     def method(self, node: ast.Call, func: ast.Attribute, given: Kind) -> Value:
-        receiver = _whole(self.value(func.value))
+        receiver = whole(self.value(func.value))
         self.kinds[id(func)] = Kind.UNKNOWN
-        if _HOST_METHOD.match(func.attr) or (func.attr == "format" and _is_text(func.value)):
-            return Kind.HOST
-        if func.attr == "cuda":
-            return Kind.TENSOR
-        if func.attr == "to":
-            return self.moved(node, receiver)
         if func.attr in _GROWING_METHODS and given >= Kind.MAYBE:
             self.grow(func.value, given)
             return Kind.UNKNOWN
-        if receiver >= Kind.MAYBE:
-            return receiver
-        return Kind.MAYBE if given >= Kind.MAYBE else receiver
-
-    def moved(self, node: ast.Call, receiver: Kind) -> Kind:
-        targets = [*node.args, *(keyword.value for keyword in node.keywords if keyword.arg == "device")]
-        if any(names_cpu(self.source, target) for target in targets):
-            return Kind.HOST
-        if any(names_accelerator(self.source, target) for target in targets):
-            return Kind.TENSOR
-        return receiver
+        return of_method(self.source, node, func, receiver, given)
 
     def follow(self, function: Function, call: ast.Call, given: Kind) -> Value:
         """What a function of this file returns for these arguments; notes the kinds inside it on the way."""
         unread = Kind.MAYBE if given >= Kind.MAYBE else Kind.UNKNOWN
-        is_generator = any(isinstance(n, (ast.Yield, ast.YieldFrom)) for n in ast.walk(function))
-        if any(known is function for known in self.stack) or len(self.stack) >= _MAX_DEPTH or is_generator:
+        if any(known is function for known in self.stack) or len(self.stack) >= _MAX_DEPTH:
             return unread
+        is_generator = any(isinstance(n, (ast.Yield, ast.YieldFrom)) for n in ast.walk(function))
+        if is_generator or len(self.followed) >= _MAX_FOLLOWED:
+            return unread
+        self.followed.append(function)
         seeds = _seeds(self.source, function)
         shared = {name: kind for name, kind in self.seeds.items() if name.startswith("self.")}
-        reader = _Reader(self.source, self.kinds, shared | seeds, (*self.stack, function))
-        self.pass_arguments(function, call, reader)
-        reader.block(function.body)
-        if isinstance(call.func, ast.Attribute):  # a method: what it has set on `self` is seen by the caller
-            self.names.update({n: v for n, v in reader.names.items() if n.startswith("self.")})
-        return _all_joined(reader.returned) if reader.returned else Kind.HOST
-
-    def pass_arguments(self, function: Function, call: ast.Call, reader: _Reader) -> None:
-        parameters = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
-        if isinstance(call.func, ast.Attribute) and parameters[:1] in (["self"], ["cls"]):
-            parameters = parameters[1:]
+        reader = _Reader(self.source, self.kinds, shared | seeds, (*self.stack, function), self.followed)
+        of_self = isinstance(call.func, ast.Attribute) and dotted_name(call.func.value) == "self"
+        if of_self:
             reader.names.update({n: v for n, v in self.names.items() if n.startswith("self.")})
-        if any(isinstance(argument, ast.Starred) for argument in call.args):
-            return
-        for name, argument in zip(parameters, call.args, strict=False):
-            reader.names[name] = self.value(argument)
-        for keyword in call.keywords:
-            if keyword.arg is not None:
-                reader.names[keyword.arg] = self.value(keyword.value)
+        reader.names.update({name: self.value(argument) for name, argument in arguments_of(call, function)})
+        reader.block(function.body)
+        if of_self:  # what a method has set on `self` is seen by the caller
+            self.names.update({n: v for n, v in reader.names.items() if n.startswith("self.")})
+        if _is_abstract(function):
+            return unread
+        return all_joined(reader.returned) if reader.returned else Kind.HOST
 
 
-def names_cpu(source: Source, node: ast.expr) -> bool:
-    """Whether an expression is provably the host as a device: "cpu", `torch.device("cpu")`, a name bound once to it."""
-    value = resolve(source, node)
-    if isinstance(value, ast.Call) and source.qualified(value.func) == "torch.device" and value.args:
-        value = value.args[0]
-    return device_text(value) == "cpu"
+def _is_abstract(function: Function) -> bool:
+    """Whether a function leaves its work to subclasses: it only raises, or has nothing but a docstring."""
+    body = [statement for statement in function.body if not _is_documentation(statement)]
+    return not body or isinstance(body[0], (ast.Raise, ast.Pass))
 
 
-def _is_text(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)
-
-
-def _whole(value: Value) -> Kind:
-    """The kind of a value taken as one thing: a tuple that holds tensors is no tensor."""
-    if isinstance(value, tuple):
-        return _held(max((_whole(element) for element in value), default=Kind.HOST))
-    return value
-
-
-def _held(kind: Kind) -> Kind:
-    """The kind of something that holds a value of this kind."""
-    return min(kind, Kind.MAYBE)
-
-
-def _element(value: Value) -> Value:
-    """The kind of one element of a value."""
-    return _all_joined(list(value)) if isinstance(value, tuple) else value
-
-
-def _joined(first: Value, second: Value) -> Value:
-    """What a name is after two branches."""
-    if isinstance(first, tuple) and isinstance(second, tuple) and len(first) == len(second):
-        return tuple(_joined(a, b) for a, b in zip(first, second, strict=True))
-    a, b = _whole(first), _whole(second)
-    if a is b:
-        return a
-    return Kind.MAYBE if max(a, b) >= Kind.MAYBE else Kind.UNKNOWN
-
-
-def _all_joined(values: list[Value]) -> Value:
-    result: Value = values[0] if values else Kind.HOST
-    for value in values[1:]:
-        result = _joined(result, value)
-    return result
-
-
-def _arithmetic(first: Value, second: Value) -> Kind:
-    """The kind of a sum, product or comparison: a tensor if one side is one."""
-    return max(_whole(first), _whole(second))
-
-
-def _all_arithmetic(values: list[Value]) -> Kind:
-    return max((_whole(value) for value in values), default=Kind.HOST)
+def _is_documentation(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import enum
 import operator
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
-from perfaudit.static.source import FUNCTIONS, Source
+from perfaudit.static.source import FUNCTIONS, Function, Source
 
 
 class Known(enum.Enum):
@@ -20,6 +22,8 @@ class Known(enum.Enum):
 
 ABSENT, UNKNOWN = Known.ABSENT, Known.UNKNOWN
 Argument = ast.expr | Known
+
+_OPTIONS = re.compile(r"(^|\.|_)(args?|opts?|options|hparams|hps|cfg|conf|config|params|flags)$", re.IGNORECASE)
 
 _OPERATORS: dict[type, Callable[[Any, Any], Any]] = {  # Any: arithmetic on literals
     ast.Add: operator.add,
@@ -190,7 +194,8 @@ def constant(source: Source, node: Argument, depth: int = 8) -> object:
             return UNKNOWN if value is UNKNOWN else not value
         return -value if isinstance(value, (int, float)) else UNKNOWN
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-        left, right = constant(source, node.left, depth), constant(source, node.right, depth)
+        left = constant(source, node.left, depth)
+        right = UNKNOWN if left is UNKNOWN else constant(source, node.right, depth)  # else `n = n * n` costs 2 ** depth
         if isinstance(left, (int, float)) and isinstance(right, (int, float)):
             try:
                 return _OPERATORS[type(node.op)](left, right)
@@ -201,6 +206,205 @@ def constant(source: Source, node: Argument, depth: int = 8) -> object:
         value_node = resolve(source, node)
         return constant(source, value_node, depth - 1) if value_node is not None else UNKNOWN
     return UNKNOWN
+
+
+# ---- defaults ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Default:
+    """What a value is unless somebody says otherwise.
+
+    unless: who may, in words for a message. node: the literal in this file, None where it is not one or reached by a
+    detour. uses: every expression of this file that reads it.
+    """
+
+    value: object
+    unless: str
+    node: ast.expr | None = None
+    uses: tuple[ast.expr, ...] = ()
+
+
+def default(source: Source, node: Argument, depth: int = 4) -> Default | None:
+    """What an expression is by a plain default that nothing visible overrides; None where that cannot be told.
+
+    Of a parameter of the function around it that no call passes, in this file or in those that import it; of an
+    option of `argparse` or `click` that this file declares once; of a field that a class of options gives a literal.
+    """
+    if isinstance(node, Known) or not depth:
+        return None
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "int" and len(node.args) == 1:
+        return default(source, node.args[0], depth)
+    if isinstance(node, ast.Attribute):
+        return _option(source, node) or _field(source, node, depth)
+    if not isinstance(node, ast.Name):
+        return None
+    bindings = source.lookup(node)
+    if len(bindings) != 1:
+        return None
+    if isinstance(bindings[0], ast.arg):
+        return _parameter(source, bindings[0], depth)
+    value = assigned_value(source, bindings[0])
+    found = default(source, value, depth - 1) if value is not None else None
+    return found and Default(found.value, found.unless)
+
+
+def _parameter(source: Source, parameter: ast.arg, depth: int) -> Default | None:
+    """The default of a parameter that no visible call passes."""
+    function = source.enclosing(parameter, *FUNCTIONS, ast.Lambda)
+    if not isinstance(function, FUNCTIONS):
+        return None
+    if function.decorator_list and not _is_method_only(source, function):
+        return _command_option(source, function, parameter)
+    written = _written_default(function, parameter)
+    if written is None or _is_overridden(source, function, parameter):
+        return None
+    value = constant(source, written)
+    if value is UNKNOWN:
+        return default(source, written, depth - 1)
+    literal = written if isinstance(written, ast.Constant) else None
+    return Default(value, "a caller says otherwise", literal, tuple(source.uses_of(parameter, parameter.arg)))
+
+
+def _is_method_only(source: Source, function: Function) -> bool:
+    return all(isinstance(d, ast.Name) and d.id in ("staticmethod", "classmethod") for d in function.decorator_list)
+
+
+def _written_default(function: Function, parameter: ast.arg) -> ast.expr | None:
+    """The expression behind `=` in the definition."""
+    positional = [*function.args.posonlyargs, *function.args.args]
+    with_default = positional[len(positional) - len(function.args.defaults) :]
+    pairs: Iterable[tuple[ast.arg, ast.expr | None]] = [
+        *zip(with_default, function.args.defaults, strict=True),
+        *zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True),
+    ]
+    return next((value for item, value in pairs if item is parameter), None)
+
+
+def _is_overridden(source: Source, function: Function, parameter: ast.arg) -> bool:
+    """Whether a call may pass the parameter: one does, one unpacks, or the function is used otherwise than called.
+
+    Calls are told by the last name. A class must be built somewhere in sight: its caller is often a configuration.
+    """
+    name, skipped = function.name, 0
+    owner = source.parent(function)
+    if isinstance(owner, ast.ClassDef):
+        static = any(isinstance(d, ast.Name) and d.id == "staticmethod" for d in function.decorator_list)
+        name, skipped = (owner.name if name == "__init__" else name), int(not static)
+        if function.name == "__init__" and any(
+            isinstance(base, ast.Name) and base.id == owner.name
+            for other in source.nodes(ast.ClassDef)
+            for base in other.bases
+        ):
+            return True
+    calls = [call for call in source.nodes(ast.Call) if _last_name(call.func) == name]
+    called = {id(call.func) for call in calls}
+    elsewhere = source.neighbours.calls_by_importers(name) if source.neighbours is not None else []
+    if isinstance(owner, ast.ClassDef) and function.name == "__init__" and not calls and not elsewhere:
+        return True
+    if any(
+        use.id == name and id(use) not in called and isinstance(use.ctx, ast.Load) for use in source.nodes(ast.Name)
+    ):
+        return True
+    positional = [a.arg for a in (*function.args.posonlyargs, *function.args.args)][skipped:]
+    place = positional.index(parameter.arg) if parameter.arg in positional else None
+    return any(_may_pass(call, parameter.arg, place) for call in (*calls, *elsewhere))
+
+
+def _last_name(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _may_pass(call: ast.Call, name: str, place: int | None) -> bool:
+    if any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg in (name, None) for k in call.keywords):
+        return True
+    return place is not None and len(call.args) > place
+
+
+def _option(source: Source, node: ast.Attribute) -> Default | None:
+    """The default of `args.workers`, by the one `add_argument("--workers", default=...)` of this file."""
+    if not _is_of_options(source, node.value) or _is_set(source, node.attr):
+        return None
+    declared = [call for call in source.calls(".add_argument") if _destination(call) == node.attr]
+    preset = any(k.arg in (node.attr, None) for call in source.calls(".set_defaults") for k in call.keywords)
+    uses = tuple(a for a in source.nodes(ast.Attribute) if a.attr == node.attr)
+    return None if preset or len(declared) != 1 else _declared(source, declared[0], uses)
+
+
+def _is_of_options(source: Source, node: ast.expr) -> bool:
+    """Whether an expression is what a parser returned, or is named as such things are: `args`, `self.opt`."""
+    if isinstance(node, ast.Name):
+        values = [assigned_value(source, binding) for binding in source.lookup(node)]
+        parsed = [v for v in values if isinstance(v, ast.Call) and _last_name(v.func).startswith("parse_")]
+        if parsed and len(parsed) == len(values):
+            return True
+    return bool(_OPTIONS.search(_last_name(node)))
+
+
+def _is_set(source: Source, attribute: str) -> bool:
+    """Whether anything in the file assigns to an attribute of this name."""
+    return any(a.attr == attribute and not isinstance(a.ctx, ast.Load) for a in source.nodes(ast.Attribute))
+
+
+def _declared(source: Source, call: ast.Call, uses: tuple[ast.expr, ...]) -> Default | None:
+    """The default that the declaration of a command-line option gives it."""
+    given = {keyword.arg: keyword.value for keyword in call.keywords}
+    if None in given or "action" in given or "default" not in given:
+        return None
+    written = given["default"]
+    value = constant(source, written)
+    if value is UNKNOWN:
+        return None
+    literal = written if isinstance(written, ast.Constant) else None
+    return Default(value, "the command line says otherwise", literal, uses)
+
+
+def _destination(call: ast.Call) -> str:
+    """The attribute under which `parse_args` returns an option."""
+    flags = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+    for keyword in call.keywords:
+        if keyword.arg == "dest":
+            return str(keyword.value.value) if isinstance(keyword.value, ast.Constant) else ""
+    long = next((flag for flag in flags if flag.startswith("--")), flags[0] if flags else "")
+    return long.lstrip("-").replace("-", "_")
+
+
+def _command_option(source: Source, function: Function, parameter: ast.arg) -> Default | None:
+    """The default of a parameter that `@click.option("--workers", default=...)` fills."""
+    options = [d for d in function.decorator_list if isinstance(d, ast.Call) and _last_name(d.func) == "option"]
+    declared = [option for option in options if parameter.arg in _click_names(option)]
+    uses = tuple(source.uses_of(parameter, parameter.arg))
+    return _declared(source, declared[0], uses) if len(declared) == 1 else None
+
+
+def _click_names(option: ast.Call) -> set[str]:
+    flags = [a.value for a in option.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+    return {flag.lstrip("-").replace("-", "_") for flag in flags}
+
+
+def _field(source: Source, node: ast.Attribute, depth: int) -> Default | None:
+    """What an attribute is by the one place in the file that gives it a value.
+
+    `num_workers: int = 0` in a class of options, or `self.num_workers = num_workers` in a constructor.
+    """
+    stores = [a for a in source.nodes(ast.Attribute) if a.attr == node.attr and not isinstance(a.ctx, ast.Load)]
+    classes = source.nodes(ast.ClassDef)
+    fields = [(c, b) for c in classes for b in source.bound_in(c).get(node.attr, []) if isinstance(b, ast.Name)]
+    if len(stores) == 1 and not fields and isinstance(node.value, ast.Name) and node.value.id == "self":
+        same = source.enclosing(stores[0], ast.ClassDef) is source.enclosing(node, ast.ClassDef)
+        value = assigned_value(source, stores[0]) if same else None
+        if value is None or not (isinstance(stores[0].value, ast.Name) and stores[0].value.id == "self"):
+            return None
+        found = default(source, value, depth - 1)
+        return found and Default(found.value, found.unless)
+    if stores or len(fields) != 1 or not _is_of_options(source, node.value):
+        return None
+    written = assigned_value(source, fields[0][1])
+    given = constant(source, written) if written is not None else UNKNOWN
+    built = [call for call in source.nodes(ast.Call) if _last_name(call.func) == fields[0][0].name]
+    if given is UNKNOWN or not built or any(_may_pass(call, node.attr, 0) for call in built):
+        return None
+    return Default(given, "the configuration says otherwise")
 
 
 def is_false(source: Source, node: Argument) -> bool:

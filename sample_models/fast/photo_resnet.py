@@ -7,7 +7,7 @@ Changed:
 - cuDNN searches for its fastest algorithm, the size of the images never changes
 - gradients are dropped instead of filled with zeros
 - SGD is fused
-- the average of the weights is one call for all parameters
+- the average of the weights is one call for all parameters, made before the step and so one step behind
 - the losses stay on the device; they are read, and compared with NaN, once per epoch
 """
 
@@ -192,8 +192,8 @@ def train(model: nn.Module, device: str, epochs: int, max_steps: int | None) -> 
             optimizer.zero_grad()
             loss = training_step(model, batch)
             loss.backward()
+            ema.update(model)  # while backward may still run; the average lags one step behind
             optimizer.step()
-            ema.update(model)
             losses.append(loss.detach())
             step += 1
             if step == max_steps:

@@ -40,7 +40,7 @@ def marked(source: Source) -> ast.Call:
         ("for x in loader:\n    loss_scaler(loss, optimizer, clip_grad=1)", [1]),
         ("def step(x):\n    loss.backward()\nfor x in loader:\n    step(x)", [3]),
         ("def epoch():\n    for x in loader:\n        loss.backward()\nfor _ in range(9):\n    epoch()", [2]),
-        ("def closure():\n    loss.backward()\nfor x in loader:\n    optimizer.step(closure)", []),
+        ("def closure():\n    loss.backward()\nfor x in loader:\n    optimizer.step(closure)", [3]),
         ("for x in loader:\n    model(x)", []),
     ],
 )

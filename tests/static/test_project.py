@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from perfaudit.rules import all_rules
 from perfaudit.static.project import Project, glance
+from perfaudit.static.registry import run_checks
 from perfaudit.static.source import Source
 
 Folder = Callable[..., Path]
@@ -24,6 +26,11 @@ LAYERS = """
     class Handing(DataLoader):
         def __init__(self, *args, **kwargs):
             super().__init__(*args, **kwargs)
+
+    class Older(DataLoader):
+        def __init__(self, *args, **kwargs):
+            super(Older, self).__init__(*args, **kwargs)
+            self.collate_fn = collate
 
     class Other(DataLoader):
         def __init__(self, dataset):
@@ -58,6 +65,7 @@ def qualified(folder: Path, code: str, name: str = "train.py") -> str | None:
         ("from layers import Conv\nConv(1, 2, 3)", "torch.nn.Conv2d"),
         ("from layers import Loader as L\nL(ds)", "torch.utils.data.DataLoader"),
         ("from layers import Handing\nHanding(ds)", "torch.utils.data.DataLoader"),
+        ("from layers import Older\nOlder(ds)", "torch.utils.data.DataLoader"),
         ("from layers import Second\nSecond(ds)", "torch.utils.data.DataLoader"),
         ("from layers import Conv1d\nConv1d(1, 2, 3)", "torch.nn.Conv1d"),
         ("from layers import nn\nnn.Conv3d(1, 2, 3)", "torch.nn.Conv3d"),
@@ -149,6 +157,36 @@ def test_who_imports_whom(project: Folder) -> None:
     assert asked.asked.imports
 
 
+def test_a_program_is_who_imports_and_what_they_import(project: Folder) -> None:
+    folder = project(
+        **{
+            "data.py": "import torch",
+            "train.py": "import data, engine",
+            "engine.py": "batch.cuda()",
+            "alone.py": "import json",
+        }
+    )
+    seen = Project(sorted(folder.glob("*.py")))
+    assert seen.seen_from(folder / "data.py").program_carries("accelerator")
+    assert seen.seen_from(folder / "train.py").program_carries("accelerator")
+    assert not seen.seen_from(folder / "engine.py").program_carries("accelerator")  # what others do; it is that file
+    assert not seen.seen_from(folder / "alone.py").program_carries("accelerator")
+
+
+def test_calls_by_importers(project: Folder) -> None:
+    folder = project(
+        **{
+            "data.py": "def make(n=0): ...",
+            "train.py": "import data\ndata.make(4)",
+            "other.py": "make(1, 2)",
+            "broken.py": "import data\nmake(",
+        }
+    )
+    neighbours = Project(sorted(folder.glob("*.py"))).seen_from(folder / "data.py")
+    assert [ast.unparse(call) for call in neighbours.calls_by_importers("make")] == ["data.make(4)"]
+    assert {Path(file).name for file in neighbours.asked.files} == {"train.py", "broken.py"}
+
+
 def test_some_file(project: Folder) -> None:
     folder = project(**{"a.py": "m.bias", "b.py": "m.bias.zero_()", "c.py": "zero_()", "d.py": "m.bias ("})
     neighbours = Project(sorted(folder.glob("*.py"))).seen_from(folder / "a.py")
@@ -159,3 +197,35 @@ def test_some_file(project: Folder) -> None:
     assert Path(neighbours.some_file("bias", zeroes)).name == "b.py"
     assert neighbours.asked.marks == {"bias"}
     assert Project([folder / "b.py"]).seen_from(folder / "b.py").some_file("bias", zeroes) == ""  # not of itself
+
+
+LOADERS = """
+from torch.utils.data import DataLoader
+
+def make_loader(dataset, num_workers=0):
+    return DataLoader(dataset, batch_size=64, num_workers=num_workers)
+
+def mean_of(dataset):
+    return sum(x.mean() for x in DataLoader(dataset, num_workers=2))
+"""
+
+
+@pytest.mark.parametrize(
+    ("train", "expected"),
+    [
+        ("import data\nfor x in data.make_loader(ds):\n    x.cuda()", [("PA101", 4), ("PA102", 4)]),
+        ("import data\nfor x in data.make_loader(ds, 4):\n    x.cuda()", [("PA102", 4)]),
+        ("import data\nfor x in data.make_loader(ds, **kw):\n    x.cuda()", [("PA102", 4)]),
+        ("import data, engine\nengine.train(data.make_loader(ds))", [("PA101", 4), ("PA102", 4)]),
+        ("import data\nfor x in data.make_loader(ds):\n    model(x)", [("PA101", 4)]),
+        ("model.cuda()", [("PA101", 4)]),  # it does not import the loaders
+    ],
+)
+def test_loaders_are_built_in_one_file_and_used_in_another(
+    project: Folder, train: str, expected: list[tuple[str, int]]
+) -> None:
+    folder = project(**{"data.py": LOADERS, "engine.py": "def train(loader): batch.cuda()", "train.py": train})
+    neighbours = Project(sorted(folder.glob("*.py"))).seen_from(folder / "data.py")
+    source = Source("data.py", (folder / "data.py").read_text(), neighbours)
+    findings = run_checks(source, all_rules(), frozenset(["PA101", "PA102"]))
+    assert [(f.rule, f.location.line) for f in findings if f.location] == expected

@@ -7,9 +7,10 @@ import ast
 import pytest
 
 from perfaudit.static.context import step_loops
+from perfaudit.static.kinds import Kind
 from perfaudit.static.losses import backpropagated, loss_names
 from perfaudit.static.source import Source
-from perfaudit.static.taint import Kind, device_values
+from perfaudit.static.taint import device_values
 
 LOOP = """
 import torch
@@ -95,7 +96,7 @@ def test_kind(line: str, expression: str, expected: Kind) -> None:
         ("accelerator.backward(loss)", {"loss"}, set()),
         ("self.manual_backward(loss)", {"loss"}, set()),
         ("torch.autograd.backward([a, b])", set(), set()),  # two at once: which of them is assigned here is not seen
-        ("losses['total'].backward()", {"losses['total']"}, set()),
+        ("losses['total'].backward()", {"losses['total']"}, {"losses"}),
         ("self.loss_G.mean().backward()", {"self.loss_G"}, set()),
         ("loss = out.loss\n    loss.backward()", {"loss", "out.loss"}, set()),
         ("kl = f(x)\n    loss = kl + self.decay\n    loss.backward()", {"loss", "kl"}, {"x"}),

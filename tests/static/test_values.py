@@ -7,7 +7,7 @@ import ast
 import pytest
 
 from perfaudit.static.source import Source
-from perfaudit.static.values import ABSENT, UNKNOWN, Known, argument, constant, dict_items, local_class
+from perfaudit.static.values import ABSENT, UNKNOWN, Known, argument, constant, default, dict_items, local_class
 
 
 def call_in(code: str) -> tuple[Source, ast.Call]:
@@ -138,3 +138,57 @@ def test_local_class(code: str, name: str | None) -> None:
     source, call = call_in(code)
     found = local_class(source, call.args[0])
     assert (found.name if found else None) == name
+
+
+PARSER = "parser = ArgumentParser()\nparser.add_argument('--x', '-x', type=int, default=3)\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("def f(x=3):\n    call(x)", 3),
+        ("def f(x=3):\n    call(int(x))", 3),
+        ("def f(x=3):\n    y = x\n    call(y)", 3),
+        ("def f(*, x=3):\n    call(x)\nf()", 3),
+        ("N = 3\ndef f(x=N):\n    call(x)", 3),
+        ("def f(x=make()):\n    call(x)", None),
+        ("def f(x):\n    call(x)", None),
+        ("def f(x=3):\n    x = x or 4\n    call(x)", None),
+        ("def f(x=3):\n    call(x)\nf(4)", None),
+        ("def f(x=3):\n    call(x)\nf(x=4)", None),
+        ("def f(x=3):\n    call(x)\nf(**kw)", None),
+        ("def f(x=3):\n    call(x)\nf(*a)", None),
+        ("def f(x=3):\n    call(x)\nrun(f)", None),
+        ("def f(y, x=3):\n    call(x)\nf(4)", 3),
+        ("@wrap\ndef f(x=3):\n    call(x)", None),
+        ("class C:\n    def f(self, x=3):\n        call(x)\nc.f()", 3),
+        ("class C:\n    def f(self, x=3):\n        call(x)\nc.f(4)", None),
+        ("class C:\n    def __init__(self, x=3):\n        call(x)", None),
+        ("class C:\n    def __init__(self, x=3):\n        call(x)\nC()", 3),
+        ("class C:\n    def __init__(self, x=3):\n        self.x = x\n    def f(self):\n        call(self.x)\nC()", 3),
+        ("class C:\n    def __init__(self, x=3):\n        call(x)\nclass D(C): pass\nC()", None),
+        (PARSER + "args = parser.parse_args()\ncall(args.x)", 3),
+        (PARSER + "a = parser.parse_args()\ncall(a.x)", 3),
+        (PARSER + "def main(opt):\n    call(opt.x)", 3),
+        (PARSER + "class C:\n    def f(self):\n        call(self.args.x)", 3),
+        (PARSER + "def main(point):\n    call(point.x)", None),
+        (PARSER + "def main(opt):\n    opt.x = 4\n    call(opt.x)", None),
+        (PARSER + "parser.set_defaults(x=4)\ncall(args.x)", None),
+        (PARSER + PARSER + "call(args.x)", None),
+        ("parser.add_argument('--x', type=int)\ncall(args.x)", None),
+        ("parser.add_argument('--x', action='store_true')\ncall(args.x)", None),
+        ("parser.add_argument('--n-x', dest='x', default=3)\ncall(args.x)", 3),
+        ("parser.add_argument('--n-x', default=3)\ncall(args.n_x)", 3),
+        ("@click.option('--x', default=3)\ndef f(x):\n    call(x)", 3),
+        ("@click.option('--x')\ndef f(x):\n    call(x)", None),
+        ("class Config:\n    x: int = 3\nconfig = Config()\ncall(config.x)", 3),
+        ("class Config:\n    x: int = 3\nconfig = Config(x=4)\ncall(config.x)", None),
+        ("class Config:\n    x: int = 3\ncall(config.x)", None),
+        ("call(args.x)", None),
+        ("call(unknown)", None),
+    ],
+)
+def test_default(code: str, expected: object) -> None:
+    source, call = call_in(code)
+    found = default(source, call.args[0])
+    assert (found.value if found else None) == expected

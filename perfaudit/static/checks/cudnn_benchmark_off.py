@@ -6,15 +6,14 @@ import ast
 import re
 from collections.abc import Iterator
 
-from perfaudit.findings import Edit
 from perfaudit.static import edit
-from perfaudit.static.context import StepLoop, called_function, is_main_guard, step_loops, uses_cuda
+from perfaudit.static.context import StepLoop, called_function, step_loops, uses_cuda
+from perfaudit.static.entry import CONVOLUTIONS, is_script, place_of_setting, setting
 from perfaudit.static.registry import Proposal, Seen, check
-from perfaudit.static.source import FUNCTIONS, Source
+from perfaudit.static.source import Source
 from perfaudit.static.values import enclosing_function
 
 FLAG = "torch.backends.cudnn.benchmark"
-CONVOLUTIONS = ("torch.nn.Conv2d", "torch.nn.Conv3d", "torch.nn.ConvTranspose2d", "torch.nn.ConvTranspose3d")
 TITLE = "let cuDNN time its algorithms once per input size"
 COST = (
     "cuDNN picks convolution algorithms untimed; timing pays while input sizes stay the same, and hurts if they change"
@@ -25,7 +24,6 @@ _SIZES_CHANGE = re.compile(
     r"multi_?scale|scale_jitter|RandomResize\b|pad_sequence|pack_padded|collate_fn|bucket|progressive|batch_size\s*=\s*1\b",
     re.IGNORECASE,
 )
-_STARTS_PROCESSES = re.compile(r"spawn|multiprocessing|Process\(")
 _AUDIO = {"torchaudio", "librosa"}  # clips differ in length
 
 
@@ -34,7 +32,7 @@ def cudnn_benchmark_off(source: Source, module: ast.Module) -> Iterator[Seen]:
     if not any(source.calls(name) for name in CONVOLUTIONS) or not uses_cuda(source):
         return
     loops = step_loops(source)
-    if not loops or not _is_script(source, loops):
+    if not loops or not is_script(source, loops):
         return
     if _sizes_change(source, loops) or _seeds_elsewhere(source):
         return
@@ -45,18 +43,8 @@ def cudnn_benchmark_off(source: Source, module: ast.Module) -> Iterator[Seen]:
             fix = Proposal(TITLE, edit.replace(source, off.value, "True"))
             yield Seen(off, f"with `{source.brief(off)}` {COST}", fix)
         return
-    place = _place(source, loops[0])
-    yield Seen(place, f"without `{FLAG}` {COST}", Proposal(TITLE, _edits(source, place)))
-
-
-def _is_script(source: Source, loops: tuple[StepLoop, ...]) -> bool:
-    """Whether this is the file that is run where the model is: no library, no master of remote workers."""
-    if any(name.startswith("torch.distributed.rpc") for name in source.aliases.values()):
-        return False
-    if any(enclosing_function(source, step.loop) is None for step in loops):
-        return True
-    started = [s.value for s in source.tree.body if isinstance(s, ast.Expr) and isinstance(s.value, ast.Call)]
-    return any(is_main_guard(s) for s in source.tree.body) or any(called_function(source, call) for call in started)
+    place = place_of_setting(source, loops[0])
+    yield Seen(place, f"without `{FLAG}` {COST}", Proposal(TITLE, setting(source, place, FLAG, " = True")))
 
 
 def _switched_off(source: Source) -> ast.Assign | None:
@@ -110,29 +98,3 @@ def _last_name(call: ast.Call) -> str:
         if isinstance(call.func, ast.Name)
         else ""
     )
-
-
-def _place(source: Source, step: StepLoop) -> ast.stmt:
-    """The statement before which the flag belongs: the first of the main block, else of the function that trains.
-
-    Where the script starts processes, the main block does not run in them.
-    """
-    if not _STARTS_PROCESSES.search(source.text):
-        for statement in source.tree.body:
-            if isinstance(statement, ast.If) and is_main_guard(statement):
-                return statement.body[0]
-    function = enclosing_function(source, step.loop)
-    if function is None:
-        top = [step.loop, *source.ancestors(step.loop)][-2]
-        return source.statement(top)
-    has_docstring = ast.get_docstring(function, clean=False) is not None and len(function.body) > 1
-    return function.body[1 if has_docstring else 0]
-
-
-def _edits(source: Source, place: ast.stmt) -> tuple[Edit, ...] | None:
-    """The flag on a line before the statement; None where the statement shares its line, or is compiled."""
-    around = [ancestor for ancestor in source.ancestors(place) if isinstance(ancestor, FUNCTIONS)]
-    if any("compile" in source.text_of(decorator) for f in around for decorator in f.decorator_list):
-        return None
-    name, imported = edit.name_for(source, FLAG)
-    return edit.together(edit.insert_before(source, place, f"{name} = True"), imported)

@@ -3,28 +3,50 @@
 from __future__ import annotations
 
 import ast
+import functools
+import re
 from collections.abc import Iterator
 
 from perfaudit.static import edit
-from perfaudit.static.context import changes_default_device, device_text, moves_to_device, uses_cuda
+from perfaudit.static.context import (
+    callers,
+    changes_default_device,
+    device_text,
+    last_name,
+    moves_to_device,
+    uses_cuda,
+)
+from perfaudit.static.datasets import is_on_device, may_be_on_device
+from perfaudit.static.loaders import passes
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
-from perfaudit.static.values import ABSENT, UNKNOWN, Argument, argument, constant
+from perfaudit.static.values import ABSENT, UNKNOWN, Argument, Default, argument, constant, default, resolve
 
-NUM_WORKERS, COLLATE, PIN_MEMORY = 5, 6, 7  # positions in DataLoader.__init__ of every torch since 1.0
-FOLLOW = 6  # names followed from the call to the tensors of the dataset; real code needs two or three
+NUM_WORKERS, PIN_MEMORY = 5, 7  # positions in DataLoader.__init__ of every torch since 1.0
+FOLLOW = 6  # expressions from the call outwards; real code needs two or three
+
+_INSIDE = (*LOOPS, ast.ListComp, ast.DictComp, ast.GeneratorExp)
+_MOVES = re.compile(r"(^|_)(to|move|send|put|place)_(\w+_)?(device|cuda|gpu)$|^(to_)?cuda$")
+_MODEL = re.compile(r"model|net$|^net|trainer|learner|generator|discriminator|encoder|gan$", re.IGNORECASE)
+_ON_GPU = {"gpu", "cuda"}
+_ITERATES = {"iter", "enumerate", "tqdm", "trange", "cycle", "zip", "islice", "track", "progress_bar", "reversed"}
+_ASKS = {"len", "next", "print", "isinstance", "type", "id", "repr", "str"}
+_HOLDERS = (ast.Dict, ast.Tuple, ast.List, ast.IfExp, ast.DictComp, ast.ListComp, ast.NamedExpr, ast.Starred)
 
 
 @check("PA102", call="torch.utils.data.DataLoader")
 def dataloader_no_pin_memory(source: Source, call: ast.Call) -> Iterator[Seen]:
     pinned = argument(source, call, "pin_memory", PIN_MEMORY)
-    if pinned is not ABSENT and (pinned is UNKNOWN or constant(source, pinned) is not False):
+    if pinned is UNKNOWN:
         return
-    if not uses_cuda(source) or not _moves_batches(source):
+    unless = None
+    if isinstance(pinned, ast.expr) and (value := constant(source, pinned)) is not False:
+        unless = default(source, pinned) if value is UNKNOWN else None
+        if unless is None or unless.value is not False:
+            return
+    if not _goes_to_gpu(source, call) or changes_default_device(source) or is_on_device(source, call):
         return
-    if changes_default_device(source) or _on_device_already(source, call):
-        return
-    how = "without `pin_memory`" if pinned is ABSENT else "with `pin_memory=False`"
+    how = _how(source, pinned, unless)
     message = f"`{source.brief(call.func)}` {how}: its batches are copied to the GPU from pageable memory"
     if _pins_in_training_process(source, call):
         yield Seen(
@@ -33,7 +55,18 @@ def dataloader_no_pin_memory(source: Source, call: ast.Call) -> Iterator[Seen]:
             Proposal("load with workers and pin: without workers the training process pins, which costs time itself"),
         )
         return
+    if may_be_on_device(source, call):
+        yield Seen(call, message, Proposal("pin the memory of the batches, if no sample is made on the GPU"))
+        return
     yield Seen(call, message, Proposal("pin the memory of the batches", _edits(source, call, pinned)))
+
+
+def _how(source: Source, pinned: Argument, unless: Default | None) -> str:
+    if not isinstance(pinned, ast.expr):
+        return "without `pin_memory`"
+    if unless is None:
+        return "with `pin_memory=False`"
+    return f"with `pin_memory={source.brief(pinned)}`, which is False unless {unless.unless}"
 
 
 def _edits(source: Source, call: ast.Call, pinned: Argument) -> edit.Edits | None:
@@ -45,55 +78,125 @@ def _edits(source: Source, call: ast.Call, pinned: Argument) -> edit.Edits | Non
 
 
 def _pins_in_training_process(source: Source, call: ast.Call) -> bool:
-    """Whether there provably is no worker, and so no thread that pins beside the training step."""
+    """Whether there is no worker, as far as the text says, and so no thread that pins beside the training step."""
     workers = argument(source, call, "num_workers", NUM_WORKERS)
-    return workers is ABSENT or constant(source, workers) == 0
+    if workers is ABSENT:
+        return True
+    value = constant(source, workers)
+    if value is UNKNOWN and (unless := default(source, workers)) is not None:
+        value = unless.value
+    return value == 0
 
 
-def _moves_batches(source: Source) -> bool:
-    """Whether something is moved to a device inside a loop or a comprehension, as batches are."""
-    inside = (*LOOPS, ast.ListComp, ast.DictComp, ast.GeneratorExp)
-    moves = [call for name in (".to", ".cuda") for call in source.calls(name) if moves_to_device(source, call)]
-    return any(source.enclosing(call, *inside) is not None for call in moves)
+# ---- where the batches go --------------------------------------------------------------------------------------------
 
 
-def _on_device_already(source: Source, call: ast.Call) -> bool:
-    """Whether the dataset or the collate function, as far as this file shows them, moves tensors to a device.
+def _goes_to_gpu(source: Source, call: ast.Call) -> bool:
+    """Whether the batches are moved to a GPU: in a loop of this file, or by whom the loader is handed to.
 
-    Pinning such a tensor raises.
+    By the trainer or the function that gets it, where this file uses a GPU or a file of the same program does.
     """
-    reached: list[ast.AST] = [
-        node
-        for node in (argument(source, call, "dataset", 0), argument(source, call, "collate_fn", COLLATE))
-        if isinstance(node, ast.expr)
-    ]
-    for _ in range(FOLLOW):
-        if any(_makes_device_tensor(source, node) for root in reached for node in ast.walk(root)):
-            return True
-        seen = {id(root) for root in reached}
-        reached += [d for root in reached for n in ast.walk(root) for d in _definitions(source, n) if id(d) not in seen]
+    on_gpu = uses_cuda(source) or _trains_on_gpu(source)
+    if on_gpu and (_moves_batches(source) or _feeds_model(source, call)):
+        return True
+    if not _is_handed_on(source, call) or _names_another_device(source):
+        return False
+    return on_gpu or (source.neighbours is not None and source.neighbours.program_carries("accelerator"))
+
+
+def _feeds_model(source: Source, call: ast.Call) -> bool:
+    """Whether a loop of this file gives the batches to a model, which on a GPU takes them there: `model.parse(batch)`."""
+    for item in passes(source):
+        if not any(loader is call for loader in item.loaders):
+            continue
+        batch = {node.id for node in ast.walk(item.batch) if isinstance(node, ast.Name)}
+        for given in ast.walk(item.loop):
+            if isinstance(given, ast.Call) and _is_of_model(given.func):
+                arguments = [*given.args, *(keyword.value for keyword in given.keywords)]
+                if any(isinstance(n, ast.Name) and n.id in batch for a in arguments for n in ast.walk(a)):
+                    return True
     return False
 
 
-def _makes_device_tensor(source: Source, node: ast.AST) -> bool:
-    if isinstance(node, ast.Call) and moves_to_device(source, node):
+def _is_of_model(node: ast.expr) -> bool:
+    owner = last_name(node.value) if isinstance(node, ast.Attribute) else ""
+    return bool(_MODEL.search(last_name(node)) or _MODEL.search(owner))
+
+
+def _names_another_device(source: Source) -> bool:
+    """Whether the file names devices that are no CPU, and no CUDA one among them."""
+    named = {device_text(constant_) for constant_ in source.nodes(ast.Constant)} - {"", "cpu"}
+    return bool(named) and "cuda" not in named
+
+
+def _trains_on_gpu(source: Source) -> bool:
+    """Whether a trainer of this file is told to use the GPU: `Trainer(accelerator="gpu")`, `Trainer(gpus=1)`."""
+    for call in (c for c in source.nodes(ast.Call) if last_name(c.func) == "Trainer"):
+        for keyword in call.keywords:
+            value = keyword.value.value if isinstance(keyword.value, ast.Constant) else keyword.value
+            if keyword.arg == "accelerator" and value in _ON_GPU:
+                return True
+            if keyword.arg == "gpus" and value not in (0, None, ""):
+                return True
+    return False
+
+
+@functools.lru_cache(maxsize=4)  # asked for every loader of a file
+def _moves_batches(source: Source) -> bool:
+    """Whether something is moved to a device inside a loop or a comprehension, as batches are; or in what a loop calls."""
+    moves = [call for name in (".to", ".cuda", ".type") for call in source.calls(name) if _moves(source, call)]
+    if any(source.enclosing(move, *_INSIDE) is not None for move in moves):
         return True
-    return isinstance(node, ast.keyword) and node.arg == "device" and device_text(node.value) != "cpu"
+    around = [function for move in moves if isinstance(function := source.enclosing(move, *FUNCTIONS), FUNCTIONS)]
+    places = [call for function in around for call in callers(source, function)]
+    places += [call for call in source.nodes(ast.Call) if _MOVES.search(last_name(call.func))]
+    return any(source.enclosing(place, *LOOPS) is not None for place in places)
 
 
-def _definitions(source: Source, node: ast.AST) -> list[ast.AST]:
-    """What a name or an attribute stands for in this file: the values assigned to it, its function or class."""
-    if isinstance(node, ast.Name):
-        bindings = source.lookup(node)
-    elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
-        bindings = [a for a in source.nodes(ast.Attribute) if a.attr == node.attr and isinstance(a.ctx, ast.Store)]
-    else:
-        return []
-    found: list[ast.AST] = []
-    for binding in bindings:
-        statement = source.statement(binding) if not isinstance(binding, ast.arg) else None
-        if isinstance(binding, (*FUNCTIONS, ast.ClassDef)):
-            found.append(binding)
-        elif isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign)) and statement.value is not None:
-            found.append(statement.value)
-    return found
+def _moves(source: Source, call: ast.Call) -> bool:
+    if isinstance(call.func, ast.Attribute) and call.func.attr == "type":
+        return any(_is_cuda_type(source, target) for target in call.args)
+    return moves_to_device(source, call)
+
+
+def _is_cuda_type(source: Source, node: ast.expr) -> bool:
+    """Whether an expression is or may be a type of tensors on the GPU, as `torch.cuda.FloatTensor`."""
+    value = resolve(source, node) or node
+    parts = (value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,)
+    names = [source.qualified(part) or (part.value if isinstance(part, ast.Constant) else "") for part in parts]
+    return any(isinstance(name, str) and name.startswith("torch.cuda.") and name.endswith("Tensor") for name in names)
+
+
+def _is_handed_on(source: Source, node: ast.AST, depth: int = FOLLOW) -> bool:
+    """Whether the loader leaves the function that makes it: returned, kept in an object, passed to somebody.
+
+    Not one that is only iterated, counted or looked at where it is made, as loaders for statistics and pictures are.
+    """
+    parent = source.parent(node)
+    if not depth or parent is None:
+        return False
+    if isinstance(parent, (ast.Return, ast.Yield, ast.YieldFrom)):
+        return True
+    if isinstance(parent, ast.keyword):
+        return isinstance(source.parent(parent), ast.Call)
+    if isinstance(parent, ast.Call) and parent.func is not node:
+        name = last_name(parent.func)
+        return _is_handed_on(source, parent, depth - 1) if name in _ITERATES else name not in _ASKS
+    if isinstance(parent, ast.Expr):  # `super().__init__(...)` of a class of loaders
+        return isinstance(node, ast.Call) and last_name(node.func) == "__init__"
+    if isinstance(parent, _HOLDERS):
+        return _is_handed_on(source, parent, depth - 1)
+    if not isinstance(parent, (ast.Assign, ast.AnnAssign)):
+        return False
+    targets = parent.targets if isinstance(parent, ast.Assign) else [parent.target]
+    return any(_is_kept(source, target, depth) for target in targets)
+
+
+def _is_kept(source: Source, target: ast.expr, depth: int) -> bool:
+    if isinstance(target, (ast.Attribute, ast.Subscript)):
+        return True
+    if isinstance(target, (ast.Tuple, ast.List)):
+        return any(_is_kept(source, element, depth) for element in target.elts)
+    if not isinstance(target, ast.Name):
+        return False
+    return any(_is_handed_on(source, use, depth - 1) for use in source.uses_of(target, target.id))

@@ -3,58 +3,154 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
-from perfaudit.findings import Edit
 from perfaudit.static import edit
+from perfaudit.static.context import changes_default_device, last_name
+from perfaudit.static.datasets import (
+    is_in_memory,
+    is_iterable,
+    is_on_device,
+    keeps_file_open,
+    may_be_on_device,
+    shards_itself,
+)
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
-from perfaudit.static.values import ABSENT, UNKNOWN, Argument, argument, constant, local_class
+from perfaudit.static.values import ABSENT, UNKNOWN, Argument, Default, argument, assigned_value, constant, default
 
+LOADER = "torch.utils.data.DataLoader"
 NUM_WORKERS = 5  # position of the parameter in DataLoader.__init__ of every torch since 1.0
+COLLATE = 6  # likewise
 START_WITH = 2  # workers; enough to overlap loading with the step, cheap where it does not pay; `tune` finds the number
+_CHANGES = re.compile(r"replay|buffer\.sample|\bagent\b|\benv\b", re.IGNORECASE)  # samples of reinforcement learning
 
 
-@check("PA101", call="torch.utils.data.DataLoader")
+@check("PA101", call=LOADER)
 def dataloader_no_workers(source: Source, call: ast.Call) -> Iterator[Seen]:
     workers = argument(source, call, "num_workers", NUM_WORKERS)
-    if workers is not ABSENT and (workers is UNKNOWN or constant(source, workers) != 0):
+    if workers is UNKNOWN:
         return
+    unless = None
+    if isinstance(workers, ast.expr) and (value := constant(source, workers)) != 0:
+        unless = default(source, workers) if value is UNKNOWN else None
+        if unless is None or unless.value != 0 or unless.value is False:
+            return
     batch_size = argument(source, call, "batch_size", 1)
     if batch_size is UNKNOWN or constant(source, batch_size) is None:  # batch_size=None: the dataset yields batches
         return
-    dataset = argument(source, call, "dataset", 0)
-    if isinstance(dataset, ast.expr) and _repeats_samples(source, dataset):
+    if _takes_one_batch(source, call, batch_size):
         return
-    how = "without `num_workers`" if workers is ABSENT else "with `num_workers=0`"
+    dataset = argument(source, call, "dataset", 0)
+    collate = argument(source, call, "collate_fn", COLLATE)
+    if isinstance(dataset, ast.expr) and collate is ABSENT and is_in_memory(source, dataset):
+        return
+    if (
+        isinstance(dataset, ast.expr)
+        and (stream := is_iterable(source, dataset))
+        and _CHANGES.search(source.text_of(stream))
+    ):
+        return
+    if is_on_device(source, call):  # a forked worker cannot use the device
+        return
     yield Seen(
         call,
-        f"`{source.brief(call.func)}` {how} loads every batch in the training process, while the device waits",
-        Proposal(
-            f"load with {START_WITH} workers (`perfaudit tune --dataloader` finds the number)",
-            _start_workers(source, call, workers),
-        ),
+        f"`{source.brief(call.func)}` {_how(source, workers, unless)} loads every batch in the training process, "
+        "while the device waits",
+        _proposal(source, call, workers, unless, dataset),
     )
 
 
-def _start_workers(source: Source, call: ast.Call, workers: Argument) -> tuple[Edit, ...] | None:
-    """The call with workers; None where the 0 stands elsewhere (behind `**kw`, in a variable), which other calls may share."""
+def _how(source: Source, workers: Argument, unless: Default | None) -> str:
+    if not isinstance(workers, ast.expr):
+        return "without `num_workers`"
+    if unless is None and not isinstance(workers, ast.Name):
+        return "with `num_workers=0`"
+    if unless is None:
+        return f"with `num_workers={source.brief(workers)}`, which is 0,"
+    return f"with `num_workers={source.brief(workers)}`, which is 0 unless {unless.unless},"
+
+
+def _proposal(
+    source: Source, call: ast.Call, workers: Argument, unless: Default | None, dataset: Argument
+) -> Proposal | None:
+    if isinstance(dataset, ast.expr):
+        stream = is_iterable(source, dataset)
+        if stream is not None and not shards_itself(source, stream):
+            return Proposal(
+                f"let `{stream.name}` share out its samples by `get_worker_info()`, then load with workers: "
+                "as it is, every worker would yield every sample"
+            )
+        if keeps_file_open(source, dataset):
+            return Proposal(
+                "open the file of the dataset on first use, in the worker that reads it; then load with workers"
+            )
+    if changes_default_device(source) or may_be_on_device(source, call):
+        return Proposal(
+            f"load with {START_WITH} workers, if no sample is made on the GPU: a forked worker cannot use it"
+        )
+    title = f"load with {START_WITH} workers (`perfaudit tune --dataloader` finds the number)"
+    return Proposal(title, _start_workers(source, call, workers, unless))
+
+
+def _start_workers(source: Source, call: ast.Call, workers: Argument, unless: Default | None) -> edit.Edits | None:
+    """The call with workers, or another default where only loaders read it.
+
+    None where the 0 stands elsewhere (behind `**kw`, in a variable), which other code may share.
+    """
     if workers is ABSENT:
         return edit.add_keyword(source, call, "num_workers", str(START_WITH))
+    if unless is not None:
+        is_theirs = (
+            unless.node is not None and unless.uses and all(_is_number_of_workers(source, u) for u in unless.uses)
+        )
+        return edit.replace(source, unless.node, str(START_WITH)) if is_theirs and unless.node is not None else None
+    if isinstance(workers, ast.Name):
+        written, uses = _assigned(source, workers)
+        is_theirs = written is not None and all(_is_number_of_workers(source, use) for use in uses)
+        return edit.replace(source, written, str(START_WITH)) if is_theirs and written is not None else None
     if isinstance(workers, ast.Constant) and source.parent(workers) in (call, edit.keyword(call, "num_workers")):
         return edit.replace(source, workers, str(START_WITH))
     return None
 
 
-def _repeats_samples(source: Source, dataset: ast.expr) -> bool:
-    """Whether every worker would yield all samples: an iterable dataset of this file that does not ask which worker it is."""
-    definition = local_class(source, dataset)
-    if definition is None:
+def _assigned(source: Source, name: ast.Name) -> tuple[ast.expr | None, list[ast.Name]]:
+    """The literal that a variable is once assigned, and every read of the variable."""
+    bindings = source.lookup(name)
+    value = assigned_value(source, bindings[0]) if len(bindings) == 1 else None
+    literal = value if isinstance(value, ast.Constant) and isinstance(source.parent(value), ast.Assign) else None
+    return literal, source.uses_of(bindings[0], name.id) if bindings else []
+
+
+def _is_number_of_workers(source: Source, use: ast.expr) -> bool:
+    """Whether an expression is what a DataLoader gets as `num_workers`, also as `int(...)`."""
+    parent = source.parent(use)
+    if isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name) and parent.func.id == "int":
+        parent = source.parent(parent)
+    call = source.parent(parent) if isinstance(parent, ast.keyword) and parent.arg == "num_workers" else None
+    return isinstance(call, ast.Call) and source.qualified(call.func) == LOADER
+
+
+def _takes_one_batch(source: Source, call: ast.Call, batch_size: Argument) -> bool:
+    """Whether there is one batch in all: `batch_size=len(dataset)`, or a loader used only in `next(iter(loader))`."""
+    if isinstance(batch_size, ast.Call) and isinstance(batch_size.func, ast.Name) and batch_size.func.id == "len":
+        return True
+    if _is_next_of_iter(source, call):
+        return True
+    assignment = source.parent(call)
+    if not isinstance(assignment, ast.Assign) or not isinstance(name := assignment.targets[0], ast.Name):
         return False
-    bases = {source.qualified(base) for base in definition.bases}
-    if "torch.utils.data.IterableDataset" not in bases:
+    if assigned_value(source, name) is not call or len(source.lookup(name)) != 1:
         return False
-    asks = "torch.utils.data.get_worker_info"
-    return not any(
-        source.qualified(n) == asks for n in ast.walk(definition) if isinstance(n, (ast.Name, ast.Attribute))
-    )
+    uses = source.uses_of(name, name.id)
+    return bool(uses) and all(_is_next_of_iter(source, use) for use in uses)
+
+
+def _is_next_of_iter(source: Source, node: ast.expr) -> bool:
+    """Whether an expression is the loader in `next(iter(loader))` or `iter(loader).next()`."""
+    once = source.parent(node)
+    if not isinstance(once, ast.Call) or last_name(once.func) != "iter":
+        return False
+    taken = source.parent(once)
+    return last_name(taken.func if isinstance(taken, ast.Call) else taken) in ("next", "__next__") if taken else False

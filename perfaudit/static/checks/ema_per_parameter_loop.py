@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import ast
-import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from perfaudit.static import edit
-from perfaudit.static.context import dotted_name, in_no_grad, runs_every_step, runs_rarely
+from perfaudit.static.averages import SAME_VALUE, Polynomial, Values, may_mix_types, mixture
+from perfaudit.static.context import (
+    called_function,
+    dotted_name,
+    in_no_grad,
+    last_name,
+    runs_every_step,
+    runs_rarely,
+)
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.values import assigned_value, resolve
-
-# A sum of products: coefficients by the operands that are multiplied, as text, in order.
-Polynomial = dict[tuple[str, ...], float]
+from perfaudit.static.values import constant, resolve
 
 WALKS = {"parameters", "named_parameters", "state_dict", "buffers", "named_buffers"}
 PARAMETER_LIST = re.compile(r"param", re.IGNORECASE)
@@ -23,13 +27,9 @@ IN_TRAINING = re.compile(
     r"ema|averag|moving|moment|teacher|target|shadow|update|slow|mean|polyak|soft|key|train|step", re.IGNORECASE
 )
 NO_WEIGHTS = re.compile(r"grad|exp_avg|square|momentum_buf|velocity")  # an optimizer's own averages
-METHODS = {"mul", "add", "sub", "lerp", "copy"}
-SAME_VALUE = {"detach", "clone", "to", "float", "half", "cpu", "cuda", "type_as", "contiguous"}
-MIXED = re.compile(  # the two lists may differ in dtype, or hold no plain tensors
-    r"\.(half|bfloat16|double)\(|(\.to\(|dtype=)[^)]*(float16|half|double|float64)|torch_dtype"
-    r"|FSDP|FullyShardedDataParallel|fully_shard|DTensor|deepspeed"
-)
-AUTOCAST = re.compile(r".*autocast.*")  # names a dtype, but leaves the parameters as they are
+STATE = re.compile(r"param|shadow|state|averag|(^|_)ema(_|$)", re.IGNORECASE)
+MIXES = re.compile(r"\*|lerp|mul|(averag|update|ema|mean|mix|fn)\w*\(")
+FEW_STEPS = 4  # a delayed policy update comes every second step, and its average counts; one every thousand does not
 ADVICE = (
     "average all parameters at once: `torch._foreach_lerp_(averages, parameters, 1 - decay)` on two lists of floating "
     "tensors, or on an accelerator `AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))`"
@@ -54,12 +54,12 @@ class Average:
 
 @check("PA404", ast.For)
 def ema_per_parameter_loop(source: Source, loop: ast.For) -> Iterator[Seen]:
-    if not source.imports_torch or not _walks_parameters(source, loop.iter):
+    if not _may_use_torch(source) or not MIXES.search(source.text_of(loop)) or not _walks_parameters(source, loop.iter):
         return
     average = _Body(source, loop).average()
     if average is None or not _belongs_to_training(source, loop) or _has_foreach_path(source, loop):
         return
-    if runs_rarely(source, loop, source.tree):
+    if runs_rarely(source, loop, source.tree) and not _runs_every_few_steps(source, loop):
         return
     yield Seen(
         loop,
@@ -70,18 +70,42 @@ def ema_per_parameter_loop(source: Source, loop: ast.For) -> Iterator[Seen]:
     )
 
 
+def _may_use_torch(source: Source) -> bool:
+    """Whether the file imports torch, or everything from a module of its own package, which may."""
+    return source.imports_torch or any(n.level and n.names[0].name == "*" for n in source.nodes(ast.ImportFrom))
+
+
 def _walks_parameters(source: Source, iterable: ast.expr) -> bool:
-    """Whether a loop goes over a module's parameters or state, or over two lists named as such."""
+    """Whether a loop goes over a module's parameters or state, or over lists named as such."""
+    iterable = _without_numbers(iterable)
+    if isinstance(iterable, (ast.Name, ast.Attribute)) and STATE.search(last_name(iterable)):
+        return True
     for node in ast.walk(iterable):
         if isinstance(node, ast.Name):
             value = resolve(source, node)
-            if value is not None and any(isinstance(n, ast.Attribute) and n.attr in WALKS for n in ast.walk(value)):
+            made = value if isinstance(value, (ast.Call, ast.IfExp, ast.ListComp)) else None
+            if made and any(isinstance(n, ast.Attribute) and n.attr in WALKS for n in ast.walk(made)):
                 return True
         if isinstance(node, ast.Attribute) and node.attr in WALKS:
             return True
+    if isinstance(iterable, ast.Call) and isinstance(iterable.func, ast.Attribute):
+        if iterable.func.attr in ("items", "keys") and STATE.search(last_name(iterable.func.value)):
+            return True
+        function = called_function(source, iterable)  # a method that chains parameters and buffers
+        if function is not None:
+            return any(isinstance(n, ast.Attribute) and n.attr in WALKS for n in ast.walk(function))
     if isinstance(iterable, ast.Call) and isinstance(iterable.func, ast.Name) and iterable.func.id == "zip":
         return len(iterable.args) == 2 and all(PARAMETER_LIST.search(ast.unparse(a)) for a in iterable.args)
     return False
+
+
+def _without_numbers(iterable: ast.expr) -> ast.expr:
+    """`x` of `enumerate(x)` and `range(len(x))`."""
+    for name in ("enumerate", "range", "len"):
+        is_call = isinstance(iterable, ast.Call) and isinstance(iterable.func, ast.Name) and iterable.func.id == name
+        if is_call and isinstance(iterable, ast.Call) and len(iterable.args) == 1:
+            iterable = iterable.args[0]
+    return iterable
 
 
 def _belongs_to_training(source: Source, loop: ast.For) -> bool:
@@ -90,6 +114,40 @@ def _belongs_to_training(source: Source, loop: ast.For) -> bool:
     if any(name.startswith("test") for name in around):
         return False
     return bool(IN_TRAINING.search(" ".join([*around, source.text_of(loop)])))
+
+
+def _runs_every_few_steps(source: Source, loop: ast.For) -> bool:
+    """Whether what makes the loop rare is `step % n == 0` with an n that is small by its default in this file."""
+    for condition in source.ancestors(loop):
+        if isinstance(condition, ast.If) and (period := _period(condition.test)) is not None:
+            few = [isinstance(n, int) and n <= FEW_STEPS for n in _values(source, period)]
+            return bool(few) and all(few) and not runs_rarely(source, condition, source.tree)
+    return False
+
+
+def _period(test: ast.expr) -> ast.expr | None:
+    """`n` of `step % n == 0`."""
+    left = test.left if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq) else None
+    return left.right if isinstance(left, ast.BinOp) and isinstance(left.op, ast.Mod) else None
+
+
+def _values(source: Source, node: ast.expr) -> list[object]:
+    """The number itself, or the defaults that this file gives its name: of a parameter, an option, a class variable."""
+    if isinstance(node, ast.Constant):
+        return [node.value]
+    name, found = last_name(node), []
+    for function in source.nodes(ast.FunctionDef):
+        arguments = [*function.args.posonlyargs, *function.args.args]
+        given = zip(reversed(arguments), reversed(function.args.defaults), strict=False)
+        found += [default for argument, default in given if argument.arg == name]
+        optional = zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
+        found += [default for argument, default in optional if argument.arg == name and default is not None]
+    for call in source.calls(".add_argument"):
+        options = [ast.unparse(a).strip("'\"-").replace("-", "_") for a in call.args]
+        found += [k.value for k in call.keywords if k.arg == "default" and name in options]
+    declared = [n for n in source.nodes(ast.AnnAssign) if isinstance(source.parent(n), ast.ClassDef)]
+    found += [n.value for n in declared if n.value is not None and last_name(n.target) == name]
+    return [constant(source, value) for value in found]
 
 
 def _has_foreach_path(source: Source, loop: ast.For) -> bool:
@@ -104,8 +162,7 @@ class _Body:
 
     def __init__(self, source: Source, loop: ast.For) -> None:
         self.source = source
-        self.values: dict[str, Polynomial] = {}
-        self.operands: dict[str, ast.expr] = {}
+        self.values = Values(source)
         self.written: dict[str, bool] = {}  # averages in question: whether they are rebound
         self.whole_body = not loop.orelse
         self.loop = loop
@@ -120,195 +177,88 @@ class _Body:
         for statement in statements:
             if isinstance(statement, (ast.If, ast.With)):
                 self.whole_body = False
-                before = dict(self.values)
+                before = dict(self.values.known)
                 for block in (statement.body, getattr(statement, "orelse", [])):
                     if (found := self._run(block)) is not None:
                         return found
-                    self.values = dict(before)
+                    self.values.known = dict(before)
             else:
                 self._follow(statement)
         return next((found for key in self.written if (found := self._as_average(key)) is not None), None)
 
     def _follow(self, statement: ast.stmt) -> None:
         if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-            target, value = _changed_in_place(statement.value), self._value(statement.value)
-            self._write(target, value, rebinds=False) if target is not None else self._ignore()
+            target = _changed_in_place(statement.value)
+            if target is None:
+                self.whole_body = False
+            else:
+                self._write(target, self.values.of(statement.value), rebinds=False)
         elif isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-            self._write(statement.targets[0], self._value(statement.value), rebinds=True)
+            for target, value in _pairs(statement.targets[0], statement.value):
+                self._write(target, self.values.of(value), rebinds=True)
         elif isinstance(statement, ast.AugAssign):
             changed = ast.BinOp(statement.target, statement.op, statement.value)
-            self._write(statement.target, self._value(changed), rebinds=False)
+            self._write(statement.target, self.values.of(changed), rebinds=False)
         else:
-            self._ignore()
-
-    def _ignore(self) -> None:
-        self.whole_body = False
+            self.whole_body = False
 
     def _write(self, target: ast.expr, value: Polynomial | None, rebinds: bool) -> None:
-        key = self._key(target)
+        key = self.values.key(target)
         if rebinds and isinstance(target, ast.Name):  # a name for a part, not an update of a tensor
-            self._ignore()
+            self.whole_body = False
         else:
+            stands_for = list(self.values.known.get(key, {}).items())
+            if len(stands_for) == 1 and len(stands_for[0][0]) == 1 and stands_for[0][1] == 1.0:
+                key = stands_for[0][0][0]  # `average = self.state[name]`, and then `average.copy_(...)`
             self.written[key] = rebinds or self.written.get(key, False)
-            self.operands[key] = target  # as written, not as read: a leaf may be changed by its `.data` only
-        self.values[key] = value if value is not None else {("?",): 1.0}
-
-    def _key(self, node: ast.expr) -> str:
-        operand = _same_value(node)
-        key = ast.unparse(operand)
-        self.operands.setdefault(key, node)
-        return key
-
-    def _value(self, node: ast.expr) -> Polynomial | None:
-        if isinstance(node, ast.Constant):
-            return {(): float(node.value)} if isinstance(node.value, (int, float)) and abs(node.value) < 1e9 else None
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-            return _product(self._value(node.operand), {(): -1.0})
-        if isinstance(node, ast.BinOp):
-            return _operation(node.op, self._value(node.left), self._value(node.right))
-        if isinstance(node, ast.Call) and (method := self._method(node)) is not None:
-            return method
-        operand = _same_value(node)
-        if operand is not node and isinstance(operand, (ast.BinOp, ast.Call)):
-            return self._value(operand)
-        if not isinstance(operand, (ast.Name, ast.Attribute, ast.Subscript)):
-            return None
-        key = self._key(node)
-        if key in self.values:
-            return self.values[key]
-        if isinstance(operand, ast.Name) and (value := _arithmetic_of_constants(self.source, operand)) is not None:
-            return self._value(value)
-        return {(key,): 1.0}
-
-    def _method(self, call: ast.Call) -> Polynomial | None:
-        """What `mul_`, `add_`, `sub_`, `lerp_`, `copy_`, or the same without `_`, leave."""
-        if not isinstance(call.func, ast.Attribute) or call.func.attr.rstrip("_") not in METHODS:
-            return None
-        name, arguments = call.func.attr.rstrip("_"), [self._value(a) for a in call.args]
-        if self.source.qualified(call.func) is None:
-            arguments.insert(0, self._value(call.func.value))
-        alpha = next((self._value(k.value) for k in call.keywords if k.arg in ("alpha", "weight")), None)
-        if name == "copy" and len(arguments) == 2:
-            return arguments[1]
-        if name == "lerp" and len(arguments) + (alpha is not None) == 3:
-            old, new, weight = [*arguments, alpha][:3]
-            return _sum(old, _product(weight, _difference(new, old)))
-        if name == "mul" and len(arguments) == 2:
-            return _product(*arguments)
-        if name in ("add", "sub") and len(arguments) in (2, 3):
-            if len(arguments) == 3:  # add_(alpha, other), as it was before torch 1.5
-                alpha = arguments.pop(1)
-            added = _product(alpha, arguments[1]) if alpha is not None or call.keywords else arguments[1]
-            return _sum(arguments[0], added) if name == "add" else _difference(arguments[0], added)
-        return None
+            self.values.operands[key] = target  # as written, not as read: a leaf may be changed by its `.data` only
+        self.values.known[key] = value if value is not None else {("?",): 1.0}
 
     def _as_average(self, key: str) -> Average | None:
-        mixed = _mixture(self.values.get(key, {}), key)  # what another branch wrote is not in the values of this one
+        operands = self.values.operands
+        mixed = mixture(
+            self.values.known.get(key, {}), key
+        )  # what another branch wrote is not in the values of this one
         if mixed is None:
             return None
         new, weight, names = mixed
         if NO_WEIGHTS.search(key) or NO_WEIGHTS.search(new) or not (self._varies(key) and self._varies(new)):
             return None
-        if any(name in self.operands and self._varies(name) for name in names):
+        if any(name in operands and self._varies(name) for name in names):
             return None
-        is_number = all(ast.unparse(self.operands[name]) == name for name in names)  # `.data` and the like: a tensor
-        whole_body = self.whole_body and is_number and len(self.written) == 1
-        return Average(self.operands[key], self.operands[new], weight, whole_body, rebinds=self.written[key])
+        weights = [operands[name] for name in names]
+        is_number = all(ast.unparse(node) == name for node, name in zip(weights, names, strict=True))  # not `d.data`
+        is_number = is_number and not any(isinstance(node, ast.Call) for node in weights)  # nor called once for all
+        whole_body = self.whole_body and is_number and len(self.written) == 1 and not self.values.inlined
+        return Average(operands[key], operands[new], weight, whole_body, rebinds=self.written[key])
 
     def _varies(self, key: str) -> bool:
         """Whether an operand is another one in each round of the loop."""
-        return any(isinstance(n, ast.Name) and n.id in self.bound for n in ast.walk(self.operands[key]))
+        operand = self.values.operands.get(key)
+        return any(isinstance(n, ast.Name) and n.id in self.bound for n in ast.walk(operand)) if operand else False
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
+    """The single assignments of `a, b = x, y`."""
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        return list(zip(target.elts, value.elts, strict=True))
+    return [(target, value)]
 
 
 def _changed_in_place(call: ast.Call) -> ast.expr | None:
-    """`e.data` of `e.data.mul_(d).add_(p)`, None for a call that changes nothing in place."""
+    """`e.data` of `e.data.mul_(d).add_(p)` and of `torch.add(a, b, out=e.data)`, None for a call that changes no value."""
+    out = next((k.value for k in call.keywords if k.arg == "out"), None)
+    if out is not None:
+        return out
     receiver: ast.expr = call
     while (
-        isinstance(receiver, ast.Call) and isinstance(receiver.func, ast.Attribute) and receiver.func.attr.endswith("_")
+        isinstance(receiver, ast.Call)
+        and isinstance(receiver.func, ast.Attribute)
+        and receiver.func.attr.endswith("_")
+        and receiver.func.attr.rstrip("_") not in SAME_VALUE
     ):
         receiver = receiver.func.value
     return None if receiver is call else receiver
-
-
-def _same_value(node: ast.expr) -> ast.expr:
-    """The tensor without `.data`, `.detach()`, `.to(...)` and the like."""
-    while True:
-        if isinstance(node, ast.Attribute) and node.attr == "data":
-            node = node.value
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in SAME_VALUE:
-            node = node.func.value
-        else:
-            return node
-
-
-def _arithmetic_of_constants(source: Source, name: ast.Name) -> ast.expr | None:
-    """What `rest = 1 - decay` stands for, if neither name is bound again; attributes may be, anywhere."""
-    bindings = source.lookup(name)
-    value = assigned_value(source, bindings[0]) if len(bindings) == 1 else None
-    if not isinstance(value, ast.BinOp) or any(isinstance(n, (ast.Attribute, ast.Subscript)) for n in ast.walk(value)):
-        return None
-    names = [n for n in ast.walk(value) if isinstance(n, ast.Name)]
-    return value if all(len(source.lookup(n)) == 1 for n in names) else None
-
-
-def _mixture(value: Polynomial, average: str) -> tuple[str, str, tuple[str, ...]] | None:
-    """The other operand, the text of its weight, and the operands in the weight, if the two weights make up 1."""
-    terms = {operands: factor for operands, factor in value.items() if not math.isclose(factor, 0, abs_tol=1e-12)}
-    new = {o for operands in terms for o in operands if average not in operands}
-    others = sorted({o for operands in terms for o in operands} - {average})
-    if len(terms) == 2 and len(others) == 1 and set(terms) == {(average,), (others[0],)}:
-        decay, weight = terms[(average,)], terms[(others[0],)]
-        if not (0 < decay < 1 and math.isclose(decay + weight, 1)):
-            return None
-        texts = sorted([f"{weight:.12g}", f"1 - {decay:.12g}"], key=len)
-        return others[0], texts[0], ()
-    for p, w in [(p, w) for p in new for w in others if p != w]:
-        if _agree(terms, {(average,): 1, _key_of(average, w): -1, _key_of(p, w): 1}):
-            return p, w, (w,)
-        if _agree(terms, {_key_of(average, w): 1, (p,): 1, _key_of(p, w): -1}):
-            return p, f"1 - {w}", (w,)
-    return None
-
-
-def _key_of(*operands: str) -> tuple[str, ...]:
-    return tuple(sorted(operands))
-
-
-def _agree(terms: Polynomial, expected: Polynomial) -> bool:
-    return set(terms) == set(expected) and all(math.isclose(terms[key], factor) for key, factor in expected.items())
-
-
-def _operation(operator: ast.operator, left: Polynomial | None, right: Polynomial | None) -> Polynomial | None:
-    if isinstance(operator, ast.Add):
-        return _sum(left, right)
-    if isinstance(operator, ast.Sub):
-        return _difference(left, right)
-    if isinstance(operator, ast.Mult):
-        return _product(left, right)
-    if isinstance(operator, ast.Div) and right is not None and set(right) == {()} and right[()]:
-        return _product(left, {(): 1 / right[()]})
-    return None
-
-
-def _sum(left: Polynomial | None, right: Polynomial | None) -> Polynomial | None:
-    if left is None or right is None:
-        return None
-    return {key: left.get(key, 0.0) + right.get(key, 0.0) for key in {**left, **right}}
-
-
-def _difference(left: Polynomial | None, right: Polynomial | None) -> Polynomial | None:
-    return _sum(left, _product(right, {(): -1.0}))
-
-
-def _product(left: Polynomial | None, right: Polynomial | None) -> Polynomial | None:
-    if left is None or right is None or len(left) * len(right) > 20:  # an average has three terms
-        return None
-    result: Polynomial = {}
-    for a, factor in left.items():
-        for b, other in right.items():
-            key = _key_of(*a, *b)
-            result[key] = result.get(key, 0.0) + factor * other
-    return result
 
 
 # ---- the fix -------------------------------------------------------------------------------------------------------
@@ -320,7 +270,7 @@ def _fix(source: Source, loop: ast.For, average: Average) -> Proposal | None:
     old, new = _root(average.average), _root(average.new)
     if pairs is None or not average.whole_body or old is None or new is None or {old, new} != set(pairs):
         return None
-    if MIXED.search(AUTOCAST.sub("", source.text)) or _may_be_tensor(source, average) or _read_elsewhere(source, loop):
+    if may_mix_types(source) or _may_be_tensor(source, average) or _read_elsewhere(source, loop):
         return None
     if isinstance(average.new, ast.Name) and not in_no_grad(source, loop):  # the average would get a graph
         return None

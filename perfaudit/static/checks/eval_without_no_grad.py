@@ -7,8 +7,16 @@ import re
 from collections.abc import Iterator
 
 from perfaudit.static import edit
-from perfaudit.static.context import NO_GRAD, SET_GRAD, called_function, dotted_name, in_no_grad, last_name
-from perfaudit.static.escape import graph_escapes
+from perfaudit.static.context import (
+    NO_GRAD,
+    SET_GRAD,
+    backward_calls,
+    called_function,
+    dotted_name,
+    in_no_grad,
+    last_name,
+)
+from perfaudit.static.escape import graph_escapes, proves_no_graph
 from perfaudit.static.models import is_visible
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
@@ -18,10 +26,11 @@ HOOK = re.compile(  # functions that a framework calls, without gradients as a r
     r"(training|validation|test|predict)_step|(on_|configure_).*|.*_epoch_(end|start)|forward"
 )
 GRADIENT = re.compile(
-    r"grad(?!_fn)|backward|optim|attack|adversar|perturb|fgsm|pgd|saliency|explain|captum|shap|(^|_)cam($|_)|jacobian|hessian|"
+    r"grad(?!_fn)|backward|optim|attack|adversar|perturb|fgsm|pgd|saliency|explain|captum|(^|_)shap(ley)?($|_)|(^|_)cam($|_)|jacobian|hessian|"
     r"forces?$|energy|potential|stress|langevin|pinn|pde($|_)|influence"  # models that differentiate in `forward`
 )
 DIFFERENTIATES = ("torch.autograd.grad", "torch.autograd.functional.", "torch.func.", "functorch.")
+EVALUATION = re.compile(r"_?(test|eval|evaluate|evaluation|validate|validation)(_(epoch|one_epoch|loop|model|set))?")
 PLAIN_CONTEXT = re.compile(
     r"(^|[._])(autocast|nullcontext|suppress|open|tqdm|trange|progress\w*|\w*bar|timer?|record_function|profile\w*)$"
 )
@@ -51,9 +60,17 @@ def eval_without_no_grad(source: Source, call: ast.Call) -> Iterator[Seen]:
         runs = [node for node in ast.walk(loop) if isinstance(node, ast.Call) and _runs_model(source, node, model)]
         if not runs or not all(_records_graph(source, run) for run in runs):
             continue
-        if _needs_gradients(source, loop, model) or graph_escapes(source, loop, runs):
+        if _needs_gradients(source, loop, model) or proves_no_graph(loop, runs):
             continue
         first = min(runs, key=lambda run: (run.lineno, run.col_offset))
+        if graph_escapes(source, loop, runs):
+            if _only_evaluates(source, enclosing_function(source, loop)):
+                yield Seen(
+                    first,
+                    f"`{source.brief(first)}` runs in eval mode, but records a graph, and what is kept of it holds on to it",
+                    Proposal("run the function under `torch.no_grad()`, if nothing differentiates what it returns"),
+                )
+            continue
         no_grad, imported = edit.name_for(source, "torch.no_grad")
         exact = is_visible(source, value) and not any(source.calls(name) for name in FAST_PATHS)
         changes = () if exact else ("rounding",)
@@ -67,6 +84,15 @@ def eval_without_no_grad(source: Source, call: ast.Call) -> Iterator[Seen]:
                 changes,
             ),
         )
+
+
+def _only_evaluates(source: Source, function: Function | None) -> bool:
+    """Whether a function evaluates, by its name, and no function that calls it runs a backward pass."""
+    if function is None or not EVALUATION.fullmatch(function.name):
+        return False
+    training = [enclosing_function(source, call) for call in backward_calls(source)]
+    uses = [use for use in source.nodes(ast.Call) if last_name(use.func) == function.name]
+    return bool(uses) and not any(enclosing_function(source, use) is known for use in uses for known in training)
 
 
 def _put_in_eval_mode(source: Source, call: ast.Call) -> str:

@@ -10,47 +10,86 @@ from perfaudit.static import edit
 from perfaudit.static.context import (
     StepLoop,
     counts_epochs,
+    device_text,
     in_no_grad,
     last_name,
     runs_each_time,
     step_loops,
     uses_accelerator,
 )
+from perfaudit.static.device_calls import is_text, names_cpu
 from perfaudit.static.device_sums import sums_on_device
+from perfaudit.static.host_models import trains_on_host
+from perfaudit.static.kinds import Kind
 from perfaudit.static.registry import Proposal, Seen, check
-from perfaudit.static.source import LOOPS, Function, Loop, Source
-from perfaudit.static.taint import Kind, Region, device_values, names_cpu
+from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
+from perfaudit.static.taint import Region, device_values
 from perfaudit.static.values import enclosing_function
 
 READS = {"item", "tolist", "cpu"}  # `.numpy()` alone raises on a device tensor, so it is not one
 CASTS = {"float", "int", "bool", "str", "repr", "print"}
-UPDATE = re.compile(r"^step$|optim|sgd|adam|scaler|update|zero_grad")
+UPDATE = re.compile(r"optim|sgd|adam|scaler|trainer|(^|_)update_?(param|weight|net|model|policy)|train_step")
+HOST_WORLD = re.compile(r"(^|_)step(_async|_wait)?$|priorit")  # an environment, a replay buffer: they live on the host
+NO_WORLD = re.compile(r"opt|sched|scaler|prof|track|meter|stop|engine|model", re.IGNORECASE)
+EVALUATION = re.compile(r"(^|_)(eval|evaluate|evaluation|val|valid|validate|validation|test|sample|generate)(_|$)")
 LOG_LEVELS = {"info", "warning", "error", "critical"}
 
 
 @check("PA601", ast.Module)
 def host_sync_in_training_loop(source: Source, module: ast.Module) -> Iterator[Seen]:
     steps = step_loops(source)
-    if not steps or not source.imports_torch or not uses_accelerator(source):
+    if not steps or not source.imports_torch or not _on_accelerator(source):
         return
     for step in steps:
-        if counts_epochs(step.loop) or not _trains(
-            step
-        ):  # one step per epoch on the whole data: the print is its result
+        if counts_epochs(step.loop) or _is_literal(step.loop):  # one step an epoch: the print is its result
+            continue
+        if not _trains(step) or trains_on_host(source, step):
             continue
         others = {id(other.loop) for other in steps if other is not step}
         regions = device_values(source, step)
-        places = [place for region in regions for place in _syncs(source, region, others)]
+        places = [p for region in regions if not _evaluates(region) for p in _syncs(source, region, others)]
         if not places:
             continue
         fix = sums_on_device(source, step, regions, places) or Proposal(_advice(source, places[0]))
         yield Seen(places[0], _message(source, step, places), fix, tuple(places), hot=True)
 
 
+def _on_accelerator(source: Source) -> bool:
+    """Whether the program uses one: by this file, else, where it names no device at all, by a file that imports it."""
+    if uses_accelerator(source):
+        return True
+    if source.neighbours is None or any(device_text(constant) for constant in source.nodes(ast.Constant)):
+        return False
+    return source.neighbours.is_imported_by_a_marked_file("accelerator")
+
+
+def _is_literal(loop: Loop) -> bool:
+    """Whether a loop goes through a few values written there (`for mode in ("train", "test")`): no loop over batches."""
+    return not isinstance(loop, ast.While) and isinstance(loop.iter, (ast.Tuple, ast.List))
+
+
 def _trains(step: StepLoop) -> bool:
     """Whether anything updates weights: a loop that only looks for gradients, such as an attack, has no steps."""
-    nodes = (node for root in (step.loop, *step.helpers) for node in ast.walk(root))
-    return any(UPDATE.search(last_name(node).lower()) for node in nodes)
+    nodes = [node for root in (step.loop, *step.helpers) for node in ast.walk(root)]
+    if any(UPDATE.search(last_name(node).lower()) for node in nodes):
+        return True
+    if any(isinstance(node, ast.Call) and last_name(node.func) == "step" for node in nodes):
+        return True
+    names = {last_name(node) for node in nodes}
+    if "parameters" in names and names & {"grad", "main_grad"}:  # `for p in model.parameters(): p.data -= lr * p.grad`
+        return True
+    descents = [n.value for n in nodes if isinstance(n, ast.AugAssign) and isinstance(n.op, ast.Sub)]
+    descents += [a for n in nodes if isinstance(n, ast.Call) and last_name(n.func) == "sub_" for a in n.args]
+    return any("grad" in (found := {last_name(n) for n in ast.walk(v)}) and "sign" not in found for v in descents)
+
+
+def _evaluates(region: Region) -> bool:
+    """Whether a function that the loop calls is no part of the step: it evaluates or draws samples."""
+    root = region.code.root
+    if not isinstance(root, FUNCTIONS):
+        return False
+    called = {last_name(node.func) for node in ast.walk(root) if isinstance(node, ast.Call)}
+    return "eval" in called or bool(EVALUATION.search(root.name.lower()))
 
 
 def _message(source: Source, step: StepLoop, places: list[ast.expr]) -> str:
@@ -77,8 +116,37 @@ def _syncs(source: Source, region: Region, other_loops: set[int]) -> Iterator[as
     found = [place for node in ast.walk(root) for place in _reads(source, region, node)]
     unique = {id(place): place for place in found}.values()
     for place in sorted(unique, key=lambda node: (node.lineno, node.col_offset)):
-        if runs_each_time(source, place, root) and not _belongs_elsewhere(source, place, root, other_loops):
+        if not runs_each_time(source, place, root) or _belongs_elsewhere(source, place, root, other_loops):
+            continue
+        if not any(_enters_host_world(source, node) for node in _holders(source, place, region)):
             yield place
+
+
+def _holders(source: Source, place: ast.expr, region: Region, depth: int = 3) -> Iterator[ast.expr]:
+    """The expressions that hold what was read: the place, reads of the name it is assigned to, calls that return it."""
+    yield place
+    statement = source.statement(place)
+    further: list[ast.expr] = []
+    if isinstance(statement, ast.Return):
+        further = list(region.code.calls)
+    elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+        further = list(source.uses_of(statement.targets[0], statement.targets[0].id))
+    for node in further if depth else ():
+        yield from _holders(source, node, region, depth - 1)
+
+
+def _enters_host_world(source: Source, node: ast.expr) -> bool:
+    """Whether a value goes into `env.step(action)` or a replay buffer's priorities, which cannot do without it."""
+    child: ast.AST = node
+    for ancestor in source.ancestors(node):
+        if isinstance(ancestor, ast.stmt):
+            return False
+        if isinstance(ancestor, ast.Call) and child is not ancestor.func and isinstance(ancestor.func, ast.Attribute):
+            receiver = last_name(ancestor.func.value)
+            if HOST_WORLD.search(ancestor.func.attr) and not NO_WORLD.search(receiver):
+                return True
+        child = ancestor
+    return False
 
 
 def _belongs_elsewhere(source: Source, place: ast.AST, root: Loop | Function, other_loops: set[int]) -> bool:
@@ -101,9 +169,9 @@ def _reads(source: Source, region: Region, node: ast.AST) -> Iterator[ast.expr]:
             values = [part.value for part in node.values if isinstance(part, ast.FormattedValue)]
             if _any_tensor(region, values):
                 yield node
-        case ast.BinOp(op=ast.Mod(), left=ast.Constant(value=str())):
+        case ast.BinOp(op=ast.Mod()) if is_text(node.left):
             values = node.right.elts if isinstance(node.right, ast.Tuple) else [node.right]
-            if _any_tensor(region, values):
+            if _any_tensor(region, [v.value if isinstance(v, ast.Starred) else v for v in values]):
                 yield node
         case ast.If() | ast.While() | ast.IfExp() | ast.Assert():
             yield from _truths(region, node.test)
@@ -129,6 +197,13 @@ def _any_tensor(region: Region, nodes: list[ast.expr]) -> bool:
     return any(region.kind(node) is Kind.TENSOR for node in nodes)
 
 
+def _in_dicts(nodes: list[ast.expr]) -> list[ast.expr]:
+    """The values of dicts written there: those of `{"loss": loss}` and `dict(loss=loss)`."""
+    values = [value for node in nodes if isinstance(node, ast.Dict) for value in node.values]
+    calls = [node for node in nodes if isinstance(node, ast.Call) and last_name(node.func) == "dict"]
+    return values + [keyword.value for call in calls for keyword in call.keywords]
+
+
 def _call_reads(source: Source, region: Region, call: ast.Call) -> bool:
     arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
     if isinstance(call.func, ast.Name):
@@ -147,11 +222,14 @@ def _call_reads(source: Source, region: Region, call: ast.Call) -> bool:
     match name:
         case "format":
             return isinstance(receiver, ast.Constant) and _any_tensor(region, arguments)
-        case "set_postfix" | "add_scalar":
-            return _any_tensor(region, arguments)
+        case "set_postfix" | "add_scalar" | "add_scalars":
+            return _any_tensor(region, [*arguments, *_in_dicts(arguments)])
     if name in LOG_LEVELS and "log" in last_name(receiver).lower():
         return _any_tensor(region, arguments)
-    return (source.qualified(call.func) or "").startswith("math.") and _any_tensor(region, arguments)
+    qualified = source.qualified(call.func) or ""
+    if qualified == "wandb.log":  # writes tensors as numbers, in this thread
+        return _any_tensor(region, _in_dicts(arguments))
+    return qualified.startswith("math.") and _any_tensor(region, arguments)
 
 
 def _copies_to_host(source: Source, call: ast.Call) -> bool:

@@ -134,6 +134,7 @@ def _is_tensor(source: Source, term: ast.expr, root: Loop | Function, returned: 
     name_node = term.func.value if isinstance(term, ast.Call) and isinstance(term.func, ast.Attribute) else term
     name = key(name_node)
     bindings = [node for node in ast.walk(root) if _binds(node, name)]
+    bindings = [node for node in bindings if not isinstance(source.parent(node), ast.AugAssign)]  # still a tensor
     values = {id(node): _value(source, node) for node in bindings}
     if any(
         value is not None and _is_number(source, value) for value in (*values.values(), *_before(source, root, name))

@@ -1,0 +1,133 @@
+"""PA103: worker processes that are started anew for every epoch."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from perfaudit.static import edit
+from perfaudit.static.context import callers, dotted_name, last_name
+from perfaudit.static.loaders import LOADER, Pass, loaders, passes, seen_by_caller
+from perfaudit.static.registry import Proposal, Seen, check
+from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
+from perfaudit.static.values import ABSENT, UNKNOWN, argument, constant, resolve
+
+NUM_WORKERS = 5  # position of the parameter in DataLoader.__init__ of every torch since 1.0
+FOLLOW = 3  # calls followed outwards from the loop over the loader to the loop over epochs
+_CORES = {"os.cpu_count", "multiprocessing.cpu_count", "torch.multiprocessing.cpu_count"}
+_SETS = re.compile(r"^(set_|update|shuffle|resample|reset|on_|next_|build|generate|sample)|epoch")
+
+
+@check("PA103", call=LOADER)
+def dataloader_workers_not_persistent(source: Source, call: ast.Call) -> Iterator[Seen]:
+    workers = argument(source, call, "num_workers", NUM_WORKERS)
+    if not isinstance(workers, ast.expr) or not _is_positive(source, workers):
+        return
+    persistent = argument(source, call, "persistent_workers")
+    if persistent is not ABSENT and (persistent is UNKNOWN or constant(source, persistent) is not False):
+        return
+    over = [item for item in passes(source) if call in item.loaders]
+    if not any(_runs_again(source, item, call) for item in over) or _dataset_changes(source, call):
+        return
+    yield Seen(
+        call,
+        f"`{source.brief(call.func)}` with `num_workers={source.brief(workers)}` starts its workers anew for every epoch",
+        Proposal("keep the workers between epochs", _keep_workers(source, call, workers)),
+    )
+
+
+def _keep_workers(source: Source, call: ast.Call, workers: ast.expr) -> edit.Edits | None:
+    """`persistent_workers=` in the call; without workers it would raise, so a number that may be 0 is asked."""
+    is_sure = type(constant(source, workers)) is int or _counts_cores(source, workers)
+    value = "True" if is_sure else f"{source.text_of(workers)} > 0"
+    own = edit.keyword(call, "persistent_workers")
+    if own is None and argument(source, call, "persistent_workers") is not ABSENT:
+        return None
+    if "\n" in value or (own is not None and not isinstance(own.value, ast.Constant)):
+        return None
+    if not any(ancestor is call for ancestor in source.ancestors(workers)) and value != "True":
+        return None  # from a dict elsewhere: its names may not be known here
+    return edit.set_keyword(source, call, "persistent_workers", value)
+
+
+def _is_positive(source: Source, workers: ast.expr) -> bool:
+    """Whether there are workers: a positive number, the number of cores, or an option whose default is positive."""
+    value = constant(source, workers)
+    if value is not UNKNOWN:
+        return type(value) is int and value > 0
+    if _counts_cores(source, workers):
+        return True
+    option = resolve(source, workers)
+    if isinstance(option, ast.Call) and last_name(option.func) == "int" and len(option.args) == 1:
+        option = option.args[0]
+    return isinstance(option, ast.Attribute) and _default_of(source, option) > 0
+
+
+def _counts_cores(source: Source, workers: ast.expr) -> bool:
+    value = resolve(source, workers)
+    return isinstance(value, ast.Call) and source.qualified(value.func) in _CORES
+
+
+def _default_of(source: Source, option: ast.Attribute) -> int:
+    """The default of the command-line option that `args.workers` reads; 0 where there is none, or several."""
+    found: list[int] = []
+    for call in source.calls(".add_argument"):
+        texts = [a.value.lstrip("-") for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+        if option.attr in [text.replace("-", "_") for text in texts]:
+            default = constant(source, argument(source, call, "default"))
+            found.append(default if type(default) is int else 0)
+    return found[0] if len(found) == 1 and isinstance(option.value, ast.Name) else 0
+
+
+def _runs_again(source: Source, item: Pass, built: ast.Call) -> bool:
+    """Whether a loop runs over the loader once per iteration of a loop further out, in which the loader is not built."""
+    around_built = {id(ancestor) for ancestor in source.ancestors(built)}
+    places: list[tuple[ast.AST, ast.expr]] = [(item.loop, item.over)]
+    for _ in range(FOLLOW):
+        further: list[tuple[ast.AST, ast.expr]] = []
+        for place, over in places:
+            names = {n.id for n in ast.walk(over) if isinstance(n, ast.Name)}
+            for ancestor in source.ancestors(place):
+                if isinstance(ancestor, LOOPS) and id(ancestor) not in around_built and not _chooses(ancestor, names):
+                    return True
+                if isinstance(ancestor, FUNCTIONS):
+                    if id(ancestor) not in around_built:
+                        further += _calls_with(source, ancestor, over, built)
+                    break
+        places = further
+    return False
+
+
+def _calls_with(
+    source: Source, function: Function, over: ast.expr, built: ast.Call
+) -> Iterator[tuple[ast.AST, ast.expr]]:
+    """The calls of a function in which it runs over this very loader, each with what it passes."""
+    for call in callers(source, function):
+        passed = seen_by_caller(source, over, function, call)
+        if passed is not None and (passed is over or built in (loaders(source, passed) or ())):
+            yield call, passed
+
+
+def _chooses(loop: ast.AST, names: set[str]) -> bool:
+    """Whether each iteration of a loop takes another loader: `for phase in ("train", "val")`."""
+    return isinstance(loop, (ast.For, ast.AsyncFor)) and any(
+        n.id in names for n in ast.walk(loop.target) if isinstance(n, ast.Name)
+    )
+
+
+def _dataset_changes(source: Source, call: ast.Call) -> bool:
+    """Whether the program changes the dataset between epochs, which workers that live on would not see."""
+    dataset = argument(source, call, "dataset", 0)
+    names = {"dataset", last_name(dataset)} if isinstance(dataset, ast.expr) else {"dataset"}
+    for node in source.nodes(ast.Attribute):
+        owner = last_name(node.value)
+        if owner not in names - {""} or dotted_name(node) == "":
+            continue
+        if isinstance(node.ctx, ast.Store):
+            return True
+        parent = source.parent(node)
+        is_called = isinstance(parent, ast.Call) and parent.func is node
+        if is_called and (_SETS.search(node.attr) or source.enclosing(node, *LOOPS) is not None):
+            return True
+    return False

@@ -1,0 +1,95 @@
+"""PA703: accumulated gradients that DistributedDataParallel sums in every backward pass."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from perfaudit.static.context import backward_calls, last_name, rare_when, runs_rarely, step_loops
+from perfaudit.static.distributed import ddp_calls
+from perfaudit.static.losses import backward_operand
+from perfaudit.static.registry import Proposal, Seen, check
+from perfaudit.static.source import FUNCTIONS, LOOPS, Loop, Source
+
+_SYNCED_BY_HAND = re.compile(r"no_sync|require_backward_grad_sync|set_requires_gradient_sync|accelerat|deepspeed", re.I)
+_PARTS = re.compile(r"accum|micro|chunk|split|mini_?batch", re.IGNORECASE)  # of one batch
+_OPTIMIZER = re.compile(r"opt|scaler|adam|sgd|solver", re.IGNORECASE)
+ADVICE = "run forward and backward of all passes but the last before a step under `with model.no_sync():`"
+
+
+@check("PA703", ast.Module)
+def ddp_accumulation_without_no_sync(source: Source, _: ast.Module) -> Iterator[Seen]:
+    if not ddp_calls(source) or _SYNCED_BY_HAND.search(source.text):
+        return
+    for step in step_loops(source):
+        backward = [call for call in backward_calls(source) if _stands_in(source, call, step.loop)]
+        for call in (*_before_a_rare_step(source, step.loop, backward), *_in_parts(source, step.loop, backward)):
+            loss = source.brief(backward_operand(source, call), 30)
+            yield Seen(
+                call,
+                f"gradients of `{loss}` are summed over all processes in every backward pass, also where no step "
+                "follows",
+                Proposal(ADVICE),
+                hot=True,
+            )
+
+
+def _before_a_rare_step(source: Source, loop: Loop, backward: list[ast.Call]) -> Iterator[ast.Call]:
+    """Backward passes in front of `if (i + 1) % n == 0: optimizer.step()`, in the same block."""
+    steps = [call for call in source.calls(".step") if _is_optimizer(call) and _stands_in(source, call, loop)]
+    for step in steps:
+        condition = _period(source, step, loop)
+        if condition is None:
+            continue
+        block = source.block(condition)
+        if any(_element(source, other, block) not in (None, condition) for other in steps):  # others step each time
+            continue
+        for call in backward:
+            element = _element(source, call, block)
+            if isinstance(element, (ast.Expr, ast.With)) and element.lineno < condition.lineno:
+                yield call
+
+
+def _in_parts(source: Source, loop: Loop, backward: list[ast.Call]) -> Iterator[ast.Call]:
+    """The one backward pass of a loop over the parts of a batch, inside the loop that steps."""
+    inner = source.enclosing(backward[0], *LOOPS) if len(backward) == 1 else loop
+    if inner is not loop and _PARTS.search(_header(source, inner)) and not runs_rarely(source, backward[0], loop):
+        yield backward[0]
+
+
+def _element(source: Source, node: ast.AST, block: list[ast.stmt]) -> ast.stmt | None:
+    """The statement of a block in which a node stands."""
+    around = {id(ancestor) for ancestor in source.ancestors(node)}
+    return next((statement for statement in block if id(statement) in around), None)
+
+
+def _stands_in(source: Source, call: ast.Call, loop: Loop) -> bool:
+    if not any(ancestor is loop for ancestor in source.ancestors(call)):
+        return False
+    return source.enclosing(call, *FUNCTIONS) is source.enclosing(loop, *FUNCTIONS)
+
+
+def _header(source: Source, loop: ast.AST | None) -> str:
+    if isinstance(loop, ast.While):
+        return source.text_of(loop.test)
+    return f"{source.text_of(loop.target)} {source.text_of(loop.iter)}" if isinstance(loop, ast.For) else ""
+
+
+def _is_optimizer(call: ast.Call) -> bool:
+    owner = last_name(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+    return bool(_OPTIMIZER.search(owner)) and "sched" not in owner.lower()
+
+
+def _period(source: Source, step: ast.Call, loop: Loop) -> ast.If | None:
+    """The condition `(i + 1) % n == 0` under which an optimizer steps, inside the loop."""
+    child: ast.AST = step
+    for ancestor in source.ancestors(step):
+        if ancestor is loop:
+            return None
+        if isinstance(ancestor, ast.If) and any(child is statement for statement in ancestor.body):
+            counts = any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in ast.walk(ancestor.test))
+            if counts and rare_when(ancestor.test) is True:
+                return ancestor
+        child = ancestor
+    return None

@@ -1,0 +1,58 @@
+"""PA704: DistributedDataParallel that keeps every gradient twice and copies between the two."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from perfaudit.static import edit
+from perfaudit.static.context import backward_calls, last_name
+from perfaudit.static.distributed import DDP, only_evaluates
+from perfaudit.static.registry import Proposal, Seen, check
+from perfaudit.static.source import Source
+from perfaudit.static.values import ABSENT, argument, is_true
+
+_SPECIAL = re.compile(r"detach_\b|create_graph|register_comm_hook|dist(ributed\.|_)autograd|distributed\.rpc")
+_CLEARS = re.compile(r"opt|adam|sgd|model|net", re.IGNORECASE)
+_NO_GRADIENTS = re.compile(r"teacher|target|(^|_)ema(_|$)|momentum", re.IGNORECASE)  # averages of another model
+
+
+@check("PA704", call=DDP)
+def ddp_gradients_copied(source: Source, call: ast.Call) -> Iterator[Seen]:
+    if argument(source, call, "gradient_as_bucket_view") is not ABSENT or only_evaluates(source, call):
+        return
+    model = call.args[0] if call.args else call
+    if any(_NO_GRADIENTS.search(last_name(node)) for node in ast.walk(model)):
+        return
+    title = "let gradients be views of the buckets they are summed in"
+    edits = None if _handles_gradients(source) else edit.add_keyword(source, call, "gradient_as_bucket_view", "True")
+    yield Seen(
+        call,
+        f"`{source.brief(call.func)}` copies every gradient into the bucket it is summed in and back, "
+        "and keeps memory for both",
+        Proposal(title, edits),
+    )
+
+
+def _handles_gradients(source: Source) -> bool:
+    """Whether gradients are replaced, detached or kept, which views of a bucket may not stand; or another file may do so."""
+    if not backward_calls(source) or _SPECIAL.search(source.text):
+        return True
+    if not any(
+        _CLEARS.search(last_name(c.func.value)) for c in source.calls(".zero_grad") if isinstance(c.func, ast.Attribute)
+    ):
+        return True  # a trainer of its own may detach gradients in place before it clears them
+    if any(
+        k.arg == "set_to_none" and not is_true(source, k.value) for c in source.calls(".zero_grad") for k in c.keywords
+    ):
+        return True
+    for gradient in source.nodes(ast.Attribute):
+        if gradient.attr != "grad":
+            continue
+        parent = source.parent(gradient)
+        is_read = isinstance(parent, (ast.Compare, ast.Attribute))  # `p.grad is None`, `p.grad.norm()`
+        is_cleared = isinstance(parent, ast.Assign) and isinstance(parent.value, ast.Constant)
+        if not is_read and not is_cleared:
+            return True
+    return False

@@ -1,0 +1,78 @@
+"""PA302: a program that allows only deterministic kernels, or keeps cuDNN out."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from perfaudit.static.context import is_main_guard, is_test, step_loops
+from perfaudit.static.registry import Proposal, Seen, check
+from perfaudit.static.source import FUNCTIONS, Source
+from perfaudit.static.values import argument, constant
+
+FLAGS = {
+    "torch.backends.cudnn.deterministic": (
+        True,
+        "lets cuDNN use deterministic convolutions only, also where another algorithm is faster",
+    ),
+    "torch.backends.cudnn.enabled": (
+        False,
+        "keeps convolutions, batch norm and recurrent layers from the kernels of cuDNN",
+    ),
+}
+ALL_KERNELS = "torch.use_deterministic_algorithms"
+_MEANT = re.compile(r"determin|reproduc|^__enter__$|^setUp")  # names of functions and files that are there for it
+_CONVOLUTION = re.compile(
+    r"conv(\d|_|$|s$|olution|net|transpose)|torchvision\.models|timm|resnet|vgg|cnn|backbone", re.IGNORECASE
+)
+TITLE = "keep it where runs must be equal bit for bit; elsewhere leave it out (seeds stay)"
+
+
+@check("PA302", ast.Assign)
+def deterministic_flag_on(source: Source, statement: ast.Assign) -> Iterator[Seen]:
+    if len(statement.targets) != 1 or not isinstance(statement.targets[0], ast.Attribute):
+        return
+    name = source.qualified(statement.targets[0]) if statement.targets[0].attr in ("deterministic", "enabled") else None
+    if name not in FLAGS or not isinstance(statement.value, ast.Constant):
+        return
+    costly, cost = FLAGS[name]
+    if statement.value.value is not costly or _is_choice(source, statement):
+        return
+    if name.endswith("deterministic") and _has_no_convolution(source):
+        return
+    yield Seen(statement, f"`{source.brief(statement)}` {cost}", Proposal(TITLE))
+
+
+@check("PA302", call=ALL_KERNELS)
+def deterministic_algorithms_on(source: Source, call: ast.Call) -> Iterator[Seen]:
+    if constant(source, argument(source, call, "mode", 0)) is not True or _is_choice(source, call):
+        return
+    cost = "replaces atomic additions by slower kernels, and raises or warns where an operation has none"
+    yield Seen(call, f"`{source.brief(call)}` {cost}", Proposal(TITLE))
+
+
+def _is_choice(source: Source, node: ast.AST) -> bool:
+    """Whether a condition decides, or a test or a `with` block wants it for a while."""
+    if is_test(source, node) or "/tests/" in f"/{source.path}" or _MEANT.search(source.path):
+        return True
+    for ancestor in source.ancestors(node):
+        if isinstance(ancestor, (ast.With, ast.AsyncWith, ast.Try)):
+            return True
+        if isinstance(ancestor, ast.If) and not is_main_guard(ancestor) and not _asks_for_gpu(source, ancestor.test):
+            return True
+        if isinstance(ancestor, FUNCTIONS) and _MEANT.search(ancestor.name):
+            return True
+    return False
+
+
+def _asks_for_gpu(source: Source, test: ast.expr) -> bool:
+    return isinstance(test, ast.Call) and source.qualified(test.func) == "torch.cuda.is_available"
+
+
+def _has_no_convolution(source: Source) -> bool:
+    """Whether the file trains a model that it builds itself without a convolution."""
+    if not step_loops(source) or not source.calls("torch.nn.Linear"):
+        return False
+    names = {name.id for name in source.nodes(ast.Name)} | {node.attr for node in source.nodes(ast.Attribute)}
+    return not any(_CONVOLUTION.search(name) for name in names | set(source.aliases.values()))

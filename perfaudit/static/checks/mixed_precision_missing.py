@@ -1,0 +1,218 @@
+"""PA304: a training loop on CUDA whose large matmuls and convolutions run in float32."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from perfaudit.static import edit
+from perfaudit.static.context import StepLoop, backward_calls, dotted_name
+from perfaudit.static.entry import (
+    has_large_convolutions,
+    has_large_matmuls,
+    is_whole,
+    script_loops,
+    whole_models,
+)
+from perfaudit.static.losses import backward_operand
+from perfaudit.static.models import is_visible
+from perfaudit.static.registry import Proposal, Seen, check
+from perfaudit.static.source import Source
+from perfaudit.static.values import resolve
+
+TITLE = "run the forward pass and the loss under autocast in bfloat16 (GPUs from Ampere on)"
+_DECIDED = re.compile(
+    r"autocast|GradScaler|[^a-z]amp[^a-z]|fp16|bf16|float16|\.half\(|mixed.?precision|float64|\.double\(|complex|\bfft"
+    r"|sparse|create_graph|quanti[sz]",
+    re.IGNORECASE,
+)
+_SAFE_LOSSES = {
+    "CrossEntropy",
+    "NLL",
+    "MSE",
+    "L1",
+    "SmoothL1",
+    "BCEWithLogits",
+    "Huber",
+}  # autocast runs them in float32
+_SAFE_FUNCTIONS = {
+    f"torch.nn.functional.{name}"
+    for name in (
+        "cross_entropy",
+        "nll_loss",
+        "mse_loss",
+        "l1_loss",
+        "smooth_l1_loss",
+        "binary_cross_entropy_with_logits",
+        "huber_loss",
+    )
+}
+_SAFE_CLASSES = {f"torch.nn.{name}Loss" for name in _SAFE_LOSSES}
+_TROUBLE = re.compile(
+    r"linalg|scatter|index_(put|add|copy|fill)|grid_sample|quantile|histc|\binverse\b|Unpool|spectral_norm|Function\)"
+    r"|binary_cross_entropy\(|BCELoss|LBFGS|\bclosure\b|register_(forward|full_backward|backward)|numpy_function|einops"
+)
+
+
+@check("PA304", ast.Module)
+def mixed_precision_missing(source: Source, module: ast.Module) -> Iterator[Seen]:
+    loops = script_loops(source)
+    if not loops or _DECIDED.search(source.text):
+        return
+    if not has_large_convolutions(source) and not has_large_matmuls(source):
+        return
+    step = loops[0]
+    together = _forward_and_loss(source, step)
+    plain = together is not None and _can_be_cast(source, together)
+    if together is not None and plain:
+        name, imported = edit.name_for(source, "torch.autocast")
+        dtype, more = edit.name_for(source, "torch.bfloat16")
+        header = f'with {name}(device_type="cuda", dtype={dtype}):'
+        edits = edit.together(edit.wrap_block(source, list(together), header), imported, more)
+        place: ast.AST = together[0]
+    else:
+        edits, place = None, _loss_statement(source, step)
+    message = f"`{source.brief(_first_line(place))}` and its backward pass run in float32, off most of the tensor cores"
+    yield Seen(place, message, Proposal(TITLE, edits), hot=True)
+
+
+def _first_line(place: ast.AST) -> ast.AST:
+    """What to show of a statement: of a loop its header."""
+    return place.iter if isinstance(place, ast.For) else place.test if isinstance(place, ast.While) else place
+
+
+def _loss_statement(source: Source, step: StepLoop) -> ast.AST:
+    """The statement that computes the loss, where it stands in plain sight; else the one that calls `backward`."""
+    for root in (step.loop, *step.helpers):
+        for call in backward_calls(source):
+            if any(ancestor is root for ancestor in source.ancestors(call)):
+                statement = source.statement(call)
+                found = _made_before(source, statement, dotted_name(backward_operand(source, call)))
+                return found or statement
+    return step.loop
+
+
+def _made_before(source: Source, statement: ast.stmt, name: str) -> ast.Assign | None:
+    """The last plain assignment of a name before a statement in its block."""
+    found = None
+    for earlier in source.block(statement):
+        if earlier is statement:
+            return found
+        if (
+            isinstance(earlier, ast.Assign)
+            and len(earlier.targets) == 1
+            and dotted_name(earlier.targets[0]) == name != ""
+        ):
+            found = earlier
+    return None
+
+
+def _forward_and_loss(source: Source, step: StepLoop) -> tuple[ast.Assign, ...] | None:
+    """`out = model(x)` and `loss = criterion(out, y)` one after the other, or both in one statement."""
+    if len(backward_calls(source)) > 1:  # several losses share parts of a forward pass
+        return None
+    loss = _loss_statement(source, step)
+    if (
+        not isinstance(loss, ast.Assign)
+        or not isinstance(loss.value, ast.Call)
+        or not _is_safe_loss(source, loss.value)
+    ):
+        return None
+    block = source.block(loss)
+    first = loss.value.args[0] if loss.value.args else None
+    if isinstance(first, ast.Call) and _model(source, first) is not None:
+        return (loss,)
+    position = next(n for n, statement in enumerate(block) if statement is loss)
+    before = block[position - 1] if position else None
+    if not isinstance(before, ast.Assign) or len(before.targets) != 1 or not isinstance(before.targets[0], ast.Name):
+        return None
+    if not isinstance(first, ast.Name) or first.id != before.targets[0].id:
+        return None
+    if not isinstance(before.value, ast.Call) or _model(source, before.value) is None:
+        return None
+    return (before, loss)
+
+
+def _is_safe_loss(source: Source, call: ast.Call) -> bool:
+    """Whether a call is a criterion of torch that autocast runs in float32."""
+    if source.qualified(call.func) in _SAFE_FUNCTIONS:
+        return True
+    made = _built(source, call.func)
+    return isinstance(made, ast.Call) and source.qualified(made.func) in _SAFE_CLASSES
+
+
+def _model(source: Source, call: ast.Call) -> ast.Name | None:
+    """The name of the model that a call runs, where every layer of it is known."""
+    if (
+        not isinstance(call.func, ast.Name)
+        or len(call.args) != 1
+        or call.keywords
+        or not isinstance(call.args[0], ast.Name)
+    ):
+        return None
+    made = _built(source, call.func)
+    if any(made is built for built in whole_models(source)):
+        return call.func
+    return call.func if is_visible(source, call.func) else None
+
+
+def _built(source: Source, name: ast.expr) -> ast.expr | None:
+    """The call that a name stands for, behind `.to(...)` and `.cuda()`."""
+    made = resolve(source, name)
+    while isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.func.attr in ("to", "cuda"):
+        made = made.func.value
+    return made
+
+
+def _can_be_cast(source: Source, statements: tuple[ast.Assign, ...]) -> bool:
+    """Whether nothing in the file is known to refuse bfloat16: in the model, or in what is done with its outputs."""
+    if _TROUBLE.search(source.text) or not is_whole(source):
+        return False
+    if any(
+        isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
+        for d in source.nodes(ast.ClassDef)
+        for node in ast.walk(d)
+    ):
+        return False
+    if len(statements) == 1:
+        return True
+    output = statements[0].targets[0]
+    if not isinstance(output, ast.Name) or len(source.lookup(output)) != 1:
+        return False
+    return all(_only_picks(source, use, statements) for use in source.uses_of(output, output.id))
+
+
+def _only_picks(source: Source, use: ast.expr, statements: tuple[ast.Assign, ...]) -> bool:
+    """Whether a use of the output only asks which class is largest."""
+    if any(ancestor is statement for statement in statements for ancestor in source.ancestors(use)):
+        return True
+    node: ast.expr = use
+    while isinstance(parent := source.parent(node), ast.Attribute):
+        call = source.parent(parent)
+        called = isinstance(call, ast.Call) and call.func is parent
+        if parent.attr == "data" and not called:
+            node = parent
+        elif parent.attr == "detach" and isinstance(call, ast.Call) and called:
+            node = call
+        else:
+            picks = isinstance(call, ast.Call) and called
+            return picks and (
+                parent.attr == "argmax" or (parent.attr in ("max", "topk") and _drops_values(source, call))
+            )
+    if not isinstance(parent, ast.Call) or node not in parent.args:
+        return False
+    name = source.qualified(parent.func)
+    return name == "torch.argmax" or (name in ("torch.max", "torch.topk") and _drops_values(source, parent))
+
+
+def _drops_values(source: Source, call: ast.AST | None) -> bool:
+    """Whether of (values, indices) only the indices are kept: `_, predicted = torch.max(output, 1)`."""
+    parent = source.parent(call) if call is not None else None
+    if isinstance(parent, ast.Attribute):
+        return parent.attr == "indices"
+    if isinstance(parent, ast.Subscript):
+        return isinstance(parent.slice, ast.Constant) and parent.slice.value == 1
+    target = parent.targets[0] if isinstance(parent, ast.Assign) else None
+    values = target.elts[0] if isinstance(target, ast.Tuple) else None
+    return isinstance(values, ast.Name) and not source.uses_of(values, values.id)

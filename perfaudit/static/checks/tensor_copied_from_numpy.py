@@ -1,0 +1,91 @@
+"""PA107: an array that is copied, or read element by element, to become a tensor."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from perfaudit.static import edit
+from perfaudit.static.context import runs_often
+from perfaudit.static.registry import Proposal, Seen, check
+from perfaudit.static.source import Source
+from perfaudit.static.values import resolve
+
+FRESH = {  # functions that return an array nobody else holds; none of them gives a scalar or a view
+    *("numpy.zeros", "numpy.ones", "numpy.full", "numpy.empty", "numpy.arange", "numpy.linspace", "numpy.eye"),
+    *("numpy.stack", "numpy.concatenate", "numpy.vstack", "numpy.hstack", "numpy.array"),
+    *("numpy.zeros_like", "numpy.ones_like", "numpy.full_like"),
+}
+
+
+@check("PA107", call="torch.tensor")
+def tensor_copied_from_numpy(source: Source, call: ast.Call) -> Iterator[Seen]:
+    if not call.args or isinstance(call.args[0], ast.Starred):
+        return
+    data = call.args[0]
+    if _is_list_of_arrays(source, data):
+        has_dtype = edit.keyword(call, "dtype") is not None
+        yield Seen(
+            call,
+            f"`{source.brief(call)}` reads a list of arrays number by number, in Python",
+            Proposal(
+                "stack the arrays first",
+                _stacked(source, data),
+                "safe" if has_dtype else "unsafe",
+                () if has_dtype else ("rounding",),  # numpy finds another common dtype for float32 and int64
+            ),
+        )
+        return
+    if len(call.args) != 1 or call.keywords:
+        return
+    array = resolve(source, data)
+    if not isinstance(array, ast.Call) or not _is_fresh(source, array) or not runs_often(source, call):
+        return
+    is_shared = array is not data
+    yield Seen(
+        call,
+        f"`{source.brief(call)}` copies an array that lies in host memory already",
+        Proposal(
+            "let the tensor use the array's memory",
+            _as_tensor(source, call),
+            "unsafe" if is_shared else "safe",
+            ("aliasing",) if is_shared else (),
+        ),
+    )
+
+
+def _is_list_of_arrays(source: Source, data: ast.expr) -> bool:
+    """Whether the data is written here as a list whose elements are arrays."""
+    if isinstance(data, (ast.List, ast.Tuple)):
+        return len(data.elts) > 1 and all(_is_array(source, element) for element in data.elts)
+    return isinstance(data, ast.ListComp) and _is_array(source, data.elt)
+
+
+def _is_array(source: Source, node: ast.expr) -> bool:
+    node = resolve(source, node) or node
+    return isinstance(node, ast.Call) and _is_fresh(source, node)
+
+
+def _is_fresh(source: Source, call: ast.Call) -> bool:
+    name = source.qualified(call.func)
+    return name in FRESH and not any(k.arg in ("copy", "subok", "like", "out", None) for k in call.keywords)
+
+
+def _stacked(source: Source, data: ast.expr) -> edit.Edits | None:
+    """`np.stack(...)` around the list, by the name this file has for numpy."""
+    stack = next(
+        (
+            f"{name}.stack"
+            for name, target in source.aliases.items()
+            if target == "numpy" and name in source.module_imports
+        ),
+        None,
+    )
+    if stack is None or "#" in source.text_of(data):
+        return None
+    return edit.replace(source, data, f"{stack}({source.text_of(data)})")
+
+
+def _as_tensor(source: Source, call: ast.Call) -> edit.Edits | None:
+    name, imported = edit.name_for(source, "torch.as_tensor")
+    return edit.together(edit.replace(source, call.func, name), imported)

@@ -1,0 +1,213 @@
+"""What the samples of a DataLoader are, as far as one file shows: on a device, in memory, one stream for every worker."""
+
+from __future__ import annotations
+
+import ast
+import functools
+
+from perfaudit.static.context import device_text, dotted_name, last_name, moves_to_device
+from perfaudit.static.source import FUNCTIONS, LOOPS, Source
+from perfaudit.static.values import argument, assigned_value, local_class
+
+COLLATE = 6  # position of the parameter in DataLoader.__init__ of every torch since 1.0
+FOLLOW = 6  # names followed from the call to the tensors of the dataset; real code needs two or three
+
+_SETS_OF_TENSORS = {"torch.utils.data.TensorDataset"}
+_PARTS = {"torch.utils.data.Subset", "torch.utils.data.random_split"}
+_LISTS = {"range", "list", "zip", "enumerate", "sorted"}
+_FILES = {  # what may not be read by several processes that inherited it open
+    *("h5py.File", "lmdb.open", "lmdb.Environment", "zipfile.ZipFile", "tarfile.open", "sqlite3.connect", "open"),
+    *("tables.open_file", "netCDF4.Dataset", "cv2.VideoCapture", "gzip.open", "bz2.open", "lzma.open"),
+}
+
+
+def is_on_device(source: Source, call: ast.Call) -> bool:
+    """Whether the dataset or the collate function, as far as this file shows them, moves tensors to a device.
+
+    Pinning such a tensor raises, and so does making one in a worker process that was forked.
+    """
+    return any(_makes_device_tensor(source, node) for node in _reached(source, call))
+
+
+def may_be_on_device(source: Source, call: ast.Call) -> bool:
+    """Whether the dataset or the collate function comes from another file of the project that uses an accelerator."""
+    if source.neighbours is None:
+        return False
+    called: list[ast.AST | None] = [node.func for node in _reached(source, call) if isinstance(node, ast.Call)]
+    collate = argument(source, call, "collate_fn", COLLATE)
+    called.append(collate if isinstance(collate, ast.expr) else None)
+    found = (source.qualified(node) for node in called)
+    names = {name for name in found if name and "." in name and name[:6] != "torch."}
+    modules = {name.rpartition(".")[0] or "." for name in names}
+    return source.neighbours.imports_a_marked_file("accelerator", sorted(modules | names))
+
+
+def _makes_device_tensor(source: Source, node: ast.AST) -> bool:
+    if isinstance(node, ast.Call) and moves_to_device(source, node):
+        return True
+    return isinstance(node, ast.keyword) and node.arg == "device" and device_text(node.value) != "cpu"
+
+
+@functools.lru_cache(maxsize=4)  # several questions of one call
+def _reached(source: Source, call: ast.Call) -> tuple[ast.AST, ...]:
+    """Every node of the expressions and definitions of this file that dataset and collate function are made from."""
+    given = (argument(source, call, "dataset", 0), argument(source, call, "collate_fn", COLLATE))
+    edge: list[ast.AST] = [node for node in given if isinstance(node, ast.expr)]
+    nodes: dict[int, ast.AST] = {}
+    for _ in range(FOLLOW + 1):
+        new = []
+        for root in edge:
+            if id(root) not in nodes:
+                new += [node for node in ast.walk(root) if id(node) not in nodes]
+                nodes.update((id(node), node) for node in new)
+        asked = {_key(n): n for n in new if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Load)}
+        edge = [definition for node in asked.values() for definition in _definitions(source, node)]
+    return tuple(nodes.values())
+
+
+def _key(node: ast.Name | ast.Attribute) -> object:
+    """What tells apart names to look up: an attribute by its name alone, a name by its place too."""
+    return node.attr if isinstance(node, ast.Attribute) else id(node)
+
+
+def _definitions(source: Source, node: ast.Name | ast.Attribute) -> list[ast.AST]:
+    """What a name or an attribute stands for in this file: the values assigned to it, its function or class."""
+    if isinstance(node, ast.Name):
+        bindings = [binding for binding in source.lookup(node) if not _comes_later(source, binding, node)]
+    else:
+        bindings = _stores(source).get(node.attr, [])
+    found: list[ast.AST] = []
+    for binding in bindings:
+        statement = source.statement(binding) if not isinstance(binding, ast.arg) else None
+        if isinstance(binding, (*FUNCTIONS, ast.ClassDef)):
+            found.append(binding)
+        elif isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign)) and statement.value is not None:
+            found.append(statement.value)
+    return found
+
+
+def _comes_later(source: Source, binding: ast.AST, use: ast.Name) -> bool:
+    """Whether a name is bound below where it is read, in the same function and no loop around both."""
+    if (
+        not isinstance(binding, ast.Name)
+        or binding.lineno <= use.lineno
+        or source.scope(binding) is not source.scope(use)
+    ):
+        return False
+    around = {id(ancestor) for ancestor in source.ancestors(use) if isinstance(ancestor, LOOPS)}
+    return not any(id(ancestor) in around for ancestor in source.ancestors(binding))
+
+
+@functools.lru_cache(maxsize=4)
+def _stores(source: Source) -> dict[str, list[ast.AST]]:
+    """Attributes that are assigned to, by their name."""
+    table: dict[str, list[ast.AST]] = {}
+    for node in source.nodes(ast.Attribute):
+        if isinstance(node.ctx, ast.Store):
+            table.setdefault(node.attr, []).append(node)
+    return table
+
+
+def is_in_memory(source: Source, dataset: ast.expr, depth: int = FOLLOW) -> bool:
+    """Whether the samples surely are tensors or numbers in memory, or parts of such a dataset.
+
+    A TensorDataset, a tensor, a list or a range; an object of a class of this file whose `__getitem__` only indexes
+    what `__init__` made with torch. To hand them over from another process costs more than to take them.
+    """
+    if not depth:
+        return False
+    if isinstance(dataset, ast.Name):
+        bindings = source.lookup(dataset)
+        return bool(bindings) and all(_is_bound_in_memory(source, binding, depth - 1) for binding in bindings)
+    if isinstance(dataset, (ast.List, ast.Tuple, ast.ListComp)):
+        return True
+    if isinstance(dataset, ast.Attribute) and dotted_name(dataset.value) == "self":
+        values = [assigned_value(source, store) for store in _stores(source).get(dataset.attr, [])]
+        return bool(values) and all(v is not None and is_in_memory(source, v, depth - 1) for v in values)
+    if not isinstance(dataset, ast.Call):
+        return False
+    name = source.qualified(dataset.func) or ""
+    if name in _SETS_OF_TENSORS or (isinstance(dataset.func, ast.Name) and dataset.func.id in _LISTS):
+        return True
+    if name in _PARTS:
+        return bool(dataset.args) and is_in_memory(source, dataset.args[0], depth - 1)
+    if _is_made_by_torch(source, dataset):
+        return True
+    definition = local_class(source, dataset)
+    return definition is not None and _only_indexes_tensors(source, definition)
+
+
+def _is_bound_in_memory(source: Source, binding: ast.AST, depth: int) -> bool:
+    """The same of a name where this node binds it, also by `train, val = random_split(tensors, ...)`."""
+    value = assigned_value(source, binding)
+    statement = source.statement(binding) if isinstance(binding, ast.Name) else None
+    if value is None and isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call):
+        is_split = source.qualified(statement.value.func) == "torch.utils.data.random_split"
+        value = statement.value if is_split else None
+    return value is not None and is_in_memory(source, value, depth)
+
+
+def _only_indexes_tensors(source: Source, definition: ast.ClassDef) -> bool:
+    methods = {item.name: item for item in definition.body if isinstance(item, FUNCTIONS)}
+    item = methods.get("__getitem__")
+    if item is None or len(item.args.args) != 2:
+        return False
+    body = [s for s in item.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
+    if len(body) != 1 or not isinstance(body[0], ast.Return) or body[0].value is None:
+        return False
+    value = body[0].value
+    taken = list(value.elts) if isinstance(value, ast.Tuple) else [value]
+    index = item.args.args[1].arg
+    for part in taken:
+        is_plain = isinstance(part, ast.Subscript) and isinstance(part.slice, ast.Name) and part.slice.id == index
+        if not is_plain or not dotted_name(part.value).startswith("self."):  # type: ignore[attr-defined]  # a Subscript
+            return False
+    held = {last_name(part.value) for part in taken}  # type: ignore[attr-defined]  # Subscripts, as just seen
+    stores = [n for n in ast.walk(definition) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)]
+    values = [assigned_value(source, store) for store in stores if store.attr in held]
+    known = {store.attr for store in stores if store.attr in held}
+    return known == held and all(value is not None and _is_made_by_torch(source, value) for value in values)
+
+
+def _is_made_by_torch(source: Source, value: ast.expr) -> bool:
+    """Whether an expression is a tensor in memory, or a list of them: `torch.randn(n, 3)`, `[torch.rand(2) for ...]`."""
+    if isinstance(value, ast.ListComp):
+        return _is_made_by_torch(source, value.elt)
+    if isinstance(value, ast.Tuple):
+        return all(_is_made_by_torch(source, element) for element in value.elts)
+    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+        name = source.qualified(value.func)
+        if name is not None:
+            return name.startswith("torch.") and name.count(".") == 1 and name != "torch.load"
+        value = value.func.value
+    return False
+
+
+def is_iterable(source: Source, dataset: ast.expr) -> ast.ClassDef | None:
+    """The class of the dataset where it is an IterableDataset of this file, else None."""
+    definition = local_class(source, dataset)
+    if definition is None:
+        return None
+    bases = {source.qualified(base) for base in definition.bases}
+    return definition if "torch.utils.data.IterableDataset" in bases else None
+
+
+def shards_itself(source: Source, definition: ast.ClassDef) -> bool:
+    """Whether an iterable dataset asks which worker it is; else every worker yields every sample."""
+    asks = "torch.utils.data.get_worker_info"
+    return any(source.qualified(n) == asks for n in ast.walk(definition) if isinstance(n, (ast.Name, ast.Attribute)))
+
+
+def keeps_file_open(source: Source, dataset: ast.expr) -> bool:
+    """Whether the dataset, a class of this file, opens in `__init__` a file that workers would share."""
+    definition = local_class(source, dataset)
+    if definition is None:
+        return False
+    init = next((s for s in definition.body if isinstance(s, FUNCTIONS) and s.name == "__init__"), None)
+    for node in ast.walk(init) if init else ():
+        if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Store):
+            continue
+        value = assigned_value(source, node)
+        if isinstance(value, ast.Call) and (source.qualified(value.func) or last_name(value.func)) in _FILES:
+            return True
+    return False

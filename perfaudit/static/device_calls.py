@@ -1,0 +1,119 @@
+"""Where the results of calls lie that this file does not define: torch's functions, builtins, methods of tensors."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from perfaudit.static.context import changes_default_device, device_text, names_accelerator
+from perfaudit.static.kinds import Kind, Value, all_arithmetic, whole
+from perfaudit.static.source import Source
+from perfaudit.static.values import resolve
+
+_HOST_ATTRIBUTE = re.compile(
+    r"(shape|device|dtype|ndim|layout|is_\w+|requires_grad|grad_fn|names?|itemsize|nbytes|output_nr|retains_grad)$"
+)
+_TENSOR_ATTRIBUTE = re.compile(r"(grad|data|T|mT|H|mH|real|imag)$")
+_HOST_METHOD = re.compile(
+    r"(item|tolist|cpu|numpy|size|dim|numel|nelement|ndimension|element_size|stride|storage_offset|data_ptr|get_device|"
+    r"is_\w+|untyped_storage|storage|backward|register_hook|keys)$"
+)
+_HOST_BUILTIN = re.compile(
+    r"(float|int|bool|str|repr|len|isinstance|issubclass|print|range|round|hash|id|type|hasattr|callable|format)$"
+)
+_COLLECTION = re.compile(r"(list|tuple|set|dict|sorted|reversed|iter|next|enumerate|zip|map|filter|sum|any|all)$")
+_CREATOR = re.compile(
+    r"torch\.(tensor|as_tensor|zeros|ones|full|empty|eye|rand|randn|randint|randperm|arange|linspace)$"
+)
+_CPU_TYPE = re.compile(r"torch\.(Tensor|(Float|Double|Half|Long|Int|Short|Byte|Bool)Tensor)$")
+_CUDA_TYPE = re.compile(r"torch\.cuda\.\w+Tensor$")
+_HOST_TORCH = {"torch.is_tensor", "torch.numel", "torch.save", "torch.from_numpy", "torch.is_floating_point"}
+_GRAD_NORMS = {"torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_norm", "torch.nn.utils.get_total_norm"}
+_WRAPPERS = {"torch.autograd.Variable", "torch.nn.Parameter"}
+_TENSOR_FUNCTION = re.compile(r"^torch\.([a-z_0-9]+|(nn\.functional|linalg|special|fft)\.[a-z_0-9]+|autograd\.grad)$")
+
+
+def of_attribute(name: str, base: Kind) -> Kind:
+    """Where an attribute lies of something that lies there."""
+    if _HOST_ATTRIBUTE.match(name):
+        return Kind.HOST
+    if base is Kind.TENSOR and _TENSOR_ATTRIBUTE.match(name):
+        return Kind.TENSOR
+    return Kind.MAYBE if base >= Kind.MAYBE else Kind.UNKNOWN
+
+
+def of_imported(source: Source, call: ast.Call, name: str, given: Kind) -> Kind:
+    """What a function of an imported module returns."""
+    if name.startswith(("numpy.", "math.")) or name in _HOST_TORCH:
+        return Kind.HOST
+    if _CUDA_TYPE.match(name):
+        return Kind.TENSOR
+    if _CREATOR.match(name) or _CPU_TYPE.match(name):
+        device = next((keyword.value for keyword in call.keywords if keyword.arg == "device"), None)
+        if device is not None:
+            return Kind.TENSOR if names_accelerator(source, device) else Kind.UNKNOWN
+        return Kind.UNKNOWN if changes_default_device(source) else Kind.HOST
+    if name in _GRAD_NORMS:
+        return Kind.TENSOR
+    if name in _WRAPPERS:
+        return given
+    if given < Kind.MAYBE:
+        return Kind.UNKNOWN
+    return Kind.TENSOR if _TENSOR_FUNCTION.match(name) else Kind.MAYBE
+
+
+def of_builtin(name: str, arguments: list[Value]) -> Kind:
+    given = max((whole(argument) for argument in arguments), default=Kind.HOST)
+    if _HOST_BUILTIN.match(name):
+        return Kind.HOST
+    if name in ("min", "max", "abs") and (len(arguments) > 1 or name == "abs"):
+        return all_arithmetic(arguments)
+    if _COLLECTION.match(name) and given is Kind.HOST:
+        return Kind.HOST
+    return Kind.MAYBE if given >= Kind.MAYBE else Kind.UNKNOWN
+
+
+def of_method(source: Source, call: ast.Call, func: ast.Attribute, receiver: Kind, given: Kind) -> Kind:
+    """What a method returns that is not defined here, for the kinds of what it is called on and with."""
+    if _HOST_METHOD.match(func.attr) or (func.attr == "format" and is_text(func.value)):
+        return Kind.HOST
+    if func.attr == "cuda":
+        return Kind.TENSOR
+    if func.attr == "to":
+        return _moved(source, call, receiver)
+    if func.attr == "type" and any(makes_cuda_tensors(source, argument) for argument in call.args):
+        return Kind.TENSOR
+    if receiver >= Kind.MAYBE:
+        return receiver
+    return Kind.MAYBE if given >= Kind.MAYBE else receiver
+
+
+def _moved(source: Source, call: ast.Call, receiver: Kind) -> Kind:
+    targets = [*call.args, *(keyword.value for keyword in call.keywords if keyword.arg == "device")]
+    if any(names_cpu(source, target) for target in targets):
+        return Kind.HOST
+    if any(names_accelerator(source, target) for target in targets):
+        return Kind.TENSOR
+    return receiver
+
+
+def names_cpu(source: Source, node: ast.expr) -> bool:
+    """Whether an expression is provably the host as a device: "cpu", `torch.device("cpu")`, a name bound once to it."""
+    value = resolve(source, node)
+    if isinstance(value, ast.Call) and source.qualified(value.func) == "torch.device" and value.args:
+        value = value.args[0]
+    return device_text(value) == "cpu"
+
+
+def makes_cuda_tensors(source: Source, node: ast.expr) -> bool:
+    """Whether a name stands for a type such as `torch.cuda.FloatTensor`, also if only where there is such a device."""
+    value = resolve(source, node)
+    options = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
+    return any(_CUDA_TYPE.match(source.qualified(option) or "") for option in options)
+
+
+def is_text(node: ast.expr) -> bool:
+    """Whether an expression is a text literal, or made of them with `+` and `*`."""
+    if isinstance(node, ast.BinOp):
+        return is_text(node.left) or is_text(node.right)
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))

@@ -1,0 +1,192 @@
+"""The script that is run: whether a file is it, where a setting for the whole program goes, and who else may decide it."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+import sys
+
+from perfaudit.static import edit
+from perfaudit.static.context import StepLoop, called_function, dotted_name, is_main_guard, step_loops, uses_cuda
+from perfaudit.static.source import FUNCTIONS, Source
+from perfaudit.static.values import Argument, constant, enclosing_function
+
+CONVOLUTIONS = tuple(f"torch.nn.{name}{n}d" for name in ("Conv", "ConvTranspose") for n in (2, 3))
+ATTENTION = (
+    "torch.nn.functional.scaled_dot_product_attention",
+    "torch.nn.MultiheadAttention",
+    "torch.nn.TransformerEncoderLayer",
+    "torch.nn.TransformerDecoderLayer",
+)
+# Limits by judgement, not measured: what is narrower is taken for too small to gain. A timing of both forms would settle them.
+WIDE_LINEAR = 2048  # features in and out, where each sample is one vector
+WIDE_ATTENTION = 512  # features, where each sample is a sequence of vectors
+WIDE_CONVOLUTION = 256  # channels
+_WHOLE_MODELS = re.compile(
+    r"torchvision\.models\.([a-z0-9]+\.)?"
+    r"(get_model|vgg|resnet|resnext|wide_resnet|densenet|efficientnet|convnext|regnet|inception|googlenet|vit|swin)_?\w*$"
+)
+_TAKE_OVER = {
+    "accelerate", "apex", "catalyst", "colossalai", "composer", "deepspeed", "detectron2", "fairscale", "fastai", "flash",
+    "horovod", "ignite", "jax", "lightning", "lightning_fabric", "megatron", "mmcv", "mmengine", "pl_bolts",
+    "pytorch_lightning", "ray", "speechbrain", "torch_xla", "torchbearer", "torchtitan", "torchtnt",
+    "transformers",
+}  # fmt: skip
+_HARMLESS = {
+    "PIL", "cv2", "imageio", "matplotlib", "numpy", "pandas", "scipy", "skimage", "sklearn", "tensorboard", "tensorboardX",
+    "torch", "torchvision", "tqdm", "visdom", "wandb",
+}  # fmt: skip
+_STARTS_PROCESSES = re.compile(r"spawn|multiprocessing|Process\(")
+
+
+@functools.lru_cache(maxsize=4)  # several rules ask for the same file
+def script_loops(source: Source) -> tuple[StepLoop, ...]:
+    """The training loops of a script that trains on CUDA, none where another file or a framework runs the training."""
+    loops = step_loops(source)
+    if not loops or not uses_cuda(source) or not is_script(source, loops) or _TAKE_OVER & imported_packages(source):
+        return ()
+    return loops
+
+
+def is_script(source: Source, loops: tuple[StepLoop, ...]) -> bool:
+    """Whether this is the file that is run where the model is: no library, no master of remote workers."""
+    if any(name.startswith("torch.distributed.rpc") for name in source.aliases.values()):
+        return False
+    if any(enclosing_function(source, step.loop) is None for step in loops):
+        return True
+    started = [s.value for s in source.tree.body if isinstance(s, ast.Expr) and isinstance(s.value, ast.Call)]
+    return any(is_main_guard(s) for s in source.tree.body) or any(called_function(source, call) for call in started)
+
+
+def imported_packages(source: Source) -> set[str]:
+    """The first part of every import: "torchvision"; "" for a relative one."""
+    names = {alias.name for statement in source.nodes(ast.Import) for alias in statement.names}
+    names |= {"" if s.level else (s.module or "") for s in source.nodes(ast.ImportFrom)}
+    return {name.partition(".")[0] for name in names}
+
+
+def is_whole(source: Source) -> bool:
+    """Whether nothing but torch, well-known libraries and the standard library works beside this file."""
+    return imported_packages(source) <= _HARMLESS | sys.stdlib_module_names
+
+
+def place_of_setting(source: Source, step: StepLoop) -> ast.stmt:
+    """The statement before which a setting belongs: the first of the main block, else of the function that trains.
+
+    Where the script starts processes, the main block does not run in them.
+    """
+    if not _STARTS_PROCESSES.search(source.text):
+        for statement in source.tree.body:
+            if isinstance(statement, ast.If) and is_main_guard(statement):
+                return statement.body[0]
+    function = enclosing_function(source, step.loop)
+    if function is None:
+        top = [step.loop, *source.ancestors(step.loop)][-2]
+        return source.statement(top)
+    has_docstring = ast.get_docstring(function, clean=False) is not None and len(function.body) > 1
+    return function.body[1 if has_docstring else 0]
+
+
+def setting(source: Source, place: ast.stmt, dotted: str, rest: str) -> edit.Edits | None:
+    """A line such as `torch.x.y = True` before the statement; None where it shares its line, or is compiled.
+
+    dotted: the name of torch; rest: what stands behind it.
+    """
+    around = [ancestor for ancestor in source.ancestors(place) if isinstance(ancestor, FUNCTIONS)]
+    if any("compile" in source.text_of(decorator) for f in around for decorator in f.decorator_list):
+        return None
+    name, imported = edit.name_for(source, dotted)
+    return edit.together(edit.insert_before(source, place, f"{name}{rest}"), imported)
+
+
+# ---- what the model is made of -------------------------------------------------------------------------------------
+
+
+def whole_models(source: Source) -> list[ast.Call]:
+    """Calls that build a model of torchvision: `resnet50()`, `models.get_model(name)`, `models.__dict__[name]()`."""
+    if "torchvision" not in imported_packages(source):
+        return []
+    found = []
+    for call in source.nodes(ast.Call):
+        func = call.func
+        if isinstance(func, ast.Subscript):
+            if source.qualified(func.value) == "torchvision.models.__dict__":
+                found.append(call)
+        elif _WHOLE_MODELS.match(source.qualified(func) or ""):
+            found.append(call)
+    return found
+
+
+def has_large_matmuls(source: Source) -> bool:
+    """Whether the file builds attention of a known width, or a linear layer, that keeps a GPU busy."""
+    if source.calls("torch.nn.Transformer"):  # 512 wide unless it says otherwise
+        return True
+    if any(
+        c.args and _at_least(source, c.args[0], WIDE_ATTENTION) for name in ATTENTION[1:] for c in source.calls(name)
+    ):
+        return True
+    limit = WIDE_ATTENTION if source.calls(ATTENTION[0]) else WIDE_LINEAR
+    linear = source.calls("torch.nn.Linear")
+    return any(len(c.args) > 1 and all(_at_least(source, a, limit) for a in c.args[:2]) for c in linear)
+
+
+def has_large_convolutions(source: Source) -> bool:
+    """Whether the file builds a convolution with many channels, or a model of torchvision."""
+    if whole_models(source):
+        return True
+    convolutions = [call for name in CONVOLUTIONS for call in source.calls(name)]
+    if not convolutions:
+        return False
+    blocks = [
+        call
+        for call in source.nodes(ast.Call)
+        if isinstance(call.func, ast.Name)
+        and is_module_class(source, call.func)
+        and source.enclosing(call, ast.ClassDef) is not None
+        and any(source.lookup(call.func)[0] is around for c in convolutions for around in source.ancestors(c))
+    ]  # `Block(64, 256)` inside a model
+    return any(_at_least(source, a, WIDE_CONVOLUTION) for call in (*convolutions, *blocks) for a in call.args[:2])
+
+
+def module_classes(source: Source) -> list[ast.ClassDef]:
+    """The classes of this file that derive from `torch.nn.Module`, as far as the file shows."""
+    return [definition for definition in source.nodes(ast.ClassDef) if _is_module(source, definition)]
+
+
+def is_module_class(source: Source, name: ast.Name) -> bool:
+    """Whether a name is a class of this file that derives from `torch.nn.Module`."""
+    bindings = source.lookup(name)
+    return len(bindings) == 1 and isinstance(bindings[0], ast.ClassDef) and _is_module(source, bindings[0])
+
+
+def _is_module(source: Source, definition: ast.ClassDef, depth: int = 4) -> bool:
+    for base in definition.bases:
+        if (source.qualified(base) or "").startswith("torch.nn."):
+            return True
+        bindings = source.lookup(base) if isinstance(base, ast.Name) and depth else []
+        if any(isinstance(b, ast.ClassDef) and _is_module(source, b, depth - 1) for b in bindings):
+            return True
+    return False
+
+
+def parts_of(source: Source, definition: ast.ClassDef) -> list[ast.ClassDef]:
+    """A module class and the classes of this file that it builds its layers from, each once."""
+    found = [definition]
+    for item in found:
+        for node in ast.walk(item):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and is_module_class(source, node):
+                inner = source.lookup(node)[0]
+                if isinstance(inner, ast.ClassDef) and not any(known is inner for known in found):
+                    found.append(inner)
+    return found
+
+
+def own_layer(node: ast.AST) -> str:
+    """`conv` of `self.conv`; "" for anything else."""
+    return node.attr if isinstance(node, ast.Attribute) and dotted_name(node.value) == "self" else ""
+
+
+def _at_least(source: Source, node: Argument, limit: int) -> bool:
+    value = constant(source, node)
+    return isinstance(value, (int, float)) and value >= limit

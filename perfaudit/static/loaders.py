@@ -1,0 +1,336 @@
+"""Which DataLoader call a loop runs over, and which expressions are parts of the batches it yields."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from dataclasses import dataclass
+
+from perfaudit.static.context import called_function, callers, dotted_name, last_name
+from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
+from perfaudit.static.values import Argument, argument, assigned_value
+
+LOADER = "torch.utils.data.DataLoader"
+Calls = tuple[ast.Call, ...]
+
+_PASSES_ON = {  # yield what their first argument yields
+    *(
+        "tqdm.tqdm",
+        "tqdm.auto.tqdm",
+        "tqdm.autonotebook.tqdm",
+        "tqdm.notebook.tqdm",
+        "tqdm.rich.tqdm",
+        "tqdm.tqdm_notebook",
+    ),
+    *("rich.progress.track", "fastprogress.progress_bar", "fastprogress.fastprogress.progress_bar", "itertools.islice"),
+}
+_VIEWS = {"view", "reshape", "squeeze", "unsqueeze", "flatten"}  # of a contiguous tensor: the same memory
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A loop over a DataLoader. `batch` is the part of its target that holds the batch, `loaders` all it may run over."""
+
+    loop: ast.For | ast.AsyncFor
+    batch: ast.expr
+    over: ast.expr
+    loaders: Calls
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a batch: the loaders it may come from, the statement that takes the batch, the names on the way."""
+
+    loaders: Calls
+    taken: ast.stmt
+    names: tuple[str, ...]
+
+
+# ---- which loader --------------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=4)  # several rules ask for the same file
+def passes(source: Source) -> tuple[Pass, ...]:
+    """Every loop of a file that surely runs over DataLoaders of this file, in document order."""
+    if not source.calls(LOADER):
+        return ()
+    found = []
+    loops: list[ast.For | ast.AsyncFor] = [*source.nodes(ast.For), *source.nodes(ast.AsyncFor)]
+    for loop in sorted(loops, key=lambda item: item.lineno):
+        batch, over = _without_count(source, loop.target, loop.iter)
+        calls = loaders(source, over)
+        if calls:
+            found.append(Pass(loop, batch, over, calls))
+    return tuple(found)
+
+
+def _without_count(source: Source, target: ast.expr, over: ast.expr) -> tuple[ast.expr, ast.expr]:
+    """The target and iterable of a loop without `enumerate` and the number it adds, also inside a progress bar."""
+    inner = over
+    while isinstance(inner, ast.Call) and inner.args and source.qualified(inner.func) in _PASSES_ON:
+        inner = inner.args[0]
+    if not isinstance(inner, ast.Call) or last_name(inner.func) != "enumerate" or not inner.args:
+        return target, over
+    if not isinstance(target, (ast.Tuple, ast.List)) or len(target.elts) != 2:
+        return target, over
+    return target.elts[1], inner.args[0]
+
+
+def loaders(source: Source, node: ast.expr, known: frozenset[int] = frozenset()) -> Calls | None:
+    """Every DataLoader call of this file that an expression may be; None where it may be anything else.
+
+    Follows names, `self.x`, parameters, functions of this file that return loaders, dicts of loaders and progress bars.
+    `known` are the nodes on the way here: what leads back to them cannot be told.
+    """
+    if id(node) in known:
+        return None
+    known |= {id(node)}
+    if isinstance(node, ast.Call):
+        name = source.qualified(node.func)
+        if name == LOADER:
+            return (node,)
+        if name in _PASSES_ON:
+            return loaders(source, node.args[0], known) if node.args else None
+        function = called_function(source, node)
+        return _all([_returned(source, function, None, known)]) if function else None
+    if isinstance(node, ast.IfExp):
+        return _all([loaders(source, branch, known) for branch in (node.body, node.orelse)])
+    if isinstance(node, ast.Name):
+        return _all([_bound(source, binding, known) for binding in source.lookup(node)])
+    if isinstance(node, ast.Attribute) and dotted_name(node.value) == "self":
+        stores = [a for a in source.nodes(ast.Attribute) if a.attr == node.attr and isinstance(a.ctx, ast.Store)]
+        own = [store for store in stores if dotted_name(store.value) == "self"]
+        return _all([_bound(source, store, known) for store in own]) if len(own) == len(stores) else None
+    if isinstance(node, ast.Subscript):
+        return _held(source, node.value, known)
+    return None
+
+
+def _all(found: list[Calls | None]) -> Calls | None:
+    """All of them together; None where one cannot be told, or there is none."""
+    calls: Calls = ()
+    for item in found:
+        if item is None:
+            return None
+        calls += tuple(call for call in item if call not in calls)
+    return calls or None
+
+
+def _bound(source: Source, binding: ast.AST, known: frozenset[int]) -> Calls | None:
+    """What a name or attribute is where this node binds it."""
+    if isinstance(binding, ast.arg):
+        return _passed(source, binding, known)
+    value = assigned_value(source, binding)
+    if isinstance(value, ast.Constant) and value.value is None:  # `loader = None` before a branch: it is never iterated
+        return ()
+    if value is not None:
+        return loaders(source, value, known)
+    parent = source.parent(binding)
+    if isinstance(parent, ast.withitem) and parent.optional_vars is binding:  # `with tqdm(loader) as batches`
+        return loaders(source, parent.context_expr, known)
+    statement = source.parent(parent) if isinstance(parent, (ast.Tuple, ast.List)) else None
+    if not isinstance(statement, ast.Assign) or not isinstance(parent, (ast.Tuple, ast.List)):
+        return None
+    if any(isinstance(element, ast.Starred) for element in parent.elts):
+        return None
+    place = next(n for n, element in enumerate(parent.elts) if element is binding)
+    if isinstance(statement.value, ast.Tuple) and len(statement.value.elts) == len(parent.elts):
+        return loaders(source, statement.value.elts[place], known)
+    if isinstance(statement.value, ast.Call):
+        function = called_function(source, statement.value)
+        return _returned(source, function, (place, len(parent.elts)), known) if function else None
+    return None
+
+
+def _returned(source: Source, function: Function, place: tuple[int, int] | None, known: frozenset[int]) -> Calls | None:
+    """What a function returns, or the element at `place` of the tuple of that length that it returns."""
+    found: list[Calls | None] = []
+    for node in source.nodes(ast.Return):
+        if source.enclosing(node, *FUNCTIONS, ast.Lambda) is not function:
+            continue
+        value = node.value
+        if place is not None and value is not None:
+            is_fitting = isinstance(value, ast.Tuple) and len(value.elts) == place[1]
+            value = value.elts[place[0]] if is_fitting and isinstance(value, ast.Tuple) else None
+        found.append(loaders(source, value, known) if value is not None else None)
+    return _all(found)
+
+
+def _passed(source: Source, parameter: ast.arg, known: frozenset[int]) -> Calls | None:
+    """What all calls in this file pass for a parameter; None where the function is used otherwise than called."""
+    function = source.enclosing(parameter, *FUNCTIONS, ast.Lambda)
+    if not isinstance(function, FUNCTIONS):
+        return None
+    calls = _built(source, function) if function.name == "__init__" else callers(source, function)
+    is_method = isinstance(source.parent(function), ast.ClassDef)
+    if not calls or (not is_method and len(source.uses_of(function, function.name)) != len(calls)):
+        return None
+    given = [_given(source, call, function, parameter) for call in calls]
+    return _all([loaders(source, value, known) if isinstance(value, ast.expr) else None for value in given])
+
+
+def _given(source: Source, call: ast.Call, function: Function, parameter: ast.arg) -> Argument:
+    """What a call of a function passes for a parameter."""
+    names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
+    is_method = isinstance(source.parent(function), ast.ClassDef)
+    position = names.index(parameter.arg) - is_method if parameter.arg in names else None
+    return argument(source, call, parameter.arg, position)
+
+
+def seen_by_caller(source: Source, over: ast.expr, function: Function, call: ast.Call) -> ast.expr | None:
+    """What a loader inside a function is for one that calls it: the argument, where it is a parameter, else itself.
+
+    None where the call passes nothing that can be read.
+    """
+    for name in [n for n in ast.walk(over) if isinstance(n, ast.Name)]:
+        for binding in source.lookup(name):
+            if isinstance(binding, ast.arg) and source.parent(source.parent(binding) or binding) is function:
+                value = _given(source, call, function, binding) if binding.arg != "self" else over
+                return value if isinstance(value, ast.expr) else None
+    return over
+
+
+def _built(source: Source, init: Function) -> Calls:
+    """The calls that build an object of the class whose `__init__` this is; none if the class is used otherwise."""
+    definition = source.parent(init)
+    if not isinstance(definition, ast.ClassDef):
+        return ()
+    uses = source.uses_of(definition, definition.name)
+    calls = [call for use in uses if isinstance(call := source.parent(use), ast.Call) and call.func is use]
+    return tuple(calls) if len(calls) == len(uses) else ()
+
+
+def _held(source: Source, node: ast.expr, known: frozenset[int]) -> Calls | None:
+    """Every loader that a dict holds: `{"train": DataLoader(...)}`, `{x: DataLoader(sets[x]) for x in names}`."""
+    if isinstance(node, ast.DictComp):
+        return loaders(source, node.value, known)
+    if isinstance(node, ast.Dict):
+        return _all([loaders(source, value, known) for value in node.values])
+    if isinstance(node, ast.Name) and len(bindings := source.lookup(node)) == 1:
+        is_changed = any(
+            isinstance(parent := source.parent(use), (ast.Subscript, ast.Attribute))
+            and (isinstance(parent, ast.Attribute) or not isinstance(parent.ctx, ast.Load))
+            for use in source.uses_of(bindings[0], node.id)
+        )
+        value = assigned_value(source, bindings[0])
+        return None if value is None or is_changed or id(value) in known else _held(source, value, known | {id(value)})
+    return None
+
+
+# ---- what is a batch -----------------------------------------------------------------------------------------------
+
+
+def batch_part(source: Source, node: ast.expr, depth: int = 6) -> Part | None:
+    """Where an expression is a batch of a DataLoader of this file, or something taken out of one as it is; else None."""
+    if not depth:
+        return None
+    if isinstance(node, ast.Subscript):
+        return batch_part(source, node.value, depth - 1)
+    if isinstance(node, ast.Call):
+        if isinstance(node.func, ast.Attribute) and node.func.attr in _VIEWS:
+            return batch_part(source, node.func.value, depth - 1)
+        return _next_batch(source, node)
+    if not isinstance(node, ast.Name):
+        return None
+    part = _named_part(source, node, depth)
+    return part and Part(part.loaders, part.taken, (node.id, *part.names))
+
+
+def _named_part(source: Source, name: ast.Name, depth: int) -> Part | None:
+    for ancestor in source.ancestors(name):
+        if isinstance(ancestor, _COMPREHENSIONS):
+            for generator in ancestor.generators:
+                if any(n.id == name.id for n in ast.walk(generator.target) if isinstance(n, ast.Name)):
+                    return _element(source, generator.target, generator.iter, name.id, depth)
+        if isinstance(ancestor, (*FUNCTIONS, ast.Lambda)):
+            break
+    parts = [_bound_part(source, binding, name.id, depth) for binding in _reaching(source, name)]
+    found = [part for part in parts if part is not None]
+    if not found or len(found) < len(parts):
+        return None
+    return Part(tuple(call for part in found for call in part.loaders), found[0].taken, found[0].names)
+
+
+def _bound_part(source: Source, binding: ast.Name, name: str, depth: int) -> Part | None:
+    """What the name is where this node binds it."""
+    statement = source.statement(binding)
+    if isinstance(statement, (ast.For, ast.AsyncFor)):
+        own = next((item for item in passes(source) if item.loop is statement), None)
+        if own is None:
+            return _element(source, statement.target, statement.iter, name, depth)
+        is_of_batch = any(node is binding for node in ast.walk(own.batch))
+        return Part(own.loaders, statement, ()) if is_of_batch else None
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return None
+    target, value = statement.targets[0], statement.value
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        place = next((n for n, element in enumerate(target.elts) if element is binding), None)
+        return batch_part(source, value.elts[place], depth - 1) if place is not None else None
+    return batch_part(source, value, depth - 1)
+
+
+def _element(source: Source, target: ast.expr, over: ast.expr, name: str, depth: int) -> Part | None:
+    """What a loop over the batch itself yields: `for t in batch`, `for k, v in batch.items()`."""
+    if isinstance(over, ast.Call) and isinstance(over.func, ast.Attribute) and not over.args:
+        is_value = isinstance(target, ast.Tuple) and len(target.elts) == 2 and isinstance(target.elts[1], ast.Name)
+        if over.func.attr == "items" and isinstance(target, ast.Tuple) and is_value:
+            value = target.elts[1]
+            is_asked = isinstance(value, ast.Name) and value.id == name
+            return batch_part(source, over.func.value, depth - 1) if is_asked else None
+        return batch_part(source, over.func.value, depth - 1) if over.func.attr == "values" else None
+    return batch_part(source, over, depth - 1) if isinstance(over, (ast.Name, ast.Subscript)) else None
+
+
+def _next_batch(source: Source, call: ast.Call) -> Part | None:
+    """`next(batches)` where `batches` is always `iter(loader)`."""
+    if not (isinstance(call.func, ast.Name) and call.func.id == "next" and len(call.args) == 1):
+        return None
+    iterator = call.args[0]
+    values: list[ast.expr | None] = [iterator]
+    if isinstance(iterator, ast.Name):
+        values = [assigned_value(source, binding) for binding in source.lookup(iterator)]
+    found: list[Calls | None] = []
+    for value in values:
+        is_iter = isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "iter"
+        found.append(loaders(source, value.args[0]) if is_iter and isinstance(value, ast.Call) and value.args else None)
+    calls = _all(found)
+    return Part(calls, source.statement(call), ()) if calls else None
+
+
+def _reaching(source: Source, name: ast.Name) -> list[ast.Name]:
+    """The bindings of a name of which one surely holds where it is read; none where branches or loops leave a doubt.
+
+    Several only behind `try: batch = next(batches)` with an `except` that binds the name as well.
+    """
+    here = source.statement(name)
+    bindings = [b for b in source.lookup(name) if isinstance(b, ast.Name)]
+    before = [b for b in bindings if source.span(b).start < source.span(here).start]
+    if not before:
+        return []
+    last = max(before, key=lambda b: source.span(b).start)
+    statement = source.statement(last)
+    around = [here, *source.ancestors(here)]
+    found = [last]
+    block = source.parent(statement)
+    if isinstance(statement, (ast.For, ast.AsyncFor)):
+        block = statement
+    elif isinstance(block, ast.ExceptHandler) and isinstance(tried := source.parent(block), ast.Try):
+        found += [b for b in before if source.parent(source.statement(b)) is tried]
+        is_whole = len(tried.handlers) == 1 and len(found) == 2 and not tried.orelse
+        statement, block = tried, source.parent(tried) if is_whole else None
+    if not any(item is block for item in around) or _set_anew_in_loop(source, here, statement, bindings):
+        return []
+    return found
+
+
+def _set_anew_in_loop(source: Source, here: ast.stmt, statement: ast.stmt, bindings: list[ast.Name]) -> bool:
+    """Whether a loop between the binding and its use binds the name again, elsewhere than in the using statement."""
+    for ancestor in source.ancestors(here):
+        if ancestor is statement or ancestor is source.parent(statement):
+            return False
+        if isinstance(ancestor, LOOPS):
+            inside = [b for b in bindings if any(a is ancestor for a in source.ancestors(b))]
+            if any(source.statement(b) is not here for b in inside):
+                return True
+    return False
