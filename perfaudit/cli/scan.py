@@ -344,14 +344,21 @@ def _fix(report: Report, unsafe: bool, allow: frozenset[str]) -> int:
     from perfaudit.static.fix import patches
     from perfaudit.static.fix import write as write_patch
 
-    done = patches(report.findings, unsafe, allow)
-    for patched in done:
-        write_patch(patched)
+    done, refused = [], []
+    for patched in patches(report.findings, unsafe, allow):
+        try:
+            write_patch(patched)
+        except UserError as error:  # the other files are written all the same
+            refused.append(str(error))
+            continue
+        done.append(patched)
         say(f"{patched.path}: {len(patched.applied)} fixed")
     if waiting := sum(len(patched.waiting) for patched in done):
         say(
             f"{waiting} more touch{'' if waiting > 1 else 'es'} the same lines: run again for {'them' if waiting > 1 else 'it'}"
         )
+    if refused:
+        raise UserError("; ".join(refused))
     if not done:
         say("nothing to fix")
     return sum(len(patched.applied) for patched in done)

@@ -121,14 +121,18 @@ def _with_fingerprints(source: Source, findings: list[Finding], statements: Stat
     Hash of rule, path, enclosing scope and the statement without white space, with a running number for equal ones.
     """
     seen: Counter[str] = Counter()
+    keys: dict[tuple[str, int], str] = {}  # one statement can be long and hold thousands of findings
     marked = []
     for finding in findings:
         if finding.location is None:
             marked.append(finding)
             continue
         statement, scope = statements.get(finding.location.line, (None, ""))
-        text = _own_text(source, statement) if statement is not None else ""
-        key = "\0".join((finding.rule, source.path, scope, re.sub(r"\s+", "", text)))
+        place = (finding.rule, id(statement))
+        if place not in keys:
+            text = _own_text(source, statement) if statement is not None else ""
+            keys[place] = "\0".join((finding.rule, source.path, scope, re.sub(r"\s+", "", text)))
+        key = keys[place]
         seen[key] += 1
         digest = hashlib.sha256(f"{key}\0{seen[key]}".encode("utf-8", "surrogatepass")).hexdigest()[:20]
         marked.append(finding.with_(fingerprint=digest))

@@ -234,6 +234,8 @@ def wrap_block(source: Source, statements: list[ast.stmt], header: str) -> Edits
         start, end = max(line.start, span.start), min(line.end, span.end)
         if number > first_line(first) and number not in in_string and source.text[start:end].strip():
             deeper = len(indent) if source.text.startswith(indent, start) else 0  # a tab never goes behind a space
+            white = re.match(r"[ \t\f]*", source.text[start:end])
+            deeper = max(deeper, white.group().rfind("\f") + 1 if white else 0)  # columns begin anew behind a form feed
             text += source.text[start : start + deeper] + unit
             start += deeper
         text += source.text[start:end]
@@ -427,7 +429,10 @@ def _is_word(character: str) -> bool:
 def _needs_brackets(source: Source, node: ast.expr, text: str) -> bool:
     """Whether the expression `text` means something else beside the operator that `node` stands next to."""
     parent = source.parent(node)
-    if not isinstance(parent, _BINDING) or (isinstance(parent, ast.Call) and parent.func is not node):
+    unpacked = isinstance(parent, ast.Dict) and any(
+        value is node and key is None for key, value in zip(parent.keys, parent.values, strict=True)
+    )
+    if not (unpacked or isinstance(parent, _BINDING)) or (isinstance(parent, ast.Call) and parent.func is not node):
         return False
     if isinstance(parent, ast.Subscript) and parent.value is not node:
         return False
@@ -442,12 +447,16 @@ def _needs_brackets(source: Source, node: ast.expr, text: str) -> bool:
 
 
 def _begins_line(source: Source, statement: ast.stmt) -> bool:
-    """Whether nothing but white space stands before the statement, on its line or one that runs on into it."""
-    number = first_line(statement)
-    head = source.text[source.offset(number, 0) : source.span(statement).start] if number == statement.lineno else ""
+    """Whether nothing but white space stands before the statement, on its line or one that runs on into it.
+
+    False for an `elif`, which is a statement to `ast` and no place for another one.
+    """
+    number, start = first_line(statement), source.span(statement).start
+    head = source.text[source.offset(number, 0) : start] if number == statement.lineno else ""
     previous = source.lines[number - 2] if number > 1 else ""
     runs_on = previous.endswith("\\") and not previous.lstrip().startswith("#")
-    return not head.strip() and not runs_on
+    is_elif = isinstance(statement, ast.If) and source.text.startswith("elif", start)
+    return not head.strip() and not runs_on and not is_elif
 
 
 def _ends_line(source: Source, statement: ast.stmt) -> bool:
@@ -483,5 +492,5 @@ def _indent_unit(source: Source) -> str:
     for statement in source.tree.body:
         body = getattr(statement, "body", None)
         if body and body[0].lineno > statement.lineno:
-            return source.indent_of(body[0]).rpartition("\f")[2] or "    "  # columns begin anew behind a form feed
+            return source.indent_of(body[0]).rpartition("\f")[2] or "    "
     return "    "

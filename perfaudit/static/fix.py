@@ -63,10 +63,10 @@ def unfixed(finding: Finding, reason: str) -> Finding:
 def patch(path: str, text: str, findings: Iterable[Finding], encoding: str = "utf-8") -> Patched:
     """The text with the findings' fixes, first come first served where two overlap.
 
-    A fix that would leave the text unparsable is left out, whatever the reason.
+    A fix that would leave a text that does not compile is left out, whatever the reason.
     """
     apart, waiting = _without_overlap(findings)
-    applied, broken = _that_parse(text, apart, [])
+    applied, broken = _that_compile(text, apart, []) if apart else ([], [])
     after = edit.apply(text, _edits_of(applied))
     return Patched(path, text, after, tuple(applied), (*waiting, *broken), encoding)
 
@@ -94,15 +94,15 @@ def _touching(chosen: list[Edit], item: Edit) -> Iterator[Edit]:
         yield other
 
 
-def _that_parse(text: str, group: list[Finding], chosen: list[Finding]) -> tuple[list[Finding], list[Finding]]:
-    """Of the fixes, those with which the text still parses beside the chosen ones, and the others; found by halves."""
-    if not group or _parses(edit.apply(text, _edits_of([*chosen, *group]))):
+def _that_compile(text: str, group: list[Finding], chosen: list[Finding]) -> tuple[list[Finding], list[Finding]]:
+    """Of the fixes, those with which the text still compiles beside the chosen ones, and the others; found by halves."""
+    if not group or _compiles(edit.apply(text, _edits_of([*chosen, *group])), like=text):
         return group, []
     if len(group) == 1:
         return [], group
     middle = len(group) // 2
-    first, bad = _that_parse(text, group[:middle], chosen)
-    second, worse = _that_parse(text, group[middle:], [*chosen, *first])
+    first, bad = _that_compile(text, group[:middle], chosen)
+    second, worse = _that_compile(text, group[middle:], [*chosen, *first])
     return [*first, *second], [*bad, *worse]
 
 
@@ -110,11 +110,17 @@ def _edits_of(findings: Iterable[Finding]) -> Edits:
     return tuple(e for finding in findings if finding.fix is not None for e in finding.fix.edits)
 
 
-def _parses(text: str) -> bool:
+def _compiles(text: str, like: str) -> bool:
+    """Whether Python takes the text; where it does not take the one before either (`await` outside), whether it parses."""
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    return _is_taken(text, flags) or (not _is_taken(like, flags) and _is_taken(text, ast.PyCF_ONLY_AST))
+
+
+def _is_taken(text: str, flags: int) -> bool:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            ast.parse(text)
+            compile(text, "", "exec", flags, dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     return True

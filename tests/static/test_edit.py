@@ -374,6 +374,8 @@ REPLACED = [  # text, the expression to replace, by what, the new text
     ("y = é + x", "x", "ü", "y = é + ü"),
     ("y = g(x,  # of x\n)", "x", "a", "y = g(a,  # of x\n)"),
     ("y = g(\n    1,  # one\n)", "g(1)", "a", None),  # the comment would be lost
+    ("y = {**x, 'k': x2}", "x", "a or b", "y = {**(a or b), 'k': x2}"),
+    ("y = {'k': x, **z}", "x", "a or b", "y = {'k': a or b, **z}"),
     ("y = f'{x}'", "x", "a", None),
     ('y = g("#")', "g('#')", "a", "y = a"),
 ]
@@ -497,6 +499,9 @@ WRAPPED = [  # text, and with the statements of the block in which `x()` stands 
     ("for i in r:\n    x(1, \\\n  2)\n", "for i in r:\n    with w:\n        x(1, \\\n      2)\n"),
     ("for i in r:\n    x()\n# far left\n    y()\n", "for i in r:\n    with w:\n        x()\n    # far left\n        y()\n"),
     ("@d\ndef x():\n    pass\nx()\n", "with w:\n    @d\n    def x():\n        pass\n    x()\n"),
+    ("\x0cfor i in r:\n\x0c  x()\n\x0c  y()\n", "\x0cfor i in r:\n\x0c  with w:\n\x0c    x()\n\x0c    y()\n"),
+    ("x()\n\x0c\n\x0cif a:\n\x0c    b\n", "with w:\n    x()\n\x0c\n\x0c    if a:\n\x0c        b\n"),
+    ("if a:\n    b\nelif x():\n    c\n", None),
     ("if a: x()\n", None),
     ("x(); \\\ny()\nz();\n", None),
     ("a = 1; x()\n", "with w:\n    a = 1; x()\n"),
@@ -525,6 +530,7 @@ INSERTED = [  # text, with `new` before the statement of `x()`, with `new` after
     ("é = x('''a\n  ''')\nb\n", "new\né = x('''a\n  ''')\nb\n", "é = x('''a\n  ''')\nnew\nb\n"),
     ("for i in x():\n    a\nb\n", "new\nfor i in x():\n    a\nb\n", "for i in x():\n    a\nnew\nb\n"),
     ("# é\n@x()\ndef g():\n    a\nb\n", "# é\nnew\n@x()\ndef g():\n    a\nb\n", "# é\n@x()\ndef g():\n    a\nnew\nb\n"),
+    ("if a:\n    b\nelif x():\n    c\n", None, None),
     ("if a: x()\n", None, None),  # the line would run whether `a` or not
     ("x(); b\n", "new\nx(); b\n", None),
     ("a; x()\n", None, None),

@@ -59,6 +59,7 @@ def test_allowed(found: Finding, unsafe: bool, allow: tuple[str, ...], expected:
         ([put("1", "3"), put("1", "3")], "import torch\na = 3\nb = 2\n", 2),  # the same edit for two reasons
         ([put("1", "3"), put("a = 1", "c")], "import torch\na = 3\nb = 2\n", 1),
         ([put("1", "("), put("2", "4")], "import torch\na = 1\nb = 4\n", 1),  # would not parse
+        ([put("1", "[y for y in (x := z)]"), put("2", "4")], "import torch\na = 1\nb = 4\n", 1),  # parses, is refused
         ([put("1", "\0"), put("2", "4")], "import torch\na = 1\nb = 4\n", 1),
         ([], TEXT, 0),
     ],

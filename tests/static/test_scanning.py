@@ -170,7 +170,7 @@ def test_rules_of_the_users_own(project: Project) -> None:
         ({"XY001-no-such-thing.toml": RULE, "no_such_thing.py": "1/0"}, "ZeroDivisionError"),
         ({"XY001-no-such-thing.toml": RULE, "no_such_thing.py": "x = 1"}, "it registers no check for XY001"),
         ({"PA101-no-such-thing.toml": RULE.replace("XY001", "PA101")}, "id 'PA101' is taken by PA101-"),
-        ({"XY001-no-such-thing.toml": RULE + "color = 3"}, "XY001-no-such-thing.toml: key"),
+        ({"XY001-no-such-thing.toml": RULE + "color = 3"}, r"XY001-no-such-thing\.toml:\d+: key"),
         ({}, "no rule files in"),
     ],
 )

@@ -270,6 +270,8 @@ def _fix(source: Source, loop: ast.For, average: Average) -> Proposal | None:
     old, new = _root(average.average), _root(average.new)
     if pairs is None or not average.whole_body or old is None or new is None or {old, new} != set(pairs):
         return None
+    if any(isinstance(node, (ast.NamedExpr, ast.Yield, ast.YieldFrom, ast.Await)) for node in ast.walk(loop)):
+        return None  # none of them may stand in the lists
     if may_mix_types(source) or _may_be_tensor(source, average) or _read_elsewhere(source, loop):
         return None
     if isinstance(average.new, ast.Name) and not in_no_grad(source, loop):  # the average would get a graph

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 
@@ -161,15 +162,21 @@ def _runs_model(source: Source, call: ast.Call, model: str) -> bool:
 # ---- what may need or forbid gradients -----------------------------------------------------------------------------
 
 
-def _gradients_are_off(source: Source, call: ast.Call) -> bool:
-    """Whether gradients are switched off for the program, for the parameters, or by who calls the function around."""
+@functools.lru_cache(maxsize=4)  # the same for every loop of a file
+def _program_sets_gradients(source: Source) -> bool:
+    """Whether the file switches gradients off in general, freezes parameters, or differentiates by itself."""
     if any(isinstance(source.parent(c), ast.Expr) for name in SET_GRAD for c in source.calls(name)):
         return True
     if source.calls(".requires_grad_") or any(
         node.attr == "requires_grad" and isinstance(node.ctx, ast.Store) for node in source.nodes(ast.Attribute)
     ):
         return True
-    if any((source.qualified(c.func) or "").startswith(DIFFERENTIATES) for c in source.nodes(ast.Call)):
+    return any((source.qualified(c.func) or "").startswith(DIFFERENTIATES) for c in source.nodes(ast.Call))
+
+
+def _gradients_are_off(source: Source, call: ast.Call) -> bool:
+    """Whether gradients are switched off for the program, for the parameters, or by who calls the function around."""
+    if _program_sets_gradients(source):
         return True
     pending, known = [enclosing_function(source, call)], set()
     while pending:

@@ -205,22 +205,26 @@ class _Formula:
         return None
 
 
-def _number(source: Source, node: ast.expr) -> float | None:
-    """The value of a constant expression: literals, names of them, arithmetic, pi, roots, a tensor of one number."""
+def _number(source: Source, node: ast.expr, depth: int = 4) -> float | None:
+    """The value of a constant expression: literals, names of them, arithmetic, pi, roots, a tensor of one number.
+
+    Names are followed `depth` times: `n = n * 2` would never end.
+    """
     value = constant(source, node)
     if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < LARGEST:
         return float(value)
     if isinstance(node, ast.Name):
         bindings = source.lookup(node)
         inner = assigned_value(source, bindings[0]) if len(bindings) == 1 else None
-        return _number(source, inner) if isinstance(inner, (ast.BinOp, ast.Call)) else None
+        return _number(source, inner, depth - 1) if depth and isinstance(inner, (ast.BinOp, ast.Call)) else None
     if isinstance(node, ast.Attribute):
         return NUMBERS.get(source.qualified(node) or "")
     if isinstance(node, ast.BinOp) and isinstance(node.op, ARITHMETIC):
-        left, right = _number(source, node.left), _number(source, node.right)
+        left = _number(source, node.left, depth)
+        right = None if left is None else _number(source, node.right, depth)
         return _arithmetic(node.op, left, right) if left is not None and right is not None else None
     if isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords:
-        name, inside = source.qualified(node.func), _number(source, node.args[0])
+        name, inside = source.qualified(node.func), _number(source, node.args[0], depth)
         if inside is None:
             return None
         if name in ROOTS:
