@@ -28,6 +28,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 TORCHFIX_LIMIT_S = 240.0
+# As installed packages run: with compiled modules, which this variable would keep from being written.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 PARSE = """
 import ast, os, sys, warnings
 warnings.simplefilter("ignore")
@@ -60,21 +62,30 @@ def run(command: list[str], limit_s: float | None = None) -> Run | None:
     """One command with its resources; None when it ran past its limit. Processor seconds include its own children."""
     with tempfile.TemporaryFile("w+") as out:
         start = time.perf_counter()
-        process = subprocess.Popen(command, stdout=out, stderr=subprocess.DEVNULL)
-        while True:
-            pid, status, used = os.wait4(process.pid, os.WNOHANG if limit_s else 0)
-            if pid:
-                break
+        process = subprocess.Popen(command, stdout=out, stderr=subprocess.DEVNULL, env=ENVIRONMENT)
+        peak = 0.0
+        while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
+            peak = max(peak, _peak_mb(process.pid))
             if limit_s and time.perf_counter() - start > limit_s:
                 process.kill()
                 os.wait4(process.pid, 0)
                 return None
-            time.sleep(0.05)
+            time.sleep(0.01)
+        _, status, used = ended
         wall = time.perf_counter() - start
         process.returncode = os.waitstatus_to_exitcode(status)
         out.seek(0)
-        peak = used.ru_maxrss / 1024  # kilobytes on Linux
         return Run(used.ru_utime + used.ru_stime, wall, peak, out.read(), process.returncode)
+
+
+def _peak_mb(pid: int) -> float:
+    """Peak memory of that very process so far; the usage that `wait4` gives counts its children too."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0.0
+    line = next((line for line in status.splitlines() if line.startswith("VmHWM:")), "VmHWM: 0 kB")
+    return int(line.split()[1]) / 1024
 
 
 def tools(folder: Path, torchfix: str | None) -> dict[str, list[str]]:

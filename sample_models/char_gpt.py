@@ -5,7 +5,7 @@ Slow on purpose:
 - PA102: the loader does not pin memory, and batches are moved to the accelerator
 - PA203: attention is written out (scores, mask, softmax, weighted sum), so the scores of all pairs are stored
 - PA204: GELU is written out with tanh, one kernel and one saved tensor per operation
-- PA306: nothing is compiled, so every small operator of a block is a launch of its own
+- PA306: every small operator of a block is a launch of its own
 - PA402: AdamW runs several kernels per update instead of one fused kernel
 - PA601: the loss is read with `.item()` on every step
 - PA602: the cache of the allocator is emptied on every step

@@ -74,7 +74,7 @@ def audit(
 def _reported(
     source: Source, findings: list[Finding], rules: dict[str, Rule], selected: frozenset[str]
 ) -> tuple[list[Finding], list[UnusedSuppression]]:
-    comments = suppressions(source.text)
+    comments = suppressions(source.text, selected)
     if not findings and not comments:
         return [], []
     statements = _statement_by_line(source) if findings else {}

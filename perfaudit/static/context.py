@@ -151,10 +151,8 @@ def backward_calls(source: Source) -> tuple[ast.Call, ...]:
     """Calls that run a backward pass: `x.backward()`, `accelerator.backward(x)`, `loss_scaler(x, optimizer)`."""
     scalers = [
         call
-        for call in source.nodes(ast.Call)
-        if _LOSS_SCALER.search(last_name(call.func))
-        and len(call.args) > 1
-        and _OPTIMIZER_NAME.search(last_name(call.args[1]))
+        for call in source.calls_named(_LOSS_SCALER)
+        if len(call.args) > 1 and _OPTIMIZER_NAME.search(last_name(call.args[1]))
     ]
     return (*source.calls(".backward"), *source.calls(".manual_backward"), *scalers)
 

@@ -49,7 +49,8 @@ def replace(source: Source, node: ast.AST, text: str) -> Edits | None:
     span = source.span(node)
     if _in_f_string(source, node) or _has_comment(source, span):
         return None
-    if isinstance(node, ast.expr) and _needs_brackets(source, node, text):
+    is_bare = isinstance(node, ast.GeneratorExp) and isinstance(source.parent(node), ast.Call)  # the call's brackets
+    if isinstance(node, ast.expr) and (_needs_brackets(source, node, text) or is_bare):
         text = f"({text})"
     before, after = source.text[span.start - 1 : span.start] if span.start else "", source.text[span.end : span.end + 1]
     if _is_word(before) and _is_word(text[:1]):  # `return(x)`

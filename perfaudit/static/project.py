@@ -22,7 +22,21 @@ _TOPS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
 _IMPORT = re.compile(
     rb"^[ \t]*(?:from[ \t]+(\.*[\w.]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n#]*)|import[ \t]+([\w., \t]+))", re.MULTILINE
 )
-_NAME = re.compile(rb"[\w.]+")
+_NAME = re.compile(rb"[\w.]+|\*")
+_SUBCLASS = re.compile(rb"^class[ \t]+(\w+)[ \t]*\([ \t]*([\w.]+)[ \t]*\)", re.MULTILINE)
+_NOT_PLAIN = {
+    "Module",
+    "object",
+    "ABC",
+    "Exception",
+    "Enum",
+    "NamedTuple",
+    "Protocol",
+    "TypedDict",
+    "Function",
+    "Dataset",
+}
+_PLAIN = {name.rpartition(".")[2] for name in PLAIN_BASES}
 # Only such names are worth opening another file for: classes, and the names under which torch's modules are known.
 _MAY_BE_TORCH = re.compile(r"(?:^|\.)(?:[A-Z]\w*|torch|nn|F|optim|functional|data|cuda|amp|init)$")
 _TO_ACCELERATOR = re.compile(rb"\.cuda\(|[\"'](?:cuda|mps|xpu)\b|\.to\(\s*(?:\w+\.)*device\b|accelerator\.prepare")
@@ -31,27 +45,38 @@ _ACCELERATOR_WORDS = (b"cuda", b"device", b"accelerator", b"mps", b"xpu")
 
 @dataclass(frozen=True, slots=True)
 class Glance:
-    """What the bytes of one file show without parsing: a digest, marks, and imported modules as written."""
+    """What the bytes of one file show without parsing: a digest, marks, imported modules as written ("a.*" for all of one),
+    and classes with one base that may be one of torch's.
+    """
 
     digest: str
     size: int
     marks: frozenset[str]
     imports: tuple[str, ...]
+    subclasses: dict[str, str]
+
+    def may_bind(self, name: str, hops: int = 4) -> bool:
+        """Whether the module may bind a name to something of torch's, so that it is worth parsing."""
+        if base := self.subclasses.get(name):
+            return base in _PLAIN or (hops > 0 and base != name and self.may_bind(base, hops - 1))
+        return any(imported == name or imported.endswith((f".{name}", ".*")) for imported in self.imports)
 
 
 def glance(data: bytes) -> Glance:
-    """A first look at the bytes of a file; `from a import b` counts as "a" and "a.b"."""
+    """A first look at the bytes of a file; `from a import b` counts as "a" and "a.b", `as c` as "a.c" as well."""
     found: dict[str, None] = {}
     for match in _IMPORT.finditer(data):
         module, names, plain = match.groups()
         if plain is not None:
-            found.update(dict.fromkeys(part.split()[0].decode() for part in plain.split(b",") if part.split()))
+            found.update(dict.fromkeys(name.decode() for name in _NAME.findall(plain) if name != b"as"))
         elif module:
             prefix = module.decode()
             found[prefix] = None
             joined = prefix if prefix.endswith(".") else prefix + "."
             found.update(dict.fromkeys(joined + name.decode() for name in _NAME.findall(names) if name != b"as"))
-    return Glance(hashlib.sha256(data).hexdigest()[:32], len(data), _marks(data), tuple(found))
+    classes = ((name.decode(), base.decode().rpartition(".")[2]) for name, base in _SUBCLASS.findall(data))
+    subclasses = {name: base for name, base in classes if base not in _NOT_PLAIN}
+    return Glance(hashlib.sha256(data).hexdigest()[:32], len(data), _marks(data), tuple(found), subclasses)
 
 
 def _marks(data: bytes) -> frozenset[str]:
@@ -175,7 +200,7 @@ class Project:
     def _listing(self, folder: str) -> frozenset[str]:
         if folder not in self._listings:
             try:
-                self._listings[folder] = frozenset(os.listdir(folder))  # noqa: PTH208  # names only, twice as fast
+                self._listings[folder] = frozenset(os.listdir(folder))  # names only, twice as fast
             except OSError:
                 self._listings[folder] = frozenset()
         return self._listings[folder]
@@ -330,7 +355,8 @@ class Neighbours:
             return canonical(f"{owner}.{name}") if owner else ""
         self.asked.files.add(path)
         self.asked.listing = True
-        found = self._project.definitions(path)
+        seen = self._project.glance(path)
+        found = self._project.definitions(path) if seen is not None and seen.may_bind(name) else None
         if found is None:
             return ""
         inside = os.path.dirname(path)

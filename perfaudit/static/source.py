@@ -178,6 +178,10 @@ class Source:
                 table.setdefault(target.rpartition(".")[2], []).append(call)
         return table
 
+    def calls_named(self, pattern: re.Pattern[str]) -> list[ast.Call]:
+        """Calls whose last name, as in `_calls_by_last_name`, the pattern finds; each name is searched once."""
+        return [call for name, calls in self._calls_by_last_name.items() if pattern.search(name) for call in calls]
+
     def calls(self, name: str) -> list[ast.Call]:
         """Calls of a documented dotted name ("torch.nn.Conv2d"), or of any method of a name (".item")."""
         candidates = self._calls_by_last_name.get(name.rpartition(".")[2], [])

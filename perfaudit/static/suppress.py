@@ -34,13 +34,14 @@ def _names(rule: str, finding: Finding) -> bool:
     return rule == finding.name.upper() or (finding.rule.startswith(rule) and bool(rule))
 
 
-def suppressions(text: str) -> list[Suppression]:
+def suppressions(text: str, rules: Iterable[str] = ("PA",)) -> list[Suppression]:
     """The comments of a text that silence something, in order.
 
     `# perfaudit: ignore[PA101,PA2] reason` (without brackets: all rules), `# noqa: PA101`, and for the whole file
-    `# perfaudit: ignore-file[...]`. Only real comments count.
+    `# perfaudit: ignore-file[...]`. Only real comments count, and of the noqa ones those that name one of `rules`, which are
+    ids or beginnings of ids: telling a comment from a text takes as long as parsing, and other linters' are in many a file.
     """
-    if "perfaudit:" not in text and "noqa" not in text.lower():
+    if "perfaudit:" not in text and not _names_one_of(rules, text):
         return []
     found: list[Suppression] = []
     try:
@@ -55,6 +56,16 @@ def suppressions(text: str) -> list[Suppression]:
     except (tokenize.TokenError, SyntaxError):  # what was read so far counts; the file parsed, so this is a rare layout
         pass
     return found
+
+
+def _names_one_of(rules: Iterable[str], text: str) -> bool:
+    """Whether a noqa comment of the text may name a rule whose id begins with the same letters as one of these."""
+    letters = {re.split(r"\d", rule, maxsplit=1)[0].upper() for rule in rules}
+    if not any(letter in text or letter.lower() in text for letter in letters):
+        return False
+    return (
+        re.search(rf"noqa:[^\n]*\b(?:{'|'.join(map(re.escape, sorted(letters)))})\d", text, re.IGNORECASE) is not None
+    )
 
 
 def _split(names: str) -> frozenset[str]:

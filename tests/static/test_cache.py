@@ -62,7 +62,11 @@ def test_the_second_scan_reads_results(project: Project, audits: list[str]) -> N
     ("name", "text", "audited"),
     [
         ("train.py", "import torch\n", ["train.py"]),
-        ("data.py", "class Loader: pass\n", ["train.py"]),  # a neighbour decides what `Loader` is; data.py lacks torch now
+        (
+            "data.py",
+            "class Loader: pass\n",
+            ["train.py"],
+        ),  # a neighbour decides what `Loader` is; data.py lacks torch now
         ("other.py", "x = 1\n", ["train.py"]),  # a new file could be what a name leads to
     ],
 )
@@ -84,7 +88,9 @@ def test_other_rules_are_another_entry(project: Project, audits: list[str]) -> N
     assert "PA101" in rules(scanned(folder))
 
 
-@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"depends": {}}', b"\xff\xfe", b'{"findings": 3}', b"[" * 99999])
+@pytest.mark.parametrize(
+    "damage", [b"", b"{", b"[]", b'{"depends": {}}', b"\xff\xfe", b'{"findings": 3}', b"[" * 99999]
+)
 def test_damaged_entries_are_passed_over(project: Project, damage: bytes) -> None:
     folder = project(**{"train.py": TRAIN, "data.py": DATA})
     first = scanned(folder)

@@ -104,5 +104,3 @@ def test_every_safe_fix_is_proven_by_a_program() -> None:
     safe = {rule.id for rule in all_rules().values() if rule.fix == "safe"} & patching
     assert safe - equal == set()
     assert patching - {rule_of(path) for path in PROGRAMS} == set()
-
-

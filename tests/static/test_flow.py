@@ -1,4 +1,7 @@
-"""What feeds what, as a table: code, and the links in it written "first > second", "first > second if flag"."""
+"""What feeds what, as a table: code, and the links in it written "first > second", "first > second if flag".
+
+A "?" behind the condition: it may have another value where the first layer is built.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,9 @@ import ast
 
 import pytest
 
-from perfaudit.static.flow import branches, elements, exclude_each_other, links, rows
+from perfaudit.static.branches import branches, exclude_each_other, is_steady, text_where_all
+from perfaudit.static.flow import links
+from perfaudit.static.layer_rows import elements, rows
 from perfaudit.static.source import Source
 
 HEAD = "import torch\nfrom torch import nn\nfrom collections import OrderedDict\n"
@@ -20,7 +25,8 @@ def written(source: Source) -> list[str]:
 
     return [
         f"{short(link.first.call)} > {short(link.second.call)}"
-        + (f" if {source.text_of(link.flag)}" if link.flag else "")
+        + (f" if {text_where_all(source, link.where)}" if link.where else "")
+        + ("" if all(is_steady(source, test, link.first.call) for test, _ in link.where) else " ?")
         for link in links(source)
     ]
 
@@ -32,14 +38,20 @@ IN_A_ROW = [
     ("nn.Sequential(OrderedDict([('a', nn.Conv2d(3, 8, 3)), ('b', nn.ReLU())]))", ["Conv2d > ReLU"]),
     ("nn.Sequential(OrderedDict({'a': nn.Conv2d(3, 8, 3), 'b': nn.ReLU()}))", ["Conv2d > ReLU"]),
     ("nn.Sequential(nn.Conv2d(3, 8, 3), *more(), nn.ReLU())", []),  # something may come in between
-    ("nn.Sequential(nn.Sequential(nn.Conv2d(3, 8, 3)), nn.ReLU())", ["Sequential > ReLU"]),
+    ("nn.Sequential(nn.Sequential(nn.Conv2d(3, 8, 3)), nn.ReLU())", ["Conv2d > ReLU"]),
     ("nn.ModuleList([nn.Conv2d(3, 8, 3), nn.ReLU()])", []),
-    ("act = f()\nnn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU() if act else nn.GELU())", ["Conv2d > ReLU if act"]),
+    (
+        "act = f()\nnn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU() if act else nn.GELU())",
+        ["Conv2d > ReLU if act", "Conv2d > GELU if not act"],
+    ),
     (
         "act = f()\nnn.Sequential(nn.Conv2d(3, 8, 3), *([nn.ReLU()] if act else []), nn.Tanh())",
         ["Conv2d > ReLU if act", "ReLU > Tanh"],
     ),
-    ("nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU() if act == 1 else nn.GELU())", []),
+    (
+        "nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU() if a == 1 else nn.Identity(), nn.Tanh())",
+        ["Conv2d > ReLU if a == 1 ?"],
+    ),
     # names and attributes
     ("conv = nn.Conv2d(3, 8, 3)\nconv.weight.data.zero_()\nnn.Sequential(conv, nn.ReLU())", ["Conv2d > ReLU"]),
     ("conv = nn.Conv2d(3, 8, 3)\nnn.Sequential(conv, nn.ReLU())\nnn.Sequential(conv, nn.Tanh())", []),
@@ -77,11 +89,11 @@ UNDER_CONDITIONS = [
         "l = [nn.Conv2d(3, 8, 3)]\nif flag:\n    l.append(nn.ReLU())\nl.append(nn.Tanh())",
         ["Conv2d > ReLU if flag", "ReLU > Tanh"],
     ),
-    ("l = [nn.Conv2d(3, 8, 3)]\nif not flag:\n    l.append(nn.ReLU())", []),
+    ("l = [nn.Conv2d(3, 8, 3)]\nif not flag:\n    l.append(nn.ReLU())", ["Conv2d > ReLU if not flag"]),
     ("l = [nn.Conv2d(3, 8, 3)]\nif a.flag:\n    l.append(nn.ReLU())", ["Conv2d > ReLU if a.flag"]),
-    ("l = [nn.Conv2d(3, 8, 3)]\na.flag = False\nif a.flag:\n    l.append(nn.ReLU())", []),
-    ("l = [nn.Conv2d(3, 8, 3)]\nflag = 1\nif flag:\n    l.append(nn.ReLU())", []),
-    ("l = [nn.Conv2d(3, 8, 3)]\nif flag:\n    pass\nelse:\n    l.append(nn.ReLU())", []),
+    ("l = [nn.Conv2d(3, 8, 3)]\na.flag = False\nif a.flag:\n    l.append(nn.ReLU())", ["Conv2d > ReLU if a.flag ?"]),
+    ("l = [nn.Conv2d(3, 8, 3)]\nflag = 1\nif flag:\n    l.append(nn.ReLU())", ["Conv2d > ReLU if flag ?"]),
+    ("l = [nn.Conv2d(3, 8, 3)]\nif flag:\n    pass\nelse:\n    l.append(nn.ReLU())", ["Conv2d > ReLU if not flag"]),
     (
         "l = []\nif flag:\n    l.append(nn.Conv2d(3, 8, 3))\nelse:\n    l.append(nn.Linear(3, 8))\nl.append(nn.ReLU())",
         ["Conv2d > ReLU", "Linear > ReLU"],
@@ -90,7 +102,7 @@ UNDER_CONDITIONS = [
     ("l = []\nif a:\n    l += [nn.Conv2d(3, 8, 3)]\nif b:\n    l += [nn.ReLU()]", []),
     (
         "l = []\nconv = nn.Conv2d(3, 8, 3)\nif flag:\n    l += [conv, nn.ReLU()]\nelse:\n    l += [conv, nn.Tanh()]",
-        ["Conv2d > ReLU if flag"],
+        ["Conv2d > ReLU if flag", "Conv2d > Tanh if not flag"],
     ),
     # loops
     ("l = []\nfor i in n:\n    l += [nn.Conv2d(3, 8, 3)]\n    l += [nn.ReLU()]", ["Conv2d > ReLU"]),

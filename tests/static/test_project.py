@@ -76,6 +76,7 @@ def qualified(folder: Path, code: str, name: str = "train.py") -> str | None:
         ("from .layers import Conv\nConv(1, 2, 3)", "torch.nn.Conv2d"),
         ("from . import layers\nlayers.Conv(1, 2, 3)", "torch.nn.Conv2d"),
         ("from pack import Conv\nConv(1, 2, 3)", "torch.nn.Conv2d"),
+        ("from short import G\nG.relu(x)", "torch.nn.functional.relu"),
         ("from pack.inner import F\nF.relu(x)", "torch.nn.functional.relu"),
         ("from layers import Other\nOther(ds)", "layers.Other"),
         ("from layers import Changing\nChanging(ds)", "layers.Changing"),
@@ -93,6 +94,7 @@ def test_names_of_other_files(project: Folder, code: str, name: str | None) -> N
             "layers.py": LAYERS,
             "pack/__init__.py": "from .inner import Conv",
             "pack/inner.py": "from layers import *\nfrom layers import Conv, F",
+            "short.py": "import torch.nn.functional as G",
             "loop_a.py": "from loop_b import Conv",
             "loop_b.py": "from loop_a import Conv",
             "broken.py": "class Conv(",
@@ -129,10 +131,10 @@ def test_a_subclass_hands_arguments_to_its_loader() -> None:
 @pytest.mark.parametrize(
     ("text", "imports"),
     [
-        (b"import a.b, c as d\n", ("a.b", "c")),
+        (b"import a.b, c as d\n", ("a.b", "c", "d")),
         (b"from .x import (\n    y,\n    z as w,\n)\n", (".x", ".x.y", ".x.z", ".x.w")),
         (b"from . import y  # z\n", (".", ".y")),
-        (b"def f():\n    from p import *\n", ("p",)),
+        (b"def f():\n    from p import *\n", ("p", "p.*")),
         (b"x = 'import y'\nfromage = 1\n", ()),
     ],
 )

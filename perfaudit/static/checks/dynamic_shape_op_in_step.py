@@ -52,7 +52,7 @@ class Place:
 
 @check("PA604", ast.Module)
 def dynamic_shape_op_in_step(source: Source, module: ast.Module) -> Iterator[Seen]:
-    if not source.imports_torch:
+    if not source.imports_torch or not (step_loops(source) or module_classes(source)):
         return
     places = sorted(_places(source), key=lambda place: (place.node.lineno, place.node.col_offset))
     if not places:

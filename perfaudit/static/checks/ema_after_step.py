@@ -29,7 +29,7 @@ _OPTIMIZER = re.compile(r"opt|adam|sgd|solver", re.IGNORECASE)
 
 @check("PA405", ast.Module)
 def ema_after_step(source: Source, _: ast.Module) -> Iterator[Seen]:
-    if not source.imports_torch or not _MENTIONED.search(source.text) or not source.calls(".step"):
+    if not source.calls(".step") or not step_loops(source) or not _MENTIONED.search(source.text):
         return
     if not uses_accelerator(source):  # on CPU there is nothing to overlap
         return

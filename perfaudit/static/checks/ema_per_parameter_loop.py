@@ -54,7 +54,7 @@ class Average:
 
 @check("PA404", ast.For)
 def ema_per_parameter_loop(source: Source, loop: ast.For) -> Iterator[Seen]:
-    if not _may_use_torch(source) or not MIXES.search(source.text_of(loop)) or not _walks_parameters(source, loop.iter):
+    if not _may_use_torch(source) or not _walks_parameters(source, loop.iter) or not MIXES.search(source.text_of(loop)):
         return
     average = _Body(source, loop).average()
     if average is None or not _belongs_to_training(source, loop) or _has_foreach_path(source, loop):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 import math
-import re
 from collections.abc import Iterator
 
 from perfaudit.static import edit
 from perfaudit.static.context import runs_every_step
+from perfaudit.static.formulas import is_wanted_written_out
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.values import assigned_value, constant
@@ -27,8 +27,6 @@ NUMBERS = {"math.pi": math.pi, "numpy.pi": math.pi, "torch.pi": math.pi}
 ROOTS = {"math.sqrt", "numpy.sqrt", "torch.sqrt"}
 OTHER_TENSORS = {"tensorflow", "jax", "mxnet", "paddle", "mindspore", "tinygrad", "cupy", "mlx", "sympy"}
 ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow)
-COMPILED = re.compile(r"jit|script|compile|fuse|decomposition|impl")  # in a decorator
-REFERENCE = re.compile(r"(^|_)(ref|reference|naive|expected|test)", re.IGNORECASE)
 MAX_POWER = 9  # this and the next are what no sensible formula reaches
 LARGEST = 1e9
 
@@ -36,7 +34,7 @@ LARGEST = 1e9
 @check("PA204", call=(*CURVES, ".tanh", ".erf"))
 def handwritten_gelu(source: Source, call: ast.Call) -> Iterator[Seen]:
     kind = _curve(source, call)
-    if kind is None or _is_wanted(source, call):
+    if kind is None or is_wanted_written_out(source, call):
         return
     for node, statements in _around(source, call):
         formula = _Formula(source, call)
@@ -78,24 +76,6 @@ def _argument(source: Source, call: ast.Call) -> ast.expr:
     """What the tanh or erf is taken of: the argument, or the object of the method."""
     is_method = source.qualified(call.func) is None and isinstance(call.func, ast.Attribute)
     return call.func.value if is_method and isinstance(call.func, ast.Attribute) else call.args[0]
-
-
-def _is_wanted(source: Source, node: ast.AST) -> bool:
-    """Whether the formula is wanted: for a compiler to fuse, beside its own backward, as a reference to compare with."""
-    for ancestor in source.ancestors(node):
-        name = getattr(ancestor, "arg" if isinstance(ancestor, ast.keyword) else "name", None) or ""
-        if REFERENCE.search(name):
-            return True
-        if not isinstance(ancestor, (*FUNCTIONS, ast.ClassDef)):
-            continue
-        if any(COMPILED.search(source.text_of(decorator)) for decorator in ancestor.decorator_list):
-            return True
-        if isinstance(ancestor, ast.ClassDef) and any(source.text_of(b).endswith("Function") for b in ancestor.bases):
-            return True
-        arguments = [a for name in ("torch.jit.script", "torch.compile") for c in source.calls(name) for a in c.args]
-        if any(isinstance(n, ast.Name) and n.id == ancestor.name for a in arguments for n in ast.walk(a)):
-            return True
-    return False
 
 
 def _around(source: Source, call: ast.Call) -> Iterator[tuple[ast.expr, list[ast.stmt]]]:

@@ -7,9 +7,9 @@ from torch import nn
 torch.manual_seed(0)
 model = nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-for epoch in range(3):
+for _ in range(3):
     total = 0.0
-    for step in range(5):
+    for _ in range(5):
         x = torch.randn(16, 4)
         loss = nn.functional.mse_loss(model(x).squeeze(1), x.sum(1))
         optimizer.zero_grad()

@@ -1,0 +1,440 @@
+"""The call that does what a written-out attention does, where its text settles every argument."""
+
+from __future__ import annotations
+
+import ast
+import math
+from dataclasses import dataclass, field
+
+from perfaudit.static.attention import Chain, built_as, own_values
+from perfaudit.static.source import LOOPS, Source
+from perfaudit.static.values import assigned_value, constant
+
+FINITE = -1e4  # at or below it, the exponential of a masked score is 0 in every dtype
+_ROOTS = {"math.sqrt", "numpy.sqrt"}
+_NUMBERS = _ROOTS | {"float", "int"}
+_INFINITE = {"math.inf", "torch.inf", "numpy.inf"}
+_SOFTMAX = {"torch.softmax", "torch.nn.functional.softmax"}
+_MATMUL = {"torch.matmul", "torch.bmm"}
+_KEEPS = {"view", "reshape", "bool", "unsqueeze", "byte"}  # of a mask: the same positions
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What the call replaces: the last product becomes the call, the statements before it go."""
+
+    output: ast.expr
+    arguments: tuple[str, ...]
+    replaced: tuple[ast.stmt, ...]
+    has_dropout: bool
+
+
+@dataclass(slots=True)
+class _Parts:
+    """What was read of a chain so far; `name` is what holds the scores or weights."""
+
+    name: str = ""
+    scale: str | None = None  # "" for the library's own
+    mask: str | None = None
+    dropout: str | None = None
+    softmax: bool = False
+    names: set[str] = field(default_factory=set)
+    used: set[str] = field(default_factory=set)  # names in what the call takes
+
+
+def plain_call(source: Source, chain: Chain) -> Call | None:
+    """The call for a chain that stands in consecutive statements of one block and does nothing uncertain; else None."""
+    output, values = chain.outputs[0]
+    sides = _factors(source, output)
+    query, key = chain.query, _key(source, chain)
+    if len(chain.outputs) != 1 or sides is None or sides[1] is not values or key is None:
+        return None
+    if not isinstance(query, ast.Name) or not isinstance(values, ast.Name):
+        return None
+    statements = _statements(source, chain.product, output)
+    if statements is None:
+        return None
+    reader = _Reader(source, chain, key)
+    replaced = []
+    for statement in statements[:-1]:
+        if not reader.stands_apart(statement):
+            replaced.append(statement)
+            if not reader.assignment(statement):
+                return None
+    if not reader.expression(sides[0]):
+        return None
+    parts = reader.parts
+    if not parts.softmax or parts.names & {query.id, key.id, values.id}:
+        return None
+    if not _serve_nothing_else(source, chain, statements, output, parts.names):
+        return None
+    arguments = [query.id, key.id, values.id]
+    arguments += [parts.mask] if parts.mask else []
+    arguments += [f"dropout_p={parts.dropout}"] if parts.dropout else []
+    if parts.scale is None:
+        arguments.append("scale=1.0")
+    elif parts.scale:
+        arguments.append(f"scale={parts.scale}")
+    return Call(output, tuple(arguments), tuple(replaced), parts.dropout is not None)
+
+
+def _statements(source: Source, first: ast.expr, last: ast.expr) -> list[ast.stmt] | None:
+    """The statements from one expression's to the other's, where both stand in one block."""
+    begin, end = source.statement(first), source.statement(last)
+    if hasattr(end, "body"):  # in a condition or the head of a loop
+        return None
+    block = source.block(end)
+    places = [n for n, statement in enumerate(block) if statement is begin or statement is end]
+    return block[places[0] : places[-1] + 1] if places and any(s is begin for s in block) else None
+
+
+def _factors(source: Source, node: ast.expr) -> tuple[ast.expr, ast.expr] | None:
+    """Both sides of a matrix product."""
+    if isinstance(node, ast.BinOp):
+        return node.left, node.right
+    if not isinstance(node, ast.Call) or node.keywords:
+        return None
+    if source.qualified(node.func) in _MATMUL and len(node.args) == 2:
+        return node.args[0], node.args[1]
+    if isinstance(node.func, ast.Attribute) and node.func.attr in ("matmul", "bmm") and len(node.args) == 1:
+        return (node.func.value, node.args[0]) if source.qualified(node.func) is None else None
+    return None
+
+
+def _key(source: Source, chain: Chain) -> ast.Name | None:
+    """`k` of a product with `k.transpose(-2, -1)`."""
+    sides = _factors(source, chain.product)
+    if sides is None or sides[1] is not chain.key:
+        return None
+    node = chain.key
+    if isinstance(node, ast.Attribute) and node.attr == "mT":
+        return node.value if isinstance(node.value, ast.Name) else None
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.keywords:
+        return None
+    axes = [constant(source, a) for a in node.args]
+    if node.func.attr != "transpose" or axes not in ([-2, -1], [-1, -2]) or not isinstance(node.func.value, ast.Name):
+        return None
+    return node.func.value
+
+
+def _serve_nothing_else(
+    source: Source, chain: Chain, statements: list[ast.stmt], output: ast.expr, names: set[str]
+) -> bool:
+    """Whether the names of the chain are read nowhere but in it, or hold something else by then."""
+    first, last = statements[0], statements[-1]
+    rebound = {t.id for t in last.targets if isinstance(t, ast.Name)} if isinstance(last, ast.Assign) else set()
+    inside = {id(n) for s in statements[:-1] for n in ast.walk(s)} | {id(n) for n in ast.walk(output)}
+    in_loop = source.enclosing(first, *LOOPS, within=chain.function) is not None
+    for node in ast.walk(chain.function):
+        if not isinstance(node, ast.Name) or node.id not in names or id(node) in inside:
+            continue
+        if isinstance(node.ctx, ast.Store):
+            continue
+        before = (node.lineno, node.col_offset) < (first.lineno, first.col_offset)
+        if in_loop or (not before and node.id not in rebound):
+            return False
+        if not before and node.lineno <= (last.end_lineno or last.lineno):
+            return False
+    return not any(isinstance(n, (ast.Global, ast.Nonlocal)) for n in ast.walk(chain.function))
+
+
+class _Reader:
+    """Reads the statements of a chain; False for anything whose argument the text does not settle."""
+
+    def __init__(self, source: Source, chain: Chain, key: ast.Name) -> None:
+        self.source = source
+        self.chain = chain
+        self.key = key
+        self.parts = _Parts()
+
+    def stands_apart(self, node: ast.stmt) -> bool:
+        """Whether a statement in between computes something else (the values), which may stay before the call."""
+        if not isinstance(node, ast.Assign) or len(node.targets) != 1:
+            return False
+        target = node.targets[0]
+        bound = target.elts if isinstance(target, ast.Tuple) else [target]
+        names = {n.id for n in bound if isinstance(n, ast.Name)}
+        used = {n.id for n in ast.walk(node.value) if isinstance(n, ast.Name)}
+        product = {n.id for n in ast.walk(self.chain.product) if isinstance(n, ast.Name)}
+        if len(names) != len(bound) or (names | used) & self.parts.names or names & (product | self.parts.used):
+            return False
+        return not any(n is self.chain.product or isinstance(n, ast.NamedExpr) for n in ast.walk(node.value))
+
+    def assignment(self, node: ast.stmt) -> bool:
+        self.parts.used |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} - {"self"}
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and node.target.id == self.parts.name:
+            return isinstance(node.op, (ast.Mult, ast.Div)) and self.scaled(node.value, isinstance(node.op, ast.Div))
+        if not isinstance(node, ast.Assign) or len(node.targets) != 1 or not isinstance(node.targets[0], ast.Name):
+            return False
+        if not self.expression(node.value):
+            return False
+        self.parts.name = node.targets[0].id
+        self.parts.names.add(self.parts.name)
+        return True
+
+    def expression(self, node: ast.expr) -> bool:
+        if node is self.chain.product:
+            return not self.parts.name
+        if isinstance(node, ast.Name):
+            return bool(self.parts.name) and node.id == self.parts.name
+        if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Mult, ast.Div)):
+            if self.expression(node.left):
+                return self.scaled(node.right, isinstance(node.op, ast.Div))
+            return isinstance(node.op, ast.Mult) and self.expression(node.right) and self.scaled(node.left, False)
+        return isinstance(node, ast.Call) and self.call(node)
+
+    def call(self, node: ast.Call) -> bool:
+        name = self.source.qualified(node.func)
+        if name in _SOFTMAX or (isinstance(node.func, ast.Call) and not node.keywords):
+            return bool(node.args) and self.expression(node.args[0]) and self.softmaxed(node, node.args[1:])
+        if name == "torch.nn.functional.dropout":
+            return self.expression(node.args[0]) and self.dropped(node) if node.args else False
+        if name is not None or not isinstance(node.func, ast.Attribute):
+            return False
+        if node.func.attr == "softmax" and self.expression(node.func.value):
+            return self.softmaxed(node, node.args)
+        if node.func.attr == "masked_fill" and len(node.args) == 2 and self.expression(node.func.value):
+            return self.masked(node.args[0], node.args[1])
+        built = built_as(self.source, node, node.func.attr)
+        if not (isinstance(node.func.value, ast.Name) and node.func.value.id == "self") or len(node.args) != 1:
+            return False
+        kinds = {self.source.qualified(item.func) for item in built}
+        if len(own_values(self.source, node, node.func.attr)) != len(built) or node.keywords:
+            return False
+        if kinds == {"torch.nn.Softmax"}:
+            return self.expression(node.args[0]) and self.softmaxed(node, [])
+        if kinds == {"torch.nn.Dropout"} and self.expression(node.args[0]) and self.parts.softmax:
+            layer = self.source.text_of(node.func)
+            return self.dropout(f"{layer}.p if {layer}.training else 0.0")
+        return False
+
+    def softmaxed(self, node: ast.Call, rest: list[ast.expr]) -> bool:
+        if self.parts.softmax or len(rest) > 1 or any(k.arg != "dim" for k in node.keywords):
+            return False
+        self.parts.softmax = node is self.chain.softmax
+        return self.parts.softmax
+
+    def dropped(self, node: ast.Call) -> bool:
+        given = dict(zip(("input", "p", "training"), node.args, strict=False))
+        given.update({k.arg: k.value for k in node.keywords if k.arg})
+        if set(given) != {"input", "p", "training"} or len(node.keywords) + len(node.args) != 3:
+            return False
+        share, training = self.source.text_of(given["p"]), self.source.text_of(given["training"])
+        if not all(isinstance(given[key], (ast.Constant, ast.Name, ast.Attribute)) for key in ("p", "training")):
+            return False
+        return self.parts.softmax and self.dropout(f"{share} if {training} else 0.0")
+
+    def dropout(self, text: str) -> bool:
+        if self.parts.dropout is not None:
+            return False
+        self.parts.dropout = text
+        return True
+
+    # Scale
+
+    def scaled(self, factor: ast.expr, divides: bool) -> bool:
+        if self.parts.scale is not None or self.parts.softmax or self.parts.mask or not self.is_number(factor):
+            return False
+        text = self.source.text_of(factor)
+        if "\n" in text or "\r" in text:
+            return False
+        if self.is_root_of_width(factor if divides else _inverse(self.source, factor)):
+            self.parts.scale = ""
+        elif divides:
+            self.parts.scale = (
+                f"1 / {text}" if isinstance(factor, (ast.Call, ast.Attribute, ast.Name)) else f"1 / ({text})"
+            )
+        else:
+            self.parts.scale = text
+        return True
+
+    def is_root_of_width(self, node: ast.expr | None) -> bool:
+        """`math.sqrt(q.size(-1))`: the scale that the library takes by itself."""
+        if isinstance(node, ast.Call) and self.source.qualified(node.func) in _ROOTS and len(node.args) == 1:
+            node = node.args[0]
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and constant(self.source, node.right) == 0.5:
+            node = node.left
+        else:
+            return False
+        owner = _size_owner(self.source, node)
+        return isinstance(owner, ast.Name) and owner.id in (self.key.id, getattr(self.chain.query, "id", ""))
+
+    def is_number(self, node: ast.expr, depth: int = 3) -> bool:
+        """Whether an expression is provably a Python number, not a tensor that a step trains."""
+        value = constant(self.source, node)
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return True
+        if isinstance(node, ast.Call):
+            name = self.source.qualified(node.func) or (node.func.id if isinstance(node.func, ast.Name) else "")
+            return name in _NUMBERS or _is_size(node)
+        if isinstance(node, ast.Subscript):
+            return isinstance(node.value, ast.Attribute) and node.value.attr == "shape"
+        if isinstance(node, ast.BinOp):
+            if isinstance(node.op, ast.Pow) and isinstance(constant(self.source, node.right), float):
+                return self.is_count(node.left, depth)
+            return self.is_number(node.left, depth) and self.is_number(node.right, depth)
+        return depth > 0 and self.is_named(node, depth - 1, self.is_number)
+
+    def is_count(self, node: ast.expr, depth: int) -> bool:
+        """Whether what a root is taken of is a number: a size, a parameter of the constructor, a quotient."""
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv):
+            return True
+        if isinstance(node, ast.Name):
+            bindings = self.source.lookup(node)
+            function = self.source.enclosing(node, ast.FunctionDef)
+            if function is not None and function.name == "__init__":
+                return all(isinstance(b, (ast.arg, ast.Name)) for b in bindings)
+            if bindings and all(_is_unpacked_size(self.source, b) for b in bindings):
+                return True
+        return self.is_number(node, depth) or (depth > 0 and self.is_named(node, depth - 1, self.is_count))
+
+    def is_named(self, node: ast.expr, depth: int, holds) -> bool:  # type: ignore[no-untyped-def]  # one of the two above
+        """Whether a name, or an attribute the class sets, stands for such a number wherever it is set."""
+        values: list[ast.expr | None] = []
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+            values = own_values(self.source, node, node.attr)
+        elif isinstance(node, ast.Name):
+            values = [assigned_value(self.source, b) for b in self.source.lookup(node)]
+        return bool(values) and all(value is not None and holds(value, depth) for value in values)
+
+    # Mask
+
+    def masked(self, hidden: ast.expr, filler: ast.expr) -> bool:
+        if self.parts.mask is not None or self.parts.softmax:
+            return False
+        mask, keeps = _mask(self.source, hidden)
+        if self.is_causal(mask, keeps) and (_is_infinite(self.source, filler) or _is_low(self.source, filler)):
+            self.parts.mask = "is_causal=True"
+            return True
+        slices = mask.slice.elts if isinstance(mask, ast.Subscript) and isinstance(mask.slice, ast.Tuple) else []
+        if len(slices) < 2 or not all(isinstance(s, ast.Slice) for s in slices):  # may have one axis: refused there
+            return False
+        text = self.source.text_of(mask)
+        if not _is_infinite(self.source, filler) or "\n" in text or "\r" in text:
+            return False
+        if isinstance(hidden, ast.Compare):
+            self.parts.mask = f"attn_mask={text} != {self.source.text_of(hidden.comparators[0])}"
+        else:
+            self.parts.mask = f"attn_mask={text}" if keeps else f"attn_mask=~{text}"
+        return True
+
+    def is_causal(self, mask: ast.expr, keeps: bool) -> bool:
+        """Whether a mask is, or is a square corner of, a lower triangle of what is seen."""
+        if isinstance(mask, ast.Name):
+            bindings = self.source.lookup(mask)
+            value = assigned_value(self.source, bindings[0]) if len(bindings) == 1 else None
+            return value is not None and _is_triangle(self.source, value, keeps)
+        if not isinstance(mask, ast.Subscript) or not isinstance(mask.slice, ast.Tuple):
+            return False
+        ends = [_corner(self.source, part) for part in mask.slice.elts]
+        if len(ends) < 2 or ends[-1] != ends[-2] or not ends[-1] or any(end != "" for end in ends[:-2]):
+            return False
+        base = mask.value
+        if not isinstance(base, ast.Attribute) or not isinstance(base.value, ast.Name) or base.value.id != "self":
+            return False
+        definition = self.source.enclosing(mask, ast.ClassDef)
+        buffers = [
+            call.args[1]
+            for call in self.source.calls(".register_buffer")
+            if len(call.args) > 1
+            and self.source.enclosing(call, ast.ClassDef) is definition
+            and constant(self.source, call.args[0]) == base.attr
+        ]
+        if len(buffers) != 1 or own_values(self.source, mask, base.attr):
+            return False
+        value = buffers[0]
+        if isinstance(value, ast.Name):
+            bindings = self.source.lookup(value)
+            bound = assigned_value(self.source, bindings[0]) if len(bindings) == 1 else None
+            return bound is not None and _is_triangle(self.source, bound, keeps)
+        return _is_triangle(self.source, value, keeps)
+
+
+def _inverse(source: Source, node: ast.expr) -> ast.expr | None:
+    """`math.sqrt(d)` of `1 / math.sqrt(d)`."""
+    is_inverse = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and constant(source, node.left) == 1
+    return node.right if isinstance(node, ast.BinOp) and is_inverse else None
+
+
+def _size_owner(source: Source, node: ast.expr) -> ast.expr | None:
+    """`q` of `q.size(-1)` and `q.shape[-1]`."""
+    if isinstance(node, ast.Call) and _is_size(node) and isinstance(node.func, ast.Attribute):
+        return node.func.value if constant(source, node.args[0]) == -1 else None
+    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Attribute) and node.value.attr == "shape":
+        return node.value.value if constant(source, node.slice) == -1 else None
+    return None
+
+
+def _is_unpacked_size(source: Source, binding: ast.AST) -> bool:
+    """`C` of `B, T, C = x.shape`."""
+    parent = source.parent(binding)
+    assignment = source.parent(parent) if isinstance(parent, ast.Tuple) else None
+    if not isinstance(assignment, ast.Assign):
+        return False
+    value = assignment.value
+    if isinstance(value, ast.Call):
+        return isinstance(value.func, ast.Attribute) and value.func.attr == "size" and not value.args
+    return isinstance(value, ast.Attribute) and value.attr == "shape"
+
+
+def _is_size(node: ast.Call) -> bool:
+    return isinstance(node.func, ast.Attribute) and node.func.attr == "size" and len(node.args) == 1
+
+
+def _mask(source: Source, hidden: ast.expr) -> tuple[ast.expr, bool]:
+    """The mask in a condition for what is hidden, and whether it is true where something is seen."""
+    if isinstance(hidden, ast.Compare) and len(hidden.ops) == 1 and isinstance(hidden.ops[0], ast.Eq):
+        return hidden.left, constant(source, hidden.comparators[0]) == 0
+    if isinstance(hidden, ast.UnaryOp) and isinstance(hidden.op, ast.Invert):
+        return hidden.operand, True
+    return hidden, False
+
+
+def _is_infinite(source: Source, node: ast.expr) -> bool:
+    """`float("-inf")`, `-math.inf` and their like."""
+    negative = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
+    inner = node.operand if isinstance(node, ast.UnaryOp) and negative else node
+    if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name) and inner.func.id == "float" and inner.args:
+        return constant(source, inner.args[0]) in (("inf", "Inf") if negative else ("-inf", "-Inf"))
+    return negative and source.qualified(inner) in _INFINITE
+
+
+def _is_low(source: Source, node: ast.expr) -> bool:
+    value = constant(source, node)
+    return isinstance(value, (int, float)) and not math.isnan(value) and value <= FINITE
+
+
+def _corner(source: Source, node: ast.expr) -> str | None:
+    """`T` of a slice `:T`, "" of `:`, None of anything else."""
+    if not isinstance(node, ast.Slice) or node.lower is not None or node.step is not None:
+        return None
+    return "" if node.upper is None else source.text_of(node.upper)
+
+
+def _is_triangle(source: Source, node: ast.expr, keeps: bool) -> bool:
+    """`torch.tril(torch.ones(n, n))` of what is seen, or `torch.triu(torch.ones(n, n), diagonal=1)` of what is not."""
+    while isinstance(node, (ast.Call, ast.Compare)):
+        if isinstance(node, ast.Compare):
+            if len(node.ops) != 1 or not isinstance(node.ops[0], ast.Eq):
+                return False
+            keeps = keeps is not (constant(source, node.comparators[0]) == 0)
+            node = node.left
+            continue
+        name = source.qualified(node.func)
+        if name in ("torch.tril", "torch.triu"):
+            given = [*node.args[1:], *(k.value for k in node.keywords)]
+            diagonal = [constant(source, a) for a in given]
+            right = diagonal in ([], [0]) and keeps if name == "torch.tril" else diagonal == [1] and not keeps
+            return right and bool(node.args) and _is_square(source, node.args[0])
+        if name is not None or not isinstance(node.func, ast.Attribute) or node.func.attr not in _KEEPS:
+            return False
+        node = node.func.value
+    return False
+
+
+def _is_square(source: Source, node: ast.expr) -> bool:
+    if not isinstance(node, ast.Call) or source.qualified(node.func) != "torch.ones":
+        return False
+    sizes = node.args[0].elts if len(node.args) == 1 and isinstance(node.args[0], (ast.Tuple, ast.List)) else node.args
+    texts = [source.text_of(size) for size in sizes]
+    return len(texts) >= 2 and texts[-1] == texts[-2] and all(text == "1" for text in texts[:-2])

@@ -1,0 +1,221 @@
+"""Whether code needs the bias of a layer: reads it, sets it, or keeps the norm behind it from subtracting it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+
+from perfaudit.static.branches import branches
+from perfaudit.static.flow import Layer
+from perfaudit.static.members import attributes
+from perfaudit.static.source import FUNCTIONS, Source
+from perfaudit.static.values import is_false, resolve
+
+_NO_LAYERS = {"self", "cls", "args", "opt", "cfg", "config", "hparams"}  # their `.bias` is no layer's
+_NORM_NAME = re.compile(r"norm|bn", re.IGNORECASE)
+_INITIALISER = re.compile(
+    r"init.*(weight|param|module|layer|net|model|conv|bias)|(weight|param|kaiming|xavier|normal|module)s?_init"
+)
+
+
+def needs_bias(source: Source, layer: Layer, kind: str) -> bool:
+    """Whether code of this file reads or sets the bias of this layer, or of some layer that may be this one.
+
+    kind: the documented class of the layer.
+
+    Code that first asks whether there is a bias does not need it.
+    """
+    key = rf"(^|\.){re.escape(layer.name)}\.bias$" if layer.name else r"\d\.bias$"
+    reads, keys = _bias_reads(source)
+    return any(re.search(key, text) for text in keys) or any(
+        _may_be(source, owner, layer) and not _is_about_others(source, read, owner, kind) for read, owner in reads
+    )
+
+
+@lru_cache(maxsize=2)
+def _bias_reads(source: Source) -> tuple[list[tuple[ast.expr, ast.expr]], list[str]]:
+    """Where some layer's bias is used as if it were there, each with the layer; and texts such as "conv1.bias"."""
+    reads: list[tuple[ast.expr, ast.expr]] = [(node, node.value) for node in attributes(source).get("bias", [])]
+    keys = []
+    for text in source.nodes(ast.Constant):
+        call = source.parent(text)
+        if text.value == "bias" and isinstance(call, ast.Call) and source.text_of(call.func) == "getattr":
+            reads.append((call, call.args[0]))
+        elif isinstance(text.value, str) and text.value.endswith(".bias"):
+            keys.append(text.value)
+    return [(read, owner) for read, owner in reads if not _asks_for_bias(source, read, owner)], keys
+
+
+def _may_be(source: Source, owner: ast.expr, layer: Layer) -> bool:
+    """Whether `owner.bias` may be the bias of this layer."""
+    if isinstance(owner, ast.Attribute):
+        return owner.attr == layer.name
+    if isinstance(owner, ast.Name):
+        if owner.id in _NO_LAYERS or _NORM_NAME.search(owner.id):
+            return False
+        built = resolve(source, owner)
+        if isinstance(built, ast.Call) and (source.qualified(built.func) or "").startswith("torch.nn."):
+            return built is layer.call
+    return True
+
+
+def _asks_for_bias(source: Source, read: ast.expr, owner: ast.expr) -> bool:
+    """Whether the read is itself the question, or stands where the answer is that there is a bias."""
+    parent = source.parent(read)
+    if isinstance(parent, ast.Compare) and isinstance(parent.comparators[0], ast.Constant):
+        return parent.comparators[0].value is None
+    if isinstance(parent, (ast.If, ast.IfExp)) and parent.test is read:
+        return True
+    if isinstance(parent, ast.Call) and source.text_of(parent.func) == "isinstance":
+        return True
+    text = re.escape(source.text_of(owner))
+    bias = rf"(getattr\({text}, ?['\"]bias['\"], ?None\)|{text}\.bias)"
+    there_is = rf"({bias}( is not None| != None)?|isinstance\({bias}, .*\)|len\(list\({text}\.parameters\(\)\)\) > 1)$"
+    if any(re.match(there_is, source.text_of(part)) for part in _conditions(source, read)):
+        return True
+    there_is_none = rf"(not {text}\.bias|{text}\.bias is None)$"
+    return any(re.match(there_is_none, source.text_of(test)) for test in _ruled_out(source, read))
+
+
+def _is_about_others(source: Source, read: ast.expr, owner: ast.expr, kind: str) -> bool:
+    """Whether a condition around the read keeps it from this kind of layer: `isinstance(m, nn.ConvTranspose2d)`."""
+    return any(_excludes(source, part, source.text_of(owner), kind) for part in _conditions(source, read))
+
+
+def _excludes(source: Source, test: ast.expr, owner: str, kind: str) -> bool:
+    if isinstance(test, ast.BoolOp):
+        each = [_excludes(source, part, owner, kind) for part in test.values]
+        return any(each) if isinstance(test.op, ast.And) else all(each)
+    if (
+        isinstance(test, ast.Call)
+        and isinstance(test.func, ast.Name)
+        and test.func.id == "isinstance"
+        and len(test.args) == 2
+    ):
+        return source.text_of(test.args[0]) == owner and _are_others(source, test.args[1], kind)
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1:
+        return False
+    left, right, operator = test.left, test.comparators[0], test.ops[0]
+    if source.text_of(left) == f"type({owner})" and isinstance(operator, (ast.Eq, ast.Is, ast.In)):
+        return _are_others(source, right, kind)
+    class_name = kind.rpartition(".")[2]
+    if isinstance(operator, (ast.In, ast.Eq)):  # "BatchNorm" in classname, classname == "Linear"
+        texts = [c.value for c in (left, right) if isinstance(c, ast.Constant) and isinstance(c.value, str)]
+        names_class = re.search("class|__name__", source.text_of(test))  # not a path in the model, such as "fc.bias"
+        return len(texts) == 1 and names_class is not None and texts[0] not in class_name
+    if isinstance(left, ast.Call) and isinstance(left.func, ast.Attribute) and left.func.attr == "find" and left.args:
+        sought = left.args[0]  # classname.find("BatchNorm") != -1
+        is_there = source.text_of(test).endswith(("!= -1", ">= 0", "> -1"))
+        names_class = re.search("class|__name__", source.text_of(left.func))
+        if not is_there or names_class is None or not isinstance(sought, ast.Constant):
+            return False
+        return str(sought.value) not in class_name
+    return False
+
+
+def _are_others(source: Source, classes: ast.expr, kind: str) -> bool:
+    """Whether an expression names classes of torch, and the layer is of none of them."""
+    items = classes.elts if isinstance(classes, (ast.Tuple, ast.List, ast.Set)) else [classes]
+    names = [source.qualified(item) or "" for item in items]
+    return all(
+        name.startswith("torch.nn.") and name not in (kind, "torch.nn.Module") and "_ConvNd" not in name
+        for name in names
+    )
+
+
+def _conditions(source: Source, node: ast.expr) -> Iterator[ast.expr]:
+    """Everything that is true where the node is evaluated: tests around it, split at `and`."""
+    for condition, side in branches(source, node):
+        if side and isinstance(condition, (ast.If, ast.IfExp)):
+            yield from _parts(condition.test)
+    child: ast.AST = node
+    for ancestor in source.ancestors(node):
+        if isinstance(ancestor, ast.stmt):
+            return
+        if isinstance(ancestor, ast.BoolOp) and isinstance(ancestor.op, ast.And):
+            for operand in ancestor.values:
+                if operand is child:
+                    break
+                yield operand
+        elif isinstance(ancestor, (ast.ListComp, ast.SetComp, ast.GeneratorExp)) and child is ancestor.elt:
+            for generator in ancestor.generators:
+                for test in generator.ifs:
+                    yield from _parts(test)
+        child = ancestor
+
+
+def _ruled_out(source: Source, node: ast.expr) -> Iterator[ast.expr]:
+    """Everything that is false where the node is evaluated, because an earlier `if …: continue` left for it."""
+    for ancestor in source.ancestors(node):
+        if isinstance(ancestor, FUNCTIONS):
+            return
+        for earlier in source.block(ancestor) if isinstance(ancestor, ast.stmt) else ():
+            if earlier is ancestor:
+                break
+            if isinstance(earlier, ast.If) and isinstance(earlier.body[-1], (ast.Return, ast.Continue)):
+                yield earlier.test
+
+
+def _parts(test: ast.expr) -> Iterator[ast.expr]:
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        for value in test.values:
+            yield from _parts(value)
+    else:
+        yield test
+
+
+def freezes_norms(source: Source) -> bool:
+    """Whether norms alone are put into evaluation mode: then they subtract an old mean, and the bias counts."""
+    calls = [*source.calls(".eval"), *(c for c in source.calls(".train") if c.args and is_false(source, c.args[0]))]
+    for call in calls:
+        owner = call.func.value if isinstance(call.func, ast.Attribute) else call
+        if any(_NORM_NAME.search(source.text_of(part)) for part in (owner, *_conditions(source, call))):
+            return True
+    return False
+
+
+@lru_cache(maxsize=2)
+def unseen_initialiser(source: Source) -> str | None:
+    """A function of another module that initialises layers here; what it does with a missing bias is not seen."""
+    here = {function.name for function in source.nodes(ast.FunctionDef)}
+    here |= {name for name, nodes in attributes(source).items() if any(isinstance(n.ctx, ast.Store) for n in nodes)}
+    for call in source.nodes(ast.Call):
+        is_applied = re.search(r"(^|[._])[a-z]\w*(\(\))?\.apply$", source.text_of(call.func)) and len(call.args) == 1
+        function = call.args[0] if is_applied else call.func  # of a module, not of a `Function.apply(x)`
+        module, _, name = (source.qualified(function) or source.text_of(function)).rpartition(".")
+        if module.partition(".")[0] == "torch" or name in here or not isinstance(function, (ast.Name, ast.Attribute)):
+            continue
+        if _INITIALISER.search(name.lower()) or is_applied:
+            return source.text_of(function)
+    return None
+
+
+def sets_convolution_biases(source: Source) -> bool:
+    """Whether a file sets the biases of layers it did not build, convolutions among them, without asking for one."""
+    return _sets_biases(source, "torch.nn.Conv2d")
+
+
+def sets_linear_biases(source: Source) -> bool:
+    """The same for linear layers."""
+    return _sets_biases(source, "torch.nn.Linear")
+
+
+def _sets_biases(source: Source, kind: str) -> bool:
+    any_layer = Layer(ast.Call(ast.Name(""), [], []))
+    return any(
+        isinstance(owner, ast.Name)
+        and _may_be(source, owner, any_layer)
+        and not _is_about_others(source, read, owner, kind)
+        and _is_set(source, read)
+        for read, owner in _bias_reads(source)[0]
+    )
+
+
+def _is_set(source: Source, read: ast.expr) -> bool:
+    """`m.bias.data.zero_()`, `m.bias.fill_(0)`, `init.zeros_(m.bias)`, `m.bias.data = …`."""
+    around = [node for node, _ in zip(source.ancestors(read), range(3), strict=False)]
+    names = {node.attr for node in around if isinstance(node, ast.Attribute)}
+    names |= {source.text_of(node.func).rpartition(".")[2] for node in around if isinstance(node, ast.Call)}
+    return "data" in names or any(name.endswith("_") for name in names)

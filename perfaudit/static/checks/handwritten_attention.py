@@ -1,0 +1,61 @@
+"""PA203: attention written out, so that the scores of all pairs of positions are stored."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from perfaudit.static import edit
+from perfaudit.static.attention import Chain, written_out
+from perfaudit.static.attention_call import plain_call
+from perfaudit.static.context import runs_every_step
+from perfaudit.static.registry import Proposal, Seen, check
+from perfaudit.static.source import Source
+
+FUSED = "torch.nn.functional.scaled_dot_product_attention"
+TURNED = {"transpose", "permute", "swapaxes", "t", "T", "mT", "contiguous"}
+
+
+@check("PA203", ast.Module)
+def handwritten_attention(source: Source, module: ast.Module) -> Iterator[Seen]:
+    for chain in written_out(source):
+        output, _ = chain.outputs[0]
+        places = tuple(node for node in (chain.softmax, output) if node is not None)
+        yield Seen(
+            chain.product,
+            f"attention is written out: `{source.brief(chain.product)}`, a softmax and `{source.brief(output)}` store "
+            "the score of every pair of positions, and keep it for backward",
+            _proposal(source, chain),
+            places,
+            hot=runs_every_step(source, chain.product),
+        )
+
+
+def _proposal(source: Source, chain: Chain) -> Proposal:
+    """The call of the library; with edits where every statement of the chain can be replaced without a doubt."""
+    function, imported = edit.name_for(source, FUSED)
+    call = plain_call(source, chain)
+    if call is not None:
+        edits = edit.together(
+            edit.replace(source, call.output, f"{function}({', '.join(call.arguments)})"),
+            imported,
+            *(edit.delete_statement(source, statement) for statement in call.replaced),
+        )
+        if edits is not None:
+            changes = ("rounding", "rng") if call.has_dropout else ("rounding",)
+            return Proposal(f"compute it in one operator, `{function}`", edits, changes=changes)
+    values = chain.outputs[0][1]
+    parts = [source.brief(_unturned(node), 24) for node in (chain.query, chain.key, values)]
+    parts += ["attn_mask=..."] * chain.is_masked + ["dropout_p=..."] * chain.has_dropout + ["scale=..."]
+    mask = "; a boolean attn_mask is True where a position is seen" if chain.is_masked else ""
+    advice = f"`{function}({', '.join(parts)})`"
+    return Proposal(f"compute it in one operator, {advice}, with axes (..., positions, width){mask}")
+
+
+def _unturned(node: ast.expr) -> ast.expr:
+    """The keys themselves of `k.transpose(-2, -1)`."""
+    while True:
+        inner = node.func if isinstance(node, ast.Call) else node
+        if not isinstance(inner, ast.Attribute) or inner.attr not in TURNED:
+            return node
+        node = inner.value

@@ -1,0 +1,97 @@
+"""What a class keeps under a name: every mention of an attribute, and whether it may be this class's."""
+
+from __future__ import annotations
+
+import ast
+from functools import lru_cache
+
+from perfaudit.static.source import Source
+
+
+def is_own(node: ast.AST) -> bool:
+    """`self.something`."""
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
+
+
+def may_be_of(source: Source, use: ast.Attribute, definition: ast.ClassDef | None) -> bool:
+    """Whether an attribute may belong to an object of this class: always, but for `self` in an unrelated class."""
+    if definition is None or not is_own(use):
+        return True
+    other = source.enclosing(use, ast.ClassDef)
+    return other is None or other is definition or _are_related(source, other, definition)
+
+
+def _are_related(source: Source, first: ast.ClassDef, second: ast.ClassDef) -> bool:
+    return bool(_family(source, first) & _family(source, second))
+
+
+def _family(source: Source, definition: ast.ClassDef) -> frozenset[int]:
+    """A class and the classes of this file it descends from."""
+    found: dict[int, ast.ClassDef] = {}
+    pending = [definition]
+    while pending:
+        item = pending.pop()
+        if id(item) in found:
+            continue
+        found[id(item)] = item
+        for base in item.bases:
+            if isinstance(base, ast.Name):
+                pending += [d for d in source.bound_in(source.tree).get(base.id, []) if isinstance(d, ast.ClassDef)]
+    return frozenset(found)
+
+
+@lru_cache(maxsize=2)
+def attributes(source: Source) -> dict[str, list[ast.Attribute]]:
+    """Every attribute that is read or set in a file, by its name."""
+    table: dict[str, list[ast.Attribute]] = {}
+    for node in source.nodes(ast.Attribute):
+        table.setdefault(node.attr, []).append(node)
+    return table
+
+
+@lru_cache(maxsize=2)
+def texts(source: Source) -> frozenset[str]:
+    """Every text that may name an attribute: `getattr(model, "conv1")`, the name of a layer to hook.
+
+    Not the keys under which a container gets its layers, and not what a variable is compared with or defaults to,
+    unless the file goes through layers by name.
+    """
+    goes_by_name = bool(source.calls(".named_modules") or source.calls(".named_children"))
+    return frozenset(
+        constant.value
+        for constant in source.nodes(ast.Constant)
+        if isinstance(constant.value, str) and (goes_by_name or not _is_other_text(source, constant))
+    )
+
+
+def _is_other_text(source: Source, constant: ast.Constant) -> bool:
+    parent = source.parent(constant)
+    if isinstance(parent, (ast.Compare, ast.arguments, ast.Expr)):
+        return True
+    if isinstance(parent, ast.Subscript):
+        return isinstance(parent.ctx, ast.Store)
+    if isinstance(parent, ast.Tuple):  # ("conv1", nn.Conv2d(3, 8, 3))
+        return len(parent.elts) == 2 and parent.elts[0] is constant and isinstance(parent.elts[1], ast.Call)
+    if isinstance(parent, ast.Dict):
+        return any(k is constant and isinstance(v, ast.Call) for k, v in zip(parent.keys, parent.values, strict=True))
+    if isinstance(parent, ast.Call) and isinstance(parent.func, ast.Attribute):
+        return parent.func.attr in ("add_module", "register_module")
+    return False
+
+
+@lru_cache(maxsize=8)
+def opens_itself(source: Source, definition: ast.ClassDef) -> bool:
+    """Whether the class reaches its layers otherwise than by name: its children in a loop, or a computed name."""
+    for node in ast.walk(definition):
+        if isinstance(node, ast.Attribute) and is_own(node) and node.attr in ("children", "named_children", "_modules"):
+            return True
+        if isinstance(node, ast.Call) and source.text_of(node.func) in ("getattr", "setattr") and len(node.args) > 1:
+            if isinstance(node.args[1], ast.Constant):
+                continue
+            return True
+    return False
+
+
+def is_super(node: ast.expr) -> bool:
+    """`super()`, in both forms."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"

@@ -1,0 +1,210 @@
+"""Layers with a bias that the norm behind them subtracts again; for convolutions and linear layers alike."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from perfaudit.static import edit
+from perfaudit.static.bias_uses import (
+    freezes_norms,
+    needs_bias,
+    sets_convolution_biases,
+    sets_linear_biases,
+    unseen_initialiser,
+)
+from perfaudit.static.branches import Where, is_steady, text_where_all, text_where_none
+from perfaudit.static.flow import Layer, Link, links
+from perfaudit.static.registry import Proposal, Seen
+from perfaudit.static.source import FUNCTIONS, Function, Source
+from perfaudit.static.values import ABSENT, UNKNOWN, Argument, argument, constant, resolve
+
+Fits = Callable[[str, ast.Call, str, ast.Call], bool]  # kind and call of the layer, kind and call of the norm
+
+
+@dataclass(frozen=True, slots=True)
+class _Biased:
+    """A call that gives a layer its bias: the layer's own, or that of a function of this file that hands it on.
+
+    `value` is the literal True, or ABSENT. `uses`: how many calls the one place serves. `is_shared`: other files may
+    call it too.
+    """
+
+    call: ast.Call
+    kind: str
+    layer: ast.Call
+    value: Argument
+    uses: int = 1
+    is_shared: bool = False
+
+
+def biases_before_norm(source: Source, positions: Mapping[str, int], fits: Fits) -> Iterator[Seen]:
+    """Every place that gives a layer a bias in vain.
+
+    positions: the kinds of layers, by documented name, with the place of the parameter `bias`.
+    """
+    found: dict[int, tuple[_Biased, list[Link]]] = {}
+    for link in links(source):
+        biased = _biased(source, link.first.call, positions)
+        if biased is None or not fits(biased.kind, biased.layer, kind_of(source, link.second.call), link.second.call):
+            continue
+        if constant(source, argument(source, link.second.call, "momentum", 2)) == 0:  # the mean never takes it up
+            continue
+        found.setdefault(id(biased.call), (biased, []))[1].append(link)
+    if not found or freezes_norms(source):
+        return
+    for biased, joined in found.values():
+        sites = {id(link.first.call) for link in joined}
+        if len(sites) < biased.uses or any(needs_bias(source, link.first, biased.kind) for link in joined):
+            continue
+        alternatives: list[Where] = [link.where for link in joined]
+        if biased.uses > 1 and any(alternatives):
+            continue
+        yield Seen(biased.call, _message(source, biased, joined), _proposal(source, biased, alternatives))
+
+
+def kind_of(source: Source, call: ast.Call) -> str:
+    """The documented name of what a call builds, through one local alias (`norm = nn.BatchNorm2d`)."""
+    return source.qualified(call.func) or source.qualified(resolve(source, call.func)) or ""
+
+
+# ---- where a layer gets its bias --------------------------------------------------------------------------------------
+
+
+def _biased(source: Source, call: ast.Call, positions: Mapping[str, int]) -> _Biased | None:
+    kind = kind_of(source, call)
+    if kind in positions:
+        value = _true_or_absent(source, call, positions[kind])
+        return _Biased(call, kind, call, value) if value is not None else None
+    if not isinstance(call.func, ast.Name):
+        return None
+    bindings = source.lookup(call.func)
+    definition = bindings[0] if len(bindings) == 1 else None
+    if isinstance(definition, ast.ClassDef):
+        return _subclass(source, call, definition, positions)
+    return _handed_on(source, call, definition, positions) if isinstance(definition, FUNCTIONS) else None
+
+
+def _true_or_absent(source: Source, call: ast.Call, position: int) -> Argument | None:
+    """The bias that a call asks for by leaving it out or saying True; None where it is not sure to get one.
+
+    A dict that says True may serve other calls.
+    """
+    bias = argument(source, call, "bias", position)
+    if bias is ABSENT:
+        return bias
+    is_true = isinstance(bias, ast.Constant) and bias.value is True
+    return bias if is_true and source.enclosing(bias, ast.Call) is call else None  # type: ignore[arg-type]  # a constant
+
+
+def _subclass(source: Source, call: ast.Call, definition: ast.ClassDef, positions: Mapping[str, int]) -> _Biased | None:
+    """A layer of a class of this file that changes how torch's layer is built or run, but not what its bias does."""
+    kind = source.qualified(definition.bases[0]) if len(definition.bases) == 1 else None
+    methods = {item.name: item for item in definition.body if isinstance(item, FUNCTIONS)}
+    if kind is None or kind not in positions or set(methods) - {"forward", "reset_parameters", "extra_repr"}:
+        return None
+    if "forward" in methods and not all(
+        _adds_bias_last(source, node) for node in _returned(source, methods["forward"])
+    ):
+        return None
+    value = _true_or_absent(source, call, positions[kind])
+    return _Biased(call, kind, call, value) if value is not None else None
+
+
+def _adds_bias_last(source: Source, value: ast.expr | None) -> bool:
+    """`return super().forward(x)` or `return F.conv2d(x, weight, self.bias)`."""
+    if not isinstance(value, ast.Call):
+        return False
+    name = source.qualified(value.func) or source.text_of(value.func)
+    known = name.startswith(("torch.nn.functional.conv", "torch.nn.functional.linear"))
+    return known or name in ("super().forward", "self._conv_forward")
+
+
+def _handed_on(source: Source, site: ast.Call, function: Function, positions: Mapping[str, int]) -> _Biased | None:
+    """The layer that a function of this file does nothing but build: `return nn.Conv2d(…)`."""
+    returned = _returned(source, function)
+    layer = returned[0] if len(returned) == 1 else None
+    if not isinstance(layer, ast.Call) or function.decorator_list:
+        return None
+    kind = kind_of(source, layer)
+    if kind not in positions or source.parent(layer) is not function.body[-1]:
+        return None
+    bias = argument(source, layer, "bias", positions[kind])
+    if isinstance(bias, ast.Name):
+        value = _asked_for(source, site, function, bias.id)
+        return _Biased(site, kind, layer, value) if value is not None else None
+    value = _true_or_absent(source, layer, positions[kind])
+    if value is None:
+        return None
+    is_method = isinstance(source.parent(function), ast.ClassDef)
+    if is_method:
+        return None
+    uses = source.uses_of(function, function.name)
+    return _Biased(layer, kind, layer, value, len(uses), is_shared=source.parent(function) is source.tree)
+
+
+def _asked_for(source: Source, site: ast.Call, function: Function, name: str) -> Argument | None:
+    """The bias that a call of a function asks for: ABSENT where the parameter is True by itself."""
+    positional = [*function.args.posonlyargs, *function.args.args]
+    names = [a.arg for a in positional]
+    defaults: dict[str, ast.expr | None] = {}
+    defaults.update(zip(reversed(names), reversed(function.args.defaults), strict=False))
+    defaults.update({a.arg: d for a, d in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)})
+    bindings = source.bound_in(function).get(name, [])
+    if name not in defaults or len(bindings) != 1:
+        return None
+    passed = argument(source, site, name, names.index(name) if name in names else None)
+    if passed is UNKNOWN:
+        return None
+    asked = defaults[name] if passed is ABSENT else passed
+    if not (isinstance(asked, ast.Constant) and asked.value is True):
+        return None
+    return passed
+
+
+def _returned(source: Source, function: Function) -> list[ast.expr | None]:
+    return [n.value for n in ast.walk(function) if isinstance(n, ast.Return) and source.scope(n) is function]
+
+
+# ---- what is said of it ----------------------------------------------------------------------------------------------
+
+
+def _message(source: Source, biased: _Biased, joined: list[Link]) -> str:
+    link = joined[0]
+    conditions = [link.where for link in joined]
+    under = ""
+    if text_where_none(source, conditions) != "False":
+        under = f" where `{' or '.join(text_where_all(source, where) for where in conditions)}`"
+    first = _as_written(source, link.first) if biased.uses == 1 else source.brief(biased.call)
+    norms = " and ".join(dict.fromkeys(f"`{_as_written(source, link.second)}`" for link in joined[:3]))
+    return f"the bias of `{first}` is subtracted again by {norms}{under}: it costs memory traffic and changes nothing"
+
+
+def _proposal(source: Source, biased: _Biased, alternatives: list[Where]) -> Proposal:
+    value = text_where_none(source, alternatives)
+    title = f"pass `bias={value}`"
+    if not all(is_steady(source, test, biased.call) for where in alternatives for test, _ in where):
+        return Proposal("pass `bias=False` where the norm follows")
+    initialiser = unseen_initialiser(source)
+    if initialiser is not None:
+        return Proposal(f"{title}, if `{initialiser}` leaves a missing bias alone")
+    fact = sets_linear_biases if biased.kind.endswith("Linear") else sets_convolution_biases
+    elsewhere = source.neighbours.some_file("bias", fact) if source.neighbours is not None else ""
+    if elsewhere:
+        return Proposal(
+            f"{title}, if what `{elsewhere.rpartition('/')[2]}` does with biases leaves a missing one alone"
+        )
+    if biased.is_shared:
+        return Proposal(f"{title}, if every other file that calls this function puts a norm behind it too")
+    if "\n" in value:
+        return Proposal("pass `bias=False` where the norm follows")
+    if isinstance(biased.value, ast.expr):
+        return Proposal(title, edit.replace(source, biased.value, value))
+    return Proposal(title, edit.add_keyword(source, biased.call, "bias", value))
+
+
+def _as_written(source: Source, layer: Layer) -> str:
+    statement = source.parent(layer.call)
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    return source.text_of(target) if target is not None else source.brief(layer.call)
