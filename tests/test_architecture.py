@@ -106,3 +106,20 @@ def test_a_scan_imports_neither_torch_nor_pandas_nor_rich(tmp_path: Path) -> Non
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "PA101" in done.stdout
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+# Inside the scanner: what no module of a folder may import. `registry` loads the checks by their folder, not by name.
+SCANNER = {"scan", "audit", "cache", "fix", "baseline", "discover", "document", "notebook", "suppress"}
+INSIDE_STATIC = {
+    "checks": SCANNER,
+    "understanding": SCANNER | {"checks"},
+    "": {"understanding"},
+}
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "static").rglob("*.py")), ids=lambda p: p.stem)
+def test_the_scanner_knows_no_rule_and_no_rule_the_scanner(path: Path) -> None:
+    folder = path.parent.name if path.parent.name != "static" else ""
+    for module, _ in imports(path):
+        inside = module.removeprefix("perfaudit.static.").split(".")[0] if module.startswith("perfaudit.static.") else ""
+        assert inside not in INSIDE_STATIC[folder], f"{path.stem} imports {module}"

@@ -115,7 +115,7 @@ class Cache:
 def _program_digest() -> str:
     """Changes when a file of the scanner or a rule file does, so that no stale result survives an update."""
     package = Path(__file__).parent
-    folders = [package, package / "checks", package.parent]
+    folders = [package, package / "understanding", package / "checks", package.parent]
     parts = []
     for folder in folders:
         with os.scandir(folder) as entries:

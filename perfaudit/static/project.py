@@ -6,7 +6,7 @@ import ast
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -39,6 +39,7 @@ _PLAIN = {name.rpartition(".")[2] for name in PLAIN_BASES}
 _MAY_BE_TORCH = re.compile(r"(?:^|\.)(?:[A-Z]\w*|torch|nn|F|optim|functional|data|cuda|amp|init)$")
 _TO_ACCELERATOR = re.compile(rb"\.cuda\(|[\"'](?:cuda|mps|xpu)\b|\.to\(\s*(?:\w+\.)*device\b|accelerator\.prepare")
 _ACCELERATOR_WORDS = (b"cuda", b"device", b"accelerator", b"mps", b"xpu")
+_HOOK_WORDS = (b"register_forward", b"register_full_backward", b"register_backward")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +54,13 @@ class Glance:
     imports: tuple[str, ...]
     subclasses: dict[str, str]
 
-    def may_bind(self, name: str, hops: int = 4) -> bool:
-        """Whether the module may bind a name to something of torch's, so that it is worth parsing."""
+    def may_bind(self, name: str, bases: Collection[str] = _PLAIN, hops: int = 4) -> bool:
+        """Whether the module may bind a name to something of torch's, so that it is worth parsing.
+
+        bases: the last names of the classes of torch's from which one of the module may be derived.
+        """
         if base := self.subclasses.get(name):
-            return base in _PLAIN or (hops > 0 and base != name and self.may_bind(base, hops - 1))
+            return base in bases or (hops > 0 and base != name and self.may_bind(base, bases, hops - 1))
         return any(imported == name or imported.endswith((f".{name}", ".*")) for imported in self.imports)
 
 
@@ -90,7 +94,7 @@ def _at_lines_with(word: bytes, pattern: re.Pattern[bytes], data: bytes) -> Iter
 
 
 def _marks(data: bytes) -> frozenset[str]:
-    """What decides whether a file is worth parsing for a question: "torch", "accelerator", "bias"."""
+    """What decides whether a file is worth parsing for a question: "torch", "accelerator", "bias", "hook"."""
     marks = []
     if b"torch" in data or b"\0" in data:  # null bytes: another encoding, in which the word would look otherwise
         marks.append("torch")
@@ -98,6 +102,8 @@ def _marks(data: bytes) -> frozenset[str]:
         marks.append("accelerator")
     if b".bias" in data:
         marks.append("bias")
+    if any(word in data for word in _HOOK_WORDS):
+        marks.append("hook")
     return frozenset(marks)
 
 
@@ -108,12 +114,14 @@ class Definitions:
     imports: dict[str, str]
     stars: tuple[str, ...]
     subclasses: dict[str, str]  # class name: its one base, as a dotted name of this module
+    derived: dict[str, str] = field(default_factory=dict)  # the same, of classes that may change anything
 
 
 def definitions(tree: ast.Module) -> Definitions:
     imports: dict[str, str] = {}
     stars: list[str] = []
     subclasses: dict[str, str] = {}
+    derived: dict[str, str] = {}
     waiting: list[ast.stmt] = list(reversed(tree.body))
     while waiting:
         statement = waiting.pop()
@@ -130,12 +138,14 @@ def definitions(tree: ast.Module) -> Definitions:
                 else:
                     imports[alias.asname or alias.name] = joined + alias.name
         elif isinstance(statement, ast.ClassDef):
-            if len(statement.bases) == 1 and same_signature(statement):
-                subclasses[statement.name] = ast.unparse(statement.bases[0])
+            if len(statement.bases) == 1:
+                derived[statement.name] = base = ast.unparse(statement.bases[0])
+                if same_signature(statement):
+                    subclasses[statement.name] = base
         elif isinstance(statement, (ast.If, ast.Try)):
             inner = [*statement.body, *(s for h in getattr(statement, "handlers", []) for s in h.body)]
             waiting += reversed([*inner, *statement.orelse])
-    return Definitions(imports, tuple(stars), subclasses)
+    return Definitions(imports, tuple(stars), subclasses, derived)
 
 
 class Project:
@@ -150,9 +160,10 @@ class Project:
         self._definitions: dict[str, Definitions | None] = {}
         self._listings: dict[str, frozenset[str]] = {}
         self._roots: dict[str, tuple[str, ...]] = {}
+        self._tops: dict[str, str] = {}
         self._modules: dict[tuple[str, str], str] = {}
         self._heads: dict[tuple[str, str], list[str]] = {}
-        self._facts: dict[tuple[str, str], bool] = {}
+        self._facts: dict[tuple[Callable[[Source], bool], str], bool] = {}
         self._calls: dict[str, dict[str, list[ast.Call]]] = {}
 
     def glance(self, path: str) -> Glance | None:
@@ -228,6 +239,43 @@ class Project:
                 roots.append(os.path.join(roots[-1], "src"))
             self._roots[folder] = tuple(roots)
         return self._roots[folder]
+
+    def top(self, folder: str) -> str:
+        """The folder of the project to which a folder belongs.
+
+        The nearest one above with `.git`, `pyproject.toml` or the like; without it the part of the scan it lies in: all
+        of it where files lie directly in the folder that holds the whole scan, else the folder below that one.
+        """
+        if folder not in self._tops:
+            above = os.path.dirname(folder)
+            if self._listing(folder).intersection(_TOPS):
+                self._tops[folder] = folder
+            elif folder == self._base or above in (folder, self._base):
+                self._tops[folder] = self._base if self._is_one_project else folder
+            else:
+                self._tops[folder] = self.top(above)
+        return self._tops[folder]
+
+    @cached_property
+    def _folders(self) -> frozenset[str]:
+        return frozenset(os.path.dirname(file) for file in self.files)
+
+    @cached_property
+    def _base(self) -> str:
+        """The deepest folder that holds the whole scan, "" if none does."""
+        try:
+            return os.path.commonpath(self._folders)
+        except ValueError:  # no files, or several drives
+            return ""
+
+    @cached_property
+    def _is_one_project(self) -> bool:
+        """Whether the whole scan lies below one top, or files lie where its parts do: a folder of projects has none."""
+        folder = self._base
+        while folder and not self._listing(folder).intersection(_TOPS):
+            above = os.path.dirname(folder)
+            folder = above if above != folder else ""
+        return bool(folder) or self._base in self._folders
 
     def definitions(self, path: str) -> Definitions | None:
         """What a module binds at its top level; None if it cannot be read or parsed."""
@@ -312,7 +360,7 @@ class Project:
 
     def holds(self, fact: Callable[[Source], bool], path: str) -> bool:
         """Whether something is true of a file; False for one that does not parse."""
-        key = (f"{fact.__module__}.{fact.__qualname__}", path)
+        key = (fact, path)
         if key not in self._facts:
             try:
                 self._facts[key] = fact(read_source(Path(path), path))
@@ -339,6 +387,7 @@ class Neighbours:
         self._path = path
         self._folder = os.path.dirname(path)
         self._names: dict[str, str] = {}
+        self._derived: dict[tuple[str, frozenset[str]], bool] = {}
         self.asked = Asked()
 
     def torch_name(self, dotted: str) -> str:
@@ -351,7 +400,17 @@ class Neighbours:
             self._names[dotted] = self._follow(self._folder, dotted, MAX_HOPS) if known else ""
         return self._names[dotted]
 
-    def _follow(self, folder: str, dotted: str, hops: int) -> str:
+    def derives_from(self, dotted: str, bases: frozenset[str]) -> bool:
+        """Whether an imported name is a class of the project derived from one of these of torch's, in any way.
+
+        Each class on the way has one base.
+        """
+        if (dotted, bases) not in self._derived:
+            self._derived[dotted, bases] = self._follow(self._folder, dotted, MAX_HOPS, bases) in bases
+        return self._derived[dotted, bases]
+
+    def _follow(self, folder: str, dotted: str, hops: int, bases: frozenset[str] | None = None) -> str:
+        """What a name stands for; bases: classes of torch's of which any subclass counts, None for plain ones."""
         if dotted.partition(".")[0] == "torch":
             return canonical(dotted)
         module, _, name = dotted.rpartition(".")
@@ -361,29 +420,32 @@ class Neighbours:
             return ""
         path = self._project.module_file(folder, module)
         if not path:
-            owner = self._follow(folder, module, hops - 1)  # `layers.nn.Conv2d`
+            owner = self._follow(folder, module, hops - 1, bases)  # `layers.nn.Conv2d`
             return canonical(f"{owner}.{name}") if owner else ""
         self.asked.files.add(path)
         self.asked.listing = True
         seen = self._project.glance(path)
-        found = self._project.definitions(path) if seen is not None and seen.may_bind(name) else None
+        found = (
+            self._project.definitions(path) if seen is not None and seen.may_bind(name, _last_names(bases)) else None
+        )
         if found is None:
             return ""
         inside = os.path.dirname(path)
-        if name in found.subclasses:
-            head, _, tail = found.subclasses[name].partition(".")
+        classes = found.subclasses if bases is None else found.derived
+        if name in classes:
+            head, _, tail = classes[name].partition(".")
             base = found.imports.get(head)
             if base is None:
-                return self._follow(folder, f"{module}.{head}", hops - 1) if not tail and head != name else ""
-            meant = self._follow(inside, f"{base}.{tail}" if tail else base, hops - 1)
-            return meant if meant in PLAIN_BASES else ""
+                return self._follow(folder, f"{module}.{head}", hops - 1, bases) if not tail and head != name else ""
+            meant = self._follow(inside, f"{base}.{tail}" if tail else base, hops - 1, bases)
+            return meant if meant in (bases or PLAIN_BASES) else ""
         if name in found.imports:
-            return self._follow(inside, found.imports[name], hops - 1)
+            return self._follow(inside, found.imports[name], hops - 1, bases)
         for star in reversed(found.stars):
             joined = star if star.endswith(".") else star + "."
             if star.partition(".")[0] == "torch" and name not in found.imports:
                 continue  # what torch's star exports cannot be known without importing it
-            if meant := self._follow(inside, joined + name, hops - 1):
+            if meant := self._follow(inside, joined + name, hops - 1, bases):
                 return meant
         return ""
 
@@ -420,10 +482,30 @@ class Neighbours:
         return [call for file in importers for call in self._project.calls(file, name)]
 
     def some_file(self, mark: str, fact: Callable[[Source], bool]) -> str:
-        """The path of a file of the scan, not this one, that carries the mark and of which the fact holds; "" if none."""
+        """The path of another file of this project that carries the mark and of which the fact holds; "" if none.
+
+        Of the same program, or below the same top; a scan may hold projects that know nothing of each other.
+        """
         self.asked.marks.add(mark)
-        files = (file for file in self._project.marked(mark) if file != self._path)
+        self.asked.imports = self.asked.listing = True
+        files = [file for file in self._project.marked(mark) if file != self._path]
+        if not files:
+            return ""
+        together = {*self._project.importers(self._path), *self._project.program(self._path)}
+        top = self._project.top(self._folder)
+        files = [file for file in files if file in together or self._project.top(os.path.dirname(file)) == top]
         return next((file for file in files if self._project.holds(fact, file)), "")
+
+    def some_importer(self, fact: Callable[[Source], bool]) -> str:
+        """The path of a file of the scan that imports this one, directly or not, and of which the fact holds; "" if none."""
+        self.asked.imports = True
+        importers = list(self._project.importers(self._path))
+        self.asked.files.update(importers)
+        return next((file for file in importers if self._project.holds(fact, file)), "")
+
+
+def _last_names(bases: frozenset[str] | None) -> Collection[str]:
+    return _PLAIN if bases is None else {name.rpartition(".")[2] for name in bases}
 
 
 def absolute(path: Path) -> str:

@@ -47,7 +47,7 @@ Loop = ast.For | ast.AsyncFor | ast.While
 _CANONICAL = (
     (re.compile(r"^torch\.nn\.modules(?:\.[a-z_]+)?\.(?=[A-Z])"), "torch.nn."),
     (re.compile(r"^torch\.utils\.data\.(?:dataloader|dataset|sampler|distributed)\.(?=[A-Z])"), "torch.utils.data."),
-    (re.compile(r"^torch\.optim\.(?!lr_scheduler|swa_utils)[a-z_0-9]+\.(?=[A-Z])"), "torch.optim."),
+    (re.compile(r"^torch\.optim\.(?!lr_scheduler|swa_utils|_multi_tensor)[a-z_0-9]+\.(?=[A-Z])"), "torch.optim."),
     (re.compile(r"^torch\.nn\.parallel\.data_parallel\.(?=D)"), "torch.nn.parallel."),
     (re.compile(r"^torch\.nn\.parallel\.distributed\.(?=D)"), "torch.nn.parallel."),
     (re.compile(r"^torch\.autograd\.anomaly_mode\."), "torch.autograd."),

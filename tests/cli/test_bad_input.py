@@ -376,7 +376,6 @@ def test_two_fixes_at_the_same_time(project: Project) -> None:
     for process in both:
         _, said = process.communicate()
         assert process.returncode == 0 or "changed since it was read; scan it again" in said
-    assert 0 in [process.returncode for process in both]
     assert {path.read_text() for path in folder.glob("*.py")} == {FIXED * 30}
     assert sorted(path.name for path in folder.glob("*.py*")) == sorted(f"m{number}.py" for number in range(20))
     assert scan(["."], Options(frozenset({"PA501"}))).findings == ()

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 
 from perfaudit.static import edit
-from perfaudit.static.context import is_main_guard
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.values import argument
+from perfaudit.static.understanding.context import is_main_guard
+from perfaudit.static.understanding.values import argument
 
 SET, CONTEXT = "torch.autograd.set_detect_anomaly", "torch.autograd.detect_anomaly"
 TRAINERS = (

@@ -6,11 +6,11 @@ import ast
 from collections.abc import Iterator
 
 from perfaudit.static import edit
-from perfaudit.static.attention import built_as, own_values
-from perfaudit.static.context import dotted_name, runs_every_step
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.values import ABSENT, UNKNOWN, argument, constant, is_true, resolve
+from perfaudit.static.understanding.context import dotted_name, runs_every_step
+from perfaudit.static.understanding.members import built_as, own_values
+from perfaudit.static.understanding.values import ABSENT, UNKNOWN, argument, constant, is_true, resolve
 
 MULTIHEAD = "torch.nn.MultiheadAttention"
 NEED_WEIGHTS = 4  # position of the parameter in MultiheadAttention.forward

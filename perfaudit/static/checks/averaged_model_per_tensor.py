@@ -6,11 +6,11 @@ import ast
 from collections.abc import Iterator
 
 from perfaudit.static import edit
-from perfaudit.static.averages import Values, may_mix_types, mixture
-from perfaudit.static.context import last_name
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Function, Source
-from perfaudit.static.values import ABSENT, argument, constant, resolve
+from perfaudit.static.understanding.averages import Values, may_mix_types, mixture
+from perfaudit.static.understanding.context import last_name
+from perfaudit.static.understanding.values import ABSENT, argument, constant, resolve
 
 AVG_FN = 2  # position of the parameter in AveragedModel.__init__, the same in every torch
 SWA_UTILS = "torch.optim.swa_utils."

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 
 from perfaudit.static import edit
-from perfaudit.static.context import is_main_guard
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
+from perfaudit.static.understanding.context import is_main_guard
 
 COSTS = {
     "CUDA_LAUNCH_BLOCKING": "the host waits for every kernel to end",

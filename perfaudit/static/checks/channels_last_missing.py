@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 from perfaudit.findings import Edit, Span
 from perfaudit.static import edit
-from perfaudit.static.context import moves_to_device
-from perfaudit.static.entry import has_large_convolutions, is_whole, parts_of, script_loops, whole_models
-from perfaudit.static.models import is_visible
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
-from perfaudit.static.values import assigned_value
+from perfaudit.static.understanding.devices import moves_to_device
+from perfaudit.static.understanding.entry import has_large_convolutions, is_whole, parts_of, script_loops, whole_models
+from perfaudit.static.understanding.models import is_visible
+from perfaudit.static.understanding.values import assigned_value
 
 CONVOLUTIONS = ("torch.nn.Conv2d", "torch.nn.ConvTranspose2d")
 AUTOCASTS = ("torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
-from perfaudit.static.values import ABSENT, UNKNOWN, argument, constant
+from perfaudit.static.understanding.values import ABSENT, UNKNOWN, argument, constant
 
 POSITION = {"torch.utils.checkpoint.checkpoint": None, "torch.utils.checkpoint.checkpoint_sequential": 3}
 TITLE = "recompute only what backward needs, without a backward pass inside backward"

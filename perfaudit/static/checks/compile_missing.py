@@ -6,10 +6,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from perfaudit.static.entry import is_module_class, module_classes, own_layer, parts_of, script_loops
-from perfaudit.static.models import is_visible
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
+from perfaudit.static.understanding.entry import is_module_class, module_classes, own_layer, parts_of, script_loops
+from perfaudit.static.understanding.models import is_visible
 
 POINTWISE = (
     6  # operations in one forward pass of a block, by judgement: a pre-norm transformer block has about that many

@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterator
 
 from perfaudit.static import edit
-from perfaudit.static.context import StepLoop, called_function, step_loops, uses_cuda
-from perfaudit.static.entry import CONVOLUTIONS, is_script, place_of_setting, setting
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
-from perfaudit.static.values import enclosing_function
+from perfaudit.static.understanding.context import StepLoop, called_function, step_loops
+from perfaudit.static.understanding.devices import uses_cuda
+from perfaudit.static.understanding.entry import CONVOLUTIONS, is_script, place_of_setting, setting
+from perfaudit.static.understanding.values import enclosing_function
 
 FLAG = "torch.backends.cudnn.benchmark"
 TITLE = "let cuDNN time its algorithms once per input size"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from perfaudit.static.distributed import only_evaluates, wraps_otherwise
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
-from perfaudit.static.values import argument, resolve
+from perfaudit.static.understanding.distributed import derived_calls, only_evaluates, wraps_otherwise
+from perfaudit.static.understanding.values import argument, resolve
 
 
 @check(
@@ -21,6 +21,17 @@ from perfaudit.static.values import argument, resolve
     ),
 )
 def data_parallel(source: Source, call: ast.Call) -> Iterator[Seen]:
+    yield from _reported(source, call)
+
+
+@check("PA701", ast.Module)
+def derived_data_parallel(source: Source, module: ast.Module) -> Iterator[Seen]:
+    if "DataParallel" in source.text or source.neighbours is not None:
+        for call in derived_calls(source):
+            yield from _reported(source, call)
+
+
+def _reported(source: Source, call: ast.Call) -> Iterator[Seen]:
     if only_evaluates(source, call):
         return
     is_function = (source.qualified(call.func) or "").endswith(".data_parallel")

@@ -8,19 +8,22 @@ import re
 from collections.abc import Iterator
 
 from perfaudit.static import edit
-from perfaudit.static.context import (
-    callers,
-    changes_default_device,
-    device_text,
-    last_name,
-    moves_to_device,
-    uses_cuda,
-)
-from perfaudit.static.datasets import is_on_device, may_be_on_device
-from perfaudit.static.loaders import passes
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
-from perfaudit.static.values import ABSENT, UNKNOWN, Argument, Default, argument, constant, default, resolve
+from perfaudit.static.understanding.context import callers, last_name
+from perfaudit.static.understanding.datasets import is_on_device, may_be_on_device
+from perfaudit.static.understanding.devices import changes_default_device, device_text, moves_to_device, uses_cuda
+from perfaudit.static.understanding.loaders import is_made_on_host, passes
+from perfaudit.static.understanding.values import (
+    ABSENT,
+    UNKNOWN,
+    Argument,
+    Default,
+    argument,
+    constant,
+    default,
+    resolve,
+)
 
 NUM_WORKERS, PIN_MEMORY = 5, 7  # positions in DataLoader.__init__ of every torch since 1.0
 FOLLOW = 6  # expressions from the call outwards; real code needs two or three
@@ -143,13 +146,18 @@ def _trains_on_gpu(source: Source) -> bool:
 
 @functools.lru_cache(maxsize=4)  # asked for every loader of a file
 def _moves_batches(source: Source) -> bool:
-    """Whether something is moved to a device inside a loop or a comprehension, as batches are; or in what a loop calls."""
+    """Whether something is moved to a device inside a loop or a comprehension, as batches are; or in what a loop calls.
+
+    Not what the training process first made itself, as `images.type(torch.FloatTensor)`: that is in pageable memory again.
+    """
     moves = [call for name in (".to", ".cuda", ".type") for call in source.calls(name) if _moves(source, call)]
+    moves = [move for move in moves if not is_made_on_host(source, move.func.value)]  # type: ignore[attr-defined]  # a method
     if any(source.enclosing(move, *_INSIDE) is not None for move in moves):
         return True
     around = [function for move in moves if isinstance(function := source.enclosing(move, *FUNCTIONS), FUNCTIONS)]
     places = [call for function in around for call in callers(source, function)]
-    places += [call for call in source.nodes(ast.Call) if _MOVES.search(last_name(call.func))]
+    judged = {id(call) for call in source.calls(".cuda")}
+    places += [c for c in source.nodes(ast.Call) if _MOVES.search(last_name(c.func)) and id(c) not in judged]
     return any(source.enclosing(place, *LOOPS) is not None for place in places)
 
 

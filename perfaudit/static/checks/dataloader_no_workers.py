@@ -7,8 +7,10 @@ import re
 from collections.abc import Iterator
 
 from perfaudit.static import edit
-from perfaudit.static.context import changes_default_device, last_name
-from perfaudit.static.datasets import (
+from perfaudit.static.registry import Proposal, Seen, check
+from perfaudit.static.source import Source
+from perfaudit.static.understanding.context import last_name
+from perfaudit.static.understanding.datasets import (
     is_in_memory,
     is_iterable,
     is_on_device,
@@ -16,9 +18,18 @@ from perfaudit.static.datasets import (
     may_be_on_device,
     shards_itself,
 )
-from perfaudit.static.registry import Proposal, Seen, check
-from perfaudit.static.source import Source
-from perfaudit.static.values import ABSENT, UNKNOWN, Argument, Default, argument, assigned_value, constant, default
+from perfaudit.static.understanding.devices import changes_default_device
+from perfaudit.static.understanding.entry import runs_unguarded
+from perfaudit.static.understanding.values import (
+    ABSENT,
+    UNKNOWN,
+    Argument,
+    Default,
+    argument,
+    assigned_value,
+    constant,
+    default,
+)
 
 LOADER = "torch.utils.data.DataLoader"
 NUM_WORKERS = 5  # position of the parameter in DataLoader.__init__ of every torch since 1.0
@@ -90,8 +101,21 @@ def _proposal(
         return Proposal(
             f"load with {START_WITH} workers, if no sample is made on the GPU: a forked worker cannot use it"
         )
+    if script := _unguarded_script(source):
+        return Proposal(
+            f'put what {script} runs under `if __name__ == "__main__":`, then load with {START_WITH} workers: where they '
+            "are spawned (Windows, macOS, Linux from Python 3.14 on) each one runs the script again"
+        )
     title = f"load with {START_WITH} workers (`perfaudit tune --dataloader` finds the number)"
     return Proposal(title, _start_workers(source, call, workers, unless))
+
+
+def _unguarded_script(source: Source) -> str:
+    """A script without a main guard that this file is or runs in, as words for a message; "" if none is in sight."""
+    if runs_unguarded(source):
+        return "this file"
+    script = source.neighbours.some_importer(runs_unguarded) if source.neighbours is not None else ""
+    return f"`{script.rpartition('/')[2]}`" if script else ""
 
 
 def _start_workers(source: Source, call: ast.Call, workers: Argument, unless: Default | None) -> edit.Edits | None:

@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator
 
 from perfaudit.static import edit
-from perfaudit.static.context import callers, dotted_name, last_name
-from perfaudit.static.loaders import LOADER, Pass, loaders, passes, seen_by_caller
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
-from perfaudit.static.values import ABSENT, UNKNOWN, argument, constant, resolve
+from perfaudit.static.understanding.context import callers, dotted_name, last_name
+from perfaudit.static.understanding.loaders import LOADER, Pass, loaders, passes, seen_by_caller
+from perfaudit.static.understanding.values import ABSENT, UNKNOWN, argument, constant, resolve
 
 NUM_WORKERS = 5  # position of the parameter in DataLoader.__init__ of every torch since 1.0
 FOLLOW = 3  # calls followed outwards from the loop over the loader to the loop over epochs

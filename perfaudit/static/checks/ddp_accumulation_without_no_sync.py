@@ -6,11 +6,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from perfaudit.static.context import backward_calls, last_name, rare_when, runs_rarely, step_loops
-from perfaudit.static.distributed import ddp_calls
-from perfaudit.static.losses import backward_operand
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Loop, Source
+from perfaudit.static.understanding.context import backward_calls, last_name, rare_when, runs_rarely, step_loops
+from perfaudit.static.understanding.distributed import ddp_calls
+from perfaudit.static.understanding.losses import backward_operand
 
 _SYNCED_BY_HAND = re.compile(r"no_sync|require_backward_grad_sync|set_requires_gradient_sync|accelerat|deepspeed", re.I)
 _PARTS = re.compile(r"accum|micro|chunk|split|mini_?batch", re.IGNORECASE)  # of one batch

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from perfaudit.static.distributed import DDP
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
-from perfaudit.static.values import ABSENT, argument, is_true
+from perfaudit.static.understanding.distributed import DDP
+from perfaudit.static.understanding.values import ABSENT, argument, is_true
 
 LIGHTNING = tuple(
     f"{package}.strategies.{name}"

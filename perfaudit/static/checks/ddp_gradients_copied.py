@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator
 
 from perfaudit.static import edit
-from perfaudit.static.context import backward_calls, last_name
-from perfaudit.static.distributed import DDP, only_evaluates
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
-from perfaudit.static.values import ABSENT, argument, is_true
+from perfaudit.static.understanding.context import backward_calls, last_name
+from perfaudit.static.understanding.distributed import DDP, only_evaluates
+from perfaudit.static.understanding.values import ABSENT, argument, is_true
 
 _SPECIAL = re.compile(r"detach_\b|create_graph|register_comm_hook|dist(ributed\.|_)autograd|distributed\.rpc")
 _CLEARS = re.compile(r"opt|adam|sgd|model|net", re.IGNORECASE)

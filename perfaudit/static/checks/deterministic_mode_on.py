@@ -6,10 +6,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from perfaudit.static.context import is_main_guard, is_test, step_loops
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.values import argument, constant
+from perfaudit.static.understanding.context import is_main_guard, is_test, step_loops
+from perfaudit.static.understanding.values import argument, constant
 
 FLAGS = {
     "torch.backends.cudnn.deterministic": (

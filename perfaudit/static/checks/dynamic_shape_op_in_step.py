@@ -7,13 +7,14 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from perfaudit.static.context import counts_epochs, in_no_grad, runs_each_time, step_code, step_loops, uses_accelerator
-from perfaudit.static.entry import module_classes
-from perfaudit.static.kinds import Kind
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
-from perfaudit.static.taint import Region, device_values
-from perfaudit.static.values import assigned_value, constant
+from perfaudit.static.understanding.context import counts_epochs, in_no_grad, runs_each_time, step_code, step_loops
+from perfaudit.static.understanding.devices import uses_accelerator
+from perfaudit.static.understanding.entry import module_classes
+from perfaudit.static.understanding.kinds import Kind
+from perfaudit.static.understanding.taint import Region, device_values
+from perfaudit.static.understanding.values import assigned_value, constant
 
 FUNCTIONS_OF_TORCH = ("nonzero", "masked_select", "unique", "unique_consecutive", "argwhere")
 METHODS = ("nonzero", "masked_select", "unique", "unique_consecutive", "argwhere")

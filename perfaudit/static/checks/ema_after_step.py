@@ -7,17 +7,17 @@ import re
 from collections.abc import Iterator
 
 from perfaudit.static import edit
-from perfaudit.static.context import (
+from perfaudit.static.registry import Proposal, Seen, check
+from perfaudit.static.source import Source
+from perfaudit.static.understanding.context import (
     called_function,
     last_name,
     rare_when,
     runs_rarely,
     step_code,
     step_loops,
-    uses_accelerator,
 )
-from perfaudit.static.registry import Proposal, Seen, check
-from perfaudit.static.source import Source
+from perfaudit.static.understanding.devices import uses_accelerator
 
 _MENTIONED = re.compile(r"ema|averag|accumulate", re.IGNORECASE)
 _AVERAGE = re.compile(r"(^|_)ema(_|$|\d)|EMA|ema$|averaged?_?model|(^|_)swa_model|shadow")

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from perfaudit.static import edit
-from perfaudit.static.averages import SAME_VALUE, Polynomial, Values, may_mix_types, mixture
-from perfaudit.static.context import (
+from perfaudit.static.registry import Proposal, Seen, check
+from perfaudit.static.source import FUNCTIONS, Source
+from perfaudit.static.understanding.averages import SAME_VALUE, Polynomial, Values, may_mix_types, mixture
+from perfaudit.static.understanding.context import (
     called_function,
     dotted_name,
     in_no_grad,
@@ -17,9 +19,7 @@ from perfaudit.static.context import (
     runs_every_step,
     runs_rarely,
 )
-from perfaudit.static.registry import Proposal, Seen, check
-from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.values import constant, resolve
+from perfaudit.static.understanding.values import constant, resolve
 
 WALKS = {"parameters", "named_parameters", "state_dict", "buffers", "named_buffers"}
 PARAMETER_LIST = re.compile(r"param", re.IGNORECASE)

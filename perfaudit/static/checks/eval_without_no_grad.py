@@ -8,7 +8,9 @@ import re
 from collections.abc import Iterator
 
 from perfaudit.static import edit
-from perfaudit.static.context import (
+from perfaudit.static.registry import Proposal, Seen, check
+from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
+from perfaudit.static.understanding.context import (
     NO_GRAD,
     SET_GRAD,
     backward_calls,
@@ -17,11 +19,9 @@ from perfaudit.static.context import (
     in_no_grad,
     last_name,
 )
-from perfaudit.static.escape import graph_escapes, proves_no_graph
-from perfaudit.static.models import is_visible
-from perfaudit.static.registry import Proposal, Seen, check
-from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
-from perfaudit.static.values import enclosing_function, resolve
+from perfaudit.static.understanding.escape import graph_escapes, proves_no_graph
+from perfaudit.static.understanding.models import is_visible
+from perfaudit.static.understanding.values import enclosing_function, resolve
 
 HOOK = re.compile(  # functions that a framework calls, without gradients as a rule
     r"(training|validation|test|predict)_step|(on_|configure_).*|.*_epoch_(end|start)|forward"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from perfaudit.static.context import runs_each_time, step_loops
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
+from perfaudit.static.understanding.context import runs_each_time, step_loops
 
 CHECKS = (
     "torch.autograd.gradcheck",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
-from perfaudit.static.values import ABSENT, Argument, argument, constant, resolve
+from perfaudit.static.understanding.values import ABSENT, Argument, argument, constant, resolve
 
 AUTOCASTS = {"torch.autocast": 1, "torch.amp.autocast": 1, "torch.cuda.amp.autocast": 1}  # position of `dtype`
 AUTOCASTS |= {"torch.amp.autocast_mode.autocast": 1, "torch.cuda.amp.autocast_mode.autocast": 1}

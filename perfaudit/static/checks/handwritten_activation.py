@@ -6,12 +6,12 @@ import ast
 from collections.abc import Iterator
 
 from perfaudit.static import edit
-from perfaudit.static.attention import built_as
-from perfaudit.static.context import dotted_name, runs_every_step
-from perfaudit.static.formulas import is_wanted_written_out
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.values import assigned_value, constant
+from perfaudit.static.understanding.context import dotted_name, runs_every_step
+from perfaudit.static.understanding.formulas import is_wanted_written_out
+from perfaudit.static.understanding.members import built_as
+from perfaudit.static.understanding.values import assigned_value, constant
 
 SIGMOID = ("torch.sigmoid", "torch.nn.functional.sigmoid", "torch.special.expit")
 TANH = ("torch.tanh", "torch.nn.functional.tanh")

@@ -6,13 +6,16 @@ import ast
 from collections.abc import Iterator
 
 from perfaudit.static import edit
-from perfaudit.static.attention import Chain, written_out
-from perfaudit.static.attention_call import plain_call
-from perfaudit.static.context import runs_every_step
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
+from perfaudit.static.understanding.attention import written_out
+from perfaudit.static.understanding.attention_call import plain_call
+from perfaudit.static.understanding.attention_hooks import place_of_hooks
+from perfaudit.static.understanding.attention_values import Chain
+from perfaudit.static.understanding.context import runs_every_step
 
 FUSED = "torch.nn.functional.scaled_dot_product_attention"
+AXES = 4  # of what the fused kernels take: batch, heads, positions, width
 TURNED = {"transpose", "permute", "swapaxes", "t", "T", "mT", "contiguous"}
 
 
@@ -35,7 +38,8 @@ def _proposal(source: Source, chain: Chain) -> Proposal:
     """The call of the library; with edits where every statement of the chain can be replaced without a doubt."""
     function, imported = edit.name_for(source, FUSED)
     call = plain_call(source, chain)
-    if call is not None:
+    hooked = place_of_hooks(source, call.layers) if call is not None else ""
+    if call is not None and not hooked and chain.rank in (None, AXES):
         edits = edit.together(
             edit.replace(source, call.output, f"{function}({', '.join(call.arguments)})"),
             imported,
@@ -49,7 +53,15 @@ def _proposal(source: Source, chain: Chain) -> Proposal:
     parts += ["attn_mask=..."] * chain.is_masked + ["dropout_p=..."] * chain.has_dropout + ["scale=..."]
     mask = "; a boolean attn_mask is True where a position is seen" if chain.is_masked else ""
     advice = f"`{function}({', '.join(parts)})`"
-    return Proposal(f"compute it in one operator, {advice}, with axes (..., positions, width){mask}")
+    hooks = f", unless a hook in `{hooked}` is to see the weights" if hooked else ""
+    return Proposal(f"compute it in one operator, {advice}, with axes {_axes(chain)}{mask}{hooks}")
+
+
+def _axes(chain: Chain) -> str:
+    if chain.rank in (None, AXES):
+        return "(..., positions, width)"
+    how = "give the heads an axis of their own" if chain.rank < AXES else "join the axes before the heads"
+    return f"(batch, heads, positions, width): {how}, the fused kernels take four axes only"
 
 
 def _unturned(node: ast.expr) -> ast.expr:

@@ -7,31 +7,32 @@ import re
 from collections.abc import Iterator
 
 from perfaudit.static import edit
-from perfaudit.static.context import (
+from perfaudit.static.registry import Proposal, Seen, check
+from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
+from perfaudit.static.understanding.context import (
+    EVALUATION_NAME,
     StepLoop,
-    counts_epochs,
-    device_text,
     in_no_grad,
+    is_main_guard,
+    is_over_written_values,
     last_name,
     runs_each_time,
     step_loops,
-    uses_accelerator,
+    takes_few_long_steps,
 )
-from perfaudit.static.device_calls import is_text, names_cpu
-from perfaudit.static.device_sums import sums_on_device
-from perfaudit.static.host_models import trains_on_host
-from perfaudit.static.kinds import Kind
-from perfaudit.static.registry import Proposal, Seen, check
-from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
-from perfaudit.static.taint import Region, device_values
-from perfaudit.static.values import enclosing_function
+from perfaudit.static.understanding.device_calls import is_text, names_cpu
+from perfaudit.static.understanding.device_sums import sums_on_device
+from perfaudit.static.understanding.devices import device_text, uses_accelerator
+from perfaudit.static.understanding.host_models import trains_on_host
+from perfaudit.static.understanding.kinds import Kind
+from perfaudit.static.understanding.taint import Region, device_values
+from perfaudit.static.understanding.values import enclosing_function
 
 READS = {"item", "tolist", "cpu"}  # `.numpy()` alone raises on a device tensor, so it is not one
 CASTS = {"float", "int", "bool", "str", "repr", "print"}
 UPDATE = re.compile(r"optim|sgd|adam|scaler|trainer|(^|_)update_?(param|weight|net|model|policy)|train_step")
 HOST_WORLD = re.compile(r"(^|_)step(_async|_wait)?$|priorit")  # an environment, a replay buffer: they live on the host
 NO_WORLD = re.compile(r"opt|sched|scaler|prof|track|meter|stop|engine|model", re.IGNORECASE)
-EVALUATION = re.compile(r"(^|_)(eval|evaluate|evaluation|val|valid|validate|validation|test|sample|generate)(_|$)")
 LOG_LEVELS = {"info", "warning", "error", "critical"}
 
 
@@ -41,13 +42,15 @@ def host_sync_in_training_loop(source: Source, module: ast.Module) -> Iterator[S
     if not steps or not source.imports_torch or not _on_accelerator(source):
         return
     for step in steps:
-        if counts_epochs(step.loop) or _is_literal(step.loop):  # one step an epoch: the print is its result
+        if takes_few_long_steps(source, step) or is_over_written_values(step.loop):
+            continue
+        if _is_alone_on_host(source, step):
             continue
         if not _trains(step) or trains_on_host(source, step):
             continue
         others = {id(other.loop) for other in steps if other is not step}
         regions = device_values(source, step)
-        places = [p for region in regions if not _evaluates(region) for p in _syncs(source, region, others)]
+        places = [p for region in regions if not _evaluates(step, region) for p in _syncs(source, region, others)]
         if not places:
             continue
         fix = sums_on_device(source, step, regions, places) or Proposal(_advice(source, places[0]))
@@ -63,9 +66,9 @@ def _on_accelerator(source: Source) -> bool:
     return source.neighbours.is_imported_by_a_marked_file("accelerator")
 
 
-def _is_literal(loop: Loop) -> bool:
-    """Whether a loop goes through a few values written there (`for mode in ("train", "test")`): no loop over batches."""
-    return not isinstance(loop, ast.While) and isinstance(loop.iter, (ast.Tuple, ast.List))
+def _is_alone_on_host(source: Source, step: StepLoop) -> bool:
+    """Whether the loop is under the main guard of a file that uses no accelerator: what imports the file does not run it."""
+    return any(is_main_guard(a) for a in source.ancestors(step.loop)) and not uses_accelerator(source)
 
 
 def _trains(step: StepLoop) -> bool:
@@ -83,13 +86,13 @@ def _trains(step: StepLoop) -> bool:
     return any("grad" in (found := {last_name(n) for n in ast.walk(v)}) and "sign" not in found for v in descents)
 
 
-def _evaluates(region: Region) -> bool:
+def _evaluates(step: StepLoop, region: Region) -> bool:
     """Whether a function that the loop calls is no part of the step: it evaluates or draws samples."""
     root = region.code.root
-    if not isinstance(root, FUNCTIONS):
+    if not isinstance(root, FUNCTIONS) or any(root is helper for helper in step.helpers):
         return False
     called = {last_name(node.func) for node in ast.walk(root) if isinstance(node, ast.Call)}
-    return "eval" in called or bool(EVALUATION.search(root.name.lower()))
+    return "eval" in called or bool(EVALUATION_NAME.search(root.name.lower()))
 
 
 def _message(source: Source, step: StepLoop, places: list[ast.expr]) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from perfaudit.static.redundant_bias import biases_before_norm
 from perfaudit.static.registry import Seen, check
 from perfaudit.static.source import Source
+from perfaudit.static.understanding.redundant_bias import biases_before_norm
 
 BIAS = 2  # position of the parameter
 NORMS = {"torch.nn.BatchNorm1d", "torch.nn.SyncBatchNorm"}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from perfaudit.static.context import last_name, runs_every_step
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
+from perfaudit.static.understanding.context import last_name, runs_every_step
 
 BY_SAMPLE = {  # calls whose result has another size for every row
     *(

@@ -7,7 +7,9 @@ import re
 from collections.abc import Iterator
 
 from perfaudit.findings import Edit, Span
-from perfaudit.static.context import (
+from perfaudit.static.registry import Proposal, Seen, check
+from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
+from perfaudit.static.understanding.context import (
     StepLoop,
     backward_calls,
     dotted_name,
@@ -16,10 +18,8 @@ from perfaudit.static.context import (
     runs_rarely,
     step_loops,
 )
-from perfaudit.static.losses import backpropagated, backward_operand, key, makes_loss, summands
-from perfaudit.static.registry import Proposal, Seen, check
-from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
-from perfaudit.static.values import UNKNOWN, assigned_value, constant, enclosing_function
+from perfaudit.static.understanding.losses import backpropagated, backward_operand, key, makes_loss, summands
+from perfaudit.static.understanding.values import UNKNOWN, assigned_value, constant, enclosing_function
 
 GRAPH_FREE = re.compile(r"(item|tolist|detach|data|numpy|shape|device|dtype)$")  # attributes behind which no graph is
 READER = re.compile(
@@ -55,10 +55,18 @@ def loss_accumulates_graph(source: Source, module: ast.Module) -> Iterator[Seen]
             ends = [source.span(term).end for term in terms]
             yield Seen(
                 statement,
-                f"`{source.brief(statement)}` ties the graphs of all steps together, so none of them is freed",
+                _message(source, step, statement, target),
                 Proposal("add up the detached loss", tuple(Edit(Span(end, end), ".detach()") for end in ends)),
                 hot=True,
             )
+
+
+def _message(source: Source, step: StepLoop, statement: ast.AST, target: ast.expr) -> str:
+    """What the sum does, and how long: to the end, or until the loop sets it to zero every so many steps."""
+    text = f"`{source.brief(statement)}` ties the graphs of all steps together"
+    if any(True for _ in _starts(source, step, target)):
+        return f"{text} until `{dotted_name(target)}` starts again, and frees none of them before"
+    return f"{text}, so none of them is freed"
 
 
 def _uses_graphs_again(source: Source) -> bool:
@@ -271,14 +279,17 @@ def _place(node: ast.AST) -> tuple[int, int]:
 
 def _restarts_each_step(source: Source, step: StepLoop, target: ast.expr) -> bool:
     """Whether the loop itself sets the sum anew on most steps, so that it never spans two of them."""
-    name = dotted_name(target)
+    return any(not runs_rarely(source, node, step.loop) for node in _starts(source, step, target))
+
+
+def _starts(source: Source, step: StepLoop, target: ast.expr) -> Iterator[ast.AST]:
+    """Where the loop sets the sum anew."""
     for node in ast.walk(step.loop):
         is_set = isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store)
-        if not is_set or node is target or dotted_name(node) != name or runs_rarely(source, node, step.loop):
+        if not is_set or node is target or dotted_name(node) != dotted_name(target):
             continue
         if _addition(source.statement(node))[0] is None:
-            return True
-    return False
+            yield node
 
 
 def _is_only_read(source: Source, target: ast.expr) -> bool:

@@ -7,19 +7,19 @@ import re
 from collections.abc import Iterator
 
 from perfaudit.static import edit
-from perfaudit.static.context import StepLoop, backward_calls, dotted_name
-from perfaudit.static.entry import (
+from perfaudit.static.registry import Proposal, Seen, check
+from perfaudit.static.source import Source
+from perfaudit.static.understanding.context import StepLoop, backward_calls, dotted_name
+from perfaudit.static.understanding.entry import (
     has_large_convolutions,
     has_large_matmuls,
     is_whole,
     script_loops,
     whole_models,
 )
-from perfaudit.static.losses import backward_operand
-from perfaudit.static.models import is_visible
-from perfaudit.static.registry import Proposal, Seen, check
-from perfaudit.static.source import Source
-from perfaudit.static.values import resolve
+from perfaudit.static.understanding.losses import backward_operand
+from perfaudit.static.understanding.models import is_visible
+from perfaudit.static.understanding.values import resolve
 
 TITLE = "run the forward pass and the loss under autocast in bfloat16 (GPUs from Ampere on)"
 _DECIDED = re.compile(

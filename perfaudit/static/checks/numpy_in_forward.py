@@ -6,9 +6,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from perfaudit.static.context import called_function, in_no_grad, last_name
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Function, Source
+from perfaudit.static.understanding.context import called_function, in_no_grad, last_name
 
 FORWARD = {"forward", "training_step"}
 FROM_NUMPY = {"torch.from_numpy"}

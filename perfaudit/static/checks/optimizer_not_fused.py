@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.values import ABSENT, argument, resolve
+from perfaudit.static.understanding.values import ABSENT, argument, assigned_value, local_class, resolve
 
 FEW = 8  # tensors in a list written out; below it the update is a handful of kernels either way
 FOREACH_OF_ADAGRAD = 6  # position; keyword-only in the others
@@ -25,7 +25,7 @@ def optimizer_not_fused(source: Source, call: ast.Call) -> Iterator[Seen]:
     places = {"fused": None, "foreach": FOREACH_OF_ADAGRAD if is_adagrad else None, "differentiable": None}
     if any(argument(source, call, option, place) is not ABSENT for option, place in places.items()):
         return
-    if _updates_few_tensors(source, call) or _has_unfused_parameters(source):
+    if _updates_few_tensors(source, call) or _never_gets_gradients(source, call) or _has_unfused_parameters(source):
         return
     if name == "torch.optim.SGD" and _DTENSORS.search(source.text):
         return
@@ -60,6 +60,28 @@ def _updates_few_tensors(source: Source, call: ast.Call) -> bool:
     if not isinstance(listed, (ast.List, ast.Tuple, ast.Set)) or len(listed.elts) > FEW:
         return False
     return not any(isinstance(item, (ast.Dict, ast.Call, ast.Starred)) for item in listed.elts)
+
+
+def _never_gets_gradients(source: Source, call: ast.Call) -> bool:
+    """Whether the model is built in the same function and does nothing there but list its parameters, as for a plot."""
+    listed = argument(source, call, "params", 0)
+    if not isinstance(listed, ast.Call) or not isinstance(listed.func, ast.Attribute):
+        return False
+    model, scope = listed.func.value, source.scope(call)
+    if not isinstance(model, ast.Name) or not isinstance(scope, FUNCTIONS):
+        return False
+    bindings = source.lookup(model)
+    built = assigned_value(source, bindings[0]) if len(bindings) == 1 else None
+    if not isinstance(built, ast.Call) or source.scope(bindings[0]) is not scope:
+        return False
+    if not (source.qualified(built.func) or "").startswith("torch.nn.") and local_class(source, built.func) is None:
+        return False
+    return all(_lists_parameters(source, use) for use in source.uses_of(bindings[0], model.id))
+
+
+def _lists_parameters(source: Source, use: ast.Name) -> bool:
+    parent = source.parent(use)
+    return isinstance(parent, ast.Attribute) and parent.attr == "parameters"
 
 
 def _has_unfused_parameters(source: Source) -> bool:

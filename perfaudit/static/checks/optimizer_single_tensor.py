@@ -6,11 +6,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from perfaudit.static.averages import Polynomial, Values
-from perfaudit.static.context import is_test, runs_every_step
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
-from perfaudit.static.values import ABSENT, argument, constant, resolve
+from perfaudit.static.understanding.averages import Polynomial, Values
+from perfaudit.static.understanding.context import is_test, runs_every_step
+from perfaudit.static.understanding.values import ABSENT, argument, constant, resolve
 
 HAVE_FOREACH = (
     "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD",

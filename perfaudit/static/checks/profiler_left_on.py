@@ -6,10 +6,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from perfaudit.static.context import is_main_guard, step_loops
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.values import ABSENT, argument, constant, is_true
+from perfaudit.static.understanding.context import is_main_guard, step_loops
+from perfaudit.static.understanding.values import ABSENT, argument, constant, is_true
 
 PROFILERS = (
     "torch.profiler.profile",

@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator
 
 from perfaudit.static import edit
-from perfaudit.static.context import backward_calls, dotted_name, runs_each_time, step_loops
-from perfaudit.static.losses import backward_operand
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import LOOPS, Loop, Source
-from perfaudit.static.values import enclosing_function
+from perfaudit.static.understanding.context import backward_calls, dotted_name, runs_each_time, step_loops
+from perfaudit.static.understanding.losses import backward_operand
+from perfaudit.static.understanding.values import enclosing_function
 
 _SECOND_PASS = {"grad", "backward", "hvp", "vjp", "jvp", "hessian", "jacobian", "manual_backward"}
 _CARRIES_STATE = re.compile(

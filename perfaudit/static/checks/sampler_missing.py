@@ -6,10 +6,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from perfaudit.static.distributed import ddp_calls
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
-from perfaudit.static.values import ABSENT, argument, enclosing_function, is_true, local_class, resolve
+from perfaudit.static.understanding.distributed import ddp_calls
+from perfaudit.static.understanding.values import ABSENT, argument, enclosing_function, is_true, local_class, resolve
 
 # The data is shared out by something else: a launcher, a sampler in this file, a part of the dataset per process.
 _SHARED_OUT = re.compile(

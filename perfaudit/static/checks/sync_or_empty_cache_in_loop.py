@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
-from perfaudit.static.context import StepCode, counts_epochs, last_name, runs_each_time, step_code, step_loops
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
+from perfaudit.static.understanding.context import (
+    StepCode,
+    last_name,
+    runs_each_time,
+    step_code,
+    step_loops,
+    takes_few_long_steps,
+)
 
 DEVICES = ("cuda", "xpu", "mps", "npu", "hpu", "accelerator", "accelerator.memory", "cuda.memory", "xpu.memory")
 SYNCHRONIZE = {f"torch.{device}.synchronize" for device in DEVICES}
 EMPTY_CACHE = {f"torch.{device}.empty_cache" for device in DEVICES}
 STREAMS = {"torch.cuda.current_stream", "torch.cuda.default_stream", "torch.xpu.current_stream"}
+TIMER = re.compile(r"(^|_)(tic|toc)(_|$)|timers?$|stop_?watch")
 CLOCKS = {
     "time",
     "perf_counter",
@@ -30,7 +39,7 @@ def sync_or_empty_cache_in_loop(source: Source, module: ast.Module) -> Iterator[
     if not source.imports_torch:
         return
     for step in step_loops(source):
-        if counts_epochs(step.loop):
+        if takes_few_long_steps(source, step):
             continue
         code = step_code(source, step)
         is_timed = any(_reads_a_clock(part) for part in code)
@@ -68,5 +77,13 @@ def _is_stream_sync(source: Source, call: ast.Call) -> bool:
 
 
 def _reads_a_clock(code: StepCode) -> bool:
-    """Whether a time is taken in this code, by the host's clock or by events of the device."""
-    return any(isinstance(node, ast.Call) and last_name(node.func) in CLOCKS for node in ast.walk(code.root))
+    """Whether a time is taken in this code: by the host's clock, by events of the device, by a timer or its `tic`."""
+    for call in ast.walk(code.root):
+        if not isinstance(call, ast.Call):
+            continue
+        receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
+        owner = receiver.func if isinstance(receiver, ast.Call) else receiver  # `timers("forward").start()`
+        names = (last_name(call.func), last_name(owner) if owner is not None else "")
+        if names[0] in CLOCKS or any(TIMER.search(name.lower()) for name in names):
+            return True
+    return False

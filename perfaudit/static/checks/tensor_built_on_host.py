@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 from perfaudit.findings import Edit, Span
 from perfaudit.static import edit
-from perfaudit.static.context import changes_default_device, names_accelerator, runs_every_step
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
-from perfaudit.static.values import ABSENT, argument, constant
+from perfaudit.static.understanding.context import runs_every_step
+from perfaudit.static.understanding.devices import changes_default_device, names_accelerator
+from perfaudit.static.understanding.values import ABSENT, argument, constant, resolve
 
 EXACT = {"torch.zeros", "torch.ones", "torch.full", "torch.empty", "torch.eye"}
 RANDOM = {"torch.rand", "torch.randn", "torch.randint", "torch.randperm"}
@@ -37,9 +38,8 @@ def tensor_built_on_host(source: Source, call: ast.Call) -> Iterator[Seen]:
     if changes_default_device(source):
         return
     changes = _changes(source, built, name)
-    fix = Proposal(
-        "build it on the device", _edits(source, call, built, device), "unsafe" if changes else "safe", changes
-    )
+    edits = _edits(source, call, built, device) if device else None
+    fix = Proposal("build it on the device", edits, "unsafe" if changes else "safe", changes)
     hot = runs_every_step(source, call)
     often = ", on every step" if hot else ""
     yield Seen(
@@ -48,14 +48,31 @@ def tensor_built_on_host(source: Source, call: ast.Call) -> Iterator[Seen]:
 
 
 def _device(source: Source, call: ast.Call) -> str | None:
-    """The text of the accelerator that `.to(...)` or `.cuda()` names and nothing else; None where that is not sure."""
+    """The text of the accelerator that `.to(...)` or `.cuda(...)` names and nothing else; None where that is not sure.
+
+    "" where it is an accelerator but nothing that `device=` surely takes: `.cuda(gpu)` may get a number, or None for
+    the current device, which `device=None` is not.
+    """
     keywords = {k.arg: k.value for k in call.keywords if k.arg != "non_blocking"}
-    if isinstance(call.func, ast.Attribute) and call.func.attr == "cuda":
-        return '"cuda"' if not call.args and not keywords else None
     targets = [*call.args, *keywords.values()]
-    if len(targets) != 1 or not keywords.keys() <= {"device"} or not names_accelerator(source, targets[0]):
+    if len(targets) > 1 or not keywords.keys() <= {"device"}:
+        return None
+    if isinstance(call.func, ast.Attribute) and call.func.attr == "cuda":
+        return _cuda_device(source, targets[0]) if targets else '"cuda"'
+    if not targets or not names_accelerator(source, targets[0]):
         return None
     return source.text_of(targets[0])
+
+
+def _cuda_device(source: Source, target: ast.expr) -> str | None:
+    """What `device=` takes for the argument of `.cuda(...)`; "" where the text does not tell, None for no device."""
+    if isinstance(target, ast.Constant):
+        if isinstance(target.value, bool) or not isinstance(target.value, (int, str)):
+            return None
+        return source.text_of(target) if isinstance(target.value, str) else f'"cuda:{target.value}"'
+    value = resolve(source, target)
+    is_device = isinstance(value, ast.Call) and source.qualified(value.func) == "torch.device"
+    return source.text_of(target) if is_device and not isinstance(target, ast.Call) else ""
 
 
 def _changes(source: Source, built: ast.Call, name: str) -> tuple[str, ...]:

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from perfaudit.findings import Edit, Span
 from perfaudit.static import edit
-from perfaudit.static.context import runs_every_step, runs_often
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.values import ABSENT, argument, constant
+from perfaudit.static.understanding.context import runs_every_step, runs_often
+from perfaudit.static.understanding.values import ABSENT, argument, constant
 
 FLOATS = {
     "half": "torch.float16",

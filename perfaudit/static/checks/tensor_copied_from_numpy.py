@@ -6,10 +6,10 @@ import ast
 from collections.abc import Iterator
 
 from perfaudit.static import edit
-from perfaudit.static.context import runs_often
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
-from perfaudit.static.values import resolve
+from perfaudit.static.understanding.context import runs_often
+from perfaudit.static.understanding.values import resolve
 
 FRESH = {  # functions that return an array nobody else holds; none of them gives a scalar or a view
     *("numpy.zeros", "numpy.ones", "numpy.full", "numpy.empty", "numpy.arange", "numpy.linspace", "numpy.eye"),

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from perfaudit.static.branches import branches, exclude_each_other
-from perfaudit.static.context import runs_every_step
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import LOOPS, Loop, Source
-from perfaudit.static.values import constant
+from perfaudit.static.understanding.branches import branches, exclude_each_other
+from perfaudit.static.understanding.context import runs_every_step
+from perfaudit.static.understanding.loaders import passes
+from perfaudit.static.understanding.values import constant
 
 JOINS = [f"torch.{name}" for name in ("cat", "concat", "concatenate", "hstack", "vstack")]
 FEW = 8  # turns; copying so few times costs less than reading about it
@@ -27,9 +28,9 @@ def tensor_grown_in_loop(source: Source, call: ast.Call) -> Iterator[Seen]:
         return
     yield Seen(
         call,
-        f"`{name}` is copied whole on every turn of the loop to add a piece to it: twice the turns, four times the copying",
+        f"`{name}` grows piece by piece: `{source.text_of(call.func)}` copies the whole tensor again in each turn",
         Proposal(f"append the pieces to a list and call `{source.text_of(call.func)}` once behind the loop"),
-        hot=runs_every_step(source, call),
+        hot=runs_every_step(source, call) or any(item.loop is loop for item in passes(source)),
     )
 
 

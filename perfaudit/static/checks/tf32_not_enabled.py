@@ -6,9 +6,15 @@ import ast
 import re
 from collections.abc import Iterator
 
-from perfaudit.static.entry import has_large_matmuls, imported_packages, place_of_setting, script_loops, setting
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
+from perfaudit.static.understanding.entry import (
+    has_large_matmuls,
+    imported_packages,
+    place_of_setting,
+    script_loops,
+    setting,
+)
 
 NAME = "torch.set_float32_matmul_precision"
 _DECIDED = re.compile(

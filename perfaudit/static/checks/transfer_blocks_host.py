@@ -6,11 +6,12 @@ import ast
 from collections.abc import Iterator
 
 from perfaudit.static import edit
-from perfaudit.static.context import device_text, names_accelerator, runs_every_step, uses_cuda
-from perfaudit.static.loaders import LOADER, Part, batch_part
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
-from perfaudit.static.values import ABSENT, argument, constant, is_true, resolve
+from perfaudit.static.understanding.context import runs_every_step
+from perfaudit.static.understanding.devices import device_text, names_accelerator, uses_cuda
+from perfaudit.static.understanding.loaders import LOADER, Part, batch_part
+from perfaudit.static.understanding.values import ABSENT, argument, constant, is_true, resolve
 
 BATCH_SIZE, COLLATE, PIN_MEMORY = 1, 6, 7  # positions in DataLoader.__init__ of every torch since 1.0
 SAME_EVERYWHERE = {

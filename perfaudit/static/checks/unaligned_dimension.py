@@ -6,10 +6,10 @@ import ast
 from collections.abc import Iterator
 from functools import lru_cache
 
-from perfaudit.static.members import attributes
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.values import Known, argument, constant, enclosing_function
+from perfaudit.static.understanding.members import attributes
+from perfaudit.static.understanding.values import Known, argument, constant, enclosing_function
 
 VOCABULARY = 1000  # entries; below, the output layer is small whatever its alignment
 VOCABULARY_STEP = 64

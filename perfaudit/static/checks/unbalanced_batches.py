@@ -6,10 +6,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from perfaudit.static.distributed import ddp_calls
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.values import ABSENT, argument, is_true, resolve
+from perfaudit.static.understanding.distributed import ddp_calls
+from perfaudit.static.understanding.values import ABSENT, argument, is_true, resolve
 
 PAD = "torch.nn.utils.rnn.pad_sequence"
 _BY_LENGTH = re.compile(

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 
 from perfaudit.findings import Edit
 from perfaudit.static import edit
-from perfaudit.static.context import dotted_name, last_name, runs_every_step, step_loops
-from perfaudit.static.losses import backward_operand
-from perfaudit.static.models import is_visible
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
-from perfaudit.static.values import argument, enclosing_function
+from perfaudit.static.understanding.context import dotted_name, last_name, runs_every_step, step_loops
+from perfaudit.static.understanding.losses import backward_operand
+from perfaudit.static.understanding.models import is_visible
+from perfaudit.static.understanding.values import argument, enclosing_function
 
 # Code that keeps pointers to the gradients, or works on them behind `.grad`.
 _KEEPS_GRADIENTS = re.compile(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import re
 
-from perfaudit.static.context import changes_default_device, device_text, names_accelerator
-from perfaudit.static.kinds import Kind, Value, all_arithmetic, whole
 from perfaudit.static.source import Source
-from perfaudit.static.values import resolve
+from perfaudit.static.understanding.devices import changes_default_device, device_text, names_accelerator
+from perfaudit.static.understanding.kinds import Kind, Value, all_arithmetic, whole
+from perfaudit.static.understanding.values import resolve
 
 _HOST_ATTRIBUTE = re.compile(
     r"(shape|device|dtype|ndim|layout|is_\w+|requires_grad|grad_fn|names?|itemsize|nbytes|output_nr|retains_grad)$"

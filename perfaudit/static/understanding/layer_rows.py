@@ -8,10 +8,10 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 
-from perfaudit.static.branches import Branch, branches
-from perfaudit.static.members import attributes, is_own, is_super, may_be_of
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
-from perfaudit.static.values import assigned_value
+from perfaudit.static.understanding.branches import Branch, branches
+from perfaudit.static.understanding.members import attributes, is_own, is_super, may_be_of
+from perfaudit.static.understanding.values import assigned_value
 
 Element = ast.expr | None  # None: some layers, or none, that cannot be read
 Row = list[Element]

@@ -6,11 +6,11 @@ import ast
 
 import pytest
 
-from perfaudit.static.context import step_loops
-from perfaudit.static.kinds import Kind
-from perfaudit.static.losses import backpropagated, loss_names
 from perfaudit.static.source import Source
-from perfaudit.static.taint import device_values
+from perfaudit.static.understanding.context import step_loops
+from perfaudit.static.understanding.kinds import Kind
+from perfaudit.static.understanding.losses import backpropagated, loss_names
+from perfaudit.static.understanding.taint import device_values
 
 LOOP = """
 import torch

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 
-from perfaudit.static.context import StepLoop, changes_default_device, moves_to_device, step_code
 from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.values import assigned_value
+from perfaudit.static.understanding.context import StepLoop, step_code
+from perfaudit.static.understanding.devices import changes_default_device, moves_to_device
+from perfaudit.static.understanding.values import assigned_value
 
 _KEEPS_DEVICE = {  # methods of a model that leave it where it is
     *("parameters", "named_parameters", "zero_grad", "train", "eval", "state_dict", "load_state_dict", "modules"),

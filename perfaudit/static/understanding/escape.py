@@ -6,8 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from perfaudit.static.context import dotted_name, last_name
 from perfaudit.static.source import FUNCTIONS, Source
+from perfaudit.static.understanding.context import dotted_name, last_name
 
 _FREE = re.compile(  # attributes and functions behind which there is no graph
     r"(item|tolist|detach|data|numpy|shape|size|dtype|device|argmax|argmin|argsort|eq|ne|gt|ge|lt|le|long|int|bool|byte|any|"

@@ -6,12 +6,13 @@ import ast
 import re
 from collections.abc import Iterator
 
-from perfaudit.static.context import backward_calls, called_function, dotted_name, last_name
 from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
-from perfaudit.static.values import resolve
+from perfaudit.static.understanding.context import backward_calls, called_function, dotted_name, last_name
+from perfaudit.static.understanding.values import resolve
 
 _LOSS_NAME = re.compile(r"loss|err|cost|nll|elbo|energy|objective", re.IGNORECASE)
 _COEFFICIENT = re.compile(r"(^|_)(coef\w*|lambda\w*|alpha|beta|weight|scale|factor)(_|$)", re.IGNORECASE)
+_VIEWS = {"view", "reshape", "flatten", "squeeze", "unsqueeze", "transpose", "permute", "contiguous", "float"}
 _BACKWARD_TAKES_LOSS = re.compile(r"accelerator|fabric|engine|strategy|plugin|trainer|model|net|amp|^self$", re.I)
 
 
@@ -98,9 +99,25 @@ def arguments_of(call: ast.Call, function: Function) -> Iterator[tuple[str, ast.
 def _inputs(source: Source, value: ast.expr) -> dict[str, bool]:
     if not isinstance(value, ast.Call):
         return {}
-    names = [key(argument) for argument in value.args]
     is_criterion = makes_loss(source, value)
-    return {name: is_criterion and position == 0 for position, name in enumerate(names) if name}
+    found: dict[str, bool] = {}
+    for position, argument in enumerate(value.args):
+        viewed, is_whole = _viewed(argument)
+        if name := key(viewed):
+            found[name] = found.get(name, False) or (is_criterion and position == 0 and is_whole)
+    return found
+
+
+def _viewed(node: ast.expr) -> tuple[ast.expr, bool]:
+    """`x` of `x.view(-1, n)` and of `x[mask]`, and whether x is surely a tensor if the whole is: a list has items too."""
+    is_whole = True
+    while True:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _VIEWS:
+            node = node.func.value
+        elif isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Constant):
+            node, is_whole = node.value, False
+        else:
+            return node, is_whole
 
 
 def makes_loss(source: Source, call: ast.Call) -> bool:

@@ -6,9 +6,10 @@ import ast
 import math
 from dataclasses import dataclass, field
 
-from perfaudit.static.attention import Chain, built_as, own_values
 from perfaudit.static.source import LOOPS, Source
-from perfaudit.static.values import assigned_value, constant
+from perfaudit.static.understanding.attention_values import Chain
+from perfaudit.static.understanding.members import built_as, own_values
+from perfaudit.static.understanding.values import assigned_value, constant
 
 FINITE = -1e4  # at or below it, the exponential of a masked score is 0 in every dtype
 _ROOTS = {"math.sqrt", "numpy.sqrt"}
@@ -27,6 +28,7 @@ class Call:
     arguments: tuple[str, ...]
     replaced: tuple[ast.stmt, ...]
     has_dropout: bool
+    layers: frozenset[str]  # of the class, which the call replaces: a softmax, a dropout
 
 
 @dataclass(slots=True)
@@ -39,6 +41,7 @@ class _Parts:
     dropout: str | None = None
     softmax: bool = False
     names: set[str] = field(default_factory=set)
+    layers: set[str] = field(default_factory=set)
     used: set[str] = field(default_factory=set)  # names in what the call takes
 
 
@@ -75,7 +78,7 @@ def plain_call(source: Source, chain: Chain) -> Call | None:
         arguments.append("scale=1.0")
     elif parts.scale:
         arguments.append(f"scale={parts.scale}")
-    return Call(output, tuple(arguments), tuple(replaced), parts.dropout is not None)
+    return Call(output, tuple(arguments), tuple(replaced), parts.dropout is not None, frozenset(parts.layers))
 
 
 def _statements(source: Source, first: ast.expr, last: ast.expr) -> list[ast.stmt] | None:
@@ -199,6 +202,7 @@ class _Reader:
         if not (isinstance(node.func.value, ast.Name) and node.func.value.id == "self") or len(node.args) != 1:
             return False
         kinds = {self.source.qualified(item.func) for item in built}
+        self.parts.layers.add(node.func.attr)
         if len(own_values(self.source, node, node.func.attr)) != len(built) or node.keywords:
             return False
         if kinds == {"torch.nn.Softmax"}:

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeGuard
 
-from perfaudit.static.branches import Path, Where, branches, exclude_each_other, leaves_between
-from perfaudit.static.layer_rows import DESCRIPTIVE, SEQUENTIAL, Row, arguments, rows
-from perfaudit.static.members import attributes, is_own, may_be_of, opens_itself, texts
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
-from perfaudit.static.values import assigned_value
+from perfaudit.static.understanding.branches import Path, Where, branches, exclude_each_other, leaves_between
+from perfaudit.static.understanding.layer_rows import DESCRIPTIVE, SEQUENTIAL, Row, arguments, rows
+from perfaudit.static.understanding.members import attributes, is_own, may_be_of, opens_itself, texts
+from perfaudit.static.understanding.values import assigned_value
 
 
 @dataclass(frozen=True, slots=True)

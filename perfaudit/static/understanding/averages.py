@@ -9,9 +9,9 @@ import ast
 import math
 import re
 
-from perfaudit.static.context import last_name
 from perfaudit.static.source import FUNCTIONS, Function, Source
-from perfaudit.static.values import assigned_value
+from perfaudit.static.understanding.context import last_name
+from perfaudit.static.understanding.values import assigned_value
 
 # A sum of products: coefficients by the operands that are multiplied, as text, in order.
 Polynomial = dict[tuple[str, ...], float]

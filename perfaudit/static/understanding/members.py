@@ -6,6 +6,8 @@ import ast
 from functools import lru_cache
 
 from perfaudit.static.source import Source
+from perfaudit.static.understanding.context import dotted_name
+from perfaudit.static.understanding.values import assigned_value
 
 
 def is_own(node: ast.AST) -> bool:
@@ -95,3 +97,33 @@ def opens_itself(source: Source, definition: ast.ClassDef) -> bool:
 def is_super(node: ast.expr) -> bool:
     """`super()`, in both forms."""
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
+
+
+def built_as(source: Source, node: ast.AST, attribute: str) -> list[ast.Call]:
+    """The calls that build `self.attribute` in the class around a node; none where one of them cannot be read."""
+    definition = source.enclosing(node, ast.ClassDef)
+    if definition is None:
+        return []
+    made: list[ast.Call] = []
+    for store in _stores(source).get((id(definition), attribute), ()):
+        value = assigned_value(source, store)
+        parts = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
+        made += [part for part in parts if isinstance(part, ast.Call)]
+    return made
+
+
+@lru_cache(maxsize=2)
+def _stores(source: Source) -> dict[tuple[int, str], list[ast.Attribute]]:
+    """Assignments to `self.name` by the class they stand in and the name."""
+    table: dict[tuple[int, str], list[ast.Attribute]] = {}
+    for node in source.nodes(ast.Attribute):
+        if isinstance(node.ctx, ast.Store) and dotted_name(node.value) == "self":
+            definition = source.enclosing(node, ast.ClassDef)
+            table.setdefault((id(definition), node.attr), []).append(node)
+    return table
+
+
+def own_values(source: Source, node: ast.AST, attribute: str) -> list[ast.expr | None]:
+    """What the class around a node assigns to `self.attribute`; None for what is no plain assignment."""
+    definition = source.enclosing(node, ast.ClassDef)
+    return [assigned_value(source, store) for store in _stores(source).get((id(definition), attribute), ())]

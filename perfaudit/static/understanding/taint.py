@@ -9,8 +9,16 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from perfaudit.static.context import StepCode, StepLoop, called_function, dotted_name, last_name, step_code
-from perfaudit.static.device_calls import (
+from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
+from perfaudit.static.understanding.context import (
+    StepCode,
+    StepLoop,
+    called_function,
+    dotted_name,
+    last_name,
+    step_code,
+)
+from perfaudit.static.understanding.device_calls import (
     is_text,
     makes_cuda_tensors,
     of_attribute,
@@ -18,9 +26,18 @@ from perfaudit.static.device_calls import (
     of_imported,
     of_method,
 )
-from perfaudit.static.kinds import Kind, Value, all_arithmetic, all_joined, arithmetic, element_of, held, joined, whole
-from perfaudit.static.losses import arguments_of, key, loss_names, makes_loss
-from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
+from perfaudit.static.understanding.kinds import (
+    Kind,
+    Value,
+    all_arithmetic,
+    all_joined,
+    arithmetic,
+    element_of,
+    held,
+    joined,
+    whole,
+)
+from perfaudit.static.understanding.losses import arguments_of, key, loss_names, makes_loss
 
 _GROWING_METHODS = {"append", "extend", "add", "update", "insert", "setdefault"}
 _MAX_DEPTH = 3  # calls followed from the loop, for what they return; findings look one deep
@@ -139,7 +156,7 @@ class _Reader:
             case ast.Assign():
                 value = self.value(node.value)
                 for target in node.targets:
-                    self.bind(target, value)
+                    self.bind(target, self.beside_loss(target, node.value, value))
             case ast.AnnAssign():
                 if node.value is not None:
                     self.bind(node.target, self.value(node.value))
@@ -197,6 +214,13 @@ class _Reader:
         for other in after[1:]:
             names = self.names.keys() | other.keys()
             self.names = {n: joined(self.names.get(n, Kind.UNKNOWN), other.get(n, Kind.UNKNOWN)) for n in names}
+
+    def beside_loss(self, target: ast.expr, made_by: ast.expr, value: Value) -> Value:
+        """What a call returns of which nothing is known but that it gives the loss: `loss, accuracy = model(batch)`."""
+        if value is not Kind.UNKNOWN or not isinstance(made_by, ast.Call) or not isinstance(target, ast.Tuple):
+            return value
+        has_loss = any(self.seeds.get(key(element)) is Kind.TENSOR for element in target.elts)
+        return Kind.MAYBE if has_loss else value
 
     def bind(self, target: ast.expr, value: Value) -> None:
         if isinstance(target, (ast.Tuple, ast.List)):

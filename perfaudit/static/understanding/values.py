@@ -266,6 +266,19 @@ def _parameter(source: Source, parameter: ast.arg, depth: int) -> Default | None
     return Default(value, "a caller says otherwise", literal, tuple(source.uses_of(parameter, parameter.arg)))
 
 
+def default_class(source: Source, node: ast.expr) -> ast.expr | None:
+    """What the definition gives the parameter that an expression is, if some call is in sight and none says otherwise."""
+    bindings = source.lookup(node) if isinstance(node, ast.Name) else []
+    parameter = bindings[0] if len(bindings) == 1 else None
+    function = source.enclosing(parameter, *FUNCTIONS, ast.Lambda) if isinstance(parameter, ast.arg) else None
+    if not isinstance(function, FUNCTIONS) or not isinstance(parameter, ast.arg) or function.decorator_list:
+        return None
+    written = _written_default(function, parameter)
+    if written is None or _is_overridden(source, function, parameter, needs_call=True):
+        return None
+    return written
+
+
 def _is_method_only(source: Source, function: Function) -> bool:
     return all(isinstance(d, ast.Name) and d.id in ("staticmethod", "classmethod") for d in function.decorator_list)
 
@@ -281,10 +294,11 @@ def _written_default(function: Function, parameter: ast.arg) -> ast.expr | None:
     return next((value for item, value in pairs if item is parameter), None)
 
 
-def _is_overridden(source: Source, function: Function, parameter: ast.arg) -> bool:
+def _is_overridden(source: Source, function: Function, parameter: ast.arg, *, needs_call: bool = False) -> bool:
     """Whether a call may pass the parameter: one does, one unpacks, or the function is used otherwise than called.
 
     Calls are told by the last name. A class must be built somewhere in sight: its caller is often a configuration.
+    needs_call: a function must be called somewhere too.
     """
     name, skipped = function.name, 0
     owner = source.parent(function)
@@ -300,7 +314,8 @@ def _is_overridden(source: Source, function: Function, parameter: ast.arg) -> bo
     calls = [call for call in source.nodes(ast.Call) if _last_name(call.func) == name]
     called = {id(call.func) for call in calls}
     elsewhere = source.neighbours.calls_by_importers(name) if source.neighbours is not None else []
-    if isinstance(owner, ast.ClassDef) and function.name == "__init__" and not calls and not elsewhere:
+    is_constructor = isinstance(owner, ast.ClassDef) and function.name == "__init__"
+    if (is_constructor or needs_call) and not calls and not elsewhere:
         return True
     if any(
         use.id == name and id(use) not in called and isinstance(use.ctx, ast.Load) for use in source.nodes(ast.Name)

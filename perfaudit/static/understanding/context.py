@@ -1,4 +1,4 @@
-"""Where code stands in a training program: on an accelerator, in the training loop, in evaluation, seldom run."""
+"""Where code stands in a training program: in the training loop, in evaluation, in a demonstration, seldom run."""
 
 from __future__ import annotations
 
@@ -9,15 +9,6 @@ from dataclasses import dataclass
 
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
 
-_ACCELERATOR = re.compile(r"^((cuda|mps|xpu|npu|hpu)(:\d*)?|nccl)$")
-_DEVICE_NAME = re.compile(
-    r"(^|_)(device|dev|accelerator|fabric|local_?rank|rank|gpu)(_?(ids?|num|index))?$", re.IGNORECASE
-)
-_LAUNCHERS = {"accelerate.Accelerator", "lightning.Fabric", "lightning.fabric.Fabric", "lightning_fabric.Fabric"}
-_GPU_CALLS = {  # not `is_available` and `manual_seed_all`, which programs for the CPU call as well
-    f"torch.cuda.{name}"
-    for name in ("set_device", "synchronize", "empty_cache", "max_memory_allocated", "reset_peak_memory_stats", "Event")
-} | {"torch.cuda.amp.autocast", "torch.cuda.amp.GradScaler", "torch.nn.DataParallel", "deepspeed.initialize"}
 _OPTIMIZER_NAME = re.compile(r"opt|scaler|solver|adam|sgd", re.IGNORECASE)
 _LOSS_SCALER = re.compile(r"(^|_)loss_scaler$")
 _RARE_NAME = re.compile(
@@ -25,6 +16,7 @@ _RARE_NAME = re.compile(
 )
 _TROUBLE = re.compile(r"debug|verbose|profil", re.IGNORECASE)
 _EPOCHS = re.compile(r"(?<!per_)epochs?$")  # a number of them: `n_epochs`, not `iters_per_epoch`
+_FEW_STEPS = 100  # with a wait of some 50 microseconds in each, 5 ms in all
 _MAX_BASES = 4  # base classes looked through for a method
 _COUNT_NAME = re.compile(r"(^|_)(step|steps|iter|iters|iteration|it|i|count|counter|idx|index|num|n)(_|$)")
 _STEADY_CALLS = {
@@ -42,6 +34,9 @@ _STEADY_CALLS = {
     "hasattr",
     "getattr",
 }
+STEP_METHODS = {"forward", "training_step"}
+_OFTEN = {*STEP_METHODS, "__getitem__", "__call__", "collate", "collate_fn"}
+EVALUATION_NAME = re.compile(r"(^|_)(eval|evaluate|evaluation|val|valid|validate|validation|test|sample|generate)(_|$)")
 NO_GRAD = {
     f"torch.{module}{name}"
     for module in ("", "autograd.", "autograd.grad_mode.")
@@ -73,38 +68,7 @@ class StepCode:
     calls: tuple[ast.Call, ...]
 
 
-# ---- devices and gradients -----------------------------------------------------------------------------------------
-
-
-@functools.lru_cache(maxsize=4)  # several rules ask for the same file
-def uses_accelerator(source: Source) -> bool:
-    """Whether the program, as far as this file shows, moves something to an accelerator."""
-    if any(call.func.attr == "cuda" for call in source.calls(".cuda") if isinstance(call.func, ast.Attribute)):
-        return True
-    if any(isinstance(c.value, str) and _ACCELERATOR.match(c.value) for c in source.nodes(ast.Constant)):
-        return True
-    if _LAUNCHERS & set(source.aliases.values()):
-        return True
-    if any(source.calls(name) for name in _GPU_CALLS | _LAUNCHERS):
-        return True
-    keywords = [k for call in source.nodes(ast.Call) for k in call.keywords if k.arg in ("device", "device_map")]
-    devices = [k.value for k in keywords if k.arg == "device"]
-    devices += [argument for call in source.calls(".to") for argument in call.args]
-    if any(names_accelerator(source, device) and not _is_given_cpu(source, device) for device in devices):
-        return True
-    return any(k.arg == "device_map" and device_text(k.value) != "cpu" for k in keywords)
-
-
-def _is_given_cpu(source: Source, node: ast.expr) -> bool:
-    """Whether an expression is a parameter whose name is elsewhere in the file the CPU's, and nothing else's."""
-    if not isinstance(node, ast.Name) or not any(isinstance(b, ast.arg) for b in source.lookup(node)):
-        return False
-    stores = [n for n in source.nodes(ast.Name) if n.id == node.id and isinstance(n.ctx, ast.Store)]
-    return bool(stores) and not any(names_accelerator(source, store) for store in stores)
-
-
-def _names_a_device(node: ast.expr) -> bool:
-    return bool(_DEVICE_NAME.search(last_name(node.func if isinstance(node, ast.Call) else node)))
+# ---- names and gradients -------------------------------------------------------------------------------------------
 
 
 def last_name(node: ast.AST) -> str:
@@ -195,13 +159,28 @@ def _step_loop_around(source: Source, call: ast.Call) -> Loop | None:
 
 
 def _loop_around(source: Source, node: ast.AST) -> Loop | None:
-    """The innermost loop around a node in the same function."""
+    """The innermost loop around a node in the same function.
+
+    A pass over a few written values belongs to the loop around it, and counts itself where there is no other one.
+    """
+    written: Loop | None = None
     for ancestor in source.ancestors(node):
         if isinstance(ancestor, LOOPS):
-            return ancestor
-        if isinstance(ancestor, (*FUNCTIONS, ast.Lambda)):
-            return None
-    return None
+            if not is_over_written_values(ancestor):
+                return ancestor
+            written = written or ancestor
+        elif isinstance(ancestor, (*FUNCTIONS, ast.Lambda)):
+            break
+    return written
+
+
+def is_over_written_values(loop: Loop) -> bool:
+    """Whether a loop goes through a few values written there (`for mode in ("train", "test")`): no loop over batches."""
+    if isinstance(loop, ast.While):
+        return False
+    is_numbered = isinstance(loop.iter, ast.Call) and last_name(loop.iter.func) in ("enumerate", "zip")
+    values = loop.iter.args if is_numbered and isinstance(loop.iter, ast.Call) else [loop.iter]
+    return any(isinstance(value, (ast.Tuple, ast.List, ast.Set)) for value in values)
 
 
 def _updates_weights(call: ast.Call) -> bool:
@@ -245,13 +224,20 @@ def _function_names(source: Source) -> frozenset[str]:
     return frozenset((*awaited, *(function.name for function in source.nodes(ast.FunctionDef))))
 
 
+def assigned_once(source: Source, name: ast.Name) -> ast.expr:
+    """What the one plain assignment of a name gives it, else the name."""
+    bindings = source.lookup(name)
+    parent = source.parent(bindings[0]) if len(bindings) == 1 else None
+    return parent.value if isinstance(parent, ast.Assign) and parent.targets[0] is bindings[0] else name
+
+
 def _class_of(source: Source, node: ast.expr) -> ast.ClassDef | None:
     """The class of this file that `self`, or a name bound once to `Class(...)`, is an object of."""
     if not isinstance(node, ast.Name):
         return None
     if node.id == "self":
         return source.enclosing(node, ast.ClassDef)
-    value = _assigned_once(source, node)
+    value = assigned_once(source, node)
     return _class_named(source, value.func) if isinstance(value, ast.Call) else None
 
 
@@ -287,6 +273,32 @@ def step_code(source: Source, step: StepLoop) -> tuple[StepCode, ...]:
     return (StepCode(step.loop, ()), *helpers)
 
 
+def takes_few_long_steps(source: Source, step: StepLoop) -> bool:
+    """Whether a step loop numbers epochs, and a wait in each of them is not worth a word.
+
+    That is where an epoch makes its step from several passes, where it ends with an evaluation whose numbers are read in
+    any case, where its optimizer reads the loss by itself, and where the epochs written there are few. Any other step on
+    the whole data is a step as those on batches are: often a short one, which the wait makes longer.
+    """
+    if not counts_epochs(step.loop):
+        return False
+    if _last_epoch(step.loop) < _FEW_STEPS or source.calls("torch.optim.LBFGS"):
+        return True
+    inside = [node for root in (step.loop, *step.helpers) for part in root.body for node in ast.walk(part)]
+    if any(isinstance(node, LOOPS) and not is_over_written_values(node) for node in inside):
+        return True
+    called = (last_name(node.func) for part in step.loop.body for node in ast.walk(part) if isinstance(node, ast.Call))
+    return any(EVALUATION_NAME.search(name.lower()) for name in called)
+
+
+def _last_epoch(loop: Loop) -> float:
+    """The number of epochs where `range(20)` or `range(1, 21)` says it, else infinity."""
+    match loop:
+        case ast.For(iter=ast.Call(args=[ast.Constant(value=int() as last)] | [_, ast.Constant(value=int() as last)])):
+            return last
+    return float("inf")
+
+
 def counts_epochs(loop: Loop) -> bool:
     """Whether a loop numbers epochs (`for epoch in range(100)`): a step loop of this kind trains on one full batch."""
     if not isinstance(loop, ast.For):
@@ -305,7 +317,7 @@ def runs_rarely(source: Source, node: ast.AST, within: ast.AST) -> bool:
     """Whether a condition between the node and the loop makes it run on few iterations (`if step % 100 == 0`)."""
     child = node
     for ancestor in source.ancestors(node):
-        if _is_rare_part(ancestor, child) or (isinstance(child, ast.stmt) and _is_mostly_skipped(source, child)):
+        if _is_rare_part(ancestor, child) or (isinstance(child, ast.stmt) and _skip_before(source, child) is not None):
             return True
         if ancestor is within:
             return False
@@ -326,15 +338,15 @@ def _is_rare_part(parent: ast.AST, child: ast.AST) -> bool:
     return isinstance(parent, (ast.ExceptHandler, ast.Raise))
 
 
-def _is_mostly_skipped(source: Source, statement: ast.stmt) -> bool:
-    """Whether an `if step % 100: continue` stands before the statement in its block."""
+def _skip_before(source: Source, statement: ast.stmt) -> ast.If | None:
+    """The `if step % 100: continue` that stands before the statement in its block."""
     for earlier in source.block(statement):
         if earlier is statement:
-            return False
+            return None
         leaves = isinstance(earlier, ast.If) and isinstance(earlier.body[-1], (ast.Continue, ast.Return))
-        if leaves and rare_when(earlier.test) is False:  # type: ignore[attr-defined]  # an If, by the line above
-            return True
-    return False
+        if leaves and isinstance(earlier, ast.If) and rare_when(earlier.test) is False:
+            return earlier
+    return None
 
 
 def rare_when(test: ast.expr) -> bool | None:
@@ -367,19 +379,30 @@ def _is_remainder(node: ast.AST) -> bool:
 def runs_each_time(source: Source, node: ast.AST, within: Loop | Function) -> bool:
     """Whether the node runs on every iteration of a loop, or on every call of a function, as far as the text tells.
 
-    A condition on the way counts as met when nothing in it changes inside `within`: `if args.amp`, `if rank == 0`.
+    A condition on the way counts as met when nothing in it changes inside `within` (`if args.amp`, `if rank == 0`), when
+    it asks whether the loader gave something, and when it holds all updates of the weights, so that what runs under it
+    runs on every training step (`if (i + 1) % accumulate == 0`).
     """
-    if runs_rarely(source, node, within):
-        return False
     child = node
     for ancestor in source.ancestors(node):
+        skip = _skip_before(source, child) if isinstance(child, ast.stmt) else None
+        if skip is not None and not _holds_updates(source, source.block(skip), skip, within):
+            return False
         if ancestor is within:
             body: list[ast.AST] = [*within.body, within.test] if isinstance(within, ast.While) else [*within.body]
             return any(part is child for part in body)
         if isinstance(ancestor, (*FUNCTIONS, ast.Lambda, ast.ClassDef, ast.match_case)):
             return False
-        if isinstance(ancestor, (ast.If, ast.IfExp)) and child is not ancestor.test:
-            if not _is_steady(source, ancestor.test, within):
+        if isinstance(ancestor, ast.If) and child is not ancestor.test:
+            in_body = any(part is child for part in ancestor.body)
+            is_met = not _is_rare_part(ancestor, child) and _is_met(source, ancestor.test, within, in_body)
+            branch = ancestor.body if in_body else ancestor.orelse
+            if not is_met and not _holds_updates(source, branch, None, within):
+                return False
+        elif _is_rare_part(ancestor, child):
+            return False
+        elif isinstance(ancestor, ast.IfExp):
+            if child is not ancestor.test and not _is_steady(source, ancestor.test, within):
                 return False
         elif isinstance(ancestor, ast.BoolOp) and child is not ancestor.values[0]:
             before = ancestor.values[: next((n for n, value in enumerate(ancestor.values) if value is child), 0)]
@@ -387,6 +410,40 @@ def runs_each_time(source: Source, node: ast.AST, within: Loop | Function) -> bo
                 return False
         child = ancestor
     return False
+
+
+def _holds_updates(source: Source, block: list[ast.stmt], behind: ast.stmt | None, within: ast.AST) -> bool:
+    """Whether a block, or what comes behind one of its statements, holds all updates of the weights in a loop or function."""
+    updates = [call for call in source.calls(".step") if _updates_weights(call) and _lies_in(call, within)]
+    held = block if behind is None else [statement for statement in block if statement.lineno > behind.lineno]
+    return bool(updates) and all(any(_lies_in(call, statement) for statement in held) for call in updates)
+
+
+def _lies_in(node: ast.expr | ast.stmt, around: ast.AST) -> bool:
+    first, last = getattr(around, "lineno", 0), getattr(around, "end_lineno", 0)
+    return bool(first <= node.lineno <= last)
+
+
+def _is_met(source: Source, test: ast.expr, within: Loop | Function, in_body: bool) -> bool:
+    """Whether a condition leads to this branch on every iteration: it is steady, or asks if the loader gave something."""
+    parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
+    return all(_is_steady(source, part, within) or (in_body and _is_given_by_loop(source, part)) for part in parts)
+
+
+def _is_given_by_loop(source: Source, test: ast.expr) -> bool:
+    """Whether a condition is `x is not None` with a name that only heads of loops bind."""
+    match test:
+        case ast.Compare(left=ast.Name() as name, ops=[ast.IsNot()], comparators=[ast.Constant(value=None)]):
+            bindings = source.lookup(name)
+            return bool(bindings) and all(_is_loop_target(source, binding) for binding in bindings)
+    return False
+
+
+def _is_loop_target(source: Source, node: ast.AST) -> bool:
+    parent = source.parent(node)
+    while isinstance(parent, (ast.Tuple, ast.List)):
+        node, parent = parent, source.parent(parent)
+    return isinstance(parent, (ast.For, ast.AsyncFor)) and parent.target is node
 
 
 def _is_steady(source: Source, test: ast.expr, within: Loop | Function) -> bool:
@@ -421,90 +478,7 @@ def _bound_inside(within: Loop | Function) -> frozenset[str]:
     return frozenset(dotted_name(node) for node in stores if id(node) not in inner) - {""}
 
 
-# ---- devices by name -----------------------------------------------------------------------------------------------
-
-
-_DEVICE_TEXT = re.compile(r"^(cuda|mps|xpu|npu|hpu|xla|cpu)(:|$)")
-STEP_METHODS = {"forward", "training_step"}
-
-
-@functools.lru_cache(maxsize=4)  # several rules ask for the same file
-def uses_cuda(source: Source) -> bool:
-    """Whether the program uses an accelerator that, as far as this file shows, may be a CUDA one.
-
-    False where the file names devices and "cuda" is not among them, and where it uses none.
-    """
-    if not uses_accelerator(source):
-        return False
-    if source.calls(".cuda") or source.calls("torch.accelerator.current_accelerator"):
-        return True
-    named = {text for c in source.nodes(ast.Constant) if (text := device_text(c)) and not _is_of_a_file(source, c)}
-    return not named or "cuda" in named
-
-
-def _is_of_a_file(source: Source, node: ast.Constant) -> bool:
-    """Whether a device is where a checkpoint is loaded to: `torch.load(path, map_location="cpu")`."""
-    parent = source.parent(node)
-    if isinstance(parent, ast.keyword):
-        return parent.arg == "map_location"
-    return isinstance(parent, ast.Call) and source.qualified(parent.func) == "torch.load"
-
-
-def device_text(node: ast.AST | None) -> str:
-    """The kind of device that a text literal names: "cuda" for "cuda:1" and f"cuda:{rank}"; "" if it names none."""
-    if isinstance(node, ast.JoinedStr):
-        node = node.values[0] if node.values else None
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        match = _DEVICE_TEXT.match(node.value)
-        return match.group(1) if match else ""
-    return ""
-
-
-def names_accelerator(source: Source, node: ast.expr) -> bool:
-    """Whether an expression is recognisably a device that may be an accelerator: `device`, `x.device`, "cuda:0".
-
-    False for "cpu", written there or in the one place that binds the name.
-    """
-    value = _assigned_once(source, node) if isinstance(node, ast.Name) else node
-    if isinstance(value, ast.Call) and source.qualified(value.func) == "torch.device":
-        if not value.args:
-            return False
-        value = value.args[0]
-        if device_text(value) == "":
-            return True
-    if (kind := device_text(value)) != "":
-        return kind != "cpu"
-    return _names_a_device(node)
-
-
-def _assigned_once(source: Source, name: ast.Name) -> ast.expr:
-    """What the one plain assignment of a name gives it, else the name."""
-    bindings = source.lookup(name)
-    parent = source.parent(bindings[0]) if len(bindings) == 1 else None
-    return parent.value if isinstance(parent, ast.Assign) and parent.targets[0] is bindings[0] else name
-
-
-def moves_to_device(source: Source, call: ast.Call) -> bool:
-    """Whether a call moves a tensor or model to another device, or may: `.cuda()`, `.to(x)` unless x is a dtype."""
-    if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("cuda", "to"):
-        return False
-    if call.func.attr == "cuda":
-        return True
-    targets = [*call.args, *(k.value for k in call.keywords if k.arg in ("device", None))]
-    return any(not _is_dtype_or_cpu(source, target) for target in targets)
-
-
-def _is_dtype_or_cpu(source: Source, node: ast.expr) -> bool:
-    name = source.qualified(node) or ""
-    is_dtype = name.startswith("torch.") or (isinstance(node, ast.Attribute) and node.attr == "dtype")
-    return is_dtype or device_text(node) == "cpu"
-
-
-def changes_default_device(source: Source) -> bool:
-    """Whether the file changes where tensors land by default: set_default_device, `with torch.device(...)`."""
-    if source.calls("torch.set_default_device") or source.calls("torch.set_default_tensor_type"):
-        return True
-    return any(isinstance(source.parent(call), ast.withitem) for call in source.calls("torch.device"))
+# ---- scripts, tests and demonstrations -----------------------------------------------------------------------------
 
 
 def is_main_guard(statement: ast.AST) -> bool:
@@ -522,21 +496,33 @@ def is_test(source: Source, node: ast.AST) -> bool:
     return any(isinstance(a, FUNCTIONS) and a.name.startswith("test_") for a in source.ancestors(node))
 
 
+def _is_shown_only(source: Source, node: ast.AST) -> bool:
+    """Whether the node is under a main guard in which nothing is trained."""
+    guard = next((ancestor for ancestor in source.ancestors(node) if is_main_guard(ancestor)), None)
+    return guard is not None and not any(_lies_in(step.loop, guard) for step in step_loops(source))
+
+
+# ---- on every step, often ------------------------------------------------------------------------------------------
+
+
 def runs_every_step(source: Source, node: ast.AST) -> bool:
-    """Whether the node stands in a training loop, in a function it calls, or in `forward` or `training_step`."""
+    """Whether the node stands in a training loop, in a function it calls, or in `forward` or `training_step`.
+
+    The `forward` of a class under `if __name__ == "__main__":` is a demonstration's, unless a loop there trains it.
+    """
     around = {id(ancestor) for ancestor in source.ancestors(node)}
-    if any(isinstance(a, FUNCTIONS) and a.name in STEP_METHODS for a in source.ancestors(node)):
+    in_step_method = any(isinstance(a, FUNCTIONS) and a.name in STEP_METHODS for a in source.ancestors(node))
+    if in_step_method and not _is_shown_only(source, node):
         return True
     return any(id(step.loop) in around or any(id(h) in around for h in step.helpers) for step in step_loops(source))
-
-
-_OFTEN = {*STEP_METHODS, "__getitem__", "__call__", "collate", "collate_fn"}
 
 
 def runs_often(source: Source, node: ast.AST) -> bool:
     """Whether the node runs on every step, batch or sample: there, or in a function of this file that is called there."""
     if runs_every_step(source, node):
         return True
+    if _is_shown_only(source, node):
+        return False
     places: tuple[ast.AST, ...] = (node,)
     for _ in range(3):  # the function itself, and two calls followed outwards
         functions = [f for place in places if isinstance(f := source.enclosing(place, *FUNCTIONS), FUNCTIONS)]

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 from perfaudit.findings import Edit, Span
 from perfaudit.static import edit
-from perfaudit.static.context import StepLoop, last_name
-from perfaudit.static.kinds import Kind
-from perfaudit.static.losses import backpropagated, key
 from perfaudit.static.registry import Proposal
 from perfaudit.static.source import FUNCTIONS, LOOPS, Loop, Source
-from perfaudit.static.taint import Region
-from perfaudit.static.values import constant, resolve
+from perfaudit.static.understanding.context import StepLoop, last_name
+from perfaudit.static.understanding.kinds import Kind
+from perfaudit.static.understanding.losses import backpropagated, key
+from perfaudit.static.understanding.taint import Region
+from perfaudit.static.understanding.values import constant, resolve
 
 TIMERS = {"time", "perf_counter", "monotonic", "process_time"}
 
@@ -35,7 +35,9 @@ def sums_on_device(
     edits: list[Edit] = []
     for place in places:
         total = _sum_over(source, place)
-        if total is None or total.id in numbers or not _is_read_only_after(source, loop, total):
+        if total is None or total.id in numbers or source.scope(place) is not source.scope(loop):
+            return None
+        if not _is_read_only_after(source, loop, total):
             return None
         start = _start(source, loop, total.id)
         tensor = _read_tensor(place)

@@ -8,9 +8,17 @@ import re
 import sys
 
 from perfaudit.static import edit
-from perfaudit.static.context import StepLoop, called_function, dotted_name, is_main_guard, step_loops, uses_cuda
-from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.values import Argument, constant, enclosing_function
+from perfaudit.static.source import FUNCTIONS, LOOPS, Source
+from perfaudit.static.understanding.context import (
+    StepLoop,
+    called_function,
+    dotted_name,
+    is_main_guard,
+    last_name,
+    step_loops,
+)
+from perfaudit.static.understanding.devices import uses_cuda
+from perfaudit.static.understanding.values import Argument, constant, enclosing_function
 
 CONVOLUTIONS = tuple(f"torch.nn.{name}{n}d" for name in ("Conv", "ConvTranspose") for n in (2, 3))
 ATTENTION = (
@@ -37,6 +45,7 @@ _HARMLESS = {
     "PIL", "cv2", "imageio", "matplotlib", "numpy", "pandas", "scipy", "skimage", "sklearn", "tensorboard", "tensorboardX",
     "torch", "torchvision", "tqdm", "visdom", "wandb",
 }  # fmt: skip
+_STARTS = re.compile(r"^(main|run|fit|train\w*)$")  # what a script calls to begin: `trainer.fit(model, loader)`
 _STARTS_PROCESSES = re.compile(r"spawn|multiprocessing|Process\(")
 
 
@@ -98,6 +107,31 @@ def setting(source: Source, place: ast.stmt, dotted: str, rest: str) -> edit.Edi
         return None
     name, imported = edit.name_for(source, dotted)
     return edit.together(edit.insert_before(source, place, f"{name}{rest}"), imported)
+
+
+def runs_unguarded(source: Source) -> bool:
+    """Whether the file runs a program as it is imported: loops, or functions of its own with loops, and no main guard.
+
+    A process that is spawned, as workers are on Windows, macOS and from Python 3.14 on Linux, imports the script again,
+    and all of this runs once more in it. Not a notebook, which has no file to import, nor a test, which pytest imports.
+    """
+    if source.path.endswith(".ipynb") or any(is_main_guard(statement) for statement in source.tree.body):
+        return False
+    name = source.path.rpartition("/")[2]
+    if name == "conftest.py" or name.startswith("test_") or name.endswith("_test.py"):
+        return False
+    if any(_is_at_top(source, loop) for loop in source.nodes(*LOOPS)):
+        return True
+    calls = [call for call in source.nodes(ast.Call) if _is_at_top(source, call)]
+    called = [function for call in calls if (function := called_function(source, call)) is not None]
+    return any(_STARTS.search(last_name(call.func)) for call in calls) or any(
+        isinstance(node, LOOPS) for function in called for node in ast.walk(function)
+    )
+
+
+def _is_at_top(source: Source, node: ast.AST) -> bool:
+    """Whether the node stands outside every function and class."""
+    return source.scope(node) is source.tree
 
 
 # ---- what the model is made of -------------------------------------------------------------------------------------

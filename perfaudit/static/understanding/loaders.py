@@ -6,9 +6,9 @@ import ast
 import functools
 from dataclasses import dataclass
 
-from perfaudit.static.context import called_function, callers, dotted_name, last_name
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
-from perfaudit.static.values import Argument, argument, assigned_value
+from perfaudit.static.understanding.context import called_function, callers, dotted_name, last_name
+from perfaudit.static.understanding.values import Argument, argument, assigned_value
 
 LOADER = "torch.utils.data.DataLoader"
 Calls = tuple[ast.Call, ...]
@@ -25,6 +25,20 @@ _PASSES_ON = {  # yield what their first argument yields
     *("rich.progress.track", "fastprogress.progress_bar", "fastprogress.fastprogress.progress_bar", "itertools.islice"),
 }
 _VIEWS = {"view", "reshape", "squeeze", "unsqueeze", "flatten"}  # of a contiguous tensor: the same memory
+_ALSO_VIEWS = _VIEWS | {"permute", "transpose", "t", "detach", "expand", "narrow"}  # the same memory, in another order
+_CONVERTS = {"double", "half", "bfloat16", "int", "short", "byte", "bool", "type", "type_as"}
+_MAY_CONVERT = {
+    "float",
+    "long",
+}  # samples and labels mostly have these types, and the call is there to be on the safe side
+_NEW_TENSORS = {
+    f"torch.{name}"
+    for name in (
+        *("cat", "concat", "concatenate", "stack", "hstack", "vstack", "tensor", "Tensor", "as_tensor", "from_numpy"),
+        *("FloatTensor", "DoubleTensor", "LongTensor", "zeros", "ones", "full", "empty", "eye", "arange", "linspace"),
+        *("rand", "randn", "randint", "randperm", "zeros_like", "ones_like", "rand_like", "randn_like", "full_like"),
+    )
+}
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
@@ -245,7 +259,7 @@ def _named_part(source: Source, name: ast.Name, depth: int) -> Part | None:
                     return _element(source, generator.target, generator.iter, name.id, depth)
         if isinstance(ancestor, (*FUNCTIONS, ast.Lambda)):
             break
-    parts = [_bound_part(source, binding, name.id, depth) for binding in _reaching(source, name)]
+    parts = [_bound_part(source, binding, name.id, depth) for binding in reaching(source, name)]
     found = [part for part in parts if part is not None]
     if not found or len(found) < len(parts):
         return None
@@ -298,7 +312,7 @@ def _next_batch(source: Source, call: ast.Call) -> Part | None:
     return Part(calls, source.statement(call), ()) if calls else None
 
 
-def _reaching(source: Source, name: ast.Name) -> list[ast.Name]:
+def reaching(source: Source, name: ast.Name) -> list[ast.Name]:
     """The bindings of a name of which one surely holds where it is read; none where branches or loops leave a doubt.
 
     Several only behind `try: batch = next(batches)` with an `except` that binds the name as well.
@@ -334,3 +348,35 @@ def _set_anew_in_loop(source: Source, here: ast.stmt, statement: ast.stmt, bindi
             if any(source.statement(b) is not here for b in inside):
                 return True
     return False
+
+
+# ---- what is a batch no longer -------------------------------------------------------------------------------------
+
+
+def is_made_on_host(source: Source, node: ast.expr, depth: int = 6) -> bool:
+    """Whether an expression is, or may well be, a tensor that the training process made in host memory itself.
+
+    Converted, joined, computed or filled there: nobody has page-locked its memory, whatever the loader did with the
+    batch. `.type(torch.FloatTensor)` may find nothing to do; who writes it expects that it does.
+    """
+    if isinstance(node, ast.BinOp):
+        return True
+    if not depth:
+        return False
+    if isinstance(node, ast.Subscript):
+        return is_made_on_host(source, node.value, depth - 1)
+    if isinstance(node, ast.Call):
+        name = source.qualified(node.func) or ""
+        if name == "torch.autograd.Variable":
+            return bool(node.args) and is_made_on_host(source, node.args[0], depth - 1)
+        if name in _NEW_TENSORS:
+            return True
+        if not isinstance(node.func, ast.Attribute):
+            return False
+        if node.func.attr in _ALSO_VIEWS | _MAY_CONVERT:
+            return is_made_on_host(source, node.func.value, depth - 1)
+        return node.func.attr in _CONVERTS
+    if not isinstance(node, ast.Name):
+        return False
+    values = [assigned_value(source, binding) for binding in reaching(source, node)]
+    return bool(values) and all(value is not None and is_made_on_host(source, value, depth - 1) for value in values)

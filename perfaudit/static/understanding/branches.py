@@ -6,8 +6,8 @@ import ast
 from collections.abc import Sequence
 from functools import lru_cache
 
-from perfaudit.static.members import attributes
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
+from perfaudit.static.understanding.members import attributes
 
 Branch = tuple[ast.AST, bool | None]
 Path = tuple[Branch, ...]  # outermost first

@@ -7,18 +7,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from perfaudit.static import edit
-from perfaudit.static.bias_uses import (
-    freezes_norms,
-    needs_bias,
-    sets_convolution_biases,
-    sets_linear_biases,
-    unseen_initialiser,
-)
-from perfaudit.static.branches import Where, is_steady, text_where_all, text_where_none
-from perfaudit.static.flow import Layer, Link, links
 from perfaudit.static.registry import Proposal, Seen
 from perfaudit.static.source import FUNCTIONS, Function, Source
-from perfaudit.static.values import ABSENT, UNKNOWN, Argument, argument, constant, resolve
+from perfaudit.static.understanding.bias_uses import (
+    freezes_norms,
+    needs_bias,
+    sets_biases_of,
+    unseen_initialiser,
+)
+from perfaudit.static.understanding.branches import Where, is_steady, text_where_all, text_where_none
+from perfaudit.static.understanding.flow import Layer, Link, links
+from perfaudit.static.understanding.values import ABSENT, UNKNOWN, Argument, argument, constant, default_class, resolve
 
 Fits = Callable[[str, ast.Call, str, ast.Call], bool]  # kind and call of the layer, kind and call of the norm
 
@@ -47,7 +46,10 @@ def biases_before_norm(source: Source, positions: Mapping[str, int], fits: Fits)
     found: dict[int, tuple[_Biased, list[Link]]] = {}
     for link in links(source):
         biased = _biased(source, link.first.call, positions)
-        if biased is None or not fits(biased.kind, biased.layer, kind_of(source, link.second.call), link.second.call):
+        if biased is None:
+            continue
+        norm_kind = kind_of(source, link.second.call) or _default_kind(source, link.second.call)
+        if not fits(biased.kind, biased.layer, norm_kind, link.second.call):
             continue
         if constant(source, argument(source, link.second.call, "momentum", 2)) == 0:  # the mean never takes it up
             continue
@@ -61,12 +63,18 @@ def biases_before_norm(source: Source, positions: Mapping[str, int], fits: Fits)
         alternatives: list[Where] = [link.where for link in joined]
         if biased.uses > 1 and any(alternatives):
             continue
-        yield Seen(biased.call, _message(source, biased, joined), _proposal(source, biased, alternatives))
+        yield Seen(biased.call, _message(source, biased, joined), _proposal(source, biased, joined, alternatives))
 
 
 def kind_of(source: Source, call: ast.Call) -> str:
     """The documented name of what a call builds, through one local alias (`norm = nn.BatchNorm2d`)."""
     return source.qualified(call.func) or source.qualified(resolve(source, call.func)) or ""
+
+
+def _default_kind(source: Source, call: ast.Call) -> str:
+    """The documented name of what a call builds by the default of a parameter: `def __init__(…, norm=nn.BatchNorm2d)`."""
+    default = default_class(source, call.func)
+    return (source.qualified(default) or "") if default is not None else ""
 
 
 # ---- where a layer gets its bias --------------------------------------------------------------------------------------
@@ -176,20 +184,33 @@ def _message(source: Source, biased: _Biased, joined: list[Link]) -> str:
     under = ""
     if text_where_none(source, conditions) != "False":
         under = f" where `{' or '.join(text_where_all(source, where) for where in conditions)}`"
+    elif by_default := _by_default(source, joined):
+        under = f" where {by_default}"
     first = _as_written(source, link.first) if biased.uses == 1 else source.brief(biased.call)
     norms = " and ".join(dict.fromkeys(f"`{_as_written(source, link.second)}`" for link in joined[:3]))
     return f"the bias of `{first}` is subtracted again by {norms}{under}: it costs memory traffic and changes nothing"
 
 
-def _proposal(source: Source, biased: _Biased, alternatives: list[Where]) -> Proposal:
+def _by_default(source: Source, joined: list[Link]) -> str:
+    """`norm` is `nn.BatchNorm2d`, in words: what the norm is unless a caller that is not seen passes another; "" if sure."""
+    for link in joined:
+        call = link.second.call
+        if not kind_of(source, call) and (default := default_class(source, call.func)) is not None:
+            return f"`{source.text_of(call.func)}` is `{source.text_of(default)}`, its default"
+    return ""
+
+
+def _proposal(source: Source, biased: _Biased, joined: list[Link], alternatives: list[Where]) -> Proposal:
     value = text_where_none(source, alternatives)
     title = f"pass `bias={value}`"
+    if by_default := _by_default(source, joined):
+        return Proposal(f"pass `bias=False` where {by_default}; another norm may need the bias")
     if not all(is_steady(source, test, biased.call) for where in alternatives for test, _ in where):
         return Proposal("pass `bias=False` where the norm follows")
     initialiser = unseen_initialiser(source)
     if initialiser is not None:
         return Proposal(f"{title}, if `{initialiser}` leaves a missing bias alone")
-    fact = sets_linear_biases if biased.kind.endswith("Linear") else sets_convolution_biases
+    fact = sets_biases_of(biased.kind)
     elsewhere = source.neighbours.some_file("bias", fact) if source.neighbours is not None else ""
     if elsewhere:
         return Proposal(

@@ -6,19 +6,50 @@ import ast
 import re
 from collections.abc import Iterator
 
-from perfaudit.static.context import NO_GRAD, backward_calls, is_test, last_name
 from perfaudit.static.source import FUNCTIONS, Source
+from perfaudit.static.understanding.context import NO_GRAD, backward_calls, in_no_grad, is_test, last_name
 
 DDP = "torch.nn.parallel.DistributedDataParallel"
+
+DATA_PARALLEL = frozenset({"torch.nn.DataParallel", "torch.nn.parallel.DataParallel"})
+_CLASS_NAME = re.compile(r"^_?[A-Z]")
 
 # Names of functions that wrap a model by themselves: `smart_DDP(model)`, `convert_to_ddp(model)`.
 _WRAPS = re.compile(r"DistributedDataParallel|(^|_)(DDP|ddp)(_|$)|^FSDP$|FullyShardedDataParallel|^fully_shard$")
 
+_LOOKS = {"eval", "to", "cuda", "module", "load_state_dict", "state_dict"}  # of a model that is not trained
 _MAKES_OPTIMIZER = re.compile(r"\boptim\.[A-Z]|\btorch\.optim\b")
 _NO_TRAINING = re.compile(
     r"(^|_)(test|tests|eval|evaluate|evaluation|val|valid|validate|validation|verify|infer|inference|predict|demo|sample"
     r"|generate|fid|benchmark)(_|$|\d)"
 )
+
+
+def derived_calls(source: Source) -> Iterator[ast.Call]:
+    """Calls of classes of the project that derive from torch's DataParallel, whatever they change, in this file or another."""
+    for call in source.calls_named(_CLASS_NAME):
+        if isinstance(call.func, ast.Name) and (own := source.lookup(call.func)):
+            if len(own) == 1 and isinstance(own[0], ast.ClassDef) and _derives(source, own[0]):
+                yield call
+        elif _derives_elsewhere(source, call.func):
+            yield call
+
+
+def _derives_elsewhere(source: Source, node: ast.expr) -> bool:
+    name = source.qualified(node) or ""
+    if source.neighbours is None or name.partition(".")[0] in ("", "torch"):
+        return False
+    return source.neighbours.derives_from(name, DATA_PARALLEL)
+
+
+def _derives(source: Source, definition: ast.ClassDef, depth: int = 4) -> bool:
+    if len(definition.bases) != 1 or not depth:
+        return False
+    base = definition.bases[0]
+    if name := source.qualified(base):
+        return name in DATA_PARALLEL or _derives_elsewhere(source, base)
+    own = source.lookup(base) if isinstance(base, ast.Name) else []
+    return len(own) == 1 and isinstance(own[0], ast.ClassDef) and _derives(source, own[0], depth - 1)
 
 
 def ddp_calls(source: Source) -> list[ast.Call]:
@@ -40,7 +71,7 @@ def _stands_for_ddp(source: Source, call: ast.Call) -> bool:
 def only_evaluates(source: Source, call: ast.Call) -> bool:
     """Whether the model is wrapped to be looked at, in a test or to predict, as far as this file tells."""
     around = [a for a in source.ancestors(call) if isinstance(a, FUNCTIONS)]
-    if is_test(source, call):
+    if is_test(source, call) or _is_only_looked_at(source, call):
         return True
     backward = backward_calls(source)
     if any(_NO_TRAINING.search(function.name.lower()) for function in around):
@@ -60,6 +91,34 @@ def only_evaluates(source: Source, call: ast.Call) -> bool:
         return True
     main = next((n for n in source.tree.body if isinstance(n, ast.If) and "__main__" in source.text_of(n.test)), None)
     return main is not None and any(ancestor is main for ancestor in source.ancestors(call))  # tries out the model
+
+
+def _is_only_looked_at(source: Source, call: ast.Call) -> bool:
+    """Whether the variable that gets the wrapped model is run without gradients or handed to an evaluation, nothing else."""
+    assigned = source.parent(call)
+    target = assigned.targets[0] if isinstance(assigned, ast.Assign) and len(assigned.targets) == 1 else None
+    if not isinstance(target, ast.Name) or source.scope(target) is source.tree:  # other files may use a global
+        return False
+    runs = 0
+    for use in source.uses_of(target, target.id):
+        if use.lineno < call.lineno or any(ancestor is assigned for ancestor in source.ancestors(use)):
+            continue
+        parent = source.parent(use)
+        if isinstance(parent, ast.Attribute):
+            if parent.attr not in _LOOKS:
+                return False
+        elif isinstance(parent, ast.Call):
+            evaluates = in_no_grad(source, parent) if parent.func is use else _is_evaluation(source, parent)
+            if not evaluates:
+                return False
+            runs += 1
+        else:
+            return False
+    return runs > 0
+
+
+def _is_evaluation(source: Source, call: ast.Call) -> bool:
+    return bool(_NO_TRAINING.search(last_name(call.func).lower())) or in_no_grad(source, call)
 
 
 def _called(source: Source) -> Iterator[str]:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
-from functools import lru_cache
+from collections.abc import Callable, Iterator
+from functools import cache, lru_cache
 
-from perfaudit.static.branches import branches
-from perfaudit.static.flow import Layer
-from perfaudit.static.members import attributes
 from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.values import is_false, resolve
+from perfaudit.static.understanding.branches import branches
+from perfaudit.static.understanding.flow import Layer
+from perfaudit.static.understanding.members import attributes
+from perfaudit.static.understanding.values import is_false, resolve
 
 _NO_LAYERS = {"self", "cls", "args", "opt", "cfg", "config", "hparams"}  # their `.bias` is no layer's
 _NORM_NAME = re.compile(r"norm|bn", re.IGNORECASE)
+_NORM_CLASS = re.compile(r"Norm(alization)?(\d?d)?$")
 _INITIALISER = re.compile(
     r"init.*(weight|param|module|layer|net|model|conv|bias)|(weight|param|kaiming|xavier|normal|module)s?_init"
 )
@@ -81,7 +82,27 @@ def _asks_for_bias(source: Source, read: ast.expr, owner: ast.expr) -> bool:
 
 def _is_about_others(source: Source, read: ast.expr, owner: ast.expr, kind: str) -> bool:
     """Whether a condition around the read keeps it from this kind of layer: `isinstance(m, nn.ConvTranspose2d)`."""
-    return any(_excludes(source, part, source.text_of(owner), kind) for part in _conditions(source, read))
+    text = source.text_of(owner)
+    if any(_excludes(source, part, text, kind) for part in _conditions(source, read)):
+        return True
+    return any(_includes(source, test, text, kind) for test in _failed(source, read))
+
+
+def _failed(source: Source, node: ast.expr) -> Iterator[ast.expr]:
+    """Every test that failed where the node is evaluated: it stands in the `else` or `elif` of it."""
+    for condition, side in branches(source, node):
+        if side is False and isinstance(condition, (ast.If, ast.IfExp)):
+            yield condition.test
+
+
+def _includes(source: Source, test: ast.expr, owner: str, kind: str) -> bool:
+    """Whether a test is `isinstance(owner, …)` with this kind of layer among the classes, and nothing else."""
+    if not (isinstance(test, ast.Call) and source.text_of(test.func) == "isinstance" and len(test.args) == 2):
+        return False
+    classes = test.args[1]
+    items = classes.elts if isinstance(classes, (ast.Tuple, ast.List, ast.Set)) else [classes]
+    names = {source.qualified(item) or "" for item in items}
+    return source.text_of(test.args[0]) == owner and bool(names & {kind, "torch.nn.Module"})
 
 
 def _excludes(source: Source, test: ast.expr, owner: str, kind: str) -> bool:
@@ -116,13 +137,17 @@ def _excludes(source: Source, test: ast.expr, owner: str, kind: str) -> bool:
 
 
 def _are_others(source: Source, classes: ast.expr, kind: str) -> bool:
-    """Whether an expression names classes of torch, and the layer is of none of them."""
+    """Whether an expression names classes of torch, or of norms by their names, and the layer is of none of them."""
     items = classes.elts if isinstance(classes, (ast.Tuple, ast.List, ast.Set)) else [classes]
-    names = [source.qualified(item) or "" for item in items]
-    return all(
-        name.startswith("torch.nn.") and name not in (kind, "torch.nn.Module") and "_ConvNd" not in name
-        for name in names
-    )
+    for item in items:
+        name = source.qualified(item) or ""
+        written = source.text_of(item).rpartition(".")[2]
+        if not name.startswith("torch.nn."):
+            if not _NORM_CLASS.search(written) or re.search("conv|linear|block|layer$", written, re.IGNORECASE):
+                return False
+        elif name in (kind, "torch.nn.Module") or "_ConvNd" in name:
+            return False
+    return True
 
 
 def _conditions(source: Source, node: ast.expr) -> Iterator[ast.expr]:
@@ -192,14 +217,15 @@ def unseen_initialiser(source: Source) -> str | None:
     return None
 
 
-def sets_convolution_biases(source: Source) -> bool:
-    """Whether a file sets the biases of layers it did not build, convolutions among them, without asking for one."""
-    return _sets_biases(source, "torch.nn.Conv2d")
+@cache  # one per kind of layer; the same function again, by which the project keeps its answers
+def sets_biases_of(kind: str) -> Callable[[Source], bool]:
+    """Whether a file sets the biases of layers it did not build, of this kind among them, without asking for one."""
 
+    def sets_biases(source: Source) -> bool:
+        return _sets_biases(source, kind)
 
-def sets_linear_biases(source: Source) -> bool:
-    """The same for linear layers."""
-    return _sets_biases(source, "torch.nn.Linear")
+    sets_biases.__qualname__ = f"sets_biases_of({kind})"
+    return sets_biases
 
 
 def _sets_biases(source: Source, kind: str) -> bool:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 import functools
 
-from perfaudit.static.context import device_text, dotted_name, last_name, moves_to_device
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
-from perfaudit.static.values import argument, assigned_value, local_class
+from perfaudit.static.understanding.context import dotted_name, last_name
+from perfaudit.static.understanding.devices import device_text, moves_to_device
+from perfaudit.static.understanding.values import argument, assigned_value, local_class
 
 COLLATE = 6  # position of the parameter in DataLoader.__init__ of every torch since 1.0
 FOLLOW = 6  # names followed from the call to the tensors of the dataset; real code needs two or three

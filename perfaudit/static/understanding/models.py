@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import builtins
 
-from perfaudit.static.context import dotted_name, last_name
 from perfaudit.static.source import FUNCTIONS, Function, Source
-from perfaudit.static.values import argument, assigned_value, enclosing_function
+from perfaudit.static.understanding.context import dotted_name, last_name
+from perfaudit.static.understanding.values import argument, assigned_value, enclosing_function
 
 _RETURN_MODEL = {"to", "cuda", "cpu", "train", "eval", "float", "double", "half", "bfloat16", "requires_grad_"}
 _WRAPPERS = {"torch.compile", "torch.nn.DataParallel", "torch.nn.parallel.DistributedDataParallel"}

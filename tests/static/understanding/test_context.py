@@ -6,16 +6,19 @@ import ast
 
 import pytest
 
-from perfaudit.static.context import (
+from perfaudit.static.source import LOOPS, Source
+from perfaudit.static.understanding.context import (
     in_no_grad,
     rare_when,
     runs_each_time,
+    runs_every_step,
+    runs_often,
     runs_rarely,
     step_code,
     step_loops,
-    uses_accelerator,
+    takes_few_long_steps,
 )
-from perfaudit.static.source import LOOPS, Source
+from perfaudit.static.understanding.devices import uses_accelerator
 
 
 def marked(source: Source) -> ast.Call:
@@ -42,6 +45,10 @@ def marked(source: Source) -> ast.Call:
         ("def epoch():\n    for x in loader:\n        loss.backward()\nfor _ in range(9):\n    epoch()", [2]),
         ("def closure():\n    loss.backward()\nfor x in loader:\n    optimizer.step(closure)", [3]),
         ("for x in loader:\n    model(x)", []),
+        ("for i in y:\n    for name in ('a', 'b'):\n        loss.backward()\n        optimizer.step()", [1]),
+        ("for i in y:\n    for n, l in zip(['a', 'b'], z):\n        loss.backward()\n    optimizer.step()", [1]),
+        ("for mode in ('a', 'b'):\n    for x in loader:\n        loss.backward()\n        optimizer.step()", [2]),
+        ("for mode in ('a', 'b'):\n    loss.backward()", [1]),
     ],
 )
 def test_step_loops(body: str, lines: list[int]) -> None:
@@ -82,6 +89,12 @@ for i, x in enumerate(loader):
         ("", "if time.time() - t > 10: here()", True, False),
         ("", "if debug: here()", True, False),
         ("", "if logits is not None: here()", False, False),  # set inside the loop
+        ("", "if x is not None and args.amp: here()", False, True),  # the loader's
+        ("", "if x is not None: pass\n    else: here()", False, False),
+        ("", "if i % 10 == 0: here(); optimizer.step()", True, True),  # on every step
+        ("optimizer.step()", "if i % 10 == 0: here(); d_optimizer.step()", True, False),
+        ("if i % 10: continue", "optimizer.step(); here()", True, True),
+        ("if x.ready(): optimizer.step()", "if i % 10 == 0: here()", True, False),
         ("", "if rank == 0: here()", False, True),
         ("", "if args.amp and is_main_process(): here()", False, True),
         ("", "if meter.ready(): here()", False, False),
@@ -181,3 +194,38 @@ def test_in_no_grad(text: str, expected: bool) -> None:
 )
 def test_uses_accelerator(text: str, expected: bool) -> None:
     assert uses_accelerator(Source("t.py", f"import torch\n{text}\n")) is expected
+
+
+@pytest.mark.parametrize(
+    ("head", "body", "few"),
+    [
+        ("for x in loader", "print(loss)", False),
+        ("for epoch in range(args.epochs)", "print(loss)", False),
+        ("for i in range(20_000)", "print(loss)", False),
+        ("for epoch in range(20)", "print(loss)", True),
+        ("for epoch in range(2000)", "validate(model)", True),
+        ("for epoch in range(2000)", "for x in parts: model(x)", True),
+        ("for epoch in range(2000)", "for x in (a, b): model(x)", False),
+    ],
+)
+def test_few_long_steps(head: str, body: str, few: bool) -> None:
+    source = Source("train.py", f"{head}:\n    loss.backward()\n    {body}\n")
+    [step] = step_loops(source)
+    assert takes_few_long_steps(source, step) is few
+
+
+@pytest.mark.parametrize(
+    ("text", "every_step"),
+    [
+        ("class A:\n    def forward(self): here()", True),
+        ("if __name__ == '__main__':\n    class A:\n        def forward(self): here()", False),
+        (
+            "if __name__ == '__main__':\n    class A:\n        def forward(self): here()\n"
+            "    for x in loader: loss.backward()",
+            True,
+        ),
+    ],
+)
+def test_demonstrations_run_once(text: str, every_step: bool) -> None:
+    source = Source("net.py", text)
+    assert runs_every_step(source, marked(source)) is runs_often(source, marked(source)) is every_step

@@ -1,0 +1,124 @@
+"""Devices as programs name them: whether a file uses an accelerator, and which expressions move something to one."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+
+from perfaudit.static.source import Source
+from perfaudit.static.understanding.context import assigned_once, last_name
+
+_ACCELERATOR = re.compile(r"^((cuda|mps|xpu|npu|hpu)(:\d*)?|nccl)$")
+_DEVICE_TEXT = re.compile(r"^(cuda|mps|xpu|npu|hpu|xla|cpu)(:|$)")
+_DEVICE_NAME = re.compile(
+    r"(^|_)(device|dev|accelerator|fabric|local_?rank|rank|gpu)(_?(ids?|num|index))?$", re.IGNORECASE
+)
+_LAUNCHERS = {"accelerate.Accelerator", "lightning.Fabric", "lightning.fabric.Fabric", "lightning_fabric.Fabric"}
+_GPU_CALLS = {  # not `is_available` and `manual_seed_all`, which programs for the CPU call as well
+    f"torch.cuda.{name}"
+    for name in ("set_device", "synchronize", "empty_cache", "max_memory_allocated", "reset_peak_memory_stats", "Event")
+} | {"torch.cuda.amp.autocast", "torch.cuda.amp.GradScaler", "torch.nn.DataParallel", "deepspeed.initialize"}
+
+
+@functools.lru_cache(maxsize=4)  # several rules ask for the same file
+def uses_accelerator(source: Source) -> bool:
+    """Whether the program, as far as this file shows, moves something to an accelerator."""
+    if any(call.func.attr == "cuda" for call in source.calls(".cuda") if isinstance(call.func, ast.Attribute)):
+        return True
+    if any(isinstance(c.value, str) and _ACCELERATOR.match(c.value) for c in source.nodes(ast.Constant)):
+        return True
+    if _LAUNCHERS & set(source.aliases.values()):
+        return True
+    if any(source.calls(name) for name in _GPU_CALLS | _LAUNCHERS):
+        return True
+    keywords = [k for call in source.nodes(ast.Call) for k in call.keywords if k.arg in ("device", "device_map")]
+    devices = [k.value for k in keywords if k.arg == "device"]
+    devices += [argument for call in source.calls(".to") for argument in call.args]
+    if any(names_accelerator(source, device) and not _is_given_cpu(source, device) for device in devices):
+        return True
+    return any(k.arg == "device_map" and device_text(k.value) != "cpu" for k in keywords)
+
+
+def _is_given_cpu(source: Source, node: ast.expr) -> bool:
+    """Whether an expression is a parameter whose name is elsewhere in the file the CPU's, and nothing else's."""
+    if not isinstance(node, ast.Name) or not any(isinstance(b, ast.arg) for b in source.lookup(node)):
+        return False
+    stores = [n for n in source.nodes(ast.Name) if n.id == node.id and isinstance(n.ctx, ast.Store)]
+    return bool(stores) and not any(names_accelerator(source, store) for store in stores)
+
+
+@functools.lru_cache(maxsize=4)  # several rules ask for the same file
+def uses_cuda(source: Source) -> bool:
+    """Whether the program uses an accelerator that, as far as this file shows, may be a CUDA one.
+
+    False where the file names devices and "cuda" is not among them, and where it uses none.
+    """
+    if not uses_accelerator(source):
+        return False
+    if source.calls(".cuda") or source.calls("torch.accelerator.current_accelerator"):
+        return True
+    named = {text for c in source.nodes(ast.Constant) if (text := device_text(c)) and not _is_of_a_file(source, c)}
+    return not named or "cuda" in named
+
+
+def _is_of_a_file(source: Source, node: ast.Constant) -> bool:
+    """Whether a device is where a checkpoint is loaded to: `torch.load(path, map_location="cpu")`."""
+    parent = source.parent(node)
+    if isinstance(parent, ast.keyword):
+        return parent.arg == "map_location"
+    return isinstance(parent, ast.Call) and source.qualified(parent.func) == "torch.load"
+
+
+def device_text(node: ast.AST | None) -> str:
+    """The kind of device that a text literal names: "cuda" for "cuda:1" and f"cuda:{rank}"; "" if it names none."""
+    if isinstance(node, ast.JoinedStr):
+        node = node.values[0] if node.values else None
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        match = _DEVICE_TEXT.match(node.value)
+        return match.group(1) if match else ""
+    return ""
+
+
+def names_accelerator(source: Source, node: ast.expr) -> bool:
+    """Whether an expression is recognisably a device that may be an accelerator: `device`, `x.device`, "cuda:0".
+
+    False for "cpu", written there or in the one place that binds the name.
+    """
+    value = assigned_once(source, node) if isinstance(node, ast.Name) else node
+    if isinstance(value, ast.Call) and source.qualified(value.func) == "torch.device":
+        if not value.args:
+            return False
+        value = value.args[0]
+        if device_text(value) == "":
+            return True
+    if (kind := device_text(value)) != "":
+        return kind != "cpu"
+    return _names_a_device(node)
+
+
+def _names_a_device(node: ast.expr) -> bool:
+    return bool(_DEVICE_NAME.search(last_name(node.func if isinstance(node, ast.Call) else node)))
+
+
+def moves_to_device(source: Source, call: ast.Call) -> bool:
+    """Whether a call moves a tensor or model to another device, or may: `.cuda()`, `.to(x)` unless x is a dtype."""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("cuda", "to"):
+        return False
+    if call.func.attr == "cuda":
+        return True
+    targets = [*call.args, *(k.value for k in call.keywords if k.arg in ("device", None))]
+    return any(not _is_dtype_or_cpu(source, target) for target in targets)
+
+
+def _is_dtype_or_cpu(source: Source, node: ast.expr) -> bool:
+    name = source.qualified(node) or ""
+    is_dtype = name.startswith("torch.") or (isinstance(node, ast.Attribute) and node.attr == "dtype")
+    return is_dtype or device_text(node) == "cpu"
+
+
+def changes_default_device(source: Source) -> bool:
+    """Whether the file changes where tensors land by default: set_default_device, `with torch.device(...)`."""
+    if source.calls("torch.set_default_device") or source.calls("torch.set_default_tensor_type"):
+        return True
+    return any(isinstance(source.parent(call), ast.withitem) for call in source.calls("torch.device"))
