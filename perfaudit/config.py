@@ -70,15 +70,24 @@ def project_folder(start: Path) -> Path:
 
 
 def find_config(start: Path) -> Config:
-    """The configuration of the nearest pyproject.toml at or above a folder; an empty one if there is none.
+    """The configuration of the nearest pyproject.toml with `[tool.perfaudit]` at or above a folder; else an empty one.
 
     Raises ConfigError that names file and key.
     """
     for folder in (start, *start.parents):
         path = folder / "pyproject.toml"
-        if path.is_file():
+        if path.is_file() and _has_table(path):
             return read_config(path)
     return Config()
+
+
+def _has_table(path: Path) -> bool:
+    """Whether a project file speaks of perfaudit, or cannot be read, which `read_config` says in words."""
+    try:
+        tool = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {})
+    except (OSError, ValueError):
+        return True
+    return not isinstance(tool, dict) or "perfaudit" in tool
 
 
 def read_config(path: Path) -> Config:

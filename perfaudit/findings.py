@@ -83,7 +83,8 @@ class Saving:
 class Finding:
     """One thing seen in one place, in the user's own names.
 
-    `location` is None for what has no source line. `note` carries what measuring added ("measured: does not pay here").
+    `location` is None for what has no source line. `fingerprint` is of path, scope and statement, `text_digest` of scope and
+    statement alone, which a baseline keeps beside the path. `note` carries what measuring added ("measured: does not pay").
     """
 
     rule: str
@@ -94,6 +95,7 @@ class Finding:
     saving: Saving | None = None
     fix: Fix | None = None
     fingerprint: str = ""
+    text_digest: str = ""
     snippet: str = ""
     note: str = ""
     hot: bool = False

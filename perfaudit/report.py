@@ -27,12 +27,17 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class UnusedSuppression:
-    """A comment that silences nothing: the names in it that do not, none for one without names."""
+    """A comment that silences nothing: the names in it that do not, none for one without names.
+
+    comment: as it is written. unknown: those of the names that no rule has.
+    """
 
     path: str
     line: int
     rules: tuple[str, ...] = ()
     cell: int | None = None
+    comment: str = ""
+    unknown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

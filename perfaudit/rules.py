@@ -97,7 +97,9 @@ def read_folder(folder: Path, examples: bool = True) -> dict[str, Rule]:
             raise RuleFileError(f"{path.name}: id {rule.id!r} is used by {Path(rules[rule.id].path).name} already")
         rules[rule.id] = rule
     if not rules:
-        raise RuleFileError(f"no rule files in {folder}: the installation is incomplete, install perfaudit again")
+        what = "the installation is incomplete, install perfaudit again"
+        hint = what if folder == rules_folder() else "a rule is a TOML file and a Python file, see docs/scan.md"
+        raise RuleFileError(f"no rule files in {folder}: {hint}")
     return rules
 
 

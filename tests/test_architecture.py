@@ -121,5 +121,7 @@ INSIDE_STATIC = {
 def test_the_scanner_knows_no_rule_and_no_rule_the_scanner(path: Path) -> None:
     folder = path.parent.name if path.parent.name != "static" else ""
     for module, _ in imports(path):
-        inside = module.removeprefix("perfaudit.static.").split(".")[0] if module.startswith("perfaudit.static.") else ""
+        inside = (
+            module.removeprefix("perfaudit.static.").split(".")[0] if module.startswith("perfaudit.static.") else ""
+        )
         assert inside not in INSIDE_STATIC[folder], f"{path.stem} imports {module}"

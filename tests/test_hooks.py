@@ -17,7 +17,8 @@ def test_the_hook_calls_a_command_that_exists(perfaudit: Callable[..., Done]) ->
     hook = dict(re.findall(r"^[- ] (\w+): (.+)$", text, flags=re.MULTILINE))  # no YAML parser for seven lines
     assert hook.keys() == {"id", "name", "description", "entry", "language", "types_or", "require_serial"}
     assert (hook["id"], hook["language"], hook["types_or"]) == ("perfaudit-scan", "python", "[python, jupyter]")
-    program, command = hook["entry"].split()
+    program, command, option = hook["entry"].split()
+    assert option in perfaudit(command, "--help").out
     assert program in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     assert perfaudit(command, "--help").code == 0
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from perfaudit.rules import all_rules
+from perfaudit.static import registry
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -50,3 +51,20 @@ def test_the_speed_is_that_of_the_benchmark() -> None:
         f"{row['tools']['ast.parse']['cpu_s']:.1f} s",
     ):
         assert words in README, words
+
+
+def test_the_rule_in_the_documentation_works(
+    perfaudit: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (ROOT / "docs" / "scan.md").read_text(encoding="utf-8").partition("## Rules of your own")[2]
+    blocks = re.findall(r"(?:^(?: {4}.*)?\n)+", page, flags=re.MULTILINE)
+    code = ["".join(line[4:] or "\n" for line in b.splitlines(keepends=True)) for b in blocks if b.strip()]
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "XY001-no-such-thing.toml").write_text(code[0])
+    (tmp_path / "mine" / "no_such_thing.py").write_text(code[1])
+    (tmp_path / "pyproject.toml").write_text('[tool.perfaudit]\nrules = ["mine"]\n')
+    (tmp_path / "a.py").write_text("import torch\ntorch.ours()\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(registry, "_CHECKS", list(registry.all_checks()))  # as it was, after the test
+    done = perfaudit("scan", "a.py", "--format", "concise", "--no-cache")
+    assert done.out == "a.py:2:1: XY001 `torch.ours` copies every tensor twice\n", done.err

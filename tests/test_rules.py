@@ -190,7 +190,7 @@ def test_files_that_cannot_be_read(tmp_path: Path, content: bytes | None) -> Non
 
 
 def test_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(RuleFileError, match=r"no rule files in .*: the installation is incomplete"):
+    with pytest.raises(RuleFileError, match=r"no rule files in .*: a rule is a TOML file and a Python file"):
         read_folder(tmp_path)
     written(tmp_path, RULE)
     written(tmp_path, RULE.replace("PA999", "PA100"), "PA100-slow-thing.toml")

@@ -85,6 +85,9 @@ def command(
     no_cache: Annotated[
         bool, typer.Option("--no-cache", help="Neither read nor write .perfaudit_cache in the project's folder.")
     ] = False,
+    force_exclude: Annotated[
+        bool, typer.Option("--force-exclude", help="Leave out excluded files and tests even where they are named.")
+    ] = False,
     isolated: Annotated[bool, typer.Option("--isolated", help="Pay no attention to any pyproject.toml.")] = False,
     measure: Annotated[
         bool, typer.Option("--measure", help="Load the factories and measure each finding (runs your code).")
@@ -104,9 +107,9 @@ def command(
     given = paths or ["."]
     allowed = _changes(names(allow))
     _go_together(diff, fix, bool(unsafe_fixes or allowed), measure, format)
-    _go_together_too(given, measure, statistics, format, baseline, update_baseline, stdin_filename)
+    _go_together_too(given, measure, statistics, diff, format, baseline, update_baseline, stdin_filename)
     chosen = names(select), names(ignore)
-    plan = Plan.of(given, stdin_filename, *chosen, severity.value, tests, jobs, no_cache, isolated)
+    plan = Plan.of(given, stdin_filename, *chosen, severity.value, tests, jobs, no_cache, isolated, force_exclude)
     known = None if baseline is None or update_baseline else known_findings(baseline)
 
     def compared(report: Report) -> Report:
@@ -124,11 +127,13 @@ def command(
         if not report.skipped:
             left_out = f" besides {report.tests_left_out} tests (--tests reads them)" if report.tests_left_out else ""
             say(f"perfaudit: no Python files in {', '.join(given)}{left_out}")
-        if format != "text" or output:
+        if plan.data is not None and (fix or diff):
+            write(plan.data if fix else b"", output)  # an editor puts what comes back into its buffer
+        elif format != "text" or output:
             emit(report, format, output)
         raise typer.Exit(NOTHING_MEASURED)
     if baseline is not None and update_baseline:
-        write_known(baseline, report, plan)
+        write_known(baseline, plan)
         raise typer.Exit(OK)
     report = compared(report)
     if measure:
@@ -147,8 +152,8 @@ def command(
     elif fix and plan.is_stdin:
         report = fix_stdin(plan, report, unsafe_fixes, allowed, output)
     else:
-        if fix and fix_files(report, unsafe_fixes, allowed):
-            report = compared(plan.scanned())
+        if fix:
+            report = fix_files(report, lambda: compared(plan.scanned()), unsafe_fixes, allowed)
         emit_statistics(report, format, output) if statistics else emit(report, format, output)
     if report.interrupted:
         raise typer.Exit(INTERRUPTED)
@@ -159,6 +164,7 @@ def _go_together_too(
     given: list[str],
     measure: bool,
     statistics: bool,
+    diff: bool,
     format: str,
     baseline: Path | None,
     update_baseline: bool,
@@ -170,6 +176,8 @@ def _go_together_too(
         raise UserError("--stdin-filename names the text that `perfaudit scan -` reads")
     if update_baseline and baseline is None:
         raise UserError("--update-baseline writes the file that --baseline names: add --baseline FILE")
+    if statistics and diff:
+        raise UserError("--statistics counts findings, --diff prints their patch: choose one")
     if statistics and format not in ("text", "json"):
         raise UserError(f"--statistics prints text or json, not {format}")
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfaudit.cli.output import say, write
 from perfaudit.errors import UserError
+
+MAX_ROUNDS = 10  # of fixing and scanning again; two or three are usual
 
 if TYPE_CHECKING:
     from perfaudit.config import Config
@@ -47,6 +51,7 @@ class Plan:
         jobs: int,
         no_cache: bool,
         isolated: bool,
+        force_exclude: bool,
     ) -> Plan:
         from perfaudit.config import Config, find_config, project_folder, selected, start_of
         from perfaudit.static.registry import catalogue
@@ -59,6 +64,7 @@ class Plan:
         options = Options(
             chosen,
             config.exclude,
+            force_exclude,
             config.path.parent if config.path else None,
             tests or config.tests,
             None if no_cache or given == ["-"] else project_folder(start),
@@ -80,7 +86,7 @@ class Plan:
 
         return tuple(shown(Path(path)) for path in ([self.name] if self.is_stdin else self.given))
 
-    def scanned(self) -> Report:
+    def scanned(self, all_severities: bool = False) -> Report:
         """The report of the scan: configured, of the severity asked for, ranked."""
         from perfaudit import rank
         from perfaudit.config import configured
@@ -94,7 +100,7 @@ class Plan:
             with Progress() as progress:
                 report = scan(self.given, self.options, progress)
         findings = configured(report.findings, self.config, catalogue(self.options.rule_folders).rules)
-        lowest = SEVERITIES.index(self.severity)
+        lowest = SEVERITIES.index("info" if all_severities else self.severity)
         return report.with_(findings=rank.ranked([f for f in findings if SEVERITIES.index(f.severity) <= lowest]))
 
     def patches(self, report: Report, unsafe: bool, allow: frozenset[str]) -> list[Patched]:
@@ -108,20 +114,20 @@ class Plan:
 
 
 def known_findings(baseline: Path) -> tuple[Known, ...]:
-    """What the baseline holds."""
+    """What the baseline holds, paths as this scan shows them."""
     from perfaudit.static.baseline import read_baseline
 
     return read_baseline(baseline)
 
 
-def write_known(path: Path, report: Report, plan: Plan) -> None:
-    """Write what the scan found into the baseline; what it did not look at stays as it was."""
+def write_known(path: Path, plan: Plan) -> None:
+    """Write what a scan finds into the baseline, whatever its severity; what it did not look at stays as it was."""
     from perfaudit.static.baseline import as_known, is_below, read_baseline, write_baseline
 
     before = read_baseline(path) if path.exists() else ()
     places = plan.places
     kept = [k for k in before if not (is_below(k.path, places) and k.rule in plan.selected)]
-    now = as_known(report.findings)
+    now = as_known(plan.scanned(all_severities=True).findings)
     write_baseline(path, [*kept, *now])
     elsewhere = f", {len(kept)} kept that this scan does not look at" if kept else ""
     say(f"{path}: {len(now)} finding{'' if len(now) == 1 else 's'} accepted{elsewhere}")
@@ -129,42 +135,53 @@ def write_known(path: Path, report: Report, plan: Plan) -> None:
 
 def fix_stdin(plan: Plan, report: Report, unsafe: bool, allow: frozenset[str], output: Path | None) -> Report:
     """Print the fixed text and leave the report of what is left to stderr, in one line for each finding."""
-    patched = plan.patches(report, unsafe, allow)
-    if plan.data is None or plan.document is None:
-        return report
-    data = patched[0].after.encode(patched[0].encoding) if patched else plan.data
-    write(data, output)
-    plan.data = data
-    left = plan.scanned()
     from perfaudit.render import concise
 
-    sys.stderr.write(concise.render(left))
-    return left
+    for _ in range(MAX_ROUNDS):
+        patched = plan.patches(report, unsafe, allow)
+        if plan.data is None or not patched or not patched[0].applied:
+            break
+        plan.data = patched[0].after.encode(patched[0].encoding)
+        report = plan.scanned()
+    write(plan.data or b"", output)
+    sys.stderr.write(concise.render(report))
+    return report
 
 
-def fix_files(report: Report, unsafe: bool, allow: frozenset[str]) -> int:
-    """Write the fixes and say so; how many there were."""
+def fix_files(report: Report, again: Callable[[], Report], unsafe: bool, allow: frozenset[str]) -> Report:
+    """Write the fixes, scan again, and so on until none is left: a patch may make room for the next. The last report.
+
+    Says on stderr how many there were in each file. Raises UserError at the end for files that could not be written.
+    """
     from perfaudit.static.fix import patches
     from perfaudit.static.fix import write as write_patch
 
-    done, refused = [], []
-    for patched in patches(report.findings, unsafe, allow):
-        try:
-            write_patch(patched)
-        except UserError as error:  # the other files are written all the same
-            refused.append(str(error))
-            continue
-        done.append(patched)
-        say(f"{patched.path}: {len(patched.applied)} fixed")
-    if waiting := sum(len(patched.waiting) for patched in done):
-        say(
-            f"{waiting} more touch{'' if waiting > 1 else 'es'} the same lines: run again for {'them' if waiting > 1 else 'it'}"
-        )
+    fixed: Counter[str] = Counter()
+    refused: dict[str, str] = {}
+    for _ in range(MAX_ROUNDS):
+        done = 0
+        for patched in patches(report.findings, unsafe, allow):
+            if patched.path in refused or not patched.applied:
+                continue
+            try:
+                write_patch(patched)
+            except UserError as error:  # the other files are written all the same
+                refused[patched.path] = str(error)
+                continue
+            fixed[patched.path] += len(patched.applied)
+            done += 1
+        if not done:
+            break
+        report = again()
+    from perfaudit.render.words import one_line
+
+    for path, number in sorted(fixed.items()):
+        say(f"{one_line(path)}: {number} fixed")
     if refused:
-        raise UserError("; ".join(refused))
-    if not done:
+        raise UserError("; ".join(refused.values()))
+    if not fixed:
         say("nothing to fix")
-    return sum(len(patched.applied) for patched in done)
+    return report
 
 
 class Progress:

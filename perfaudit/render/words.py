@@ -81,7 +81,11 @@ def remarks(report: Report) -> list[str]:
 
 def unused(item: UnusedSuppression) -> str:
     """What is wrong with a comment that silences nothing."""
-    return f"`perfaudit: ignore{'[' + ', '.join(item.rules) + ']' if item.rules else ''}` silences nothing here"
+    written = item.comment or f"perfaudit: ignore{'[' + ', '.join(item.rules) + ']' if item.rules else ''}"
+    if item.unknown:
+        return f"`{written}`: no rule is called {' or '.join(item.unknown)}"
+    idle = f" ({', '.join(item.rules)})" if item.comment and item.rules else ""
+    return f"`{written}` silences nothing here{idle}"
 
 
 def place_of(item: UnusedSuppression) -> Location:

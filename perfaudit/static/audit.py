@@ -6,16 +6,15 @@ import ast
 import hashlib
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from perfaudit.findings import Finding, Fix
 from perfaudit.report import Skipped, UnusedSuppression
 from perfaudit.rules import Rule
-from perfaudit.static import edit
 from perfaudit.static.document import Document, read_document
 from perfaudit.static.project import Asked, Project
-from perfaudit.static.registry import CheckFailed, run_checks
+from perfaudit.static.registry import run_what_works
 from perfaudit.static.source import FUNCTIONS, Source, Unreadable
 from perfaudit.static.suppress import silence, suppressions
 
@@ -55,18 +54,16 @@ def audit(
     neighbours = project.seen_from(path) if project else None
     try:
         source = Source(shown_as, document.text, neighbours)
-        findings = run_checks(source, rules, selected)
+        findings, failures = run_what_works(source, rules, selected)
         kept, unused = _reported(source, findings, rules, selected)
     except RecursionError:
         return Audited(skipped=(Skipped(shown_as, "nested too deeply to audit"),), looked_at=False)
-    except CheckFailed as failure:
-        return Audited(skipped=(Skipped(shown_as, str(failure)),), looked_at=False)
-    skipped: tuple[Skipped, ...] = ()
+    skipped = tuple(Skipped(shown_as, str(failure)) for failure in failures)
     if document.notebook is not None:
         kept = [_in_cell(document, finding) for finding in kept]
         unused = [_comment_in_cell(document, comment) for comment in unused]
         problems = document.notebook.problems
-        skipped = tuple(Skipped(shown_as, f"cell {number}: {reason}") for number, reason in problems)
+        skipped += tuple(Skipped(shown_as, f"cell {number}: {reason}") for number, reason in problems)
     asked = neighbours.asked if neighbours else Asked()
     return Audited(tuple(kept), skipped, tuple(unused), asked=asked)
 
@@ -90,9 +87,7 @@ def _in_cell(document: Document, finding: Finding) -> Finding:
     fix = finding.fix
     if fix is not None and fix.edits:
         try:
-            diff = edit.diff(
-                finding.location.path if finding.location else "", document.raw, document.rewritten(fix.edits)
-            )
+            diff = document.diff(finding.location.path if finding.location else "", fix.edits)
             fix = Fix(fix.title, fix.safety, fix.changes, fix.edits, diff)
         except ValueError:
             fix = Fix(fix.title, "manual")
@@ -103,7 +98,7 @@ def _in_cell(document: Document, finding: Finding) -> Finding:
 def _comment_in_cell(document: Document, comment: UnusedSuppression) -> UnusedSuppression:
     assert document.notebook is not None
     cell = document.notebook.cell_of_line(comment.line)
-    return UnusedSuppression(comment.path, comment.line - cell.first_line + 1, comment.rules, cell.number)
+    return replace(comment, line=comment.line - cell.first_line + 1, cell=cell.number)
 
 
 def _ends(finding: Finding, statements: Statements) -> set[int]:
@@ -116,9 +111,10 @@ def _ends(finding: Finding, statements: Statements) -> set[int]:
 
 
 def _with_fingerprints(source: Source, findings: list[Finding], statements: Statements) -> list[Finding]:
-    """The findings, each with a fingerprint that stays when lines move.
+    """The findings, each with a fingerprint that stays when lines move, and a digest that stays when the file moves.
 
-    Hash of rule, path, enclosing scope and the statement without white space, with a running number for equal ones.
+    Hash of rule, path (not in the digest), enclosing scope and the statement without white space, with a running number
+    for equal ones.
     """
     seen: Counter[str] = Counter()
     keys: dict[tuple[str, int], str] = {}  # one statement can be long and hold thousands of findings
@@ -131,12 +127,16 @@ def _with_fingerprints(source: Source, findings: list[Finding], statements: Stat
         place = (finding.rule, id(statement))
         if place not in keys:
             text = _own_text(source, statement) if statement is not None else ""
-            keys[place] = "\0".join((finding.rule, source.path, scope, re.sub(r"\s+", "", text)))
+            keys[place] = "\0".join((finding.rule, scope, re.sub(r"\s+", "", text)))
         key = keys[place]
         seen[key] += 1
-        digest = hashlib.sha256(f"{key}\0{seen[key]}".encode("utf-8", "surrogatepass")).hexdigest()[:20]
-        marked.append(finding.with_(fingerprint=digest))
+        numbered = f"{key}\0{seen[key]}"
+        marked.append(finding.with_(fingerprint=_hash(f"{source.path}\0{numbered}"), text_digest=_hash(numbered)))
     return marked
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:20]
 
 
 def _own_text(source: Source, statement: ast.stmt) -> str:

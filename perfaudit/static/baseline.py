@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perfaudit.errors import ConfigError, UserError
 from perfaudit.findings import Finding
+from perfaudit.static.discover import shown
 from perfaudit.static.fix import replace_file
 
 SCHEMA = "perfaudit.baseline/1"
@@ -17,11 +19,14 @@ SCHEMA = "perfaudit.baseline/1"
 
 @dataclass(frozen=True, slots=True, order=True)
 class Known:
-    """One accepted finding. The fingerprint decides; the rest is there to be read in a review."""
+    """One accepted finding. Path, rule and digest decide; the message is there to be read in a review.
+
+    path: as reports show it, relative to the working directory; in the file it is relative to the file's folder.
+    """
 
     path: str
     rule: str
-    fingerprint: str
+    digest: str
     message: str
 
 
@@ -41,19 +46,19 @@ def read_baseline(path: Path) -> tuple[Known, ...]:
         problem = f"made by another version of perfaudit ({schema})" if newer else "not a baseline of perfaudit"
         raise ConfigError(f"{path}: {problem}; this one reads {SCHEMA}")
     try:
-        known = [Known(e["path"], e["rule"], e["fingerprint"], e["message"]) for e in data["findings"]]
+        known = [Known(e["path"], e["rule"], e["digest"], e["message"]) for e in data["findings"]]
     except (KeyError, TypeError) as error:
         raise ConfigError(f"{path}: a damaged baseline: a finding lacks {error}") from error
-    if not all(isinstance(part, str) for k in known for part in (k.path, k.rule, k.fingerprint, k.message)):
-        raise ConfigError(f"{path}: a damaged baseline: path, rule, fingerprint and message are texts")
-    return tuple(known)
+    if not all(isinstance(part, str) for k in known for part in (k.path, k.rule, k.digest, k.message)):
+        raise ConfigError(f"{path}: a damaged baseline: path, rule, digest and message are texts")
+    return tuple(replace(k, path=shown(path.parent / k.path)) for k in known)
 
 
 def write_baseline(path: Path, known: Iterable[Known]) -> None:
     """Write the file: sorted, one finding after the other, so that a review shows what came and went."""
-    entries = [
-        {"path": k.path, "rule": k.rule, "fingerprint": k.fingerprint, "message": k.message} for k in sorted(known)
-    ]
+    folder = path.absolute().parent
+    placed = (replace(k, path=Path(os.path.relpath(k.path, folder)).as_posix()) for k in known)
+    entries = [{"path": k.path, "rule": k.rule, "digest": k.digest, "message": k.message} for k in sorted(placed)]
     text = json.dumps({"schema": SCHEMA, "findings": entries}, indent=1, ensure_ascii=False) + "\n"
     try:
         replace_file(path, text.encode("utf-8", "backslashreplace"))
@@ -62,7 +67,7 @@ def write_baseline(path: Path, known: Iterable[Known]) -> None:
 
 
 def as_known(findings: Iterable[Finding]) -> list[Known]:
-    return [Known(f.location.path if f.location else "", f.rule, f.fingerprint, f.message) for f in findings]
+    return [Known(f.location.path if f.location else "", f.rule, f.text_digest, f.message) for f in findings]
 
 
 def compared(
@@ -73,20 +78,24 @@ def compared(
     was_looked_at: the files and folders of this scan, as shown in reports; rules: those that ran. What another scan would
     look at is not gone.
     """
-    left = Counter(k.fingerprint for k in known)
-    new = []
+    left = Counter((k.path, k.rule, k.digest) for k in known)
+    unmatched = []
     for finding in findings:
-        if left[finding.fingerprint] > 0:
-            left[finding.fingerprint] -= 1
+        key = (finding.location.path if finding.location else "", finding.rule, finding.text_digest)
+        if left[key] > 0:
+            left[key] -= 1
+        else:
+            unmatched.append(finding)
+    moved = Counter({key[1:]: n for key, n in left.items() if n > 0 and not Path(key[0]).exists()})
+    new = []
+    for finding in unmatched:  # of files that are no longer there, what stands in another file now is known as well
+        if moved[finding.rule, finding.text_digest] > 0:
+            moved[finding.rule, finding.text_digest] -= 1
         else:
             new.append(finding)
     places = tuple(was_looked_at)
-    gone = 0
-    for entry in known:
-        if left[entry.fingerprint] > 0 and entry.rule in rules and is_below(entry.path, places):
-            left[entry.fingerprint] -= 1
-            gone += 1
-    return tuple(new), len(findings) - len(new), gone
+    gone = sum(n for (path, rule, _), n in left.items() if n > 0 and rule in rules and is_below(path, places))
+    return tuple(new), len(findings) - len(new), max(0, gone - (len(unmatched) - len(new)))
 
 
 def is_below(path: str, places: tuple[str, ...]) -> bool:

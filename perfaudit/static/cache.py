@@ -17,6 +17,7 @@ from typing import Any
 from perfaudit import __version__
 from perfaudit.findings import Edit, Finding, Fix, Location, Saving, Span
 from perfaudit.report import Skipped, UnusedSuppression
+from perfaudit.rules import rules_folder
 from perfaudit.static.audit import Audited
 from perfaudit.static.project import Project
 
@@ -62,7 +63,7 @@ class Cache:
             "files": sorted(result.asked.files),
             "marks": sorted(result.asked.marks),
             "imports": result.asked.imports,
-            "listing": result.asked.listing,
+            "modules": [[folder, name] for folder, name in sorted(result.asked.modules)],
         }
         data = json.dumps({"asked": asked, "depends": _depends(asked, project), **_encoded(result)})
         with contextlib.suppress(OSError):
@@ -115,15 +116,19 @@ class Cache:
 def _program_digest() -> str:
     """Changes when a file of the scanner or a rule file does, so that no stale result survives an update."""
     package = Path(__file__).parent
-    folders = [package, package / "understanding", package / "checks", package.parent]
+    folders = [package, package / "understanding", package / "checks", package.parent, rules_folder()]
     parts = []
     for folder in folders:
         with os.scandir(folder) as entries:
             for entry in entries:
-                if entry.name.endswith(".py"):
+                if entry.name.endswith((".py", ".toml")):
                     status = entry.stat()
                     parts.append((entry.name, status.st_size, status.st_mtime_ns))
-    return hashlib.sha256(repr(sorted(parts)).encode()).hexdigest()
+    return _digest(sorted(parts))
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(repr(value).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def _depends(asked: Json, project: Project) -> Json:
@@ -132,8 +137,7 @@ def _depends(asked: Json, project: Project) -> Json:
     depends |= {f"mark {mark}": project.digest_of_marked(mark) for mark in asked["marks"]}
     if asked["imports"]:
         depends["imports"] = project.imports_digest
-    if asked["listing"]:
-        depends["listing"] = project.files_digest
+    depends["modules"] = _digest([project.module_file(folder, name) for folder, name in asked["modules"]])
     return depends
 
 
@@ -150,7 +154,10 @@ def _decoded(data: Json) -> Audited:
     return Audited(
         tuple(_finding(item) for item in data["findings"]),
         tuple(Skipped(**item) for item in data["skipped"]),
-        tuple(UnusedSuppression(**{**item, "rules": tuple(item["rules"])}) for item in data["unused"]),
+        tuple(
+            UnusedSuppression(**{**item, "rules": tuple(item["rules"]), "unknown": tuple(item["unknown"])})
+            for item in data["unused"]
+        ),
         bool(data["looked_at"]),
     )
 

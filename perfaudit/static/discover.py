@@ -56,12 +56,15 @@ class File:
         return not self.named and self.path.is_symlink()
 
 
-def python_files(paths: Iterable[str], exclude: tuple[str, ...] = (), base: Path | None = None) -> list[File]:
+def python_files(
+    paths: Iterable[str], exclude: tuple[str, ...] = (), base: Path | None = None, named_too: bool = False
+) -> list[File]:
     """Python files of the given files and folders, each once, in order of path within each argument.
 
     A file or folder that is named is taken even where `.gitignore` would leave it out; below a folder, the ignore
     files of the folder, its parents up to the repository's top, and its children hold. `exclude` are further patterns
-    of the same language, relative to `base` (the working directory). Links to folders are not followed.
+    of the same language, relative to `base` (the working directory), which hold for named files with `named_too` only.
+    Links to folders are not followed.
     Raises UserError for a path that does not exist.
     """
     excluded = (_spec(exclude), base or Path.cwd()) if exclude else None
@@ -69,6 +72,8 @@ def python_files(paths: Iterable[str], exclude: tuple[str, ...] = (), base: Path
     for given in paths:
         path = Path(given)
         files = _walk(path, excluded) if _is_folder(given) else [File(path, shown(path), named=True)]
+        if named_too:
+            files = (file for file in files if not _excluded(Path(os.path.abspath(file.path)), excluded, False))  # noqa: PTH100
         for file in files:
             real = os.path.realpath(file.path)  # two ways to one file are one file
             if real in found and found[real].is_stray_link and not file.is_stray_link:

@@ -11,6 +11,7 @@ from perfaudit.static.notebook import Notebook, read_notebook
 from perfaudit.static.source import MAX_BYTES, read_text
 
 MAX_NOTEBOOK_BYTES = 64 << 20  # most of a notebook is its pictures
+MAX_DIFF = 20_000  # characters; a notebook that is saved on one line has itself twice in its diff
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,16 @@ class Document:
     def rewritten(self, edits: tuple[Edit, ...] | list[Edit]) -> str:
         """The file's own text after edits of the Python text. Raises ValueError where they cannot be written back."""
         return self.notebook.rewritten(edits) if self.notebook else edit.apply(self.raw, edits)
+
+    def diff(self, path: str, edits: tuple[Edit, ...]) -> str:
+        """What edits change, as a unified diff of the file; of the cells where the file keeps a notebook in long lines.
+
+        Raises ValueError where the edits cannot be written back.
+        """
+        whole = edit.diff(path, self.raw, self.rewritten(edits))
+        if self.notebook is None or len(whole) <= MAX_DIFF:
+            return whole
+        return self.notebook.diff_of_cells(path, edits)
 
     def place(self, location: Location) -> Location:
         """A place in the Python text as the user counts: in a notebook by cell."""

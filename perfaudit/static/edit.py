@@ -363,11 +363,19 @@ def diff(path: str, before: str, after: str) -> str:
         return ""
     start, end, other_end = _changed_lines(before, after)
     a, b = _split_keepends(before[start:end]), _split_keepends(after[start:other_end])
-    end_of_name = "\t" if " " in path else ""  # else a name is read up to its first space
-    lines = difflib.unified_diff(a, b, f"a/{path}{end_of_name}", f"b/{path}{end_of_name}")
+    lines = difflib.unified_diff(a, b, _name_in_diff(f"a/{path}"), _name_in_diff(f"b/{path}"))
     above = before.count("\n", 0, start)
     moved = (_moved(line, above) if line.startswith("@@") else line for line in lines)
     return "".join(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in moved)
+
+
+def _name_in_diff(name: str) -> str:
+    """A name as git writes it: in quotes where it holds a control character, a quote or a backslash."""
+    if re.search(r'[\x00-\x1f\x7f"\\]', name):
+        signs = {"\n": "\\n", "\t": "\\t", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
+        quoted = "".join(signs.get(c) or (f"\\{ord(c):03o}" if ord(c) < 32 or ord(c) == 127 else c) for c in name)
+        return f'"{quoted}"'
+    return f"{name}\t" if " " in name else name  # else a name is read up to its first space
 
 
 def _changed_lines(before: str, after: str) -> tuple[int, int, int]:

@@ -142,7 +142,11 @@ def _patch_file(path: str, findings: list[Finding]) -> Patched:
     found = _read_again(path)
     for finding in findings:
         assert finding.fix is not None
-        if edit.diff(path, found.raw, found.rewritten(finding.fix.edits)) != finding.fix.diff:
+        try:
+            diff = found.diff(path, finding.fix.edits)
+        except ValueError as error:
+            raise UserError(f"{path}: changed since it was read; scan it again") from error
+        if diff != finding.fix.diff:
             raise UserError(f"{path}: changed since it was read; scan it again")
     return patch_document(path, found, findings)
 

@@ -54,7 +54,10 @@ class Notebook:
         return replace(location, line=location.line - before, end_line=location.end_line - before, cell=cell.number)
 
     def rewritten(self, edits: Iterable[Edit]) -> str:
-        """The JSON with edits of the joint text in their cells. Raises ValueError for an edit across two cells."""
+        """The JSON with edits of the joint text in their cells.
+
+        Raises ValueError for an edit across two cells, or of a line that was blanked out.
+        """
         by_cell: dict[int, list[Edit]] = {}
         for item in edits:
             index = max(i for i, cell in enumerate(self.cells) if cell.start <= item.span.start)
@@ -62,6 +65,8 @@ class Notebook:
             end = cell.start + len(cell.source)
             if item.span.start > end or item.span.end > end:
                 raise ValueError("an edit across two cells")
+            if self._touches_magic(cell, item):
+                raise ValueError("an edit of lines that only IPython understands")
             span = Span(item.span.start - cell.start, item.span.end - cell.start)
             by_cell.setdefault(index, []).append(Edit(span, item.text))
         changes = []
@@ -70,6 +75,25 @@ class Notebook:
             before = self.raw[value.start : value.end]
             changes.append(Edit(value, _written_as(before, edit.apply(self.cells[index].source, inside))))
         return edit.apply(self.raw, changes)
+
+    def diff_of_cells(self, path: str, edits: Iterable[Edit]) -> str:
+        """What edits change in the text of each cell, one diff after the other."""
+        parts = []
+        for cell in self.cells:
+            end = cell.start + len(cell.source)
+            inside = [item for item in edits if cell.start <= item.span.start <= end]
+            moved = [Edit(Span(e.span.start - cell.start, e.span.end - cell.start), e.text) for e in inside]
+            parts.append(edit.diff(f"{path}#cell-{cell.number}", cell.source, edit.apply(cell.source, moved)))
+        return "".join(parts)
+
+    def _touches_magic(self, cell: Cell, item: Edit) -> bool:
+        """Whether an edit replaces, or carries a copy of, a line that was blanked out: it would write the blank."""
+        python = self.text[cell.start : cell.start + len(cell.source)]
+        begin, end = item.span.start - cell.start, item.span.end - cell.start
+        if python[begin:end] != cell.source[begin:end]:
+            return True
+        lines = zip(python.split("\n"), cell.source.split("\n"), strict=True)
+        return any(blank != own and blank.strip() and blank.strip() in item.text for blank, own in lines)
 
 
 def read_notebook(raw: str) -> Notebook:

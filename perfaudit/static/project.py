@@ -39,6 +39,7 @@ _PLAIN = {name.rpartition(".")[2] for name in PLAIN_BASES}
 _MAY_BE_TORCH = re.compile(r"(?:^|\.)(?:[A-Z]\w*|torch|nn|F|optim|functional|data|cuda|amp|init)$")
 _TO_ACCELERATOR = re.compile(rb"\.cuda\(|[\"'](?:cuda|mps|xpu)\b|\.to\(\s*(?:\w+\.)*device\b|accelerator\.prepare")
 _ACCELERATOR_WORDS = (b"cuda", b"device", b"accelerator", b"mps", b"xpu")
+_SECOND_WORDS = (b"create_graph", b"autograd", b"torch.func", b"functorch", b"learn2learn", b"pyhessian", b"torchopt")
 _HOOK_WORDS = (b"register_forward", b"register_full_backward", b"register_backward")
 
 
@@ -94,7 +95,7 @@ def _at_lines_with(word: bytes, pattern: re.Pattern[bytes], data: bytes) -> Iter
 
 
 def _marks(data: bytes) -> frozenset[str]:
-    """What decides whether a file is worth parsing for a question: "torch", "accelerator", "bias", "hook"."""
+    """What decides whether a file is worth parsing for a question: "torch", "accelerator", "bias", "hook" and so on."""
     marks = []
     if b"torch" in data or b"\0" in data:  # null bytes: another encoding, in which the word would look otherwise
         marks.append("torch")
@@ -104,6 +105,8 @@ def _marks(data: bytes) -> frozenset[str]:
         marks.append("bias")
     if any(word in data for word in _HOOK_WORDS):
         marks.append("hook")
+    if any(word in data for word in _SECOND_WORDS) or b"innerloop_ctx" in data:
+        marks.append("second derivatives")
     return frozenset(marks)
 
 
@@ -345,10 +348,6 @@ class Project:
         parts = ((file, seen.imports, sorted(seen.marks)) for file in self.files if (seen := self.glance(file)))
         return hashlib.sha256(repr(list(parts)).encode("utf-8", "replace")).hexdigest()[:32]
 
-    @cached_property
-    def files_digest(self) -> str:
-        return hashlib.sha256(repr(self.files).encode("utf-8", "replace")).hexdigest()[:32]
-
     def digest_of_marked(self, mark: str) -> str:
         """Changes when a file with this mark does."""
         parts = ((file, seen.digest) for file in self.marked(mark) if (seen := self.glance(file)))
@@ -374,9 +373,9 @@ class Asked:
     """What the findings of one file depend on besides its own text; for the cache."""
 
     files: set[str] = field(default_factory=set)
+    modules: dict[tuple[str, str], str] = field(default_factory=dict)  # folder and name, and the file it was found in
     marks: set[str] = field(default_factory=set)
     imports: bool = False
-    listing: bool = False
 
 
 class Neighbours:
@@ -400,6 +399,11 @@ class Neighbours:
             self._names[dotted] = self._follow(self._folder, dotted, MAX_HOPS) if known else ""
         return self._names[dotted]
 
+    def _module_file(self, folder: str, dotted: str) -> str:
+        path = self._project.module_file(folder, dotted)
+        self.asked.modules[folder, dotted] = path  # where there is none too: there may be one tomorrow
+        return path
+
     def derives_from(self, dotted: str, bases: frozenset[str]) -> bool:
         """Whether an imported name is a class of the project derived from one of these of torch's, in any way.
 
@@ -418,12 +422,11 @@ class Neighbours:
             module = dotted[: len(dotted) - len(dotted.lstrip("."))]
         if not module or not hops:
             return ""
-        path = self._project.module_file(folder, module)
+        path = self._module_file(folder, module)
         if not path:
             owner = self._follow(folder, module, hops - 1, bases)  # `layers.nn.Conv2d`
             return canonical(f"{owner}.{name}") if owner else ""
         self.asked.files.add(path)
-        self.asked.listing = True
         seen = self._project.glance(path)
         found = (
             self._project.definitions(path) if seen is not None and seen.may_bind(name, _last_names(bases)) else None
@@ -452,11 +455,10 @@ class Neighbours:
     def imports_a_marked_file(self, mark: str, imports: Iterable[str]) -> bool:
         """Whether one of these modules is a file of the project whose bytes carry the mark."""
         for module in imports:
-            path = self._project.module_file(self._folder, module)
+            path = self._module_file(self._folder, module)
             if not path:
                 continue
             self.asked.files.add(path)
-            self.asked.listing = True
             if (seen := self._project.glance(path)) and mark in seen.marks:
                 return True
         return False
@@ -487,7 +489,7 @@ class Neighbours:
         Of the same program, or below the same top; a scan may hold projects that know nothing of each other.
         """
         self.asked.marks.add(mark)
-        self.asked.imports = self.asked.listing = True
+        self.asked.imports = True
         files = [file for file in self._project.marked(mark) if file != self._path]
         if not files:
             return ""

@@ -57,6 +57,7 @@ class Check:
 
 
 _CHECKS: list[Check] = []
+USER_RULES = "perfaudit_user_rules"  # the package under which the checks of users are imported
 
 
 def check(rule: str, *kinds: type[ast.AST], call: str | Iterable[str] = ()) -> Callable[[CheckFunction], CheckFunction]:
@@ -117,7 +118,7 @@ def catalogue(folders: tuple[Path, ...] = ()) -> Catalogue:
 
 def _load_check(rule: Rule, path: Path) -> None:
     before = len(all_checks())
-    spec = importlib.util.spec_from_file_location(f"perfaudit_user_rules.{path.stem}", path)
+    spec = importlib.util.spec_from_file_location(f"{USER_RULES}.{path.stem}", path)
     if not path.is_file() or spec is None or spec.loader is None:
         raise RuleFileError(f"{rule.path}: its check is missing: {path}")
     try:
@@ -131,9 +132,10 @@ def _load_check(rule: Rule, path: Path) -> None:
 class CheckFailed(Exception):
     """A check raised what it should not; the message is for the report of the file."""
 
-    def __init__(self, rule: str, line: int, error: Exception) -> None:
+    def __init__(self, rule: str, line: int, error: Exception, ours: bool = True) -> None:
         detail = f"{type(error).__name__}: {error}".partition("\n")[0]
-        super().__init__(f"{rule} failed at line {line} ({detail}): a bug of perfaudit; --ignore {rule} goes around it")
+        whose = "perfaudit" if ours else "that rule"
+        super().__init__(f"{rule} failed at line {line} ({detail}): a bug of {whose}; --ignore {rule} goes around it")
 
 
 def run_checks(source: Source, rules: dict[str, Rule], selected: frozenset[str] | None = None) -> list[Finding]:
@@ -141,7 +143,18 @@ def run_checks(source: Source, rules: dict[str, Rule], selected: frozenset[str] 
 
     Raises CheckFailed for a check that raises, RecursionError for a file nested too deeply.
     """
+    findings, failures = run_what_works(source, rules, selected)
+    if failures:
+        raise failures[0]
+    return findings
+
+
+def run_what_works(
+    source: Source, rules: dict[str, Rule], selected: frozenset[str] | None = None
+) -> tuple[list[Finding], list[CheckFailed]]:
+    """As `run_checks`, with the checks that failed beside the findings of the others."""
     found: list[Finding] = []
+    failures: list[CheckFailed] = []
     wanted = rules.keys() if selected is None else selected & rules.keys()
     for item in all_checks():
         if item.rule not in wanted:
@@ -151,10 +164,14 @@ def run_checks(source: Source, rules: dict[str, Rule], selected: frozenset[str] 
                 found += [_finding(source, rules[item.rule], Seen(*seen)) for seen in item.function(source, node)]
             except RecursionError:
                 raise
-            except Exception as error:  # a bug of that check: the file is named, and the other files are audited
-                raise CheckFailed(item.rule, getattr(node, "lineno", 0), error) from error
+            except Exception as error:  # a bug of that check: it is named, and the other rules are run
+                ours = not item.function.__module__.startswith(USER_RULES)
+                failure = CheckFailed(item.rule, getattr(node, "lineno", 0), error, ours)
+                failure.__cause__ = error
+                failures.append(failure)
+                break
     found.sort(key=lambda f: (f.location.line, f.location.column, f.rule) if f.location else (0, 0, f.rule))
-    return _without_doubles(found)
+    return _without_doubles(found), failures
 
 
 def _wanted(source: Source, item: Check) -> Iterator[ast.AST]:

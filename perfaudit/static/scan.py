@@ -35,12 +35,14 @@ class Options:
     """How a scan is made.
 
     selected: rule ids, None for all. exclude: patterns as in `.gitignore`, relative to `base`, the working directory if it
-    is None. tests: also test files below a folder; a named file is always read. cache: the folder that holds the cache,
-    None for none. processes: at most so many, 0 for as many as pay. rule_folders: of the user's own rules.
+    is None. tests: also test files below a folder. exclude_named: a file that is named is left out as one that is found.
+    cache: the folder that holds the cache, None for none. processes: at most so many, 0 for as many as pay.
+    rule_folders: of the user's own rules.
     """
 
     selected: frozenset[str] | None = None
     exclude: tuple[str, ...] = ()
+    exclude_named: bool = False
     base: Path | None = None
     tests: bool = False
     cache: Path | None = None
@@ -58,10 +60,10 @@ def scan(
     options = options or Options()
     known = catalogue(options.rule_folders)
     selected = frozenset(known.rules) if options.selected is None else options.selected
-    found = discover.python_files(paths, options.exclude, options.base)
+    found = discover.python_files(paths, options.exclude, options.base, options.exclude_named)
     project = Project(file.path for file in found if not file.problem and not is_notebook(file.path))
     cache = Cache(options.cache, selected, known.digest) if options.cache else None
-    files = [file for file in found if options.tests or not _is_test(file, project)]
+    files = [file for file in found if options.tests or not _is_test(file, options.exclude_named)]
     results: dict[discover.File, Audited] = {}
     waiting: list[discover.File] = []
     for file in files:
@@ -121,14 +123,15 @@ def _report(results: list[tuple[discover.File, Audited]], left_out: int) -> Repo
     )
 
 
-def _is_test(file: discover.File, project: Project) -> bool:
+def _is_test(file: discover.File, named_too: bool) -> bool:
     """Whether a file found below a folder is a test: in `tests/`, or named as one and written for pytest or unittest.
 
     The text decides for the names, because `test_net.py` evaluates a network in many a repository.
     """
-    if file.named or file.problem or not _TEST_NAME.search(file.inside):
+    inside = file.inside or (file.shown_as if named_too else "")
+    if file.problem or not _TEST_NAME.search(inside):
         return False
-    if _TEST_FOLDER.search(file.inside):
+    if _TEST_FOLDER.search(inside):
         return True
     try:
         return bool(_TEST_TEXT.search(file.path.read_bytes()))

@@ -24,6 +24,7 @@ class Suppression:
     line: int
     rules: frozenset[str]
     whole_file: bool = False
+    text: str = ""
     foreign: bool = False  # a noqa comment: its other codes are another linter's business
 
     def silences(self, finding: Finding) -> bool:
@@ -50,9 +51,9 @@ def suppressions(text: str, rules: Iterable[str] = ("PA",)) -> list[Suppression]
                 continue
             if match := _OURS.search(token.string):
                 names = _split(match["rules"] or "")
-                found.append(Suppression(token.start[0], names, match["kind"] == "ignore-file"))
+                found.append(Suppression(token.start[0], names, match["kind"] == "ignore-file", match.group()))
             elif match := _NOQA.search(token.string):
-                found.append(Suppression(token.start[0], _split(match["rules"]), foreign=True))
+                found.append(Suppression(token.start[0], _split(match["rules"]), text=match.group(), foreign=True))
     except (tokenize.TokenError, SyntaxError):  # what was read so far counts; the file parsed, so this is a rare layout
         pass
     return found
@@ -97,11 +98,18 @@ def silence(
         idle = [name for name in sorted(comment.rules or {""}) if (comment.line, name) not in used]
         idle = [name for name in idle if _is_idle(name, rules, ran, comment.foreign)]
         if idle:
-            unused.append(UnusedSuppression(path, comment.line, tuple(name for name in idle if name)))
+            unknown = tuple(name for name in idle if name and not _meant(name, rules))
+            named = tuple(name for name in idle if name)
+            unused.append(UnusedSuppression(path, comment.line, named, None, comment.text, unknown))
     return kept, unused
 
 
 def _is_idle(name: str, rules: dict[str, Rule], ran: frozenset[str], foreign: bool) -> bool:
-    """Whether a name that silenced nothing may be called unused: its rules ran, or there are none of that name."""
-    meant = {rule.id for rule in rules.values() if rule.id.startswith(name) or rule.name.upper() == name}
-    return bool(meant & ran) if meant else not foreign
+    """Whether a name that silenced nothing may be called unused: all its rules ran, or there are none of that name."""
+    meant = _meant(name, rules)
+    return meant <= ran if meant else not foreign
+
+
+def _meant(name: str, rules: dict[str, Rule]) -> set[str]:
+    """Ids of the rules that a name in a comment means; every rule for no name."""
+    return {rule.id for rule in rules.values() if rule.id.startswith(name) or rule.name.upper() == name}

@@ -54,7 +54,7 @@ ELSEWHERE = {
     "a report on a full disk": "cli/test_scan.py::test_a_full_disk_is_no_finding",
     "a patch on a full disk, at each step": "static/test_fix.py::test_a_disk_that_takes_nothing_leaves_the_file",
     "a process that dies": "static/test_scanning.py::test_a_process_that_dies_names_its_file",
-    "a check that fails": "static/test_scanning.py::test_a_check_that_fails_costs_its_file_only",
+    "a check that fails": "static/test_scanning.py::test_a_check_that_fails_costs_itself_only",
     "random programs, and damaged ones": "static/test_fuzz.py::test_programs",
 }
 

@@ -58,7 +58,7 @@ def test_what_a_scan_does_not_look_at_stays_known(project: Project, perfaudit: R
             "k.json: a damaged baseline: a finding lacks",
         ),
         (
-            '{"schema": "perfaudit.baseline/1", "findings": [{"path": 1, "rule": "", "fingerprint": "", "message": ""}]}',
+            '{"schema": "perfaudit.baseline/1", "findings": [{"path": 1, "rule": "", "digest": "", "message": ""}]}',
             "k.json: a damaged baseline: path, rule",
         ),
     ],
@@ -71,3 +71,29 @@ def test_a_baseline_that_is_wrong_is_never_a_pass(
         (folder / "k.json").write_text(text)
     done = perfaudit("scan", ".", "--baseline", "k.json")
     assert (done.code, done.err.startswith(f"perfaudit: {problem}")) == (2, True), done.err
+
+
+def test_it_may_be_read_from_another_folder(project: Project, perfaudit: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = project(**{"sub/a.py": TRAIN})
+    monkeypatch.chdir(folder / "sub")
+    assert perfaudit("scan", ".", "--select", "PA501", "--baseline", "k.json", "--update-baseline").code == 0
+    monkeypatch.chdir(folder)
+    assert perfaudit("scan", "sub", "--select", "PA501", "--baseline", "sub/k.json").code == 0
+
+
+def test_a_file_that_moved_is_known(project: Project, perfaudit: Run) -> None:
+    folder = project(**{"a.py": TRAIN})
+    scan = ("scan", ".", "--select", "PA501", "--baseline", "k.json")
+    perfaudit(*scan, "--update-baseline")
+    (folder / "a.py").rename(folder / "b.py")
+    done = perfaudit(*scan, "--format", "json")
+    assert (done.code, json.loads(done.out)["baseline"]) == (0, {"known": 1, "gone": 0})
+    (folder / "a.py").write_text(TRAIN)  # a copy is no move
+    assert perfaudit(*scan).code == 1
+
+
+def test_updating_keeps_what_is_less_severe(project: Project, perfaudit: Run) -> None:
+    project(**{"a.py": TRAIN + "x = torch.utils.data.DataLoader(d)\n"})
+    scan = ("scan", ".", "--select", "PA501,PA101", "--baseline", "k.json")
+    assert perfaudit(*scan, "--severity", "error", "--update-baseline").code == 0
+    assert perfaudit(*scan).code == 0

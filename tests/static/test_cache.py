@@ -67,7 +67,7 @@ def test_the_second_scan_reads_results(project: Project, audits: list[str]) -> N
             "class Loader: pass\n",
             ["train.py"],
         ),  # a neighbour decides what `Loader` is; data.py lacks torch now
-        ("other.py", "x = 1\n", ["train.py"]),  # a new file could be what a name leads to
+        ("other.py", "x = 1\n", []),  # no name of train.py leads there
     ],
 )
 def test_what_changed_is_audited_again(
@@ -131,3 +131,28 @@ def test_scans_at_the_same_time(project: Project) -> None:
     texts = [process.communicate()[0] for process in running]
     assert len(set(texts)) == 1
     assert len(json.loads(texts[0])["findings"]) >= 60
+
+
+def test_a_module_that_comes_later_counts(project: Project) -> None:
+    folder = project(
+        **{"pyproject.toml": "", "pkg/train.py": "import torch\nfrom data import Loader\nl = Loader(ds)\n"}
+    )
+    options = Options(cache=folder)
+    assert rules(scan(["pkg/train.py"], options)) == set()
+    (folder / "pkg" / "data.py").write_text(DATA)
+    assert rules(scan(["pkg/train.py"], options)) == {"PA101"}
+    (folder / "pkg" / "data.py").unlink()
+    assert rules(scan(["pkg/train.py"], options)) == set()
+
+
+def test_a_changed_rule_file_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from perfaudit.static import cache
+
+    (tmp_path / "a.toml").write_text("1")
+    monkeypatch.setattr(cache, "rules_folder", lambda: tmp_path)
+    cache._program_digest.cache_clear()
+    before = cache._program_digest()
+    (tmp_path / "a.toml").write_text("22")
+    cache._program_digest.cache_clear()
+    assert cache._program_digest() != before
+    cache._program_digest.cache_clear()

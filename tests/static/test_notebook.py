@@ -143,3 +143,31 @@ def test_a_damaged_notebook_is_a_result(project: Project, perfaudit: Run) -> Non
     done = perfaudit("scan", ".", "--format", "json")
     assert done.code == 0
     assert [item["path"] for item in json.loads(done.out)["skipped"]] == ["a.ipynb"]
+
+
+@pytest.mark.parametrize("line", ["!nvidia-smi", "files = !ls", "display?", "%time x"])
+def test_a_patch_around_a_magic_line_is_advice(project: Project, perfaudit: Run, line: str) -> None:
+    loop = ["model.eval()\n", "for x, y in loader:\n", f"    {line}\n", "    total += float(loss(model(x), y))\n"]
+    raw = notebook(
+        cell("import torch\nmodel = torch.nn.Linear(2, 2)\nloss = torch.nn.MSELoss()\ntotal = 0.0\n"), cell(loop)
+    )
+    folder = project()
+    (folder / "nb.ipynb").write_text(raw)
+    (finding,) = json.loads(perfaudit("scan", ".", "--select", "PA801", "--format", "json").out)["findings"]
+    assert finding["fix"]["safety"] == "manual"
+    perfaudit("scan", ".", "--fix", "--unsafe-fixes")
+    assert line in "".join(json.loads((folder / "nb.ipynb").read_text())["cells"][1]["source"])
+
+
+def test_the_diff_of_a_notebook_on_one_line_is_short(project: Project, perfaudit: Run) -> None:
+    pictures = cell("x = 1")
+    pictures["outputs"] = ["0" * 100_000]
+    folder = project()
+    (folder / "nb.ipynb").write_text(
+        notebook(pictures, cell(TRAIN + "torch.autograd.set_detect_anomaly(True)"), indent=None)
+    )
+    (finding,) = json.loads(perfaudit("scan", ".", "--select", "PA501", "--format", "json").out)["findings"]
+    assert finding["fix"]["diff"].startswith("--- a/nb.ipynb#cell-2\n+++ b/nb.ipynb#cell-2\n")
+    assert len(finding["fix"]["diff"]) < 1000
+    assert perfaudit("scan", ".", "--select", "PA501", "--fix").code == 0
+    assert "False" in (folder / "nb.ipynb").read_text()

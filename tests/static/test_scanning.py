@@ -93,8 +93,8 @@ def test_a_process_that_dies_names_its_file(project: Project, monkeypatch: pytes
     assert len(report.findings) == 5
 
 
-def test_a_check_that_fails_costs_its_file_only(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = project(**{"a.py": BAD, "b.py": "import torch\ntorch.zeros(3)\n"})
+def test_a_check_that_fails_costs_itself_only(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = project(**{"a.py": "import torch\n", "b.py": BAD + "torch.zeros(3)\n"})
 
     def broken(*_: object) -> list[registry.Seen]:
         raise AttributeError("no flag")
@@ -104,7 +104,7 @@ def test_a_check_that_fails_costs_its_file_only(project: Project, monkeypatch: p
     monkeypatch.setattr(registry, "_CHECKS", [*registry._CHECKS, item])
     report = scan([str(folder)])
     assert [item.path for item in report.skipped] == ["b.py"]
-    assert report.skipped[0].reason.startswith("PA105 failed at line 2 (AttributeError: no flag): a bug of perfaudit")
+    assert report.skipped[0].reason.startswith("PA105 failed at line 3 (AttributeError: no flag): a bug of perfaudit")
     assert "PA101" in {finding.rule for finding in report.findings}
 
 
