@@ -40,6 +40,10 @@ _MAY_BE_TORCH = re.compile(r"(?:^|\.)(?:[A-Z]\w*|torch|nn|F|optim|functional|dat
 _TO_ACCELERATOR = re.compile(rb"\.cuda\(|[\"'](?:cuda|mps|xpu)\b|\.to\(\s*(?:\w+\.)*device\b|accelerator\.prepare")
 _ACCELERATOR_WORDS = (b"cuda", b"device", b"accelerator", b"mps", b"xpu")
 _SECOND_WORDS = (b"create_graph", b"autograd", b"torch.func", b"functorch", b"learn2learn", b"pyhessian", b"torchopt")
+_MIXED_TYPES = re.compile(
+    rb"\.(?:half|bfloat16)\(\s*\)|\.to\([^)\n]*(?:float16|half\b|dtype)|FullyShardedDataParallel|fully_shard|deepspeed"
+)
+_TYPE_WORDS = (b"half", b"float16", b"dtype", b"fully_shard", b"FullyShardedDataParallel", b"deepspeed")
 _HOOK_WORDS = (b"register_forward", b"register_full_backward", b"register_backward")
 
 
@@ -105,6 +109,10 @@ def _marks(data: bytes) -> frozenset[str]:
         marks.append("bias")
     if any(word in data for word in _HOOK_WORDS):
         marks.append("hook")
+    if b".forward =" in data or b".forward=" in data:
+        marks.append("forward")
+    if any(word in data for word in _TYPE_WORDS) and _MIXED_TYPES.search(data):
+        marks.append("mixed types")
     if any(word in data for word in _SECOND_WORDS) or b"innerloop_ctx" in data:
         marks.append("second derivatives")
     return frozenset(marks)
@@ -395,9 +403,22 @@ class Neighbours:
         Through re-exports, star imports, and subclasses that take the same arguments.
         """
         if dotted not in self._names:
-            known = _MAY_BE_TORCH.search(dotted) is not None
+            known = _MAY_BE_TORCH.search(dotted) is not None or self._takes_from_torch(dotted)
             self._names[dotted] = self._follow(self._folder, dotted, MAX_HOPS) if known else ""
         return self._names[dotted]
+
+    def _takes_from_torch(self, dotted: str) -> bool:
+        """Whether a module of the project imports this name from torch, as its bytes show: a function, `checkpoint as ck`."""
+        module, _, name = dotted.rpartition(".")
+        if dotted.startswith(".") and not module.strip("."):
+            module = dotted[: len(dotted) - len(dotted.lstrip("."))]
+        path = self._module_file(self._folder, module) if module else ""
+        if not path:
+            return False
+        self.asked.files.add(path)
+        seen = self._project.glance(path)
+        ending = f".{name}"
+        return seen is not None and any(i.startswith("torch.") and i.endswith(ending) for i in seen.imports)
 
     def _module_file(self, folder: str, dotted: str) -> str:
         path = self._project.module_file(folder, dotted)

@@ -171,12 +171,32 @@ class Source:
         table: dict[str, list[ast.Call]] = {}
         for call in self.nodes(ast.Call):
             if isinstance(call.func, ast.Attribute):
-                table.setdefault(call.func.attr, []).append(call)
+                table.setdefault(self._last_name_meant(call.func), []).append(call)
             elif isinstance(call.func, ast.Name):
                 name = call.func.id
-                target = self.aliases.get(name) or self.subclasses.get(name) or self._starred(name) or name
+                target = self.aliases.get(name) or self.subclasses.get(name) or self._starred(name)
+                target = target or self._assigned_aliases.get(name) or name
                 table.setdefault(target.rpartition(".")[2], []).append(call)
         return table
+
+    def _last_name_meant(self, function: ast.Attribute) -> str:
+        """The last name of an attribute, of what it stands for where it is that of another file of the project."""
+        owner = function.value
+        if self.neighbours is None or not isinstance(owner, ast.Name) or owner.id not in self.aliases:
+            return function.attr
+        is_torchs = self.aliases[owner.id].partition(".")[0] == "torch"
+        return function.attr if is_torchs else (self._imported(function) or function.attr).rpartition(".")[2]
+
+    def mentions(self, word: str) -> bool:
+        """Whether a word stands in the text, or in a name of torch's for which another one stands here.
+
+        The cheapest question about a file; other files of the project may lend it names of torch's that it never spells.
+        """
+        if word in self.text or self.neighbours is None:
+            return word in self.text
+        return any(word in name for name in self.aliases.values()) or any(
+            word in name for name in self._calls_by_last_name
+        )
 
     def calls_named(self, pattern: re.Pattern[str]) -> list[ast.Call]:
         """Calls whose last name, as in `_calls_by_last_name`, the pattern finds; each name is searched once."""
@@ -206,6 +226,28 @@ class Source:
                 if base == "torch.utils.data.DataLoader":
                     found.setdefault(base, []).append(call)
         return found
+
+    @cached_property
+    def code(self) -> str:
+        """The text with comments and docstrings blanked: same length, same lines."""
+        blank = [self.span(node) for node in self.nodes(ast.Expr) if isinstance(node.value, ast.Constant)]
+        try:
+            for token in tokenize.generate_tokens(io.StringIO(self.text, newline="").readline):
+                if token.type == tokenize.COMMENT:
+                    begin = self._line_starts[token.start[0] - 1] + token.start[1]
+                    blank.append(Span(begin, begin + len(token.string)))
+        except (tokenize.TokenError, SyntaxError, IndexError):
+            return self.text
+        parts, done = [], 0
+        for span in sorted(blank, key=lambda span: span.start):
+            if span.start >= done:
+                parts += [self.text[done : span.start], re.sub(r"[^\r\n]", " ", self.text[span.start : span.end])]
+                done = span.end
+        return "".join([*parts, self.text[done:]])
+
+    def says(self, pattern: re.Pattern[str]) -> bool:
+        """Whether the pattern is found in the code, comments and docstrings left aside; cheap where it is nowhere."""
+        return pattern.search(self.text) is not None and pattern.search(self.code) is not None
 
     # ---- positions -------------------------------------------------------------------------------------------------
 
@@ -331,6 +373,28 @@ class Source:
         return found
 
     @cached_property
+    def _assigned_aliases(self) -> dict[str, str]:
+        """Names bound once, at the top of the module, to something of torch's: `Loader = torch.utils.data.DataLoader`."""
+        found: dict[str, str] = {}
+        for statement in self.tree.body:
+            if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+                continue
+            target, value = statement.targets[0], statement.value
+            if not isinstance(target, ast.Name) or not isinstance(value, (ast.Name, ast.Attribute)):
+                continue
+            parts = []
+            while isinstance(value, ast.Attribute):
+                parts.append(value.attr)
+                value = value.value
+            if not isinstance(value, ast.Name) or self._binders[target.id] != 1 or target.id in self.aliases:
+                continue
+            is_taken = value.id in self.assigned_names and self._shadowed(value)
+            root = found.get(value.id) or (None if is_taken else self.aliases.get(value.id))
+            if root and root.partition(".")[0] == "torch":
+                found[target.id] = canonical(".".join([root, *reversed(parts)]))
+        return found
+
+    @cached_property
     def _binders(self) -> Counter[str]:
         """How often each name is bound in the file, by something else than an import."""
         found = Counter(node.id for node in self.nodes(ast.Name) if not isinstance(node.ctx, ast.Load))
@@ -411,6 +475,8 @@ class Source:
             return None
         target = self.aliases.get(node.id)
         if target is None:
+            if isinstance(node.ctx, ast.Load) and (meant := self._assigned_aliases.get(node.id)):
+                return meant
             if found := self._starred(node.id):
                 return found
             if self.star_modules and node.id not in self.assigned_names:
@@ -435,7 +501,24 @@ class Source:
         for scope in (name, *self.ancestors(name)):
             if isinstance(scope, (*FUNCTIONS, ast.Lambda)) and name.id in self.bound_in(scope):
                 return True
-        return name.id in self.bound_in(self.tree)
+        return not all(self._replaces_import(node) for node in self.bound_in(self.tree).get(name.id, ()))
+
+    def _replaces_import(self, binding: ast.AST) -> bool:
+        """Whether a name is bound to None where its import failed: `except ImportError: torch = None`."""
+        statement = self.parent(binding)
+        around = self.parent(statement) if isinstance(statement, ast.Assign) else None
+        attempt = self.parent(around) if isinstance(around, ast.ExceptHandler) else None
+        if (
+            not isinstance(statement, ast.Assign)
+            or not isinstance(attempt, ast.Try)
+            or not isinstance(binding, ast.Name)
+        ):
+            return False
+        if not isinstance(statement.value, ast.Constant) or statement.value.value is not None:
+            return False
+        imported = [item for item in attempt.body if isinstance(item, (ast.Import, ast.ImportFrom))]
+        names = [alias.asname or alias.name.partition(".")[0] for item in imported for alias in item.names]
+        return binding.id in names
 
     def bound_in(self, scope: ast.AST) -> dict[str, list[ast.AST]]:
         """Names bound in one function, class or module (not in nested ones), each with the nodes that bind it.

@@ -122,6 +122,7 @@ def test_configuration(project: Project, perfaudit: Run) -> None:
     assert [(f["path"], f["rule"], f["severity"]) for f in found] == [
         ("scripts/a.py", "PA101", "warning"),
         ("tests/b.py", "PA101", "warning"),
+        ("tests/b.py", "PA501", "info"),
     ]
     alone = json.loads(perfaudit("scan", ".", "--isolated", "--format", "json").out)
     assert [f["rule"] for f in alone["findings"] if f["path"] == "scripts/a.py"] == ["PA501", "PA101"]

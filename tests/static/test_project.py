@@ -356,3 +356,45 @@ def test_loaders_are_built_in_one_file_and_used_in_another(
     source = Source("data.py", (folder / "data.py").read_text(), neighbours)
     findings = run_checks(source, all_rules(), frozenset(["PA101", "PA102"]))
     assert [(f.rule, f.location.line) for f in findings if f.location] == expected
+
+
+RENAMED = """
+    from torch.nn import Conv2d as C, BatchNorm2d as N
+    from torch.autograd import set_detect_anomaly as dbg
+    from torch.utils.checkpoint import checkpoint as ck
+"""
+
+
+@pytest.mark.parametrize(
+    ("rule", "code"),
+    [
+        ("PA201", "from torch import nn\nfrom lib import C, N\nnet = nn.Sequential(C(3, 8, 3), N(8))"),
+        ("PA201", "from torch import nn\nimport lib\nnet = nn.Sequential(lib.C(3, 8, 3), lib.N(8))"),
+        ("PA501", "from lib import dbg\ndbg(True)"),
+        ("PA802", "import lib as tools\ny = tools.ck(run, x, use_reentrant=True)"),
+    ],
+)
+def test_names_of_torch_that_the_file_never_spells(project: Folder, rule: str, code: str) -> None:
+    folder = project(**{"lib.py": RENAMED})
+    source = Source("net.py", code, Project([folder / "lib.py", folder / "net.py"]).seen_from(folder / "net.py"))
+    assert [f.rule for f in run_checks(source, all_rules(), frozenset([rule]))] == [rule]
+
+
+@pytest.mark.parametrize(
+    ("other", "safety"),
+    [
+        ("from net import Block\nBlock().attn.register_forward_hook(print)", "manual"),
+        ("from net import Block\nblock = Block()\nblock.attn.forward = kept(block.attn.forward)", "manual"),
+        ("from net import Block\nblock = Block()", "unsafe"),
+    ],
+)
+def test_what_may_see_attention_weights_from_another_file(project: Folder, other: str, safety: str) -> None:
+    code = (
+        "from torch import nn\nclass Block(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.attn = nn.MultiheadAttention(64, 4)\n    def forward(self, x):\n"
+        "        return self.attn(x, x, x)[0]\n"
+    )
+    folder = project(**{"show.py": other, "net.py": code})
+    source = Source("net.py", code, Project([folder / "show.py", folder / "net.py"]).seen_from(folder / "net.py"))
+    (finding,) = run_checks(source, all_rules(), frozenset(["PA208"]))
+    assert finding.fix is not None and finding.fix.safety == safety

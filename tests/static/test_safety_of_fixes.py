@@ -138,17 +138,9 @@ def test_hot(code: str, hot: bool) -> None:
     assert finding.hot is hot
 
 
-@pytest.mark.parametrize(
-    ("path", "count"),
-    [
-        ("train.py", 1),
-        ("src/latest/train.py", 1),
-        ("tests/train.py", 0),
-        ("src/test_train.py", 0),
-        ("src/train_test.py", 0),
-        ("conftest.py", 0),
-    ],
-)
-def test_anomaly_detection_in_tests_is_silent(path: str, count: int) -> None:
+@pytest.mark.parametrize("path", ["train.py", "tests/train.py", "src/test_train.py", "conftest.py"])
+def test_where_anomaly_detection_is_left_on(path: str) -> None:
+    """The scan leaves test files out, whatever the rule; in one that is read, a function that tests is silent."""
     code = "import torch\ntorch.autograd.set_detect_anomaly(True)\n"
-    assert len(findings("PA501", code, path)) == count
+    assert len(findings("PA501", code, path)) == 1
+    assert findings("PA501", code.replace("torch.auto", "def test_it():\n torch.auto"), path) == []

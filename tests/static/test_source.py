@@ -183,3 +183,9 @@ def test_lookup(code: str, bindings: int) -> None:
 def test_module_imports() -> None:
     code = "import a.b\nfrom c import d as e\nif TYPE_CHECKING:\n    import f\ndef g():\n    import h\n"
     assert Source("a.py", code).module_imports == {"a", "e"}
+
+
+def test_code_without_comments_and_docstrings() -> None:
+    text = 'def f():\r\n    """fp16"""\r\n    x = "# ü"  # fp16\r\n    return x\r\n'
+    code = Source("a.py", text).code
+    assert code == text.replace('"""fp16"""', " " * 10).replace("# fp16", " " * 6)

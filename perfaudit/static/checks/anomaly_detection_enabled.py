@@ -10,6 +10,7 @@ from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.context import is_main_guard
+from perfaudit.static.understanding.survival import catches_calls, catches_step, may_survive_error
 from perfaudit.static.understanding.values import argument
 
 SET, CONTEXT = "torch.autograd.set_detect_anomaly", "torch.autograd.detect_anomaly"
@@ -20,7 +21,6 @@ TRAINERS = (
     "lightning.pytorch.trainer.Trainer",
     "pytorch_lightning.trainer.Trainer",
 )
-_TEST_PATH = re.compile(r"(^|/)(tests?/|test_[^/]*$|[^/]*_test\.py$|conftest\.py$)")
 _LOOKS_FOR_NAN = re.compile(r"^test|debug|anomal|(^|_)nans?(_|$)")
 
 
@@ -29,15 +29,16 @@ def anomaly_detection_enabled(source: Source, call: ast.Call) -> Iterator[Seen]:
     edits = _edits(source, call)
     if edits is None:
         return
-    if _TEST_PATH.search(source.path) or _is_chosen(source, call):
+    if _is_chosen(source, call) or _switches_off(source) or catches_step(source):
         return
-    if _switches_off(source) or _catches_the_error(source):
-        return
-    what = source.brief(call) if source.qualified(call.func) not in TRAINERS else "detect_anomaly=True"
+    is_trainer = source.qualified(call.func) in TRAINERS
+    what = "detect_anomaly=True" if is_trainer else source.brief(call)
+    survives = catches_calls(source) if is_trainer else may_survive_error(source)
+    advice = "switch anomaly detection off, unless something waits for the error that it raises"
     yield Seen(
         call,
         f"`{what}` keeps a stack trace of every forward operation and searches every gradient for NaN",
-        Proposal("switch anomaly detection off", edits),
+        Proposal(advice) if survives else Proposal("switch anomaly detection off", edits),
     )
 
 
@@ -77,12 +78,3 @@ def _switches_off(source: Source) -> bool:
     return any(
         not _is_literal_true(m) for c in source.calls(SET) if isinstance(m := argument(source, c, "mode", 0), ast.expr)
     )
-
-
-def _catches_the_error(source: Source) -> bool:
-    """Whether `backward` runs in a `try` that lives from the RuntimeError anomaly detection raises."""
-    caught = (None, "RuntimeError", "Exception", "BaseException")
-    tries = [t for call in source.calls(".backward") for t in source.ancestors(call) if isinstance(t, ast.Try)]
-    kinds = [h.type for t in tries for h in t.handlers]
-    names = [n for kind in kinds for n in (kind.elts if isinstance(kind, ast.Tuple) else [kind])]
-    return any(name is None or (isinstance(name, ast.Name) and name.id in caught) for name in names)

@@ -21,6 +21,8 @@ DROPOUT = 2  # and of the dropout in the constructor
 def attention_weights_unused(source: Source, made: ast.Call) -> Iterator[Seen]:
     if source.calls(".register_forward_hook") or source.calls("torch.nn.modules.module.register_module_forward_hook"):
         return  # a hook sees what is dropped here
+    if _patches_forward(source):
+        return
     for call in _calls_of(source, made):
         need = argument(source, call, "need_weights", NEED_WEIGHTS)
         if need is UNKNOWN or not (need is ABSENT or is_true(source, need)) or not _drops_weights(source, call):
@@ -35,9 +37,30 @@ def attention_weights_unused(source: Source, made: ast.Call) -> Iterator[Seen]:
             call,
             f"`{source.brief(call.func)}` returns its attention weights and they are dropped: to return them it stores "
             "the score of every pair of positions instead of running the fused kernel",
-            Proposal("pass need_weights=False", edits, changes=("rounding",) if is_exact else ("rounding", "rng")),
+            _advice(source)
+            or Proposal("pass need_weights=False", edits, changes=("rounding",) if is_exact else ("rounding", "rng")),
             hot=runs_every_step(source, call),
         )
+
+
+def _patches_forward(source: Source) -> bool:
+    """Whether a file puts another function in the place of some `forward`, which may look at the weights."""
+    return any(isinstance(n.ctx, ast.Store) and n.attr == "forward" for n in source.nodes(ast.Attribute))
+
+
+def _hooks_forward(source: Source) -> bool:
+    hooks = (".register_forward_hook", "torch.nn.modules.module.register_module_forward_hook")
+    return any(source.calls(name) for name in hooks)
+
+
+def _advice(source: Source) -> Proposal | None:
+    """Advice where another file of the project may see the weights that are dropped here."""
+    if source.neighbours is None:
+        return None
+    found = source.neighbours.some_file("hook", _hooks_forward)
+    found = found or source.neighbours.some_file("forward", _patches_forward)
+    name = found.rpartition("/")[2]
+    return Proposal(f"pass need_weights=False, if what `{name}` hangs on layers needs no weights") if found else None
 
 
 def _calls_of(source: Source, made: ast.Call) -> list[ast.Call]:

@@ -18,7 +18,7 @@ _NO_TRAINING = re.compile(r"val|test|eval|calib", re.IGNORECASE)
 
 @check("PA705", call=tuple(f"torch.nn.BatchNorm{n}d" for n in (2, 3)))
 def batchnorm_not_synchronised(source: Source, call: ast.Call) -> Iterator[Seen]:
-    if not ddp_calls(source) or _HANDLED.search(source.text):
+    if not ddp_calls(source) or source.says(_HANDLED):
         return
     first = min((c for n in (2, 3) for c in source.calls(f"torch.nn.BatchNorm{n}d")), key=lambda c: c.lineno)
     if call is not first:  # one finding for the model

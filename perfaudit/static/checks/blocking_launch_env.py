@@ -21,7 +21,19 @@ SLOW = {  # values that switch it on
     "PYTORCH_NO_CUDA_MEMORY_CACHING": re.compile(r""),  # only looked for, never read: "0" switches it on as well
     "TORCH_DISTRIBUTED_DEBUG": re.compile(r"detail$", re.IGNORECASE),
 }
-_TEST_PATH = re.compile(r"(^|/)(tests?/|test_[^/]*$|[^/]*_test\.py$|conftest\.py$)")
+_STARTS = (
+    "subprocess",
+    "multiprocessing",
+    "torch.multiprocessing",
+    "concurrent",
+    "sh",
+    "joblib",
+    "ray",
+    "submitit",
+    "pexpect",
+)
+_STARTING = re.compile(r"^(system|popen|fork|forkpty|startfile|(posix_)?spawn\w*|exec[lv]\w*)$|launch|(^|_)spawn(_|$)")
+_WHOLE = {"copy", "clear", "items", "keys", "values"}
 _IS_DEBUGGING = re.compile(r"^test|debug|profil")
 
 
@@ -30,8 +42,9 @@ def blocking_launch_env(source: Source, _: ast.Module) -> Iterator[Seen]:
     if not any(target.partition(".")[0] == "os" for target in source.aliases.values()):
         return
     names = [name for name in COSTS if name in source.text]
-    if not names or _TEST_PATH.search(source.path) or _hides_gpus(source):
+    if not names or _hides_gpus(source) or _keeps_environment(source):
         return
+    inherited = _starts_processes(source)
     for name in names:
         mentions = [constant for constant in source.nodes(ast.Constant) if constant.value == name]
         statements = [_setting(source, mention, name) for mention in mentions]
@@ -42,7 +55,9 @@ def blocking_launch_env(source: Source, _: ast.Module) -> Iterator[Seen]:
                 yield Seen(
                     statement,
                     f"`{source.brief(statement)}` is for debugging: {COSTS[name]}",
-                    Proposal("do not set it here", edit.delete_statement(source, statement)),
+                    Proposal("do not set it here, unless a process started here needs it")
+                    if inherited
+                    else Proposal("do not set it here", edit.delete_statement(source, statement)),
                 )
 
 
@@ -72,6 +87,28 @@ def _hides_gpus(source: Source) -> bool:
     statements = [source.parent(parent) for text in texts if isinstance(parent := source.parent(text), ast.Subscript)]
     values = [s.value for s in statements if isinstance(s, ast.Assign)]
     return any(isinstance(value, ast.Constant) and value.value in ("", "-1") for value in values)
+
+
+def _keeps_environment(source: Source) -> bool:
+    """Whether the file takes or restores the whole environment: `dict(os.environ)`, `os.environ.copy()`, `**os.environ`."""
+    for node in (*source.nodes(ast.Attribute), *source.nodes(ast.Name)):
+        if source.qualified(node) != "os.environ":
+            continue
+        parent = source.parent(node)
+        if not isinstance(parent, (ast.Subscript, ast.Compare, ast.Attribute)):
+            return True
+        if isinstance(parent, ast.Attribute) and parent.attr in _WHOLE:
+            return True
+    return False
+
+
+def _starts_processes(source: Source) -> bool:
+    """Whether the file may start a process, which would inherit the variable."""
+    modules = {f"{target}." for target in source.aliases.values()}
+    if any(module.startswith(f"{name}.") for module in modules for name in _STARTS):
+        return True
+    called = (call for call in source.calls_named(_STARTING))
+    return any(True for _ in called) or "torch.multiprocessing" in source.text
 
 
 def _is_chosen(source: Source, statement: ast.stmt) -> bool:

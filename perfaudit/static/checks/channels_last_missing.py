@@ -22,6 +22,8 @@ _OTHER_LAYOUTS = re.compile(
     r"memory_format|channels_last|Conv(Transpose)?3d|ipex|\.stride\(|as_strided|is_contiguous|data_ptr"
 )
 _NEEDS_CONTIGUOUS = re.compile(r"\.view\(|\.view_as\(|\.(unflatten|unfold)\(|einops|jit\.|onnx|compile|DataParallel")
+# Functions of torch that flatten weights or gradients by `view`, which raises where they are channels-last.
+_FLATTENS = re.compile(r"parameters_to_vector|vector_to_parameters|orthogonal|LBFGS")
 _KNOWN_GOOD = re.compile(
     r"torchvision\.models\.((resnet|efficientnet|mobilenetv[23]|convnext|regnet)\.)?"
     r"(resnet\d+|resnext\d+\w+|wide_resnet\w+|efficientnet_\w+|mobilenet_v\w+|convnext_\w+|regnet_\w+)$"
@@ -31,7 +33,7 @@ _KNOWN_GOOD = re.compile(
 @check("PA211", ast.Module)
 def channels_last_missing(source: Source, module: ast.Module) -> Iterator[Seen]:
     loops = script_loops(source)
-    if not loops or not any(source.calls(name) for name in AUTOCASTS) or _OTHER_LAYOUTS.search(source.text):
+    if not loops or not any(source.calls(name) for name in AUTOCASTS) or source.says(_OTHER_LAYOUTS):
         return
     if not has_large_convolutions(source):
         return
@@ -85,6 +87,8 @@ def _has_convolution(source: Source, root: ast.AST) -> bool:
 def _takes_any_layout(source: Source, built: ast.Call) -> bool:
     """Whether every layer is known, and nothing in the program asks for tensors in the default layout."""
     if not is_whole(source) or _NEEDS_CONTIGUOUS.search(source.text):
+        return False
+    if any(_FLATTENS.search(name) for name in (source.text, *source.aliases.values())):
         return False
     if _KNOWN_GOOD.match(source.qualified(built.func) or ""):
         return True

@@ -30,7 +30,7 @@ _POINTWISE_FUNCTION = re.compile(
 
 @check("PA306", ast.Module)
 def compile_missing(source: Source, module: ast.Module) -> Iterator[Seen]:
-    if not script_loops(source) or _DECIDED.search(source.text):
+    if not script_loops(source) or source.says(_DECIDED):
         return
     blocks = [definition for definition in module_classes(source) if _is_repeated(source, definition)]
     counted = [(block, _pointwise_operations(source, block)) for block in blocks]

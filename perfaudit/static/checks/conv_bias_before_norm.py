@@ -18,7 +18,7 @@ NORMS["torch.nn.SyncBatchNorm"] = None  # takes any number of dimensions
 
 @check("PA201", ast.Module)
 def conv_bias_before_norm(source: Source, module: ast.Module) -> Iterator[Seen]:
-    if "Conv" in source.text and "Norm" in source.text and source.imports_torch:  # most files are passed by
+    if source.mentions("Conv") and source.mentions("Norm") and source.imports_torch:  # most files are passed by
         yield from biases_before_norm(source, dict.fromkeys(CONVOLUTIONS, BIAS), _fits)
 
 

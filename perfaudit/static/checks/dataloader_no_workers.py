@@ -17,6 +17,7 @@ from perfaudit.static.understanding.datasets import (
     keeps_file_open,
     may_be_on_device,
     shards_itself,
+    writes_to_itself,
 )
 from perfaudit.static.understanding.devices import changes_default_device
 from perfaudit.static.understanding.entry import runs_unguarded
@@ -92,6 +93,11 @@ def _proposal(
             return Proposal(
                 f"let `{stream.name}` share out its samples by `get_worker_info()`, then load with workers: "
                 "as it is, every worker would yield every sample"
+            )
+        if written := writes_to_itself(source, dataset):
+            return Proposal(
+                f"load with {START_WITH} workers, if `{written}` is only for the worker: each writes to its own copy, which "
+                "the training process never sees"
             )
         if keeps_file_open(source, dataset):
             return Proposal(

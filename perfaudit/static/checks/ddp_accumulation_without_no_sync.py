@@ -20,7 +20,7 @@ ADVICE = "run forward and backward of all passes but the last before a step unde
 
 @check("PA703", ast.Module)
 def ddp_accumulation_without_no_sync(source: Source, _: ast.Module) -> Iterator[Seen]:
-    if not ddp_calls(source) or _SYNCED_BY_HAND.search(source.text):
+    if not ddp_calls(source) or source.says(_SYNCED_BY_HAND):
         return
     for step in step_loops(source):
         backward = [call for call in backward_calls(source) if _stands_in(source, call, step.loop)]

@@ -37,7 +37,7 @@ def ddp_gradients_copied(source: Source, call: ast.Call) -> Iterator[Seen]:
 
 def _handles_gradients(source: Source) -> bool:
     """Whether gradients are replaced, detached or kept, which views of a bucket may not stand; or another file may do so."""
-    if not backward_calls(source) or _SPECIAL.search(source.text):
+    if not backward_calls(source) or source.says(_SPECIAL):
         return True
     if not any(
         _CLEARS.search(last_name(c.func.value)) for c in source.calls(".zero_grad") if isinstance(c.func, ast.Attribute)

@@ -11,6 +11,7 @@ from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.context import (
     called_function,
+    dotted_name,
     last_name,
     rare_when,
     runs_rarely,
@@ -23,7 +24,9 @@ _MENTIONED = re.compile(r"ema|averag|accumulate", re.IGNORECASE)
 _AVERAGE = re.compile(r"(^|_)ema(_|$|\d)|EMA|ema$|averaged?_?model|(^|_)swa_model|shadow")
 _UPDATE = re.compile(r"^(update|step|update_parameters|update_ema|update_average|update_moving_average|__call__)$")
 _FUNCTION = re.compile(r"(update|step|apply).*(ema|averag)|ema.*(update|step)|^accumulate$", re.IGNORECASE)
-_NO_WEIGHTS = re.compile(r"loss|acc(?!um)|meter|metric|grad|time|score|target|reward|err", re.IGNORECASE)
+_NO_WEIGHTS = re.compile(
+    r"loss|acc(?!um)|meter|metric|grad|time|score|target|reward|err|(^|_)lr(_|$)|sched", re.IGNORECASE
+)
 _OPTIMIZER = re.compile(r"opt|adam|sgd|solver", re.IGNORECASE)
 
 
@@ -90,11 +93,11 @@ def _update_of_average(source: Source, statement: ast.stmt) -> ast.Call | None:
 def _before_step(source: Source, step: ast.stmt, behind: ast.stmt, update: ast.Call) -> Proposal:
     """The two statements exchanged, where they are neighbours; advice where anything may stand between them."""
     title = "update the average between backward and step (it lags one step; update it once more behind the loop)"
-    changed = {n.id for n in ast.walk(step) if isinstance(n, ast.Name)} - {"self"}
-    read = {n.id for n in ast.walk(update) if isinstance(n, ast.Name)}
     is_neighbour = isinstance(behind, ast.Expr) and behind.value is update
     is_optimizer = isinstance(step, ast.Expr) and isinstance(step.value, ast.Call) and not step.value.args
-    if not is_neighbour or not is_optimizer or changed & read or _may_do_more(source, update):
+    if not is_neighbour or not is_optimizer or _reads_optimizer(source, step, update):
+        return Proposal(title)
+    if _may_do_more(source, update):
         return Proposal(title)
     lines = source.lines[max(step.lineno - 2, 0) : behind.end_lineno]  # a comment above may speak of the step
     if any("#" in line or ";" in line for line in lines):
@@ -105,6 +108,18 @@ def _before_step(source: Source, step: ast.stmt, behind: ast.stmt, update: ast.C
             edit.replace(source, step, source.text_of(behind)), edit.replace(source, behind, source.text_of(step))
         ),
     )
+
+
+def _reads_optimizer(source: Source, step: ast.stmt, update: ast.Call) -> bool:
+    """Whether the update is given the optimizer, or an object that holds it: it would find it in another state."""
+    function = step.value.func if isinstance(step, ast.Expr) and isinstance(step.value, ast.Call) else None
+    optimizer = dotted_name(function.value) if isinstance(function, ast.Attribute) else ""
+    names = [n for n in ast.walk(update) if isinstance(n, (ast.Name, ast.Attribute)) and n is not update.func]
+    whole = [n for n in names if not isinstance(source.parent(n), ast.Attribute) or source.parent(n) is update.func]
+    read = [dotted_name(n) for n in whole]
+    if not optimizer or any(_OPTIMIZER.search(last_name(n)) for n in names):
+        return True
+    return any(not name or f"{optimizer}.".startswith(f"{name}.") or name.startswith(f"{optimizer}.") for name in read)
 
 
 def _may_do_more(source: Source, update: ast.Call) -> bool:

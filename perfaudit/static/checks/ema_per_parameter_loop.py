@@ -19,6 +19,8 @@ from perfaudit.static.understanding.context import (
     runs_every_step,
     runs_rarely,
 )
+from perfaudit.static.understanding.plain_numbers import is_plain_number
+from perfaudit.static.understanding.same_structure import have_same_structure
 from perfaudit.static.understanding.values import constant, resolve
 
 WALKS = {"parameters", "named_parameters", "state_dict", "buffers", "named_buffers"}
@@ -48,6 +50,7 @@ class Average:
     average: ast.expr
     new: ast.expr
     weight: str
+    rates: tuple[ast.expr, ...]  # what stands in the weight besides literals
     whole_body: bool
     rebinds: bool
 
@@ -230,7 +233,7 @@ class _Body:
         is_number = all(ast.unparse(node) == name for node, name in zip(weights, names, strict=True))  # not `d.data`
         is_number = is_number and not any(isinstance(node, ast.Call) for node in weights)  # nor called once for all
         whole_body = self.whole_body and is_number and len(self.written) == 1 and not self.values.inlined
-        return Average(operands[key], operands[new], weight, whole_body, rebinds=self.written[key])
+        return Average(operands[key], operands[new], weight, tuple(weights), whole_body, rebinds=self.written[key])
 
     def _varies(self, key: str) -> bool:
         """Whether an operand is another one in each round of the loop."""
@@ -272,7 +275,11 @@ def _fix(source: Source, loop: ast.For, average: Average) -> Proposal | None:
         return None
     if any(isinstance(node, (ast.NamedExpr, ast.Yield, ast.YieldFrom, ast.Await)) for node in ast.walk(loop)):
         return None  # none of them may stand in the lists
-    if may_mix_types(source) or _may_be_tensor(source, average) or _read_elsewhere(source, loop):
+    if may_mix_types(source) or _read_elsewhere(source, loop) or not _pair_up(source, loop, pairs):
+        return None
+    if not all(is_plain_number(source, rate) for rate in average.rates):  # the operator takes no tensor as weight
+        return None
+    if source.neighbours is not None and source.neighbours.program_carries("mixed types"):
         return None
     if isinstance(average.new, ast.Name) and not in_no_grad(source, loop):  # the average would get a graph
         return None
@@ -332,18 +339,13 @@ def _list(source: Source, node: ast.expr, name: str, iterable: ast.Call) -> str:
     return f"list({over})" if isinstance(node, ast.Name) else f"[{source.text_of(node)} for {name} in {over}]"
 
 
-def _may_be_tensor(source: Source, average: Average) -> bool:
-    """Whether the weight may be a tensor, which a list operation would have to read back from the device."""
-    buffers = " ".join(ast.unparse(call.args[0]) for call in source.calls(".register_buffer") if call.args)
-    words = set(re.findall(r"[A-Za-z_]\w*", average.weight)) - {"self"}
-    if words & set(re.findall(r"\w+", buffers)):
+def _pair_up(source: Source, loop: ast.For, pairs: dict[str, ast.Call]) -> bool:
+    """Whether both lists are provably of one length; where they are not, `zip` drops the rest and the patch would raise."""
+    strict = [k.value for k in loop.iter.keywords] if isinstance(loop.iter, ast.Call) else []
+    if any(constant(source, value) is True for value in strict):
         return True
-    for assignment in source.nodes(ast.Assign):
-        if words & {word for target in assignment.targets for word in re.findall(r"\w+", ast.unparse(target))}:
-            calls = [source.qualified(n.func) or "" for n in ast.walk(assignment.value) if isinstance(n, ast.Call)]
-            if any(name.startswith("torch.") for name in calls):
-                return True
-    return False
+    modules = [call.func.value for call in pairs.values() if isinstance(call.func, ast.Attribute)]
+    return len(modules) == 2 and have_same_structure(source, modules[0], modules[1])
 
 
 def _read_elsewhere(source: Source, loop: ast.For) -> bool:

@@ -21,6 +21,7 @@ from perfaudit.static.understanding.context import (
 )
 from perfaudit.static.understanding.escape import graph_escapes, proves_no_graph
 from perfaudit.static.understanding.models import is_visible
+from perfaudit.static.understanding.opaque import is_opaque, made_of, reports
 from perfaudit.static.understanding.values import enclosing_function, resolve
 
 HOOK = re.compile(  # functions that a framework calls, without gradients as a rule
@@ -36,6 +37,18 @@ PLAIN_CONTEXT = re.compile(
     r"(^|[._])(autocast|nullcontext|suppress|open|tqdm|trange|progress\w*|\w*bar|timer?|record_function|profile\w*)$"
 )
 PLAIN_DECORATORS = {"staticmethod", "classmethod", "wraps", "record", "main", "command", "option", "argument"}
+MODEL = re.compile(r"model|net(work)?$|encoder|decoder|backbone", re.IGNORECASE)
+MODEL_METHODS = {
+    "eval",
+    "generate",
+    "predict",
+    "encode",
+    "decode",
+    "parameters",
+    "named_parameters",
+    "state_dict",
+    "modules",
+}
 FAST_PATHS = {
     f"torch.nn.{name}"
     for name in (
@@ -71,6 +84,14 @@ def eval_without_no_grad(source: Source, call: ast.Call) -> Iterator[Seen]:
                     f"`{source.brief(first)}` runs in eval mode, but records a graph, and what is kept of it holds on to it",
                     Proposal("run the function under `torch.no_grad()`, if nothing differentiates what it returns"),
                 )
+            continue
+        unseen = _unseen_call(source, loop, runs, model)
+        if unseen is not None:
+            yield Seen(
+                first,
+                f"`{source.brief(first)}` runs in eval mode, but records a graph, which no backward pass in this file uses",
+                Proposal(f"run the loop under `torch.no_grad()`, if `{source.brief(unseen)}` differentiates nothing"),
+            )
             continue
         no_grad, imported = edit.name_for(source, "torch.no_grad")
         exact = is_visible(source, value) and not any(source.calls(name) for name in FAST_PATHS)
@@ -259,6 +280,74 @@ def _hands_model_out(source: Source, call: ast.Call, model: str) -> bool:
         return False
     made = resolve(source, root)
     return isinstance(made, ast.Call) and called_function(source, made) is None and _gets(made, model)
+
+
+def _unseen_call(source: Source, loop: ast.For, runs: list[ast.Call], model: str) -> ast.Call | None:
+    """A call in the loop that may differentiate in code this file does not show; the model's own call if it may."""
+    if any(_wraps_a_model(source, made) for run in runs for made in made_of(source, run.func)):
+        return runs[0]
+    models = {model, *(dotted_name(c.func.value) for c in source.calls(".eval") if isinstance(c.func, ast.Attribute))}
+    holders = _holders(source, models)
+    pending: list[tuple[ast.AST, set[str]]] = [(loop, models)]
+    known: set[int] = set()
+    while pending:
+        root, run_here = pending.pop()
+        known.add(id(root))
+        for call in (node for node in ast.walk(root) if isinstance(node, ast.Call)):
+            function = called_function(source, call)
+            if function is not None and id(function) not in known:
+                pending.append((function, models | _names_given(call, function, run_here)))
+            is_model = dotted_name(call.func).removesuffix(".forward").removesuffix(".module") in run_here - {""}
+            if is_model or _is_method_of(call, run_here):
+                continue
+            if is_opaque(source, call) or (_root(call.func) & holders and not reports(call)):
+                return call
+    return None
+
+
+def _wraps_a_model(source: Source, made: ast.expr) -> bool:
+    """Whether a model is what code that is not in this file makes of another one: `Tent(model)`."""
+    if not isinstance(made, ast.Call) or source.qualified(made.func) or called_function(source, made):
+        return False
+    return any(MODEL.search(last_name(argument)) for argument in (*made.args, *(k.value for k in made.keywords)))
+
+
+def _holders(source: Source, models: set[str]) -> set[str]:
+    """Names of what the model was handed to: of `craft` for `craft.bind(model)` and for `craft = Craft(model)`."""
+    found: set[str] = set()
+    for call in source.nodes(ast.Call):
+        if any(_gets(call, model) for model in models if model) and not (source.qualified(call.func) or "").startswith(
+            "torch."
+        ):
+            statement = source.statement(call)
+            found |= _root(call.func) if isinstance(call.func, ast.Attribute) else set()
+            is_result = called_function(source, call) is not None  # `loss = compute_loss(model, batch)` holds no model
+            for target in statement.targets if isinstance(statement, ast.Assign) and not is_result else ():
+                found.add(dotted_name(target))
+    return found - models - {"", "self"}
+
+
+def _root(node: ast.expr) -> set[str]:
+    """Every name that a chain begins with: `self`, `self.a` and `self.a.run` of `self.a.run`."""
+    names: set[str] = set()
+    inner: ast.AST = node
+    while isinstance(inner, (ast.Attribute, ast.Call, ast.Subscript)):
+        names.add(dotted_name(inner))
+        inner = inner.func if isinstance(inner, ast.Call) else inner.value
+    return (names | {dotted_name(inner)}) - {""}
+
+
+def _names_given(call: ast.Call, function: Function, models: set[str]) -> set[str]:
+    """The parameters that a call of a function fills with one of the models."""
+    parameters = [a.arg for a in function.args.args][isinstance(call.func, ast.Attribute) :]
+    given = [*zip(parameters, call.args, strict=False), *((k.arg, k.value) for k in call.keywords)]
+    return {name for name, value in given if name and dotted_name(value) in models}
+
+
+def _is_method_of(call: ast.Call, models: set[str]) -> bool:
+    """Whether a call is one that models are known by: `model.eval()`, `model.generate(x)`."""
+    func = call.func
+    return isinstance(func, ast.Attribute) and func.attr in MODEL_METHODS and dotted_name(func.value) in models
 
 
 def _gets(call: ast.Call, model: str) -> bool:

@@ -9,7 +9,7 @@ from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.context import dotted_name, runs_every_step
-from perfaudit.static.understanding.formulas import is_wanted_written_out
+from perfaudit.static.understanding.formulas import is_wanted_written_out, may_hold_integers
 from perfaudit.static.understanding.members import built_as
 from perfaudit.static.understanding.values import assigned_value, constant
 
@@ -44,7 +44,7 @@ def _product(source: Source, node: ast.BinOp) -> Seen | None:
         if not isinstance(curve, ast.Call):
             continue
         inner = _curve_of(source, curve, SIGMOID, "sigmoid", "torch.nn.Sigmoid")
-        if inner is not None and _is_same(inner, x):
+        if inner is not None and _is_same(inner, x) and not may_hold_integers(source, x):
             return _activation(source, node, x, "SiLU", "torch.nn.functional.silu")
         if inner is not None and _is_quick_gelu(source, inner, x):
             return Seen(
@@ -54,7 +54,12 @@ def _product(source: Source, node: ast.BinOp) -> Seen | None:
                 hot=runs_every_step(source, node),
             )
         inner = _curve_of(source, curve, TANH, "tanh", "torch.nn.Tanh")
-        if isinstance(inner, ast.Call) and _is_softplus(source, inner) and _is_same(inner.args[0], x):
+        if (
+            isinstance(inner, ast.Call)
+            and _is_softplus(source, inner)
+            and _is_same(inner.args[0], x)
+            and not may_hold_integers(source, x)
+        ):
             return _activation(source, node, x, "Mish", "torch.nn.functional.mish")
         if _is_root_mean_square(source, curve, x):
             return _rms_norm(source, node, x)

@@ -13,6 +13,7 @@ from perfaudit.static.understanding.attention_call import plain_call
 from perfaudit.static.understanding.attention_hooks import place_of_hooks
 from perfaudit.static.understanding.attention_values import Chain
 from perfaudit.static.understanding.context import runs_every_step
+from perfaudit.static.understanding.second_derivatives import place_of_second_derivatives
 
 FUSED = "torch.nn.functional.scaled_dot_product_attention"
 AXES = 4  # of what the fused kernels take: batch, heads, positions, width
@@ -39,7 +40,8 @@ def _proposal(source: Source, chain: Chain) -> Proposal:
     function, imported = edit.name_for(source, FUSED)
     call = plain_call(source, chain)
     hooked = place_of_hooks(source, call.layers) if call is not None else ""
-    if call is not None and not hooked and chain.rank in (None, AXES):
+    twice = place_of_second_derivatives(source) if call is not None else ""
+    if call is not None and not hooked and not twice and chain.rank in (None, AXES):
         edits = edit.together(
             edit.replace(source, call.output, f"{function}({', '.join(call.arguments)})"),
             imported,
@@ -54,7 +56,8 @@ def _proposal(source: Source, chain: Chain) -> Proposal:
     mask = "; a boolean attn_mask is True where a position is seen" if chain.is_masked else ""
     advice = f"`{function}({', '.join(parts)})`"
     hooks = f", unless a hook in `{hooked}` is to see the weights" if hooked else ""
-    return Proposal(f"compute it in one operator, {advice}, with axes {_axes(chain)}{mask}{hooks}")
+    second = f", unless `{twice}` differentiates it twice, which the fused kernels cannot" if twice else ""
+    return Proposal(f"compute it in one operator, {advice}, with axes {_axes(chain)}{mask}{hooks}{second}")
 
 
 def _axes(chain: Chain) -> str:

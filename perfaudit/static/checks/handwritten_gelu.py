@@ -10,13 +10,14 @@ from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.context import runs_every_step
-from perfaudit.static.understanding.formulas import is_wanted_written_out
+from perfaudit.static.understanding.formulas import is_wanted_written_out, may_hold_integers
 from perfaudit.static.understanding.values import assigned_value, constant
 
 # A polynomial: coefficients by (power of x, power of the tanh or erf).
 Polynomial = dict[tuple[int, int], float]
 
 TOLERANCE = 1e-3  # relative; people write 0.7978845608, 0.79788, 0.798; another activation is further away than that
+EXACT = 1e-6  # relative; a constant further away than this gives other values, not another rounding
 GELU: Polynomial = {(1, 0): 0.5, (1, 1): 0.5}
 INNER: dict[str, Polynomial] = {
     "tanh": {(1, 0): math.sqrt(2 / math.pi), (3, 0): math.sqrt(2 / math.pi) * 0.044715},
@@ -38,8 +39,10 @@ def handwritten_gelu(source: Source, call: ast.Call) -> Iterator[Seen]:
         return
     for node, statements in _around(source, call):
         formula = _Formula(source, call)
-        if not _equal(formula.polynomial(node), GELU) or formula.x is None:
+        polynomial = formula.polynomial(node)
+        if not _equal(polynomial, GELU) or formula.x is None or may_hold_integers(source, formula.x):
             continue
+        is_exact = formula.is_exact and _equal(polynomial, GELU, EXACT)
         x = source.text_of(formula.x)
         function, imported = edit.name_for(source, "torch.nn.functional.gelu")
         approximate = ', approximate="tanh"' if kind == "tanh" else ""
@@ -49,9 +52,9 @@ def handwritten_gelu(source: Source, call: ast.Call) -> Iterator[Seen]:
             f"GELU of `{source.brief(formula.x)}` is written out: each of its operators reads and writes the whole "
             "tensor, and most keep one for backward",
             Proposal(
-                f"compute it in one operator, `{function}`",
+                f"compute it in one operator, `{function}`" + ("" if is_exact else "; its constants differ from these"),
                 edit.together(edit.replace(source, node, f"{function}({x}{approximate})"), imported, *deleted)
-                if len(x.splitlines()) == 1
+                if is_exact and len(x.splitlines()) == 1
                 else None,
             ),
             hot=runs_every_step(source, call),
@@ -135,6 +138,7 @@ class _Formula:
         self.source = source
         self.curve = curve
         self.x: ast.expr | None = None
+        self.is_exact = True  # so far
 
     def polynomial(self, node: ast.expr) -> Polynomial | None:
         """None for everything that is not one: other operands, other functions, powers that are no small integer."""
@@ -173,7 +177,10 @@ class _Formula:
         if call is self.curve:
             kind = _curve(self.source, call)
             inner = self.polynomial(_argument(self.source, call))
-            return {(0, 1): 1.0} if kind is not None and _equal(inner, INNER[kind]) else None
+            if kind is None or not _equal(inner, INNER[kind]):
+                return None
+            self.is_exact = _equal(inner, INNER[kind], EXACT)
+            return {(0, 1): 1.0}
         name = self.source.qualified(call.func)
         arguments = list(call.args)
         if name is None and isinstance(call.func, ast.Attribute):
@@ -257,11 +264,11 @@ def _power(base: Polynomial | None, exponent: Polynomial | None) -> Polynomial |
     return result
 
 
-def _equal(polynomial: Polynomial | None, expected: Polynomial) -> bool:
+def _equal(polynomial: Polynomial | None, expected: Polynomial, tolerance: float = TOLERANCE) -> bool:
     """Whether all coefficients agree to the tolerance, and no other is there."""
     if polynomial is None:
         return False
     powers = {power for power, value in polynomial.items() if value}
     return powers == set(expected) and all(
-        math.isclose(polynomial[power], value, rel_tol=TOLERANCE) for power, value in expected.items()
+        math.isclose(polynomial[power], value, rel_tol=tolerance) for power, value in expected.items()
     )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from perfaudit.static.registry import Seen, check
 from perfaudit.static.source import Source
+from perfaudit.static.understanding.context import last_name
 from perfaudit.static.understanding.redundant_bias import biases_before_norm
 
 BIAS = 2  # position of the parameter
@@ -15,20 +16,53 @@ NORMS = {"torch.nn.BatchNorm1d", "torch.nn.SyncBatchNorm"}
 
 @check("PA202", ast.Module)
 def linear_bias_before_norm(source: Source, module: ast.Module) -> Iterator[Seen]:
-    if "Linear" in source.text and "BatchNorm" in source.text and source.imports_torch:  # most files are passed by
-        yield from biases_before_norm(source, {"torch.nn.Linear": BIAS}, _fits)
+    if source.mentions("Linear") and source.mentions("BatchNorm") and source.imports_torch:  # most files are passed by
+        yield from biases_before_norm(source, {"torch.nn.Linear": BIAS}, _fits, _doubt)
 
 
 def _fits(kind: str, linear: ast.Call, norm_kind: str, norm: ast.Call) -> bool:
     """Whether the norm is over the linear layer's outputs.
 
-    Of three dimensions it normalises the second, which is not that of the outputs; then the numbers differ, or the code
-    would not run.
+    Of three dimensions it normalises the second, which is not that of the outputs. Then the numbers differ as a rule;
+    on (batch, d, d) they are the same by chance, which `_doubt` is for.
     """
     outputs, features = _given(linear, "out_features", 1), _given(norm, "num_features", 0)
     return (
         norm_kind in NORMS and outputs is not None and features is not None and ast.dump(outputs) == ast.dump(features)
     )
+
+
+def _doubt(source: Source, linear: ast.Call) -> str:
+    """The condition to name where a layer as wide as its input may run on (batch, d, d), with another axis normalised.
+
+    "" where inputs and outputs differ, here or in a layer of the same statement, or where the input is flattened.
+    """
+    layers = [node for node in ast.walk(source.statement(linear)) if isinstance(node, ast.Call)]
+    if _changes_width(linear) or any(
+        source.qualified(n.func) == "torch.nn.Linear" and _changes_width(n) for n in layers
+    ):
+        return ""
+    around = source.enclosing(linear, ast.ClassDef) or source.statement(linear)
+    if any(_flattens(source, node) for node in ast.walk(around) if isinstance(node, ast.Call)):
+        return ""
+    return "its input has two dimensions: of three the norm takes another axis"
+
+
+def _changes_width(linear: ast.Call) -> bool:
+    inputs, outputs = _given(linear, "in_features", 0), _given(linear, "out_features", 1)
+    return inputs is not None and outputs is not None and ast.dump(inputs) != ast.dump(outputs)
+
+
+def _flattens(source: Source, call: ast.Call) -> bool:
+    """Whether a call leaves two dimensions: `nn.Flatten()`, `torch.flatten(x, 1)`, `x.view(x.size(0), -1)`."""
+    name = source.qualified(call.func)
+    if name == "torch.nn.Flatten":
+        return not call.args and not call.keywords
+    shape = call.args[1:] if name in ("torch.flatten", "torch.reshape") else call.args
+    method = last_name(call.func) if name in (None, "torch.flatten", "torch.reshape") else ""
+    if method == "flatten":
+        return len(shape) == 1 and isinstance(shape[0], ast.Constant) and shape[0].value == 1 and not call.keywords
+    return method in ("view", "reshape") and len(shape) == 2 and not isinstance(shape[0], ast.Starred)
 
 
 def _given(call: ast.Call, name: str, position: int) -> ast.expr | None:

@@ -58,7 +58,7 @@ _TROUBLE = re.compile(
 @check("PA304", ast.Module)
 def mixed_precision_missing(source: Source, module: ast.Module) -> Iterator[Seen]:
     loops = script_loops(source)
-    if not loops or _DECIDED.search(source.text):
+    if not loops or source.says(_DECIDED):
         return
     if not has_large_convolutions(source) and not has_large_matmuls(source):
         return

@@ -7,15 +7,16 @@ from collections.abc import Iterator
 
 from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen, check
-from perfaudit.static.source import Source
+from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.understanding.context import runs_often
-from perfaudit.static.understanding.values import resolve
+from perfaudit.static.understanding.values import assigned_value, resolve
 
 FRESH = {  # functions that return an array nobody else holds; none of them gives a scalar or a view
     *("numpy.zeros", "numpy.ones", "numpy.full", "numpy.empty", "numpy.arange", "numpy.linspace", "numpy.eye"),
     *("numpy.stack", "numpy.concatenate", "numpy.vstack", "numpy.hstack", "numpy.array"),
     *("numpy.zeros_like", "numpy.ones_like", "numpy.full_like"),
 }
+REPEATED = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
 
 
 @check("PA107", call="torch.tensor")
@@ -41,17 +42,62 @@ def tensor_copied_from_numpy(source: Source, call: ast.Call) -> Iterator[Seen]:
     array = resolve(source, data)
     if not isinstance(array, ast.Call) or not _is_fresh(source, array) or not runs_often(source, call):
         return
-    is_shared = array is not data
+    message = f"`{source.brief(call)}` copies an array that lies in host memory already"
+    if array is not data and not _is_handed_over(source, data, array, call):
+        advice = "let the tensor use the array's memory (`torch.as_tensor`), if nothing writes into either behind it"
+        yield Seen(call, message, Proposal(advice))
+        return
+    is_named = array is not data
     yield Seen(
         call,
-        f"`{source.brief(call)}` copies an array that lies in host memory already",
+        message,
         Proposal(
             "let the tensor use the array's memory",
             _as_tensor(source, call),
-            "unsafe" if is_shared else "safe",
-            ("aliasing",) if is_shared else (),
+            "unsafe" if is_named else "safe",
+            ("aliasing",) if is_named else (),
         ),
     )
+
+
+def _is_handed_over(source: Source, data: ast.expr, array: ast.Call, call: ast.Call) -> bool:
+    """Whether the tensor is the only one to use the array: a name of this function, set anew before each such call.
+
+    Nothing else reads the name, except for its shape and dtype.
+    """
+    function = source.enclosing(call, *FUNCTIONS, ast.Lambda)
+    if not isinstance(data, ast.Name) or not isinstance(function, FUNCTIONS):
+        return False
+    bindings = source.bound_in(function).get(data.id, [])
+    if len(bindings) != 1 or assigned_value(source, bindings[0]) is not array:
+        return False
+    assignment = source.statement(bindings[0])
+    if not isinstance(assignment, ast.Assign) or len(assignment.targets) != 1:
+        return False
+    if not any(item is assignment for item in _block_around(source, call, function)):
+        return False
+    reads = [use for use in source.uses_of(bindings[0], data.id) if use is not data]
+    return all(_asks_for_form(source, read) for read in reads)
+
+
+def _block_around(source: Source, call: ast.Call, function: Function) -> list[ast.stmt]:
+    """The statements that run once for each time the call does: its own block and those around, up to a loop."""
+    statements: list[ast.stmt] = []
+    child: ast.AST = call
+    for ancestor in source.ancestors(call):
+        if isinstance(ancestor, REPEATED):
+            return statements
+        if isinstance(child, ast.stmt):
+            statements += source.block(child)
+            if isinstance(ancestor, LOOPS) or ancestor is function:
+                return statements
+        child = ancestor
+    return statements
+
+
+def _asks_for_form(source: Source, read: ast.Name) -> bool:
+    parent = source.parent(read)
+    return isinstance(parent, ast.Attribute) and parent.attr in ("shape", "dtype", "ndim", "size", "nbytes")
 
 
 def _is_list_of_arrays(source: Source, data: ast.expr) -> bool:

@@ -31,7 +31,7 @@ def tf32_not_enabled(source: Source, module: ast.Module) -> Iterator[Seen]:
     loops = script_loops(source)
     if not loops or not has_large_matmuls(source):
         return
-    if _DECIDED.search(source.text) or _set_up_elsewhere(source):
+    if source.says(_DECIDED) or _set_up_elsewhere(source):
         return
     place = place_of_setting(source, loops[0])
     yield Seen(

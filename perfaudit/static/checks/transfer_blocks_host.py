@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 
 from perfaudit.static import edit
@@ -10,6 +11,7 @@ from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.context import runs_every_step
 from perfaudit.static.understanding.devices import device_text, names_accelerator, uses_cuda
+from perfaudit.static.understanding.host_writes import host_may_write
 from perfaudit.static.understanding.loaders import LOADER, Part, batch_part
 from perfaudit.static.understanding.values import ABSENT, argument, constant, is_true, resolve
 
@@ -77,12 +79,18 @@ def _blocking_copy(source: Source, call: ast.Call) -> Part | None:
     part = batch_part(source, call.func.value)
     if part is None or not all(_pins_tensors(source, loader) for loader in part.loaders):
         return None
-    return None if _is_written(source, call, part) or _may_be_encoding(source, call.func.value, part) else part
+    if _may_be_encoding(source, call.func.value, part):
+        return None
+    goes = functools.partial(_goes_to_device, source)
+    return None if host_may_write(source, call, part, goes) else part
 
 
 def _goes_to_device(source: Source, call: ast.Call) -> bool:
+    """Whether a call is `x.to(device)` or `x.cuda()`, and converts nothing that would come out otherwise on a GPU."""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("to", "cuda"):
+        return False
     given = {k.arg: k.value for k in call.keywords}
-    if isinstance(call.func, ast.Attribute) and call.func.attr == "cuda":
+    if call.func.attr == "cuda":
         return len(call.args) <= 1 and given.keys() <= {"device"} and not any(_is_starred(a) for a in call.args)
     if len(call.args) > 2 or not given.keys() <= {"device", "dtype", "copy", "memory_format"}:
         return False
@@ -95,52 +103,6 @@ def _goes_to_device(source: Source, call: ast.Call) -> bool:
 
 def _is_starred(node: ast.expr) -> bool:
     return isinstance(node, ast.Starred)
-
-
-def _is_written(source: Source, call: ast.Call, part: Part) -> bool:
-    """Whether the host writes into the batch behind the copy, which may not have happened by then."""
-    statement = source.statement(call)
-    targets = statement.targets if isinstance(statement, ast.Assign) else []
-    rebound = {n.id for target in targets for n in _plain(target) if isinstance(n, ast.Name)}
-    names = set(part.names) - rebound
-    behind = source.span(call).end
-    for name in source.nodes(ast.Name):
-        if name.id in names and source.span(name).start > behind and _is_write(source, name):
-            return True
-    return any(k.arg == "out" and _root(k.value) in names for c in source.nodes(ast.Call) for k in c.keywords)
-
-
-def _plain(target: ast.expr) -> list[ast.expr]:
-    return list(target.elts) if isinstance(target, (ast.Tuple, ast.List)) else [target]
-
-
-def _is_write(source: Source, name: ast.Name) -> bool:
-    """Whether something is, or may be, written into the tensor: `x += 1`, `x[0] = 1`, `x.mul_(2)`, `x.numpy()`.
-
-    An entry of a dict is no tensor.
-    """
-    outer: ast.AST = name
-    while isinstance(parent := source.parent(outer), (ast.Subscript, ast.Attribute)) and parent.value is outer:
-        outer = parent
-    statement = source.statement(name)
-    if isinstance(statement, ast.AugAssign) and statement.target is outer:
-        return True
-    if isinstance(outer, ast.Subscript) and isinstance(outer.ctx, ast.Store):
-        is_key = isinstance(outer.slice, ast.Constant) and isinstance(outer.slice.value, str)
-        value = statement.value if isinstance(statement, ast.Assign) else None
-        is_move = (
-            isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in ("to", "cuda")
-        )
-        return not (is_key or is_move)
-    if not isinstance(outer, ast.Attribute):
-        return False
-    return outer.attr == "numpy" or (outer.attr.endswith("_") and not outer.attr.endswith("__"))
-
-
-def _root(node: ast.expr) -> str:
-    while isinstance(node, (ast.Subscript, ast.Attribute)):
-        node = node.value
-    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _may_be_encoding(source: Source, receiver: ast.expr, part: Part) -> bool:

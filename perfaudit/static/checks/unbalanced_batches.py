@@ -22,7 +22,7 @@ _NO_TRAINING = re.compile(r"val|test|eval|dev", re.IGNORECASE)
 
 @check("PA707", call="torch.utils.data.DataLoader")
 def unbalanced_batches(source: Source, call: ast.Call) -> Iterator[Seen]:
-    if "pad_sequence" not in source.text or not ddp_calls(source) or not source.calls(".backward"):
+    if not source.mentions("pad_sequence") or not ddp_calls(source) or not source.calls(".backward"):
         return
     collate = argument(source, call, "collate_fn", 6)
     if not isinstance(collate, ast.expr) or not _pads(source, collate):

@@ -20,7 +20,7 @@ from perfaudit.static.understanding.context import last_name
 @lru_cache(maxsize=2)
 def written_out(source: Source) -> tuple[Chain, ...]:
     """Every attention of a file that is written out and whose scores and weights serve nothing else."""
-    if "oftmax" not in source.text or not source.imports_torch:
+    if not source.mentions("oftmax") or not source.imports_torch:
         return ()
     done: dict[int, Chain] = {}
     for function in _candidates(source):

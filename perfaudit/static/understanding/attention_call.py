@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass, field
 
 from perfaudit.static.source import LOOPS, Source
+from perfaudit.static.understanding.attention_lengths import have_one_length
 from perfaudit.static.understanding.attention_values import Chain
 from perfaudit.static.understanding.members import built_as, own_values
 from perfaudit.static.understanding.values import assigned_value, constant
@@ -309,7 +310,7 @@ class _Reader:
         mask, keeps = _mask(self.source, hidden)
         if self.is_causal(mask, keeps) and (_is_infinite(self.source, filler) or _is_low(self.source, filler)):
             self.parts.mask = "is_causal=True"
-            return True
+            return self.is_square()
         slices = mask.slice.elts if isinstance(mask, ast.Subscript) and isinstance(mask.slice, ast.Tuple) else []
         if len(slices) < 2 or not all(isinstance(s, ast.Slice) for s in slices):  # may have one axis: refused there
             return False
@@ -321,6 +322,12 @@ class _Reader:
         else:
             self.parts.mask = f"attn_mask={text}" if keeps else f"attn_mask=~{text}"
         return True
+
+    def is_square(self) -> bool:
+        """Whether the scores have as many keys as queries: the library's triangle hides other positions otherwise."""
+        output, values = self.chain.outputs[0]
+        names = tuple(n.id for n in (self.chain.query, self.key, values) if isinstance(n, ast.Name))
+        return have_one_length(self.source, self.chain.function, output, names)
 
     def is_causal(self, mask: ast.expr, keeps: bool) -> bool:
         """Whether a mask is, or is a square corner of, a lower triangle of what is seen."""

@@ -20,7 +20,7 @@ METHODS = {"mul", "add", "sub", "lerp", "copy"}
 SAME_VALUE = {"detach", "clone", "to", "float", "half", "cpu", "cuda", "type_as", "contiguous", "requires_grad"}
 _DECAY = re.compile(r"decay|momentum|beta|tau|alpha|rate")
 _MIXED = re.compile(
-    r"\.(half|bfloat16|double)\(|(\.to\(|dtype=)[^)]*(float16|half|double|float64)|torch_dtype"
+    r"\.(half|bfloat16|double)\(|(\.to\(|\.type\(|dtype=)[^)]*(float16|half|double|float64)|\.to\([^)]*dtype|torch_dtype"
     r"|FSDP|FullyShardedDataParallel|fully_shard|DTensor|deepspeed"
 )
 _AUTOCAST = re.compile(r".*autocast.*")  # names a dtype, but leaves the parameters as they are
@@ -149,7 +149,7 @@ def _only_definition(source: Source, call: ast.Call) -> Function | None:
 
 def may_mix_types(source: Source) -> bool:
     """Whether weights and their average may differ in dtype, or be no plain tensors: lists of them may not go together."""
-    return bool(_MIXED.search(_AUTOCAST.sub("", source.text)))
+    return bool(_MIXED.search(_AUTOCAST.sub("", source.code)))
 
 
 def same_value(node: ast.expr) -> ast.expr:

@@ -12,6 +12,7 @@ from perfaudit.static.understanding.values import argument, assigned_value, loca
 
 COLLATE = 6  # position of the parameter in DataLoader.__init__ of every torch since 1.0
 FOLLOW = 6  # names followed from the call to the tensors of the dataset; real code needs two or three
+_CHANGES_LISTS = {"append", "extend", "insert", "add", "update", "pop", "popleft", "remove", "clear", "setdefault"}
 
 _SETS_OF_TENSORS = {"torch.utils.data.TensorDataset"}
 _PARTS = {"torch.utils.data.Subset", "torch.utils.data.random_split"}
@@ -197,6 +198,31 @@ def shards_itself(source: Source, definition: ast.ClassDef) -> bool:
     """Whether an iterable dataset asks which worker it is; else every worker yields every sample."""
     asks = "torch.utils.data.get_worker_info"
     return any(source.qualified(n) == asks for n in ast.walk(definition) if isinstance(n, (ast.Name, ast.Attribute)))
+
+
+def writes_to_itself(source: Source, dataset: ast.expr) -> str:
+    """What a dataset, a class of this file, changes of itself when a sample is taken ("self.count"); "" if nothing.
+
+    A worker changes its own copy. What is written under a condition on the same thing is no state: a file that is opened
+    on first use, a sample that is kept.
+    """
+    definition = local_class(source, dataset)
+    items = [s for s in definition.body if isinstance(s, FUNCTIONS) and s.name == "__getitem__"] if definition else []
+    for node in (n for item in items for n in ast.walk(item)):
+        written: ast.AST | None = None
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            written = node
+        elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+            written = node.value
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGES_LISTS:
+            written = node.func.value
+        name = dotted_name(written) if isinstance(written, ast.Attribute) else ""
+        if not name.startswith("self."):
+            continue
+        tests = [a.test for a in source.ancestors(node) if isinstance(a, ast.If)]
+        if not any(last_name(n) == last_name(written) for t in tests for n in ast.walk(t)):  # type: ignore[arg-type]
+            return name
+    return ""
 
 
 def keeps_file_open(source: Source, dataset: ast.expr) -> bool:

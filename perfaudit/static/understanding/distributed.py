@@ -54,7 +54,7 @@ def _derives(source: Source, definition: ast.ClassDef, depth: int = 4) -> bool:
 
 def ddp_calls(source: Source) -> list[ast.Call]:
     """Calls of torch's DistributedDataParallel, in document order."""
-    if "DistributedDataParallel" not in source.text:
+    if not source.mentions("DistributedDataParallel"):
         return []
     return source.calls(DDP)
 

@@ -208,6 +208,11 @@ def _slot(source: Source, callee: ast.expr, depth: int = 2) -> _Slot | None:
             holder, index = holder.value, f"{inner.id} {index}"
         return _Slot(holder, index) if isinstance(holder, ast.Attribute) and is_own(holder) else None
     bindings = source.lookup(callee) if isinstance(callee, ast.Name) and depth else []
+    if len(bindings) > 1:  # the variable of the loop around, if other loops have one of the same name
+        around = source.enclosing(callee, ast.For)
+        bindings = [b for b in bindings if around is not None and any(a is around for a in source.ancestors(b))]
+        if around is None or not any(n is b for b in bindings for n in ast.walk(around.target)):
+            return None
     if len(bindings) != 1:
         return None
     value = assigned_value(source, bindings[0])

@@ -179,7 +179,7 @@ def _list_variables(source: Source) -> list[tuple[ast.AST, Variable]]:
     stored: list[Variable] = [n for n in source.nodes(ast.Name) if isinstance(n.ctx, ast.Store)]
     stored += [n for n in source.nodes(ast.Attribute) if isinstance(n.ctx, ast.Store) and is_own(n)]
     for variable in stored:
-        value = assigned_value(source, variable)
+        value = assigned_value(source, variable) or _unpacked(source.statement(variable), variable)
         if value is not None and _is_container(source, value):
             scope = source.scope(variable)
             found.setdefault((id(scope), source.text_of(variable)), (scope, variable))
@@ -251,7 +251,20 @@ def _plain_value(statement: ast.stmt, names: list[Variable]) -> ast.expr | None:
         return statement.value
     if isinstance(statement, ast.AnnAssign) and statement.target in names:
         return statement.value
-    return None
+    return _unpacked(statement, names[0]) if len(names) == 1 else None
+
+
+def _unpacked(statement: ast.stmt, variable: Variable) -> ast.expr | None:
+    """What a variable gets in `layers, width = [], 3`; None for anything else."""
+    target = statement.targets[0] if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
+    if not isinstance(target, ast.Tuple) or not isinstance(statement, ast.Assign):
+        return None
+    value = statement.value
+    if not isinstance(value, ast.Tuple) or len(value.elts) != len(target.elts):
+        return None
+    if any(isinstance(item, ast.Starred) for item in (*value.elts, *target.elts)):
+        return None
+    return next((given for name, given in zip(target.elts, value.elts, strict=True) if name is variable), None)
 
 
 def _go_on(source: Source, life: _Life, statement: ast.stmt, names: list[Variable], depth: int) -> None:

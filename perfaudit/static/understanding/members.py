@@ -127,3 +127,13 @@ def own_values(source: Source, node: ast.AST, attribute: str) -> list[ast.expr |
     """What the class around a node assigns to `self.attribute`; None for what is no plain assignment."""
     definition = source.enclosing(node, ast.ClassDef)
     return [assigned_value(source, store) for store in _stores(source).get((id(definition), attribute), ())]
+
+
+def stores_of(source: Source, node: ast.Attribute) -> list[ast.Attribute]:
+    """Where an attribute is set that may be that of `self.attribute` in the class around it, or is deleted."""
+    definition = source.enclosing(node, ast.ClassDef)
+    return [
+        use
+        for use in attributes(source).get(node.attr, ())
+        if not isinstance(use.ctx, ast.Load) and may_be_of(source, use, definition)
+    ]

@@ -21,6 +21,8 @@ from perfaudit.static.understanding.values import ABSENT, UNKNOWN, Argument, arg
 
 Fits = Callable[[str, ast.Call, str, ast.Call], bool]  # kind and call of the layer, kind and call of the norm
 
+Doubt = Callable[[Source, ast.Call], str]  # the layer's call
+
 
 @dataclass(frozen=True, slots=True)
 class _Biased:
@@ -38,10 +40,13 @@ class _Biased:
     is_shared: bool = False
 
 
-def biases_before_norm(source: Source, positions: Mapping[str, int], fits: Fits) -> Iterator[Seen]:
+def biases_before_norm(
+    source: Source, positions: Mapping[str, int], fits: Fits, doubt: Doubt | None = None
+) -> Iterator[Seen]:
     """Every place that gives a layer a bias in vain.
 
-    positions: the kinds of layers, by documented name, with the place of the parameter `bias`.
+    positions: the kinds of layers, by documented name, with the place of the parameter `bias`. doubt: the condition
+    under which the bias of a layer is in vain, in words, where the file does not show it; "" where it does.
     """
     found: dict[int, tuple[_Biased, list[Link]]] = {}
     for link in links(source):
@@ -63,7 +68,11 @@ def biases_before_norm(source: Source, positions: Mapping[str, int], fits: Fits)
         alternatives: list[Where] = [link.where for link in joined]
         if biased.uses > 1 and any(alternatives):
             continue
-        yield Seen(biased.call, _message(source, biased, joined), _proposal(source, biased, joined, alternatives))
+        proposal = _proposal(source, biased, joined, alternatives)
+        condition = doubt(source, biased.layer) if doubt is not None else ""
+        if condition and proposal.edits:
+            proposal = Proposal(f"{proposal.title}, if {condition}")
+        yield Seen(biased.call, _message(source, biased, joined), proposal)
 
 
 def kind_of(source: Source, call: ast.Call) -> str:
