@@ -118,4 +118,6 @@ def _may_train(source: Source, node: ast.AST, training: dict[int, Function]) -> 
     if function is not None:
         return id(function) in training
     name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    if name[:1].isupper() or name.startswith("__") or name == "super":  # an object is made, which trains nothing
+        return False
     return not is_familiar(source, node) and not _NO_TRAINING.search(name)
