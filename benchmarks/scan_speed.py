@@ -27,7 +27,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-TORCHFIX_LIMIT_S = 240.0
+TORCHFIX_LIMIT_S = 20.0
 # As installed packages run: with compiled modules, which this variable would keep from being written.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 PARSE = """

@@ -93,6 +93,15 @@ def eval_without_no_grad(source: Source, call: ast.Call) -> Iterator[Seen]:
                 Proposal(f"run the loop under `torch.no_grad()`, if `{source.brief(unseen)}` differentiates nothing"),
             )
             continue
+        if _keeps_results(source):
+            yield Seen(
+                first,
+                f"`{source.brief(first)}` runs in eval mode, but records a graph, which no backward pass uses",
+                Proposal(
+                    "run the loop under `torch.no_grad()`, if training does not use what `forward` keeps on `self`"
+                ),
+            )
+            continue
         no_grad, imported = edit.name_for(source, "torch.no_grad")
         exact = is_visible(source, value) and not any(source.calls(name) for name in FAST_PATHS)
         changes = () if exact else ("rounding",)
@@ -106,6 +115,15 @@ def eval_without_no_grad(source: Source, call: ast.Call) -> Iterator[Seen]:
                 changes,
             ),
         )
+
+
+def _keeps_results(source: Source) -> bool:
+    """Whether some `forward` of the file keeps something on `self`: made without gradients, it may be used with them."""
+    kept = (node for node in source.nodes(ast.Attribute) if isinstance(node.ctx, ast.Store))
+    return any(
+        last_name(node.value) == "self" and (around := enclosing_function(source, node)) and around.name == "forward"
+        for node in kept
+    )
 
 
 def _only_evaluates(source: Source, function: Function | None) -> bool:
