@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -38,6 +39,18 @@ def test_names_of_rules_exist() -> None:
     names = set(re.findall(r"`([a-z0-9-]+)`", table))
     assert names
     assert names <= {rule.name for rule in all_rules().values()}
+
+
+def test_the_speed_is_that_of_the_benchmark() -> None:
+    result = json.loads((ROOT / "benchmarks" / "scan_speed.json").read_text())
+    row = max(result["folders"], key=lambda folder: folder["files"])
+    for words in (
+        f"{row['files']:,} files",
+        f"{row['tools']['perfaudit cold, 1 process']['cpu_s']:.1f} s",
+        f"{row['tools']['perfaudit warm']['cpu_s']:.1f} s",
+        f"{row['tools']['ast.parse']['cpu_s']:.1f} s",
+    ):
+        assert words in README, words
 
 
 def test_the_rule_in_the_documentation_works(
