@@ -165,6 +165,11 @@ class Source:
                 return block
         return [statement]
 
+    def before(self, statement: ast.stmt) -> list[ast.stmt]:
+        """The statements of its block that stand before this one."""
+        block = self.block(statement)
+        return block[: next((n for n, item in enumerate(block) if item is statement), 0)]
+
     @cached_property
     def _calls_by_last_name(self) -> dict[str, list[ast.Call]]:
         """Calls by the last part of what is called, as written, and of what it stands for where it is an alias."""

@@ -10,6 +10,7 @@ from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.context import is_main_guard
+from perfaudit.static.understanding.devices import asks_for_gpu
 
 COSTS = {
     "CUDA_LAUNCH_BLOCKING": "the host waits for every kernel to end",
@@ -114,14 +115,10 @@ def _starts_processes(source: Source) -> bool:
 def _is_chosen(source: Source, statement: ast.stmt) -> bool:
     """Whether a condition decides about it, or the function around it is a test or is there for debugging."""
     for ancestor in source.ancestors(statement):
-        if isinstance(ancestor, ast.If) and (is_main_guard(ancestor) or _asks_for_gpu(source, ancestor.test)):
+        if isinstance(ancestor, ast.If) and (is_main_guard(ancestor) or asks_for_gpu(source, ancestor.test)):
             continue
         if isinstance(ancestor, (ast.If, ast.Match, ast.ExceptHandler)):
             return True
         if isinstance(ancestor, (*FUNCTIONS, ast.ClassDef)) and _IS_DEBUGGING.search(ancestor.name.lower()):
             return True
     return False
-
-
-def _asks_for_gpu(source: Source, test: ast.expr) -> bool:
-    return isinstance(test, ast.Call) and source.qualified(test.func) == "torch.cuda.is_available"

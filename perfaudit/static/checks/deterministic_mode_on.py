@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.context import is_main_guard, is_test, step_loops
+from perfaudit.static.understanding.devices import asks_for_gpu
 from perfaudit.static.understanding.values import argument, constant
 
 FLAGS = {
@@ -59,15 +60,11 @@ def _is_choice(source: Source, node: ast.AST) -> bool:
     for ancestor in source.ancestors(node):
         if isinstance(ancestor, (ast.With, ast.AsyncWith, ast.Try)):
             return True
-        if isinstance(ancestor, ast.If) and not is_main_guard(ancestor) and not _asks_for_gpu(source, ancestor.test):
+        if isinstance(ancestor, ast.If) and not is_main_guard(ancestor) and not asks_for_gpu(source, ancestor.test):
             return True
         if isinstance(ancestor, FUNCTIONS) and _MEANT.search(ancestor.name):
             return True
     return False
-
-
-def _asks_for_gpu(source: Source, test: ast.expr) -> bool:
-    return isinstance(test, ast.Call) and source.qualified(test.func) == "torch.cuda.is_available"
 
 
 def _has_no_convolution(source: Source) -> bool:

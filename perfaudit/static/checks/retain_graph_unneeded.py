@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import LOOPS, Loop, Source
-from perfaudit.static.understanding.context import backward_calls, dotted_name, runs_each_time, step_loops
+from perfaudit.static.understanding.context import backward_calls, dotted_name, last_name, runs_each_time, step_loops
 from perfaudit.static.understanding.losses import backward_operand
 from perfaudit.static.understanding.values import enclosing_function
 
@@ -53,9 +53,9 @@ def _is_gone_through_again(source: Source, call: ast.Call, loop: Loop) -> bool:
         if any(enclosing_function(source, c) is function for c in others):
             return True
         names = {f.name for c in others if (f := enclosing_function(source, c)) is not None}
-        if any(_last(n.func) in names for n in ast.walk(loop) if isinstance(n, ast.Call)):
+        if any(last_name(n.func) in names for n in ast.walk(loop) if isinstance(n, ast.Call)):
             return True
-    return any(_last(n.func) in _SECOND_PASS and n is not call for n in source.nodes(ast.Call))
+    return any(last_name(n.func) in _SECOND_PASS and n is not call for n in source.nodes(ast.Call))
 
 
 def _is_made_in_step(source: Source, call: ast.Call, loop: ast.For) -> bool:
@@ -128,7 +128,3 @@ def _is_callee(node: ast.expr) -> bool:
     """Whether a method is called on a module or a library: `F.relu(x)`, `self.net.encode(x)`, `torch.nn.f(x)`."""
     name = dotted_name(node)
     return name in ("F", "torch", "nn", "self", "np", "math") or name.startswith(("torch.", "nn.", "self."))
-
-
-def _last(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

@@ -123,7 +123,7 @@ def _start(source: Source, loop: Loop, name: str) -> int | float | None:
     """The number the name is set to before the loop, whichever way the loop is reached; None if that is not clear."""
     inner: ast.stmt = loop
     for ancestor in (*_around(source, loop), None):
-        for earlier in reversed(_before(source, inner)):
+        for earlier in reversed(source.before(inner)):
             if not _sets(earlier, name):
                 continue
             return _literal(earlier, name)
@@ -135,11 +135,6 @@ def _start(source: Source, loop: Loop, name: str) -> int | float | None:
         if isinstance(ancestor, ast.stmt):
             inner = ancestor
     return None
-
-
-def _before(source: Source, statement: ast.stmt) -> list[ast.stmt]:
-    block = source.block(statement)
-    return block[: next((n for n, item in enumerate(block) if item is statement), 0)]
 
 
 def _sets(statement: ast.stmt, name: str) -> bool:

@@ -122,3 +122,8 @@ def changes_default_device(source: Source) -> bool:
     if source.calls("torch.set_default_device") or source.calls("torch.set_default_tensor_type"):
         return True
     return any(isinstance(source.parent(call), ast.withitem) for call in source.calls("torch.device"))
+
+
+def asks_for_gpu(source: Source, test: ast.expr) -> bool:
+    """Whether a condition is `torch.cuda.is_available()`."""
+    return isinstance(test, ast.Call) and source.qualified(test.func) == "torch.cuda.is_available"

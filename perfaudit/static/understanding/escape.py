@@ -140,7 +140,7 @@ def _is_set_anew(source: Source, loop: ast.For, use: ast.Name) -> bool:
         if isinstance(child, ast.stmt) and id(child) not in around_loop:
             if isinstance(child, ast.For) and use is not child.iter and _binds(child.target, use.id):
                 return True
-            for earlier in reversed(_before(source, child)):
+            for earlier in reversed(source.before(child)):
                 if id(earlier) in around_loop:
                     break
                 if isinstance(earlier, ast.Assign) and any(_binds(target, use.id) for target in earlier.targets):
@@ -153,11 +153,6 @@ def _is_set_anew(source: Source, loop: ast.For, use: ast.Name) -> bool:
 
 def _binds(target: ast.expr, name: str) -> bool:
     return any(isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store) for n in ast.walk(target))
-
-
-def _before(source: Source, statement: ast.stmt) -> list[ast.stmt]:
-    block = source.block(statement)
-    return block[: next((n for n, item in enumerate(block) if item is statement), 0)]
 
 
 def _is_number_only(source: Source, use: ast.Name, depth: int = 2) -> bool:

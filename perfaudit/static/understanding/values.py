@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perfaudit.static.source import FUNCTIONS, Function, Source
+from perfaudit.static.understanding.context import last_name
 
 
 class Known(enum.Enum):
@@ -311,7 +312,7 @@ def _is_overridden(source: Source, function: Function, parameter: ast.arg, *, ne
             for base in other.bases
         ):
             return True
-    calls = [call for call in source.nodes(ast.Call) if _last_name(call.func) == name]
+    calls = [call for call in source.nodes(ast.Call) if last_name(call.func) == name]
     called = {id(call.func) for call in calls}
     elsewhere = source.neighbours.calls_by_importers(name) if source.neighbours is not None else []
     is_constructor = isinstance(owner, ast.ClassDef) and function.name == "__init__"
@@ -324,10 +325,6 @@ def _is_overridden(source: Source, function: Function, parameter: ast.arg, *, ne
     positional = [a.arg for a in (*function.args.posonlyargs, *function.args.args)][skipped:]
     place = positional.index(parameter.arg) if parameter.arg in positional else None
     return any(_may_pass(call, parameter.arg, place) for call in (*calls, *elsewhere))
-
-
-def _last_name(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def _may_pass(call: ast.Call, name: str, place: int | None) -> bool:
@@ -350,10 +347,10 @@ def _is_of_options(source: Source, node: ast.expr) -> bool:
     """Whether an expression is what a parser returned, or is named as such things are: `args`, `self.opt`."""
     if isinstance(node, ast.Name):
         values = [assigned_value(source, binding) for binding in source.lookup(node)]
-        parsed = [v for v in values if isinstance(v, ast.Call) and _last_name(v.func).startswith("parse_")]
+        parsed = [v for v in values if isinstance(v, ast.Call) and last_name(v.func).startswith("parse_")]
         if parsed and len(parsed) == len(values):
             return True
-    return bool(_OPTIONS.search(_last_name(node)))
+    return bool(_OPTIONS.search(last_name(node)))
 
 
 def _is_set(source: Source, attribute: str) -> bool:
@@ -386,7 +383,7 @@ def _destination(call: ast.Call) -> str:
 
 def _command_option(source: Source, function: Function, parameter: ast.arg) -> Default | None:
     """The default of a parameter that `@click.option("--workers", default=...)` fills."""
-    options = [d for d in function.decorator_list if isinstance(d, ast.Call) and _last_name(d.func) == "option"]
+    options = [d for d in function.decorator_list if isinstance(d, ast.Call) and last_name(d.func) == "option"]
     declared = [option for option in options if parameter.arg in _click_names(option)]
     uses = tuple(source.uses_of(parameter, parameter.arg))
     return _declared(source, declared[0], uses) if len(declared) == 1 else None
@@ -416,7 +413,7 @@ def _field(source: Source, node: ast.Attribute, depth: int) -> Default | None:
         return None
     written = assigned_value(source, fields[0][1])
     given = constant(source, written) if written is not None else UNKNOWN
-    built = [call for call in source.nodes(ast.Call) if _last_name(call.func) == fields[0][0].name]
+    built = [call for call in source.nodes(ast.Call) if last_name(call.func) == fields[0][0].name]
     if given is UNKNOWN or not built or any(_may_pass(call, node.attr, 0) for call in built):
         return None
     return Default(given, "the configuration says otherwise")
