@@ -41,7 +41,10 @@ class Comparison:
     """Time per step (per sample where the batch size differs) of candidate over baseline; below 1 is faster.
 
     `low` and `high` bound the ratio; both are 0 and inf where too few rounds were finished to say. `clock` is "cpu" where
-    the processor time of the training process was compared, because others used the machine (see `runner.clock_for`).
+    the processor time of the training process was compared, because others used the machine (see `judge.clock_for`).
+    `of`: "step" where whole steps were compared; "optimizer", "forward+backward" and so on where only these phases were,
+    timed inside the step, and the ratio says what the step becomes if nothing else changes. `smallest` is the smallest
+    effect that could have been called, as a share of the step.
     """
 
     knob: str
@@ -53,6 +56,26 @@ class Comparison:
     verdict: Verdict
     n: int = 0
     clock: ClockName = "wall"
+    of: str = "step"
+    smallest: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Two copies of the user's code side by side (A/A): the noise of this machine, and what a step consists of.
+
+    ratio: of the copies' seconds per step; scatter: standard deviation of the log ratio of one round; phases: seconds of
+    each part of the step. computes_alone: on the CPU without loader workers, so that wall over CPU tells how busy the
+    machine is.
+    """
+
+    seconds_per_step: float
+    wall_over_cpu: float
+    scatter: float
+    ratio: float
+    rounds: int
+    computes_alone: bool
+    phases: dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +90,7 @@ class Winner:
     fix: Fix | None = None
     location: Location | None = None
     verified: str = ""  # what was checked on the patched source
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

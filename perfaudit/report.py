@@ -10,7 +10,7 @@ from perfaudit import __version__
 from perfaudit.findings import Finding, Fix, Saving
 
 if TYPE_CHECKING:  # a plain scan has none of them
-    from perfaudit.measurements import Comparison, Environment, NotApplicable, Trial, Winner
+    from perfaudit.measurements import Calibration, Comparison, Environment, NotApplicable, Trial, Winner
 
 SCHEMA = "perfaudit.report/1"
 
@@ -50,6 +50,7 @@ class Report:
     files: int = 0
     target: str = ""
     environment: Environment | None = None
+    calibration: Calibration | None = None
     trials: tuple[Trial, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
     winners: tuple[Winner, ...] = ()
@@ -75,6 +76,7 @@ def to_json(report: Report) -> Json:
         "target": report.target or None,
         "interrupted": report.interrupted,
         "environment": dataclasses.asdict(report.environment) if report.environment else None,
+        "calibration": dataclasses.asdict(report.calibration) if report.calibration else None,
         "files": report.files,
         "findings": [_finding(finding) for finding in report.findings],
         "trials": [_trial(trial) for trial in report.trials],
@@ -148,4 +150,5 @@ def _winner(winner: Winner) -> Json:
         "path": place.path if place else None,
         "line": place.line if place else None,
         "verified": winner.verified,
+        "remarks": list(winner.remarks),
     }

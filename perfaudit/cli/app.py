@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from perfaudit.cli import explain, rules, scan, tune
+from perfaudit.cli import explain, history, rules, scan, tune
 from perfaudit.errors import UserError
 
 HELP = """Find out why PyTorch training is slow, prove it, and get the patch.
@@ -15,6 +15,7 @@ HELP = """Find out why PyTorch training is slow, prove it, and get the patch.
     perfaudit scan train.py                  static rules; your code is not run
     perfaudit scan train.py --measure        the same, each finding priced on your model
     perfaudit tune train.py --dataloader     search settings, with intervals
+    perfaudit history                        what was measured here before
     perfaudit explain PA201                  why a rule exists
 
 Exit codes: 0 nothing to report · 1 findings · 2 wrong use · 3 nothing could be looked at or measured · 130 interrupted.
@@ -31,6 +32,7 @@ app = typer.Typer(
 )
 app.command("scan", help=scan.HELP)(scan.command)
 app.command("tune", help=tune.HELP)(tune.command)
+app.command("history", help=history.HELP)(history.command)
 app.command("rules", help=rules.HELP)(rules.command)
 app.command("explain", help=explain.HELP)(explain.command)
 

@@ -23,6 +23,7 @@ HELP = """Search settings on your own training, and print trials, the winner wit
     perfaudit tune train.py --batch-size --memory 8GiB
     perfaudit tune package.train --ema --cudnn --budget 3m
     perfaudit tune train.py --dataloader --apply        write the winner's patch
+    perfaudit tune train.py --resume                    go on where an earlier run was stopped
 
 The file defines functions that are found by name (or --factory ROLE=NAME):
 
@@ -55,6 +56,9 @@ def command(
     format: Annotated[str, format_option("text", "json", "markdown")] = "text",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to a file.")] = None,
     apply: Annotated[bool, typer.Option("--apply", help="Write the winners' patches into the source.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the newest unfinished run of this folder.")
+    ] = False,
     exit_zero: Annotated[
         bool, typer.Option("--exit-zero", help="Exit with 0 even when something faster was found.")
     ] = False,
@@ -62,6 +66,8 @@ def command(
 ) -> None:
     """Parse, search, render, apply, exit. `flags` holds one entry a knob (see `_with_knob_flags`)."""
     from perfaudit.cli.measuring import bytes_of, live, needs_torch, seconds_of
+    from perfaudit.tune.journal import measuring
+    from perfaudit.tune.recording import begin
     from perfaudit.tune.report import tune
 
     needs_torch("tune")
@@ -69,8 +75,12 @@ def command(
     chosen = _target(target, factory or [])
     check_writable(output)
     limit = bytes_of(memory) if memory else 0
-    with live(seconds_of(budget)) as watch:
-        report = tune(chosen, knobs, seconds_of(budget), limit, device, seconds_of(timeout), watch)
+    journal = begin(Path.cwd(), resume)
+    everything = all_ or not any(flags.values())
+    with measuring(Path.cwd()), live(seconds_of(budget)) as watch:
+        report = tune(
+            chosen, knobs, seconds_of(budget), limit, device, seconds_of(timeout), watch, everything, journal
+        )  # fmt: skip
     emit(report, format, output)
     if apply:
         _apply(report)
@@ -87,7 +97,7 @@ def _with_knob_flags() -> None:
     fixed = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
     flags = []
     for name in all_knobs():
-        title = knob(name).TITLE if "tune" in sys.argv else ""
+        title = knob(name).title if "tune" in sys.argv else ""
         option = Annotated[bool, typer.Option(f"--{name.replace('_', '-')}", help=f"Search {title}.")]
         flags.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=option))
         command.__annotations__[name] = option

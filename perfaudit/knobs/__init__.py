@@ -1,59 +1,48 @@
 """The knobs: one file for each thing that can be tuned. A knob is found by its file's name; adding one is adding a file.
 
-A knob module offers
-
-- `TITLE`: what it searches, in a few words; `METRIC`: what its trials are shown in; `MIN_GAIN`: share of the step that
-  must be gained, by the interval's lower bound, before the user's setting is given up;
-- `RULES`: ids of findings whose saving it measures;
-- `not_applicable(facts) -> str`: why it cannot matter here, "" if it can;
-- `current(facts) -> Settings`: what the user's code does now;
-- `candidates(bench) -> list[Settings]`: what else to try first, given a `Bench`;
-- `refine(bench, best) -> list[Settings]`: what to try beside the best of those;
-- `size(settings)`: what "smaller" means where two are equally fast;
-- `setup(settings) -> Setup`: in the child, how a training is built with a setting;
-- `words(settings, facts) -> str`: the advice where no source line can be patched;
-- `changes() -> tuple`: what besides speed its patch changes.
-
-and where it applies
-
-- `edits(source, call, settings, facts) -> edits or None`: the patch of the call that built the loader;
-- `patched(current) -> Settings`: the setting that stands for the user's code with the fixes of the findings in RULES;
-- `without(facts, best) -> str`: the answer for somebody who has nothing of the kind yet;
-- `order(settings)`: the order of rows in the table, the order tried without it;
-- `REFERENCE`: the setting against which every other one's added time is told;
-- `OF_PIECE`: settings differ only in a piece that is timed inside the step; `IN_PROCESS`: nothing runs in other processes;
-- `SCREENING_ROUNDS`: rounds of the first look, if not `tune.search.SCREENING_ROUNDS`.
+A file holds `KNOB`, an instance of a subclass of `Knob`. What it leaves out has the defaults below. Nothing here measures:
+`tune.search` asks a knob what to try, has it measured, and asks it for words and the patch.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
-from perfaudit.measurements import Settings
+from perfaudit.knobs._code import Code, Patch
+from perfaudit.measurements import Comparison, Settings, Trial
 
-Facts = dict[str, Any]  # JSON a child replies with when it has built the training
+Facts = dict[str, Any]  # JSON: `measure.facts.facts_of`, and under "profile" seconds of a step by phase, under "rules"
+# the number of findings with a patch by rule, under "places" where all findings of a rule are,
+# under "by_hand" where those are that have no patch
+Reply = dict[str, Any]  # JSON
+
+
+def _nothing(training: Any) -> contextlib.AbstractContextManager[None]:
+    return contextlib.nullcontext()
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """How a child builds a training with one setting: arguments of the DataLoader, and a change after building.
+    """How a child builds a training with one setting: arguments of loader and optimizer, and a change after building.
 
-    fixed_batch: measure on one batch again and again, for knobs that have nothing to do with loading.
+    applied: a context in which the training runs; it puts back what it changes globally. fixed_batch: measure on one batch
+    again and again, for knobs that have nothing to do with loading.
     """
 
     loader_overrides: dict[str, Any] = field(default_factory=dict)
-    apply: Callable[[Any], None] = lambda training: None
-    fixed_batch: bool = False
+    optimizer_overrides: dict[str, Any] = field(default_factory=dict)
+    applied: Callable[[Any], contextlib.AbstractContextManager[None]] = _nothing  # Any: target.training.Training
+    fixed_batch: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One setting tried once: peak and resident bytes, or why it failed."""
+    """One setting tried once: peak and resident bytes of a step, or why it failed."""
 
     settings: Settings
     peak_bytes: int | None = None
@@ -62,22 +51,162 @@ class Probe:
     out_of_memory: bool = False
 
 
+class Unanswered(Exception):
+    """A question that a child could not answer, and why."""
+
+
+class Refused(Exception):
+    """What a knob that asked found out: it cannot matter here, or its settings would break the training; and why."""
+
+
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What a knob may ask while it chooses candidates: facts of the user's training, limits, one-off trials."""
+    """What a knob may ask while it chooses candidates: facts of the user's training, limits, questions to a child.
+
+    probe: one step with a setting, in a child of its own. ask(settings, question, **arguments): builds the training with a
+    setting in a child and calls the knob's own `answer_<question>(training, **arguments)` there; raises Unanswered.
+    kept: whatever the knob
+    wants to find again in `remarks`. seconds: of the knob's whole search; seconds_left: of it, for asking.
+    """
 
     facts: Facts
     cores: int
     memory_budget: int
     probe: Callable[[Settings], Probe]
-    seconds_left: Callable[[], float] = lambda: float("inf")  # for probing
+    ask: Callable[..., Reply]
+    kept: dict[str, Any] = field(default_factory=dict)
+    seconds_left: Callable[[], float] = lambda: float("inf")
+    seconds: float = float("inf")
 
 
-def knob(name: str) -> ModuleType:
-    """The module of a knob. Raises ModuleNotFoundError for a name that is none."""
-    return importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What was measured of a knob, for its last words."""
+
+    facts: Facts
+    trials: Sequence[Trial]
+    comparisons: Sequence[Comparison]
+    kept: dict[str, Any]
+    winner: Settings | None  # None: the current setting stays
+
+
+class Knob:
+    """One thing that can be tuned. A subclass says what to try and how a training is built with it."""
+
+    name: str  # as its file
+    title: str  # what it searches, in a few words
+    metric: Literal["seconds_per_step", "samples_per_second"] = "seconds_per_step"
+    min_gain = (
+        0.01  # share of the step that must be gained, by the interval's lower bound, to give up the user's setting
+    )
+    rules: tuple[str, ...] = ()  # ids of findings whose saving it measures
+    phases: tuple[str, ...] = ()  # parts of the step that its settings change (`target.phases`); () for all of it
+    gains_from: tuple[str, ...] = ()  # parts of the step that it could save, where its settings change others as well
+    in_process = True  # nothing runs in other processes, so that processor time may be compared on a busy machine
+    fixed_batch = True  # see Setup
+    measures_memory = False  # the table shows the peak memory of every setting
+    reference: Settings | None = None  # the setting against which every other one's added time is told
+    base_is_applied = False  # the user's setting must be applied too: our loop differs from theirs in it
+    seconds_needed = 0.0  # of measuring, below which it is not begun
+
+    # ---- whether --------------------------------------------------------------------------------------------------
+
+    def not_applicable(self, facts: Facts) -> str:
+        """Why it cannot matter here, "" if it can."""
+        return ""
+
+    def share(self, facts: Facts) -> float:
+        """The share of the step that it could gain at most, by the first profile; 1.0 where a profile cannot tell."""
+        profile = facts.get("profile") or {}
+        whole = sum(profile.values())
+        return sum(profile.get(name, 0.0) for name in self.phases) / whole if whole and self.phases else 1.0
+
+    def phases_for(self, settings: Settings) -> tuple[str, ...]:
+        """The phases that this setting changes, () where only the whole step tells."""
+        return self.phases
+
+    # ---- what -----------------------------------------------------------------------------------------------------
+
+    def current(self, facts: Facts) -> Settings:
+        """What the user's code does now."""
+        raise NotImplementedError
+
+    def candidates(self, bench: Bench) -> list[Settings]:
+        """What else to try first. Raises Refused where asking shows that nothing may be."""
+        raise NotImplementedError
+
+    def refine(self, bench: Bench, best: Settings) -> list[Settings]:
+        """What to try beside the best of those."""
+        return []
+
+    def size(self, settings: Settings) -> Any:
+        """What "smaller" means where two are equally fast: the smaller one is taken."""
+        return 0
+
+    def order(self, settings: Settings) -> Any:
+        """The order of rows in the table; in the order tried without it."""
+        return 0
+
+    # ---- how ------------------------------------------------------------------------------------------------------
+
+    def least_steps(self, settings: Settings) -> int:
+        """How many steps a block must have for its time to be that of the steady state."""
+        return 2
+
+    def setup(self, settings: Settings) -> Setup:
+        """How a training is built with a setting; called in the child."""
+        raise NotImplementedError
+
+    def patch(self, code: Code, settings: Settings) -> Patch | None:
+        """The edit of the user's source that makes this the setting; None where it cannot be made without a doubt."""
+        return None
+
+    def holds(self, facts: Facts, settings: Settings) -> bool:
+        """Whether a training built from patched source has the setting."""
+        return self.current(facts) == settings
+
+    def changes(self, settings: Settings) -> tuple[str, ...]:
+        """What besides speed it changes, as fixes say it."""
+        return ()
+
+    def is_checked(self, settings: Settings) -> bool:
+        """Whether the first losses with a setting that is applied at run time are compared with the user's."""
+        return True
+
+    def tolerance(self, settings: Settings) -> float | None:
+        """How far losses may move, as a share of the loss; None for what `tune.verify` allows the changes."""
+        return None
+
+    def peak_bytes(self, settings: Settings, kept: dict[str, Any]) -> int | None:
+        """The peak memory of a setting, where `candidates` found it out without measuring; see `Bench.kept`."""
+        return None
+
+    # ---- words ----------------------------------------------------------------------------------------------------
+
+    def words(self, settings: Settings, facts: Facts) -> str:
+        """The advice, which is also the title of the patch."""
+        raise NotImplementedError
+
+    def kept_words(self, told: Told) -> str:
+        """What to say instead of "keep what you have", "" for that."""
+        return ""
+
+    def remarks(self, told: Told) -> list[str]:
+        """Sentences below the table."""
+        return []
+
+
+def knob(name: str) -> Knob:
+    """The knob of this name. Raises ModuleNotFoundError for a name that is none."""
+    found: Knob = importlib.import_module(f"{__name__}.{name.replace('-', '_')}").KNOB
+    return found
 
 
 def all_knobs() -> tuple[str, ...]:
     """Names of all knobs, as they stand in reports."""
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")))
+
+
+def comparisons_of(compared: Iterable[Comparison], of: str = "step") -> list[Comparison]:
+    """Those that compare whole steps, or one piece of them."""
+    return [c for c in compared if c.of == of]

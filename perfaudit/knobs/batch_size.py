@@ -1,96 +1,275 @@
-"""Throughput and peak memory against the batch size, up to the memory budget."""
+"""Batch size: what fits into memory, told without running it, and from which size on more samples gain no more time."""
 
 from __future__ import annotations
 
 import ast
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import Any
 
 from perfaudit.findings import Edit
-from perfaudit.knobs import Bench, Facts, Setup
+from perfaudit.knobs import Bench, Facts, Knob, Reply, Setup, Told, Unanswered
+from perfaudit.knobs._code import Code, Patch
 from perfaudit.measurements import Settings
 from perfaudit.static import edit
 from perfaudit.static.source import Source
+from perfaudit.target.blocks import checkpointed, repeated_blocks
 
-TITLE = "samples per second and peak memory against the batch size"
-METRIC = "samples_per_second"
-MIN_GAIN = 0.03  # as for the loader: less than this is inside what two sweeps disagree by
-IN_PROCESS = True  # where loading has no workers, processor time tells what wall time cannot on a busy machine
-RULES: tuple[str, ...] = ()
+KNEE = 0.03  # a batch whose throughput is within this of the best is as good, and the smallest such is taken
+DOUBLINGS = 5  # of the current size that are timed at most; throughput has long flattened by then
+LONGEST_STEP = 4.0  # seconds; larger batches are not timed
+LARGEST = 1 << 20  # samples; no budget is asked about beyond
+CONFIRMING = 0.25  # of the predicted limit, for a first real step that shows what libraries take besides tensors
 
 _POSITION = 1  # of batch_size in DataLoader.__init__
-_LARGEST = 1 << 16
-_ENOUGH = 1.1  # stop when the budget leaves room for less than 10 % more
+
+CONVERGENCE = (
+    "a larger batch is another training: fewer updates per epoch. Tune the learning rate again, starting from k times for "
+    "SGD with a warm-up (Goyal et al. 2017, arXiv:1706.02677) or sqrt(k) times for Adam (Malladi et al. 2022, "
+    "arXiv:2205.10287); beyond the critical batch more samples teach no more (McCandlish et al. 2018, arXiv:1812.06162). "
+    "Optimizers made for very large batches: LARS (arXiv:1708.03888), LAMB (arXiv:1904.00962), NovoGrad (arXiv:1905.11286)"
+)
 
 
-def not_applicable(facts: Facts) -> str:
-    if facts["loader"]["batch_size"] is None:
-        return "the loader has no batch_size of its own (a batch sampler or the dataset makes the batches)"
-    return ""
+class BatchSize(Knob):
+    name = "batch_size"
+    title = "samples per second and peak memory against the batch size"
+    metric = "samples_per_second"
+    min_gain = KNEE
+    fixed_batch = False
+
+    def not_applicable(self, facts: Facts) -> str:
+        if facts["loader"]["batch_size"] is None:
+            return "the loader has no batch_size of its own (a batch sampler or the dataset makes the batches)"
+        return ""
+
+    def current(self, facts: Facts) -> Settings:
+        return {"batch_size": facts["loader"]["batch_size"]}
+
+    def candidates(self, bench: Bench) -> list[Settings]:
+        """Half the current batch, and doublings of it up to the limit, the dataset, and steps that are not too long."""
+        now = int(str(self.current(bench.facts)["batch_size"]))
+        limit = _limit(bench, self.current(bench.facts))
+        most = min(limit, bench.facts.get("dataset_length") or LARGEST)
+        step = sum((bench.facts.get("profile") or {}).values())
+        larger = [size for size in _sizes(now) if now < size <= most and step * size / now <= LONGEST_STEP]
+        smaller = [size for size in _sizes(now) if size < now]  # last, as the first to go where time is short
+        return [{"batch_size": size} for size in [*larger, *smaller]]
+
+    def size(self, settings: Settings) -> int:
+        return int(str(settings["batch_size"]))
+
+    def order(self, settings: Settings) -> int:
+        return self.size(settings)
+
+    def setup(self, settings: Settings) -> Setup:
+        return Setup(loader_overrides=dict(settings), fixed_batch=False)
+
+    def words(self, settings: Settings, facts: Facts) -> str:
+        return (
+            f"train with batch_size={settings['batch_size']}, the smallest within {100 * KNEE:.0f} % of the best "
+            "throughput; it is another training, see below"
+        )
+
+    def changes(self, settings: Settings) -> tuple[str, ...]:
+        return ("algorithm",)
+
+    def patch(self, code: Code, settings: Settings) -> Patch | None:
+        found = code.call(code.facts["loader_site"])
+        return code.patch(*found, _edits(*found, settings)) if found is not None else None
+
+    def peak_bytes(self, settings: Settings, kept: dict[str, Any]) -> int | None:
+        found: int | None = kept.get("peaks", {}).get(settings["batch_size"])
+        return found
+
+    def remarks(self, told: Told) -> list[str]:
+        return [*_memory_remarks(told), *_knee_remark(told), CONVERGENCE]
+
+    # ---- asked in a child -----------------------------------------------------------------------------------------
+
+    def answer_limits(self, training: Any, budget: int, most: int, seconds: float) -> Reply:
+        """The largest batch whose predicted peak stays within a budget of tensor bytes, as it is and with what saves memory.
+
+        Replies with "limits" by name, and "peaks": predicted bytes of the plain step at the sizes that were asked about and
+        those that may be timed; or with "cannot", why not. What saves memory is left out once `seconds` have passed.
+        """
+        from perfaudit.measure.predicted import CannotPredict, largest_batch, predicting
+
+        began, start = time.monotonic(), int(training.loader.batch_size)
+        limits: dict[str, int] = {}
+        peaks: dict[int, int] = {}
+        for name, applied in _ways(training):
+            if limits and time.monotonic() - began > seconds:
+                break
+            try:
+                with applied, predicting(training) as peak_at:
+                    limits[name], asked = largest_batch(peak_at, budget, limits.get("plain") or start, most)
+                    if name == "plain":
+                        timed = [size for size in _sizes(start) if size <= limits[name]]
+                        peaks = {**dict(asked), **{size: peak_at(size) for size in timed}}
+            except CannotPredict as error:
+                if name == "plain":
+                    return {"cannot": str(error)}
+        return {"limits": limits, "peaks": sorted(peaks.items())}
+
+    def answer_real(self, training: Any, size: int) -> Reply:
+        """Peak bytes of a real step on a batch of this size, made of repeated samples; and the process's own peak."""
+        from perfaudit.measure.memory import peak_of_step, peak_resident_bytes
+
+        batch = _repeated(training.fixed_batch(), int(training.loader.batch_size), size)
+        return {"peak": peak_of_step(training, batch), "resident": peak_resident_bytes()}
 
 
-def current(facts: Facts) -> Settings:
-    return {"batch_size": facts["loader"]["batch_size"]}
+def _sizes(now: int) -> list[int]:
+    """Half of the current size, it, and its doublings."""
+    return [size for size in (now // 2, *(now << n for n in range(DOUBLINGS + 1))) if size]
 
 
-def candidates(bench: Bench) -> list[Settings]:
-    """Half the current batch, then larger ones as long as a step fits into the memory budget.
+def _limit(bench: Bench, current: Settings) -> int:
+    """The largest batch that fits; what is known of it is kept for the remarks. 0 where nothing could be found out."""
+    now = int(str(current["batch_size"]))
+    seen = bench.probe(current)
+    if seen.peak_bytes is None:
+        return 0
+    outside = max(0, (seen.resident_bytes or 0) - seen.peak_bytes) if bench.facts["device"] == "cpu" else 0
+    room = bench.memory_budget - outside
+    kept = bench.kept
+    kept.update(budget=bench.memory_budget, outside=outside, current=now)
+    try:
+        reply = bench.ask(current, "limits", budget=room, most=LARGEST, seconds=bench.seconds_left() / 2)
+    except Unanswered as error:
+        reply = {"cannot": str(error)}
+    if "cannot" in reply:
+        kept["cannot"] = reply["cannot"]
+        return _limit_by_real_steps(bench, now, seen.peak_bytes, room)
+    kept.update(limits=reply["limits"], peaks=dict(reply["peaks"]))
+    return _confirmed(bench, current, kept["peaks"], int(reply["limits"]["plain"]), room)
+
+
+def _confirmed(bench: Bench, current: Settings, predicted: dict[int, int], limit: int, room: int) -> int:
+    """The predicted limit, lowered by what libraries were seen to take besides tensors, with real steps as proof."""
+    step = sum((bench.facts.get("profile") or {}).values()) / max(1, bench.kept["current"])
+    bench.kept.update(limit=limit, confirmed=None)
+    if limit >= LARGEST or not limit:
+        return limit
+    for share in (CONFIRMING, 1.0):
+        size = max(1, int(limit * share))
+        if 3 * step * size > bench.seconds_left():
+            bench.kept["unconfirmed"] = f"no time was left for real steps of {size:,} samples"
+            return limit
+        try:
+            real = bench.ask(current, "real", size=size)
+        except Unanswered as error:
+            bench.kept["unconfirmed"] = f"a real step of {size:,} samples failed: {error}"
+            limit = min(limit, max(bench.kept["current"], size // 2))
+            break
+        taken = max(real["peak"], real["resident"] - bench.kept["outside"] if bench.facts["device"] == "cpu" else 0)
+        bench.kept["confirmed"] = (size, real["peak"], predicted.get(size))
+        beyond = taken / max(real["peak"], 1)
+        if share < 1:
+            limit = min(limit, int(limit / max(1.0, beyond)))
+    bench.kept["limit"] = limit
+    return limit
+
+
+def _limit_by_real_steps(bench: Bench, now: int, peak: int, room: int) -> int:
+    """Where the peak cannot be predicted: double while a step is sure to fit.
 
     The peak of a step is the largest of several sums `fixed + slope · batch`, so at k times the batch it is at most k times
-    the peak: each next size is one that provably fits, and no allocation has to fail to find the limit.
+    the peak: each next size provably fits, and no allocation has to fail to find the limit.
     """
-    now = int(str(current(bench.facts)["batch_size"]))
-    sizes = [now // 2] if now >= 2 else []
-    size, tried = now, 0
-    while tried < 8 and (bench.seconds_left() or not tried):
-        seen = bench.probe({"batch_size": size})
-        tried += 1
+    size, limit = now, now
+    while bench.seconds_left() and peak and size < LARGEST:
+        following = int(size * min(2.0, room / peak))
+        if following < 1.1 * size or following > (bench.facts.get("dataset_length") or LARGEST):
+            break
+        seen = bench.probe({"batch_size": following})
         if seen.peak_bytes is None:
             break
-        room = (bench.memory_budget - _outside(seen.resident_bytes, seen.peak_bytes)) / max(seen.peak_bytes, 1)
-        if size != now:
-            sizes.append(size)
-        if room < _ENOUGH or size >= _LARGEST:
-            break
-        following = int(size * min(2.0, room))
-        dataset = bench.facts.get("dataset_length")
-        if dataset and following > dataset:
-            break
-        size = following
-    return [{"batch_size": size} for size in sizes]
+        size, limit, peak = following, following, seen.peak_bytes
+    bench.kept["limit"] = limit
+    return limit
 
 
-def _outside(resident: int | None, peak: int) -> int:
-    """Bytes the process holds besides the tensors: interpreter, libraries, the dataset."""
-    return max(0, (resident or 0) - peak)
+def _ways(training: Any) -> Iterator[tuple[str, contextlib.AbstractContextManager[Any]]]:
+    """Ways to make a step, by name, each as a context in which the training makes it so."""
+    yield "plain", contextlib.nullcontext()
+    yield "bfloat16 autocast", _autocast(training)
+    if repeated_blocks(training.model) is not None:
+        yield "activation checkpointing", checkpointed(training.model)
 
 
-def refine(bench: Bench, best: Settings) -> list[Settings]:
-    return []
+@contextlib.contextmanager
+def _autocast(training: Any) -> Iterator[None]:
+    import torch
+
+    before = training.around_loss
+    training.around_loss = lambda: torch.autocast(training.device.type, dtype=torch.bfloat16)
+    try:
+        yield
+    finally:
+        training.around_loss = before
 
 
-def size(settings: Settings) -> int:
-    return int(str(settings["batch_size"]))
+def _repeated(value: Any, samples: int, size: int) -> Any:
+    """The batch with its samples repeated, or cut off, to `size`."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        if not value.dim() or value.shape[0] != samples:
+            return value
+        return value.repeat(-(-size // samples), *[1] * (value.dim() - 1))[:size].clone()
+    if isinstance(value, dict):
+        return type(value)({key: _repeated(item, samples, size) for key, item in value.items()})
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(_repeated(item, samples, size) for item in value))
+    if isinstance(value, (list, tuple)):
+        return type(value)(_repeated(item, samples, size) for item in value)
+    return value
 
 
-def order(settings: Settings) -> int:
-    return size(settings)
+def _memory_remarks(told: Told) -> list[str]:
+    kept = told.kept
+    if "limit" not in kept:
+        return []
+    budget = f"{kept['budget'] / 2**30:.1f} GiB"
+    if "cannot" in kept:
+        return [
+            f"at least {kept['limit']:,} samples fit into {budget} (by real steps; the peak of this step cannot be "
+            f"predicted: {kept['cannot']})"
+        ]
+    said = [f"memory limit: {kept['limit']:,} samples in {budget}, predicted without running"]
+    if kept["limit"] >= LARGEST:
+        said = [f"memory is no limit: more than {LARGEST:,} samples fit into {budget}"]
+    if kept.get("confirmed"):
+        size, peak, predicted = kept["confirmed"]
+        beside = f", predicted {predicted / 2**20:,.1f}" if predicted else ""
+        said[0] += f"; a real step of {size:,} samples took {peak / 2**20:,.1f} MiB of tensors{beside}"
+    if kept.get("unconfirmed"):
+        said[0] += f"; not confirmed: {kept['unconfirmed']}"
+    others = {name: n for name, n in kept["limits"].items() if name != "plain" and 0 < n < LARGEST}
+    if others:
+        said.append("limit " + ", ".join(f"with {name}: {n:,}" for name, n in others.items()) + " (predicted)")
+    return said
 
 
-def setup(settings: Settings) -> Setup:
-    return Setup(loader_overrides=dict(settings))
+def _knee_remark(told: Told) -> list[str]:
+    """From which size on throughput grows no more, by the medians of the trials."""
+    timed = {int(str(t.settings["batch_size"])): t.median for t in told.trials if t.status == "ok" and t.median}
+    if len(timed) < 2:
+        return []
+    best = max(timed.values())
+    knee = min(size for size, median in timed.items() if median >= (1 - KNEE) * best)
+    more = "" if knee < max(timed) else ": still growing at the largest size that was timed"
+    return [f"knee of throughput: {knee} is the smallest batch within {100 * KNEE:.0f} % of the best median{more}"]
 
 
-def words(settings: Settings, facts: Facts) -> str:
-    return (
-        f"train with batch_size={settings['batch_size']}; the learning rate belongs to the batch size, so tune it again"
-    )
-
-
-def edits(source: Source, call: ast.Call, settings: Settings, facts: Facts) -> tuple[Edit, ...] | None:
+def _edits(source: Source, call: ast.Call, settings: Settings) -> tuple[Edit, ...] | None:
     value = repr(settings["batch_size"])
     if len(call.args) > _POSITION:
         return edit.replace(source, call.args[_POSITION], value)
     return edit.set_keyword(source, call, "batch_size", value)
 
 
-def changes() -> tuple[str, ...]:
-    return ("algorithm",)
+KNOB = BatchSize()

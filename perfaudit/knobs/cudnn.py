@@ -2,54 +2,137 @@
 
 from __future__ import annotations
 
+import statistics
+import time
+from collections.abc import Callable
 from typing import Any
 
-from perfaudit.knobs import Bench, Facts, Setup
+from perfaudit.knobs import Bench, Facts, Knob, Reply, Setup, Told, Unanswered
+from perfaudit.knobs._code import Code, Patch
 from perfaudit.measurements import Settings
+from perfaudit.target.flags import flags_set
 
-TITLE = "torch.backends.cudnn.benchmark off and on"
-METRIC = "seconds_per_step"
-MIN_GAIN = 0.01
-RULES = ("PA301",)
-
-
-def not_applicable(facts: Facts) -> str:
-    if facts["device"] != "cuda":
-        return f"cuDNN runs on CUDA devices, and this training runs on {facts['device']}"
-    return ""
+TOLERANCE = 16 * 2**-11  # of the loss of the first steps: another algorithm rounds to TF32 (2**-11) in another order
+SIZES = 8  # different sizes; each new one costs the same search, so that a handful tells
+COSTS = 1.1  # times as long; a handful of passes tells no less
+WARM_UP = 2  # passes before them, which load the library and its kernels
 
 
-def current(facts: Facts) -> Settings:
-    return {"benchmark": bool(facts.get("cudnn_benchmark", False))}
+class Cudnn(Knob):
+    name = "cudnn"
+    title = "torch.backends.cudnn.benchmark off and on"
+    rules = ("PA301",)
+    phases = ("forward", "backward")
+
+    def not_applicable(self, facts: Facts) -> str:
+        if facts["device"] != "cuda":
+            return f"cuDNN runs on CUDA devices, and this training runs on {facts['device']}"
+        if not facts["model"]["convolutions"]:
+            return "the model has no convolution"
+        return ""
+
+    def current(self, facts: Facts) -> Settings:
+        return {"benchmark": bool(facts["flags"]["cudnn.benchmark"])}
+
+    def candidates(self, bench: Bench) -> list[Settings]:
+        """The other one; and what sizes that change on each step cost, which the user's own batches may not show."""
+        now = self.current(bench.facts)
+        try:
+            bench.kept["changing"] = bench.ask(now, "changing_shapes")
+        except Unanswered as failure:
+            bench.kept["not asked"] = str(failure)
+        return [{"benchmark": not now["benchmark"]}]
+
+    def answer_changing_shapes(self, training: Any, clock: Callable[[], float] = time.perf_counter) -> Reply:
+        """Seconds of one pass through the model's convolutions: of one size, and of a size never seen before, off and on.
+
+        Each convolution runs alone, forward and backward, on inputs of the shapes that a batch has there; the pixels along
+        the last side grow from pass to pass. cuDNN's choice is kept by shape, also the one made without a search, so "off"
+        and "on" get sizes of their own.
+        """
+        inputs = _inputs_of_convolutions(training)
+        sizes = {"fixed": [0] * SIZES, "off": [*range(1, 2 * SIZES, 2)], "on": [*range(2, 2 * SIZES + 1, 2)]}
+        reply: Reply = {"convolutions": len(inputs), "sizes": SIZES}
+        for name, growth in sizes.items():
+            with flags_set({"cudnn.benchmark": name != "off"}):
+                seconds = [_seconds_of_pass(training, inputs, more, clock) for more in [0] * WARM_UP + growth]
+            reply[name] = statistics.median(seconds[WARM_UP:])
+        return reply
+
+    def setup(self, settings: Settings) -> Setup:
+        return Setup(applied=lambda training: flags_set({"cudnn.benchmark": bool(settings["benchmark"])}))
+
+    def patch(self, code: Code, settings: Settings) -> Patch | None:
+        from perfaudit.static.rewrite import set_or_replace_attribute
+
+        source = code.entry()
+        if source is None:
+            return None
+        value = repr(bool(settings["benchmark"]))
+        return code.patch(source, None, set_or_replace_attribute(source, "torch.backends.cudnn.benchmark", value))
+
+    def remarks(self, told: Told) -> list[str]:
+        """What sizes that change on each step would cost; nothing where that could not be timed."""
+        found = told.kept.get("changing")
+        if not found or not found["off"]:
+            return []
+        ratio = found["on"] / found["off"]
+        what = f"a pass through the {found['convolutions']} convolutions on sizes never seen before"
+        if ratio < COSTS:
+            return [f"{what} takes no longer with benchmark on"]
+        return [
+            f"with sizes that change on each step, benchmark costs: {what} takes {ratio:.1f} times as long with it on"
+        ]
+
+    def words(self, settings: Settings, facts: Facts) -> str:
+        how = f"set torch.backends.cudnn.benchmark = {settings['benchmark']} once before training"
+        return f"{how}, as long as inputs keep their shapes" if settings["benchmark"] else how
+
+    def changes(self, settings: Settings) -> tuple[str, ...]:
+        return ("rounding",)
+
+    def tolerance(self, settings: Settings) -> float | None:
+        return TOLERANCE
 
 
-def candidates(bench: Bench) -> list[Settings]:
-    return [{"benchmark": not current(bench.facts)["benchmark"]}]
+def _inputs_of_convolutions(training: Any) -> list[tuple[Any, list[int]]]:
+    """Each convolution of the model, with the shape that its input has in the loss of a batch."""
+    import torch
+
+    found: dict[Any, list[int]] = {}
+
+    def keep(module: Any, inputs: tuple[Any, ...]) -> None:
+        if inputs and isinstance(inputs[0], torch.Tensor):
+            found.setdefault(module, list(inputs[0].shape))
+
+    kind = torch.nn.modules.conv._ConvNd
+    hooks = [m.register_forward_pre_hook(keep) for m in training.model.modules() if isinstance(m, kind)]
+    try:
+        training.loss(training.fixed_batch())
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return list(found.items())
 
 
-def refine(bench: Bench, best: Settings) -> list[Settings]:
-    return []
+def _seconds_of_pass(
+    training: Any, inputs: list[tuple[Any, list[int]]], more: int, clock: Callable[[], float]
+) -> float:
+    """Seconds that all convolutions take, forward and backward, on inputs whose last side is longer by `more`."""
+    import torch
+
+    seconds = 0.0
+    for module, shape in inputs:
+        larger = [*shape[:-1], shape[-1] + more]
+        # In the weight's type: what autocast made of an input before it came here fits no layer that runs alone.
+        batch = torch.randn(larger, device=training.device, dtype=module.weight.dtype, requires_grad=True)
+        training.synchronize()
+        started = clock()
+        output = module(batch)
+        torch.autograd.grad(output.sum(), [t for t in (batch, module.weight) if t.requires_grad])
+        training.synchronize()
+        seconds += clock() - started
+    return seconds
 
 
-def size(settings: Settings) -> int:
-    return int(bool(settings["benchmark"]))
-
-
-def setup(settings: Settings) -> Setup:
-    def apply(training: Any) -> None:  # Any: target.training.Training
-        import torch
-
-        torch.backends.cudnn.benchmark = bool(settings["benchmark"])
-
-    return Setup(apply=apply, fixed_batch=True)
-
-
-def words(settings: Settings, facts: Facts) -> str:
-    return (
-        f"set torch.backends.cudnn.benchmark = {settings['benchmark']} once before training; "
-        "with inputs that change their shape every few steps it costs instead"
-    )
-
-
-def changes() -> tuple[str, ...]:
-    return ("rounding",)
+KNOB = Cudnn()

@@ -1,80 +1,449 @@
-"""Workers, pinned memory and prefetching of the training loader, measured together with the training step."""
+"""Workers of the training loader: how many would keep up is predicted from one look without any, then raced.
+
+Formula: w* = ceil(fetch · (1 + ½ · cv) / step), with the seconds to load a batch in the training process, their coefficient
+of variation, and the seconds of a step. That number and its two neighbours are raced against the user's setting; together
+this took 9 to 19 % of an exhaustive sweep's time and chose as well, on a machine whose noise was 2 %.
+"""
 
 from __future__ import annotations
 
 import ast
+import math
+import os
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from perfaudit.findings import Edit
-from perfaudit.knobs import Bench, Facts, Setup
+from perfaudit.knobs import Bench, Facts, Knob, Refused, Reply, Setup, Told, Unanswered
+from perfaudit.knobs._code import Code, Patch
 from perfaudit.measurements import Settings
 from perfaudit.static import edit
 from perfaudit.static.source import Source
 
-TITLE = "num_workers × pin_memory × prefetch_factor, with the training step"
-METRIC = "samples_per_second"
-MIN_GAIN = 0.03  # exhaustive sweeps here were up to 3 % off the true best, and an early call on one run once lost 16 %
-RULES = ("PA101",)
+MOST_WORKERS = 32  # each is a process with a copy of the dataset's Python objects; none of our runs gained beyond 16
+PREFETCH = 2  # torch's default; in steady state it is inside the noise
+BATCHES = 24  # to look at without workers, after two that warm up,
+LOOKING = 3.0  # seconds, at most
+LONG_EPOCH = 20  # batches; in shorter ones the first batch, which is timed apart, is more than a twentieth of loading
+SHARED_MEMORY = 0.5  # of what is free in /dev/shm may fill with batches that wait; full, it kills workers
+PERSISTENT_PAYS = 0.01  # share of an epoch that starting workers must take; below, keeping them alive gains nothing
+MAP_SAMPLES, MAP_SECONDS = 256, 0.5  # of a pass that compares samples, where torch draws the indices itself
+ITERABLE_SAMPLES, ITERABLE_SECONDS = 2000, 5.0  # where only a whole pass tells whether workers share the samples out
+
+LEAK_BYTES = 64 << 20  # that a process may grow by during the look, for pools of allocators and caches
+RACED_SECONDS = 12.0  # of steps in all processes of one generation together: four, two blocks of each in three rounds
 
 _POSITIONS = {"num_workers": 5, "pin_memory": 7}
-_MOST_WORKERS = 16
+_SHARED = "/dev/shm"
 
 
-def not_applicable(facts: Facts) -> str:
-    if facts["loader"]["iterable"]:
-        return (
-            "the dataset is iterable: whether its samples can be shared out among workers cannot be told from outside"
+Start = Sequence[float]  # seconds to start one worker, then until its first batch is there, and to stop it
+
+
+class Dataloader(Knob):
+    name = "dataloader"
+    title = "how many workers the training step needs"
+    metric = "samples_per_second"
+    min_gain = (
+        0.03  # exhaustive sweeps here were up to 3 % off the true best, and an early call on one run once lost 16 %
+    )
+    rules = ("PA101",)
+    gains_from = ("loading",)
+    in_process = False
+    fixed_batch = False
+
+    def share(self, facts: Facts) -> float:
+        """What a step waits for its batch, where no workers load it; with workers, fewer may gain what no profile tells.
+
+        The first batch of an epoch is not in the profile, so short epochs are not judged by it.
+        """
+        profile = facts.get("profile") or {}
+        whole = sum(profile.values())
+        told = whole and not facts["loader"]["num_workers"] and (facts["epoch_batches"] or 0) >= LONG_EPOCH
+        return profile.get("loading", 0.0) / whole if told else 1.0
+
+    def current(self, facts: Facts) -> Settings:
+        loader = facts["loader"]
+        return _settings(
+            loader["num_workers"], loader["pin_memory"], loader["prefetch_factor"], loader["persistent_workers"]
         )
-    if facts["loader"]["batch_size"] is None and not facts["epoch_batches"]:
-        return "the loader yields what the dataset yields, without a length"
+
+    def candidates(self, bench: Bench) -> list[Settings]:
+        """w* and its neighbours, and none if there are workers now. Raises Refused where workers would repeat samples."""
+        now = self.current(bench.facts)
+        alone = _settings(0, bool(now["pin_memory"]), None, False)
+        try:
+            seen = bench.kept["seen"] = bench.ask(alone, "instrument")
+        except Unanswered as failure:
+            bench.kept["unanswered"] = str(failure)
+            seen = None
+        if seen and (why := _leak(seen, bench.memory_budget)):
+            raise Refused(why)
+        most = most_workers(seen, bench.cores, _prefetch(now)) if seen else bench.cores
+        wanted = bench.kept["wanted"] = min(most, wanted_workers(seen)) if seen else 1
+        counts = sorted({min(most, n) for n in (wanted - 1, wanted, wanted + 1)} | ({0} if _workers(now) else set()))
+        counts = _sharing(bench, alone, counts, seen)
+        start = bench.kept["samples"]["start"]
+        pinned = bench.facts["device"] == "cuda" or bool(now["pin_memory"])
+        found = [
+            _settings(n, pinned, _prefetch(now), bool(n) and _is_persistent(now, seen, start, n, bench.facts))
+            for n in counts
+        ]
+        found = [settings for settings in found if settings != now]
+        if not found:
+            raise Refused(_samples_checked(bench.kept["samples"])[0])
+        return found
+
+    def size(self, settings: Settings) -> int:
+        return _workers(settings)
+
+    def order(self, settings: Settings) -> int:
+        return _workers(settings)
+
+    def least_steps(self, settings: Settings) -> int:
+        """More batches than may lie ready when a block begins, twice over; in fewer the queue is measured."""
+        return 2 * _workers(settings) * _prefetch(settings) + 1 if _workers(settings) else 2
+
+    def setup(self, settings: Settings) -> Setup:
+        overrides: dict[str, Any] = dict(settings)
+        if not settings["num_workers"]:
+            overrides.pop("prefetch_factor")
+            overrides.pop("persistent_workers")
+        return Setup(loader_overrides=overrides, fixed_batch=False)
+
+    def patch(self, code: Code, settings: Settings) -> Patch | None:
+        found = code.call(code.facts["loader_site"])
+        return code.patch(*found, _edits(*found, settings, code.facts)) if found is not None else None
+
+    def changes(self, settings: Settings) -> tuple[str, ...]:
+        return ("rng",)
+
+    # ---- words ----------------------------------------------------------------------------------------------------
+
+    def words(self, settings: Settings, facts: Facts) -> str:
+        now = self.current(facts)
+        changed = {k: v for k, v in settings.items() if k == "num_workers" or (v != now[k] and not _is_default(k, v))}
+        return f"build the training DataLoader with {', '.join(f'{name}={value!r}' for name, value in changed.items())}"
+
+    def remarks(self, told: Told) -> list[str]:
+        seen = told.kept.get("seen")
+        if seen is None:
+            why = told.kept.get("unanswered")
+            return [f"how many workers are needed could not be predicted: {why}"] if why else []
+        return [
+            _prediction(seen, told.kept["wanted"]),
+            *_samples_checked(told.kept.get("samples")),
+            *_start_up(seen, told),
+        ]
+
+    # ---- in the child ---------------------------------------------------------------------------------------------
+
+    def answer_instrument(self, training: Any) -> Reply:
+        """Seconds to load each of some batches and of the steps on them, without workers."""
+        from perfaudit.target.training import samples_in
+
+        if training.loader.num_workers:
+            raise ValueError("asked of a loader with workers")
+        from perfaudit.measure.memory import resident_bytes
+
+        loads: list[_Load] = []
+        steps: list[float] = []
+        batch = None
+        end, resident = math.inf, 0
+        for number in range(2 + BATCHES):
+            if number == 2:  # past the optimizer's first step and whatever is filled on first use
+                end, resident = time.monotonic() + LOOKING, resident_bytes()
+            if number > 4 and time.monotonic() > end:
+                break
+            load, batch = _loaded(training)
+            training.synchronize()
+            started = time.perf_counter()
+            training.step(training.to_device(batch))
+            training.synchronize()
+            if number >= 2:
+                loads.append(load)
+                steps.append(time.perf_counter() - started)
+        within = [load for load in loads if not load.restarts] or loads
+        fetches = [load.seconds for load in within]
+        fetch = statistics.fmean(fetches)
+        return {
+            "batches": len(fetches),
+            "fetch": fetch,
+            "cv": statistics.stdev(fetches) / fetch if len(fetches) > 1 else 0.0,
+            "cpu_share": min(
+                1.0, sum(load.cpu for load in within) / max(sum(load.undisturbed for load in within), 1e-9)
+            ),
+            "step": statistics.median(steps),
+            "samples": samples_in(batch),
+            "batch_bytes": _bytes_in(batch),
+            "shared_memory": _free_shared_memory(),
+            "grown_bytes": max(0, resident_bytes() - resident),
+        }
+
+    def answer_samples(self, training: Any, counts: list[int], most: int) -> Reply:
+        """Whether the loader yields the same samples with these numbers of workers as with none; and seconds to start one.
+
+        Of an iterable dataset a whole pass is compared: whether workers share its samples out is its own affair, and one
+        that does not yields each of them again from every worker. Of a map-style dataset the training process draws the
+        indices whatever the number of workers, so they cannot repeat; what can go wrong is what comes of an index in
+        another process (a file handle that workers share through fork, a `worker_init_fn` that changes the dataset). So the
+        samples behind the first indices that its sampler draws are compared, index by content.
+        most: batches of a map-style dataset to compare, at most.
+        """
+        if training.loader.num_workers:
+            raise ValueError("asked of a loader with workers")
+        import torch
+
+        from perfaudit.target.load import said
+        from perfaudit.target.sampling import start_and_stop
+
+        iterable = isinstance(training.loader.dataset, torch.utils.data.IterableDataset)
+        loader = training.loader
+        try:
+            start = start_and_stop(loader, 1)
+        except Exception as failure:  # whatever a worker raises
+            return {"samples": 0, "failed": f"{type(failure).__name__}: {said(failure)}"}
+        found = _iterable_samples(loader, counts) if iterable else _map_samples(loader, counts, most)
+        return {**found, "start": start}
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """Seconds that loading one batch took, of which computing; without waiting for a core; and if it began an epoch."""
+
+    seconds: float
+    cpu: float
+    undisturbed: float
+    restarts: bool
+
+
+def _loaded(training: Any) -> tuple[_Load, Any]:
+    from perfaudit.measure.worker import _queued_seconds
+
+    restarts, queued = len(training.restart_seconds), _queued_seconds()
+    wall, cpu = time.perf_counter(), time.process_time()
+    batch = training.next_batch()
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    queued = max(0.0, _queued_seconds() - queued)
+    return _Load(wall, cpu, max(cpu, wall - queued), len(training.restart_seconds) > restarts), batch
+
+
+def wanted_workers(seen: Reply) -> int:
+    """How many workers load batches as fast as the step uses them; `seen` is the reply to "instrument"."""
+    fetch, cv, step = float(seen["fetch"]), float(seen["cv"]), float(seen["step"])
+    return max(1, math.ceil(fetch * (1 + cv / 2) / max(step, 1e-6)))
+
+
+def most_workers(seen: Reply, cores: int, prefetch: int) -> int:
+    """How many workers can pay: those that compute need a core each, those that wait for a disk share one."""
+    computing = max(cores, math.floor(cores / max(float(seen["cpu_share"]), cores / MOST_WORKERS)))
+    queued = prefetch * max(1, int(seen["batch_bytes"]))
+    free = int(seen["shared_memory"])
+    fitting = math.floor(SHARED_MEMORY * free / queued) if free else MOST_WORKERS
+    return max(1, min(MOST_WORKERS, computing, fitting))
+
+
+def start_seconds(seen: Reply, start: Start, workers: int) -> float:
+    """Seconds that so many workers cost at the start of every epoch: forking, the first batch's delay, stopping."""
+    fork, first, stop = start
+    return float(workers * fork + max(0.0, first - seen["fetch"]) + stop)
+
+
+def _leak(seen: Reply, memory: int) -> str:
+    """Why a training that keeps what it loads is not measured for minutes in several processes; "" where it fits."""
+    steps = RACED_SECONDS / max(float(seen["fetch"]) + float(seen["step"]), 1e-6)
+    a_batch = int(seen["grown_bytes"]) / max(1, int(seen["batches"]))
+    if int(seen["grown_bytes"]) < LEAK_BYTES or a_batch * steps < memory:
+        return ""
+    return (
+        f"the training process grew by {seen['grown_bytes'] / (1 << 20):.0f} MiB over {seen['batches']} batches "
+        f"({a_batch / (1 << 20):.1f} MiB each); it keeps what it loads, and measuring would fill the memory"
+    )
+
+
+def epoch_seconds(seen: Reply, workers: int, batches: int) -> float:
+    """Seconds of an epoch once workers run, by the prediction."""
+    return float(batches * max(seen["step"], seen["fetch"] / max(1, workers)))
+
+
+def _is_persistent(now: Settings, seen: Reply | None, start: Start, workers: int, facts: Facts) -> bool:
+    """Whether keeping the workers between epochs pays by the computation; the user's own choice stays.
+
+    Where the program changes its dataset between epochs, workers that live on would not see it.
+    """
+    batches = facts["epoch_batches"]
+    if _workers(now) and now["persistent_workers"]:
+        return True
+    if seen is None or not batches:
+        return False
+    cost = start_seconds(seen, start, workers)
+    if cost < PERSISTENT_PAYS * (cost + epoch_seconds(seen, workers, batches)):
+        return False
+    from perfaudit.static.checks.dataloader_workers_not_persistent import _dataset_changes
+
+    found = Code("", facts).call(facts["loader_site"])
+    return found is None or not _dataset_changes(*found)
+
+
+# ---- samples ------------------------------------------------------------------------------------------------------
+
+
+def _sharing(bench: Bench, alone: Settings, counts: list[int], seen: Reply | None) -> list[int]:
+    """Those numbers of workers that yield the samples that none do; what was compared is kept for the remarks.
+
+    Raises Refused where workers fail, where an iterable dataset does not share its samples out, or where that cannot be told.
+    """
+    iterable = bool(bench.facts["loader"]["iterable"])
+    asked = sorted({n for n in counts if n} | ({2} if iterable else set()))
+    most = max(1, math.floor(MAP_SECONDS / max(float(seen["fetch"]), 1e-6))) if seen else 1
+    try:
+        found = bench.kept["samples"] = bench.ask(alone, "samples", counts=asked, most=most)
+    except Unanswered as failure:
+        raise Refused(f"loading with workers was tried and failed: {failure}") from None
+    if why := found.get("failed"):
+        raise Refused(f"loading with a worker was tried and failed: {why}")
+    if iterable and (why := _why_refused(found)):
+        yours = int(bench.facts["loader"]["num_workers"])
+        twice = f"; with your num_workers={yours} a training sees each sample {yours} times an epoch"
+        raise Refused(why + (twice if yours > 1 and found["repeats"] else ""))
+    return [n for n in counts if n not in found["differing"]]
+
+
+def _why_refused(found: Reply) -> str:
+    if found["repeats"]:
+        n, with_workers, without = found["repeats"]
+        return (
+            f"each of {n} workers yields every sample again: {with_workers} samples with {n} workers, {without} with none; "
+            "the dataset does not share its samples out (torch.utils.data.get_worker_info() in __iter__)"
+        )
+    if not found["whole"]:
+        return (
+            f"the iterable dataset does not end within {found['samples']} samples, "
+            "so whether workers would repeat samples cannot be told"
+        )
+    if not found["compared"]:
+        return "the iterable dataset yields other samples on every pass, so whether workers repeat some cannot be told"
+    if found["differing"]:
+        n = found["differing"][0]
+        return f"with {n} workers the iterable dataset yields other samples than with none"
     return ""
 
 
-def current(facts: Facts) -> Settings:
-    loader = facts["loader"]
-    return _settings(loader["num_workers"], loader["pin_memory"], loader["prefetch_factor"])
+def _iterable_samples(loader: Any, counts: list[int]) -> Reply:
+    from perfaudit.target.sampling import agreed, pass_over_iterable
+
+    first = pass_over_iterable(loader, 0, 0, ITERABLE_SAMPLES, ITERABLE_SECONDS)
+    again = pass_over_iterable(loader, 0, 1, first.samples, ITERABLE_SECONDS) if first.ended else first
+    compared = agreed(first, again) if first.ended else []
+    reply: Reply = {
+        "samples": first.samples, "whole": first.ended, "compared": compared, "random": _random(first, compared),
+        "differing": [], "repeats": None,
+    }  # fmt: skip
+    for n in counts if first.ended else counts[-1:]:  # one worker repeats nothing
+        found = pass_over_iterable(loader, n, 0, (n + 1) * first.samples, ITERABLE_SECONDS)
+        same = found.ended and all(found.leaves.get(place) == first.leaves[place] for place in compared)
+        if found.samples > first.samples if first.ended else found.repeated > 0 == first.repeated:
+            reply["repeats"] = [n, found.samples, found.samples - found.repeated if not first.ended else first.samples]
+            return reply
+        if not same or found.samples != first.samples:
+            reply["differing"].append(n)
+    return reply
 
 
-def candidates(bench: Bench) -> list[Settings]:
-    """Worker counts from none to twice the cores (waiting for a disk or a network costs no core)."""
-    counts = sorted({0, 1, *(2**n for n in range(1, 6) if 2**n <= 2 * bench.cores), bench.cores})
-    pinned = bench.facts["device"] == "cuda"
-    return [_settings(n, pinned, 2) for n in counts if n <= _MOST_WORKERS]
+def _map_samples(loader: Any, counts: list[int], most: int) -> Reply:
+    from perfaudit.target.sampling import agreed, first_batches, pass_over_indices
+
+    batches, whole = first_batches(loader, MAP_SAMPLES)
+    batches, whole = batches[:most], whole and len(batches) <= most
+    first = pass_over_indices(loader, 0, 0, batches)
+    compared = agreed(first, pass_over_indices(loader, 0, 1, batches))
+    differing = []
+    for n in counts:
+        found = pass_over_indices(loader, n, 0, batches)
+        if any(found.leaves.get(place) != first.leaves[place] for place in compared):
+            differing.append(n)
+    return {
+        "samples": first.samples, "whole": whole, "compared": compared, "random": _random(first, compared),
+        "differing": differing, "repeats": None,
+    }  # fmt: skip
 
 
-def refine(bench: Bench, best: Settings) -> list[Settings]:
-    """Around the best worker count: deeper prefetching, and the other choice of pinned memory on an accelerator."""
-    workers = int(str(best["num_workers"]))
-    pinned = [True, False] if bench.facts["device"] == "cuda" else [bool(best["pin_memory"])]
-    prefetch = [2, 4] if workers else [None]
-    return [_settings(workers, pin, ahead) for pin in pinned for ahead in prefetch]
+def _random(first: Any, compared: list[str]) -> list[str]:
+    return sorted(place for place in first.leaves if place and place not in compared)
 
 
-def size(settings: Settings) -> tuple[int, int, int]:
-    return (int(str(settings["num_workers"])), int(str(settings["prefetch_factor"] or 0)), bool(settings["pin_memory"]))
+# ---- sentences ----------------------------------------------------------------------------------------------------
 
 
-def setup(settings: Settings) -> Setup:
-    overrides: dict[str, Any] = dict(settings)
-    if not settings["num_workers"]:
-        overrides.pop("prefetch_factor")
-    return Setup(loader_overrides=overrides)
+def _prediction(seen: Reply, wanted: int) -> str:
+    computing = f"{100 * seen['cpu_share']:.0f} % of it computing"
+    return (
+        f"loading a batch in the training process takes {_ms(seen['fetch'])} (varying by {100 * seen['cv']:.0f} %, "
+        f"{computing}), the step {_ms(seen['step'])}: {wanted} worker{'s' if wanted > 1 else ''} predicted, "
+        "raced with the neighbouring numbers"
+    )
 
 
-def words(settings: Settings, facts: Facts) -> str:
-    arguments = ", ".join(f"{name}={value!r}" for name, value in settings.items() if value is not None)
-    return f"build the training DataLoader with {arguments}"
+def _samples_checked(found: Reply | None) -> list[str]:
+    if found is None:
+        return []
+    which = "all samples of an epoch" if found["whole"] else f"the first {found['samples']} samples of an epoch"
+    if found["differing"]:
+        counts = " and ".join(map(str, found["differing"]))
+        return [
+            f"not tried: with {counts} worker{'s' if found['differing'] != [1] else ''} {which} differ from those without"
+        ]
+    if found["random"]:
+        return [f"{which} were compared with and without workers: the same, but for what is random in them"]
+    return [f"{which} were compared with and without workers: the same"]
 
 
-def edits(source: Source, call: ast.Call, settings: Settings, facts: Facts) -> tuple[Edit, ...] | None:
+def _start_up(seen: Reply, told: Told) -> list[str]:
+    settings = told.winner or KNOB.current(told.facts)
+    workers = _workers(settings)
+    batches = told.facts["epoch_batches"]
+    if not workers or not batches:
+        return []
+    cost = start_seconds(seen, told.kept["samples"]["start"], workers)
+    epoch = epoch_seconds(seen, workers, batches)
+    fact = (
+        f"an epoch of {batches} batches takes about {_time(epoch)}; starting {workers} "
+        f"worker{'s' if workers > 1 else ''} for each takes about {_time(cost)} more"
+    )
+    share = cost / (cost + epoch)
+    if settings["persistent_workers"]:
+        return [f"{fact}: persistent_workers=True saves that from the second epoch on"]
+    if share < PERSISTENT_PAYS:
+        return [f"{fact}: persistent_workers=True would not pay ({100 * share:.1f} % of an epoch)"]
+    if told.winner is None:
+        return [f"{fact}: persistent_workers=True would save that from the second epoch on"]
+    return [f"{fact}: persistent_workers stays off, because the program changes its dataset between epochs"]
+
+
+def _ms(seconds: float) -> str:
+    return f"{1e3 * seconds:.3g} ms"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds >= 1 else _ms(seconds)
+
+
+# ---- the edit -----------------------------------------------------------------------------------------------------
+
+
+def _edits(source: Source, call: ast.Call, settings: Settings, facts: Facts) -> tuple[Edit, ...] | None:
     """The call with the settings that differ from what it builds now; None where an argument cannot be set in place."""
-    now = current(facts)
+    now = KNOB.current(facts)
     changed = {name: settings[name] for name in now if settings[name] != now[name]}
     found: list[Edit] = []
     for name, value in changed.items():
         position = _POSITIONS.get(name)
-        if name == "prefetch_factor" and (value is None or (value == 2 and edit.keyword(call, name) is None)):
-            part = edit.remove_keyword(source, call, name) if edit.keyword(call, name) else ()  # 2 is torch's default
+        own = edit.keyword(call, name)
+        if _is_default(name, value) and name in ("prefetch_factor", "persistent_workers"):
+            part = edit.remove_keyword(source, call, name) if own else ()
         elif position is not None and position < len(call.args):
             part = edit.replace(source, call.args[position], repr(value))
         else:
@@ -82,17 +451,58 @@ def edits(source: Source, call: ast.Call, settings: Settings, facts: Facts) -> t
         if part is None:
             return None
         found += part
-    if not settings["num_workers"] and edit.keyword(call, "persistent_workers"):
-        part = edit.remove_keyword(source, call, "persistent_workers")
-        if part is None:
-            return None
-        found += part
+    if not settings["num_workers"]:
+        for name in ("persistent_workers", "multiprocessing_context"):  # torch refuses them without workers
+            if name in changed or not edit.keyword(call, name):
+                continue
+            part = edit.remove_keyword(source, call, name)
+            if part is None:
+                return None
+            found += part
     return tuple(found)
 
 
-def changes() -> tuple[str, ...]:
-    return ("rng",)
+def _is_default(name: str, value: object) -> bool:
+    return value == {"num_workers": 0, "pin_memory": False, "prefetch_factor": PREFETCH, "persistent_workers": False}[
+        name
+    ] or (name == "prefetch_factor" and value is None)
 
 
-def _settings(workers: int, pinned: bool, prefetch: int | None) -> Settings:
-    return {"num_workers": workers, "pin_memory": pinned, "prefetch_factor": prefetch if workers else None}
+def _settings(workers: int, pinned: bool, prefetch: int | None, persistent: bool) -> Settings:
+    return {
+        "num_workers": workers,
+        "pin_memory": pinned,
+        "prefetch_factor": prefetch if workers else None,
+        "persistent_workers": persistent if workers else False,
+    }
+
+
+def _workers(settings: Settings) -> int:
+    return int(str(settings["num_workers"]))
+
+
+def _prefetch(settings: Settings) -> int:
+    return int(str(settings["prefetch_factor"] or PREFETCH))
+
+
+def _bytes_in(batch: Any) -> int:
+    """Bytes of the tensors of a batch."""
+    if hasattr(batch, "nbytes"):
+        return int(batch.nbytes)
+    inner = (
+        batch.values() if isinstance(batch, dict) else batch if isinstance(batch, (list, tuple)) else
+        vars(batch).values() if hasattr(batch, "__dict__") else ()
+    )  # fmt: skip
+    return sum(_bytes_in(value) for value in inner)
+
+
+def _free_shared_memory() -> int:
+    """Bytes free where batches of workers wait for the training process; 0 where the system has no such place."""
+    try:
+        state = os.statvfs(_SHARED)
+    except OSError:
+        return 0
+    return state.f_bavail * state.f_frsize
+
+
+KNOB = Dataloader()

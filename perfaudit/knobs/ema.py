@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from perfaudit.knobs import Bench, Facts, Setup
+from perfaudit.knobs import Bench, Facts, Knob, Setup, Told
+from perfaudit.knobs._code import Code, Patch
 from perfaudit.measurements import Settings
 
-TITLE = "where and how the moving average of the weights is kept"
-METRIC = "seconds_per_step"
-MIN_GAIN = 0.01
-RULES = ("PA404",)
-REFERENCE: Settings = {"average": "none", "when": "-"}  # what a step takes without any average
 DECAY = 0.999
-OF_PIECE = True  # the update is a few percent of a step: timed inside the step, it does not drown in the rest of it
-SCREENING_ROUNDS = 6  # every way gets an interval of what it adds, not only the fastest
+NONE: Settings = {"average": "none", "when": "-"}
 
 WAYS = (
     "mul_add_per_parameter",
@@ -24,51 +21,110 @@ WAYS = (
     "averaged_model_avg_fn",
     "averaged_model_multi",
 )
+SIDE_STREAM = "foreach_lerp on a side stream"  # CUDA only
 
 
-def not_applicable(facts: Facts) -> str:
-    return ""
+class Ema(Knob):
+    name = "ema"
+    title = "where and how the moving average of the weights is kept"
+    rules = ("PA404",)
+    phases = ("average",)  # a few percent of a step: timed inside the step, it does not drown in the rest of it
+    reference = NONE  # what a step takes without any average
+
+    def share(self, facts: Facts) -> float:
+        """Without an average of theirs, the ways are compared with each other, which no profile tells."""
+        return super().share(facts) if facts["has_ema"] else 1.0
+
+    def current(self, facts: Facts) -> Settings:
+        """The user's own `build_ema`, or no average: a saving is only told against what the user has."""
+        return {"average": "yours", "when": "after step"} if facts["has_ema"] else NONE
+
+    def candidates(self, bench: Bench) -> list[Settings]:
+        now = self.current(bench.facts)
+        ways: list[Settings] = [{"average": way, "when": "after step"} for way in WAYS]
+        early: list[Settings] = [
+            {"average": way, "when": "before step"} for way in ("mul_add_per_parameter", "foreach_lerp")
+        ]
+        if bench.facts["device"] == "cuda":
+            ways.append({"average": SIDE_STREAM, "when": "after step"})
+        patched: list[Settings] = []
+        if bench.facts["has_ema"] and bench.facts.get("rules", {}).get("PA404"):
+            patched = [{"average": "yours, patched", "when": "after step"}]
+        return [settings for settings in [NONE, *patched, *ways, *early] if settings != now]
+
+    def phases_for(self, settings: Settings) -> tuple[str, ...]:
+        """What runs on another stream is not seen by events on the step's own: only the whole step tells."""
+        return () if settings["average"] == SIDE_STREAM else self.phases
+
+    def size(self, settings: Settings) -> int:
+        """The user's own lines, patched, before anything to be written anew; after the step before one step late."""
+        if settings["average"] == "yours, patched":
+            return -1
+        return 0 if settings["when"] == "after step" else 1
+
+    def setup(self, settings: Settings) -> Setup:
+        return Setup(applied=lambda training: _applied(training, settings))
+
+    def patch(self, code: Code, settings: Settings) -> Patch | None:
+        return code.fixes(self.rules) if settings["average"] == "yours, patched" else None
+
+    def holds(self, facts: Facts, settings: Settings) -> bool:
+        return bool(facts["has_ema"])
+
+    def is_checked(self, settings: Settings) -> bool:
+        return False  # another average stands in for the user's, whose values are not comparable
+
+    def words(self, settings: Settings, facts: Facts) -> str:
+        how = {
+            "mul_add_per_parameter": "average.mul_(decay).add_(parameter, alpha=1 - decay) for each parameter",
+            "lerp_per_parameter": "average.lerp_(parameter, 1 - decay) for each parameter",
+            "foreach_lerp": "torch._foreach_lerp_(averages, parameters, 1 - decay), two lists made once",
+            "averaged_model_avg_fn": "torch.optim.swa_utils.AveragedModel(model, avg_fn=get_ema_avg_fn(decay))",
+            "averaged_model_multi": "AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))",
+            SIDE_STREAM: "torch._foreach_lerp_ on a torch.cuda.Stream that waits for the step by an event, and that the next "
+            "optimizer.step waits for by another, so that the host never waits",
+            "yours": "your build_ema as it is",
+            "yours, patched": "your own loop, patched",
+        }[str(settings["average"])]
+        late = (
+            "" if settings["when"] == "after step" else ", called between backward and optimizer.step (one step late)"
+        )
+        return f"keep the average with {how}{late}"
+
+    def kept_words(self, told: Told) -> str:
+        """For somebody who keeps no average: the cheapest way to begin."""
+        if told.facts["has_ema"] or not told.comparisons:
+            return ""
+        cheapest = min(told.comparisons, key=lambda c: c.ratio).candidate
+        how = self.words(cheapest, told.facts).removeprefix("keep the average with ")
+        return f"your target keeps no average (no build_ema); the cheapest way to keep one here: {how}"
+
+    def changes(self, settings: Settings) -> tuple[str, ...]:
+        return ("rounding",) if settings["when"] == "after step" else ("algorithm",)
 
 
-def current(facts: Facts) -> Settings:
-    """The user's own `build_ema`, or no average: a saving is only told against what the user has."""
-    return {"average": "yours", "when": "after step"} if facts["has_ema"] else REFERENCE
+@dataclass(frozen=True, slots=True)
+class Average:
+    """An average of a model's parameters that is kept up by calling `update`; `tensors` gives what it holds."""
+
+    update: Callable[[], None]
+    tensors: Callable[[], list[Any]]
 
 
-def candidates(bench: Bench) -> list[Settings]:
-    now = current(bench.facts)
-    ways: list[Settings] = [{"average": way, "when": "after step"} for way in WAYS]
-    early: list[Settings] = [
-        {"average": way, "when": "before step"} for way in ("mul_add_per_parameter", "foreach_lerp")
-    ]
-    return [settings for settings in [REFERENCE, *ways, *early] if settings != now]
-
-
-def refine(bench: Bench, best: Settings) -> list[Settings]:
-    return []
-
-
-def size(settings: Settings) -> int:
-    """The user's own lines, patched, before anything to be written anew; after the step before one step late."""
-    if settings["average"] == "yours, patched":
-        return -1
-    return 0 if settings["when"] == "after step" else 1
-
-
-def setup(settings: Settings) -> Setup:
-    return Setup(apply=lambda training: _apply(training, settings), fixed_batch=True)
-
-
-def _apply(training: Any, settings: Settings) -> None:
+@contextlib.contextmanager
+def _applied(training: Any, settings: Settings) -> Iterator[None]:
     way = str(settings["average"])
     if way == "none":
         training.ema = None
+    elif way == SIDE_STREAM:
+        training.keep_average(_on_side_stream(training))
     elif not way.startswith("yours"):
-        training.keep_average(updater(way, training.model), settings["when"] == "before step")
+        training.keep_average(average_of(way, training.model).update, settings["when"] == "before step")
+    yield
 
 
-def updater(way: str, model: Any) -> Callable[[], None]:
-    """A function that brings an average of the model's parameters one step forward, kept in one of WAYS.
+def average_of(way: str, model: Any) -> Average:
+    """An average of the model's parameters, kept in one of WAYS.
 
     average ← decay · average + (1 - decay) · parameter, for floating-point parameters; without gradients.
     """
@@ -77,12 +133,14 @@ def updater(way: str, model: Any) -> Callable[[], None]:
     import torch
     from torch.optim.swa_utils import AveragedModel, get_ema_avg_fn, get_ema_multi_avg_fn
 
-    if way == "averaged_model_avg_fn":
-        averaged = AveragedModel(model, avg_fn=get_ema_avg_fn(DECAY))
-        return lambda: averaged.update_parameters(model)
-    if way == "averaged_model_multi":
-        averaged = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(DECAY))
-        return lambda: averaged.update_parameters(model)
+    if way.startswith("averaged_model"):
+        function = (
+            {"avg_fn": get_ema_avg_fn(DECAY)}
+            if way.endswith("avg_fn")
+            else {"multi_avg_fn": get_ema_multi_avg_fn(DECAY)}
+        )
+        averaged = AveragedModel(model, **function)
+        return Average(lambda: averaged.update_parameters(model), lambda: list(averaged.module.parameters()))
 
     mine = [p for p in model.parameters() if p.is_floating_point()]
     kept = [p.detach() for p in copy.deepcopy(model).parameters() if p.is_floating_point()]
@@ -101,35 +159,27 @@ def updater(way: str, model: Any) -> Callable[[], None]:
     def foreach_lerp() -> None:
         torch._foreach_lerp_(kept, mine, 1 - DECAY)
 
-    return {"mul_add_per_parameter": mul_add, "lerp_per_parameter": lerp, "foreach_lerp": foreach_lerp}[way]
+    update = {"mul_add_per_parameter": mul_add, "lerp_per_parameter": lerp, "foreach_lerp": foreach_lerp}[way]
+    return Average(update, lambda: kept)
 
 
-def words(settings: Settings, facts: Facts) -> str:
-    how = {
-        "mul_add_per_parameter": "average.mul_(decay).add_(parameter, alpha=1 - decay) for each parameter",
-        "lerp_per_parameter": "average.lerp_(parameter, 1 - decay) for each parameter",
-        "foreach_lerp": "torch._foreach_lerp_(averages, parameters, 1 - decay), two lists made once",
-        "averaged_model_avg_fn": "torch.optim.swa_utils.AveragedModel(model, avg_fn=get_ema_avg_fn(decay))",
-        "averaged_model_multi": "AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))",
-        "yours": "your build_ema as it is",
-        "yours, patched": "your own loop, patched",
-    }[str(settings["average"])]
-    late = "" if settings["when"] == "after step" else ", called between backward and optimizer.step (one step late)"
-    return f"keep the average with {how}{late}"
+def _on_side_stream(training: Any) -> Callable[[], None]:
+    """`foreach_lerp` beside the next forward and backward pass; order is kept by events, never by waiting on the host."""
+    import torch
+
+    side, done = torch.cuda.Stream(), torch.cuda.Event()
+    average = average_of("foreach_lerp", training.model)
+
+    def update() -> None:
+        stepped = torch.cuda.current_stream().record_event()
+        with torch.cuda.stream(side):
+            side.wait_event(stepped)
+            average.update()
+            done.record(side)
+
+    # The next update writes the parameters that the average still reads.
+    training.optimizer.register_step_pre_hook(lambda *_: torch.cuda.current_stream().wait_event(done))
+    return update
 
 
-def without(facts: Facts, best: Settings) -> str:
-    """What to say to somebody who keeps no average: the cheapest way to begin; "" for those who keep one."""
-    if facts["has_ema"]:
-        return ""
-    how = words(best, facts).removeprefix("keep the average with ")
-    return f"your target keeps no average (no build_ema); the cheapest way to keep one here: {how}"
-
-
-def patched(settings: Settings) -> Settings:
-    """The setting that stands for the user's own code with the fixes of RULES."""
-    return {"average": "yours, patched", "when": "after step"}
-
-
-def changes() -> tuple[str, ...]:
-    return ("rounding",)
+KNOB = Ema()

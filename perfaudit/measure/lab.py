@@ -9,12 +9,12 @@ from typing import Any
 
 from perfaudit.measure.child import Child, ChildFailed
 from perfaudit.measure.environment import usable_cores
+from perfaudit.measure.facts import Facts
+from perfaudit.measure.ledger import Block, Variant
 from perfaudit.measure.nursery import START_SECONDS
-from perfaudit.measure.runner import Block, Subject, TrialFailed, Variant
+from perfaudit.measure.runner import Subject, TrialFailed
 
 HANGING = 3.0  # times what a block should take; beyond it, and beyond the timeout of a step, it hangs
-
-Facts = dict[str, Any]  # JSON a child replies with when it has built the training
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ class ChildLab:
                 self.check(child, variant, facts)
             # Warm-up: past the optimizer's first step, and past what the loader's workers have ready.
             loader = facts["loader"]
-            ahead = 0 if variant.knob in ("ema",) else loader["num_workers"] * (loader["prefetch_factor"] or 0)
+            ahead = 0 if variant.fixed_batch else loader["num_workers"] * (loader["prefetch_factor"] or 0)
             child.ask({"do": "block", "steps": 1}, self.timeout)
             warm = child.ask({"do": "block", "steps": 2 + min(ahead, 64)}, self.timeout)
             child.pause()

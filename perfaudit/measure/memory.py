@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+Run = Callable[[Any, Any, Any], Any]  # operator, positional and keyword arguments: what the operator returns
 
 
 def resident_bytes() -> int:
@@ -13,6 +16,15 @@ def resident_bytes() -> int:
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError):
+        return 0
+
+
+def peak_resident_bytes() -> int:
+    """The most physical memory this process ever held, in bytes; 0 where the system does not say."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+    except (OSError, ValueError, StopIteration):
         return 0
 
 
@@ -32,31 +44,43 @@ def peak_of_step(training: Any, batch: Any) -> int:
         training.step(batch)
         torch.cuda.synchronize()
         return int(torch.cuda.max_memory_allocated())
-    with _live_bytes() as live:
-        for tensor in _held(training, batch):
+    with live_bytes() as live:
+        for tensor in [*held(training), *tensors_in(batch)]:
             live.see(tensor)
         training.step(batch)
         return int(live.peak)
 
 
-def _held(training: Any, batch: Any) -> list[Any]:
+def held(training: Any) -> Iterator[Any]:
+    """The tensors there are between two steps: parameters, buffers, and what the optimizer keeps."""
+    yield from training.model.parameters()
+    yield from training.model.buffers()
+    yield from tensors_in(list(training.optimizer.state.values()))
+
+
+def tensors_in(value: Any) -> Iterator[Any]:
+    """The tensors in nested lists, tuples and dicts."""
     import torch
 
-    tensors = [*training.model.parameters(), *training.model.buffers()]
-    queue: list[Any] = [*training.optimizer.state.values(), batch]
-    while queue:
-        value = queue.pop()
-        if isinstance(value, torch.Tensor):
-            tensors.append(value)
-        elif isinstance(value, dict):
-            queue += value.values()
-        elif isinstance(value, (list, tuple)):
-            queue += value
-    return tensors
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for inner in value.values():
+            yield from tensors_in(inner)
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from tensors_in(inner)
 
 
-def _live_bytes() -> Any:
-    """A dispatch mode that counts the bytes of storages alive; `peak` is the most there were at once."""
+def _as_it_is(func: Any, args: Any, kwargs: Any) -> Any:
+    return func(*args, **kwargs)
+
+
+def live_bytes(run: Run = _as_it_is) -> Any:
+    """A dispatch mode that counts the bytes of storages alive; `peak` is the most there were at once.
+
+    run: how an operator is carried out; its result is what is counted.
+    """
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_iter
@@ -87,7 +111,7 @@ def _live_bytes() -> Any:
         def __torch_dispatch__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:  # torch's own signature
-            result = func(*args, **(kwargs or {}))
+            result = run(func, args, kwargs or {})
             for value in tree_iter(result):
                 if isinstance(value, torch.Tensor):
                     self.see(value)

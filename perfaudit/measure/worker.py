@@ -140,11 +140,8 @@ def _queued_seconds() -> float:
     return total / 1e9
 
 
-def _length(dataset: Any) -> int | None:
-    try:
-        return len(dataset)
-    except TypeError:  # an iterable dataset without a length
-        return None
+def _knob(name: str) -> Any:  # perfaudit.knobs.Knob, which this folder must not know
+    return importlib.import_module(f"perfaudit.knobs.{name}").KNOB
 
 
 def _die_with(parent: int) -> None:
@@ -167,8 +164,10 @@ class Holder:
         self.built = False  # faults from here on are those of a step
         self.training: Any = None  # target.training.Training, imported when it is asked for
         self.on_fixed_batch = False
+        self.in_force = contextlib.ExitStack()  # what a knob's setting has changed
 
     def close(self) -> None:
+        self.in_force.close()
         if self.training is not None:
             self.training.close()
 
@@ -184,8 +183,9 @@ class Holder:
     ) -> Reply:
         """Build the training as the target's factories say, with patched texts and the settings of one knob.
 
-        Replies with device, versions, length of an epoch, and where the loader was built.
+        Replies with device, versions, length of an epoch, switches, and where loader and optimizer were built.
         """
+        from perfaudit.measure.facts import facts_of
         from perfaudit.target import overlay as patched
         from perfaudit.target.names import Target
         from perfaudit.target.training import Training
@@ -193,50 +193,23 @@ class Holder:
         self.doing = f"building {target['file']}"
         # As `python file.py` has it: the file's folder first.
         patched.install(overlay)
-        setup = importlib.import_module(f"perfaudit.knobs.{knob}").setup(settings) if knob else None
-        overrides = setup.loader_overrides if setup else {}
-        self.training = Training(Target(target["file"], target["names"]), device, overrides, seed)
+        setup = _knob(knob).setup(settings) if knob else None
+        loader, optimizer = (setup.loader_overrides, setup.optimizer_overrides) if setup else ({}, {})
+        self.training = Training(Target(target["file"], target["names"]), device, loader, seed, optimizer)
         self.on_fixed_batch = fixed_batch
         if setup is not None:
             self.doing = f"applying {knob} {settings}"
-            setup.apply(self.training)
+            self.in_force.enter_context(setup.applied(self.training))
             self.on_fixed_batch = setup.fixed_batch
         self.doing = f"{target['file']}: one training step"
         self.built = True
-        return self._facts()
+        return facts_of(self.training)
 
-    def _facts(self) -> Reply:
-        import torch
-
-        training = self.training
-        site = training.loader_site
-        driver = ""
-        name = str(training.device)
-        if training.device.type == "cuda":
-            name = f"cuda ({torch.cuda.get_device_name(training.device)})"
-            driver = f"CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}"
-        loader = training.loader
-        return {
-            "device": training.device.type,
-            "device_name": name,
-            "driver": driver,
-            "torch": torch.__version__,
-            "threads": torch.get_num_threads(),
-            "epoch_batches": training.epoch_batches,
-            "has_ema": training.ema is not None,
-            "cudnn_benchmark": bool(torch.backends.cudnn.benchmark),
-            "dataset_length": _length(loader.dataset),
-            "loader": {
-                "num_workers": loader.num_workers,
-                "pin_memory": bool(loader.pin_memory),
-                "prefetch_factor": loader.prefetch_factor,
-                "batch_size": loader.batch_size,
-                "iterable": isinstance(loader.dataset, torch.utils.data.IterableDataset),
-            },
-            "loader_site": None
-            if site is None
-            else [site.path, site.line, site.end_line, site.column, site.end_column],
-        }
+    def do_ask(self, knob: str, question: str, arguments: Reply) -> Reply:
+        """What a knob wants to know of the training that was built: its method `answer_<question>`."""
+        self.doing = f"{knob}: {question}"
+        reply: Reply = getattr(_knob(knob), f"answer_{question}")(self.training, **arguments)
+        return reply
 
     def do_losses(self, steps: int, seed: int, save_state: str = "", load_state: str = "") -> Reply:
         """Losses of the first steps from one seed, as exact hexadecimal floats; the training goes on afterwards.
@@ -272,21 +245,20 @@ class Holder:
     def do_block(self, steps: int) -> Reply:
         """Run one step that is not timed, then `steps` timed ones, waiting for the device once at the end.
 
-        Replies with wall and CPU seconds of the timed steps, their samples, and the mean cost of an epoch's restart per
-        step (starting workers, waiting for the first batch), which is left out of the wall seconds.
+        Replies with the fields of `ledger.Block`. The mean cost of an epoch's restart per step (starting workers, waiting
+        for the first batch) is left out of the wall seconds and told apart.
         """
         from perfaudit.target.training import samples_in
 
         training = self.training
-        self._one_step()
+        training.whole_step(self.on_fixed_batch)
         training.synchronize()
-        training.take_average_seconds()
+        training.phases.take()
         restarts = len(training.restart_seconds)
         samples = 0
         queued, cpu, wall = _queued_seconds(), time.process_time(), time.perf_counter()
         for _ in range(steps):
-            batch = self._one_step()
-            samples += samples_in(batch)
+            samples += samples_in(training.whole_step(self.on_fixed_batch))
         training.synchronize()
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         queued = max(0.0, _queued_seconds() - queued)  # a thread that ended takes its share with it
@@ -302,14 +274,8 @@ class Holder:
             "samples": samples,
             "restart_per_step": per_step,
             "queued": queued,
-            "piece_per_step": training.take_average_seconds() / steps,
+            "phases": training.phases.take(),
         }
-
-    def _one_step(self) -> Any:
-        training = self.training
-        batch = training.fixed_batch() if self.on_fixed_batch else training.to_device(training.next_batch())
-        training.step(batch)
-        return batch
 
     def do_memory(self) -> Reply:
         """Peak bytes of one step: the device allocator's, or live tensor bytes on the CPU; and the process' own."""
@@ -340,7 +306,7 @@ class Holder:
         try:
             facts = self.do_build(target, {}, "", {}, device)
             for _ in range(2):
-                self._one_step()
+                self.training.whole_step(self.on_fixed_batch)
         finally:
             sys.settrace(None)
         return {**facts, "lines": {path: sorted(found) for path, found in lines.items()}}

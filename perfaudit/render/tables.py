@@ -7,8 +7,8 @@ import math
 from collections.abc import Iterable
 
 from perfaudit.measurements import Comparison, Settings, Trial, Winner
-from perfaudit.render.paint import Paint, colour, painted_diff
-from perfaudit.render.words import saving_text
+from perfaudit.render.paint import Paint, colour, painted_diff, wrapped
+from perfaudit.render.words import saving_text, seconds
 from perfaudit.report import Report
 
 _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
@@ -30,8 +30,22 @@ def environment(report: Report, paint: Paint) -> str:
     return text + "\n"
 
 
+def calibration(report: Report, paint: Paint) -> str:
+    """What a step consists of, and how far two copies of identical code lie apart here."""
+    seen = report.calibration
+    assert seen is not None
+    whole = sum(seen.phases.values())
+    parts = sorted(((s / whole, name) for name, s in seen.phases.items() if whole and s / whole >= 0.005), reverse=True)
+    phases = ", ".join(f"{name.replace('_', ' ')} {100 * share:.0f} %" for share, name in parts)
+    wide = f"a round scatters by {100 * seen.scatter:.1f} %" if seen.rounds > 1 else "one round only"
+    return (
+        f"a step takes {seconds(seen.seconds_per_step)}: {phases}\n"
+        f"{paint('noise', 'bold')}: two copies of your code took {seen.ratio:.3f} of each other's time; {wide}\n"
+    )
+
+
 def knobs(report: Report, paint: Paint, width: int) -> list[str]:
-    """For each knob: the trials, the race against the current setting, and the winner."""
+    """For each knob: the trials, the race against the current setting, and the winner; at the end what pays, in order."""
     parts = []
     names = list(dict.fromkeys(t.knob for t in report.trials if t.knob != "patch"))
     for name in names:
@@ -39,13 +53,44 @@ def knobs(report: Report, paint: Paint, width: int) -> list[str]:
         parts.append(paint(name, "bold") + "\n" + _trials(trials, paint, width))
         raced = [c for c in report.comparisons if c.knob == name]
         if raced:
-            parts.append(_race(raced, paint))
-        parts += [_winner(w, paint) for w in report.winners if w.knob == name]
+            parts.append(_race(raced, paint, trials[0].metric))
+        parts += [_winner(w, paint, width) for w in report.winners if w.knob == name]
     patches = [c for c in report.comparisons if c.knob == "patch"]
     if patches:
         parts.append(_patches(patches, paint))
-    parts += [f"{paint(item.knob, 'bold')}: not applicable here: {item.reason}\n" for item in report.not_applicable]
+    idle = [f"{paint(item.knob, 'bold')}: {item.reason}" for item in report.not_applicable]
+    if idle:
+        parts.append("not searched:\n" + "".join(wrapped(line, width, "  ") + "\n" for line in idle))
+    if len(names) > 1:
+        parts.append(_ranked(report.winners, paint, width))
     return parts
+
+
+def _ranked(winners: tuple[Winner, ...], paint: Paint, width: int) -> str:
+    """What pays, most certain saving first: the answer of a run over many knobs."""
+    paying = [w for w in winners if not w.keeps_current and w.saving is not None]
+    if not paying:
+        return paint("RANKED: nothing was shown to pay here", "bold") + "\n"
+    rows = [
+        [
+            str(number),
+            w.knob,
+            settings_text(w.settings),
+            f"{100 * w.saving.low:.1f} … {100 * w.saving.high:.1f} %",
+            _handed_over(w),
+        ]
+        for number, w in enumerate(paying, start=1)
+        if w.saving is not None
+    ]
+    heading = paint("RANKED: measured one by one against your code, by the lower bound; savings do not add up", "bold")
+    columns = ["", "knob", "setting", "saves of the step", "patch"]
+    return heading + "\n" + table(columns, rows, paint is colour, width)
+
+
+def _handed_over(winner: Winner) -> str:
+    if winner.fix is None:
+        return "by hand"
+    return f"{winner.location}" + (f" ({', '.join(winner.fix.changes)})" if winner.fix.changes else "")
 
 
 def _trials(trials: list[Trial], paint: Paint, width: int) -> str:
@@ -83,10 +128,15 @@ def _added(t: Trial) -> str:
     return f"{1e3 * middle:+.2f} [{1e3 * low:+.2f}, {1e3 * high:+.2f}]"
 
 
-def _race(raced: list[Comparison], paint: Paint) -> str:
-    lines = [f"against {settings_text(raced[0].baseline)}, in fresh processes, time per sample:"]
-    lines += [f"  {settings_text(c.candidate)}: {ratio_text(c, paint)}" for c in raced]
+def _race(raced: list[Comparison], paint: Paint, metric: str) -> str:
+    unit = "sample" if metric == "samples_per_second" else "step"
+    lines = [f"against {settings_text(raced[0].baseline)}, in fresh processes, time per {unit}:"]
+    lines += [f"  {settings_text(c.candidate)}{_of(c)}: {ratio_text(c, paint)}" for c in raced]
     return "\n".join(lines) + "\n"
+
+
+def _of(c: Comparison) -> str:
+    return "" if c.of == "step" else f", if only {c.of.replace('+', ' and ').replace('_', ' ')} changed"
 
 
 def _patches(compared: list[Comparison], paint: Paint) -> str:
@@ -102,17 +152,22 @@ def ratio_text(c: Comparison, paint: Paint) -> str:
     style = {"faster": "green", "slower": "red", "undecided": "yellow"}[c.verdict]
     interval = f" [{c.low:.3f}, {c.high:.3f}]" if math.isfinite(c.high) else " [too few rounds for an interval]"
     clock = "" if c.clock == "wall" else ", processor time"
-    return f"{c.ratio:.3f}{interval} {paint(c.verdict, style)} ({c.n} rounds{clock})"
+    undecided = c.verdict == "undecided" and c.smallest is not None
+    smallest = f"; effects under {100 * (c.smallest or 0):.1f} % could not be seen" if undecided else ""
+    return f"{c.ratio:.3f}{interval} {paint(c.verdict, style)} ({c.n} rounds{clock}{smallest})"
 
 
-def _winner(winner: Winner, paint: Paint) -> str:
+def _winner(winner: Winner, paint: Paint, width: int) -> str:
+    remarks = [wrapped(remark, width, "  ") for remark in winner.remarks]
     if winner.keeps_current:
-        return f"{paint('→', 'bold')} {winner.words} ({settings_text(winner.settings)})\n"
+        said = wrapped(f"→ {winner.words} ({settings_text(winner.settings)})", width, "")
+        return "\n".join([said, *remarks]) + "\n"
     lines = [f"{paint('→ ' + winner.words, 'bold')}"]
     if winner.saving is not None:
         lines.append(f"  {saving_text(winner.saving, paint)}")
     if winner.verified:
         lines.append(f"  checked: {winner.verified}")
+    lines += remarks
     if winner.fix is not None:
         changes = f": changes {', '.join(winner.fix.changes)}" if winner.fix.changes else ""
         lines.append(f"  {paint(f'fix ({winner.fix.safety}{changes})', 'cyan')} at {winner.location}:")

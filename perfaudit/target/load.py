@@ -121,7 +121,19 @@ def said(error: BaseException) -> str:
     text = str(error)
     if "Original Traceback" in text:
         return f"in a loader worker: {text.strip().splitlines()[-1].strip()}"
+    if text.startswith("DataLoader worker"):  # it died; the usual reason is a full /dev/shm, which torch names or not
+        return f"{' '.join(text.split())}{_shared_memory()}"
     return " ".join(text.split())
+
+
+def _shared_memory() -> str:
+    """ "; /dev/shm, where workers leave batches, has 12 of 64 MiB free", "" on systems without it."""
+    try:
+        state = os.statvfs("/dev/shm")
+    except OSError:
+        return ""
+    free, size = (blocks * state.f_frsize >> 20 for blocks in (state.f_bavail, state.f_blocks))
+    return f"; /dev/shm, where workers leave batches, has {free} of {size} MiB free"
 
 
 def where(error: BaseException) -> str:

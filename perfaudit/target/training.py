@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import random
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from perfaudit.errors import TargetError
 from perfaudit.target.load import Factory, faults_named, load, missing
 from perfaudit.target.names import Target
-from perfaudit.target.provenance import Site, loaders_built
+from perfaudit.target.phases import Phases
+from perfaudit.target.provenance import Site, loaders_built, optimizers_built
 
 Batch = Any  # whatever the user's loader yields
 
@@ -21,12 +23,21 @@ class Training:
     """What a user's training does between two batches, built by the factories and run by us.
 
     device: "auto", or a torch device name. A model whose parameters are all on the CPU is moved to the device.
-    loader_overrides: arguments every DataLoader of the factory is built with instead of the user's.
+    loader_overrides, optimizer_overrides: arguments that every DataLoader or optimizer of the factories is built with
+    instead of the user's.
     Raises TargetError for anything the factories do wrong.
+
+    A knob may change, after building: `model`, `set_to_none` (None: the optimizer's default), `around_loss` (a context in
+    which the loss is computed), `scaler` (a torch.amp.GradScaler), `non_blocking`, and the average by `keep_average`.
     """
 
     def __init__(
-        self, target: Target, device: str = "auto", loader_overrides: dict[str, Any] | None = None, seed: int = 0
+        self,
+        target: Target,
+        device: str = "auto",
+        loader_overrides: dict[str, Any] | None = None,
+        seed: int = 0,
+        optimizer_overrides: dict[str, Any] | None = None,
     ) -> None:
         self.target = target
         self.seed = seed
@@ -48,12 +59,17 @@ class Training:
         with loaders_built(loader_overrides or {}) as site_of:
             self.loader = self._call("dataloader", torch.utils.data.DataLoader)
         self.loader_site: Site | None = site_of(self.loader)
-        self.optimizer = self._optimizer()
+        with optimizers_built(optimizer_overrides or {}) as site_of_optimizer:
+            self.optimizer = self._optimizer()
+        self.optimizer_site: Site | None = site_of_optimizer(self.optimizer)
+        self.set_to_none: bool | None = None
+        self.around_loss: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
+        self.scaler: Any = None
+        self.non_blocking = bool(getattr(self.loader, "pin_memory", False))
+        self.phases = Phases(self.device.type)
         self._ema_object: Any = None
         self.ema = self._ema()
         self._update_before_step = False
-        self._average_seconds = 0.0
-        self._events: list[tuple[Any, Any]] = []  # pairs of torch.cuda.Event around updates of the average
         self._batches: Iterator[Batch] | None = None
         self.epoch_batches = _length(self.loader)
         self.restart_seconds: list[
@@ -87,6 +103,11 @@ class Training:
         if not parameters:
             raise TargetError(f"{self.target.file}: the model has no parameters to train")
         return torch.optim.AdamW(parameters, lr=1e-3)
+
+    @property
+    def builds_own_optimizer(self) -> bool:
+        """Whether the user's factory built the optimizer; else it is our AdamW, which is not theirs to patch."""
+        return "optimizer" in self.factories
 
     def _ema(self) -> Any:
         if "ema" not in self.factories:
@@ -127,7 +148,7 @@ class Training:
         return self._fixed
 
     def to_device(self, batch: Batch) -> Batch:
-        return _moved(batch, self.device, bool(getattr(self.loader, "pin_memory", False)))
+        return _moved(batch, self.device, self.non_blocking)
 
     # ---- steps -----------------------------------------------------------------------------------------------------
 
@@ -156,36 +177,47 @@ class Training:
 
     def step(self, batch: Batch) -> Any:
         """One training step on a batch that is on the device: gradients, update, average. Returns the loss tensor."""
-        self.optimizer.zero_grad()
-        loss = self.loss(batch)
-        loss.backward()
+        mark = self.phases
+        mark.begin()
+        if self.set_to_none is None:
+            self.optimizer.zero_grad()
+        else:
+            self.optimizer.zero_grad(set_to_none=self.set_to_none)
+        mark.end("zero_grad")
+        with self.around_loss():
+            loss = self.loss(batch)
+        mark.end("forward")
+        (loss if self.scaler is None else self.scaler.scale(loss)).backward()
+        mark.end("backward")
         if self.ema is not None and self._update_before_step:
-            self._average()
-        self.optimizer.step()
+            self.ema()
+            mark.end("average")
+        if self.scaler is None:
+            self.optimizer.step()
+        else:
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        mark.end("optimizer")
         if self.ema is not None and not self._update_before_step:
-            self._average()
+            self.ema()
+            mark.end("average")
         return loss
 
-    def _average(self) -> None:
-        """Update the average, timed: on the device's own clock where it has one, so that the host need not wait."""
-        if self.device.type != "cuda":
+    def whole_step(self, fixed: bool = False) -> Batch:
+        """Load a batch, bring it to the device and make a step; of the fixed batch, only the step. Returns the batch."""
+        if fixed:
+            batch = self.fixed_batch()
+        else:
             started = time.perf_counter()
-            self.ema()
-            self._average_seconds += time.perf_counter() - started
-            return
-        import torch
-
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        self.ema()
-        end.record()
-        self._events.append((begin, end))
-
-    def take_average_seconds(self) -> float:
-        """Seconds spent in updates of the average since the last call; the device must have been waited for."""
-        seconds = self._average_seconds + sum(begin.elapsed_time(end) for begin, end in self._events) / 1e3
-        self._average_seconds, self._events = 0.0, []
-        return float(seconds)
+            restarts = len(self.restart_seconds)
+            loaded = self.next_batch()
+            waited = time.perf_counter() - started - sum(self.restart_seconds[restarts:])
+            self.phases.add("loading", max(0.0, waited))
+            self.phases.begin()
+            batch = self.to_device(loaded)
+            self.phases.end("transfer")
+        self.step(batch)
+        return batch
 
     def average_sums(self) -> list[float]:
         """Two sums over all floating tensors the user's average holds, [] without one; to compare two runs.

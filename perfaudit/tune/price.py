@@ -10,32 +10,29 @@ from perfaudit import rank
 from perfaudit.errors import NothingMeasured
 from perfaudit.findings import Finding, Fix
 from perfaudit.knobs import all_knobs, knob
+from perfaudit.knobs._code import inside_project
 from perfaudit.measure.child import Child, ChildFailed
 from perfaudit.measure.clock import Deadline
-from perfaudit.measure.lab import ChildLab
+from perfaudit.measure.facts import Facts
+from perfaudit.measure.judge import clock_for, comparison, saving, settled_variants, trial
+from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measure.nursery import START_SECONDS
-from perfaudit.measure.runner import Ledger, Variant, clock_for, comparison, measure, saving, trial
+from perfaudit.measure.runner import measure
 from perfaudit.measurements import Comparison, Trial
 from perfaudit.report import Report
 from perfaudit.target.names import Target
-from perfaudit.tune.plan import inside_project, merge
-from perfaudit.tune.search import (
-    Tuning,
-    as_target_error,
-    base_losses,
-    comparisons_of,
-    environment_of,
-    interruptible,
-    new_deadline,
-    patch_of,
-    search,
-    trials_of,
-    winner_of,
-)
+from perfaudit.tune.outcome import comparisons_of, judged, patch_of, trials_of, winner_of
+from perfaudit.tune.plan import merge
+from perfaudit.tune.report import bout_of
+from perfaudit.tune.search import search
+from perfaudit.tune.tuning import Tuning, environment_of, interruptible
 from perfaudit.tune.verify import Verifier
 from perfaudit.tune.watch import Watch
+from perfaudit.tune.workshop import Children, as_user_error
 
 AT_ONCE = 4  # patches in one race beside the unpatched code: five processes that each hold the model
+SMALLEST = 0.01  # of the step; a patch that was shown to save more, or less, needs no more measuring
+STAGE = "patches"
 BASE = Variant("as it is", "patch", {"patch": "none"})
 
 
@@ -59,12 +56,14 @@ def price(
     budget: seconds for all measuring; timeout: seconds that loading or one step may take. Raises
     TargetError when the target does not load, NothingMeasured when it cannot make a step, or no interval came of it.
     """
-    deadline = new_deadline(budget)
     priced = Priced()
     notes: list[str] = []
     with interruptible(notes) as interrupted:
-        tuning = Tuning(target, device, watch, notes=notes, timeout=timeout)
+        tuning = Tuning(target, Children(target, device, watch, timeout), watch, notes=notes, timeout=timeout)
+        deadline = tuning.deadline(budget)
         lines = _survey(tuning, report)
+        tuning.learn(report.findings)
+        tuning.calibrate(budget)
         _sort(tuning, report, lines, priced)
         _knobs(tuning, priced, deadline)
         _patches(tuning, priced, deadline)
@@ -75,7 +74,7 @@ def price(
     trials, comparisons = _evidence(tuning, priced)
     for bout in tuning.bouts:
         trials += trials_of(bout)
-        comparisons += comparisons_of(bout)
+        comparisons += comparisons_of(tuning, bout)
     for ledger, _ in priced.races:
         if BASE.key in ledger.failures and not interrupted[0]:
             raise NothingMeasured(f"{target}: the code as it is could not be measured: {ledger.failures[BASE.key]}")
@@ -88,6 +87,7 @@ def price(
         findings=rank.ranked(findings),
         target=str(target),
         environment=tuning.environment,
+        calibration=tuning.calibration,
         trials=tuple(trials),
         comparisons=tuple(comparisons),
         not_applicable=tuple(tuning.not_applicable),
@@ -102,12 +102,10 @@ def _survey(tuning: Tuning, report: Report) -> dict[str, set[int]]:
     files = sorted(
         {f.location.path for f in report.findings if f.location is not None and inside_project(f.location.path)}
     )
-    with Child(tuning.fresh) as child:
-        try:
-            command = {"do": "trace", "target": tuning.target_json, "files": files, "device": tuning.device}
-            reply = child.ask(command, tuning.timeout)
-        except ChildFailed as failure:
-            raise as_target_error(tuning.target, failure, tuning.timeout) from failure
+    try:
+        reply = tuning.workshop.trace(files)
+    except ChildFailed as failure:
+        raise as_user_error(tuning.target, failure, tuning.timeout) from failure
     tuning.facts = reply
     tuning.environment = environment_of(reply)
     return {path: set(lines) for path, lines in reply["lines"].items()}
@@ -146,8 +144,8 @@ def _pointless(tuning: Tuning, finding: Finding) -> str:
     if finding.rule == "PA102" and tuning.facts["device"] == "cpu":
         return "pinned memory speeds up copies to an accelerator, and there is none here"
     for name in all_knobs():
-        if finding.rule in knob(name).RULES:
-            return str(knob(name).not_applicable(tuning.facts))
+        if finding.rule in knob(name).rules:
+            return knob(name).not_applicable(tuning.facts)
     return ""
 
 
@@ -158,20 +156,20 @@ def _runs(finding: Finding, lines: set[int]) -> bool:
 
 def _knobs(tuning: Tuning, priced: Priced, deadline: Deadline) -> None:
     """Findings whose setting has a best value get it searched; the finding then carries the winner's patch."""
-    settled = {rule: name for name in all_knobs() if hasattr(knob(name), "edits") for rule in knob(name).RULES}
+    settled = {rule: name for name in all_knobs() if not knob(name).fixed_batch for rule in knob(name).rules}
     for key in list(priced.waiting):
         finding, _ = priced.waiting[key]
         name = settled.get(finding.rule)
         if name is None or any(bout.name == name for bout in tuning.bouts):
             continue
         share = deadline.left() / max(1, len(priced.waiting)) * 1.5  # a search costs more than one patch
-        search(tuning, name, new_deadline(min(share, deadline.left())), 0, [])
-        bout = next((bout for bout in tuning.bouts if bout.name == name), None)
-        if bout is None or not comparisons_of(bout):
+        search(tuning, name, tuning.deadline(min(share, deadline.left())), 0)
+        bout = bout_of(tuning, name)
+        if bout is None or not comparisons_of(tuning, bout):
             continue
         del priced.waiting[key]
-        winner = winner_of(bout)
-        timed = [c for c in comparisons_of(bout) if c.high < float("inf")]
+        winner = winner_of(tuning, bout)
+        timed = [c for c in judged(bout, comparisons_of(tuning, bout)).values() if c.high < float("inf")]
         if winner.keeps_current and not timed:
             priced.kept.append(finding.with_(note=f"{winner.words}; give it longer with --budget"))
         elif winner.keeps_current:
@@ -195,7 +193,7 @@ def _patches(tuning: Tuning, priced: Priced, deadline: Deadline) -> None:
         variants = [priced.waiting[key][1] for key in group]
         tuning.watch.stage(f"measuring {', '.join(priced.waiting[key][0].rule for key in group)}")
         share = deadline.left() / (len(groups) - number + 0.5)  # half a share is kept for all patches together
-        _race(tuning, priced, variants, new_deadline(share))
+        _race(tuning, priced, variants, tuning.deadline(share))
 
 
 def _race(
@@ -206,16 +204,26 @@ def _race(
     settings = {variant.key: variant.settings for variant in [BASE, *variants]}
     ledger.on_block = lambda key, seconds: tuning.watch.block(settings[key], seconds)
     priced.races.append((ledger, [variant.key for variant in variants]))
-    lab = ChildLab(tuning.target_json, tuning.device, timeout=tuning.timeout, fresh=tuning.fresh)
-    lab.on_open = lambda variant: tuning.watch.opening(variant.settings)
     changes = {}
     for variant in variants:
         fix = priced.waiting[variant.key][0].fix if variant.key in priced.waiting else None
         changes[variant.key] = fix.changes if fix else tuple(sorted({c for f in together for c in _changes(f)}))
-    with Verifier(BASE.key, changes, lambda: base_losses(tuning), priced.said) as verifier:
-        lab.check = verifier.check
-        measure(lab, [_plain(v) for v in [BASE, *variants]], ledger, deadline, seed=3)
-    priced.with_workers |= {key for key, facts in lab.facts.items() if facts["loader"]["num_workers"]}
+    with Verifier(BASE.key, changes, tuning.base_losses, priced.said) as verifier:
+
+        def check(child: Child, variant: Variant, facts: Facts) -> None:
+            if facts["loader"]["num_workers"]:
+                priced.with_workers.add(variant.key)
+            verifier.check(child, variant, facts)
+
+        def settled(ledger: Ledger) -> set[str]:
+            clock = clock_for(ledger, BASE, tuning.facts["device"] == "cpu" and not priced.with_workers)
+            return settled_variants(ledger, BASE, variants, SMALLEST, STAGE, clock=clock)
+
+        lab = tuning.workshop.lab(check)
+        measure(
+            lab, [_plain(v) for v in [BASE, *variants]], ledger, deadline, 3, STAGE, settled=settled,
+            memo=tuning.record,
+        )  # fmt: skip
     return ledger
 
 
@@ -248,8 +256,12 @@ def _together(tuning: Tuning, priced: Priced, deadline: Deadline) -> None:
         tuning.notes.append(f"the {len(paying)} patches that pay were not measured together: {reason}")
     elif compared.high < float("inf"):
         gained = saving(ledger, BASE, compared)
-        blocks, what = (ledger.blocks, "") if compared.clock == "wall" else (ledger.cpu_blocks, " of processor time")
-        before, after = (1e3 * statistics.median(blocks[key]) for key in (BASE.key, variant.key))
+        on_wall = compared.clock == "wall"
+        what = "" if on_wall else " of processor time"
+        before, after = (
+            1e3 * statistics.median(b.seconds_per_step if on_wall else b.cpu_per_step for b in ledger.blocks(key))
+            for key in (BASE.key, variant.key)
+        )
         tuning.notes.append(
             f"all {len(paying)} patches that pay, applied together: {before:.2f} ms → {after:.2f} ms{what} a step, "
             f"saves {100 * gained.low:.1f} to {100 * gained.high:.1f} % (measured); {_checked(priced, variant.key)}"
@@ -278,7 +290,8 @@ def _results(tuning: Tuning, priced: Priced, ended: str = "the budget ended befo
 def _compared(tuning: Tuning, priced: Priced, ledger: Ledger, variant: Variant) -> Comparison | None:
     """A patch against the code as it is, by the clock that can be trusted here."""
     computes_alone = tuning.facts["device"] == "cpu" and not priced.with_workers & {BASE.key, variant.key}
-    return comparison(ledger, BASE, variant, clock=clock_for(ledger, BASE, computes_alone))
+    clock = clock_for(ledger, BASE, computes_alone)
+    return comparison(ledger, BASE, variant, STAGE, clock=clock, least=SMALLEST)
 
 
 def _checked(priced: Priced, key: str) -> str:

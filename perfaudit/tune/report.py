@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from perfaudit.errors import UserError
 from perfaudit.findings import Finding
 from perfaudit.knobs import knob
+from perfaudit.measure.clock import Clock, Deadline, WallClock
 from perfaudit.measure.environment import free_memory
-from perfaudit.report import Report
+from perfaudit.report import Report, to_json
 from perfaudit.target.names import Target
-from perfaudit.tune.search import Tuning, comparisons_of, interruptible, new_deadline, search, trials_of, winner_of
+from perfaudit.tune.outcome import comparisons_of, trials_of, winner_of
+from perfaudit.tune.recording import start_line
+from perfaudit.tune.search import search
+from perfaudit.tune.tuning import Bout, Record, Tuning, interruptible
 from perfaudit.tune.watch import Watch
+from perfaudit.tune.workshop import Children, Json, Workshop
 
 MEMORY_SHARE = (
     0.8  # of what is free; libraries' scratch memory, which is not counted, took up to 33 % more on small models
@@ -24,43 +31,93 @@ def tune(
     device: str = "auto",
     timeout: float = 120.0,
     watch: Watch | None = None,
+    skips_idle: bool = False,
+    begin: Callable[[Json], Record] = lambda start: Record(),
+    workshop: Workshop | None = None,
+    clock: Clock | None = None,
 ) -> Report:
-    """Search the knobs on the target. Ends early on Ctrl-C with what there is.
+    """Search the knobs on the target, those first that a first profile says can matter most. Ends early on Ctrl-C.
 
     budget: seconds for all knobs; memory_budget: bytes, 0 for MEMORY_SHARE of what is free; timeout: seconds that loading
-    or one step may take. Raises TargetError when the target does not load or cannot make a step.
+    or one step may take; skips_idle: leave out knobs whose part of the step is too small; begin: opens the record of the
+    run (see `tune.recording`). Raises TargetError when the target does not load, NothingMeasured when it cannot make a
+    step.
     """
-    tuning = Tuning(target, device, watch or Watch(), timeout=timeout)
-    deadline = new_deadline(budget)
-    with interruptible(tuning.notes) as interrupted:
-        tuning.survey()
-        findings = _findings(target)
-        memory = memory_budget or int(free_memory() * MEMORY_SHARE)
-        for number, name in enumerate(sorted(knobs, key=lambda name: not knob(name).not_applicable(tuning.facts))):
-            share = deadline.left() / (len(knobs) - number)
-            search(tuning, name, new_deadline(share), memory, findings)
-    trials, comparisons, winners = [], [], []
-    for bout in tuning.bouts:
-        trials += trials_of(bout)
-        comparisons += comparisons_of(bout)
-        winners.append(winner_of(bout, interrupted[0]))
+    watch = watch or Watch()
+    deadline = Deadline(budget, clock or WallClock())
+    workshop = workshop or Children(target, device, watch, timeout)
+    tuning = Tuning(target, workshop, watch, clock or WallClock(), timeout=timeout, skips_idle=skips_idle)
+    try:
+        with interruptible(tuning.notes) as interrupted:
+            tuning.survey()
+            tuning.record = begin(start_line(tuning, knobs, budget, memory_budget))
+            _search_all(tuning, knobs, deadline, budget, memory_budget or int(free_memory() * MEMORY_SHARE))
+    except UserError:
+        tuning.record.ended("failed", None)
+        raise
+    if tuning.record.trouble():
+        tuning.notes.append(tuning.record.trouble())
+    report = report_of(tuning, interrupted[0])
+    tuning.record.ended("interrupted" if interrupted[0] else "finished", to_json(report))
+    return report
+
+
+def _search_all(tuning: Tuning, knobs: list[str], deadline: Deadline, budget: float, memory: int) -> None:
+    tuning.learn(findings_of(tuning))
+    if any(not knob(name).not_applicable(tuning.facts) for name in knobs):
+        tuning.calibrate(budget)
+    waiting = _in_order(tuning, knobs)
+    while waiting:
+        name = waiting.pop(0)
+        together = sum(_weight(tuning, n) for n in [name, *waiting]) or 1.0
+        search(tuning, name, tuning.deadline(deadline.left() * _weight(tuning, name) / together), memory)
+        if (bout := bout_of(tuning, name)) is not None:
+            tuning.record.results(tuning, bout)
+
+
+def report_of(tuning: Tuning, interrupted: bool) -> Report:
+    """What a tuning has found, complete or not; winners in the order of what they save for certain."""
+    bouts = tuning.bouts
+    winners = [winner_of(tuning, bout, interrupted) for bout in bouts]
+    ranked = sorted(winners, key=lambda w: -w.saving.low if w.saving is not None and not w.keeps_current else 1.0)
     return Report(
         "tune",
-        target=str(target),
+        target=str(tuning.target),
         environment=tuning.environment,
-        trials=tuple(trials),
-        comparisons=tuple(comparisons),
-        winners=tuple(winners),
+        calibration=tuning.calibration,
+        trials=tuple(entry for bout in bouts for entry in trials_of(bout)),
+        comparisons=tuple(compared for bout in bouts for compared in comparisons_of(tuning, bout)),
+        winners=tuple(ranked),
         not_applicable=tuple(tuning.not_applicable),
         notes=tuple(tuning.notes),
-        interrupted=interrupted[0],
+        interrupted=interrupted,
     )
 
 
-def _findings(target: Target) -> list[Finding]:
+def _in_order(tuning: Tuning, knobs: list[str]) -> list[str]:
+    """Knobs by what they could gain at most; those that cannot matter here first, for they take no time."""
+    return sorted(knobs, key=lambda name: (_weight(tuning, name) > 0, -_weight(tuning, name)))
+
+
+def _weight(tuning: Tuning, name: str) -> float:
+    """How much of the time a knob should get: what it could gain, at least a tenth, and nothing where it cannot matter."""
+    module = knob(name)
+    if module.not_applicable(tuning.facts):
+        return 0.0
+    share = module.share(tuning.facts)
+    return 0.0 if tuning.skips_idle and share < module.min_gain else max(0.1, min(1.0, share))
+
+
+def findings_of(tuning: Tuning) -> list[Finding]:
+    """Findings of a scan of the target and of the project's modules that it imported."""
     from perfaudit.static.scan import scan
 
     try:
-        return list(scan([target.file]).findings)
+        return list(scan(tuning.facts.get("project_files") or [tuning.target.file]).findings)
     except UserError:
         return []
+
+
+def bout_of(tuning: Tuning, name: str) -> Bout | None:
+    """The search of a knob, None where there was none."""
+    return next((bout for bout in tuning.bouts if bout.name == name), None)

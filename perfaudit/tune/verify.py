@@ -7,10 +7,12 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from perfaudit.measure.child import Child
-from perfaudit.measure.lab import Facts
-from perfaudit.measure.runner import TrialFailed, Variant
+from perfaudit.measure.facts import Facts
+from perfaudit.measure.ledger import Variant
+from perfaudit.measure.runner import TrialFailed
 
 STEPS = 3
 SEED = 20_231
@@ -28,13 +30,15 @@ class Verifier:
     start from the base's parameters and the same seed; what another random stream still changes must stay within
     ANOTHER_STREAM. `algorithm` and `order` promise nothing: the losses must be finite. `base` is the key of the unpatched
     code; `changes` maps a variant's key to what its fix says it changes; `base_again` gives the base's losses from a fresh
-    process, asked before any patch is blamed for a difference. `said` keeps, per key, what was checked.
+    process, asked before any patch is blamed for a difference. `said` keeps, per key, what was checked. `tolerances`, by
+    key, replace ROUNDING where another precision moves losses further.
     """
 
     base: str
     changes: dict[str, tuple[str, ...]]
     base_again: Callable[[], list[float]] | None = None
     said: dict[str, str] = field(default_factory=dict)
+    tolerances: dict[str, float] = field(default_factory=dict)
     reproducible: bool | None = None
     _losses: list[float] | None = None
     _folder: tempfile.TemporaryDirectory[str] | None = None
@@ -62,9 +66,9 @@ class Verifier:
         changes = self.changes[variant.key]
         carry = bool(set(changes) & {"rng", "checkpoint"})
         losses = losses_of(child, load_state=state if carry else "")
-        self.said[variant.key] = self._judge(losses, changes)
+        self.said[variant.key] = self._judge(losses, changes, self.tolerances.get(variant.key, ROUNDING))
 
-    def _judge(self, losses: list[float], changes: tuple[str, ...]) -> str:
+    def _judge(self, losses: list[float], changes: tuple[str, ...], rounding: float = ROUNDING) -> str:
         base = self._losses or []
         if not losses:
             return "not compared: the patch changes which parameters there are"
@@ -79,7 +83,7 @@ class Verifier:
         gap = max(abs(a - b) / max(abs(b), 1e-12) for a, b in zip(losses, base, strict=True))
         if set(changes) & {"algorithm", "order"}:
             return "losses are finite; equality is not promised, the patch changes what is learnt from"
-        if changes and gap <= ROUNDING:
+        if changes and gap <= rounding:
             return f"{STEPS} steps from one seed agree within {gap:.1e} of the loss"
         if not self._repeats_itself():
             return "the unpatched code does not repeat its own losses, so equality could not be checked"
@@ -99,5 +103,9 @@ class Verifier:
 def losses_of(child: Child, save_state: str = "", load_state: str = "") -> list[float]:
     """Losses of the first steps, and behind them the sums over the user's average if there is one."""
     command = {"do": "losses", "steps": STEPS, "seed": SEED, "save_state": save_state, "load_state": load_state}
-    reply = child.ask(command, 300.0)
+    return losses_of_reply(child.ask(command, 300.0))
+
+
+def losses_of_reply(reply: dict[str, Any]) -> list[float]:
+    """The losses of a reply, and behind them the sums over the user's average if there is one."""
     return [float.fromhex(value) for value in [*(reply["losses"] or []), *(reply.get("average") or [])]]

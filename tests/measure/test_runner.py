@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from conftest import FakeClock
 
 from perfaudit.measure.clock import Deadline
-from perfaudit.measure.runner import (
-    Block,
-    Ledger,
-    Subject,
-    TrialFailed,
-    Variant,
-    clock_for,
-    comparison,
-    measure,
-    saving,
-    trial,
-)
+from perfaudit.measure.judge import clock_for, comparison, saving, settled_variants, trial
+from perfaudit.measure.ledger import Block, Generation, Ledger, Variant, from_json, to_json
+from perfaudit.measure.runner import Memo, Subject, TrialFailed, measure
 
 
 class FakeLab:
@@ -69,7 +61,7 @@ def test_a_faster_variant_is_found_with_its_ratio(clock: FakeClock) -> None:
     compared = comparison(ledger, a, b)
     assert compared is not None
     assert (compared.ratio, compared.low, compared.high) == pytest.approx((0.8, 0.8, 0.8))
-    assert (compared.verdict, compared.n) == ("faster", 18)
+    assert (compared.verdict, compared.n) == ("faster", 36)
     assert saving(ledger, a, compared).seconds_per_step == pytest.approx(0.002)
 
 
@@ -79,6 +71,16 @@ def test_every_round_runs_each_variant_twice_in_mirrored_order(clock: FakeClock)
     rounds = [lab.order[3 + 6 * i : 9 + 6 * i] for i in range(4)]  # the first three blocks calibrate
     assert all(r == r[::-1] and set(r) == {"a", "b", "c"} for r in rounds)
     assert len({tuple(r) for r in rounds}) > 1  # the order is drawn anew
+
+
+def test_no_block_is_shorter_than_a_variant_allows(clock: FakeClock) -> None:
+    """Nor when it is calibrated, nor when the budget is too small for it: the rounds get fewer instead."""
+    lab, ledger = FakeLab(clock, {"a": 0.5, "b": 0.5}), Ledger()
+    a, b = variants("a", "b")
+    measure(lab, [a, replace(b, least_steps=9)], ledger, Deadline(8, clock), seed=1, generations=1)
+    assert {block.steps for block in ledger.blocks("a")} == {2}
+    assert {block.steps for block in ledger.blocks("b")} == {9}
+    assert len(ledger.generations[0].rounds) == 1
 
 
 def test_drift_of_the_machine_cancels(clock: FakeClock) -> None:
@@ -92,7 +94,7 @@ def test_drift_of_the_machine_cancels(clock: FakeClock) -> None:
 
     ledger.on_block = drift
     a, b = variants("a", "b")
-    measure(lab, [a, b], ledger, Deadline(1000, clock), seed=1, generations=1, rounds=8)
+    measure(lab, [a, b], ledger, Deadline(1000, clock), seed=1, generations=2, rounds=8)
     compared = comparison(ledger, a, b)
     assert compared is not None
     assert compared.ratio == pytest.approx(1.0)
@@ -125,7 +127,7 @@ def test_the_deadline_ends_between_rounds_and_no_verdict_is_invented(clock: Fake
     measure(lab, [a, b], ledger, Deadline(8, clock), seed=1)
     compared = comparison(ledger, a, b)
     assert compared is not None
-    assert compared.n < 6
+    assert len(ledger.generations) == 1  # a second would not be open before the end
     assert (compared.verdict, compared.high) == ("undecided", float("inf"))
     assert trial(ledger, a).n == trial(ledger, b).n
 
@@ -137,27 +139,105 @@ def test_nothing_is_measured_after_the_deadline(clock: FakeClock) -> None:
     assert trial(ledger, a).status == "not_measured"
 
 
-def test_larger_batches_are_compared_by_the_sample(clock: FakeClock) -> None:
-    lab, ledger = FakeLab(clock, {"a": 0.010, "b": 0.016}), Ledger()
+def block(per_step: float, samples: int = 8, cpu: float | None = None, queued: float = 0.0, **phases: float) -> Block:
+    """Ten steps of so many seconds each."""
+    computing = per_step if cpu is None else cpu
+    return Block(
+        10, 10 * per_step, 10 * computing, 10 * samples, 0.0, 10 * queued, {k: 10 * v for k, v in phases.items()}
+    )
+
+
+def generations(*pairs: tuple[Block, Block], n: int = 4) -> list[Generation]:
+    """n generations of three rounds, in each of which `a` and `b` ran these blocks twice."""
+    return [Generation("race", [{"a": (a, a), "b": (b, b)} for a, b in pairs * 3]) for _ in range(n)]
+
+
+def test_larger_batches_are_compared_by_the_sample() -> None:
+    ledger = Ledger(generations((block(0.010, 8), block(0.016, 16))))
     a, b = variants("a", "b")
-    measure(lab, [a, b], ledger, Deadline(1000, clock), seed=1)
-    ledger.samples_per_step = {"a": 8, "b": 16}
     compared = comparison(ledger, a, b)
     assert compared is not None
     assert compared.ratio == pytest.approx(0.8)
-    shown = trial(ledger, b, metric="samples_per_second")
-    assert shown.median == pytest.approx(1000)
+    assert trial(ledger, b, metric="samples_per_second").median == pytest.approx(1000)
 
 
 def test_the_piece_that_changes_is_compared_inside_the_step() -> None:
     """Steps differ by chance, the piece is known: 10 ms step, of which 2 ms become 1 ms, is a ratio of 0.9."""
-    ledger = Ledger()
-    ledger.rounds = [[{"a": 0.010, "b": 0.013}] * 3 for _ in range(4)]
-    ledger.pieces = [[{"a": 0.002, "b": 0.001}] * 3 for _ in range(4)]
+    ledger = Ledger(generations((block(0.010, average=0.002), block(0.013, average=0.001))))
     a, b = variants("a", "b")
-    compared = comparison(ledger, a, b, of_piece=True)
+    compared = comparison(ledger, a, b, phases=("average",))
     assert compared is not None
-    assert (compared.ratio, compared.verdict) == (pytest.approx(0.9), "faster")
+    assert (compared.ratio, compared.verdict, compared.of) == (pytest.approx(0.9), "faster", "average")
+    whole = comparison(ledger, a, b)
+    assert whole is not None
+    assert (whole.ratio, whole.verdict, whole.of) == (pytest.approx(1.3), "slower", "step")
+
+
+def test_what_is_settled_is_measured_no_more(clock: FakeClock) -> None:
+    """b is clearly faster and c clearly slower at the first look; both leave, and without them the race is over."""
+    lab, ledger = FakeLab(clock, {"a": 0.010, "b": 0.008, "c": 0.012}), Ledger()
+    a, b, c = variants("a", "b", "c")
+
+    def settled(ledger: Ledger) -> set[str]:
+        return settled_variants(ledger, a, [b, c], 0.01, "race")
+
+    measure(lab, [a, b, c], ledger, Deadline(1000, clock), seed=1, settled=settled)
+    assert len(ledger.generations) == 4
+
+
+def test_what_is_open_is_measured_on_without_what_is_settled(clock: FakeClock) -> None:
+    """c swings around the base between generations, so that no early look can tell; b is clear at the first."""
+    lab, ledger = FakeLab(clock, {"a": 0.010, "b": 0.008, "c": 0.010}), Ledger()
+    a, b, c = variants("a", "b", "c")
+    opened = lab.open
+
+    def swinging(chosen: Sequence[Variant]) -> dict[str, Subject | TrialFailed]:
+        lab.speeds["c"] = 0.0115 if len(ledger.generations) % 2 else 0.0085
+        return opened(chosen)
+
+    lab.open = swinging  # type: ignore[method-assign]
+    measure(
+        lab, [a, b, c], ledger, Deadline(1000, clock), seed=1,
+        settled=lambda ledger: settled_variants(ledger, a, [b, c], 0.01, "race"),
+    )  # fmt: skip
+    assert ledger.generations_with("a", "b", "race") == 4
+    assert ledger.generations_with("a", "c", "race") == 12
+
+
+def test_a_small_budget_makes_shorter_blocks_not_fewer_generations(clock: FakeClock) -> None:
+    """12 s allow four openings of one second for two variants, so one second is left for each generation's blocks."""
+    lab, ledger = FakeLab(clock, {"a": 0.01, "b": 0.01}, opening=1.0), Ledger()
+    measure(lab, variants("a", "b"), ledger, Deadline(12, clock), seed=1)
+    assert len(ledger.generations) >= 4
+    assert clock.now() <= 12.1  # the last round may end behind it
+
+
+def test_a_generation_that_could_not_be_opened_in_time_is_not_begun(clock: FakeClock) -> None:
+    lab, ledger = FakeLab(clock, {"a": 0.01, "b": 0.01}, opening=3.0), Ledger(seconds_to_open=3.0)
+    measure(lab, variants("a", "b"), ledger, Deadline(5, clock), seed=1)
+    assert (ledger.generations, clock.now()) == ([], 0.0)
+
+
+class Kept(Memo):
+    def __init__(self) -> None:
+        self.generations: list[tuple[Generation, dict[str, str]]] = []
+
+    def recorded(self, stage: str) -> list[tuple[Generation, dict[str, str]]]:
+        return [(from_json(to_json(g)), f) for g, f in self.generations if g.stage == stage]
+
+    def finished(self, generation: Generation, failures: dict[str, str]) -> None:
+        self.generations.append((generation, dict(failures)))
+
+
+def test_what_an_earlier_run_measured_is_not_measured_again(clock: FakeClock) -> None:
+    a, b = variants("a", "b")
+    whole, memo = Ledger(), Kept()
+    measure(FakeLab(clock, {"a": 0.01, "b": 0.02}), [a, b], whole, Deadline(1000, clock), 1, generations=4, memo=memo)
+    del memo.generations[2:]  # as if it had been killed after two
+    resumed, lab = Ledger(), FakeLab(clock, {"a": 0.01, "b": 0.02})
+    measure(lab, [a, b], resumed, Deadline(1000, clock), 1, generations=4, memo=memo)
+    assert resumed.generations == whole.generations
+    assert lab.closed == ["a", "b", "a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -173,7 +253,7 @@ def test_the_piece_that_changes_is_compared_inside_the_step() -> None:
 def test_processor_time_counts_only_where_it_is_what_the_step_takes(
     wall: float, cpu: float, queued: float, alone: bool, clock: str
 ) -> None:
-    ledger = Ledger(blocks={"a": [wall]}, cpu_blocks={"a": [cpu]}, queued_blocks={"a": [queued]})
+    ledger = Ledger(generations((block(wall, cpu=cpu, queued=queued), block(wall))))
     assert clock_for(ledger, variants("a")[0], alone) == clock
 
 

@@ -24,6 +24,7 @@ REPORT = {
     "target",
     "interrupted",
     "environment",
+    "calibration",
     "files",
     "tests_left_out",
     "baseline",
@@ -96,6 +97,7 @@ def test_a_whole_report() -> None:
         "target": None,
         "interrupted": False,
         "environment": None,
+        "calibration": None,
         "files": 1,
         "findings": [
             {

@@ -144,7 +144,7 @@ def test_a_knob_that_cannot_matter_here_says_why(project: Project, perfaudit: Ru
     project(**{"train.py": TRAIN})
     done = perfaudit("tune", "train.py", "--cudnn", "--device", "cpu")
     assert done.code == 3
-    assert "cudnn: not applicable here: cuDNN runs on CUDA devices, and this training runs on cpu" in done.out
+    assert "cudnn: cuDNN runs on CUDA devices, and this training runs on cpu" in done.out
 
 
 @pytest.mark.parametrize(
@@ -194,22 +194,23 @@ def test_apply_writes_the_patch_that_was_measured(project: Project) -> None:
     from perfaudit.measurements import Winner
     from perfaudit.report import Report
     from perfaudit.tune.apply import apply_winners
-    from perfaudit.tune.plan import site_patch
 
     project(**{"train.py": TRAIN})
+    from perfaudit.findings import Fix
     from perfaudit.knobs import dataloader
+    from perfaudit.knobs._code import Code
 
-    loader = {"num_workers": 0, "pin_memory": False, "prefetch_factor": None}
+    loader = {"num_workers": 0, "pin_memory": False, "prefetch_factor": None, "persistent_workers": False}
     site = [str(Path("train.py").absolute()), 21, 24, 11, 5]
-    found = site_patch(
-        dataloader, {"loader": loader, "loader_site": site}, {**loader, "num_workers": 2, "prefetch_factor": 2}
-    )
-    assert found is not None
-    fix, location, overlay = found
+    facts = {"loader": loader, "loader_site": site, "device": "cpu"}
+    settings = {**dataloader.KNOB.current(facts), "num_workers": 2, "prefetch_factor": 2}
+    patch = dataloader.KNOB.patch(Code("train.py", facts), settings)
+    assert patch is not None
+    fix, location = Fix("", "unsafe", ("rng",), patch.edits, patch.diff), patch.location
     report = Report("tune", winners=(Winner("dataloader", {}, False, "", None, fix, location),))
     assert apply_winners(report) == ["train.py: dataloader applied"]
-    assert Path("train.py").read_text() == overlay["train.py"]
-    assert "        batch_size=8,  # as in the paper\n        num_workers=2,\n" in overlay["train.py"]
+    assert Path("train.py").read_text() == patch.after
+    assert "        batch_size=8,  # as in the paper\n        num_workers=2,\n" in patch.after
     assert apply_winners(report) == ["train.py: changed since it was measured; dataloader is not applied"]
 
 

@@ -1,0 +1,273 @@
+"""`perfaudit history`: what was measured in this folder before, from the journals of the runs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from perfaudit.cli.output import check_writable, format_option, is_terminal, say, write
+from perfaudit.errors import NothingMeasured
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from perfaudit.render.paint import Paint
+    from perfaudit.report import Json
+    from perfaudit.tune.journal import Run
+
+HELP = """List what was measured in this folder, newest first, or show the trials of one run.
+
+\b
+    perfaudit history                               the runs: what, how it ended, the best saving found
+    perfaudit history 20261121-2015                 one run: its trials, comparisons and winners
+    perfaudit history 20261121-2015 --format csv    its trials; --table comparisons for those
+    perfaudit history 20261121-2015 --format json   its report
+
+A run is named by its id, by the beginning of its id, or by its file in .perfaudit/runs. Nothing of yours is run.
+"""
+
+_SHOWN_KNOBS = 2  # by name in the list of runs; more are counted
+_WIDE = 98  # characters; the list of runs with all its columns cannot be narrower without breaking words
+_SHOWN_TARGET = 16  # characters
+_FOLDED = ("settings", "candidate", "knobs", "best saving")  # columns whose words may take several lines
+_TABLES = ("trials", "comparisons")
+
+
+def _table_name(name: str) -> str:
+    if name not in _TABLES:
+        raise typer.BadParameter(f"{name!r} is none of {', '.join(_TABLES)}")
+    return name
+
+
+def command(
+    run: Annotated[
+        str | None, typer.Argument(metavar="RUN", help="A run; without it, all of this folder are listed.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=0, help="List so many runs at most; 0 lists all.")] = 20,
+    table: Annotated[
+        str, typer.Option(metavar="|".join(_TABLES), callback=_table_name, help="What --format csv writes of a run.")
+    ] = "trials",
+    format: Annotated[str, format_option("text", "csv", "json", what="history")] = "text",
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the history to a file.")] = None,
+) -> None:
+    """Parse, read, print, exit."""
+    from perfaudit.tune.journal import find_run, read_run
+
+    check_writable(output)
+    if run is None:
+        _list_runs(format, output, limit)
+        return
+    shown = read_run(find_run(Path.cwd(), run))
+    write(_one_run(shown, format, table, output is None), output)
+
+
+def _list_runs(format_: str, output: Path | None, limit: int) -> None:
+    """Write the runs of the working directory. Raises NothingMeasured where there is none, or none that can be read."""
+    from perfaudit.tune import history
+    from perfaudit.tune.journal import all_runs
+
+    runs = all_runs(Path.cwd())
+    if not runs:
+        raise NothingMeasured(f"nothing was measured below {Path.cwd()} so far; `perfaudit tune` writes its runs there")
+    shown = runs[:limit] if limit else runs
+    if format_ == "json":
+        rows = {"schema": history.SCHEMA, "runs": [history.run_row(run) for run in shown]}
+        write(_as_json(rows), output)
+    elif format_ == "csv":
+        write(history.runs_table(shown).to_csv(index=False), output)
+    else:
+        write(_runs_text(shown, output is None), output)
+    for run in shown:
+        if run.problem:
+            say(f"perfaudit: {run.problem}")
+    if len(shown) < len(runs):
+        say(f"{len(runs) - len(shown)} older not shown; --limit 0 shows all")
+    if all(run.problem for run in runs):
+        raise NothingMeasured("none of these runs can be read")
+
+
+def _one_run(run: Run, format_: str, table: str, to_stdout: bool) -> str:
+    from perfaudit.tune import history
+
+    if format_ == "json":
+        return _as_json(history.as_json(run))
+    if format_ == "csv":
+        frame = history.trials_table(run) if table == "trials" else history.comparisons_table(run)
+        return frame.to_csv(index=False)
+    return _run_text(run, to_stdout)
+
+
+def _as_json(data: Json) -> str:
+    return json.dumps(data, indent=2, allow_nan=False) + "\n"
+
+
+def _runs_text(runs: list[Run], to_stdout: bool) -> str:
+    """The list for lines of 100 characters: ids say when a run began, and of targets the file's name is shown.
+
+    A narrow terminal gets fewer columns.
+    """
+    from perfaudit.tune import history
+
+    columns = ["run", "command", "knobs", "trials", "status", "took", "best saving"]
+    rows = []
+    for row in _rows(history.runs_table(runs)):
+        took = "" if row["status"] == "damaged" else _duration(row["seconds"])
+        knobs = _few(row["knobs"].split(", "))
+        asked = f"{row['command']} {_end_of(row['target'])}"
+        rows.append([row["id"], asked, knobs, str(row["trials"]), row["status"], took, row["best_saving"]])
+    if _width() < _WIDE:
+        kept = [index for index, name in enumerate(columns) if name not in ("knobs", "took")]
+        columns, rows = [columns[i] for i in kept], [[row[i] for i in kept] for row in rows]
+    return _drawn(columns, rows, ("trials", "took"), to_stdout)
+
+
+def _run_text(run: Run, to_stdout: bool) -> str:
+    """What was measured where, then a table for each knob, the comparisons, and what was recommended."""
+    from perfaudit.render.words import one_line
+    from perfaudit.tune import history
+
+    paint = _paint(to_stdout)
+    row = history.run_row(run)
+    environment = run.start.get("environment")
+    machine = [f"{k} {v}" for k, v in environment.items() if v] if isinstance(environment, dict) else []
+    began = ", ".join([f"began {row['began']}", f"{row['status']} after {_duration(row['seconds'])}", *machine])
+    asked = f"{row['command']} {row['target']}"
+    parts = [f"{paint(one_line(run.id), 'bold')}  {one_line(asked)}\n{one_line(began)}\n"]
+    trials = history.trials_table(run)
+    for (knob, _), frame in trials.groupby(["knob", "metric"], sort=False):
+        parts.append(f"{paint(one_line(str(knob)), 'bold')}\n{_trials_text(_rows(frame), to_stdout)}")
+    if trials.empty:
+        parts.append("no trial was finished\n")
+    compared = history.comparisons_table(run)
+    for (knob, baseline), frame in compared.groupby(["knob", "baseline"], sort=False):
+        rows = _rows(frame)
+        (base, *candidates), _ = _apart([str(baseline), *(row["candidate"] for row in rows)])
+        heading = paint(one_line(f"{knob}, time against {base}"), "bold")
+        parts.append(f"{heading}\n{_comparisons_text(rows, candidates, to_stdout)}")
+    found = [f"{paint('→', 'bold')} {one_line(w['knob'])}: {one_line(w['words'])}\n" for w in history.winners(run)]
+    return "\n".join([*parts, "".join(found)] if found else parts)
+
+
+def _trials_text(trials: list[Json], to_stdout: bool) -> str:
+    """Trials of one knob in one metric. What all have the same is said once, below, so that lines stay short."""
+    from perfaudit.render.paint import wrapped
+    from perfaudit.render.tables import size
+    from perfaudit.render.words import one_line
+
+    own, shared = _apart([trial["settings"] for trial in trials])
+    per_step = trials[0]["metric"] == "seconds_per_step"
+    scale = 1e3 if per_step else 1.0
+    unit = "ms/step" if per_step else trials[0]["metric"].replace("_per_second", "/s")
+    rows = []
+    for trial, settings in zip(trials, own, strict=True):
+        median, *quartiles = (_number(trial[name], scale) for name in ("median", "low", "high"))
+        between = " … ".join(quartiles) if all(quartiles) else ""
+        peak = size(int(trial["peak_memory_bytes"])) if _there(trial["peak_memory_bytes"]) else ""
+        n = str(trial["n"]) if _there(trial["n"]) else ""
+        rows.append([settings, trial["status"].replace("_", " "), median, between, n, peak])
+    columns = ["settings", "status", unit, "quartiles", "n", "peak memory"]
+    text = _drawn(columns, rows, (unit, "quartiles", "n", "peak memory"), to_stdout)
+    said = [f"all with {shared}"] if shared else []
+    said += [f"{settings}: {t['reason']}" for t, settings in zip(trials, own, strict=True) if t["reason"]]
+    return text + "".join(wrapped(one_line(line), _width(), "  ") + "\n" for line in said)
+
+
+def _comparisons_text(compared: list[Json], candidates: list[str], to_stdout: bool) -> str:
+    """Comparisons with one baseline, their candidates in short words."""
+    rows = []
+    for c, candidate in zip(compared, candidates, strict=True):
+        low, high = _number(c["low"]), _number(c["high"])
+        interval = f"[{low}, {high}]" if low and high else "[too few rounds]"
+        n = str(c["n"]) if _there(c["n"]) else ""
+        rows.append([candidate, _number(c["ratio"]), interval, c["verdict"], n, c["clock"]])
+    columns = ["candidate", "ratio", "interval", "verdict", "n", "clock"]
+    return _drawn(columns, rows, ("ratio", "interval", "n"), to_stdout)
+
+
+def _rows(frame: pd.DataFrame) -> list[Json]:
+    return [{str(name): cell for name, cell in row.items()} for row in frame.to_dict("records")]
+
+
+def _apart(settings: list[str]) -> tuple[list[str], str]:
+    """What each has of its own, and what all of several share."""
+    split = [text.split(", ") for text in settings]
+    shared = [part for part in split[0] if len(split) > 1 and all(part in parts for parts in split)]
+    own = [", ".join(part for part in parts if part not in shared) for parts in split]
+    if not all(own):  # one of them would have no name
+        return settings, ""
+    return own, ", ".join(shared)
+
+
+def _few(names: list[str]) -> str:
+    more = len(names) - _SHOWN_KNOBS
+    return ", ".join(names) if more <= 0 else f"{', '.join(names[:_SHOWN_KNOBS])} and {more} more"
+
+
+def _end_of(target: str) -> str:
+    """What tells targets apart: "train.py:main" of a path, cut where it is long."""
+    name = target.rpartition("/")[2]
+    return name if len(name) <= _SHOWN_TARGET else "…" + name[1 - _SHOWN_TARGET :]
+
+
+def _there(value: object) -> bool:
+    """Whether a cell of a table holds a number: pandas has a sign of its own for what is missing."""
+    return isinstance(value, (int, float)) and value == value
+
+
+def _number(value: object, scale: float = 1.0) -> str:
+    """Four digits, "" for what is missing: 0.9412, 27.41, 8,123."""
+    if not isinstance(value, (int, float)) or value != value:
+        return ""
+    scaled = value * scale
+    decimals = 0 if abs(scaled) >= 1000 else 1 if abs(scaled) >= 100 else 2 if abs(scaled) >= 10 else 3
+    return f"{scaled:,.{decimals}f}"
+
+
+def _duration(seconds: float) -> str:
+    """Whole seconds on few characters: "48s", "4m10s", "1h02m"."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02}s"
+    return f"{whole // 3600}h{whole % 3600 // 60:02}m"
+
+
+def _width() -> int:
+    return max(60, min(shutil.get_terminal_size((100, 24)).columns, 140))
+
+
+def _paint(to_stdout: bool) -> Paint:
+    from perfaudit.render.paint import colour, plain
+
+    return colour if to_stdout and is_terminal(sys.stdout) else plain
+
+
+def _drawn(columns: list[str], rows: list[list[str]], numbers: tuple[str, ...], to_stdout: bool) -> str:
+    """A table as wide as the terminal at most: numbers to the right, words to the left and folded where they must be."""
+    from io import StringIO
+
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from perfaudit.render.words import one_line
+
+    in_colour = to_stdout and is_terminal(sys.stdout)
+    drawn = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for name in columns:
+        justify: Literal["left", "right"] = "right" if name in numbers else "left"
+        drawn.add_column(name, justify=justify, overflow="fold", no_wrap=name not in _FOLDED)
+    for row in rows:
+        drawn.add_row(*(Text(one_line(cell)) for cell in row))
+    out = StringIO()
+    Console(file=out, width=_width(), force_terminal=in_colour, color_system="standard" if in_colour else None).print(
+        drawn
+    )
+    return "\n".join(line.rstrip() for line in out.getvalue().rstrip().splitlines()).lstrip("\n") + "\n"

@@ -1,0 +1,117 @@
+"""The user's source as a knob edits it: calls that built things, factories, the top of the file, fixes of findings."""
+
+from __future__ import annotations
+
+import ast
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from perfaudit.findings import Edit, Finding, Location
+from perfaudit.static import edit
+from perfaudit.static.discover import shown
+from perfaudit.static.fix import patch as patched
+from perfaudit.static.source import Source, Unreadable, read_source, read_text
+
+Facts = dict[str, Any]  # JSON
+Site = list[Any]  # path, line, end line, byte column, end byte column: as a child sends it
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """Edits of one file. `after` is the whole text with them; edits count characters from its start."""
+
+    path: str
+    edits: tuple[Edit, ...]
+    before: str
+    after: str
+    location: Location
+    changes: tuple[str, ...] | None = None  # what the fixes of findings change; None where the knob says it
+
+    @property
+    def diff(self) -> str:
+        return edit.diff(self.path, self.before, self.after)
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """What can be edited: files of the project, found through what a child said of the training it built."""
+
+    file: str  # of the target
+    facts: Facts
+    findings: tuple[Finding, ...] = field(default=())
+
+    def source(self, path: str | None) -> Source | None:
+        """A file of the project, None for one outside of it or that cannot be read."""
+        if path is None or not inside_project(path):
+            return None
+        try:
+            return read_source(Path(path), shown(Path(path)))
+        except Unreadable:
+            return None
+
+    def entry(self) -> Source | None:
+        """The target's file."""
+        return self.source(self.file)
+
+    def call(self, site: Site | None) -> tuple[Source, ast.Call] | None:
+        """The call that stands at exactly this place; None where it cannot be found or is not the project's."""
+        source = self.source(site[0]) if site is not None else None
+        if source is None or site is None:
+            return None
+        for call in source.nodes(ast.Call):
+            if [call.lineno, call.end_lineno, call.col_offset, call.end_col_offset] == site[1:]:
+                return source, call
+        return None
+
+    def factory(self, role: str) -> tuple[Source, ast.FunctionDef] | None:
+        """The function that is called for a role ("model", "step", …), None where it is no plain function of the project."""
+        from perfaudit.static.rewrite import function_named
+
+        name = self.facts["factories"].get(role)
+        source = self.source(self.facts["factory_files"].get(role)) if name else None
+        function = function_named(source, name) if source is not None else None
+        return (source, function) if source is not None and function is not None else None
+
+    def patch(self, source: Source, node: ast.AST | None, edits: tuple[Edit, ...] | None) -> Patch | None:
+        """These edits as a patch at this node's place (the first line without one); None if they leave no valid file."""
+        if not edits:
+            return None
+        after = edit.apply(source.text, edits)
+        try:
+            ast.parse(after)
+        except SyntaxError:
+            return None
+        place = source.location(node) if node is not None else Location(source.path, 1, 1, 1, 1)
+        return Patch(source.path, tuple(edits), source.text, after, place)
+
+    def fixes(self, rules: tuple[str, ...]) -> Patch | None:
+        """All fixes of these rules' findings in one file (the first that has any) together."""
+        wanted = [
+            f
+            for f in self.findings
+            if f.rule in rules
+            and f.fix is not None
+            and f.fix.edits
+            and f.location is not None
+            and inside_project(f.location.path)
+        ]
+        if not wanted or wanted[0].location is None:
+            return None
+        path = wanted[0].location.path
+        try:
+            text, _ = read_text(Path(path))
+        except Unreadable:
+            return None
+        done = patched(path, text, [f for f in wanted if f.location is not None and f.location.path == path])
+        if not done.applied:
+            return None
+        edits = tuple(e for f in done.applied if f.fix for e in f.fix.edits)
+        changes = tuple(dict.fromkeys(c for f in done.applied if f.fix for c in f.fix.changes))
+        return Patch(path, edits, text, done.after, wanted[0].location, changes)
+
+
+def inside_project(path: str) -> bool:
+    """Whether a file lies below the working directory: patches touch nothing else."""
+    return not os.path.relpath(os.path.realpath(path), os.path.realpath(Path.cwd())).startswith("..")

@@ -1,0 +1,30 @@
+"""Attention written out by hand, or computed with weights that are dropped, against torch's fused operator."""
+
+from __future__ import annotations
+
+from perfaudit.knobs import Facts
+from perfaudit.knobs._rewritten import Rewritten, patchable
+from perfaudit.measurements import Settings
+
+
+class Attention(Rewritten):
+    name = "attention"
+    title = "attention as you wrote it, and torch's fused operator"
+    rules = ("PA203", "PA208")
+    column = "attention"
+    after = "fused"
+    sought = "hand-written attention, and no MultiheadAttention whose weights are dropped,"
+
+    def words(self, settings: Settings, facts: Facts) -> str:
+        found = [rule for rule in self.rules if patchable(facts, (rule,))]
+        ways = {
+            "PA203": "compute attention with F.scaled_dot_product_attention",
+            "PA208": "call MultiheadAttention with need_weights=False",
+        }
+        return " and ".join(ways[rule] for rule in found) or ways["PA203"]
+
+    def changes(self, settings: Settings) -> tuple[str, ...]:
+        return ("rounding",)
+
+
+KNOB = Attention()

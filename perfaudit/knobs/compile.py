@@ -1,0 +1,275 @@
+"""torch.compile of the whole model, in place, so that the keys of its state dict stay as they are."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from perfaudit.knobs import Bench, Facts, Knob, Reply, Setup, Told, Unanswered
+from perfaudit.knobs._code import Code, Patch
+from perfaudit.measurements import Settings
+
+NONE = "off"
+DEFAULT = "default"
+GRAPHS = "reduce-overhead"
+
+BREAKS_SHOWN = 5
+BATCHES_SEEN = 4  # whose shapes are compared: every new one is compiled for again
+FIRST_STEPS = 3  # forward and backward are compiled in the first; CUDA graphs are recorded in the second and third
+STEADY_STEPS = 3  # whose median is a step without compiling
+GENERATIONS = 4  # of processes before the first verdict: `measure.stats.LOOKS[0]`
+LONGEST = 600.0  # seconds that compiling may take, whatever the budget
+SECONDS_NEEDED = (
+    90.0  # char_gpt at load 7: 165 s to compile from nothing, 6 to 9 s from the cache on disk at each later start
+)
+
+
+class Compile(Knob):
+    name = "compile"
+    title = "the model as it is, and compiled"
+    rules = ("PA306",)
+    phases = ("forward", "backward")
+    seconds_needed = SECONDS_NEEDED
+
+    def not_applicable(self, facts: Facts) -> str:
+        if facts["model"]["compiled"]:
+            return "the model is compiled already"
+        return no_compiler(facts)
+
+    def current(self, facts: Facts) -> Settings:
+        return {"compile": DEFAULT if facts["model"]["compiled"] else NONE}
+
+    def holds(self, facts: Facts, settings: Settings) -> bool:
+        """Whether it is compiled; the mode cannot be read from a built model, and stands in the patched line."""
+        return bool(facts["model"]["compiled"]) == (settings["compile"] != NONE)
+
+    def candidates(self, bench: Bench) -> list[Settings]:
+        """The modes that compile at all, and so fast that a verdict can be reached in the time there is."""
+        left = _countdown(bench.seconds)
+        modes = [DEFAULT, GRAPHS] if bench.facts["device"] == "cuda" else [DEFAULT]
+        try:
+            bench.kept["explained"] = bench.ask({"compile": NONE}, "explain", timeout=max(10.0, min(LONGEST, left())))
+        except Unanswered as failure:
+            bench.kept["explained"] = {"failure": str(failure)}
+        return [{"compile": mode} for mode in modes if _tried(bench, mode, left)]
+
+    def size(self, settings: Settings) -> int:
+        return [NONE, DEFAULT, GRAPHS].index(str(settings["compile"]))
+
+    def setup(self, settings: Settings) -> Setup:
+        mode = str(settings["compile"])
+        return Setup() if mode == NONE else Setup(applied=lambda training: _compiled(training, mode))
+
+    def patch(self, code: Code, settings: Settings) -> Patch | None:
+        from perfaudit.static.rewrite import change_returned
+
+        found = code.factory("model")
+        if found is None:
+            return None
+        source, function = found
+        mode = str(settings["compile"])
+        line = "{}.compile()" if mode == DEFAULT else f'{{}}.compile(mode="{mode}")'
+        done = code.patch(source, function, change_returned(source, function, [line]))
+        if done is None:
+            return None
+        # With dropout the compiled model draws other numbers; without, only rounding can move.
+        changes = ("rounding", "rng") if code.facts["model"]["dropouts"] else ("rounding",)
+        return Patch(done.path, done.edits, done.before, done.after, done.location, changes)
+
+    def words(self, settings: Settings, facts: Facts) -> str:
+        mode = str(settings["compile"])
+        call = "model.compile()" if mode == DEFAULT else f'model.compile(mode="{mode}")'
+        return f"compile the model where it is built: {call}; the keys of its state dict stay as they are"
+
+    def changes(self, settings: Settings) -> tuple[str, ...]:
+        return ("rounding", "rng")
+
+    def kept_words(self, told: Told) -> str:
+        whys = [] if told.comparisons else [str(why) for why in told.kept.get("why", [])]
+        return f"keep what you have: {'; '.join(whys)}" if whys else ""
+
+    def remarks(self, told: Told) -> list[str]:
+        if not told.kept:
+            return []
+        explained = told.kept.get("explained") or {}
+        failed = [str(why) for why in told.kept.get("why", [])] if told.comparisons else []  # else `kept_words` says it
+        return [*_told_compile_times(told), *failed, *_told_graphs(explained), *_told_shapes(told.facts, explained)]
+
+    # ---- answered in a child ------------------------------------------------------------------------------------------
+
+    def answer_explain(self, training: Any) -> Reply:
+        """How torch.compile would cut the model up: number of graphs, where and why it breaks off; and shapes of batches."""
+        import torch
+
+        from perfaudit.measure.memory import tensors_in
+
+        args, kwargs = _call_of_model(training)
+        said = torch._dynamo.explain(training.model)(*args, **kwargs)
+        breaks = [_told_break(reason) for reason in said.break_reasons]
+        batches = [training.next_batch() for _ in range(min(BATCHES_SEEN, training.epoch_batches or BATCHES_SEEN))]
+        shapes = {tuple(tuple(tensor.shape) for tensor in tensors_in(batch)) for batch in batches}
+        reply = {"graphs": said.graph_count, "breaks": list(dict.fromkeys(breaks))}
+        return {**reply, "batches": len(batches), "shapes": len(shapes)}
+
+    def answer_trial_compile(self, training: Any, again: bool = False) -> Reply:
+        """Seconds of the first steps, which compile, beyond what as many steps take later; and whether it was cached.
+
+        again: only tells one question from another. cached: everything compiled was found in the cache on disk.
+        """
+        training.fixed_batch()
+        times = [_timed_step(training) for _ in range(FIRST_STEPS + STEADY_STEPS)]
+        steady = sorted(times[FIRST_STEPS:])[STEADY_STEPS // 2]
+        seconds = max(0.0, sum(times[:FIRST_STEPS]) - FIRST_STEPS * steady)
+        return {"compile_seconds": seconds, "step_seconds": steady, "cached": _was_cached()}
+
+
+def no_compiler(facts: Facts) -> str:
+    """Why nothing can be compiled on this machine, "" if it can."""
+    if facts["device"] == "cpu" and not facts.get("cxx"):
+        wanted = os.environ.get("CXX") or "g++"
+        return f"torch.compile needs a C++ compiler for the CPU, and there is no {wanted} here; install it or set CXX"
+    return ""
+
+
+def _countdown(seconds: float) -> Any:  # a function that gives the seconds left
+    end = time.monotonic() + seconds
+    return lambda: end - time.monotonic()
+
+
+def _tried(bench: Bench, mode: str, left: Any) -> bool:
+    """Compile once, and once more from the cache on disk; False, with why in `kept`, where no verdict can follow."""
+    whys = bench.kept.setdefault("why", [])
+    allowed = min(LONGEST, left())
+    try:
+        cold = bench.ask({"compile": mode}, "trial_compile", timeout=max(10.0, allowed))
+        begun = left()
+        warm = bench.ask({"compile": mode}, "trial_compile", timeout=max(10.0, allowed), again=True)
+    except Unanswered as failure:
+        slow = str(failure).startswith("no answer within")
+        how = f"was not finished within {allowed:.0f} s, give it longer with --budget" if slow else f"failed: {failure}"
+        whys.append(f"compiling ({mode}) {how}")
+        return False
+    bench.kept[mode] = {"cold": cold["compile_seconds"], "warm": warm["compile_seconds"], "cached": cold["cached"]}
+    needed = GENERATIONS * max(begun - left(), warm["compile_seconds"])
+    if needed > left():
+        whys.append(
+            f"compiling ({mode}) took {cold['compile_seconds']:.0f} s, and a verdict takes {GENERATIONS} more starts of "
+            f"{needed / GENERATIONS:.0f} s each, for which {max(0.0, left()):.0f} s were left: give it longer with --budget"
+        )
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def _compiled(training: Any, mode: str) -> Iterator[None]:
+    before = training.model._compiled_call_impl
+    training.model.compile(mode=mode)
+    try:
+        yield
+    finally:
+        training.model._compiled_call_impl = before
+
+
+def _call_of_model(training: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments with which the loss of a fixed batch calls the model first. Raises ValueError if it does not call it."""
+    import torch
+
+    calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+    hook = training.model.register_forward_pre_hook(
+        lambda module, args, kwargs: calls.append((args, kwargs)), with_kwargs=True
+    )
+    try:
+        with torch.no_grad(), training.around_loss():
+            training.loss(training.fixed_batch())
+    finally:
+        hook.remove()
+    if not calls:
+        raise ValueError("the training step does not call the model itself, so compiling it changes nothing")
+    return calls[0]
+
+
+def _told_break(reason: Any) -> str:  # torch._dynamo.output_graph.GraphCompileReason
+    """A reason for a graph break behind the innermost line of the user's: "model.py:12 `x.item()` (Unsupported …)"."""
+    said = str(reason.reason).strip().partition("\n")[0]
+    if said.startswith("generic_jump"):
+        said = "a branch that depends on values of a tensor"
+    if not reason.user_stack:
+        return said
+    frame = reason.user_stack[-1]
+    path = os.path.relpath(frame.filename)
+    return f"{frame.filename if path.startswith('..') else path}:{frame.lineno} `{frame.line}` ({said})"
+
+
+def _was_cached() -> bool:
+    """Whether all that this process has compiled came from the caches on disk, by torch's own counters."""
+    from torch._dynamo.utils import counters
+
+    counts = [(name, number) for group in counters.values() for name, number in group.items()]
+    hits = sum(number for name, number in counts if name.endswith("cache_hit"))
+    return hits > 0 and not any(number for name, number in counts if name.endswith("cache_miss"))
+
+
+def _timed_step(training: Any) -> float:
+    started = time.perf_counter()
+    training.whole_step(True)
+    training.synchronize()
+    return time.perf_counter() - started
+
+
+def _told_compile_times(told: Told) -> list[str]:
+    lines = []
+    for mode in (DEFAULT, GRAPHS):
+        times = told.kept.get(mode)
+        if times is None:
+            continue
+        how = f"{times['cold']:.0f} s at the first start here, {times['warm']:.0f} s from the cache on disk"
+        if times["cached"]:  # by an earlier run of ours or theirs
+            how = f"{times['warm']:.0f} s from the cache on disk, which held it already; without, it takes longer"
+        lines.append(f"compiling ({mode}) took {how}{_break_even(told, mode, times['cold'])}")
+    return lines
+
+
+def _break_even(told: Told, mode: str, seconds: float) -> str:
+    """After how many steps the saving has paid for compiling; "" where none was shown."""
+    compared = [c for c in told.comparisons if c.candidate["compile"] == mode and c.verdict == "faster"]
+    base = [t.median for t in told.trials if t.settings["compile"] == NONE and t.median is not None]
+    if not compared or not base:
+        return ""
+    saved = (1 - compared[0].ratio) * base[0]
+    return f"; it has paid for itself after {max(1, round(seconds / saved)):,} steps" if saved > 0 else ""
+
+
+def _told_graphs(explained: Reply) -> list[str]:
+    if "failure" in explained:
+        return [f"where it breaks the graph could not be told: {explained['failure']}"]
+    if not explained:
+        return []
+    graphs, breaks = int(explained["graphs"]), [str(text) for text in explained["breaks"]]
+    if not breaks:
+        return [f"the model compiles to {graphs} graph{'s' if graphs != 1 else ''} without a break"]
+    more = f"; and {len(breaks) - BREAKS_SHOWN} more" if len(breaks) > BREAKS_SHOWN else ""
+    return [f"the model compiles to {graphs} graphs, broken at " + "; ".join(breaks[:BREAKS_SHOWN]) + more]
+
+
+def _told_shapes(facts: Facts, explained: Reply) -> list[str]:
+    """That batches change their shape, and what it costs a compiled model; nothing where they do not."""
+    batches, shapes = int(explained.get("batches", 0)), int(explained.get("shapes", 0))
+    if shapes > 1:
+        return [
+            f"{batches} batches have {shapes} different shapes, and new shapes are compiled for again: the times above are "
+            "of one batch; pad to few lengths, or try compile(dynamic=True)"
+        ]
+    length, size, count = facts.get("dataset_length"), facts["loader"]["batch_size"], facts.get("epoch_batches")
+    if not length or not size or not count or count * size <= length:
+        return []
+    last = length - (count - 1) * size
+    return [
+        f"the last batch of an epoch has {last} samples instead of {size}, for which it compiles once more; drop_last=True "
+        "avoids that"
+    ]
+
+
+KNOB = Compile()

@@ -1,0 +1,34 @@
+"""Biases of convolutions and linear layers that the norm behind them subtracts again: kept, and left out."""
+
+from __future__ import annotations
+
+from perfaudit.knobs import Facts, Told
+from perfaudit.knobs._rewritten import Rewritten
+from perfaudit.measurements import Settings
+
+RUNNING_MEAN = (
+    "checkpoints saved before need folding: for each such layer subtract its bias from the norm's running mean "
+    '(state["bn.running_mean"] -= state.pop("conv.bias")); without it they do not load strictly, or evaluate wrongly'
+)
+
+
+class ConvBias(Rewritten):
+    name = "conv_bias"
+    title = "biases that the norm behind them subtracts again, kept and left out"
+    rules = ("PA201", "PA202")
+    column = "bias"
+    before = "kept"
+    after = "left out"
+    sought = "bias of a convolution or linear layer directly before a norm"
+
+    def words(self, settings: Settings, facts: Facts) -> str:
+        return "give layers directly before a norm no bias (bias=False): the norm subtracts it again"
+
+    def changes(self, settings: Settings) -> tuple[str, ...]:
+        return ("rng", "checkpoint")
+
+    def remarks(self, told: Told) -> list[str]:
+        return [*super().remarks(told), *([RUNNING_MEAN] if told.winner is not None else [])]
+
+
+KNOB = ConvBias()

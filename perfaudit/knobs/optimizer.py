@@ -1,0 +1,105 @@
+"""How torch's own optimizers run their update: one parameter after the other, over lists (foreach), or fused."""
+
+from __future__ import annotations
+
+import ast
+
+from perfaudit.findings import Edit
+from perfaudit.knobs import Bench, Facts, Knob, Setup, Told
+from perfaudit.knobs._code import Code, Patch
+from perfaudit.measurements import Settings
+from perfaudit.static import edit
+from perfaudit.static.source import Source
+
+_ARGUMENTS = {"for-loop": ("foreach", False), "foreach": ("foreach", True), "fused": ("fused", True)}
+_LISTS_BY_DEFAULT = ("cuda", "xpu", "mtia")  # torch/utils/_foreach_utils.py: devices with kernels over lists
+
+
+class Optimizer(Knob):
+    name = "optimizer"
+    title = "the for-loop, foreach and fused update of the optimizer"
+    rules = ("PA402", "PA403")
+    phases = ("optimizer",)
+
+    def not_applicable(self, facts: Facts) -> str:
+        optimizer = facts["optimizer"]
+        if not optimizer["module"].startswith("torch.optim."):
+            return f"{optimizer['name']} is no optimizer of torch.optim, whose updates can be chosen by an argument"
+        if not optimizer["takes"]:
+            return f"torch.optim.{optimizer['name']} takes neither foreach nor fused"
+        return ""
+
+    def current(self, facts: Facts) -> Settings:
+        """What the arguments say; without any, lists where the device has kernels for them."""
+        optimizer = facts["optimizer"]
+        if optimizer["fused"]:
+            return {"update": "fused"}
+        lists = optimizer["foreach"] if optimizer["foreach"] is not None else facts["device"] in _LISTS_BY_DEFAULT
+        return {"update": "foreach" if lists else "for-loop"}
+
+    def candidates(self, bench: Bench) -> list[Settings]:
+        """Fused ones where torch has them for this device, and for real parameters only."""
+        optimizer = bench.facts["optimizer"]
+        is_real = all("float" in dtype for dtype in bench.facts["model"]["dtypes"])
+        fused = "fused" in optimizer["takes"] and bench.facts["device"] in optimizer["fused_devices"] and is_real
+        names = ["for-loop", "foreach"] if "foreach" in optimizer["takes"] else []
+        names += ["fused"] if fused else []
+        now = self.current(bench.facts)["update"]
+        return [{"update": name} for name in names if name != now]
+
+    def size(self, settings: Settings) -> int:
+        """Lists take temporary memory of about the size of the parameters."""
+        return int(settings["update"] == "foreach")
+
+    def setup(self, settings: Settings) -> Setup:
+        name, value = _ARGUMENTS[str(settings["update"])]
+        off = {"fused": False} if name == "foreach" else {"foreach": False}
+        return Setup(optimizer_overrides={name: value, **off})
+
+    def patch(self, code: Code, settings: Settings) -> Patch | None:
+        found = code.call(code.facts["optimizer_site"])
+        if found is None:
+            return None
+        source, call = found
+        name = code.facts["optimizer"]["name"]
+        written = source.qualified(call.func) or ast.unparse(call.func)
+        if written.rpartition(".")[2] != name:  # some function that picks the class: it may not pass an argument on
+            return None
+        return code.patch(source, call, _edits(source, call, str(settings["update"])))
+
+    def changes(self, settings: Settings) -> tuple[str, ...]:
+        return ("rounding",)
+
+    def words(self, settings: Settings, facts: Facts) -> str:
+        name, value = _ARGUMENTS[str(settings["update"])]
+        how = f"build {facts['optimizer']['name']} with {name}={value}"
+        if "optimizer" in facts["factories"]:
+            return how
+        return (
+            f"{how}, if that is your optimizer: the target has no build_optimizer, so this was measured with "
+            f"perfaudit's {facts['optimizer']['name']}"
+        )
+
+    def remarks(self, told: Told) -> list[str]:
+        if told.winner is None or told.winner["update"] != "foreach":
+            return []
+        return ["the lists of foreach take temporary memory of about the size of the parameters"]
+
+
+def _edits(source: Source, call: ast.Call, update: str) -> tuple[Edit, ...] | None:
+    """The call with the argument that asks for this update, in the place of the other one where it stands there."""
+    name, value = _ARGUMENTS[update]
+    other = "fused" if name == "foreach" else "foreach"
+    if any(keyword.arg is None for keyword in call.keywords):  # `**options` may hold it
+        return None
+    standing = edit.keyword(call, other)
+    if standing is None:
+        return edit.set_keyword(source, call, name, repr(value))
+    if edit.keyword(call, name) is None:
+        return edit.replace(source, standing, f"{name}={value!r}")
+    return edit.together(
+        edit.set_keyword(source, call, name, repr(value)), edit.replace(source, standing.value, "False")
+    )
+
+
+KNOB = Optimizer()

@@ -1,0 +1,164 @@
+"""The numbers that matmuls and convolutions are computed in: float32, TF32, bfloat16 or float16 under autocast."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from perfaudit.knobs import Bench, Facts, Knob, Reply, Setup, Told, Unanswered
+from perfaudit.knobs._code import Code, Patch
+from perfaudit.measurements import Settings
+from perfaudit.target.flags import flags_set
+
+_TENSOR_CORES = [8, 0]  # compute capability from which on TF32 and bfloat16 run in hardware (Ampere)
+_MATMUL = "torch.set_float32_matmul_precision"
+_TYPES = {"bf16": "bfloat16", "fp16": "float16"}
+
+# How far the loss of the first steps may move: sixteen roundings of a value, all in one direction. One rounding moves a value
+# by at most 2**-8 of itself in bfloat16 and by 2**-11 in float16 and TF32 (torch.finfo(...).eps / 2); layers add their own.
+_ROUNDINGS = 16
+_TOLERANCES = {"bf16": _ROUNDINGS * 2**-8, "fp16": _ROUNDINGS * 2**-11, "tf32": _ROUNDINGS * 2**-11}
+
+_SCALED = (
+    'make scaler = torch.amp.GradScaler("{0}") once, then in each step: '
+    'with torch.autocast("{0}", dtype=torch.float16): loss = ...; '
+    "scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()"
+)
+
+
+class Precision(Knob):
+    name = "precision"
+    title = "float32, TF32, bfloat16 and float16 in matmuls and convolutions"
+    rules = ("PA303", "PA304")
+
+    def not_applicable(self, facts: Facts) -> str:
+        device = facts["device"]
+        if device not in ("cpu", "cuda"):
+            return f"it is searched on CPUs and CUDA devices, and this training runs on {device}"
+        dtypes = facts["model"]["dtypes"]
+        if half := [name for name in dtypes if name in _TYPES.values()]:
+            return f"the model's parameters are {' and '.join(half)} already"
+        if "float32" not in dtypes:
+            return f"the model's parameters are {' and '.join(dtypes) or 'none'}, which autocast leaves alone"
+        return ""
+
+    def current(self, facts: Facts) -> Settings:
+        """What the process is set to; autocast where a decorator of the step factory says so."""
+        around = {dtype: name for name, dtype in _TYPES.items()}.get(facts["step_autocast"])
+        is_tf32 = facts["device"] == "cuda" and facts["flags"]["matmul_precision"] in ("high", "medium")
+        return {"precision": around or ("tf32" if is_tf32 else "float32")}
+
+    def candidates(self, bench: Bench) -> list[Settings]:
+        """What the device has hardware for; nothing where the user's own step runs under autocast."""
+        facts = bench.facts
+        now = self.current(facts)
+        try:
+            inside = bench.ask(now, "autocast")["dtype"]
+        except Unanswered:
+            inside = ""
+        if inside:
+            bench.kept["autocast"] = inside
+            return []
+        on_cuda = facts["device"] == "cuda"
+        ampere = on_cuda and (facts["capability"] or [0, 0]) >= _TENSOR_CORES
+        names = ["tf32"] if ampere and facts["flags"]["matmul_precision"] == "highest" else []
+        names += ["bf16"] if ampere or not on_cuda else []
+        names += ["fp16"] if on_cuda else []
+        return [{"precision": name} for name in names]
+
+    def answer_autocast(self, training: Any) -> Reply:
+        """The type that the user's own step computes in under autocast, "" without; seen by its model's layers."""
+        import torch
+
+        device, seen = training.device.type, set()
+
+        def look(module: Any, inputs: Any) -> None:
+            if torch.is_autocast_enabled(device):
+                seen.add(str(torch.get_autocast_dtype(device)).removeprefix("torch."))
+
+        hooks = [module.register_forward_pre_hook(look) for module in training.model.modules()]
+        try:
+            training.loss(training.fixed_batch())
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return {"dtype": " and ".join(sorted(seen))}
+
+    def size(self, settings: Settings) -> int:
+        """Fewer things to write and to think of first."""
+        return ["float32", "tf32", "bf16", "fp16"].index(str(settings["precision"]))
+
+    def setup(self, settings: Settings) -> Setup:
+        return Setup(applied=lambda training: _applied(training, str(settings["precision"])))
+
+    def patch(self, code: Code, settings: Settings) -> Patch | None:
+        """The switch of TF32, or a decorator for the step. A loss scale belongs into a loop that nobody here has read."""
+        from perfaudit.static import edit
+        from perfaudit.static.rewrite import decorate, set_or_replace_call
+
+        if settings["precision"] == "tf32":
+            source = code.entry()
+            return code.patch(source, None, set_or_replace_call(source, _MATMUL, '"high"')) if source else None
+        found = code.factory("step") if settings["precision"] == "bf16" else None
+        if found is None:
+            return None
+        source, function = found
+        autocast, imported = edit.name_for(source, "torch.autocast")
+        dtype, also = edit.name_for(source, "torch.bfloat16")
+        decorated = decorate(source, function, f'@{autocast}("{code.facts["device"]}", dtype={dtype})')
+        imports = tuple(dict.fromkeys((*imported, *also)))
+        return code.patch(source, function, (*imports, *decorated)) if decorated else None
+
+    def changes(self, settings: Settings) -> tuple[str, ...]:
+        """With a loss scale, a step whose gradients overflow is left out, as the first ones often are."""
+        return ("rounding", "algorithm") if settings["precision"] == "fp16" else ("rounding",)
+
+    def tolerance(self, settings: Settings) -> float | None:
+        return _TOLERANCES.get(str(settings["precision"]))
+
+    def words(self, settings: Settings, facts: Facts) -> str:
+        device = facts["device"]
+        if settings["precision"] == "tf32":
+            return f'round the inputs of float32 matmuls to TF32: {_MATMUL}("high") once before training'
+        if settings["precision"] == "float32":
+            return "compute in float32"
+        if settings["precision"] == "fp16":
+            return f"compute the loss in float16 with a loss scale: {_SCALED.format(device)}"
+        context = f'torch.autocast("{device}", dtype=torch.bfloat16)'
+        name = facts["factories"].get("step")
+        how = f"@{context} above {name}" if name else f"with {context}: around the forward pass and the loss"
+        return f"compute the loss in bfloat16: {how}"
+
+    def kept_words(self, told: Told) -> str:
+        inside = told.kept.get("autocast")
+        return f"keep what you have: your step computes in {inside} under autocast already" if inside else ""
+
+    def remarks(self, told: Told) -> list[str]:
+        if told.winner is None or told.winner["precision"] not in _TYPES:
+            return []
+        stays = "weights, gradients and checkpoints stay float32, so old checkpoints load"
+        if told.winner["precision"] == "fp16":
+            return [
+                f"{stays}; save scaler.state_dict() with them, and unscale_ the optimizer before clipping gradients"
+            ]
+        name = told.facts["factories"].get("step")
+        return [
+            f"{stays}; whatever else calls {name}, such as an evaluation, computes in bfloat16 too" if name else stays
+        ]
+
+
+@contextlib.contextmanager
+def _applied(training: Any, precision: str) -> Iterator[None]:
+    import torch
+
+    device = training.device.type
+    if precision in _TYPES:
+        dtype = getattr(torch, _TYPES[precision])
+        training.around_loss = lambda: torch.autocast(device, dtype=dtype)
+        training.scaler = torch.amp.GradScaler(device) if precision == "fp16" else None
+    with flags_set({"matmul_precision": "high"} if precision == "tf32" else {}):
+        yield
+
+
+KNOB = Precision()

@@ -1,0 +1,76 @@
+"""Threads that share the work of one operator on the CPU."""
+
+from __future__ import annotations
+
+from perfaudit.knobs import Bench, Facts, Knob, Setup, Told
+from perfaudit.knobs._code import Code, Patch
+from perfaudit.measurements import Settings
+from perfaudit.target.flags import flags_set
+
+
+class Threads(Knob):
+    """Children wait for work passively (OMP_WAIT_POLICY), so that threads of several trainings do not take turns spinning."""
+
+    name = "threads"
+    title = "torch.set_num_threads from one to all cores"
+    min_gain = 0.03  # as for the loader: what else runs on the machine moves this more than any other setting
+    # More threads spend more processor time to be done earlier, so that only the clock on the wall can tell.
+    in_process = False
+    fixed_batch = False  # loading runs on the same cores
+
+    def not_applicable(self, facts: Facts) -> str:
+        if facts["device"] != "cpu":
+            return f"it is about training on the CPU, and this training runs on {facts['device']}"
+        if not _others(facts):
+            return "this process may use one core, and torch uses one thread"
+        return ""
+
+    def current(self, facts: Facts) -> Settings:
+        return {"threads": facts["threads"]}
+
+    def candidates(self, bench: Bench) -> list[Settings]:
+        return [{"threads": n} for n in _others(bench.facts)]
+
+    def size(self, settings: Settings) -> int:
+        return int(str(settings["threads"]))
+
+    def order(self, settings: Settings) -> int:
+        return self.size(settings)
+
+    def setup(self, settings: Settings) -> Setup:
+        return Setup(applied=lambda training: flags_set({"threads": settings["threads"]}), fixed_batch=False)
+
+    def patch(self, code: Code, settings: Settings) -> Patch | None:
+        from perfaudit.static.rewrite import set_or_replace_call
+
+        source = code.entry()
+        if source is None:
+            return None
+        edits = set_or_replace_call(source, "torch.set_num_threads", str(settings["threads"]))
+        return code.patch(source, None, edits)
+
+    def changes(self, settings: Settings) -> tuple[str, ...]:
+        return ("rounding",)  # sums are split differently
+
+    def words(self, settings: Settings, facts: Facts) -> str:
+        return f"call torch.set_num_threads({settings['threads']}) once before training"
+
+    def remarks(self, told: Told) -> list[str]:
+        workers = told.facts["loader"]["num_workers"]
+        if workers:
+            noun = "worker shares" if workers == 1 else "workers share"
+            return [
+                f"your {workers} loader {noun} these cores with the threads: another number of them may want another"
+            ]
+        if told.winner is None or told.winner["threads"] == 1:
+            return []
+        return ["loader workers would share these cores with the threads: where you add some, search both"]
+
+
+def _others(facts: Facts) -> list[int]:
+    """One thread, half the cores, all of them, and one for each physical core; without the number that is used now."""
+    cores = facts["cores"]
+    return sorted({1, max(1, cores // 2), facts["physical_cores"], cores} - {facts["threads"]})
+
+
+KNOB = Threads()

@@ -1,0 +1,67 @@
+"""Gradients before the next backward pass: dropped (set_to_none=True, torch's default), or filled with zeros."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from perfaudit.knobs import Bench, Facts, Knob, Setup, Told
+from perfaudit.measurements import Settings
+
+
+class ZeroGrad(Knob):
+    """The step that is measured zeroes gradients itself; the user's line stands in a loop that is not run.
+
+    So there is no patch to race: patched or not, that line would have no effect here. The finding's own fix writes it.
+    """
+
+    name = "zero_grad"
+    title = "gradients dropped or filled with zeros before backward"
+    rules = ("PA401",)
+    phases = ("zero_grad", "backward")  # zeros are written in the one and read again in the other
+    base_is_applied = True
+
+    def not_applicable(self, facts: Facts) -> str:
+        return "" if _places(facts) else "gradients are dropped already (the default of zero_grad)"
+
+    def current(self, facts: Facts) -> Settings:
+        return {"set_to_none": not _places(facts)}
+
+    def candidates(self, bench: Bench) -> list[Settings]:
+        return [{"set_to_none": True}]
+
+    def setup(self, settings: Settings) -> Setup:
+        return Setup(applied=lambda training: _applied(training, bool(settings["set_to_none"])))
+
+    def words(self, settings: Settings, facts: Facts) -> str:
+        if not settings["set_to_none"]:
+            return "fill gradients with zeros"
+        places = _places(facts)
+        files = list(dict.fromkeys(place.partition(":")[0] for place in places))
+        advice = f"drop gradients instead of filling them with zeros, in {', '.join(places)}"
+        if not facts["rules"].get("PA401"):
+            return advice
+        return f"{advice}: `perfaudit scan {' '.join(files)} --select PA401 --fix` writes it"
+
+    def remarks(self, told: Told) -> list[str]:
+        if told.winner is None:
+            return []
+        return [
+            "a parameter that gets no gradient in some step is then left out of its update, where a zero would still decay it "
+            "and move it by its momentum; where the code does not rule that out, the fix takes --unsafe-fixes as well"
+        ]
+
+
+@contextlib.contextmanager
+def _applied(training: Any, to_none: bool) -> Iterator[None]:
+    training.set_to_none = to_none
+    yield
+
+
+def _places(facts: Facts) -> list[str]:
+    """ "file:line:column" of each place that fills gradients with zeros."""
+    return list((facts.get("places") or {}).get("PA401", ()))
+
+
+KNOB = ZeroGrad()

@@ -1,0 +1,187 @@
+"""What a built training is: device, versions, loader, optimizer, layers, switches. As JSON, asked for in a child."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from perfaudit.measure.environment import usable_cores
+from perfaudit.target.blocks import repeated_blocks
+from perfaudit.target.provenance import _LIBRARIES, _OURS
+
+Facts = dict[str, Any]  # JSON
+
+
+def facts_of(training: Any) -> Facts:  # Any: target.training.Training
+    """Facts that knobs decide by."""
+    import torch
+
+    from perfaudit.target.flags import flags
+
+    driver = ""
+    name = str(training.device)
+    if training.device.type == "cuda":
+        name = f"cuda ({torch.cuda.get_device_name(training.device)})"
+        driver = f"CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}"
+    return {
+        "device": training.device.type,
+        "device_name": name,
+        "driver": driver,
+        "capability": list(torch.cuda.get_device_capability(training.device)) if driver else None,
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "cores": usable_cores(),
+        "physical_cores": _physical_cores(),
+        "flags": flags(),
+        "epoch_batches": training.epoch_batches,
+        "has_ema": training.ema is not None,
+        "dataset_length": _length(training.loader.dataset),
+        "loader": _loader(training.loader),
+        "loader_site": _site(training.loader_site),
+        "optimizer": _optimizer(training.optimizer),
+        "optimizer_site": _site(training.optimizer_site) if training.builds_own_optimizer else None,
+        "step_autocast": _autocast_around(training.factories.get("step")),
+        "factories": {role: getattr(f, "__qualname__", "") for role, f in training.factories.items()},
+        "factory_files": {role: _file(f) for role, f in training.factories.items()},
+        "model": _model(training.model),
+        "project_files": _project_files(),
+        "cxx": _cxx(),
+    }
+
+
+def _project_files() -> list[str]:
+    """Files of the modules loaded so far that lie below the working directory, relative to it; no library's."""
+    here = os.path.realpath(Path.cwd()) + os.sep
+    found = set()
+    for module in list(sys.modules.values()):
+        path = os.path.realpath(getattr(module, "__file__", None) or "")
+        ours = path.endswith(".py") and path.startswith(here) and not path.startswith((*_LIBRARIES, _OURS))
+        if ours and Path(path).is_file():  # torch.ops says that it is in "_ops.py"
+            found.add(os.path.relpath(path, here))
+    return sorted(found)
+
+
+def _physical_cores() -> int:
+    """Cores of silicon this process may use: hyper-threads of one core count once. All usable ones where nothing says."""
+    cores = usable_cores()
+    topology = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
+    try:
+        siblings = {Path(topology.format(number)).read_text() for number in os.sched_getaffinity(0)}
+    except (OSError, AttributeError):
+        return cores
+    return min(cores, len(siblings)) or cores
+
+
+def _loader(loader: Any) -> Facts:
+    import torch
+
+    return {
+        "num_workers": loader.num_workers,
+        "pin_memory": bool(loader.pin_memory),
+        "prefetch_factor": loader.prefetch_factor,
+        "persistent_workers": bool(getattr(loader, "persistent_workers", False)),
+        "batch_size": loader.batch_size,
+        "iterable": isinstance(loader.dataset, torch.utils.data.IterableDataset),
+    }
+
+
+def _autocast_around(step: Any) -> str:
+    """The type that the step factory runs its matmuls in by a decorator ("bfloat16"), "" without one."""
+    import torch
+
+    cells = [cell.cell_contents for cell in getattr(step, "__closure__", None) or () if _is_filled(cell)]
+    autocasts = [value for value in cells if isinstance(value, torch.autocast) and value._enabled]
+    return str(autocasts[0].fast_dtype).removeprefix("torch.") if autocasts else ""
+
+
+def _is_filled(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018  # the only way to ask
+    except ValueError:
+        return False
+    return True
+
+
+def _optimizer(optimizer: Any) -> Facts:
+    first = optimizer.param_groups[0] if optimizer.param_groups else {}
+    return {
+        "name": type(optimizer).__name__,
+        "module": type(optimizer).__module__,
+        "fused": first.get("fused"),
+        "foreach": first.get("foreach"),
+        "takes": [name for name in ("fused", "foreach") if name in first],
+        "fused_devices": _fused_devices(),
+    }
+
+
+def _fused_devices() -> list[str]:
+    """Devices on which this torch has fused optimizers; those of torch 2.4 where it does not say."""
+    from torch.utils import _foreach_utils
+
+    devices = getattr(_foreach_utils, "_get_fused_kernels_supported_devices", lambda: ["cuda", "cpu"])
+    return list(devices())
+
+
+def _model(model: Any) -> Facts:
+    """Numbers of layers by kind, of parameters, and whether it is compiled or in the channels-last layout."""
+    import torch
+
+    convolutions = [m for m in model.modules() if isinstance(m, torch.nn.modules.conv._ConvNd)]
+    # The weights whose strides tell the layout: with one input channel or 1 x 1 kernels both layouts are the same.
+    kernels = [m.weight for m in convolutions if m.weight.dim() == 4 and max(m.kernel_size) > 1 < m.weight.shape[1]]
+    parameters = list(model.parameters())
+    return {
+        "parameters": sum(p.numel() for p in parameters),
+        "tensors": len(parameters),
+        "dtypes": sorted({str(p.dtype).removeprefix("torch.") for p in parameters}),
+        "convolutions": len(convolutions),
+        "planes": sum(1 for m in convolutions if isinstance(m, (torch.nn.Conv2d, torch.nn.ConvTranspose2d))),
+        "matmuls": sum(1 for m in model.modules() if isinstance(m, torch.nn.Linear)),
+        "kernels": len(kernels),
+        "channels_last": bool(kernels) and all(k.is_contiguous(memory_format=torch.channels_last) for k in kernels),
+        "compiled": type(model).__name__ == "OptimizedModule"
+        or getattr(model, "_compiled_call_impl", None) is not None,
+        "dropouts": sum(1 for m in model.modules() if drops_values(m)),
+        "repeated": repeated_blocks(model),
+        "recomputes": any(getattr(m, "gradient_checkpointing", False) is True for m in model.modules()),
+    }
+
+
+def drops_values(module: Any) -> bool:
+    """Whether a module drops values at random: some attribute that says so ("p" of nn.Dropout, "drop_prob") is a share."""
+    import torch
+
+    named = vars(module).items()
+    shares = [value for name, value in named if "drop" in name.lower() and isinstance(value, float)]
+    if isinstance(module, torch.nn.modules.dropout._DropoutNd):
+        shares.append(module.p)
+    return any(share > 0 for share in shares)
+
+
+def _cxx() -> str | None:
+    """The C++ compiler that torch.compile would use for the CPU, None without one."""
+    usual = "clang++" if sys.platform == "darwin" else "cl" if sys.platform == "win32" else "g++"
+    return shutil.which(os.environ.get("CXX") or usual)
+
+
+def _file(factory: Any) -> str | None:
+    code = getattr(getattr(factory, "__wrapped__", factory), "__code__", None)
+    return code.co_filename if code is not None else None
+
+
+def _site(site: Any) -> list[Any] | None:
+    """The call that passes the arguments on: of a subclass of the user's, the one inside its own `__init__`."""
+    if site is None:
+        return None
+    place = site.through[0] if site.through else site
+    return [place.path, place.line, place.end_line, place.column, place.end_column]
+
+
+def _length(dataset: Any) -> int | None:
+    try:
+        return len(dataset)
+    except TypeError:  # an iterable dataset without a length
+        return None

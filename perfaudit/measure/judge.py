@@ -1,0 +1,161 @@
+"""What a ledger says: trials, comparisons with verdicts, savings, and which clock to trust."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable
+
+from perfaudit.findings import Saving
+from perfaudit.measure.ledger import Ledger, Variant, cpu, wall
+from perfaudit.measure.stats import LOOKS, TooFewRounds, interval_at, quartiles, settled, smallest_callable, verdict
+from perfaudit.measurements import Calibration, ClockName, Comparison, Trial
+from perfaudit.target.phases import PHASES
+
+QUEUED = 0.15  # share of the wall seconds that a training's threads waited for a core; from here on, others held them
+EXPLAINED = 0.9  # share of the wall seconds that computing and waiting for a core must explain; else it waits for data
+LOOKED_AT = {look.generations for look in LOOKS}
+BUSY = 1.5  # wall over processor seconds of a step that only computes; above, the machine is doing something else
+
+
+def trial(ledger: Ledger, variant: Variant, peak_bytes: int | None = None, metric: str = "seconds_per_step") -> Trial:
+    """What is known of one variant so far."""
+    blocks = [block.seconds_per_step for block in ledger.blocks(variant.key)]
+    if not blocks:
+        failed = variant.key in ledger.failures
+        return Trial(
+            variant.knob,
+            variant.settings,
+            "failed" if failed else "not_measured",
+            metric,
+            peak_memory_bytes=peak_bytes,
+            reason=ledger.failures.get(variant.key, "not reached"),
+        )
+    middle, low, high = quartiles(blocks)
+    if metric == "samples_per_second":
+        samples = ledger.samples_per_step(variant.key)
+        middle, low, high = samples / middle, samples / high, samples / low
+    return Trial(
+        variant.knob,
+        variant.settings,
+        "ok",
+        metric,
+        middle,
+        low,
+        high,
+        len(blocks),
+        peak_bytes,
+        reason=ledger.failures.get(variant.key, ""),
+        samples=tuple(blocks),
+    )
+
+
+def comparison(
+    ledger: Ledger,
+    base: Variant,
+    candidate: Variant,
+    stage: str | None = None,
+    phases: tuple[str, ...] = (),
+    clock: ClockName = "wall",
+    least: float | None = None,
+) -> Comparison | None:
+    """The candidate against the base in one stage of the measuring; None if no round holds both.
+
+    phases: the step's ratio from these phases alone (see `Ledger.log_ratios_of_piece`), the whole step's without any.
+    least: the share of the step whose gain was to be settled, and ended the measuring where it was; None where the
+    measuring was not ended by what it saw (see `stats.interval_at`).
+    """
+    if phases:
+        groups = ledger.log_ratios_of_piece(base.key, candidate.key, stage, phases)
+    else:
+        groups = ledger.log_ratios(base.key, candidate.key, stage, wall if clock == "wall" else cpu)
+    n = sum(map(len, groups))
+    if not n:
+        return None
+    try:
+        centre, low, high = _interval(groups, least)
+    except TooFewRounds:
+        centre = math.exp(statistics.median(value for group in groups for value in group))
+        low, high = 0.0, math.inf
+    word = verdict(low, high)
+    smallest = smallest_callable(low, high) if math.isfinite(high) else None
+    of = "+".join(phases) or "step"
+    return Comparison(
+        candidate.knob, base.settings, candidate.settings, centre, low, high, word, n, clock, of, smallest
+    )
+
+
+def _interval(groups: list[list[float]], least: float | None) -> tuple[float, float, float]:
+    if least is not None and len(groups) in LOOKED_AT:
+        found = interval_at(groups)
+        if settled(found[1], found[2], least):
+            return found
+    return interval_at(groups, ended=True)
+
+
+def settled_variants(
+    ledger: Ledger,
+    base: Variant,
+    candidates: list[Variant],
+    least: float,
+    stage: str,
+    clock: ClockName = "wall",
+    phases: Callable[[Variant], tuple[str, ...]] = lambda variant: (),
+) -> set[str]:
+    """Keys of candidates that were shown to gain the share `least` of the step, or to be unable to.
+
+    Only the looks that were planned beforehand count: each further one would be another chance to be wrong.
+    """
+    done = set()
+    for candidate in candidates:
+        if ledger.generations_with(base.key, candidate.key, stage) not in LOOKED_AT:
+            continue
+        found = comparison(ledger, base, candidate, stage, phases(candidate), clock, least)
+        if found is not None and math.isfinite(found.high) and settled(found.low, found.high, least):
+            done.add(candidate.key)
+    return done
+
+
+def clock_for(ledger: Ledger, base: Variant, computes_alone: bool) -> ClockName:
+    """Which clock a comparison with this base should trust, decided from the base alone so that no result is picked.
+
+    The one on the wall is what the user waits for. Where the training computes on the CPU in its own process
+    (`computes_alone`: no accelerator, no loader workers in any variant), others held the cores, and it waited for nothing
+    else (no disk, no network), processor seconds resolve half the effect that wall seconds do.
+    """
+    blocks = ledger.blocks(base.key)
+    if not computes_alone or not blocks:
+        return "wall"
+    step = statistics.median(block.seconds_per_step for block in blocks)
+    computing = statistics.median(block.cpu_per_step for block in blocks)
+    queued = statistics.median(block.queued / block.steps for block in blocks)
+    return "cpu" if queued >= QUEUED * step and computing + queued >= EXPLAINED * step else "wall"
+
+
+def saving(ledger: Ledger, base: Variant, compared: Comparison) -> Saving:
+    """A comparison as the share of the base's step that goes away."""
+    blocks = ledger.blocks(base.key)
+    step = [b.seconds_per_step if compared.clock == "wall" else b.cpu_per_step for b in blocks]
+    per_step = (1 - compared.ratio) * statistics.median(step) if step else None
+    return Saving("measured", 1 - compared.high, 1 - compared.low, per_step, clock=compared.clock)
+
+
+def calibration(ledger: Ledger, base: Variant, twin: Variant, computes_alone: bool) -> Calibration | None:
+    """How two copies of identical code compare here, and what a step consists of; None if no round holds both."""
+    compared = comparison(ledger, base, twin)
+    if compared is None:
+        return None
+    blocks = ledger.blocks(base.key) + ledger.blocks(twin.key)
+    step = statistics.median(block.seconds_per_step for block in blocks)
+    ratios = [value for group in ledger.log_ratios(base.key, twin.key, None, wall) for value in group]
+    seen = {name for block in blocks for name in block.phases}
+    names = [name for name in PHASES if name in seen]
+    return Calibration(
+        seconds_per_step=step,
+        wall_over_cpu=statistics.median(b.seconds_per_step / b.cpu_per_step for b in blocks),
+        scatter=statistics.stdev(ratios) if len(ratios) > 1 else 0.0,
+        ratio=compared.ratio,
+        rounds=compared.n,
+        computes_alone=computes_alone,
+        phases={name: statistics.median(b.phases_per_step((name,)) for b in blocks) for name in names},
+    )

@@ -1,0 +1,68 @@
+"""Global switches of torch that change how a step runs: what they are now, and putting them back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+Flags = dict[str, object]
+
+
+def flags() -> Flags:
+    """Every global switch that a knob may touch, by name, with its value now.
+
+    "" for a switch of TF32 in a program that set it by `fp32_precision`, the later interface: the older one then refuses
+    to say, and could not put it back.
+    """
+    import torch
+
+    return {
+        "cudnn.enabled": torch.backends.cudnn.enabled,
+        "cudnn.benchmark": torch.backends.cudnn.benchmark,
+        "cudnn.deterministic": torch.backends.cudnn.deterministic,
+        "cudnn.allow_tf32": _if_told(lambda: torch.backends.cudnn.allow_tf32),
+        "matmul_precision": _if_told(torch.get_float32_matmul_precision),
+        "threads": torch.get_num_threads(),
+        "anomaly": torch.is_anomaly_enabled(),
+        "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
+        "default_dtype": str(torch.get_default_dtype()),
+        "grad": torch.is_grad_enabled(),
+        "autocast.cpu": torch.is_autocast_enabled("cpu"),
+        "autocast.cuda": torch.is_autocast_enabled("cuda"),
+    }
+
+
+def _if_told(switch: Callable[[], object]) -> object:
+    try:
+        return switch()
+    except RuntimeError:
+        return ""
+
+
+def set_flags(wanted: Flags) -> None:
+    """Set these switches. Raises KeyError for a name that `flags` has not, or that is only looked at."""
+    import torch
+
+    setters: dict[str, Callable[[Any], object]] = {
+        "cudnn.enabled": lambda value: setattr(torch.backends.cudnn, "enabled", value),
+        "cudnn.benchmark": lambda value: setattr(torch.backends.cudnn, "benchmark", value),
+        "cudnn.deterministic": lambda value: setattr(torch.backends.cudnn, "deterministic", value),
+        "cudnn.allow_tf32": lambda value: setattr(torch.backends.cudnn, "allow_tf32", value),
+        "matmul_precision": torch.set_float32_matmul_precision,
+        "threads": torch.set_num_threads,
+        "anomaly": torch.autograd.set_detect_anomaly,
+    }
+    for name, value in wanted.items():
+        setters[name](value)
+
+
+@contextmanager
+def flags_set(wanted: Flags) -> Iterator[None]:
+    """These switches as wanted inside, and as they were before behind it."""
+    before = flags()
+    set_flags(wanted)
+    try:
+        yield
+    finally:
+        set_flags({name: before[name] for name in wanted})

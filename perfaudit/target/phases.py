@@ -1,0 +1,60 @@
+"""Seconds of each part of a training step, timed inside the step: on the device's own clock where it has one."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+# In the order of a step. "loading" and "transfer" are what the host waits for; the rest is computing.
+PHASES = ("loading", "transfer", "zero_grad", "forward", "backward", "optimizer", "average")
+HOST = " (host)"
+
+
+class Phases:
+    """Adds up seconds by phase. On CUDA, events stand in the stream, so that the host need not wait for them; what the host
+    itself takes to launch a phase is kept beside it, under the phase's name and HOST.
+    """
+
+    def __init__(self, device_type: str) -> None:
+        self._on_device = device_type == "cuda"
+        self._seconds: dict[str, float] = {}
+        self._host = 0.0
+        self._events: list[tuple[str, Any, Any]] = []  # name, torch.cuda.Event before, after
+        self._last: Any = None
+
+    def begin(self) -> None:
+        """A stretch of phases begins now."""
+        self._last, self._host = self._now(), time.perf_counter()
+
+    def end(self, name: str) -> None:
+        """What ran since the last mark was this phase; the next one begins."""
+        now = self._now()
+        if self._on_device:
+            self._events.append((name, self._last, now))
+            host = time.perf_counter()
+            self.add(name + HOST, host - self._host)
+            self._host = host
+        else:
+            self.add(name, now - self._last)
+        self._last = now
+
+    def add(self, name: str, seconds: float) -> None:
+        """Seconds of the host in a phase, timed by the caller."""
+        self._seconds[name] = self._seconds.get(name, 0.0) + seconds
+
+    def take(self) -> dict[str, float]:
+        """Seconds by phase since the last call; the device must have been waited for."""
+        for name, before, after in self._events:
+            self.add(name, before.elapsed_time(after) / 1e3)
+        found = self._seconds
+        self._seconds, self._events = {}, []
+        return found
+
+    def _now(self) -> Any:
+        if not self._on_device:
+            return time.perf_counter()
+        import torch
+
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event

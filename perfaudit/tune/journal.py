@@ -1,0 +1,393 @@
+"""The journal of a measurement: every finished piece on disk as soon as it is finished. Imports the standard library only.
+
+One file a run, `.perfaudit/runs/<id>.jsonl`: a line of JSON each, the first says what was measured with what ("start"), the
+last how it ended ("end"). Infinite numbers are written as Python's `json` writes them, so that what is read is what was written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import secrets
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from perfaudit.errors import UserError
+
+SCHEMA = "perfaudit.run/1"
+FOLDER = ".perfaudit"
+RESUMABLE = ("unfinished", "interrupted", "failed")
+
+_ENDS = ("finished", "interrupted", "failed")
+_NAMES_TRIED = 20  # ids hold four random hex digits beside the second
+_NO_FSYNC_HERE = (errno.EINVAL, errno.ENOTSUP)  # file systems without it: the line is written all the same
+
+Json = dict[str, Any]  # Any: nested JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A journal as it was read: its start line, and the lines after it. `problem` says why there are none to read."""
+
+    path: Path
+    start: Json
+    records: tuple[Json, ...] = ()
+    problem: str = ""
+
+    @property
+    def id(self) -> str:
+        return self.path.stem
+
+    @property
+    def status(self) -> str:
+        """How its last session ended: finished, interrupted, failed, or unfinished for one that was cut off; or damaged."""
+        if self.problem:
+            return "damaged"
+        status = self._end().get("status", "unfinished")
+        return status if status in _ENDS else "unfinished"
+
+    @property
+    def report(self) -> Json | None:
+        """The report of its last session, None where that left none."""
+        report = self._end().get("report")
+        return report if isinstance(report, dict) else None
+
+    def sessions(self) -> list[list[Json]]:
+        """Its lines by session: the first begins with the start line, each other with "resumed"."""
+        sessions = [[self.start]]
+        for record in self.records:
+            if record["kind"] == "resumed":
+                sessions.append([record])
+            else:
+                sessions[-1].append(record)
+        return sessions
+
+    def _end(self) -> Json:
+        ends = [record for record in self.sessions()[-1] if record.get("kind") == "end"]
+        return ends[-1] if ends else {}
+
+
+class Journal:
+    """Where one measurement writes what it finished, and takes what an earlier session of it had finished.
+
+    id: of the run, "" for one that keeps nothing. path: its file, None where nothing is kept. start: its start line.
+    trouble: one sentence on why no more is written, "" while all goes well. After the first line that could not be written
+    none is: what is on disk is then whole up to a point, which is what resuming needs.
+    """
+
+    def __init__(
+        self, path: Path | None, start: Json, earlier: tuple[Json, ...] = (), now: Callable[[], float] = time.time
+    ) -> None:
+        self.path = path
+        self.start = start
+        self.id = path.stem if path else ""
+        self.trouble = ""
+        self._now = now
+        self._earlier: dict[tuple[str, str], deque[Json]] = defaultdict(deque)
+        for record in earlier:
+            if isinstance(key := record.get("key"), str):
+                self._earlier[record["kind"], key].append(record)
+
+    @classmethod
+    def none(cls) -> Journal:
+        """A journal that keeps nothing and says nothing about it."""
+        return cls(None, {})
+
+    @classmethod
+    def create(cls, folder: Path, start: Json, now: Callable[[], float] = time.time) -> Journal:
+        """A new run below `folder`, its start line on disk; `now` gives seconds since 1970.
+
+        Where nothing can be written the journal keeps nothing and `trouble` says why.
+        """
+        began = now()
+        try:
+            path = _new_file(_made(folder.absolute() / FOLDER) / "runs", began)
+        except OSError as error:
+            journal = cls(None, start, (), now)
+            journal.trouble = _trouble(folder / FOLDER, error)
+            return journal
+        journal = cls(path, {**start, "schema": SCHEMA, "run": path.stem}, (), now)
+        journal.append("start", **journal.start)
+        if journal.trouble:
+            with contextlib.suppress(OSError):
+                path.unlink()  # a run without a start line is none
+        return journal
+
+    @classmethod
+    def resume(cls, path: Path, now: Callable[[], float] = time.time) -> Journal:
+        """A run that goes on in the same file. Raises UserError as `read_run` does."""
+        run, whole = _read(path)
+        journal = cls(path.absolute(), run.start, run.records, now)
+        try:
+            _mend(path, whole)
+        except OSError as error:
+            journal.trouble = _trouble(path, error)
+        journal.append("resumed")
+        return journal
+
+    def append(self, kind: str, **data: Any) -> None:  # Any: what JSON takes
+        """One more line, on disk when this returns. What cannot be written is told by `trouble`, never raised."""
+        if self.path is None or self.trouble:
+            return
+        record = {"kind": kind, "at": round(self._now(), 3), **data}
+        line = json.dumps(record).encode() + b"\n"
+        try:
+            _append(self.path, line)
+        except OSError as error:
+            self.trouble = _trouble(self.path, error)
+
+    def replayed(self, kind: str, key: str) -> list[Json]:
+        """Records of earlier sessions with this kind and "key", in order; none that was handed out before."""
+        found = self._earlier.get((kind, key), deque())
+        records = list(found)
+        found.clear()
+        return records
+
+
+def read_run(path: Path) -> Run:
+    """The run in a file. A torn last line is left out: the process died while it wrote.
+
+    Raises UserError, naming file and line, for a file that cannot be read, a line before the last that is damaged, and a
+    schema that is not ours.
+    """
+    return _read(path)[0]
+
+
+def all_runs(folder: Path) -> list[Run]:
+    """The runs below a folder, newest first; one that cannot be read has `problem`."""
+    runs = []
+    for path in (folder / FOLDER / "runs").glob("*.jsonl"):
+        try:
+            runs.append(read_run(path))
+        except UserError as error:
+            runs.append(Run(path, {}, (), str(error)))
+    return sorted(runs, key=lambda run: run.id, reverse=True)
+
+
+def latest_unfinished(folder: Path) -> Path | None:
+    """The newest run that was cut off, interrupted or failed, None where there is none."""
+    return next((run.path for run in all_runs(folder) if run.status in RESUMABLE), None)
+
+
+def find_run(folder: Path, name: str) -> Path:
+    """The file of a run that is named by its id, the beginning of its id, or its path. Raises UserError."""
+    if name.endswith(".jsonl") or os.sep in name:
+        if Path(name).is_file():
+            return Path(name)
+        raise UserError(f"{name}: no such file")
+    paths = {path.stem: path for path in sorted((folder / FOLDER / "runs").glob("*.jsonl"), reverse=True)}
+    if name in paths:
+        return paths[name]
+    fitting = [id_ for id_ in paths if name and id_.startswith(name)]
+    if len(fitting) == 1:
+        return paths[fitting[0]]
+    if fitting:
+        raise UserError(f"{len(fitting)} runs begin with {name}: {_listed(fitting)}")
+    there = f"it has: {_listed(list(paths))}" if paths else "it has none"
+    raise UserError(f"no run {name!r} below {folder / FOLDER}; {there}")
+
+
+def same_work(then: Json, now: Json) -> str:
+    """What differs between two start lines so that resuming would mix measurements; one line, "" if nothing does.
+
+    The budget may differ: it decides how much is measured, not what.
+    """
+    then, now = _as_read(then), _as_read(now)
+    for name in ("command", "target"):
+        if then.get(name) != now.get(name):
+            return f"the {name} was {then.get(name)}, now it is {now.get(name)}"
+    if sorted(then.get("knobs") or ()) != sorted(now.get("knobs") or ()):
+        return f"the knobs were {_joined(then.get('knobs'))}, now they are {_joined(now.get('knobs'))}"
+    if changed := _changed_files(then.get("files") or {}, now.get("files") or {}):
+        more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
+        return changed[0] + more
+    for part, left_out in (("environment", ()), ("options", ("budget",))):
+        before, after = then.get(part) or {}, now.get(part) or {}
+        for name in sorted(before.keys() | after.keys()):
+            if name not in left_out and before.get(name) != after.get(name):
+                return f"{name} was {before.get(name)}, now it is {after.get(name)}"
+    return ""
+
+
+@contextlib.contextmanager
+def measuring(folder: Path) -> Iterator[None]:
+    """Hold this folder's measuring to this process; the system gives it back when the process dies.
+
+    Raises UserError while another process has it. Where no lock can be made (a read-only folder) there is none.
+    """
+    lock = _lock(folder)
+    try:
+        yield
+    finally:
+        if lock is not None:
+            _sign(lock, "")
+            os.close(lock)
+
+
+def _lock(folder: Path) -> int | None:
+    """An open file that holds the lock, None where none can be made."""
+    try:
+        lock = os.open(_made(folder / FOLDER) / "measuring.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        holder = _holder(lock)
+        os.close(lock)
+        raise UserError(
+            f"another perfaudit{holder} measures in this folder; two at once would measure each other"
+        ) from error
+    except OSError:  # a file system without locks
+        os.close(lock)
+        return None
+    _sign(lock, json.dumps({"pid": os.getpid(), "at": time.time()}))
+    return lock
+
+
+def _made(folder: Path) -> Path:
+    """The folder, made if need be, with a `.gitignore` that keeps it out of commits."""
+    (folder / "runs").mkdir(parents=True, exist_ok=True)
+    ignore = folder / ".gitignore"
+    if not ignore.exists():
+        with contextlib.suppress(OSError):
+            ignore.write_text("*\n")
+    return folder
+
+
+def _new_file(folder: Path, began: float) -> Path:
+    """An empty file of our own, named by the local time at which it began."""
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(began))
+    for _ in range(_NAMES_TRIED):
+        path = folder / f"{stamp}-{secrets.token_hex(2)}.jsonl"
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+            return path
+    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+
+
+def _append(path: Path, line: bytes) -> None:
+    """Write a line at the end and wait for the disk; a line that does not fit leaves the file as it was. Raises OSError."""
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+    try:
+        before = os.fstat(file).st_size
+        try:
+            rest = line
+            while rest:
+                rest = rest[os.write(file, rest) :]
+            _to_disk(file)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(file, before)
+            raise
+    finally:
+        os.close(file)
+
+
+def _to_disk(file: int) -> None:
+    try:
+        os.fsync(file)
+    except OSError as error:
+        if error.errno not in _NO_FSYNC_HERE:
+            raise
+
+
+def _read(path: Path) -> tuple[Run, bytes]:
+    """The run in a file, and its whole lines as they stand there, without a torn last one."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+    lines = data.split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    records: list[Json] = []
+    for number, line in enumerate(lines, start=1):
+        record = _record(line)
+        if record is None and number == len(lines):
+            data = b"".join(whole + b"\n" for whole in lines[:-1])
+        elif record is None:
+            raise UserError(f"{path}:{number}: a damaged line, so what was measured after it cannot be trusted")
+        else:
+            records.append(record)
+    if not records:
+        raise UserError(f"{path}:1: holds no run: it was cut off before its first line was written")
+    start = records[0]
+    schema = start.get("schema")
+    if start["kind"] != "start" or schema != SCHEMA:
+        other = isinstance(schema, str) and schema.startswith("perfaudit.run/") and schema != SCHEMA
+        problem = f"made by another version of perfaudit ({schema})" if other else "not a run of perfaudit"
+        raise UserError(f"{path}:1: {problem}; this one reads {SCHEMA}")
+    return Run(path, start, tuple(records[1:])), data
+
+
+def _record(line: bytes) -> Json | None:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) and isinstance(record.get("kind"), str) else None
+
+
+def _mend(path: Path, whole: bytes) -> None:
+    """Cut off a torn last line, or end one that lacks only its end, so that the next line stands alone. Raises OSError."""
+    if path.stat().st_size != len(whole):
+        os.truncate(path, len(whole))
+    if not whole.endswith(b"\n"):
+        _append(path, b"\n")
+
+
+def _sign(lock: int, text: str) -> None:
+    """Write who holds the lock into it; it is held all the same where that fails."""
+    with contextlib.suppress(OSError):
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, text.encode(), 0)
+
+
+def _holder(lock: int) -> str:
+    try:
+        holder = json.loads(os.pread(lock, 1000, 0))
+        pid, began = int(holder["pid"]), time.localtime(holder["at"])
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
+        return ""  # it holds the lock and has not signed yet
+    today = began[:3] == time.localtime()[:3]
+    return f" (pid {pid}, since {time.strftime('%H:%M' if today else '%Y-%m-%d %H:%M', began)})"
+
+
+def _trouble(path: Path, error: OSError) -> str:
+    reason = (error.strerror or str(error)).lower()
+    return f"{path}: not written: {reason}; what is measured from here on cannot be resumed"
+
+
+def _changed_files(then: Json, now: Json) -> list[str]:
+    words = []
+    for path in sorted(then.keys() | now.keys()):
+        if path not in now:
+            words.append(f"{path} was read then and is not now")
+        elif path not in then:
+            words.append(f"{path} was not read then and is now")
+        elif then[path] != now[path]:
+            words.append(f"{path} has changed")
+    return words
+
+
+def _as_read(start: Json) -> Json:
+    """The start line as a file gives it back: tuples are lists there."""
+    read: Json = json.loads(json.dumps(start))
+    return read
+
+
+def _joined(names: object) -> str:
+    return ", ".join(map(str, names)) if isinstance(names, list) and names else "none"
+
+
+def _listed(ids: list[str], shown: int = 10) -> str:
+    more = f" and {len(ids) - shown} older" if len(ids) > shown else ""
+    return ", ".join(ids[:shown]) + more

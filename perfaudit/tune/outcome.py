@@ -1,0 +1,125 @@
+"""What a knob's search found: trials, comparisons, the winner with its words. Reads ledgers, measures nothing."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import replace
+
+from perfaudit.findings import Fix
+from perfaudit.knobs import Told, knob
+from perfaudit.measure.judge import comparison, saving, trial
+from perfaudit.measure.ledger import Variant
+from perfaudit.measurements import Comparison, Trial, Winner
+from perfaudit.tune.search import clock_of, race_of
+from perfaudit.tune.tuning import Bout, Tuning, key_of, variant_of
+
+AS_GOOD = 1.03  # time per sample against the best; a smaller setting this close is taken instead
+
+
+def trials_of(bout: Bout) -> list[Trial]:
+    """Every setting tried; what it adds to the knob's reference is filled in where there is one."""
+    module = knob(bout.name)
+    trials = []
+    for variant in sorted(bout.variants.values(), key=lambda v: module.order(v.settings)):
+        peak = bout.peaks.get(variant.key) or module.peak_bytes(variant.settings, bout.kept)
+        entry = trial(bout.ledger, variant, peak, module.metric)
+        if module.reference is not None and variant.settings != module.reference and entry.status == "ok":
+            entry = replace(entry, added_seconds=_added(bout, variant_of(bout.name, module.reference), variant))
+        trials.append(entry)
+    return trials
+
+
+def _added(bout: Bout, reference: Variant, variant: Variant) -> tuple[float, float | None, float | None] | None:
+    """Seconds per step that a setting adds to the reference: middle and interval; None where that cannot be said."""
+    compared = comparison(bout.ledger, reference, variant, phases=knob(bout.name).phases_for(variant.settings))
+    blocks = bout.ledger.blocks(reference.key)
+    if compared is None or not blocks:
+        return None
+    step = statistics.median(block.seconds_per_step for block in blocks)
+    if compared.high == math.inf:
+        return (compared.ratio - 1) * step, None, None
+    return (compared.ratio - 1) * step, (compared.low - 1) * step, (compared.high - 1) * step
+
+
+def comparisons_of(tuning: Tuning, bout: Bout) -> list[Comparison]:
+    """Each setting that was raced against the current one: whole steps, and before them the piece that the knob changes."""
+    module = knob(bout.name)
+    clock, least = clock_of(tuning, bout), module.min_gain
+    found = []
+    for variant in bout.finalists:
+        phases = module.phases_for(variant.settings)
+        if phases:
+            found.append(comparison(bout.ledger, bout.base, variant, race_of(bout), phases, least=least))
+        found.append(comparison(bout.ledger, bout.base, variant, race_of(bout), clock=clock, least=least))
+    return [compared for compared in found if compared is not None]
+
+
+def judged(bout: Bout, compared: list[Comparison]) -> dict[str, Comparison]:
+    """By key, the comparison that decides about a setting: of the piece where the knob has one, else of the step.
+
+    A piece that got faster in a step that got slower decides for the step.
+    """
+    decisive: dict[str, Comparison] = {}
+    for c in compared:
+        key = key_of(bout.name, c.candidate)
+        if key not in decisive or (c.of == "step" and c.verdict == "slower"):
+            decisive[key] = c
+    return decisive
+
+
+def patch_of(bout: Bout, compared: Comparison) -> Fix | None:
+    """The patch that was raced in this comparison, None where a setting was applied at run time."""
+    return bout.patched.get(key_of(bout.name, compared.candidate), (None, None))[0]
+
+
+def winner_of(tuning: Tuning, bout: Bout, interrupted: bool = False) -> Winner:
+    """The setting to take: the smallest that is as good as the best one shown to be faster, else the current one."""
+    module = knob(bout.name)
+    everything = comparisons_of(tuning, bout)
+    compared = judged(bout, everything)
+    paying = [
+        key
+        for key, c in compared.items()
+        if c.verdict == "faster" and 1 - c.high >= module.min_gain and key not in bout.ledger.failures
+    ]
+    taken = None
+    if paying:
+        best = min(paying, key=lambda key: compared[key].ratio)
+        close = [key for key in paying if compared[key].ratio <= compared[best].ratio * AS_GOOD]
+        taken = bout.variants[min(close, key=lambda key: module.size(bout.variants[key].settings))]
+    told = Told(bout.facts, trials_of(bout), everything, bout.kept, taken.settings if taken else None)
+    remarks = tuple(module.remarks(told))
+    if taken is None:
+        words = _why_kept(bout, compared, module.min_gain, interrupted)
+        return Winner(bout.name, bout.base.settings, True, module.kept_words(told) or words, remarks=remarks)
+    fix, location = bout.patched.get(taken.key, (None, None))
+    return Winner(
+        bout.name,
+        taken.settings,
+        False,
+        module.words(taken.settings, bout.facts),
+        saving(bout.ledger, bout.base, compared[taken.key]),
+        fix,
+        location,
+        bout.said.get(taken.key, ""),
+        remarks,
+    )
+
+
+def _why_kept(bout: Bout, compared: dict[str, Comparison], least: float, interrupted: bool) -> str:
+    if bout.base.key in bout.ledger.failures:
+        return f"nothing to say: your own setting failed: {bout.ledger.failures[bout.base.key]}"
+    undecided = not compared or all(c.high == math.inf for c in compared.values())
+    if undecided and interrupted:
+        return "keep what you have: interrupted before anything was decided"
+    failed = [v for v in bout.variants.values() if v.key != bout.base.key and v.key in bout.ledger.failures]
+    if undecided and failed and len(failed) == len(bout.variants) - 1:
+        return "keep what you have: nothing else could be measured"
+    if undecided:
+        return "keep what you have: the budget was too small to decide anything, give it longer with --budget"
+    if all(c.verdict == "slower" for c in compared.values()):
+        return "keep what you have: everything raced against it is slower"
+    smallest = max((c.smallest for c in compared.values() if c.smallest is not None), default=None)
+    seen = f"; effects under {100 * smallest:.1f} % could not have been seen" if smallest is not None else ""
+    return f"keep what you have: nothing else was shown to gain {100 * least:.0f} % or more{seen}"

@@ -1,0 +1,98 @@
+"""A tuning written into a journal as it goes, and taken from it where an earlier session had finished something."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+from perfaudit.errors import UserError
+from perfaudit.measure.ledger import Generation, from_json, to_json
+from perfaudit.tune.journal import Journal, Json, latest_unfinished, read_run, same_work
+from perfaudit.tune.outcome import comparisons_of, trials_of, winner_of
+from perfaudit.tune.tuning import Bout, Record, Tuning
+
+Begin = Callable[[Json], Record]  # from the start line of a run to where it is kept
+
+
+class Recording(Record):
+    """A record that lasts: a journal on disk."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+
+    def recorded(self, stage: str) -> list[tuple[Generation, dict[str, str]]]:
+        lines = self.journal.replayed("generation", stage)
+        return [(from_json(line["generation"]), line["failures"]) for line in lines]
+
+    def finished(self, generation: Generation, failures: dict[str, str]) -> None:
+        self.journal.append(
+            "generation", key=generation.stage, generation=to_json(generation), failures=dict(failures)
+        )  # fmt: skip
+
+    def answered(self, key: str) -> Json | None:
+        lines = self.journal.replayed("answer", key)
+        return lines[-1]["data"] if lines else None
+
+    def note(self, kind: str, key: str, data: Json) -> None:
+        self.journal.append(kind, key=key, data=data)
+
+    def results(self, tuning: Tuning, bout: Bout) -> None:
+        """What a knob's search has found, in the keys of the report."""
+        for trial in trials_of(bout):
+            self.journal.append("trial", **dataclasses.asdict(trial))
+        for compared in comparisons_of(tuning, bout):
+            self.journal.append("comparison", **dataclasses.asdict(compared))
+        winner = winner_of(tuning, bout)
+        self.journal.append("winner", **{**dataclasses.asdict(winner), "fix": None, "location": None})
+
+    def trouble(self) -> str:
+        return self.journal.trouble
+
+    def ended(self, status: str, report: Json | None) -> None:
+        self.journal.append("end", status=status, report=report)
+
+
+def begin(folder: Path, resume: bool) -> Begin:
+    """A function that opens the journal of a run: a new one, or to `resume` the newest that did not finish.
+
+    Raises UserError, when it is called, where there is none, or where resuming would mix things that differ.
+    """
+
+    def opened(start: Json) -> Record:
+        if not resume:
+            return Recording(Journal.create(folder, start))
+        path = latest_unfinished(folder)
+        if path is None:
+            raise UserError("--resume: no run in this folder is unfinished; `perfaudit history` lists them")
+        if differs := same_work(read_run(path).start, start):
+            raise UserError(f"--resume: {path.stem} cannot be resumed: {differs}; run it again without --resume")
+        return Recording(Journal.resume(path))
+
+    return opened
+
+
+def start_line(tuning: Tuning, knobs: list[str], budget: float, memory: int) -> Json:
+    """What a run measures, with what, for its journal: enough to tell whether another would measure the same."""
+    environment = tuning.environment
+    files = tuning.facts.get("project_files") or [tuning.target.file]
+    return {
+        "command": "tune",
+        "target": str(tuning.target),
+        "knobs": list(knobs),
+        "options": {"budget": budget, "memory": memory, "names": tuning.target.names},
+        "files": {path: _digest(path) for path in files},
+        "environment": {
+            "torch": environment.torch if environment else "",
+            "device": environment.device if environment else "",
+            "cores": environment.cores if environment else 0,
+        },
+    }
+
+
+def _digest(path: str) -> str:
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError:
+        return ""

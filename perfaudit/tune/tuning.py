@@ -1,0 +1,214 @@
+"""A tuning of one target: what is known of it, the noise of the machine, and what was found so far."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from perfaudit.errors import NothingMeasured
+from perfaudit.findings import Finding, Fix, Location
+from perfaudit.knobs import Facts, knob
+from perfaudit.knobs._code import Code
+from perfaudit.measure import environment
+from perfaudit.measure.child import ChildFailed
+from perfaudit.measure.clock import Clock, Deadline, WallClock
+from perfaudit.measure.judge import BUSY, calibration
+from perfaudit.measure.ledger import Ledger, Variant
+from perfaudit.measure.runner import Memo, measure
+from perfaudit.measurements import Calibration, Environment, NotApplicable, Settings
+from perfaudit.target.names import Target
+from perfaudit.tune.verify import STEPS, losses_of_reply
+from perfaudit.tune.watch import Watch
+from perfaudit.tune.workshop import Json, Workshop, as_user_error
+
+CALIBRATING_SHARE = 0.06  # of the budget, for two copies of the user's code side by side
+CALIBRATING_ROUNDS = 4
+
+
+class Record(Memo):
+    """What earlier runs found out, and where this one notes it. This one remembers nothing; a journal does."""
+
+    def answered(self, key: str) -> Json | None:
+        """The reply that an earlier run got to this question."""
+        return None
+
+    def note(self, kind: str, key: str, data: Json) -> None:
+        """Keep something, such as the answer to a question."""
+
+    def results(self, tuning: Tuning, bout: Bout) -> None:
+        """Keep what a knob's search has found."""
+
+    def trouble(self) -> str:
+        """Why something could not be kept, "" if everything was."""
+        return ""
+
+    def ended(self, status: str, report: Json | None) -> None:
+        """The run is over: "finished", "interrupted" or "failed"."""
+
+
+@dataclass(slots=True)
+class Bout:
+    """The state of one knob's search; it grows while measuring, so that an interruption can still report it."""
+
+    name: str
+    facts: Facts
+    base: Variant
+    ledger: Ledger = field(default_factory=Ledger)
+    variants: dict[str, Variant] = field(default_factory=dict)  # in the order tried
+    patched: dict[str, tuple[Fix, Location]] = field(default_factory=dict)  # by key of a finalist
+    said: dict[str, str] = field(default_factory=dict)  # by key: what was checked
+    peaks: dict[str, int] = field(default_factory=dict)
+    kept: Json = field(default_factory=dict)  # what the knob wants to find again
+    finalists: list[Variant] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Tuning:
+    """What a tuning of one target has found so far."""
+
+    target: Target
+    workshop: Workshop
+    watch: Watch
+    clock: Clock = field(default_factory=WallClock)
+    record: Record = field(default_factory=Record)
+    timeout: float = 120.0
+    skips_idle: bool = False  # knobs whose part of the step is too small to gain anything; those asked for are searched
+    cores: int = field(default_factory=environment.usable_cores)
+    facts: Facts = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    environment: Environment | None = None
+    calibration: Calibration | None = None
+    bouts: list[Bout] = field(default_factory=list)
+    not_applicable: list[NotApplicable] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    seconds_to_open: float = 0.0  # one variant, with its warm-up
+
+    def deadline(self, seconds: float) -> Deadline:
+        """A deadline on this tuning's clock."""
+        return Deadline(seconds, self.clock)
+
+    def ask(self, key: str, variant: Variant, *commands: Json) -> list[Json]:
+        """What the workshop replies, or what it replied to the same question in an earlier run. Raises ChildFailed."""
+        known = self.record.answered(key)
+        if known is not None:
+            if "failure" in known:
+                raise ChildFailed(known["kind"], known["failure"])
+            return list(known["replies"])
+        try:
+            replies = self.workshop.ask(variant, *commands)
+        except ChildFailed as failure:
+            self.record.note("answer", key, {"kind": failure.kind, "failure": str(failure)})
+            raise
+        self.record.note("answer", key, {"replies": replies})
+        return replies
+
+    def survey(self) -> Facts:
+        """Build the user's training once, as it is, and make a step. Raises TargetError when that fails."""
+        if not self.facts:
+            self.watch.stage(f"loading {self.target.file}")
+            try:
+                self.facts = self.workshop.ask(Variant("survey", "", {}), {"do": "block", "steps": 1})[0]
+            except ChildFailed as failure:
+                raise as_user_error(self.target, failure, self.timeout) from failure
+            self.environment = environment_of(self.facts)
+        return self.facts
+
+    def learn(self, findings: Iterable[Finding]) -> None:
+        """Keep what a scan found, for knobs that have its fixes measured."""
+        self.findings = list(findings)
+        self.facts["places"], self.facts["by_hand"] = {}, {}
+        for finding in self.findings:
+            self.facts["places"].setdefault(finding.rule, []).append(str(finding.location))
+            if finding.fix is None or not finding.fix.edits:
+                self.facts["by_hand"].setdefault(finding.rule, []).append(str(finding.location).rpartition(":")[0])
+        self.facts["rules"] = dict(Counter(f.rule for f in self.findings if f.fix is not None and f.fix.edits))
+
+    def calibrate(self, budget: float) -> None:
+        """Run two copies of the user's code side by side: how noisy it is here, and what its step consists of.
+
+        budget: seconds of the whole tuning, of which CALIBRATING_SHARE is spent. The profile goes into the facts.
+        """
+        self.watch.stage("two copies of your code side by side: how noisy is this machine")
+        base, twin = Variant("as it is", "", {}), Variant("the same again", "", {})
+        ledger = Ledger()
+        ledger.on_block = lambda key, seconds: self.watch.block({"copy": key}, seconds)
+        deadline = self.deadline(CALIBRATING_SHARE * budget)
+        measure(
+            self.workshop.lab(), [base, twin], ledger, deadline, 0, "calibration", 1, CALIBRATING_ROUNDS,
+            memo=self.record,
+        )  # fmt: skip
+        self.seconds_to_open = ledger.seconds_to_open
+        if base.key in ledger.failures:
+            why = ledger.failures[base.key]
+            raise NothingMeasured(f"{self.target}: the code as it is could not be measured: {why}")
+        self.calibration = calibration(ledger, base, twin, self.computes_alone())
+        if self.calibration is None:
+            return
+        self.facts["profile"] = self.calibration.phases
+        if self.calibration.computes_alone and self.calibration.wall_over_cpu > BUSY:
+            self.notes.append(
+                f"the machine is busy: a step takes {self.calibration.wall_over_cpu:.1f} times its processor time, "
+                "so intervals are wide and verdicts late"
+            )
+
+    def computes_alone(self) -> bool:
+        """On the CPU, without loader workers: then processor time is what a step takes on an idle machine."""
+        return self.facts["device"] == "cpu" and not self.facts["loader"]["num_workers"]
+
+    def code(self) -> Code:
+        """The user's source, for knobs to edit."""
+        return Code(self.target.file, self.facts, tuple(self.findings))
+
+    def base_losses(self) -> list[float]:
+        """The first losses of the unpatched code in another process, to see whether it repeats itself; [] if it fails."""
+        try:
+            return losses_of_reply(self.ask("base losses", Variant("again", "", {}), losses_command())[1])
+        except ChildFailed:
+            return []
+
+
+def losses_command() -> Json:
+    """The command for the first losses of a child that has just been built."""
+    from perfaudit.tune.verify import SEED
+
+    return {"do": "losses", "steps": STEPS, "seed": SEED}
+
+
+def environment_of(facts: Facts) -> Environment:
+    """The machine, with what a child said of torch and the device."""
+    return environment.host(facts["device_name"], facts["torch"], facts["driver"], facts["threads"])
+
+
+def variant_of(name: str, settings: Settings) -> Variant:
+    """A setting of a knob as something to measure."""
+    module = knob(name)
+    least = module.least_steps(settings)
+    return Variant(key_of(name, settings), name, settings, fixed_batch=module.fixed_batch, least_steps=least)
+
+
+def key_of(name: str, settings: Settings) -> str:
+    """The name under which a ledger keeps a setting of a knob."""
+    return f"{name} {json.dumps(settings, sort_keys=True)}"
+
+
+@contextlib.contextmanager
+def interruptible(notes: list[str]) -> Iterator[list[bool]]:
+    """Ctrl-C and TERM inside end the block early and are remembered in the list it gives: [True] if it happened."""
+    import signal
+
+    happened = [False]
+
+    def stop(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield happened
+    except KeyboardInterrupt:
+        happened[0] = True
+        notes.append("interrupted; what was measured until then is in this report")
+    finally:
+        signal.signal(signal.SIGTERM, previous)

@@ -1,0 +1,93 @@
+"""Where variants are built and asked: child processes of the user's target. Tests put another one in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from perfaudit.errors import NothingMeasured, TargetError, UserError
+from perfaudit.measure.child import Child, ChildFailed
+from perfaudit.measure.facts import Facts
+from perfaudit.measure.lab import ChildLab, build_command
+from perfaudit.measure.ledger import Variant
+from perfaudit.measure.nursery import nursery
+from perfaudit.measure.runner import Lab
+from perfaudit.target.names import Target, imported_modules, sets_variables_early
+from perfaudit.tune.watch import Watch
+
+Json = dict[str, Any]  # Any: nested JSON
+Check = Callable[[Child, Variant, Facts], None]
+
+
+class Workshop(Protocol):
+    """Builds variants of one training."""
+
+    def lab(self, check: Check | None = None) -> Lab:
+        """A lab whose variants pass `check` when they are built; it raises TrialFailed for one that does not."""
+
+    def ask(self, variant: Variant, *commands: Json) -> list[Json]:
+        """Build a variant in a process of its own and give these commands: the facts, then each reply. Raises ChildFailed."""
+
+    def trace(self, files: list[str]) -> Json:
+        """The facts, and under "lines" the lines of these files that run when it is built and makes two steps."""
+
+
+@dataclass(slots=True)
+class Children:
+    """The workshop of a target on this machine. timeout: seconds that building the training, and each step, may take."""
+
+    target: Target
+    device: str
+    watch: Watch
+    timeout: float
+    fresh: bool = False  # see `measure.child.Child`
+
+    def __post_init__(self) -> None:
+        """Have the libraries that the target imports ready for all children, unless it sets variables before importing."""
+        self.fresh = sets_variables_early(self.target.file)
+        parent = None if self.fresh else nursery()
+        if parent is not None:
+            self.watch.stage("importing torch")
+            parent.preload(imported_modules(self.target.file))
+
+    @property
+    def target_json(self) -> Json:
+        return {"file": self.target.file, "names": self.target.names}
+
+    def lab(self, check: Check | None = None) -> Lab:
+        lab = ChildLab(self.target_json, self.device, timeout=self.timeout, fresh=self.fresh, check=check)
+        lab.on_open = lambda variant: self.watch.opening(variant.settings)
+        return lab
+
+    def ask(self, variant: Variant, *commands: Json) -> list[Json]:
+        with Child(self.fresh) as child:
+            replies = [child.ask(build_command(self.target_json, variant, self.device, 0), self.timeout)]
+            for command in commands:
+                said = {name: value for name, value in command.items() if name != "timeout"}
+                try:
+                    replies += [child.ask(said, command.get("timeout", self.timeout))]
+                except ChildFailed as failure:
+                    if failure.kind != "timeout" or command["do"] != "block":
+                        raise
+                    why = f"a training step hangs, or needs longer than --timeout {self.timeout:.0f}s: {failure}"
+                    raise ChildFailed("step", f"{self.target.file}: {why}") from failure
+            return replies
+
+    def trace(self, files: list[str]) -> Json:
+        with Child(self.fresh) as child:
+            command = {"do": "trace", "target": self.target_json, "files": files, "device": self.device}
+            return child.ask(command, self.timeout)
+
+
+def as_user_error(target: Target, failure: ChildFailed, timeout: float) -> UserError:
+    """The fault of a child as the message a user reads: TargetError while it loads, NothingMeasured once it trains."""
+    if failure.kind == "step":
+        return NothingMeasured(str(failure))
+    if failure.kind == "timeout":
+        return TargetError(f"{target.file}: {failure}; give it longer with --timeout (now {timeout:.0f} s)")
+    if failure.kind == "crash":
+        return TargetError(f"{target.file}: loading it ended the process: {failure}")
+    if failure.kind == "oom":
+        return NothingMeasured(f"{target.file}: one training step does not fit into memory: {failure}")
+    return TargetError(str(failure))

@@ -1,0 +1,166 @@
+"""Batch sizes: how far up, what fits, the knee, and the edit."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+import pytest
+
+from perfaudit.knobs import Bench, Probe, Reply, Told, Unanswered, batch_size
+from perfaudit.measurements import Settings, Trial
+from perfaudit.static import edit
+from perfaudit.static.source import Source
+
+KNOB = batch_size.KNOB
+MIB = 1 << 20
+
+
+def facts(size: int | None = 32, dataset: int | None = 100_000, step: float = 0.01) -> dict[str, Any]:
+    return {"device": "cpu", "loader": {"batch_size": size}, "dataset_length": dataset, "profile": {"forward": step}}
+
+
+class Child:
+    """A training whose step takes 10 MiB and 1 MiB a sample, and whose libraries take `beyond` times its tensors."""
+
+    def __init__(self, beyond: float = 1.0, cannot: str = "", fails_above: int = 1 << 30) -> None:
+        self.beyond, self.cannot, self.fails_above = beyond, cannot, fails_above
+        self.real: list[int] = []
+
+    def peak(self, size: int) -> int:
+        return (10 + size) * MIB
+
+    def probe(self, settings: Settings) -> Probe:
+        size = int(str(settings["batch_size"]))
+        return Probe(settings, self.peak(size), self.peak(size) + 300 * MIB)
+
+    def ask(self, settings: Settings, question: str, **arguments: Any) -> Reply:
+        if question == "limits":
+            if self.cannot:
+                return {"cannot": self.cannot}
+            limit = min(arguments["most"], arguments["budget"] // MIB - 10)
+            return {
+                "limits": {"plain": limit, "bfloat16 autocast": 2 * limit},
+                "peaks": [(n, self.peak(n)) for n in (16, 32, limit)],
+            }
+        self.real.append(arguments["size"])
+        if arguments["size"] > self.fails_above:
+            raise Unanswered("out of memory")
+        peak = self.peak(arguments["size"])
+        return {"peak": peak, "resident": int(peak * self.beyond) + 300 * MIB}
+
+
+def bench(given: dict[str, Any], child: Child, memory: int = 1310 * MIB, seconds: float = 1e9) -> Bench:
+    return Bench(given, 2, memory, child.probe, child.ask, {}, lambda: seconds)
+
+
+def sizes(found: list[Settings]) -> list[object]:
+    return [settings["batch_size"] for settings in found]
+
+
+def test_sizes_go_from_half_to_what_fits() -> None:
+    child = Child()
+    desk = bench(facts(), child)
+    assert sizes(KNOB.candidates(desk)) == [64, 128, 256, 512, 16]
+    assert (desk.kept["limit"], child.real) == (1000, [250, 1000])
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (facts(dataset=100), [64, 16]),
+        (facts(size=1, dataset=8), [2, 4, 8]),
+        (facts(step=1.0), [64, 128, 16]),  # 32 samples take a second; steps of over four are not timed
+    ],
+)
+def test_sizes_end_at_the_dataset_and_at_steps_too_long(given: dict[str, Any], expected: list[int]) -> None:
+    assert sizes(KNOB.candidates(bench(given, Child()))) == expected
+
+
+def test_what_libraries_take_besides_tensors_lowers_the_limit_before_it_is_tried() -> None:
+    child = Child(beyond=1.25)
+    desk = bench(facts(), child)
+    KNOB.candidates(desk)
+    assert child.real == [250, 800]
+    assert desk.kept["limit"] == 800
+
+
+def test_a_real_step_that_fails_is_told_and_nothing_larger_is_offered() -> None:
+    desk = bench(facts(), Child(fails_above=200))
+    assert max(map(int, map(str, sizes(KNOB.candidates(desk))))) <= 125
+    assert "a real step of 250 samples failed: out of memory" in _remarks(desk)
+
+
+def test_where_the_peak_cannot_be_predicted_real_steps_double_up() -> None:
+    desk = bench(facts(dataset=300), Child(cannot="the step reads .item()"))
+    assert sizes(KNOB.candidates(desk)) == [64, 128, 256, 16]
+    assert "cannot be predicted: the step reads .item()" in _remarks(desk)
+
+
+def test_a_limit_whose_step_would_take_too_long_is_not_tried() -> None:
+    child = Child()
+    desk = bench(facts(), child, seconds=0.1)
+    KNOB.candidates(desk)
+    assert child.real == []
+    assert "not confirmed: no time was left for real steps of 250 samples" in _remarks(desk)
+
+
+def test_the_limit_is_told_with_what_saves_memory() -> None:
+    desk = bench(facts(), Child())
+    KNOB.candidates(desk)
+    said = _remarks(desk)
+    assert (
+        "memory limit: 1,000 samples in 1.3 GiB, predicted without running; a real step of 1,000 samples took" in said
+    )
+    assert "limit with bfloat16 autocast: 2,000 (predicted)" in said
+    assert "arXiv:1904.00962" in said
+
+
+def _remarks(desk: Bench, *timed: tuple[int, float]) -> str:
+    trials = [
+        Trial("batch_size", {"batch_size": size}, "ok", "samples_per_second", speed, speed, speed, 4)
+        for size, speed in timed
+    ]
+    return "\n".join(KNOB.remarks(Told(desk.facts, trials, [], desk.kept, None)))
+
+
+@pytest.mark.parametrize(
+    ("timed", "said"),
+    [
+        ([(16, 100), (32, 150), (64, 198), (128, 200)], "64 is the smallest batch within 3 % of the best median"),
+        (
+            [(16, 100), (32, 150)],
+            "32 is the smallest batch within 3 % of the best median: still growing at the largest",
+        ),
+    ],
+)
+def test_the_knee(timed: list[tuple[int, float]], said: str) -> None:
+    assert said in _remarks(bench(facts(), Child()), *timed)
+
+
+@pytest.mark.parametrize(
+    ("call", "patched"),
+    [
+        ("DataLoader(d, 32)", "DataLoader(d, 64)"),
+        ("DataLoader(d, batch_size=B)", "DataLoader(d, batch_size=64)"),
+        ("DataLoader(d)", "DataLoader(d, batch_size=64)"),
+    ],
+)
+def test_the_patch(call: str, patched: str) -> None:
+    source = Source("x.py", call)
+    edits = batch_size._edits(source, source.nodes(ast.Call)[0], {"batch_size": 64})
+    assert edits is not None
+    assert edit.apply(call, edits) == patched
+
+
+def test_a_loader_without_a_batch_size_has_none_to_search() -> None:
+    assert "no batch_size of its own" in KNOB.not_applicable(facts(size=None))
+
+
+def test_samples_are_repeated_to_any_size() -> None:
+    import torch
+
+    batch = {"x": torch.arange(6).reshape(3, 2), "n": 7, "pair": (torch.arange(3), [torch.zeros(())])}
+    seen = batch_size._repeated(batch, 3, 5)
+    assert seen["x"].tolist() == [[0, 1], [2, 3], [4, 5], [0, 1], [2, 3]]
+    assert (seen["pair"][0].tolist(), seen["n"]) == ([0, 1, 2, 0, 1], 7)

@@ -1,0 +1,66 @@
+"""Biases before a norm: the patch, what it changes, and what becomes of old checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfaudit.knobs import Told
+from perfaudit.knobs._code import Code
+from perfaudit.knobs.conv_bias import KNOB, RUNNING_MEAN
+from perfaudit.static.scan import scan
+
+LEFT_OUT = {"bias": "left out"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)", "nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8)"),
+        ("nn.Linear(3, 8), nn.BatchNorm1d(8)", "nn.Linear(3, 8, bias=False), nn.BatchNorm1d(8)"),
+        ("nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8)", None),
+        ("nn.Conv2d(3, 8, 3), nn.ReLU(), nn.BatchNorm2d(8)", None),
+    ],
+)
+def test_the_patch_leaves_biases_out(project: Callable[..., Path], before: str, after: str | None) -> None:
+    text = "from torch import nn\n\n\ndef build_model():\n    return nn.Sequential({})\n"
+    project(**{"model.py": text.format(before)})
+    patch = KNOB.patch(Code("model.py", {}, tuple(scan(["model.py"]).findings)), LEFT_OUT)
+    if after is None:
+        assert patch is None
+    else:
+        assert patch is not None
+        assert patch.after == text.format(after)
+        assert patch.changes is not None and set(patch.changes) == {"rng", "checkpoint"} == set(KNOB.changes(LEFT_OUT))
+
+
+def test_without_findings_it_cannot_matter() -> None:
+    reason = KNOB.not_applicable({"rules": {"PA203": 1}, "project_files": ["m.py"]})
+    assert reason == "no bias of a convolution or linear layer directly before a norm was found in m.py"
+    assert KNOB.not_applicable({"rules": {"PA202": 1}}) == ""
+
+
+def test_old_checkpoints_are_spoken_of_when_biases_go() -> None:
+    facts: dict[str, Any] = {"rules": {"PA201": 3}}
+    assert KNOB.remarks(Told(facts, (), (), {}, LEFT_OUT)) == [RUNNING_MEAN]
+    assert KNOB.remarks(Told(facts, (), (), {}, None)) == []
+
+
+def test_the_folding_that_the_remark_gives_keeps_the_evaluation() -> None:
+    """As the remark says: running_mean -= bias, and the bias is gone."""
+    import torch
+
+    torch.manual_seed(0)
+    with_bias = torch.nn.Sequential(torch.nn.Conv2d(2, 3, 3), torch.nn.BatchNorm2d(3))
+    torch.nn.init.constant_(with_bias[0].bias, 0.5)
+    batch = torch.randn(4, 2, 8, 8)
+    for _ in range(3):
+        with_bias(batch)
+    without = torch.nn.Sequential(torch.nn.Conv2d(2, 3, 3, bias=False), torch.nn.BatchNorm2d(3))
+    state = {name: value.clone() for name, value in with_bias.state_dict().items()}
+    state["1.running_mean"] -= state.pop("0.bias")
+    without.load_state_dict(state)
+    torch.testing.assert_close(without.eval()(batch), with_bias.eval()(batch))

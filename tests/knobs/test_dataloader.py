@@ -1,0 +1,472 @@
+"""How many workers are tried, when none may be, the edit that hands them over, and what is said of starting them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from perfaudit.knobs import Bench, Probe, Refused, Told, Unanswered
+from perfaudit.knobs._code import Code
+from perfaudit.knobs.dataloader import KNOB, most_workers, start_seconds, wanted_workers
+from perfaudit.measurements import Settings
+from perfaudit.static import edit
+from perfaudit.static.source import Source
+
+MIB = 1 << 20
+
+
+def facts(device: str = "cpu", batches: int | None = 1000, **loader: object) -> dict[str, Any]:
+    base = {"num_workers": 0, "pin_memory": False, "prefetch_factor": None, "persistent_workers": False}
+    return {
+        "device": device,
+        "epoch_batches": batches,
+        "loader": {**base, "batch_size": 32, "iterable": False, **loader},
+        "loader_site": None,
+    }
+
+
+def seen(fetch: float, step: float, **more: object) -> dict[str, Any]:
+    """What a look without workers found: milliseconds, and by default a batch that waits for a disk."""
+    base = {
+        "fetch": fetch / 1e3,
+        "step": step / 1e3,
+        "cv": 0.0,
+        "cpu_share": 0.05,
+        "batch_bytes": MIB,
+        "batches": 24,
+        "grown_bytes": 0,
+    }
+    return {**base, "shared_memory": 1 << 34, "samples": 32, **more}
+
+
+SAME: dict[str, Any] = {
+    "samples": 256,
+    "whole": False,
+    "compared": ["sample.1"],
+    "random": [],
+    "differing": [],
+    "repeats": None,
+}
+SAME["start"] = (0.02, 0.15, 0.1)
+
+
+def bench(given: dict[str, Any], look: object, samples: object = SAME, cores: int = 2) -> Bench:
+    def ask(settings: Settings, question: str, **arguments: Any) -> Any:
+        assert settings["num_workers"] == 0
+        reply = {"instrument": look, "samples": samples}[question]
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    return Bench(given, cores, 1 << 30, lambda settings: Probe(settings, 1, 1), ask)
+
+
+def workers(settings: list[Settings]) -> list[object]:
+    return [s["num_workers"] for s in settings]
+
+
+@pytest.mark.parametrize(
+    ("look", "wanted"),
+    [
+        (seen(10, 10), 1),
+        (seen(11, 10), 2),
+        (seen(50, 10), 5),
+        (seen(50, 10, cv=0.5), 7),  # 6.25: one slow batch must not empty the queue
+        (seen(0.01, 10), 1),
+        (seen(10, 0), 10_000),
+    ],
+)
+def test_as_many_workers_as_keep_up_with_the_step(look: dict[str, Any], wanted: int) -> None:
+    assert wanted_workers(look) == wanted
+
+
+@pytest.mark.parametrize(
+    ("look", "cores", "most"),
+    [
+        (seen(50, 1, cpu_share=1.0), 4, 4),  # each needs a core
+        (seen(50, 1, cpu_share=0.5), 4, 8),
+        (seen(50, 1, cpu_share=0.0), 4, 32),  # waiting for a disk costs no core
+        (seen(50, 1, shared_memory=64 * MIB, batch_bytes=4 * MIB), 4, 4),  # half of it, two batches a worker
+        (seen(50, 1, shared_memory=1 * MIB, batch_bytes=4 * MIB), 4, 1),
+        (seen(50, 1, shared_memory=0), 4, 32),  # a system without /dev/shm
+    ],
+)
+def test_how_many_workers_can_pay(look: dict[str, Any], cores: int, most: int) -> None:
+    assert most_workers(look, cores, 2) == most
+
+
+@pytest.mark.parametrize(
+    ("given", "look", "tried"),
+    [
+        (facts(), seen(50, 10), [4, 5, 6]),
+        (facts(), seen(5, 10), [1, 2]),  # none is what there is
+        (facts(batches=100_000, num_workers=5, prefetch_factor=2), seen(50, 10), [0, 4, 6]),
+        (facts(num_workers=5, prefetch_factor=2), seen(50, 10), [0, 4, 5, 6]),  # 5 again, kept between epochs
+        (facts(num_workers=12, prefetch_factor=2), seen(50, 10), [0, 4, 5, 6]),
+        (facts(), seen(50, 10, cpu_share=1.0), [1, 2]),
+        (facts(), Unanswered("out of memory"), [1, 2]),
+    ],
+)
+def test_the_predicted_number_and_its_neighbours_are_tried(given: Any, look: Any, tried: list[int]) -> None:
+    assert workers(KNOB.candidates(bench(given, look))) == tried
+
+
+@pytest.mark.parametrize(
+    ("given", "share"),
+    [
+        (facts(), 0.25),
+        (facts(batches=1), 1.0),  # its loading is not in the profile
+        (facts(batches=None), 1.0),
+        (facts(num_workers=2, prefetch_factor=2), 1.0),  # workers take cores from the step
+    ],
+)
+def test_what_loading_could_gain(given: dict[str, Any], share: float) -> None:
+    assert KNOB.share({**given, "profile": {"loading": 1.0, "forward": 3.0}}) == share
+    assert KNOB.share(given) == 1.0
+
+
+def test_pinned_memory_is_tried_on_an_accelerator_only() -> None:
+    assert {s["pin_memory"] for s in KNOB.candidates(bench(facts("cuda"), seen(50, 10)))} == {True}
+    assert {s["pin_memory"] for s in KNOB.candidates(bench(facts(), seen(50, 10)))} == {False}
+
+
+def test_the_users_prefetching_stays() -> None:
+    now = facts(num_workers=2, prefetch_factor=6)
+    assert {s["prefetch_factor"] for s in KNOB.candidates(bench(now, seen(50, 10)))} == {None, 6}
+
+
+def test_numbers_of_workers_that_change_the_samples_are_left_out() -> None:
+    asked = bench(facts(), seen(50, 10), {**SAME, "differing": [5, 6]})
+    assert workers(KNOB.candidates(asked)) == [4]
+    with pytest.raises(Refused, match="not tried: with 4 and 5 and 6 workers the first 256 samples of an epoch differ"):
+        KNOB.candidates(bench(facts(), seen(50, 10), {**SAME, "differing": [4, 5, 6]}))
+    (remark,) = [r for r in _remarks(facts(), asked) if "not tried" in r]
+    assert remark == ("not tried: with 5 and 6 workers the first 256 samples of an epoch differ from those without")
+
+
+@pytest.mark.parametrize(
+    ("batches", "loader", "persistent"),
+    [
+        (10, {}, True),  # 3 workers: 0.26 s a start, 0.17 s an epoch
+        (10_000, {}, False),  # 0.15 % of an epoch
+        (None, {}, False),  # how long an epoch is cannot be told
+        (10_000, {"num_workers": 9, "prefetch_factor": 2, "persistent_workers": True}, True),  # the user's choice
+    ],
+)
+def test_workers_are_kept_between_epochs_where_that_pays(batches: int, loader: Any, persistent: bool) -> None:
+    tried = KNOB.candidates(bench(facts(batches=batches, **loader), seen(50, 17)))
+    assert {s["persistent_workers"] for s in tried if s["num_workers"]} == {persistent}
+    assert not any(s["persistent_workers"] for s in tried if not s["num_workers"])
+
+
+def test_what_starting_workers_costs() -> None:
+    assert start_seconds(seen(50, 10), (0.02, 0.15, 0.1), 4) == pytest.approx(4 * 0.02 + 0.1 + 0.1)
+    assert start_seconds(seen(50, 10), (0.02, 0.01, 0.1), 1) == pytest.approx(0.02 + 0.1)
+
+
+def _remarks(given: dict[str, Any], asked: Bench, winner: Settings | None = None) -> list[str]:
+    return KNOB.remarks(Told(given, (), (), asked.kept, winner))
+
+
+def test_the_remarks_tell_the_prediction_the_check_and_the_start_up() -> None:
+    given = facts(batches=10)
+    asked = bench(given, seen(50, 17, cv=0.1))
+    winner = KNOB.candidates(asked)[1]
+    assert _remarks(given, asked, winner) == [
+        "loading a batch in the training process takes 50 ms (varying by 10 %, 5 % of it computing), the step 17 ms: "
+        "4 workers predicted, raced with the neighbouring numbers",
+        "the first 256 samples of an epoch were compared with and without workers: the same",
+        "an epoch of 10 batches takes about 170 ms; starting 4 workers for each takes about 280 ms more: "
+        "persistent_workers=True saves that from the second epoch on",
+    ]
+    assert _remarks(given, bench(given, seen(50, 17))) == []
+
+
+def test_a_look_that_failed_is_told() -> None:
+    asked = bench(facts(), Unanswered("out of memory"))
+    KNOB.candidates(asked)
+    assert _remarks(facts(), asked) == ["how many workers are needed could not be predicted: out of memory"]
+
+
+@pytest.mark.parametrize(("n", "prefetch", "least"), [(0, None, 2), (1, 2, 5), (4, 2, 17), (4, 6, 49)])
+def test_a_block_is_longer_than_the_queue(n: int, prefetch: int | None, least: int) -> None:
+    assert KNOB.least_steps({"num_workers": n, "prefetch_factor": prefetch}) == least
+
+
+# ---- iterable datasets --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (
+            {**SAME, "whole": True, "repeats": [2, 400, 200]},
+            "each of 2 workers yields every sample again: 400 samples with 2 workers, 200 with none; the dataset does not "
+            "share its samples out (torch.utils.data.get_worker_info() in __iter__)",
+        ),
+        (
+            {**SAME, "samples": 2000},
+            "the iterable dataset does not end within 2000 samples, so whether workers would repeat samples cannot be told",
+        ),
+        (
+            {**SAME, "whole": True, "compared": []},
+            "the iterable dataset yields other samples on every pass, so whether workers repeat some cannot be told",
+        ),
+        (
+            {**SAME, "whole": True, "differing": [2]},
+            "with 2 workers the iterable dataset yields other samples than with none",
+        ),
+        (
+            Unanswered("disk on fire"),
+            "loading with workers was tried and failed: disk on fire",
+        ),
+    ],
+)
+def test_an_iterable_dataset_whose_samples_may_repeat_is_refused(found: object, why: str) -> None:
+    with pytest.raises(Refused) as refused:
+        KNOB.candidates(bench(facts(iterable=True), seen(50, 10), found))
+    assert str(refused.value) == why
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (
+            {"samples": 0, "failed": "OSError: in a worker"},
+            "loading with a worker was tried and failed: OSError: in a worker",
+        ),
+        (Unanswered("no answer within 6 s"), "loading with workers was tried and failed: no answer within 6 s"),
+    ],
+)
+def test_workers_that_fail_are_not_raced(found: object, why: str) -> None:
+    with pytest.raises(Refused) as refused:
+        KNOB.candidates(bench(facts(), seen(50, 10), found))
+    assert str(refused.value) == why
+
+
+def test_a_training_that_keeps_what_it_loads_is_not_raced() -> None:
+    leaking = seen(5, 5, grown_bytes=96 * MIB)  # 4 MiB a batch; the race would make about 1,200 steps
+    with pytest.raises(Refused) as refused:
+        KNOB.candidates(bench(facts(), leaking))
+    assert str(refused.value) == (
+        "the training process grew by 96 MiB over 24 batches (4.0 MiB each); it keeps what it loads, and measuring would "
+        "fill the memory"
+    )
+    assert workers(KNOB.candidates(bench(facts(), seen(500, 500, grown_bytes=96 * MIB)))) == [
+        1,
+        2,
+    ]  # a cache that fills
+    assert workers(KNOB.candidates(bench(facts(), seen(0.5, 0.5, grown_bytes=MIB)))) == [1, 2]
+
+
+def test_who_repeats_samples_now_is_told() -> None:
+    now = facts(iterable=True, num_workers=4, prefetch_factor=2)
+    with pytest.raises(Refused, match="with your num_workers=4 a training sees each sample 4 times an epoch"):
+        KNOB.candidates(bench(now, seen(50, 10), {**SAME, "whole": True, "repeats": [2, 400, 200]}))
+
+
+def test_an_iterable_dataset_that_shares_its_samples_out_is_raced() -> None:
+    shared = {**SAME, "whole": True, "samples": 200}
+    assert workers(KNOB.candidates(bench(facts(iterable=True), seen(50, 10), shared))) == [4, 5, 6]
+
+
+# ---- in the child, on real loaders --------------------------------------------------------------------------------
+
+
+def samples(dataset: Any, counts: list[int], **arguments: Any) -> Any:
+    """The reply of a child that holds a loader of this dataset."""
+    from torch.utils.data import DataLoader
+
+    training = SimpleNamespace(loader=DataLoader(dataset, **arguments))
+    return KNOB.answer_samples(training, counts, 50)
+
+
+class Numbers:
+    """0, 1, 2, … with a random number beside each, each process yielding `share(all, worker, workers)` of them."""
+
+    def __init__(self, n: int, share: Callable[[list[int], int, int], list[int]]) -> None:
+        self.n, self.share = n, share
+
+    def __iter__(self) -> Iterator[tuple[int, Any]]:
+        import torch
+
+        info = torch.utils.data.get_worker_info()
+        mine = self.share(list(range(self.n)), info.id, info.num_workers) if info else list(range(self.n))
+        for number in mine:
+            yield number, torch.rand(2)
+
+
+def iterable(n: int, share: Callable[[list[int], int, int], list[int]]) -> Any:
+    from torch.utils.data import IterableDataset
+
+    return type("Iterable", (Numbers, IterableDataset), {})(n, share)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("share", "expected"),
+    [
+        (lambda all_, worker, workers: all_[worker::workers], ([], None)),
+        (lambda all_, worker, workers: all_, ([], [2, 40, 20])),
+        (lambda all_, worker, workers: all_[worker::workers][:-1], ([2], None)),  # drops the last ones
+        (lambda all_, worker, workers: all_[: len(all_) // workers], ([2], None)),  # as many, but the first half twice
+    ],
+    ids=["shares", "repeats", "drops", "halves"],
+)
+def test_whether_workers_share_the_samples_out(share: Any, expected: Any) -> None:
+    found = samples(iterable(20, share), [2], batch_size=4)
+    assert (found["differing"], found["repeats"]) == expected
+    assert (found["compared"], found["random"]) == (["0"], ["1"])
+
+
+@pytest.mark.slow
+def test_a_dataset_without_end_that_repeats_is_seen_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perfaudit.knobs.dataloader.ITERABLE_SAMPLES", 30)
+    plain = iterable(10_000, lambda all_, worker, workers: all_)
+    plain.__class__.__iter__ = lambda self: iter(range(self.n))
+    found = samples(plain, [2], batch_size=4)
+    assert (found["whole"], found["repeats"][0]) == (False, 2)
+
+
+class Squares:
+    """A map-style dataset whose samples are wrong in worker processes if `forks_badly`."""
+
+    def __init__(self, n: int, forks_badly: bool) -> None:
+        self.n, self.forks_badly = n, forks_badly
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        import torch
+
+        wrong = self.forks_badly and torch.utils.data.get_worker_info() is not None
+        return torch.rand(2), index * index + wrong
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("forks_badly", "differing"), [(False, []), (True, [1, 2])])
+def test_the_samples_behind_the_samplers_indices_are_compared(forks_badly: bool, differing: list[int]) -> None:
+    found = samples(Squares(24, forks_badly), [1, 2], batch_size=8, shuffle=True)
+    assert (found["samples"], found["whole"], found["differing"]) == (24, True, differing)
+    assert found["random"] == ["sample.0"] and "index" in found["compared"]
+
+
+@pytest.mark.slow
+def test_what_a_worker_raises_is_the_answer() -> None:
+    found = samples(Squares(24, False), [1], batch_size=8, worker_init_fn=_broken)
+    assert found == {"samples": 0, "failed": "OSError: in a loader worker: OSError: no such disk"}
+
+
+def _broken(worker: int) -> None:
+    raise OSError("no such disk")
+
+
+@pytest.mark.slow
+def test_a_look_at_a_training_without_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In process, on a training that does nothing: numbers and types only, no time is judged."""
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
+
+    loader = DataLoader(TensorDataset(torch.zeros(64, 4), torch.zeros(64, dtype=torch.int64)), batch_size=8)
+    batches = iter(loader)
+    training = SimpleNamespace(
+        loader=loader,
+        restart_seconds=[],
+        next_batch=lambda: next(batches),
+        to_device=lambda batch: batch,
+        synchronize=lambda: None,
+        step=lambda batch: None,
+    )
+    monkeypatch.setattr("perfaudit.knobs.dataloader.BATCHES", 5)
+    reply = KNOB.answer_instrument(training)
+    assert (reply["batches"], reply["samples"], reply["batch_bytes"]) == (5, 8, 8 * 4 * 4 + 8 * 8)
+    assert reply["grown_bytes"] >= 0
+    assert reply["fetch"] > 0 and reply["step"] > 0 and 0 <= reply["cpu_share"] <= 1
+
+
+# ---- the edit -----------------------------------------------------------------------------------------------------
+
+TWO = {"num_workers": 2, "pin_memory": False, "prefetch_factor": 2, "persistent_workers": False}
+NONE = {"num_workers": 0, "pin_memory": False, "prefetch_factor": None, "persistent_workers": False}
+
+
+@pytest.mark.parametrize(
+    ("call", "now", "settings", "patched"),
+    [
+        ("DataLoader(d, 8)", {}, TWO, "DataLoader(d, 8, num_workers=2)"),
+        (
+            "DataLoader(d, 8)",
+            {},
+            {**TWO, "persistent_workers": True},
+            "DataLoader(d, 8, num_workers=2, persistent_workers=True)",
+        ),
+        (
+            "DataLoader(d, 8, num_workers=n)",
+            {"num_workers": 4, "prefetch_factor": 2},
+            TWO,
+            "DataLoader(d, 8, num_workers=2)",
+        ),
+        (
+            "DataLoader(d, 8, True, None, None, 4)",
+            {"num_workers": 4, "prefetch_factor": 2},
+            TWO,
+            "DataLoader(d, 8, True, None, None, 2)",
+        ),
+        (
+            "DataLoader(d, num_workers=4, prefetch_factor=4, persistent_workers=True)",
+            {"num_workers": 4, "prefetch_factor": 4, "persistent_workers": True},
+            NONE,
+            "DataLoader(d, num_workers=0)",
+        ),
+        (
+            'DataLoader(d, num_workers=4, multiprocessing_context="spawn")',
+            {"num_workers": 4, "prefetch_factor": 2},
+            NONE,
+            "DataLoader(d, num_workers=0)",
+        ),
+        ("DataLoader(d)", {}, {**TWO, "pin_memory": True}, "DataLoader(d, num_workers=2, pin_memory=True)"),
+    ],
+)
+def test_the_patch(
+    call: str, now: dict[str, object], settings: Settings, patched: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = f"loader = {call}\n"
+    (tmp_path / "train.py").write_text(text)
+    node = ast.parse(text).body[0].value  # type: ignore[attr-defined]
+    given = facts(**now)
+    given["loader_site"] = [str(tmp_path / "train.py"), 1, 1, node.col_offset, node.end_col_offset]
+    patch = KNOB.patch(Code("train.py", given), settings)
+    assert patch is not None and patch.after == f"loader = {patched}\n"
+    assert edit.apply(text, patch.edits) == Source("train.py", patch.after).text
+
+
+def test_workers_are_not_kept_where_the_dataset_changes_between_epochs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = "loader = DataLoader(data)\nfor epoch in range(3):\n    data.set_epoch(epoch)\n"
+    (tmp_path / "train.py").write_text(text)
+    given = {**facts(batches=10), "loader_site": [str(tmp_path / "train.py"), 1, 1, 9, 25]}
+    asked = bench(given, seen(50, 17))
+    tried = KNOB.candidates(asked)
+    assert not any(s["persistent_workers"] for s in tried)
+    assert _remarks(given, asked, tried[0])[-1].endswith(
+        "persistent_workers stays off, because the program changes its dataset between epochs"
+    )
+
+
+def test_the_words_name_what_changes() -> None:
+    assert KNOB.words(TWO, facts()) == "build the training DataLoader with num_workers=2"
+    assert KNOB.words({**TWO, "persistent_workers": True}, facts()) == (
+        "build the training DataLoader with num_workers=2, persistent_workers=True"
+    )
+    assert KNOB.words({**TWO, "pin_memory": True}, facts("cuda")) == (
+        "build the training DataLoader with num_workers=2, pin_memory=True"
+    )

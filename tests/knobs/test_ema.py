@@ -1,0 +1,68 @@
+"""Ways to keep an average: all keep the same one, and each is told against a step without any."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from perfaudit.knobs import Bench, Probe, Told, ema
+from perfaudit.measurements import Comparison, Settings
+
+KNOB = ema.KNOB
+
+
+def facts(has_ema: bool = False, **rules: int) -> dict[str, Any]:
+    return {"has_ema": has_ema, "device": "cpu", "rules": rules}
+
+
+def bench(given: dict[str, Any]) -> Bench:
+    return Bench(given, 2, 1 << 30, lambda settings: Probe(settings, 1, 1), lambda *a, **k: {})
+
+
+def test_every_way_of_averaging_keeps_the_same_average() -> None:
+    """After three updates all ways agree with the formula; only the order of roundings differs."""
+    import torch
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
+    expected = [p.detach().clone() for p in model.parameters()]
+    kept = {way: ema.average_of(way, model) for way in ema.WAYS}
+    for _ in range(3):
+        with torch.no_grad():
+            for p in model.parameters():
+                p.add_(torch.randn_like(p))
+        expected = [
+            ema.DECAY * e + (1 - ema.DECAY) * p.detach() for e, p in zip(expected, model.parameters(), strict=True)
+        ]
+        for average in kept.values():
+            average.update()
+    for way, average in kept.items():
+        if way.startswith("averaged_model"):
+            continue  # its first update copies, as its documentation says
+        for ours, theirs in zip(average.tensors(), expected, strict=True):
+            torch.testing.assert_close(ours, theirs)
+
+
+def test_the_users_own_average_is_the_setting_to_beat() -> None:
+    assert KNOB.current(facts(True)) == {"average": "yours", "when": "after step"}
+    tried = KNOB.candidates(bench(facts(True, PA404=1)))
+    assert ema.NONE in tried
+    assert {"average": "yours, patched", "when": "after step"} in tried
+    assert {"average": "yours, patched", "when": "after step"} not in KNOB.candidates(bench(facts(True)))
+
+
+def test_who_keeps_no_average_is_told_the_cheapest_way_and_no_saving() -> None:
+    assert KNOB.current(facts()) == ema.NONE
+    assert ema.NONE not in KNOB.candidates(bench(facts()))
+    way: Settings = {"average": "foreach_lerp", "when": "after step"}
+    compared = [Comparison("ema", ema.NONE, way, 1.1, 1.0, 1.2, "slower")]
+    told = Told(facts(), [], compared, {}, None)
+    assert KNOB.kept_words(told).startswith("your target keeps no average (no build_ema); the cheapest way")
+    assert KNOB.kept_words(Told(facts(True), [], compared, {}, None)) == ""
+
+
+@pytest.mark.parametrize("when", ["after step", "before step"])
+def test_before_the_step_is_another_algorithm(when: str) -> None:
+    changes = KNOB.changes({"average": "foreach_lerp", "when": when})
+    assert changes == (("rounding",) if when == "after step" else ("algorithm",))

@@ -1,0 +1,66 @@
+"""Samples taken apart into digests, and passes compared as multisets."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from perfaudit.target.sampling import WHOLE, Pass, agreed, first_batches, leaves_of
+
+
+def test_a_sample_is_taken_apart_by_place() -> None:
+    assert set(leaves_of({"image": [1.0, "a"], "label": 3})) == {"image.0", "image.1", "label", WHOLE}
+    assert set(leaves_of(5)) == {"sample", WHOLE}
+
+
+@pytest.mark.slow
+def test_equal_contents_have_equal_digests_and_others_do_not() -> None:
+    import numpy as np
+    import torch
+
+    ones = torch.ones(2, 3)
+    variations: list[Any] = [
+        ones,
+        ones.double(),
+        ones.reshape(3, 2),
+        ones * 2,
+        ones.bfloat16(),
+        np.ones((2, 3)),
+        1,
+        1.0,
+        "1",
+    ]
+    digests = [leaves_of(value)[WHOLE] for value in variations]
+    assert len(set(digests)) == len(variations)
+    assert leaves_of(torch.ones(3, 2).t())[WHOLE] == digests[0]  # another layout, the same values
+    assert leaves_of(torch.tensor(1.0)) == leaves_of(torch.tensor(1.0))  # without dimensions
+    assert leaves_of(torch.empty(0)) == leaves_of(torch.empty(0))
+
+
+def taken(*samples: Any) -> Pass:
+    found = Pass()
+    for sample in samples:
+        found.add(leaves_of(sample))
+    return found
+
+
+def test_passes_agree_whatever_the_order_of_samples() -> None:
+    one, other = taken((1, "a"), (2, "b"), (2, "b")), taken((2, "b"), (1, "x"), (2, "b"))
+    assert agreed(one, other) == ["0"]
+    assert agreed(one, taken((2, "b"), (1, "a"), (2, "b"))) == ["", "0", "1"]
+    assert agreed(one, taken((1, "a"), (2, "b"))) == []  # one fewer
+    assert (one.samples, one.repeated, other.leaves["0"]) == (3, 1, one.leaves["0"])
+    assert isinstance(one.leaves[WHOLE], Counter)
+
+
+@pytest.mark.slow
+def test_only_as_many_batches_of_indices_are_drawn_as_are_compared() -> None:
+    from torch.utils.data import DataLoader
+
+    loader: Any = DataLoader(range(10), batch_size=4)  # type: ignore[arg-type]
+    assert first_batches(loader, 100) == ([[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]], True)
+    assert first_batches(loader, 5) == ([[0, 1, 2, 3], [4, 5, 6, 7]], False)
+    alone: Any = DataLoader(range(3), batch_size=None)  # type: ignore[arg-type]
+    assert first_batches(alone, 2) == ([0, 1], False)

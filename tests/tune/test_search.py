@@ -1,0 +1,307 @@
+"""The search as a whole, with trainings that take exactly as long as told: what is tried, raced, taken, and in what time."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import FakeClock
+
+from perfaudit.knobs import Bench, Facts, Knob, Setup, Told
+from perfaudit.measure.child import ChildFailed
+from perfaudit.measure.ledger import Block, Generation, Variant, from_json, to_json
+from perfaudit.measure.runner import Lab, Subject, TrialFailed
+from perfaudit.measurements import Settings
+from perfaudit.report import Report
+from perfaudit.target.names import Target
+from perfaudit.tune.report import tune
+from perfaudit.tune.tuning import Record
+from perfaudit.tune.workshop import Check, Json
+
+STEP = 0.010
+
+
+class Sizes(Knob):
+    """A knob with as many settings as it is told, of which 0 is the user's."""
+
+    title = "sizes"
+
+    def __init__(self, name: str, sizes: Sequence[int], **attributes: Any) -> None:
+        self.name, self.sizes = name, sizes
+        vars(self).update(attributes)
+
+    def current(self, facts: Facts) -> Settings:
+        return {"size": 0}
+
+    def candidates(self, bench: Bench) -> list[Settings]:
+        return [{"size": size} for size in self.sizes]
+
+    def size(self, settings: Settings) -> int:
+        return int(str(settings["size"]))
+
+    def setup(self, settings: Settings) -> Setup:
+        return Setup()
+
+    def words(self, settings: Settings, facts: Facts) -> str:
+        return f"take size {settings['size']}"
+
+    def is_checked(self, settings: Settings) -> bool:
+        return False
+
+    def remarks(self, told: Told) -> list[str]:
+        return [f"{len(told.trials)} sizes were tried"]
+
+
+@dataclass
+class Shop:
+    """A workshop whose steps take `speeds[size]` times STEP; `forward` is half of the user's step."""
+
+    clock: FakeClock
+    speeds: dict[int, float]
+    opening: float = 0.2
+    asked: list[str] = field(default_factory=list)
+    opened: list[list[int]] = field(default_factory=list)
+    dies_at: int = sys.maxsize  # blocks until the whole run is interrupted
+    blocks: int = 0
+    broken: str = ""
+
+    def facts(self) -> Facts:
+        return {
+            "device": "cpu", "device_name": "cpu", "torch": "2", "driver": "", "threads": 1, "project_files": ["t.py"],
+            "loader": {"num_workers": 0}, "factories": {}, "factory_files": {},
+        }  # fmt: skip
+
+    def lab(self, check: Check | None = None) -> Lab:
+        return self
+
+    def open(self, variants: Sequence[Variant]) -> dict[str, Subject | TrialFailed]:
+        self.opened.append([int(str(v.settings.get("size", 0))) for v in variants])
+        self.clock.sleep(self.opening * len(variants))
+        return {v.key: Steps(self, int(str(v.settings.get("size", 0)))) for v in variants}
+
+    def ask(self, variant: Variant, *commands: Json) -> list[Json]:
+        self.clock.sleep(self.opening)
+        if self.broken:
+            raise ChildFailed("target", self.broken)
+        return [self.facts(), *({} for _ in commands)]
+
+    def trace(self, files: list[str]) -> Json:
+        raise NotImplementedError
+
+
+@dataclass
+class Steps:
+    shop: Shop
+    size: int
+
+    def block(self, steps: int) -> Block:
+        self.shop.blocks += 1
+        if self.shop.blocks > self.shop.dies_at:
+            raise KeyboardInterrupt
+        seconds = self.shop.speeds[self.size] * STEP
+        self.shop.clock.sleep(seconds * (steps + 1))
+        phases = {
+            "forward": 0.5 * seconds * steps,
+            "backward": 0.45 * seconds * steps,
+            "optimizer": 0.05 * seconds * steps,
+        }
+        return Block(steps, seconds * steps, seconds * steps, 8 * steps, phases=phases)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def search(monkeypatch: pytest.MonkeyPatch, clock: FakeClock, project: Callable[..., Path]) -> Callable[..., Report]:
+    """`search(shop, knob, ...)` tunes these knobs within a budget."""
+    project(**{"t.py": "import torch\n"})
+
+    def run(shop: Shop, *knobs: Knob, budget: float = 1000.0, **options: Any) -> Report:
+        for each in knobs:
+            module = types.ModuleType(f"perfaudit.knobs.{each.name}")
+            module.KNOB = each  # type: ignore[attr-defined]
+            monkeypatch.setitem(sys.modules, module.__name__, module)
+        names = [each.name for each in knobs]
+        return tune(Target("t.py", {}), names, budget, workshop=shop, clock=clock, **options)
+
+    return run
+
+
+def test_the_fastest_of_many_is_found_and_raced(search: Callable[..., Report], clock: FakeClock) -> None:
+    shop = Shop(clock, {0: 1.0, 1: 0.9, 2: 0.7, 3: 0.8, 4: 1.2})
+    (winner,) = search(shop, Sizes("sizes", [1, 2, 3, 4])).winners
+    assert (winner.settings, winner.keeps_current) == ({"size": 2}, False)
+    assert winner.saving is not None and winner.saving.low == pytest.approx(0.3)
+    assert winner.remarks == ("5 sizes were tried",)
+    assert shop.opened[1] == [0, 1, 2, 3, 4]  # the first look; before it, the two copies
+    assert sorted(shop.opened[2]) == [0, 2, 3]  # the race
+
+
+def test_few_settings_are_raced_at_once(search: Callable[..., Report], clock: FakeClock) -> None:
+    shop = Shop(clock, {0: 1.0, 1: 0.9})
+    report = search(shop, Sizes("sizes", [1]))
+    assert shop.opened[1:] == [[0, 1]] * 4  # clear at the first look at the data
+    assert report.comparisons[0].n == 12
+
+
+def test_equally_fast_settings_the_smaller_is_taken(search: Callable[..., Report], clock: FakeClock) -> None:
+    shop = Shop(clock, {0: 1.0, 1: 0.81, 2: 0.80})
+    assert search(shop, Sizes("sizes", [1, 2])).winners[0].settings == {"size": 1}
+
+
+def test_what_gains_less_than_it_must_is_not_taken(search: Callable[..., Report], clock: FakeClock) -> None:
+    shop = Shop(clock, {0: 1.0, 1: 0.98})
+    (winner,) = search(shop, Sizes("sizes", [1], min_gain=0.03)).winners
+    assert winner.keeps_current
+    assert winner.words.startswith("keep what you have: nothing else was shown to gain 3 % or more")
+
+
+def test_a_piece_that_got_faster_in_a_step_that_got_slower_is_not_taken(
+    search: Callable[..., Report], clock: FakeClock
+) -> None:
+    shop = Shop(clock, {0: 1.0, 1: 1.1})
+
+    class Piece(Steps):
+        def block(self, steps: int) -> Block:
+            seen = super().block(steps)
+            return Block(
+                seen.steps,
+                seen.wall,
+                seen.cpu,
+                seen.samples,
+                phases={"optimizer": 0.1 * STEP * steps * (1 - self.size)},
+            )
+
+    shop.open = lambda variants: {v.key: Piece(shop, int(str(v.settings.get("size", 0)))) for v in variants}  # type: ignore[method-assign, misc]
+    report = search(shop, Sizes("sizes", [1], phases=("optimizer",)))
+    assert [(c.of, c.verdict) for c in report.comparisons] == [("optimizer", "faster"), ("step", "slower")]
+    assert report.winners[0].keeps_current
+
+
+def test_knobs_that_can_gain_more_come_first_and_those_that_cannot_are_named(
+    search: Callable[..., Report], clock: FakeClock
+) -> None:
+    shop = Shop(clock, {0: 1.0, 1: 0.9})
+    knobs = [
+        Sizes("late", [1], phases=("backward",)),
+        Sizes("early", [1]),
+        Sizes("idle", [1], phases=("zero_grad",)),
+        Sizes("absent", [1], not_applicable=lambda facts: "there is no absent here"),
+    ]
+    report = search(shop, *knobs, skips_idle=True)
+    assert [trial.knob for trial in report.trials if trial.settings == {"size": 1}] == ["early", "late"]
+    assert {item.knob: item.reason for item in report.not_applicable} == {
+        "absent": "there is no absent here",
+        "idle": "zero grad takes 0.0 % of the step, so there is next to nothing to gain",
+    }
+
+
+def test_what_is_named_is_searched_however_little_it_can_gain(search: Callable[..., Report], clock: FakeClock) -> None:
+    shop = Shop(clock, {0: 1.0, 1: 0.9})
+    assert search(shop, Sizes("idle", [1], phases=("zero_grad",))).trials
+
+
+@pytest.mark.parametrize("budget", [5, 20, 60, 200])
+def test_the_budget_holds_and_what_it_was_too_small_for_is_said(
+    search: Callable[..., Report], clock: FakeClock, budget: float
+) -> None:
+    shop = Shop(clock, {0: 1.0, 1: 0.9, 2: 0.8, 3: 0.7, 4: 0.6})
+    knobs = [Sizes("one", [1, 2, 3, 4]), Sizes("two", [1, 2]), Sizes("three", [3])]
+    report = search(shop, *knobs, budget=budget)
+    assert clock.now() <= 1.1 * budget
+    for winner in report.winners:
+        assert winner.saving is not None or "budget was too small" in winner.words
+    if budget >= 60:
+        assert len([w for w in report.winners if not w.keeps_current]) == 3
+
+
+def test_winners_are_in_the_order_of_what_they_save(search: Callable[..., Report], clock: FakeClock) -> None:
+    shop = Shop(clock, {0: 1.0, 1: 0.9, 2: 0.8, 3: 0.7})
+    report = search(shop, Sizes("a", [1]), Sizes("b", [3]), Sizes("c", [2]))
+    assert [winner.knob for winner in report.winners] == ["b", "c", "a"]
+
+
+class Kept(Record):
+    """A record in memory, through JSON as a journal has it."""
+
+    def __init__(self) -> None:
+        self.generations: list[tuple[Json, dict[str, str]]] = []
+        self.answers: dict[str, Json] = {}
+
+    def recorded(self, stage: str) -> list[tuple[Generation, dict[str, str]]]:
+        return [(from_json(g), f) for g, f in self.generations if g["stage"] == stage]
+
+    def finished(self, generation: Generation, failures: dict[str, str]) -> None:
+        self.generations.append((to_json(generation), dict(failures)))
+
+    def answered(self, key: str) -> Json | None:
+        return self.answers.get(key)
+
+    def note(self, kind: str, key: str, data: Json) -> None:
+        if kind == "answer":
+            self.answers[key] = data
+
+
+def test_an_interrupted_search_tells_what_it_knows_and_is_resumed_where_it_stood(
+    search: Callable[..., Report], clock: FakeClock
+) -> None:
+    speeds = {0: 1.0, 1: 0.9, 2: 0.7, 3: 0.8, 4: 1.2}
+    knobs = [Sizes("one", [1, 2, 3, 4]), Sizes("two", [1])]
+    whole = search(Shop(clock, speeds), *knobs)
+    record = Kept()
+    killed = search(Shop(clock, speeds, dies_at=60), *knobs, begin=lambda start: record)
+    assert killed.interrupted
+    assert killed.trials
+    again = Shop(clock, speeds)
+    resumed = search(again, *knobs, begin=lambda start: record)
+    assert [w.settings for w in resumed.winners] == [w.settings for w in whole.winners]
+    assert len(resumed.comparisons) == len(whole.comparisons)
+    assert 0 < again.blocks < 120
+
+
+def test_a_target_that_does_not_load_is_the_users_error(search: Callable[..., Report], clock: FakeClock) -> None:
+    from perfaudit.errors import TargetError
+
+    with pytest.raises(TargetError, match="no module named nowhere"):
+        search(Shop(clock, {0: 1.0}, broken="no module named nowhere"), Sizes("one", [1]))
+
+
+def test_a_run_lies_in_a_journal_and_is_resumed_from_it(search: Callable[..., Report], clock: FakeClock) -> None:
+    from perfaudit.tune.journal import all_runs
+    from perfaudit.tune.recording import begin
+
+    speeds = {0: 1.0, 1: 0.9, 2: 0.7, 3: 0.8, 4: 1.2}
+    knobs = [Sizes("one", [1, 2, 3, 4]), Sizes("two", [1])]
+    killed = search(Shop(clock, speeds, dies_at=60), *knobs, begin=begin(Path(), False))
+    (run,) = all_runs(Path())
+    assert (run.status, killed.interrupted) == ("interrupted", True)
+    again = Shop(clock, speeds)
+    resumed = search(again, *knobs, begin=begin(Path(), True))
+    (run,) = all_runs(Path())
+    assert run.status == "finished"
+    assert run.report is not None
+    assert [w["settings"] for w in run.report["winners"]] == [w.settings for w in resumed.winners]
+    assert 0 < again.blocks < 120
+
+
+def test_what_was_measured_of_other_source_is_not_resumed(search: Callable[..., Report], clock: FakeClock) -> None:
+    from perfaudit.errors import UserError
+    from perfaudit.tune.recording import begin
+
+    search(Shop(clock, {0: 1.0, 1: 0.9}, dies_at=20), Sizes("one", [1]), begin=begin(Path(), False))
+    Path("t.py").write_text("import torch  # changed\n")
+    with pytest.raises(UserError, match=r"cannot be resumed: t\.py has changed"):
+        search(Shop(clock, {0: 1.0, 1: 0.9}), Sizes("one", [1]), begin=begin(Path(), True))
+
+
+def test_without_an_unfinished_run_there_is_nothing_to_resume(search: Callable[..., Report], clock: FakeClock) -> None:
+    from perfaudit.errors import UserError
+    from perfaudit.tune.recording import begin
+
+    with pytest.raises(UserError, match="no run in this folder is unfinished"):
+        search(Shop(clock, {0: 1.0, 1: 0.9}), Sizes("one", [1]), begin=begin(Path(), True))
