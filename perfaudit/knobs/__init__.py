@@ -81,13 +81,18 @@ class Bench:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What was measured of a knob, for its last words."""
+    """What was measured of a knob, for its last words.
+
+    winner: None where the current setting stays. seconds_in: of a step with a setting, in a phase (`target.phases`, also
+    those of the host); None where it was not timed.
+    """
 
     facts: Facts
     trials: Sequence[Trial]
     comparisons: Sequence[Comparison]
     kept: dict[str, Any]
-    winner: Settings | None  # None: the current setting stays
+    winner: Settings | None
+    seconds_in: Callable[[Settings, str], float | None] = lambda settings, phase: None
 
 
 class Knob:
@@ -168,6 +173,10 @@ class Knob:
     def changes(self, settings: Settings) -> tuple[str, ...]:
         """What besides speed it changes, as fixes say it."""
         return ()
+
+    def promised(self, settings: Settings, facts: Facts) -> tuple[str, ...]:
+        """What a setting that is applied at run time may change in the first losses and in the user's average."""
+        return self.changes(settings)
 
     def is_checked(self, settings: Settings) -> bool:
         """Whether the first losses with a setting that is applied at run time are compared with the user's."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import itertools
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -21,6 +22,7 @@ DOUBLINGS = 5  # of the current size that are timed at most; throughput has long
 LONGEST_STEP = 4.0  # seconds; larger batches are not timed
 LARGEST = 1 << 20  # samples; no budget is asked about beyond
 CONFIRMING = 0.25  # of the predicted limit, for a first real step that shows what libraries take besides tensors
+SHRUNK = 0.98  # times the predicted peak of a smaller batch; below, the two steps were not of the same shape
 
 _POSITION = 1  # of batch_size in DataLoader.__init__
 
@@ -43,6 +45,10 @@ class BatchSize(Knob):
         if facts["loader"]["batch_size"] is None:
             return "the loader has no batch_size of its own (a batch sampler or the dataset makes the batches)"
         return ""
+
+    def share(self, facts: Facts) -> float:
+        """A profile cannot tell what larger batches gain; a third of the attention, for it is another training."""
+        return 0.33
 
     def current(self, facts: Facts) -> Settings:
         return {"batch_size": facts["loader"]["batch_size"]}
@@ -248,10 +254,21 @@ def _memory_remarks(told: Told) -> list[str]:
         said[0] += f"; a real step of {size:,} samples took {peak / 2**20:,.1f} MiB of tensors{beside}"
     if kept.get("unconfirmed"):
         said[0] += f"; not confirmed: {kept['unconfirmed']}"
+    if _shrinks(dict(kept["peaks"])):
+        said.append(
+            "a larger batch was seen to need less memory, so the step takes other shapes each time: each peak is of one draw, "
+            "and the limit may be lower"
+        )
     others = {name: n for name, n in kept["limits"].items() if name != "plain" and 0 < n < LARGEST}
     if others:
         said.append("limit " + ", ".join(f"with {name}: {n:,}" for name, n in others.items()) + " (predicted)")
     return said
+
+
+def _shrinks(peaks: dict[int, int]) -> bool:
+    """Whether some larger batch needs clearly less than a smaller one, which steps of one shape never do."""
+    in_order = [peaks[size] for size in sorted(peaks)]
+    return any(after < SHRUNK * before for before, after in itertools.pairwise(in_order))
 
 
 def _knee_remark(told: Told) -> list[str]:

@@ -39,6 +39,10 @@ class Checkpointing(Knob):
     def setup(self, settings: Settings) -> Setup:
         return Setup(applied=lambda training: checkpointed(training.model)) if settings == ON else Setup()
 
+    def promised(self, settings: Settings, facts: Facts) -> tuple[str, ...]:
+        """Equal losses; batch norms count the recomputation into their running statistics, which an average may follow."""
+        return ("algorithm",) if facts["model"]["repeated"]["batch_norms"] else ()
+
     def words(self, settings: Settings, facts: Facts) -> str:
         return (
             f"recompute each block of {_container(facts)} in the backward pass: "

@@ -10,6 +10,7 @@ from typing import Any
 from perfaudit.knobs import Bench, Facts, Knob, Setup, Told
 from perfaudit.knobs._code import Code, Patch
 from perfaudit.measurements import Settings
+from perfaudit.target.phases import HOST
 
 DECAY = 0.999
 NONE: Settings = {"average": "none", "when": "-"}
@@ -98,6 +99,15 @@ class Ema(Knob):
         cheapest = min(told.comparisons, key=lambda c: c.ratio).candidate
         how = self.words(cheapest, told.facts).removeprefix("keep the average with ")
         return f"your target keeps no average (no build_ema); the cheapest way to keep one here: {how}"
+
+    def remarks(self, told: Told) -> list[str]:
+        """What the host takes to launch each way, on devices where that is not the time of the update itself."""
+        host = [
+            (seconds, f"{t.settings['average']} {t.settings['when']}: {1e6 * seconds:,.0f} µs")
+            for t in told.trials
+            if (seconds := told.seconds_in(t.settings, "average" + HOST)) is not None
+        ]
+        return [f"the host's own time for the update: {', '.join(text for _, text in sorted(host))}"] if host else []
 
     def changes(self, settings: Settings) -> tuple[str, ...]:
         return ("rounding",) if settings["when"] == "after step" else ("algorithm",)

@@ -8,12 +8,24 @@ from collections.abc import Callable
 
 from perfaudit.findings import Saving
 from perfaudit.measure.ledger import Ledger, Variant, cpu, wall
-from perfaudit.measure.stats import LOOKS, TooFewRounds, interval_at, quartiles, settled, smallest_callable, verdict
+from perfaudit.measure.stats import (
+    LOOKS,
+    TooFewRounds,
+    interval_at,
+    quartiles,
+    ratio_interval,
+    settled,
+    smallest_callable,
+    verdict,
+)
 from perfaudit.measurements import Calibration, ClockName, Comparison, Trial
 from perfaudit.target.phases import PHASES
 
 QUEUED = 0.15  # share of the wall seconds that a training's threads waited for a core; from here on, others held them
 EXPLAINED = 0.9  # share of the wall seconds that computing and waiting for a core must explain; else it waits for data
+HOPELESS = 1.03  # ratio after two generations; a true gain of 1 % at 2 % noise looks this slow in one case of 400
+GIVING_UP_ERROR = 0.005
+TELLS_NOTHING = 4.0  # high over low of an interval that is undecided; effects of half a step could not have been seen
 LOOKED_AT = {look.generations for look in LOOKS}
 BUSY = 1.5  # wall over processor seconds of a step that only computes; above, the machine is doing something else
 
@@ -73,11 +85,13 @@ def comparison(
     if not n:
         return None
     try:
-        centre, low, high = _interval(groups, least)
+        centre, low, high = _interval(groups, least, candidate.key in ledger.given_up)
     except TooFewRounds:
         centre = math.exp(statistics.median(value for group in groups for value in group))
         low, high = 0.0, math.inf
     word = verdict(low, high)
+    if word == "undecided" and high > TELLS_NOTHING * low:
+        low, high = 0.0, math.inf
     smallest = smallest_callable(low, high) if math.isfinite(high) else None
     of = "+".join(phases) or "step"
     return Comparison(
@@ -85,12 +99,31 @@ def comparison(
     )
 
 
-def _interval(groups: list[list[float]], least: float | None) -> tuple[float, float, float]:
+def _interval(groups: list[list[float]], least: float | None, given_up: bool) -> tuple[float, float, float]:
+    if given_up and len(groups) < min(LOOKED_AT):  # what was seen ended it, at a moment that was no planned look
+        return ratio_interval(groups, GIVING_UP_ERROR)
     if least is not None and len(groups) in LOOKED_AT:
         found = interval_at(groups)
         if settled(found[1], found[2], least):
             return found
     return interval_at(groups, ended=True)
+
+
+def hopeless_variants(
+    ledger: Ledger, base: Variant, candidates: list[Variant], stage: str, clock: ClockName = "wall"
+) -> set[str]:
+    """Keys of candidates that look clearly slower than the base before the first planned look at the data.
+
+    Giving one up can only miss a gain, never invent one. What is then said about it rests on GIVING_UP_ERROR for each of
+    the two moments, besides the error of the planned looks.
+    """
+    gone = set()
+    for candidate in candidates:
+        groups = ledger.log_ratios(base.key, candidate.key, stage, wall if clock == "wall" else cpu)
+        medians = [statistics.median(group) for group in groups]
+        if 2 <= len(medians) < min(LOOKED_AT) and statistics.fmean(medians) > math.log(HOPELESS):
+            gone.add(candidate.key)
+    return gone
 
 
 def settled_variants(

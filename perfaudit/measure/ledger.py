@@ -35,7 +35,8 @@ class Block:
     """A few steps timed in one go. `wall`, `cpu`, `queued` and `phases` are seconds of all steps together.
 
     restart_per_step: what starting an epoch costs, shared out among its steps; it is not in `wall`. queued: seconds its
-    threads waited for a core, all together. phases: of which in each part of the step, "forward" or "optimizer".
+    threads waited for a core, all together. phases: of which in each part of the step, "forward" or "optimizer". finite:
+    whether the loss before the first of these steps was a number.
     """
 
     steps: int
@@ -45,6 +46,7 @@ class Block:
     restart_per_step: float = 0.0
     queued: float = 0.0
     phases: dict[str, float] = field(default_factory=dict)
+    finite: bool = True
 
     @property
     def seconds_per_step(self) -> float:
@@ -77,6 +79,7 @@ class Ledger:
     generations: list[Generation] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)  # by key: why it is not measured any more
     on_block: Callable[[str, float], None] = lambda key, seconds: None
+    given_up: set[str] = field(default_factory=set)  # keys of variants that looked too slow to go on with
     seconds_to_open: float = 0.0  # a variant, with its warm-up, as the last ones took
     seconds_per_step: float = 0.0  # as the last one took
 

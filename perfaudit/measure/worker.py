@@ -7,6 +7,7 @@ import ctypes
 import faulthandler
 import importlib
 import json
+import math
 import os
 import signal
 import sys
@@ -112,10 +113,10 @@ def _answer(holder: Holder, command: Reply) -> Reply:
     except TargetError as error:
         return {"fault": "step" if holder.built else "target", "message": str(error)}
     except (KeyboardInterrupt, SystemExit) as error:
-        return {
-            "fault": "step" if holder.built else "target",
-            "message": f"{holder.doing}: it raised {type(error).__name__}",
-        }
+        from perfaudit.target.load import where
+
+        how = f"called sys.exit({error.code!r})" if isinstance(error, SystemExit) else "raised KeyboardInterrupt"
+        return {"fault": "step" if holder.built else "target", "message": f"{holder.doing}: it {how}{where(error)}"}
     except BaseException as error:
         return _fault(holder, error)
 
@@ -251,8 +252,10 @@ class Holder:
         from perfaudit.target.training import samples_in
 
         training = self.training
-        training.whole_step(self.on_fixed_batch)
+        loss = training.step(training.batch(self.on_fixed_batch))
         training.synchronize()
+        finite = math.isfinite(loss.detach().sum().item())
+        del loss
         training.phases.take()
         restarts = len(training.restart_seconds)
         samples = 0
@@ -275,6 +278,7 @@ class Holder:
             "restart_per_step": per_step,
             "queued": queued,
             "phases": training.phases.take(),
+            "finite": finite,
         }
 
     def do_memory(self) -> Reply:
@@ -287,7 +291,10 @@ class Holder:
         }
 
     def do_trace(self, target: Reply, files: list[str], device: str) -> Reply:
-        """Lines of the given files that run when the training is built and makes two steps, by path as given."""
+        """Lines of the given files that run when the training is built and makes two steps, by path as given.
+
+        With them, seconds of one more step that is not traced.
+        """
         wanted = {os.path.realpath(path): path for path in files}
         lines: dict[str, set[int]] = {path: set() for path in files}
         by_name: dict[str, str | None] = {}
@@ -309,4 +316,8 @@ class Holder:
                 self.training.whole_step(self.on_fixed_batch)
         finally:
             sys.settrace(None)
-        return {**facts, "lines": {path: sorted(found) for path, found in lines.items()}}
+        started = time.perf_counter()
+        self.training.whole_step(self.on_fixed_batch)
+        self.training.synchronize()
+        seconds = time.perf_counter() - started
+        return {**facts, "seconds_per_step": seconds, "lines": {path: sorted(found) for path, found in lines.items()}}

@@ -37,10 +37,11 @@ def calibration(report: Report, paint: Paint) -> str:
     whole = sum(seen.phases.values())
     parts = sorted(((s / whole, name) for name, s in seen.phases.items() if whole and s / whole >= 0.005), reverse=True)
     phases = ", ".join(f"{name.replace('_', ' ')} {100 * share:.0f} %" for share, name in parts)
-    wide = f"a round scatters by {100 * seen.scatter:.1f} %" if seen.rounds > 1 else "one round only"
+    rounds = f"single rounds scatter by {100 * seen.scatter:.1f} %" if seen.rounds > 1 else "seen in one round only"
+    apart = 100 * abs(seen.ratio - 1)
     return (
         f"a step takes {seconds(seen.seconds_per_step)}: {phases}\n"
-        f"{paint('noise', 'bold')}: two copies of your code took {seen.ratio:.3f} of each other's time; {wide}\n"
+        f"noise: two copies of your code, side by side, came out {apart:.1f} % apart; {rounds}\n"
     )
 
 
@@ -53,7 +54,7 @@ def knobs(report: Report, paint: Paint, width: int) -> list[str]:
         parts.append(paint(name, "bold") + "\n" + _trials(trials, paint, width))
         raced = [c for c in report.comparisons if c.knob == name]
         if raced:
-            parts.append(_race(raced, paint, trials[0].metric))
+            parts.append(_race(raced, paint, trials[0].metric, width))
         parts += [_winner(w, paint, width) for w in report.winners if w.knob == name]
     patches = [c for c in report.comparisons if c.knob == "patch"]
     if patches:
@@ -74,7 +75,6 @@ def _ranked(winners: tuple[Winner, ...], paint: Paint, width: int) -> str:
     rows = [
         [
             str(number),
-            w.knob,
             settings_text(w.settings),
             f"{100 * w.saving.low:.1f} … {100 * w.saving.high:.1f} %",
             _handed_over(w),
@@ -83,18 +83,19 @@ def _ranked(winners: tuple[Winner, ...], paint: Paint, width: int) -> str:
         if w.saving is not None
     ]
     heading = paint("RANKED: measured one by one against your code, by the lower bound; savings do not add up", "bold")
-    columns = ["", "knob", "setting", "saves of the step", "patch"]
+    columns = ["", "setting", "saves of the step", "patch"]
     return heading + "\n" + table(columns, rows, paint is colour, width)
 
 
 def _handed_over(winner: Winner) -> str:
-    if winner.fix is None:
+    if winner.fix is None or winner.location is None:
         return "by hand"
-    return f"{winner.location}" + (f" ({', '.join(winner.fix.changes)})" if winner.fix.changes else "")
+    place = f"{winner.location.path}:{winner.location.line}"
+    return place + (f" ({', '.join(winner.fix.changes)})" if winner.fix.changes else "")
 
 
 def _trials(trials: list[Trial], paint: Paint, width: int) -> str:
-    settings = list(dict.fromkeys(key for t in trials for key in t.settings))
+    settings = _telling([t.settings for t in trials])
     per_second = trials[0].metric == "samples_per_second"
     columns = [*settings, "samples/s" if per_second else "ms/step", "quartiles", "blocks"]
     if any(t.peak_memory_bytes for t in trials):
@@ -128,11 +129,22 @@ def _added(t: Trial) -> str:
     return f"{1e3 * middle:+.2f} [{1e3 * low:+.2f}, {1e3 * high:+.2f}]"
 
 
-def _race(raced: list[Comparison], paint: Paint, metric: str) -> str:
+def _telling(settings: list[Settings]) -> list[str]:
+    """The names in which some of these settings differ; all where none do."""
+    names = list(dict.fromkeys(key for each in settings for key in each))
+    return [name for name in names if len({str(each.get(name)) for each in settings}) > 1] or names
+
+
+def _race(raced: list[Comparison], paint: Paint, metric: str, width: int) -> str:
     unit = "sample" if metric == "samples_per_second" else "step"
-    lines = [f"against {settings_text(raced[0].baseline)}, in fresh processes, time per {unit}:"]
-    lines += [f"  {settings_text(c.candidate)}{_of(c)}: {ratio_text(c, paint)}" for c in raced]
+    names = _telling([raced[0].baseline, *(c.candidate for c in raced)])
+    lines = [f"against {_chosen(raced[0].baseline, names)}, in fresh processes, time per {unit}:"]
+    lines += [wrapped(f"{_chosen(c.candidate, names)}{_of(c)}: {ratio_text(c, paint)}", width, "  ") for c in raced]
     return "\n".join(lines) + "\n"
+
+
+def _chosen(settings: Settings, names: list[str]) -> str:
+    return settings_text({name: settings.get(name) for name in names})
 
 
 def _of(c: Comparison) -> str:
@@ -153,8 +165,9 @@ def ratio_text(c: Comparison, paint: Paint) -> str:
     interval = f" [{c.low:.3f}, {c.high:.3f}]" if math.isfinite(c.high) else " [too few rounds for an interval]"
     clock = "" if c.clock == "wall" else ", processor time"
     undecided = c.verdict == "undecided" and c.smallest is not None
-    smallest = f"; effects under {100 * (c.smallest or 0):.1f} % could not be seen" if undecided else ""
-    return f"{c.ratio:.3f}{interval} {paint(c.verdict, style)} ({c.n} rounds{clock}{smallest})"
+    smallest = f"; under {100 * (c.smallest or 0):.1f} % nothing could be seen" if undecided else ""
+    rounds = f"{c.n} round{'s' if c.n != 1 else ''}"
+    return f"{c.ratio:.3f}{interval} {paint(c.verdict, style)} ({rounds}{clock}{smallest})"
 
 
 def _winner(winner: Winner, paint: Paint, width: int) -> str:

@@ -98,7 +98,13 @@ class Training:
         import torch
 
         if "optimizer" in self.factories:
-            return self._call("optimizer", torch.optim.Optimizer, self.model)
+            optimizer = self._call("optimizer", torch.optim.Optimizer, self.model)
+            if _required(optimizer.step):  # LBFGS
+                raise TargetError(
+                    f"{self.target.file}: {type(optimizer).__name__} evaluates the loss again within its step and needs a "
+                    "closure for it; only optimizers that step once after backward() can be measured"
+                )
+            return optimizer
         parameters = [p for p in self.model.parameters() if p.requires_grad]
         if not parameters:
             raise TargetError(f"{self.target.file}: the model has no parameters to train")
@@ -171,6 +177,11 @@ class Training:
             )
         inputs, targets = batch
         output = self.model(inputs)
+        if not isinstance(output, torch.Tensor):
+            raise TargetError(
+                f"{self.target.file}: no loss is known for a model that returns {_kind(output)}; define "
+                "`def training_step(model, batch): ...` that returns the loss"
+            )
         if targets.is_floating_point():
             return torch.nn.functional.mse_loss(output.reshape(targets.shape), targets)
         return torch.nn.functional.cross_entropy(output, targets)
@@ -187,7 +198,7 @@ class Training:
         with self.around_loss():
             loss = self.loss(batch)
         mark.end("forward")
-        (loss if self.scaler is None else self.scaler.scale(loss)).backward()
+        self._backward(loss)
         mark.end("backward")
         if self.ema is not None and self._update_before_step:
             self.ema()
@@ -203,20 +214,37 @@ class Training:
             mark.end("average")
         return loss
 
+    def _backward(self, loss: Any) -> None:
+        """The gradients of a loss. Raises TargetError for one without a graph, or whose graph the user's step has used up."""
+        name = getattr(self.factories.get("step"), "__name__", "the model")
+        advice = "return the loss and leave backward() and the optimizer to perfaudit"
+        if not loss.requires_grad:
+            raise TargetError(f"{self.target.file}: the loss that {name}() returned has no gradient; {advice}")
+        try:
+            (loss if self.scaler is None else self.scaler.scale(loss)).backward()
+        except RuntimeError as error:
+            if "through the graph a second time" not in str(error):
+                raise
+            raise TargetError(f"{self.target.file}: {name}() has called backward() already; {advice}") from error
+
     def whole_step(self, fixed: bool = False) -> Batch:
         """Load a batch, bring it to the device and make a step; of the fixed batch, only the step. Returns the batch."""
-        if fixed:
-            batch = self.fixed_batch()
-        else:
-            started = time.perf_counter()
-            restarts = len(self.restart_seconds)
-            loaded = self.next_batch()
-            waited = time.perf_counter() - started - sum(self.restart_seconds[restarts:])
-            self.phases.add("loading", max(0.0, waited))
-            self.phases.begin()
-            batch = self.to_device(loaded)
-            self.phases.end("transfer")
+        batch = self.batch(fixed)
         self.step(batch)
+        return batch
+
+    def batch(self, fixed: bool = False) -> Batch:
+        """A batch on the device: the next one, loading and transfer timed, or the fixed one."""
+        if fixed:
+            return self.fixed_batch()
+        started = time.perf_counter()
+        restarts = len(self.restart_seconds)
+        loaded = self.next_batch()
+        waited = time.perf_counter() - started - sum(self.restart_seconds[restarts:])
+        self.phases.add("loading", max(0.0, waited))
+        self.phases.begin()
+        batch = self.to_device(loaded)
+        self.phases.end("transfer")
         return batch
 
     def average_sums(self) -> list[float]:
@@ -344,4 +372,5 @@ def _kind(value: object) -> str:
     if isinstance(value, (list, tuple)) and len(value) <= 4:
         inner = ", ".join(type(item).__name__ for item in value)
         return f"a {type(value).__name__} ({inner})"
-    return "None" if value is None else f"a {type(value).__name__}"
+    name = type(value).__name__
+    return "None" if value is None else f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"

@@ -10,11 +10,12 @@ from perfaudit.findings import Fix
 from perfaudit.knobs import Told, knob
 from perfaudit.measure.judge import comparison, saving, trial
 from perfaudit.measure.ledger import Variant
-from perfaudit.measurements import Comparison, Trial, Winner
+from perfaudit.measurements import Comparison, Settings, Trial, Winner
 from perfaudit.tune.search import clock_of, race_of
 from perfaudit.tune.tuning import Bout, Tuning, key_of, variant_of
 
 AS_GOOD = 1.03  # time per sample against the best; a smaller setting this close is taken instead
+UNDECIDED = "keep what you have: the budget was too small to decide anything"
 
 
 def trials_of(bout: Bout) -> list[Trial]:
@@ -88,7 +89,14 @@ def winner_of(tuning: Tuning, bout: Bout, interrupted: bool = False) -> Winner:
         best = min(paying, key=lambda key: compared[key].ratio)
         close = [key for key in paying if compared[key].ratio <= compared[best].ratio * AS_GOOD]
         taken = bout.variants[min(close, key=lambda key: module.size(bout.variants[key].settings))]
-    told = Told(bout.facts, trials_of(bout), everything, bout.kept, taken.settings if taken else None)
+
+    def seconds_in(settings: Settings, phase: str) -> float | None:
+        blocks = bout.ledger.blocks(key_of(bout.name, settings))
+        timed = [block.phases_per_step((phase,)) for block in blocks if phase in block.phases]
+        return statistics.median(timed) if timed else None
+
+    chosen = taken.settings if taken else None
+    told = Told(bout.facts, trials_of(bout), everything, bout.kept, chosen, seconds_in)
     remarks = tuple(module.remarks(told))
     if taken is None:
         words = _why_kept(bout, compared, module.min_gain, interrupted)
@@ -110,14 +118,14 @@ def winner_of(tuning: Tuning, bout: Bout, interrupted: bool = False) -> Winner:
 def _why_kept(bout: Bout, compared: dict[str, Comparison], least: float, interrupted: bool) -> str:
     if bout.base.key in bout.ledger.failures:
         return f"nothing to say: your own setting failed: {bout.ledger.failures[bout.base.key]}"
-    undecided = not compared or all(c.high == math.inf for c in compared.values())
+    undecided = all(c.high == math.inf for c in compared.values())
     if undecided and interrupted:
         return "keep what you have: interrupted before anything was decided"
     failed = [v for v in bout.variants.values() if v.key != bout.base.key and v.key in bout.ledger.failures]
     if undecided and failed and len(failed) == len(bout.variants) - 1:
         return "keep what you have: nothing else could be measured"
     if undecided:
-        return "keep what you have: the budget was too small to decide anything, give it longer with --budget"
+        return UNDECIDED
     if all(c.verdict == "slower" for c in compared.values()):
         return "keep what you have: everything raced against it is slower"
     smallest = max((c.smallest for c in compared.values() if c.smallest is not None), default=None)

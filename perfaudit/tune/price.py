@@ -14,7 +14,7 @@ from perfaudit.knobs._code import inside_project
 from perfaudit.measure.child import Child, ChildFailed
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.facts import Facts
-from perfaudit.measure.judge import clock_for, comparison, saving, settled_variants, trial
+from perfaudit.measure.judge import clock_for, comparison, hopeless_variants, saving, settled_variants, trial
 from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measure.nursery import START_SECONDS
 from perfaudit.measure.runner import measure
@@ -63,6 +63,7 @@ def price(
         deadline = tuning.deadline(budget)
         lines = _survey(tuning, report)
         tuning.learn(report.findings)
+        tuning.needs_time(budget, deadline.left() or budget)
         tuning.calibrate(budget)
         _sort(tuning, report, lines, priced)
         _knobs(tuning, priced, deadline)
@@ -106,7 +107,7 @@ def _survey(tuning: Tuning, report: Report) -> dict[str, set[int]]:
         reply = tuning.workshop.trace(files)
     except ChildFailed as failure:
         raise as_user_error(tuning.target, failure, tuning.timeout) from failure
-    tuning.facts = reply
+    tuning.facts, tuning.seconds_per_step = reply, reply["seconds_per_step"]
     tuning.environment = environment_of(reply)
     return {path: set(lines) for path, lines in reply["lines"].items()}
 
@@ -217,7 +218,8 @@ def _race(
 
         def settled(ledger: Ledger) -> set[str]:
             clock = clock_for(ledger, BASE, tuning.facts["device"] == "cpu" and not priced.with_workers)
-            return settled_variants(ledger, BASE, variants, SMALLEST, STAGE, clock=clock)
+            ledger.given_up |= hopeless_variants(ledger, BASE, variants, STAGE, clock)
+            return ledger.given_up | settled_variants(ledger, BASE, variants, SMALLEST, STAGE, clock=clock)
 
         lab = tuning.workshop.lab(check)
         measure(

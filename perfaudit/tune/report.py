@@ -9,11 +9,12 @@ from perfaudit.findings import Finding
 from perfaudit.knobs import knob
 from perfaudit.measure.clock import Clock, Deadline, WallClock
 from perfaudit.measure.environment import free_memory
+from perfaudit.measurements import NotApplicable, Winner
 from perfaudit.report import Report, to_json
 from perfaudit.target.names import Target
-from perfaudit.tune.outcome import comparisons_of, trials_of, winner_of
+from perfaudit.tune.outcome import UNDECIDED, comparisons_of, trials_of, winner_of
 from perfaudit.tune.recording import start_line
-from perfaudit.tune.search import search
+from perfaudit.tune.search import NO_TIME, search
 from perfaudit.tune.tuning import Bout, Record, Tuning, interruptible
 from perfaudit.tune.watch import Watch
 from perfaudit.tune.workshop import Children, Json, Workshop
@@ -65,6 +66,7 @@ def tune(
 def _search_all(tuning: Tuning, knobs: list[str], deadline: Deadline, budget: float, memory: int) -> None:
     tuning.learn(findings_of(tuning))
     if any(not knob(name).not_applicable(tuning.facts) for name in knobs):
+        tuning.needs_time(budget, deadline.left())
         tuning.calibrate(budget)
     waiting = _in_order(tuning, knobs)
     while waiting:
@@ -79,6 +81,7 @@ def report_of(tuning: Tuning, interrupted: bool) -> Report:
     """What a tuning has found, complete or not; winners in the order of what they save for certain."""
     bouts = tuning.bouts
     winners = [winner_of(tuning, bout, interrupted) for bout in bouts]
+    notes = [*tuning.notes, *([] if interrupted else _late(winners, tuning.not_applicable))]
     ranked = sorted(winners, key=lambda w: -w.saving.low if w.saving is not None and not w.keeps_current else 1.0)
     return Report(
         "tune",
@@ -89,9 +92,15 @@ def report_of(tuning: Tuning, interrupted: bool) -> Report:
         comparisons=tuple(compared for bout in bouts for compared in comparisons_of(tuning, bout)),
         winners=tuple(ranked),
         not_applicable=tuple(tuning.not_applicable),
-        notes=tuple(tuning.notes),
+        notes=tuple(notes),
         interrupted=interrupted,
     )
+
+
+def _late(winners: list[Winner], not_applicable: list[NotApplicable]) -> list[str]:
+    """One sentence on the knobs that more time would tell something about."""
+    late = [w.knob for w in winners if w.words == UNDECIDED] + [n.knob for n in not_applicable if n.reason == NO_TIME]
+    return [f"the budget was too small for {', '.join(late)}: give it longer with --budget"] if late else []
 
 
 def _in_order(tuning: Tuning, knobs: list[str]) -> list[str]:

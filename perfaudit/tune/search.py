@@ -10,7 +10,7 @@ from perfaudit.knobs import Bench, Knob, Probe, Refused, Reply, Unanswered, knob
 from perfaudit.measure.child import Child, ChildFailed
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.facts import Facts
-from perfaudit.measure.judge import clock_for, settled_variants
+from perfaudit.measure.judge import clock_for, hopeless_variants, settled_variants
 from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measure.runner import TrialFailed, affordable, measure
 from perfaudit.measurements import ClockName, NotApplicable, Settings
@@ -22,6 +22,8 @@ RACED_AT_ONCE = 3  # candidates that need no first look: four processes that eac
 NOT_MUCH = 1.10  # time per sample against the fastest of the first look, whose two rounds tell no finer
 SCREENING_ROUNDS = 2
 FEWEST_GENERATIONS = 2  # without which there is no interval: fewer candidates are raced rather than for nothing
+FEWEST_RACED = 2  # the current setting and another one, once
+NO_TIME = "no time was left for it in the budget"
 PROBING_SHARE = 0.3  # of a knob's time, for asking what fits into memory and the like
 SCREENING_SHARE = 0.4  # of a knob's time, at most; the race is what the verdict rests on
 
@@ -31,6 +33,10 @@ def search(tuning: Tuning, name: str, deadline: Deadline, memory_budget: int) ->
     module = knob(name)
     facts = tuning.survey()
     reason = module.not_applicable(facts) or (_pointless(module, facts) if tuning.skips_idle else "")
+    step = tuning.calibration.seconds_per_step if tuning.calibration is not None else 0.0
+    ledger = Ledger(seconds_to_open=tuning.seconds_to_open, seconds_per_step=step)
+    if not reason and affordable(ledger, deadline.left(), 1) < FEWEST_RACED:
+        reason = NO_TIME
     if not reason and deadline.left() < module.seconds_needed:
         reason = (
             f"it needs {module.seconds_needed:.0f} s of measuring and had {deadline.left():.0f} s; give it longer "
@@ -40,10 +46,7 @@ def search(tuning: Tuning, name: str, deadline: Deadline, memory_budget: int) ->
         tuning.not_applicable.append(NotApplicable(name, reason))
         return
     tuning.watch.stage(f"{name}: {module.title}")
-    step = tuning.calibration.seconds_per_step if tuning.calibration is not None else 0.0
-    bout = Bout(
-        name, facts, _base(module, facts), Ledger(seconds_to_open=tuning.seconds_to_open, seconds_per_step=step)
-    )
+    bout = Bout(name, facts, _base(module, facts), ledger)
     bout.variants[bout.base.key] = bout.base
     bout.ledger.on_block = lambda key, seconds: tuning.watch.block(bout.variants[key].settings, seconds)
     tuning.bouts.append(bout)
@@ -173,9 +176,10 @@ def _race(tuning: Tuning, bout: Bout, module: Knob, chosen: list[Variant], deadl
             verifier.check(child, variant, facts)
 
         def settled(ledger: Ledger) -> set[str]:
-            clock = clock_of(tuning, bout)
-            return settled_variants(
-                ledger, bout.base, bout.finalists, module.min_gain, race_of(bout), clock,
+            clock, stage = clock_of(tuning, bout), race_of(bout)
+            ledger.given_up |= hopeless_variants(ledger, bout.base, bout.finalists, stage, clock)
+            return ledger.given_up | settled_variants(
+                ledger, bout.base, bout.finalists, module.min_gain, stage, clock,
                 lambda variant: module.phases_for(variant.settings),
             )  # fmt: skip
 
@@ -189,7 +193,7 @@ def _race(tuning: Tuning, bout: Bout, module: Knob, chosen: list[Variant], deadl
 def _promised(bout: Bout, module: Knob, variant: Variant) -> tuple[str, ...]:
     if variant.key in bout.patched:
         return bout.patched[variant.key][0].changes
-    return module.changes(variant.settings)
+    return module.promised(variant.settings, bout.facts)
 
 
 def _as_patched(tuning: Tuning, bout: Bout, module: Knob, variant: Variant) -> Variant:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -20,12 +21,15 @@ from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measure.runner import Memo, measure
 from perfaudit.measurements import Calibration, Environment, NotApplicable, Settings
 from perfaudit.target.names import Target
-from perfaudit.tune.verify import STEPS, losses_of_reply
+from perfaudit.tune.verify import SEED, STEPS, losses_of_reply
 from perfaudit.tune.watch import Watch
 from perfaudit.tune.workshop import Json, Workshop, as_user_error
 
 CALIBRATING_SHARE = 0.06  # of the budget, for two copies of the user's code side by side
 CALIBRATING_ROUNDS = 4
+STEPS_TO_COMPARE = 28  # two variants, each with 5 steps of warm-up, 3 to see how long they take, and a round of 6
+LOSSES_LOOKED_AT = 50  # steps, to say from which one on the losses are NaN
+LOOKING_SECONDS = 2.0  # for these steps, at most
 
 
 class Record(Memo):
@@ -85,6 +89,7 @@ class Tuning:
     not_applicable: list[NotApplicable] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     seconds_to_open: float = 0.0  # one variant, with its warm-up
+    seconds_per_step: float = 0.0  # of the second step ever made, for a first idea
 
     def deadline(self, seconds: float) -> Deadline:
         """A deadline on this tuning's clock."""
@@ -110,10 +115,11 @@ class Tuning:
         if not self.facts:
             self.watch.stage(f"loading {self.target.file}")
             try:
-                self.facts = self.workshop.ask(Variant("survey", "", {}), {"do": "block", "steps": 1})[0]
+                self.facts, block = self.workshop.ask(Variant("survey", "", {}), {"do": "block", "steps": 1})
             except ChildFailed as failure:
                 raise as_user_error(self.target, failure, self.timeout) from failure
             self.environment = environment_of(self.facts)
+            self.seconds_per_step = block.get("wall", 0.0)
         return self.facts
 
     def learn(self, findings: Iterable[Finding]) -> None:
@@ -125,6 +131,17 @@ class Tuning:
             if finding.fix is None or not finding.fix.edits:
                 self.facts["by_hand"].setdefault(finding.rule, []).append(str(finding.location).rpartition(":")[0])
         self.facts["rules"] = dict(Counter(f.rule for f in self.findings if f.fix is not None and f.fix.edits))
+
+    def needs_time(self, budget: float, left: float) -> None:
+        """Raise NothingMeasured where the seconds `left` of the budget do not suffice to compare two variants once."""
+        least = STEPS_TO_COMPARE * self.seconds_per_step
+        if not left:
+            why = "was over when it was loaded"
+        elif least > left:
+            why = f"is too small: a step takes {self.seconds_per_step:.1f} s, and comparing two settings {least:.0f} s"
+        else:
+            return
+        raise NothingMeasured(f"{self.target}: the budget of {budget:.0f} s {why}; give it longer with --budget")
 
     def calibrate(self, budget: float) -> None:
         """Run two copies of the user's code side by side: how noisy it is here, and what its step consists of.
@@ -148,11 +165,28 @@ class Tuning:
         if self.calibration is None:
             return
         self.facts["profile"] = self.calibration.phases
+        if not all(block.finite for block in ledger.blocks(base.key)):
+            self.notes.append(self._not_learning())
         if self.calibration.computes_alone and self.calibration.wall_over_cpu > BUSY:
             self.notes.append(
                 f"the machine is busy: a step takes {self.calibration.wall_over_cpu:.1f} times its processor time, "
                 "so intervals are wide and verdicts late"
             )
+
+    def _not_learning(self) -> str:
+        """That the losses are no numbers, and from which step on; asked only where they were seen to be none."""
+        per_step = self.calibration.seconds_per_step if self.calibration is not None else 1.0
+        steps = max(STEPS, min(LOSSES_LOOKED_AT, int(LOOKING_SECONDS / per_step)))
+        try:
+            losses = losses_of_reply(self.ask("losses", Variant("losses", "", {}), losses_command(steps))[1])[:steps]
+        except ChildFailed:
+            losses = []
+        step, loss = next(
+            ((number, loss) for number, loss in enumerate(losses, start=1) if not math.isfinite(loss)), (0, math.nan)
+        )
+        since = f" from step {step}" if step > 1 else " from the first step" if step else ""
+        what = "NaN" if math.isnan(loss) else "infinite"
+        return f"the losses are {what}{since}: times are of a training that does not learn"
 
     def computes_alone(self) -> bool:
         """On the CPU, without loader workers: then processor time is what a step takes on an idle machine."""
@@ -170,11 +204,9 @@ class Tuning:
             return []
 
 
-def losses_command() -> Json:
+def losses_command(steps: int = STEPS) -> Json:
     """The command for the first losses of a child that has just been built."""
-    from perfaudit.tune.verify import SEED
-
-    return {"do": "losses", "steps": STEPS, "seed": SEED}
+    return {"do": "losses", "steps": steps, "seed": SEED}
 
 
 def environment_of(facts: Facts) -> Environment:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from perfaudit.knobs import Bench, Probe, Told, ema
-from perfaudit.measurements import Comparison, Settings
+from perfaudit.measurements import Comparison, Settings, Trial
 
 KNOB = ema.KNOB
 
@@ -66,3 +66,19 @@ def test_who_keeps_no_average_is_told_the_cheapest_way_and_no_saving() -> None:
 def test_before_the_step_is_another_algorithm(when: str) -> None:
     changes = KNOB.changes({"average": "foreach_lerp", "when": when})
     assert changes == (("rounding",) if when == "after step" else ("algorithm",))
+
+
+def test_on_a_device_the_hosts_own_time_is_told() -> None:
+    trials = [Trial("ema", {"average": way, "when": "after step"}, "ok") for way in ("foreach_lerp", "none")]
+    times = {"foreach_lerp": 0.000042}
+    told = Told(facts(True), trials, [], {}, None, lambda settings, phase: times.get(str(settings["average"])))
+    assert KNOB.remarks(told) == ["the host's own time for the update: foreach_lerp after step: 42 µs"]
+    assert KNOB.remarks(Told(facts(True), trials, [], {}, None)) == []
+
+
+def test_a_side_stream_is_tried_on_cuda_and_judged_by_the_whole_step() -> None:
+    on_cuda = {**facts(True), "device": "cuda"}
+    side: Settings = {"average": ema.SIDE_STREAM, "when": "after step"}
+    assert side in KNOB.candidates(bench(on_cuda))
+    assert side not in KNOB.candidates(bench(facts(True)))
+    assert (KNOB.phases_for(side), KNOB.phases_for({"average": "foreach_lerp"})) == ((), ("average",))

@@ -9,7 +9,7 @@ import pytest
 from conftest import FakeClock
 
 from perfaudit.measure.clock import Deadline
-from perfaudit.measure.judge import clock_for, comparison, saving, settled_variants, trial
+from perfaudit.measure.judge import clock_for, comparison, hopeless_variants, saving, settled_variants, trial
 from perfaudit.measure.ledger import Block, Generation, Ledger, Variant, from_json, to_json
 from perfaudit.measure.runner import Memo, Subject, TrialFailed, measure
 
@@ -262,3 +262,31 @@ def test_without_the_base_the_rest_is_not_measured(clock: FakeClock) -> None:
     lab.fails_to_open["a"] = "no data"
     measure(lab, variants("a", "b"), ledger, Deadline(1000, clock), seed=1)
     assert (ledger.failures, lab.order, lab.closed) == ({"a": "no data"}, [], ["b"])
+
+
+def test_what_looks_clearly_slower_is_given_up_and_never_called_faster(clock: FakeClock) -> None:
+    lab, ledger = FakeLab(clock, {"a": 0.010, "b": 0.008, "c": 0.011}), Ledger()
+    a, b, c = variants("a", "b", "c")
+
+    def settled(ledger: Ledger) -> set[str]:
+        ledger.given_up |= hopeless_variants(ledger, a, [b, c], "race")
+        return ledger.given_up | settled_variants(ledger, a, [b, c], 0.01, "race")
+
+    measure(lab, [a, b, c], ledger, Deadline(1000, clock), seed=1, settled=settled)
+    assert ledger.given_up == {"c"}
+    assert ledger.generations_with("a", "c", "race") == 2
+    assert ledger.generations_with("a", "b", "race") == 4
+
+
+def test_one_generation_is_no_reason_to_give_up() -> None:
+    ledger = Ledger(generations((block(0.010), block(0.020)), n=1))
+    a, b = variants("a", "b")
+    assert hopeless_variants(ledger, a, [b], "race") == set()
+    ledger.generations *= 2
+    assert hopeless_variants(ledger, a, [b], "race") == {"b"}
+
+
+def test_after_the_first_planned_look_only_looks_decide() -> None:
+    ledger = Ledger(generations((block(0.010), block(0.020)), n=5))
+    a, b = variants("a", "b")
+    assert hopeless_variants(ledger, a, [b], "race") == set()
