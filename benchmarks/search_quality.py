@@ -1,15 +1,18 @@
 """How well and how fast settings are searched: `python benchmarks/search_quality.py loader RECORDS.jsonl`.
 
     loader          num_workers and persistent_workers, against an exhaustive sweep in the same run
+    batch           the largest batch that fits into a budget, against exhaustive bisection and Lightning (batch_limits.py)
     --repeats N     searches to add to the records, regimes in turn; 0 only judges what is there
     --regime NAME   only this one (again for several)
     --budget S      seconds a search may take at most
-    --write         also write the table and the records' summary beside this file (search_quality.md, .json)
+    --write         also write the table and the records' summary beside this file (search_quality.md, .json; of batch
+                    search_quality_batch.md, .json)
 
-Each run is one regime (where batches come from × what a step is): our search as a user types it, `perfaudit tune --dataloader`,
-then the sweep: SWEPT settings, each timed in a process of its own, one after the other, SWEEP_SECONDS long behind a
-warm-up, as a careful person does it. Then the setting that the search left in place, the sweep's best and the current one are
-raced head to head, interleaved, in fresh processes; that, and not the sweep's own figures, is the regret:
+Each run of loader is one regime (where batches come from × what a step is): our search as a user types it,
+`perfaudit tune --dataloader`, then the sweep: SWEPT settings, each timed in a process of its own, one after the other,
+SWEEP_SECONDS long behind a warm-up, as a careful person does it. Then the setting that the search left in place, the
+sweep's best and the current one are raced head to head, interleaved, in fresh processes; that, and not the sweep's own
+figures, is the regret:
 
     regret = time per sample with our choice / time with the sweep's best - 1
 
@@ -33,6 +36,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from batch_limits import MODELS, batch_run, batch_table
 
 from perfaudit.knobs.dataloader import KNOB
 from perfaudit.measure.clock import Deadline, WallClock
@@ -154,6 +159,7 @@ class Part:
     regimes: tuple[str, ...]
     run: Callable[[str, float], Record]
     table: Callable[[list[Record]], str]
+    file: str  # that --write writes, without its ending
 
 
 # ---- loaders ------------------------------------------------------------------------------------------------------
@@ -305,7 +311,10 @@ def percent(interval: list[float]) -> str:
     )
 
 
-PARTS = {"loader": Part(tuple(REGIMES), loader_run, loader_table)}
+PARTS = {
+    "loader": Part(tuple(REGIMES), loader_run, loader_table, "search_quality"),
+    "batch": Part(tuple(MODELS), batch_run, batch_table, "search_quality_batch"),
+}
 
 
 # ---- the command --------------------------------------------------------------------------------------------------
@@ -340,16 +349,15 @@ def main() -> None:
         with arguments.records.open("a") as out:
             out.write(json.dumps(record) + "\n")
         print(part.table([record]), flush=True)
-    records = read(arguments.records)
+    records = [r for r in read(arguments.records) if r["part"] == arguments.part]
     if not records:
         return
-    tables = {name: PARTS[name].table(found) for name in PARTS if (found := [r for r in records if r["part"] == name])}
     machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
-    text = f"{machine}\n\n" + "\n\n".join(tables.values())
+    text = f"{machine}\n\n{part.table(records)}"
     print(text)
     if arguments.write:
-        here = Path(__file__).with_suffix(".md")
-        command = "`python benchmarks/search_quality.py PART RECORDS.jsonl --repeats N --write`"
+        here = Path(__file__).with_name(f"{part.file}.md")
+        command = f"`python benchmarks/search_quality.py {arguments.part} RECORDS.jsonl --repeats N --write`"
         here.write_text(f"# How well and how fast settings are searched\n\n{command}\n\n{text}\n")
         here.with_suffix(".json").write_text(json.dumps({"machine": machine, "runs": records}, indent=1) + "\n")
 

@@ -212,9 +212,10 @@ def _measured(
 ) -> Report:
     from perfaudit.cli.measuring import live, needs_torch, seconds_of
     from perfaudit.target.names import choose_target
+    from perfaudit.tune.journal import measuring
     from perfaudit.tune.price import price
 
     needs_torch("scan --measure")
     target = choose_target(paths, Path.cwd(), roles)
-    with live(seconds_of(budget)) as watch:
+    with measuring(Path.cwd()), live(seconds_of(budget)) as watch:
         return price(target, report, seconds_of(budget), device, watch, seconds_of(timeout))

@@ -98,7 +98,7 @@ def _with_knob_flags() -> None:
     flags = []
     for name in all_knobs():
         title = knob(name).title if "tune" in sys.argv else ""
-        option = Annotated[bool, typer.Option(f"--{name.replace('_', '-')}", help=f"Search {title}.")]
+        option = Annotated[bool, typer.Option(f"--{name.replace('_', '-')}", help=f"{title[:1].upper()}{title[1:]}.")]
         flags.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=option))
         command.__annotations__[name] = option
     command.__annotations__.pop("flags")

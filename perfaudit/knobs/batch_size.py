@@ -123,7 +123,9 @@ class BatchSize(Knob):
         """Peak bytes of a real step on a batch of this size, made of repeated samples; and the process's own peak."""
         from perfaudit.measure.memory import peak_of_step, peak_resident_bytes
 
-        batch = _repeated(training.fixed_batch(), int(training.loader.batch_size), size)
+        loaded = training.to_device(training.next_batch())  # not the fixed one, which would stay alive beside it
+        batch = _repeated(loaded, int(training.loader.batch_size), size)
+        del loaded
         return {"peak": peak_of_step(training, batch), "resident": peak_resident_bytes()}
 
 

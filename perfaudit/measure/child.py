@@ -18,6 +18,7 @@ from perfaudit.measure.nursery import Nursery, child_environment, nursery, start
 
 Reply = dict[str, Any]  # JSON
 
+_OUTPUT_KEPT = 1 << 20  # bytes of the last answers; only the last lines are ever read
 _GRACE = 1.0  # seconds between the dump, TERM and KILL
 
 
@@ -64,6 +65,7 @@ class Child:
     def send(self, command: Reply) -> None:
         """Give a command without waiting for its reply. Raises ChildFailed if the child is gone."""
         self.resume()
+        self._forget_output()
         try:
             os.write(self._commands, json.dumps(command).encode() + b"\n")
         except BrokenPipeError:
@@ -131,6 +133,13 @@ class Child:
         self._output.seek(max(0, size - 8192))
         text = self._output.read().decode(errors="replace")
         return "\n".join([line for line in text.splitlines() if line.strip()][-lines:])
+
+    def _forget_output(self) -> None:
+        """Empty the file with what the child printed once it is large: some programs print at every step."""
+        output = self._output.fileno()
+        if os.fstat(output).st_size > _OUTPUT_KEPT:
+            os.ftruncate(output, 0)
+            os.lseek(output, 0, os.SEEK_SET)  # the child writes at this position too
 
     def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(OSError):

@@ -21,6 +21,8 @@ from test_search import Shop, Sizes, search  # noqa: F401  # search is a fixture
 from perfaudit.errors import NothingMeasured
 from perfaudit.knobs import Told
 from perfaudit.knobs.batch_size import KNOB as BATCH_SIZE
+from perfaudit.measure.child import Child, _descendants
+from perfaudit.measure.lab import build_command
 from perfaudit.measure.ledger import Block, Variant
 from perfaudit.measure.runner import Subject
 from perfaudit.report import Report
@@ -81,10 +83,10 @@ ADVICE = "return the loss and leave backward() and the optimizer to perfaudit"
     ("program", "code", "said"),
     [
         (model("raise AssertionError('Torch not compiled with CUDA enabled')"), 2,
-         "train.py: build_model() failed: AssertionError: Torch not compiled with CUDA enabled (train.py:11 in build_model)"),
+         "train.py: build_model() failed: AssertionError: Torch not compiled with CUDA enabled (train.py:10 in build_model)"),
         (model("return nn.Flatten()"), 2, "train.py: the model has no parameters to train"),
         (model("time.sleep(1000)"), 2,
-         "train.py: no answer within 4 s (last seen at train.py:11 in build_model); give it longer with --timeout (now 4 s)"),
+         "train.py: no answer within 4 s (last seen at train.py:10 in build_model); give it longer with --timeout (now 4 s)"),
         (optimizer("torch.optim.LBFGS(model.parameters())"), 2,
          "train.py: LBFGS evaluates the loss again within its step and needs a closure for it; only optimizers that step "
          "once after backward() can be measured"),
@@ -99,7 +101,7 @@ ADVICE = "return the loss and leave backward() and the optimizer to perfaudit"
          f"train.py: the loss that training_step() returned has no gradient; {ADVICE}"),
         (step("return float(loss)"), 3, "train.py: training_step() returned a float, not a loss tensor"),
         (step("return int"), 3, "train.py: training_step() returned a type, not a loss tensor"),
-        (step("sys.exit(3)"), 3, "train.py: one training step: it called sys.exit(3) (train.py:21 in training_step)"),
+        (step("sys.exit(3)"), 3, "train.py: one training step: it called sys.exit(3) (train.py:20 in training_step)"),
     ],
     ids=["device", "no parameters", "slow factory", "closure", "tuple", "dict", "backward", "no graph", "float", "type", "exit"],
 )  # fmt: skip
@@ -117,6 +119,17 @@ def test_a_training_that_prints_a_lot_ends_with_an_answer(project: Project, perf
     project(**{"train.py": step("print('x' * 1_000_000)", "return loss")})
     done = perfaudit("tune", "train.py", "--zero-grad", "--budget", "10s")
     assert (done.code, "zero_grad: gradients are dropped already" in done.out, "xxx" in done.err) == (3, True, False)
+
+
+@pytest.mark.slow
+def test_what_a_training_prints_does_not_fill_the_disk(project: Project) -> None:
+    project(**{"train.py": step("print('x' * 1_000_000)", "return loss")})
+    with Child() as child:
+        child.ask(build_command({"file": "train.py", "names": {}}, Variant("", "", {}), "cpu", 0), 60)
+        for _ in range(3):
+            child.ask({"do": "block", "steps": 3}, 60)
+            assert len(child.output_tail()) > 1000
+            assert os.fstat(child._output.fileno()).st_size <= 4 * 1_000_001
 
 
 # ---- losses that are no numbers --------------------------------------------------------------------------------------
@@ -303,14 +316,14 @@ def test_a_killed_run_leaves_no_process_and_no_lock_and_is_resumed(project: Proj
     first = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     try:
         _waited(lambda: any('"threads race"' in path.read_text() for path in here.glob(".perfaudit/runs/*.jsonl")))
-        second = perfaudit("tune", "train.py", "--threads")
-        assert second.code == 2
-        assert f"another perfaudit (pid {first.pid}, since " in second.err
+        for second in (perfaudit("tune", "train.py", "--threads"), perfaudit("scan", "train.py", "--measure")):
+            assert second.code == 2
+            assert f"another perfaudit (pid {first.pid}, since " in second.err
     finally:
         first.send_signal(signal.SIGKILL)
         first.wait(30)
     _waited(lambda: not _working_in(here))
-    done = perfaudit("tune", "train.py", "--threads", "--budget", "20s", "--resume", "--format", "json")
+    done = perfaudit("tune", "train.py", "--threads", "--budget", "12s", "--resume", "--format", "json")
     assert done.code in (0, 1), done.err
     assert {trial["status"] for trial in json.loads(done.out)["trials"]} == {"ok"}
     (run,) = all_runs(here)
@@ -326,19 +339,12 @@ def _waited(until: Callable[[], bool], seconds: float = 60.0) -> None:
 
 
 def _working_in(folder: Path) -> list[str]:
-    """Other processes whose working directory this is."""
-    found = []
+    """Processes whose working directory this is, other than this one and what it started."""
+    found, ours = [], (os.getpid(), *_descendants(os.getpid()))
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            if (process / "cwd").readlink() == folder and int(process.name) not in (os.getpid(), *_own()):
+            if (process / "cwd").readlink() == folder and int(process.name) not in ours:
                 found.append(process.name)
         except OSError:
             continue
     return found
-
-
-def _own() -> list[int]:
-    """Processes that this test's own process has started, and theirs."""
-    from perfaudit.measure.child import _descendants
-
-    return _descendants(os.getpid())
