@@ -54,7 +54,7 @@ from perfaudit.tune.tuning import variant_of
 CALM = 2.0  # load average at or below which a run counts as calm
 CLOSE = 0.03  # regret that is no regret
 SHARE = 0.25  # of the sweep's time that a search may take
-SWEEP_SECONDS = 10.0  # a setting; anchors: 5 to 8 % effects can be called in so long by wall time on a loaded machine
+SWEEP_SECONDS = 10.0  # a setting: what a careful person gives each
 SWEPT_WORKERS = (0, 1, 2, 3, 4, 6, 8, 12, 16)  # with workers: started anew for every epoch and kept, so 17 settings
 HEAD_TO_HEAD = 6  # generations of fresh processes
 STAGE = "head to head"

@@ -44,7 +44,8 @@ class Comparison:
     the processor time of the training process was compared, because others used the machine (see `judge.clock_for`).
     `of`: "step" where whole steps were compared; "optimizer", "forward+backward" and so on where only these phases were,
     timed inside the step, and the ratio says what the step becomes if nothing else changes. `smallest` is the smallest
-    effect that could have been called, as a share of the step.
+    effect that could have been called, as a share of the step. `given_up`: it looked so slow that it was not measured on,
+    which is a reason to leave it and no proof that it is slower.
     """
 
     knob: str
@@ -58,6 +59,7 @@ class Comparison:
     clock: ClockName = "wall"
     of: str = "step"
     smallest: float | None = None
+    given_up: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,7 @@ class Winner:
     location: Location | None = None
     verified: str = ""  # what was checked on the patched source
     remarks: tuple[str, ...] = ()
+    handed_over: str = ""  # how it gets into the source where there is no patch; "" for by hand
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,3 +118,8 @@ class Environment:
     threads: int = 0
     commit: str = ""
     load: float | None = None
+
+
+def settings_text(settings: Settings) -> str:
+    """Settings on one line: "num_workers=2, pin_memory=False"; what is None is left out."""
+    return ", ".join(f"{key}={value}" for key, value in settings.items() if value is not None)

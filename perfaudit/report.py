@@ -80,7 +80,7 @@ def to_json(report: Report) -> Json:
         "files": report.files,
         "findings": [_finding(finding) for finding in report.findings],
         "trials": [_trial(trial) for trial in report.trials],
-        "comparisons": [_comparison(comparison) for comparison in report.comparisons],
+        "comparisons": [comparison_json(comparison) for comparison in report.comparisons],
         "winners": [_winner(winner) for winner in report.winners],
         "not_applicable": [dataclasses.asdict(item) for item in report.not_applicable],
         "skipped": [dataclasses.asdict(item) for item in report.skipped],
@@ -131,7 +131,8 @@ def _trial(trial: Trial) -> Json:
     return data
 
 
-def _comparison(comparison: Comparison) -> Json:
+def comparison_json(comparison: Comparison) -> Json:
+    """A comparison as plain data; bounds that are not known are null."""
     data = dataclasses.asdict(comparison)
     if comparison.high == float("inf"):  # JSON has no infinity
         data["low"] = data["high"] = None
@@ -151,4 +152,5 @@ def _winner(winner: Winner) -> Json:
         "line": place.line if place else None,
         "verified": winner.verified,
         "remarks": list(winner.remarks),
+        "handed_over": winner.handed_over,
     }

@@ -55,7 +55,9 @@ def command(
     ] = None,
     format: Annotated[str, format_option("text", "json", "markdown")] = "text",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to a file.")] = None,
-    apply: Annotated[bool, typer.Option("--apply", help="Write the winners' patches into the source.")] = False,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Write the patch of the winner that saves most into the source.")
+    ] = False,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the newest unfinished run of this folder.")
     ] = False,

@@ -196,6 +196,10 @@ class Knob:
         """The advice, which is also the title of the patch."""
         raise NotImplementedError
 
+    def handed_over(self, settings: Settings, facts: Facts) -> str:
+        """How a setting without a patch gets into the source, "" for by hand."""
+        return ""
+
     def kept_words(self, told: Told) -> str:
         """What to say instead of "keep what you have", "" for that."""
         return ""

@@ -112,6 +112,11 @@ class Code:
         return Patch(path, edits, text, done.after, wanted[0].location, changes)
 
 
+def places_of(facts: Facts, rule: str) -> list[str]:
+    """ "file:line:column" of each finding of a rule; none where no scan was made."""
+    return list((facts.get("places") or {}).get(rule, ()))
+
+
 def inside_project(path: str) -> bool:
     """Whether a file lies below the working directory: patches touch nothing else."""
     return not os.path.relpath(os.path.realpath(path), os.path.realpath(Path.cwd())).startswith("..")

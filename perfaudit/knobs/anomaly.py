@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from perfaudit.knobs import Bench, Facts, Knob, Setup
-from perfaudit.knobs._code import Code, Patch
+from perfaudit.knobs._code import Code, Patch, places_of
 from perfaudit.measurements import Settings
 from perfaudit.target.flags import flags_set
 
@@ -17,12 +17,12 @@ class Anomaly(Knob):
     base_is_applied = True
 
     def not_applicable(self, facts: Facts) -> str:
-        is_on = facts["flags"]["anomaly"] or _places(facts)
+        is_on = facts["flags"]["anomaly"] or places_of(facts, "PA501")
         return "" if is_on else "autograd's anomaly detection is off"
 
     def current(self, facts: Facts) -> Settings:
         """On, wherever that was done. `holds` asks the process itself."""
-        return {"anomaly": bool(facts["flags"]["anomaly"] or _places(facts))}
+        return {"anomaly": bool(facts["flags"]["anomaly"] or places_of(facts, "PA501"))}
 
     def candidates(self, bench: Bench) -> list[Settings]:
         return [{"anomaly": False}]
@@ -38,7 +38,8 @@ class Anomaly(Knob):
         return bool(facts["flags"]["anomaly"] == settings["anomaly"])
 
     def words(self, settings: Settings, facts: Facts) -> str:
-        where = f" ({', '.join(_places(facts))})" if _places(facts) else ""
+        places = places_of(facts, "PA501")
+        where = f" ({', '.join(places)})" if places else ""
         return f"switch anomaly detection {'on' if settings['anomaly'] else 'off'}{where}; a NaN then shows in the loss"
 
 
@@ -50,11 +51,6 @@ def _stands_in_step(code: Code) -> bool:
     lines = range(function.lineno, (function.end_lineno or function.lineno) + 1)
     places = [f.location for f in code.findings if f.rule == "PA501" and f.location is not None]
     return any(place.path == source.path and place.line in lines for place in places)
-
-
-def _places(facts: Facts) -> list[str]:
-    """ "file:line:column" of each place that switches it on."""
-    return list((facts.get("places") or {}).get("PA501", ()))
 
 
 KNOB = Anomaly()

@@ -152,10 +152,10 @@ def _limit(bench: Bench, current: Settings) -> int:
         kept["cannot"] = reply["cannot"]
         return _limit_by_real_steps(bench, now, seen.peak_bytes, room)
     kept.update(limits=reply["limits"], peaks=dict(reply["peaks"]))
-    return _confirmed(bench, current, kept["peaks"], int(reply["limits"]["plain"]), room)
+    return _confirmed(bench, current, kept["peaks"], int(reply["limits"]["plain"]))
 
 
-def _confirmed(bench: Bench, current: Settings, predicted: dict[int, int], limit: int, room: int) -> int:
+def _confirmed(bench: Bench, current: Settings, predicted: dict[int, int], limit: int) -> int:
     """The predicted limit, lowered by what libraries were seen to take besides tensors, with real steps as proof."""
     step = sum((bench.facts.get("profile") or {}).values()) / max(1, bench.kept["current"])
     bench.kept.update(limit=limit, confirmed=None)
@@ -165,7 +165,7 @@ def _confirmed(bench: Bench, current: Settings, predicted: dict[int, int], limit
         size = max(1, int(limit * share))
         if 3 * step * size > bench.seconds_left():
             bench.kept["unconfirmed"] = f"no time was left for real steps of {size:,} samples"
-            return limit
+            break
         try:
             real = bench.ask(current, "real", size=size)
         except Unanswered as error:

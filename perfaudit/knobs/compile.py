@@ -22,6 +22,13 @@ FIRST_STEPS = 3  # forward and backward are compiled in the first; CUDA graphs a
 STEADY_STEPS = 3  # whose median is a step without compiling
 GENERATIONS = 4  # of processes before the first verdict: `measure.stats.LOOKS[0]`
 LONGEST = 600.0  # seconds that compiling may take, whatever the budget
+SHORTEST = 10.0  # seconds that a child gets to answer, in which it starts and builds the training
+EXPLAINING = 1 / 3  # of the knob's time, at most, for telling where graphs break: a remark, not a verdict
+OVERWRITTEN = (  # https://docs.pytorch.org/docs/stable/torch.compiler_cudagraph_trees.html
+    f"with {GRAPHS} (CUDA graphs) each call overwrites the outputs of the one before: code that collects outputs must "
+    ".clone() them; where a step calls the model several times, torch.compiler.cudagraph_mark_step_begin() at its start "
+    "tells one step from the next"
+)
 SECONDS_NEEDED = (
     90.0  # char_gpt at load 7: 165 s to compile from nothing, 6 to 9 s from the cache on disk at each later start
 )
@@ -51,7 +58,8 @@ class Compile(Knob):
         left = _countdown(bench.seconds)
         modes = [DEFAULT, GRAPHS] if bench.facts["device"] == "cuda" else [DEFAULT]
         try:
-            bench.kept["explained"] = bench.ask({"compile": NONE}, "explain", timeout=max(10.0, min(LONGEST, left())))
+            longest = max(SHORTEST, min(LONGEST, EXPLAINING * left()))
+            bench.kept["explained"] = bench.ask({"compile": NONE}, "explain", timeout=longest)
         except Unanswered as failure:
             bench.kept["explained"] = {"failure": str(failure)}
         return [{"compile": mode} for mode in modes if _tried(bench, mode, left)]
@@ -82,7 +90,10 @@ class Compile(Knob):
     def words(self, settings: Settings, facts: Facts) -> str:
         mode = str(settings["compile"])
         call = "model.compile()" if mode == DEFAULT else f'model.compile(mode="{mode}")'
-        return f"compile the model where it is built: {call}; the keys of its state dict stay as they are"
+        graphs = (
+            "; each call overwrites the last one's outputs, so .clone() what is collected" if mode == GRAPHS else ""
+        )
+        return f"compile the model where it is built: {call}; the keys of its state dict stay as they are{graphs}"
 
     def changes(self, settings: Settings) -> tuple[str, ...]:
         return ("rounding", "rng")
@@ -96,7 +107,8 @@ class Compile(Knob):
             return []
         explained = told.kept.get("explained") or {}
         failed = [str(why) for why in told.kept.get("why", [])] if told.comparisons else []  # else `kept_words` says it
-        return [*_told_compile_times(told), *failed, *_told_graphs(explained), *_told_shapes(told.facts, explained)]
+        lines = [*_told_compile_times(told), *failed, *_told_graphs(explained), *_told_shapes(told.facts, explained)]
+        return [*lines, OVERWRITTEN] if GRAPHS in told.kept else lines
 
     # ---- answered in a child ------------------------------------------------------------------------------------------
 
@@ -142,11 +154,12 @@ def _countdown(seconds: float) -> Any:  # a function that gives the seconds left
 def _tried(bench: Bench, mode: str, left: Any) -> bool:
     """Compile once, and once more from the cache on disk; False, with why in `kept`, where no verdict can follow."""
     whys = bench.kept.setdefault("why", [])
-    allowed = min(LONGEST, left())
+    allowed = max(SHORTEST, min(LONGEST, left()))
     try:
-        cold = bench.ask({"compile": mode}, "trial_compile", timeout=max(10.0, allowed))
+        cold = bench.ask({"compile": mode}, "trial_compile", timeout=allowed)
         begun = left()
-        warm = bench.ask({"compile": mode}, "trial_compile", timeout=max(10.0, allowed), again=True)
+        allowed = max(SHORTEST, min(LONGEST, begun))
+        warm = bench.ask({"compile": mode}, "trial_compile", timeout=allowed, again=True)
     except Unanswered as failure:
         slow = str(failure).startswith("no answer within")
         how = f"was not finished within {allowed:.0f} s, give it longer with --budget" if slow else f"failed: {failure}"

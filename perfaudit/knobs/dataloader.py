@@ -1,19 +1,15 @@
 """Workers of the training loader: how many would keep up is predicted from one look without any, then raced.
 
 Formula: w* = ceil(fetch · (1 + ½ · cv) / step), with the seconds to load a batch in the training process, their coefficient
-of variation, and the seconds of a step. That number and its two neighbours are raced against the user's setting; together
-this took 9 to 19 % of an exhaustive sweep's time and chose as well, on a machine whose noise was 2 %.
+of variation, and the seconds of a step. That number and its two neighbours are raced against the user's setting; how that
+compares with trying every number is measured by benchmarks/search_quality.py (benchmarks/search_quality.md).
 """
 
 from __future__ import annotations
 
 import ast
 import math
-import os
-import statistics
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from perfaudit.findings import Edit
@@ -25,19 +21,16 @@ from perfaudit.static.source import Source
 
 MOST_WORKERS = 32  # each is a process with a copy of the dataset's Python objects; none of our runs gained beyond 16
 PREFETCH = 2  # torch's default; in steady state it is inside the noise
-BATCHES = 24  # to look at without workers, after two that warm up,
-LOOKING = 3.0  # seconds, at most
 LONG_EPOCH = 20  # batches; in shorter ones the first batch, which is timed apart, is more than a twentieth of loading
 SHARED_MEMORY = 0.5  # of what is free in /dev/shm may fill with batches that wait; full, it kills workers
+MAP_SECONDS = 0.5  # of a pass that compares samples, where torch draws the indices itself
 PERSISTENT_PAYS = 0.01  # share of an epoch that starting workers must take; below, keeping them alive gains nothing
-MAP_SAMPLES, MAP_SECONDS = 256, 0.5  # of a pass that compares samples, where torch draws the indices itself
-ITERABLE_SAMPLES, ITERABLE_SECONDS = 2000, 5.0  # where only a whole pass tells whether workers share the samples out
 
 LEAK_BYTES = 64 << 20  # that a process may grow by during the look, for pools of allocators and caches
 RACED_SECONDS = 12.0  # of steps in all processes of one generation together: four, two blocks of each in three rounds
 
 _POSITIONS = {"num_workers": 5, "pin_memory": 7}
-_SHARED = "/dev/shm"
+_TIMEOUT = 9  # its position
 
 
 Start = Sequence[float]  # seconds to start one worker, then until its first batch is there, and to stop it
@@ -142,93 +135,26 @@ class Dataloader(Knob):
     # ---- in the child ---------------------------------------------------------------------------------------------
 
     def answer_instrument(self, training: Any) -> Reply:
-        """Seconds to load each of some batches and of the steps on them, without workers."""
-        from perfaudit.target.training import samples_in
+        """Seconds to load each of some batches and of the steps on them, without workers; see `_dataloader_look`."""
+        from perfaudit.knobs._dataloader_look import look
 
-        if training.loader.num_workers:
-            raise ValueError("asked of a loader with workers")
-        from perfaudit.measure.memory import resident_bytes
-
-        loads: list[_Load] = []
-        steps: list[float] = []
-        batch = None
-        end, resident = math.inf, 0
-        for number in range(2 + BATCHES):
-            if number == 2:  # past the optimizer's first step and whatever is filled on first use
-                end, resident = time.monotonic() + LOOKING, resident_bytes()
-            if number > 4 and time.monotonic() > end:
-                break
-            load, batch = _loaded(training)
-            training.synchronize()
-            started = time.perf_counter()
-            training.step(training.to_device(batch))
-            training.synchronize()
-            if number >= 2:
-                loads.append(load)
-                steps.append(time.perf_counter() - started)
-        within = [load for load in loads if not load.restarts] or loads
-        fetches = [load.seconds for load in within]
-        fetch = statistics.fmean(fetches)
-        return {
-            "batches": len(fetches),
-            "fetch": fetch,
-            "cv": statistics.stdev(fetches) / fetch if len(fetches) > 1 else 0.0,
-            "cpu_share": min(
-                1.0, sum(load.cpu for load in within) / max(sum(load.undisturbed for load in within), 1e-9)
-            ),
-            "step": statistics.median(steps),
-            "samples": samples_in(batch),
-            "batch_bytes": _bytes_in(batch),
-            "shared_memory": _free_shared_memory(),
-            "grown_bytes": max(0, resident_bytes() - resident),
-        }
+        return look(training)
 
     def answer_samples(self, training: Any, counts: list[int], most: int) -> Reply:
         """Whether the loader yields the same samples with these numbers of workers as with none; and seconds to start one.
 
-        Of an iterable dataset a whole pass is compared: whether workers share its samples out is its own affair, and one
-        that does not yields each of them again from every worker. Of a map-style dataset the training process draws the
-        indices whatever the number of workers, so they cannot repeat; what can go wrong is what comes of an index in
-        another process (a file handle that workers share through fork, a `worker_init_fn` that changes the dataset). So the
-        samples behind the first indices that its sampler draws are compared, index by content.
-        most: batches of a map-style dataset to compare, at most.
+        most: batches of a map-style dataset to compare, at most. See `target.sampling.compared_with_workers`.
         """
         if training.loader.num_workers:
             raise ValueError("asked of a loader with workers")
-        import torch
-
         from perfaudit.target.load import said
-        from perfaudit.target.sampling import start_and_stop
+        from perfaudit.target.sampling import compared_with_workers, start_and_stop
 
-        iterable = isinstance(training.loader.dataset, torch.utils.data.IterableDataset)
-        loader = training.loader
         try:
-            start = start_and_stop(loader, 1)
+            start = start_and_stop(training.loader, 1)
         except Exception as failure:  # whatever a worker raises
             return {"samples": 0, "failed": f"{type(failure).__name__}: {said(failure)}"}
-        found = _iterable_samples(loader, counts) if iterable else _map_samples(loader, counts, most)
-        return {**found, "start": start}
-
-
-@dataclass(frozen=True, slots=True)
-class _Load:
-    """Seconds that loading one batch took, of which computing; without waiting for a core; and if it began an epoch."""
-
-    seconds: float
-    cpu: float
-    undisturbed: float
-    restarts: bool
-
-
-def _loaded(training: Any) -> tuple[_Load, Any]:
-    from perfaudit.measure.worker import _queued_seconds
-
-    restarts, queued = len(training.restart_seconds), _queued_seconds()
-    wall, cpu = time.perf_counter(), time.process_time()
-    batch = training.next_batch()
-    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    queued = max(0.0, _queued_seconds() - queued)
-    return _Load(wall, cpu, max(cpu, wall - queued), len(training.restart_seconds) > restarts), batch
+        return {**compared_with_workers(training.loader, counts, most), "start": start}
 
 
 def wanted_workers(seen: Reply) -> int:
@@ -282,10 +208,10 @@ def _is_persistent(now: Settings, seen: Reply | None, start: Start, workers: int
     cost = start_seconds(seen, start, workers)
     if cost < PERSISTENT_PAYS * (cost + epoch_seconds(seen, workers, batches)):
         return False
-    from perfaudit.static.checks.dataloader_workers_not_persistent import _dataset_changes
+    from perfaudit.static.checks.dataloader_workers_not_persistent import dataset_changes
 
     found = Code("", facts).call(facts["loader_site"])
-    return found is None or not _dataset_changes(*found)
+    return found is None or not dataset_changes(*found)
 
 
 # ---- samples ------------------------------------------------------------------------------------------------------
@@ -330,49 +256,6 @@ def _why_refused(found: Reply) -> str:
         n = found["differing"][0]
         return f"with {n} workers the iterable dataset yields other samples than with none"
     return ""
-
-
-def _iterable_samples(loader: Any, counts: list[int]) -> Reply:
-    from perfaudit.target.sampling import agreed, pass_over_iterable
-
-    first = pass_over_iterable(loader, 0, 0, ITERABLE_SAMPLES, ITERABLE_SECONDS)
-    again = pass_over_iterable(loader, 0, 1, first.samples, ITERABLE_SECONDS) if first.ended else first
-    compared = agreed(first, again) if first.ended else []
-    reply: Reply = {
-        "samples": first.samples, "whole": first.ended, "compared": compared, "random": _random(first, compared),
-        "differing": [], "repeats": None,
-    }  # fmt: skip
-    for n in counts if first.ended else counts[-1:]:  # one worker repeats nothing
-        found = pass_over_iterable(loader, n, 0, (n + 1) * first.samples, ITERABLE_SECONDS)
-        same = found.ended and all(found.leaves.get(place) == first.leaves[place] for place in compared)
-        if found.samples > first.samples if first.ended else found.repeated > 0 == first.repeated:
-            reply["repeats"] = [n, found.samples, found.samples - found.repeated if not first.ended else first.samples]
-            return reply
-        if not same or found.samples != first.samples:
-            reply["differing"].append(n)
-    return reply
-
-
-def _map_samples(loader: Any, counts: list[int], most: int) -> Reply:
-    from perfaudit.target.sampling import agreed, first_batches, pass_over_indices
-
-    batches, whole = first_batches(loader, MAP_SAMPLES)
-    batches, whole = batches[:most], whole and len(batches) <= most
-    first = pass_over_indices(loader, 0, 0, batches)
-    compared = agreed(first, pass_over_indices(loader, 0, 1, batches))
-    differing = []
-    for n in counts:
-        found = pass_over_indices(loader, n, 0, batches)
-        if any(found.leaves.get(place) != first.leaves[place] for place in compared):
-            differing.append(n)
-    return {
-        "samples": first.samples, "whole": whole, "compared": compared, "random": _random(first, compared),
-        "differing": differing, "repeats": None,
-    }  # fmt: skip
-
-
-def _random(first: Any, compared: list[str]) -> list[str]:
-    return sorted(place for place in first.leaves if place and place not in compared)
 
 
 # ---- sentences ----------------------------------------------------------------------------------------------------
@@ -452,10 +335,15 @@ def _edits(source: Source, call: ast.Call, settings: Settings, facts: Facts) -> 
             return None
         found += part
     if not settings["num_workers"]:
-        for name in ("persistent_workers", "multiprocessing_context"):  # torch refuses them without workers
+        for name in ("persistent_workers", "multiprocessing_context", "timeout"):  # torch refuses them without workers
             if name in changed or not edit.keyword(call, name):
                 continue
             part = edit.remove_keyword(source, call, name)
+            if part is None:
+                return None
+            found += part
+        if len(call.args) > _TIMEOUT:
+            part = edit.replace(source, call.args[_TIMEOUT], "0")
             if part is None:
                 return None
             found += part
@@ -483,26 +371,6 @@ def _workers(settings: Settings) -> int:
 
 def _prefetch(settings: Settings) -> int:
     return int(str(settings["prefetch_factor"] or PREFETCH))
-
-
-def _bytes_in(batch: Any) -> int:
-    """Bytes of the tensors of a batch."""
-    if hasattr(batch, "nbytes"):
-        return int(batch.nbytes)
-    inner = (
-        batch.values() if isinstance(batch, dict) else batch if isinstance(batch, (list, tuple)) else
-        vars(batch).values() if hasattr(batch, "__dict__") else ()
-    )  # fmt: skip
-    return sum(_bytes_in(value) for value in inner)
-
-
-def _free_shared_memory() -> int:
-    """Bytes free where batches of workers wait for the training process; 0 where the system has no such place."""
-    try:
-        state = os.statvfs(_SHARED)
-    except OSError:
-        return 0
-    return state.f_bavail * state.f_frsize
 
 
 KNOB = Dataloader()

@@ -14,6 +14,7 @@ from perfaudit.target.phases import HOST
 
 DECAY = 0.999
 NONE: Settings = {"average": "none", "when": "-"}
+SIMPLEST: Settings = {"average": "foreach_lerp", "when": "after step"}
 
 WAYS = (
     "mul_add_per_parameter",
@@ -96,9 +97,21 @@ class Ema(Knob):
         """For somebody who keeps no average: the cheapest way to begin."""
         if told.facts["has_ema"] or not told.comparisons:
             return ""
-        cheapest = min(told.comparisons, key=lambda c: c.ratio).candidate
-        how = self.words(cheapest, told.facts).removeprefix("keep the average with ")
-        return f"your target keeps no average (no build_ema); the cheapest way to keep one here: {how}"
+        decisive = {_named(c.candidate): c for c in reversed(told.comparisons)}  # of the update, which comes first
+        first, *others = sorted(decisive.values(), key=lambda c: (c.given_up, c.ratio))
+        begin = "your target keeps no average (no build_ema)"
+        alike = [c for c in others if c.low <= first.high and not c.given_up]
+        if not alike:
+            return f"{begin}; the cheapest way to keep one here: {self._how(first.candidate, told.facts)}"
+        names = [_named(c.candidate) for c in [first, *alike]]
+        simplest = SIMPLEST if _named(SIMPLEST) in names else first.candidate
+        return (
+            f"{begin}; no difference could be seen between {', '.join(names)}; simplest: {_named(simplest)}, "
+            f"{self._how(simplest, told.facts)}"
+        )
+
+    def _how(self, settings: Settings, facts: Facts) -> str:
+        return self.words(settings, facts).removeprefix("keep the average with ")
 
     def remarks(self, told: Told) -> list[str]:
         """What the host takes to launch each way, on devices where that is not the time of the update itself."""
@@ -131,6 +144,11 @@ def _applied(training: Any, settings: Settings) -> Iterator[None]:
     elif not way.startswith("yours"):
         training.keep_average(average_of(way, training.model).update, settings["when"] == "before step")
     yield
+
+
+def _named(settings: Settings) -> str:
+    late = "" if settings["when"] == "after step" else f" {settings['when']}"
+    return f"{settings['average']}{late}"
 
 
 def average_of(way: str, model: Any) -> Average:

@@ -9,7 +9,7 @@ from typing import Any
 
 from perfaudit.findings import Edit
 from perfaudit.knobs import Bench, Facts, Knob, Setup, Told
-from perfaudit.knobs._code import Code, Patch
+from perfaudit.knobs._code import Code, Patch, places_of
 from perfaudit.measurements import Settings
 from perfaudit.static import edit
 from perfaudit.static.source import Source
@@ -43,7 +43,7 @@ class Transfer(Knob):
     def current(self, facts: Facts) -> Settings:
         """From pageable memory the host waits in any case; from pinned memory, where a finding says so."""
         pinned = bool(facts["loader"]["pin_memory"])
-        return {"pin_memory": pinned, "non_blocking": pinned and not _places(facts, "PA104")}
+        return {"pin_memory": pinned, "non_blocking": pinned and not places_of(facts, "PA104")}
 
     def candidates(self, bench: Bench) -> list[Settings]:
         now = self.current(bench.facts)
@@ -101,7 +101,7 @@ def _applied(training: Any, non_blocking: bool) -> Iterator[None]:
 def _copies_without_waiting(code: Code) -> bool:
     """Whether the target's file has copies with non_blocking=True, and no finding about one without."""
     source = code.entry()
-    if source is None or _places(code.facts, "PA104"):
+    if source is None or places_of(code.facts, "PA104"):
         return False
     given = [edit.keyword(call, "non_blocking") for name in (".to", ".cuda") for call in source.calls(name)]
     return any(isinstance(k.value, ast.Constant) and k.value.value is True for k in given if k is not None)
@@ -113,13 +113,8 @@ def _edits(source: Source, call: ast.Call, value: str) -> tuple[Edit, ...] | Non
     return edit.set_keyword(source, call, "pin_memory", value)
 
 
-def _places(facts: Facts, rule: str) -> list[str]:
-    """ "file:line:column" of each finding of a rule."""
-    return list((facts.get("places") or {}).get(rule, ()))
-
-
 def _at(facts: Facts, rule: str) -> str:
-    places = _places(facts, rule)
+    places = places_of(facts, rule)
     return f" ({', '.join(places)})" if places else ""
 
 

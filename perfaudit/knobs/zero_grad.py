@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from perfaudit.knobs import Bench, Facts, Knob, Setup, Told
+from perfaudit.knobs._code import places_of
 from perfaudit.measurements import Settings
 
 
@@ -23,10 +24,10 @@ class ZeroGrad(Knob):
     base_is_applied = True
 
     def not_applicable(self, facts: Facts) -> str:
-        return "" if _places(facts) else "gradients are dropped already (the default of zero_grad)"
+        return "" if places_of(facts, "PA401") else "gradients are dropped already (the default of zero_grad)"
 
     def current(self, facts: Facts) -> Settings:
-        return {"set_to_none": not _places(facts)}
+        return {"set_to_none": not places_of(facts, "PA401")}
 
     def candidates(self, bench: Bench) -> list[Settings]:
         return [{"set_to_none": True}]
@@ -37,12 +38,15 @@ class ZeroGrad(Knob):
     def words(self, settings: Settings, facts: Facts) -> str:
         if not settings["set_to_none"]:
             return "fill gradients with zeros"
-        places = _places(facts)
-        files = list(dict.fromkeys(place.partition(":")[0] for place in places))
-        advice = f"drop gradients instead of filling them with zeros, in {', '.join(places)}"
+        return f"drop gradients instead of filling them with zeros, in {', '.join(places_of(facts, 'PA401'))}"
+
+    def handed_over(self, settings: Settings, facts: Facts) -> str:
+        """Where the patch is to be had: the finding's own fix; "" where it has none."""
         if not facts["rules"].get("PA401"):
-            return advice
-        return f"{advice}: `perfaudit scan {' '.join(files)} --select PA401 --fix` writes it"
+            return ""
+        files = dict.fromkeys(place.partition(":")[0] for place in places_of(facts, "PA401"))
+        command = f"perfaudit scan {' '.join(files)} --select PA401 --fix"
+        return f"the line stands in a loop that perfaudit does not run: `{command}` writes it"
 
     def remarks(self, told: Told) -> list[str]:
         if told.winner is None:
@@ -57,11 +61,6 @@ class ZeroGrad(Knob):
 def _applied(training: Any, to_none: bool) -> Iterator[None]:
     training.set_to_none = to_none
     yield
-
-
-def _places(facts: Facts) -> list[str]:
-    """ "file:line:column" of each place that fills gradients with zeros."""
-    return list((facts.get("places") or {}).get("PA401", ()))
 
 
 KNOB = ZeroGrad()

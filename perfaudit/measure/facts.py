@@ -31,6 +31,7 @@ def facts_of(training: Any) -> Facts:  # Any: target.training.Training
         "device_name": name,
         "driver": driver,
         "capability": list(torch.cuda.get_device_capability(training.device)) if driver else None,
+        "device_free": torch.cuda.mem_get_info(training.device)[0] if driver else None,
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
         "cores": usable_cores(),

@@ -7,13 +7,12 @@ import statistics
 from collections.abc import Callable
 
 from perfaudit.findings import Saving
-from perfaudit.measure.ledger import Ledger, Variant, cpu, wall
+from perfaudit.measure.ledger import Block, Ledger, Variant, cpu, wall
 from perfaudit.measure.stats import (
     LOOKS,
     TooFewRounds,
     interval_at,
     quartiles,
-    ratio_interval,
     settled,
     smallest_callable,
     verdict,
@@ -23,8 +22,7 @@ from perfaudit.target.phases import PHASES
 
 QUEUED = 0.15  # share of the wall seconds that a training's threads waited for a core; from here on, others held them
 EXPLAINED = 0.9  # share of the wall seconds that computing and waiting for a core must explain; else it waits for data
-HOPELESS = 1.03  # ratio after two generations; a true gain of 1 % at 2 % noise looks this slow in one case of 400
-GIVING_UP_ERROR = 0.005
+HOPELESS = 1.05  # ratio in each of two or three generations; a true gain of 1 % looks so at 5 % noise in one case of 75
 TELLS_NOTHING = 4.0  # high over low of an interval that is undecided; effects of half a step could not have been seen
 LOOKED_AT = {look.generations for look in LOOKS}
 BUSY = 1.5  # wall over processor seconds of a step that only computes; above, the machine is doing something else
@@ -84,8 +82,11 @@ def comparison(
     n = sum(map(len, groups))
     if not n:
         return None
+    given_up = candidate.key in ledger.given_up
     try:
-        centre, low, high = _interval(groups, least, candidate.key in ledger.given_up)
+        if given_up:
+            raise TooFewRounds("what was seen ended it at a moment that was no planned look, so there is no interval")
+        centre, low, high = _interval(groups, least)
     except TooFewRounds:
         centre = math.exp(statistics.median(value for group in groups for value in group))
         low, high = 0.0, math.inf
@@ -95,13 +96,11 @@ def comparison(
     smallest = smallest_callable(low, high) if math.isfinite(high) else None
     of = "+".join(phases) or "step"
     return Comparison(
-        candidate.knob, base.settings, candidate.settings, centre, low, high, word, n, clock, of, smallest
+        candidate.knob, base.settings, candidate.settings, centre, low, high, word, n, clock, of, smallest, given_up
     )
 
 
-def _interval(groups: list[list[float]], least: float | None, given_up: bool) -> tuple[float, float, float]:
-    if given_up and len(groups) < min(LOOKED_AT):  # what was seen ended it, at a moment that was no planned look
-        return ratio_interval(groups, GIVING_UP_ERROR)
+def _interval(groups: list[list[float]], least: float | None) -> tuple[float, float, float]:
     if least is not None and len(groups) in LOOKED_AT:
         found = interval_at(groups)
         if settled(found[1], found[2], least):
@@ -114,14 +113,13 @@ def hopeless_variants(
 ) -> set[str]:
     """Keys of candidates that look clearly slower than the base before the first planned look at the data.
 
-    Giving one up can only miss a gain, never invent one. What is then said about it rests on GIVING_UP_ERROR for each of
-    the two moments, besides the error of the planned looks.
+    Giving one up can only miss a gain, never invent one: nothing but the ratio is told of it, no interval and no verdict.
     """
     gone = set()
     for candidate in candidates:
         groups = ledger.log_ratios(base.key, candidate.key, stage, wall if clock == "wall" else cpu)
         medians = [statistics.median(group) for group in groups]
-        if 2 <= len(medians) < min(LOOKED_AT) and statistics.fmean(medians) > math.log(HOPELESS):
+        if 2 <= len(medians) < min(LOOKED_AT) and min(medians) > math.log(HOPELESS):
             gone.add(candidate.key)
     return gone
 
@@ -153,12 +151,20 @@ def clock_for(ledger: Ledger, base: Variant, computes_alone: bool) -> ClockName:
     """Which clock a comparison with this base should trust, decided from the base alone so that no result is picked.
 
     The one on the wall is what the user waits for. Where the training computes on the CPU in its own process
-    (`computes_alone`: no accelerator, no loader workers in any variant), others held the cores, and it waited for nothing
-    else (no disk, no network), processor seconds resolve half the effect that wall seconds do.
+    (`computes_alone`: no accelerator, no loader workers in any variant, one thread, for the seconds of several do not add up
+    to a step), others held the cores, and it waited for nothing else (no disk, no network), processor seconds resolve
+    half the effect that wall seconds do. Decided once, from what there is by then: a later change of mind would be another
+    chance to be wrong.
     """
     blocks = ledger.blocks(base.key)
     if not computes_alone or not blocks:
         return "wall"
+    if ledger.clock is None:
+        ledger.clock = _clock(blocks)
+    return ledger.clock
+
+
+def _clock(blocks: list[Block]) -> ClockName:
     step = statistics.median(block.seconds_per_step for block in blocks)
     computing = statistics.median(block.cpu_per_step for block in blocks)
     queued = statistics.median(block.queued / block.steps for block in blocks)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from perfaudit.measurements import Settings
+from perfaudit.measurements import ClockName, Settings
 
 Json = dict[str, Any]  # Any: nested JSON
 
@@ -78,10 +78,22 @@ class Ledger:
 
     generations: list[Generation] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)  # by key: why it is not measured any more
+    checked: dict[str, str] = field(default_factory=dict)  # by key: what was checked before it was measured
+    clock: ClockName | None = None  # by which variants are compared, once that is decided
     on_block: Callable[[str, float], None] = lambda key, seconds: None
     given_up: set[str] = field(default_factory=set)  # keys of variants that looked too slow to go on with
     seconds_to_open: float = 0.0  # a variant, with its warm-up, as the last ones took
     seconds_per_step: float = 0.0  # as the last one took
+
+    def state(self) -> Json:
+        """What a resumed run must know besides the generations."""
+        return {"failures": self.failures, "checked": self.checked, "seconds_to_open": self.seconds_to_open}
+
+    def take(self, state: Json) -> None:
+        """Know what `state` gave in an earlier run."""
+        self.failures.update(state.get("failures", {}))
+        self.checked.update(state.get("checked", {}))
+        self.seconds_to_open = float(state.get("seconds_to_open", self.seconds_to_open))
 
     def blocks(self, key: str) -> list[Block]:
         """Every timed block of a variant, in order."""

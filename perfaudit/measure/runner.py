@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from perfaudit.measure.clock import Deadline
-from perfaudit.measure.ledger import Block, Generation, Ledger, Variant
+from perfaudit.measure.ledger import Block, Generation, Json, Ledger, Variant
 from perfaudit.measure.stats import LOOKS
 
 BLOCK_SECONDS = 0.35  # long against a timer tick and a scheduler slice, short against drift of the machine
@@ -39,12 +39,12 @@ class TrialFailed(Exception):
 class Memo:
     """What earlier runs measured, and where to note what this one does. This one remembers nothing."""
 
-    def recorded(self, stage: str) -> list[tuple[Generation, dict[str, str]]]:
-        """Generations of this stage that need not be run again, in their order, with the failures there were by then."""
+    def recorded(self, stage: str) -> list[tuple[Generation, Json]]:
+        """Generations of this stage that need not be run again, in their order, each with the ledger's state after it."""
         return []
 
-    def finished(self, generation: Generation, failures: dict[str, str]) -> None:
-        """One more generation was run; failures: of all variants so far, by key."""
+    def finished(self, generation: Generation, state: Json) -> None:
+        """One more generation was run; state: the ledger's after it."""
 
 
 Settled = Callable[[Ledger], set[str]]  # keys of variants on which no more measuring is needed
@@ -82,9 +82,9 @@ def measure(
             return
         order = random.Random(f"{seed} {stage} {number}")  # a resumed run draws the orders that an unbroken one had
         if recorded:
-            known, failures = recorded.pop(0)
+            known, state = recorded.pop(0)
             ledger.generations.append(known)
-            ledger.failures.update(failures)
+            ledger.take(state)
             continue
         if deadline.left() <= least_seconds(ledger) * len(alive):
             return  # it would be over before the first round is
@@ -110,7 +110,7 @@ def measure(
             for subject in subjects.values():
                 subject.close()
             if generation.rounds or ledger.failures:
-                memo.finished(generation, ledger.failures)
+                memo.finished(generation, ledger.state())
 
 
 def affordable(ledger: Ledger, seconds: float, generations: int) -> int:
@@ -146,7 +146,7 @@ def _generation(
     for key, subject in list(subjects.items()):  # calibration: how many steps make a block
         first = _block(key, subject, least[key], subjects, ledger)
         if first is not None:
-            per_step[key] = max(first.seconds_per_step, 1e-6)
+            per_step[key] = ledger.seconds_per_step = max(first.seconds_per_step, 1e-6)
             steps[key] = max(least[key], min(2000, round(block_seconds / per_step[key])))
     round_seconds = _round_seconds(steps, per_step)
     if round_seconds > share > 0:  # a small budget makes shorter blocks rather than too few rounds for an interval

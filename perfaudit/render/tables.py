@@ -6,7 +6,7 @@ import io
 import math
 from collections.abc import Iterable
 
-from perfaudit.measurements import Comparison, Settings, Trial, Winner
+from perfaudit.measurements import Comparison, Settings, Trial, Winner, settings_text
 from perfaudit.render.paint import Paint, colour, painted_diff, wrapped
 from perfaudit.render.words import saving_text, seconds
 from perfaudit.report import Report
@@ -30,7 +30,7 @@ def environment(report: Report, paint: Paint) -> str:
     return text + "\n"
 
 
-def calibration(report: Report, paint: Paint) -> str:
+def calibration(report: Report, paint: Paint, width: int = 100) -> str:
     """What a step consists of, and how far two copies of identical code lie apart here."""
     seen = report.calibration
     assert seen is not None
@@ -39,10 +39,9 @@ def calibration(report: Report, paint: Paint) -> str:
     phases = ", ".join(f"{name.replace('_', ' ')} {100 * share:.0f} %" for share, name in parts)
     rounds = f"single rounds scatter by {100 * seen.scatter:.1f} %" if seen.rounds > 1 else "seen in one round only"
     apart = 100 * abs(seen.ratio - 1)
-    return (
-        f"a step takes {seconds(seen.seconds_per_step)}: {phases}\n"
-        f"noise: two copies of your code, side by side, came out {apart:.1f} % apart; {rounds}\n"
-    )
+    step = f"a step takes {seconds(seen.seconds_per_step)}: {phases}"
+    noise = f"noise: two copies of your code, side by side, came out {apart:.1f} % apart; {rounds}"
+    return wrapped(step, width, "") + "\n" + wrapped(noise, width, "") + "\n"
 
 
 def knobs(report: Report, paint: Paint, width: int) -> list[str]:
@@ -59,7 +58,10 @@ def knobs(report: Report, paint: Paint, width: int) -> list[str]:
     patches = [c for c in report.comparisons if c.knob == "patch"]
     if patches:
         parts.append(_patches(patches, paint))
-    idle = [f"{paint(item.knob, 'bold')}: {item.reason}" for item in report.not_applicable]
+    reasons: dict[str, list[str]] = {}
+    for item in report.not_applicable:
+        reasons.setdefault(item.reason, []).append(paint(item.knob, "bold"))
+    idle = [f"{', '.join(of)}: {reason}" for reason, of in reasons.items()]
     if idle:
         parts.append("not searched:\n" + "".join(wrapped(line, width, "  ") + "\n" for line in idle))
     if len(names) > 1:
@@ -89,13 +91,16 @@ def _ranked(winners: tuple[Winner, ...], paint: Paint, width: int) -> str:
 
 def _handed_over(winner: Winner) -> str:
     if winner.fix is None or winner.location is None:
-        return "by hand"
+        return "see above" if winner.handed_over else "by hand"
     place = f"{winner.location.path}:{winner.location.line}"
     return place + (f" ({', '.join(winner.fix.changes)})" if winner.fix.changes else "")
 
 
 def _trials(trials: list[Trial], paint: Paint, width: int) -> str:
     settings = _telling([t.settings for t in trials])
+    unmeasured = {t.reason for t in trials} if all(t.status == "not_measured" for t in trials) else set()
+    if len(unmeasured) == 1 and not any(t.peak_memory_bytes for t in trials):
+        return wrapped(f"{unmeasured.pop()}: {_listed(trials, settings)}", width, "  ") + "\n"
     per_second = trials[0].metric == "samples_per_second"
     columns = [*settings, "samples/s" if per_second else "ms/step", "quartiles", "blocks"]
     if any(t.peak_memory_bytes for t in trials):
@@ -118,6 +123,13 @@ def _trials(trials: list[Trial], paint: Paint, width: int) -> str:
         rows.append(row)
     failed = [f"  {settings_text(t.settings)}: {t.reason}" for t in trials if t.status == "failed"]
     return table(columns, rows, paint is colour, width) + "".join(f"{line}\n" for line in failed)
+
+
+def _listed(trials: list[Trial], names: list[str]) -> str:
+    """Settings on one line, without the name where they differ in one only: "batch_size 8, 16, 32"."""
+    if len(names) == 1:
+        return f"{names[0]} {', '.join(_value(t.settings.get(names[0])) for t in trials)}"
+    return "; ".join(_chosen(t.settings, names) for t in trials)
 
 
 def _added(t: Trial) -> str:
@@ -162,7 +174,7 @@ def _patches(compared: list[Comparison], paint: Paint) -> str:
 def ratio_text(c: Comparison, paint: Paint) -> str:
     """A ratio with its interval and verdict: "0.94 [0.93, 0.95] faster"."""
     style = {"faster": "green", "slower": "red", "undecided": "yellow"}[c.verdict]
-    interval = f" [{c.low:.3f}, {c.high:.3f}]" if math.isfinite(c.high) else " [too few rounds for an interval]"
+    interval = f" [{c.low:.3f}, {c.high:.3f}]" if math.isfinite(c.high) else " [no interval yet]"
     clock = "" if c.clock == "wall" else ", processor time"
     undecided = c.verdict == "undecided" and c.smallest is not None
     smallest = f"; under {100 * (c.smallest or 0):.1f} % nothing could be seen" if undecided else ""
@@ -186,15 +198,9 @@ def _winner(winner: Winner, paint: Paint, width: int) -> str:
         lines.append(f"  {paint(f'fix ({winner.fix.safety}{changes})', 'cyan')} at {winner.location}:")
         lines += [f"    {line}" if line else "" for line in painted_diff(winner.fix.diff, paint)]
     else:
-        lines.append(
-            "  no line of your project builds this in a way that can be patched: change it by hand as said above"
-        )
+        by_hand = "no line of your project builds this in a way that can be patched: change it by hand as said above"
+        lines.append(wrapped(winner.handed_over, width, "  ") if winner.handed_over else f"  {by_hand}")
     return "\n".join(lines) + "\n"
-
-
-def settings_text(settings: Settings) -> str:
-    """Settings on one line: "num_workers=2, pin_memory=False"; what is None is left out."""
-    return ", ".join(f"{key}={value}" for key, value in settings.items() if value is not None)
 
 
 def size(count: int) -> str:

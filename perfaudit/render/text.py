@@ -22,7 +22,7 @@ def render(report: Report, in_colour: bool = False, width: int = 100) -> str:
     if report.environment is not None:
         parts.append(tables.environment(report, paint))
     if report.calibration is not None:
-        parts.append(tables.calibration(report, paint))
+        parts.append(tables.calibration(report, paint, width))
     if report.trials or report.not_applicable or report.winners:
         parts += tables.knobs(report, paint, width)
     measured_any = any(rank.group(f) != rank.NOT_MEASURED for f in report.findings)

@@ -13,11 +13,15 @@ from collections.abc import Sequence
 from perfaudit.findings import Edit, Span
 from perfaudit.static import edit
 from perfaudit.static.edit import Edits
-from perfaudit.static.source import Source
+from perfaudit.static.source import FUNCTIONS, Source
 
 _RETURN = len("return")
 _SPACE = re.compile(r"[\s\\]*")
 _IMPORTS = (ast.Import, ast.ImportFrom)
+_CHANGES_ENVIRONMENT = (
+    *(f"os.environ.{verb}" for verb in ("update", "setdefault", "pop", "clear")),
+    *("os.putenv", "os.unsetenv"),
+)
 _NOT_ONE_OBJECT = (
     *(ast.Tuple, ast.List, ast.Set, ast.Dict, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
     *(ast.Constant, ast.JoinedStr, ast.Compare, ast.Lambda, ast.Await),
@@ -295,7 +299,8 @@ def set_at_start(source: Source, statement_text: str) -> Edits | None:
     """Put a call or the assignment of an attribute behind the imports at the start of the file.
 
     Names are documented ones (`torch.backends.cudnn.benchmark = True`) and are written as the file imports them, with the
-    import if it lacks one. None if the file calls the function or sets the attribute anywhere.
+    import if it lacks one. None if the file calls the function or sets the attribute anywhere, and where that import would
+    come before the file sets environment variables, which a library reads when it is imported (OMP_NUM_THREADS).
     """
     body = ast.parse(statement_text).body
     statement = body[0] if len(body) == 1 else None
@@ -311,7 +316,9 @@ def set_at_start(source: Source, statement_text: str) -> Edits | None:
         return None
     written, imports, names = _as_imported(source, statement, statement_text)
     placed = _behind_imports(source, written, names)
-    return None if placed is None else (*imports, *placed)
+    if placed is None or (imports and _sets_environment_first(source)):
+        return None
+    return (*imports, *placed)
 
 
 def set_or_replace_call(source: Source, dotted: str, argument_text: str) -> Edits | None:
@@ -400,6 +407,26 @@ def _as_imported(source: Source, statement: ast.stmt, text: str) -> tuple[str, E
         begin, end = len(data[: node.col_offset].decode()), len(data[: node.end_col_offset].decode())
         edits.append(Edit(Span(begin, end), name))
     return edit.apply(text, edits), tuple(dict.fromkeys(imports)), names
+
+
+def _sets_environment_first(source: Source) -> bool:
+    """Whether importing the file changes variables of the environment before it imports torch by name."""
+    changed = [n.value for n in source.nodes(ast.Subscript) if not isinstance(n.ctx, ast.Load)]
+    changed += [n.target for n in source.nodes(ast.AugAssign)]  # `os.environ |= {…}`
+    nodes = [n for n in changed if source.qualified(n) == "os.environ"]
+    nodes += [call for name in _CHANGES_ENVIRONMENT for call in source.calls(name)]
+    own = [source.span(s).start for s in source.tree.body if isinstance(s, _IMPORTS) and _imports_torch(s)]
+    first = min(own, default=len(source.text))
+    return any(
+        source.span(node).start < first and source.enclosing(node, *FUNCTIONS, ast.Lambda) is None for node in nodes
+    )
+
+
+def _imports_torch(statement: ast.Import | ast.ImportFrom) -> bool:
+    names = [alias.name for alias in statement.names]
+    if isinstance(statement, ast.ImportFrom):
+        names = [statement.module or ""] if not statement.level else []
+    return any(name.partition(".")[0] == "torch" for name in names)
 
 
 def _behind_imports(source: Source, text: str, names: list[str]) -> Edits | None:

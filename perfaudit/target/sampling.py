@@ -20,6 +20,9 @@ from typing import Any
 WHOLE = ""  # the leaf that stands for all of a sample
 WAITING = 10  # seconds for one batch of a worker; a worker that blocks is a failure with a reason, not a hang
 
+MAP_SAMPLES = 256  # compared, where torch draws the indices itself
+ITERABLE_SAMPLES, ITERABLE_SECONDS = 2000, 5.0  # where only a whole pass tells whether workers share the samples out
+
 Leaves = dict[str, str]  # digest by place in the sample
 
 
@@ -48,6 +51,58 @@ def agreed(one: Pass, other: Pass) -> list[str]:
     return sorted(place for place, found in one.leaves.items() if other.leaves.get(place) == found)
 
 
+def compared_with_workers(loader: Any, counts: list[int], most: int) -> dict[str, Any]:
+    """Whether a loader yields the same samples with these numbers of workers as with none, as JSON.
+
+    Of an iterable dataset a whole pass is compared: whether workers share its samples out is its own affair, and one
+    that does not yields each of them again from every worker. Of a map-style dataset the training process draws the
+    indices whatever the number of workers, so they cannot repeat; what can go wrong is what comes of an index in
+    another process (a file handle that workers share through fork, a `worker_init_fn` that changes the dataset). So the
+    samples behind the first indices that its sampler draws are compared, index by content.
+    most: batches of a map-style dataset to compare, at most.
+    """
+    return _map_samples(loader, counts, most) if _is_map_style(loader) else _iterable_samples(loader, counts)
+
+
+def _iterable_samples(loader: Any, counts: list[int]) -> dict[str, Any]:
+    first = pass_over_iterable(loader, 0, 0, ITERABLE_SAMPLES, ITERABLE_SECONDS)
+    again = pass_over_iterable(loader, 0, 1, first.samples, ITERABLE_SECONDS) if first.ended else first
+    compared = agreed(first, again) if first.ended else []
+    reply: dict[str, Any] = {
+        "samples": first.samples, "whole": first.ended, "compared": compared, "random": _random(first, compared),
+        "differing": [], "repeats": None,
+    }  # fmt: skip
+    for n in counts if first.ended else counts[-1:]:  # one worker repeats nothing
+        found = pass_over_iterable(loader, n, 0, (n + 1) * first.samples, ITERABLE_SECONDS)
+        same = found.ended and all(found.leaves.get(place) == first.leaves[place] for place in compared)
+        if found.samples > first.samples if first.ended else found.repeated > 0 == first.repeated:
+            reply["repeats"] = [n, found.samples, found.samples - found.repeated if not first.ended else first.samples]
+            return reply
+        if not same or found.samples != first.samples:
+            reply["differing"].append(n)
+    return reply
+
+
+def _map_samples(loader: Any, counts: list[int], most: int) -> dict[str, Any]:
+    batches, whole = first_batches(loader, MAP_SAMPLES)
+    batches, whole = batches[:most], whole and len(batches) <= most
+    first = pass_over_indices(loader, 0, 0, batches)
+    compared = agreed(first, pass_over_indices(loader, 0, 1, batches))
+    differing = []
+    for n in counts:
+        found = pass_over_indices(loader, n, 0, batches)
+        if any(found.leaves.get(place) != first.leaves[place] for place in compared):
+            differing.append(n)
+    return {
+        "samples": first.samples, "whole": whole, "compared": compared, "random": _random(first, compared),
+        "differing": differing, "repeats": None,
+    }  # fmt: skip
+
+
+def _random(first: Pass, compared: list[str]) -> list[str]:
+    return sorted(place for place in first.leaves if place and place not in compared)
+
+
 def pass_over_iterable(loader: Any, workers: int, seed: int, samples: int, seconds: float) -> Pass:
     """The samples of a loader's iterable dataset with so many workers, at most so many or for so long.
 
@@ -58,11 +113,29 @@ def pass_over_iterable(loader: Any, workers: int, seed: int, samples: int, secon
 
 
 def pass_over_indices(loader: Any, workers: int, seed: int, batches: list[Any]) -> Pass:
-    """The samples that a loader's map-style dataset gives for these batches of indices with so many workers."""
-    own = {"batch_sampler": batches} if loader.batch_sampler is not None else {"sampler": batches, "batch_size": None}
-    mine = _loader(loader, workers, _Leaves(loader.dataset), collate_fn=_as_it_is, **own)
-    samples = itertools.chain.from_iterable(mine) if loader.batch_sampler is not None else mine
-    return _taken(samples, seed)
+    """The samples that a loader's map-style dataset gives for these batches of indices with so many workers.
+
+    Workers hold the user's own dataset, which their `worker_init_fn` may reach into, and send digests instead of samples.
+    """
+    in_batches = loader.batch_sampler is not None
+    own = {"batch_sampler": batches} if in_batches else {"sampler": batches, "batch_size": None}
+    mine = _loader(loader, workers, loader.dataset, collate_fn=_digests if in_batches else leaves_of, **own)
+    return _taken(_with_indices(mine, batches, in_batches), seed)
+
+
+def _digests(batch: Any) -> list[Leaves]:
+    """Of each sample; of the batch as a whole where the dataset's `__getitems__` makes something else than a list."""
+    return [leaves_of(sample) for sample in batch] if isinstance(batch, list) else [leaves_of(batch)]
+
+
+def _with_indices(loader: Any, batches: list[Any], in_batches: bool) -> Iterator[Leaves]:
+    """Each sample's digests with that of its index as a part: a loader yields batches in the order of their indices."""
+    for indices, found in zip(batches, loader, strict=True):
+        samples = found if in_batches else [found]
+        of = indices if in_batches and len(indices) == len(found) else [indices] * len(samples)
+        for index, leaves in zip(of, samples, strict=True):
+            parts = {f"sample.{place}" if place != "sample" else place: leaves[place] for place in leaves if place}
+            yield _whole({"index": _digest(index), **parts})
 
 
 def first_batches(loader: Any, samples: int) -> tuple[list[Any], bool]:
@@ -97,9 +170,11 @@ def start_and_stop(loader: Any, workers: int) -> tuple[float, float, float]:
 
 def leaves_of(sample: Any) -> Leaves:
     """Digests of the parts of a sample by their place, "0" or "image.1", and of all of it under WHOLE."""
-    found = {place: _digest(value) for place, value in _leaves(sample, "")}
-    found[WHOLE] = hashlib.blake2b(repr(sorted(found.items())).encode(), digest_size=12).hexdigest()
-    return found
+    return _whole({place: _digest(value) for place, value in _leaves(sample, "")})
+
+
+def _whole(parts: Leaves) -> Leaves:
+    return {**parts, WHOLE: hashlib.blake2b(repr(sorted(parts.items())).encode(), digest_size=12).hexdigest()}
 
 
 def _leaves(value: Any, place: str) -> Iterator[tuple[str, Any]]:
@@ -169,17 +244,3 @@ def _is_map_style(loader: Any) -> bool:
     from torch.utils.data import IterableDataset
 
     return not isinstance(loader.dataset, IterableDataset)
-
-
-class _Leaves:
-    """A map-style dataset whose samples are replaced by their digests, in the worker; the index counts as a part."""
-
-    def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
-
-    def __getitem__(self, index: Any) -> Leaves:
-        return leaves_of({"index": index, "sample": self.dataset[index]})
-
-
-def _as_it_is(batch: Any) -> Any:
-    return batch

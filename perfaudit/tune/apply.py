@@ -1,10 +1,10 @@
-"""Write the patches of winners into the source they were measured on."""
+"""Write the patch of a winner into the source it was measured on."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from perfaudit.findings import Edit
+from perfaudit.measurements import Winner
 from perfaudit.report import Report
 from perfaudit.static import edit
 from perfaudit.static.fix import Patched, write
@@ -12,31 +12,41 @@ from perfaudit.static.source import read_text
 
 
 def apply_winners(report: Report) -> list[str]:
-    """Apply every winner's patch, one file at a time, and say what was done. Raises UserError if a file changed.
+    """Apply the patch that saves most for certain, and say what was done and what is left. Raises UserError.
 
-    Winners of several knobs can touch the same call; what overlaps is left for another run.
+    One patch, because each was measured and checked alone: what several do together is only known when they have been
+    measured together, so the next is for another run, on top of this one. What changes the algorithm (another batch
+    size) is applied where it is the only patch.
     """
     said = []
-    by_path: dict[str, list[int]] = {}
-    for index, winner in enumerate(report.winners):
+    patches: list[Winner] = []
+    for winner in report.winners:
         if winner.fix is not None and winner.location is not None and winner.fix.edits:
-            by_path.setdefault(winner.location.path, []).append(index)
+            patches.append(winner)
         elif not winner.keeps_current:
             said.append(f"{winner.knob}: nothing to apply, {winner.words}")
-    for path, indexes in by_path.items():
-        text, _ = read_text(Path(path))
-        chosen: tuple[Edit, ...] = ()
-        for index in indexes:
-            winner = report.winners[index]
-            assert winner.fix is not None
-            before = edit.diff(path, text, edit.apply(text, winner.fix.edits))
-            if before != winner.fix.diff:
-                said.append(f"{path}: changed since it was measured; {winner.knob} is not applied")
-            elif edit.overlap(chosen, winner.fix.edits):
-                said.append(f"{path}: {winner.knob} touches the same text as another winner; run again for it")
-            else:
-                chosen += winner.fix.edits
-                said.append(f"{path}: {winner.knob} applied")
-        if chosen:
-            write(Patched(path, text, edit.apply(text, chosen), (), ()))
-    return said or ["nothing to apply: every knob keeps what you have"]
+    ordered = sorted(patches, key=lambda w: (_is_another_training(w), -w.saving.low if w.saving else 0.0))
+    done = _applied(ordered[0]) if ordered else ""
+    for winner in ordered[1:]:
+        why = (
+            "it is another training, so name it alone to have it applied"
+            if _is_another_training(winner)
+            else "it was measured without the one above; run again to have it measured on top"
+        )
+        said.append(f"{winner.knob}: not applied, {why}")
+    return [done, *said] if done else said or ["nothing to apply: every knob keeps what you have"]
+
+
+def _is_another_training(winner: Winner) -> bool:
+    return winner.fix is not None and "algorithm" in winner.fix.changes
+
+
+def _applied(winner: Winner) -> str:
+    assert winner.fix is not None and winner.location is not None
+    path = winner.location.path
+    text, _ = read_text(Path(path))
+    after = edit.apply(text, winner.fix.edits)
+    if edit.diff(path, text, after) != winner.fix.diff:
+        return f"{path}: changed since it was measured; {winner.knob} is not applied"
+    write(Patched(path, text, after, (), ()))
+    return f"{path}: {winner.knob} applied"

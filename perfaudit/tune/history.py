@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from perfaudit.errors import UserError
+from perfaudit.measurements import settings_text
 from perfaudit.tune.journal import Json, Run
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def trials(run: Run) -> list[Json]:
         }
         for trial in _said(run, "trial", "trials")
     ]
-    return list({(row["knob"], words(row["settings"])): row for row in rows}.values())
+    return list({(row["knob"], settings_text(row["settings"])): row for row in rows}.values())
 
 
 def comparisons(run: Run) -> list[Json]:
@@ -102,7 +103,9 @@ def comparisons(run: Run) -> list[Json]:
         }
         for comparison in _said(run, "comparison", "comparisons")
     ]
-    return list({(row["knob"], words(row["baseline"]), words(row["candidate"])): row for row in rows}.values())
+    return list(
+        {(row["knob"], settings_text(row["baseline"]), settings_text(row["candidate"])): row for row in rows}.values()
+    )
 
 
 def winners(run: Run) -> list[Json]:
@@ -136,20 +139,16 @@ def runs_table(runs: list[Run]) -> pd.DataFrame:
 
 def trials_table(run: Run) -> pd.DataFrame:
     """TRIAL_COLUMNS, a row a trial; settings are words."""
-    return _table([{**row, "settings": words(row["settings"])} for row in trials(run)], TRIAL_COLUMNS)
+    return _table([{**row, "settings": settings_text(row["settings"])} for row in trials(run)], TRIAL_COLUMNS)
 
 
 def comparisons_table(run: Run) -> pd.DataFrame:
     """COMPARISON_COLUMNS, a row a comparison; settings are words."""
     rows = [
-        {**row, "baseline": words(row["baseline"]), "candidate": words(row["candidate"])} for row in comparisons(run)
+        {**row, "baseline": settings_text(row["baseline"]), "candidate": settings_text(row["candidate"])}
+        for row in comparisons(run)
     ]
     return _table(rows, COMPARISON_COLUMNS)
-
-
-def words(settings: Json) -> str:
-    """Settings on one line: "num_workers=2, pin_memory=False"; what is None is left out."""
-    return ", ".join(f"{key}={value}" for key, value in settings.items() if value is not None)
 
 
 def _table(rows: list[Json], columns: dict[str, str]) -> pd.DataFrame:

@@ -59,12 +59,13 @@ def comparisons_of(tuning: Tuning, bout: Bout) -> list[Comparison]:
 def judged(bout: Bout, compared: list[Comparison]) -> dict[str, Comparison]:
     """By key, the comparison that decides about a setting: of the piece where the knob has one, else of the step.
 
-    A piece that got faster in a step that got slower decides for the step.
+    Where the whole step excludes what the piece promises (it got slower, or its interval lies above the piece's), the step
+    decides: something else changed with the piece.
     """
     decisive: dict[str, Comparison] = {}
     for c in compared:
         key = key_of(bout.name, c.candidate)
-        if key not in decisive or (c.of == "step" and c.verdict == "slower"):
+        if key not in decisive or (c.of == "step" and (c.verdict == "slower" or c.low > decisive[key].high)):
             decisive[key] = c
     return decisive
 
@@ -110,15 +111,19 @@ def winner_of(tuning: Tuning, bout: Bout, interrupted: bool = False) -> Winner:
         saving(bout.ledger, bout.base, compared[taken.key]),
         fix,
         location,
-        bout.said.get(taken.key, ""),
+        bout.ledger.checked.get(taken.key, ""),
         remarks,
+        module.handed_over(taken.settings, bout.facts),
     )
 
 
 def _why_kept(bout: Bout, compared: dict[str, Comparison], least: float, interrupted: bool) -> str:
     if bout.base.key in bout.ledger.failures:
         return f"nothing to say: your own setting failed: {bout.ledger.failures[bout.base.key]}"
-    undecided = all(c.high == math.inf for c in compared.values())
+    slow = [c for c in compared.values() if c.given_up]
+    if slow and len(slow) == len(compared):
+        return "keep what you have: " + ", ".join(_looked(c) for c in slow)
+    undecided = all(c.high == math.inf and not c.given_up for c in compared.values())
     if undecided and interrupted:
         return "keep what you have: interrupted before anything was decided"
     failed = [v for v in bout.variants.values() if v.key != bout.base.key and v.key in bout.ledger.failures]
@@ -131,3 +136,8 @@ def _why_kept(bout: Bout, compared: dict[str, Comparison], least: float, interru
     smallest = max((c.smallest for c in compared.values() if c.smallest is not None), default=None)
     seen = f"; effects under {100 * smallest:.1f} % could not have been seen" if smallest is not None else ""
     return f"keep what you have: nothing else was shown to gain {100 * least:.0f} % or more{seen}"
+
+
+def _looked(c: Comparison) -> str:
+    names = ", ".join(str(value) for value in c.candidate.values() if value is not None)
+    return f"{names} looked {100 * (c.ratio - 1):.0f} % slower and was not measured further"

@@ -217,7 +217,7 @@ def _race(
             verifier.check(child, variant, facts)
 
         def settled(ledger: Ledger) -> set[str]:
-            clock = clock_for(ledger, BASE, tuning.facts["device"] == "cpu" and not priced.with_workers)
+            clock = clock_for(ledger, BASE, tuning.computes_alone() and not priced.with_workers)
             ledger.given_up |= hopeless_variants(ledger, BASE, variants, STAGE, clock)
             return ledger.given_up | settled_variants(ledger, BASE, variants, SMALLEST, STAGE, clock=clock)
 
@@ -291,8 +291,7 @@ def _results(tuning: Tuning, priced: Priced, ended: str = "the budget ended befo
 
 def _compared(tuning: Tuning, priced: Priced, ledger: Ledger, variant: Variant) -> Comparison | None:
     """A patch against the code as it is, by the clock that can be trusted here."""
-    computes_alone = tuning.facts["device"] == "cpu" and not priced.with_workers & {BASE.key, variant.key}
-    clock = clock_for(ledger, BASE, computes_alone)
+    clock = clock_for(ledger, BASE, tuning.computes_alone() and not priced.with_workers)
     return comparison(ledger, BASE, variant, STAGE, clock=clock, least=SMALLEST)
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
+from perfaudit import __version__
 from perfaudit.errors import UserError
 from perfaudit.measure.ledger import Generation, from_json, to_json
+from perfaudit.report import comparison_json
 from perfaudit.tune.journal import Journal, Json, latest_unfinished, read_run, same_work
 from perfaudit.tune.outcome import comparisons_of, trials_of, winner_of
 from perfaudit.tune.tuning import Bout, Record, Tuning
@@ -21,19 +24,20 @@ class Recording(Record):
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
+        self._answers: dict[str, deque[Json]] = {}
 
-    def recorded(self, stage: str) -> list[tuple[Generation, dict[str, str]]]:
+    def recorded(self, stage: str) -> list[tuple[Generation, Json]]:
         lines = self.journal.replayed("generation", stage)
-        return [(from_json(line["generation"]), line["failures"]) for line in lines]
+        return [(from_json(line["generation"]), line["state"]) for line in lines]
 
-    def finished(self, generation: Generation, failures: dict[str, str]) -> None:
-        self.journal.append(
-            "generation", key=generation.stage, generation=to_json(generation), failures=dict(failures)
-        )  # fmt: skip
+    def finished(self, generation: Generation, state: Json) -> None:
+        self.journal.append("generation", key=generation.stage, generation=to_json(generation), state=state)
 
     def answered(self, key: str) -> Json | None:
-        lines = self.journal.replayed("answer", key)
-        return lines[-1]["data"] if lines else None
+        """Answers to one key are handed out in the order in which they were given: a search asks in the same order again."""
+        if key not in self._answers:
+            self._answers[key] = deque(line["data"] for line in self.journal.replayed("answer", key))
+        return self._answers[key].popleft() if self._answers[key] else None
 
     def note(self, kind: str, key: str, data: Json) -> None:
         self.journal.append(kind, key=key, data=data)
@@ -43,7 +47,7 @@ class Recording(Record):
         for trial in trials_of(bout):
             self.journal.append("trial", **dataclasses.asdict(trial))
         for compared in comparisons_of(tuning, bout):
-            self.journal.append("comparison", **dataclasses.asdict(compared))
+            self.journal.append("comparison", **comparison_json(compared))
         winner = winner_of(tuning, bout)
         self.journal.append("winner", **{**dataclasses.asdict(winner), "fix": None, "location": None})
 
@@ -76,17 +80,19 @@ def begin(folder: Path, resume: bool) -> Begin:
 def start_line(tuning: Tuning, knobs: list[str], budget: float, memory: int) -> Json:
     """What a run measures, with what, for its journal: enough to tell whether another would measure the same."""
     environment = tuning.environment
-    files = tuning.facts.get("project_files") or [tuning.target.file]
+    files = {*(tuning.facts.get("project_files") or []), tuning.target.file}
     return {
         "command": "tune",
         "target": str(tuning.target),
         "knobs": list(knobs),
         "options": {"budget": budget, "memory": memory, "names": tuning.target.names},
-        "files": {path: _digest(path) for path in files},
+        "files": {path: _digest(path) for path in sorted(files)},
         "environment": {
             "torch": environment.torch if environment else "",
             "device": environment.device if environment else "",
             "cores": environment.cores if environment else 0,
+            "threads": environment.threads if environment else 0,
+            "perfaudit": __version__,
         },
     }
 

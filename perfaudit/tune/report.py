@@ -39,10 +39,10 @@ def tune(
 ) -> Report:
     """Search the knobs on the target, those first that a first profile says can matter most. Ends early on Ctrl-C.
 
-    budget: seconds for all knobs; memory_budget: bytes, 0 for MEMORY_SHARE of what is free; timeout: seconds that loading
-    or one step may take; skips_idle: leave out knobs whose part of the step is too small; begin: opens the record of the
-    run (see `tune.recording`). Raises TargetError when the target does not load, NothingMeasured when it cannot make a
-    step.
+    budget: seconds for all knobs; memory_budget: bytes, 0 for MEMORY_SHARE of what is free, on the device if it has
+    memory of its own; timeout: seconds that loading or one step may take; skips_idle: leave out knobs whose part of the
+    step is too small; begin: opens the record of the run (see `tune.recording`). Raises TargetError when the target does
+    not load, NothingMeasured when it cannot make a step.
     """
     watch = watch or Watch()
     deadline = Deadline(budget, clock or WallClock())
@@ -52,7 +52,8 @@ def tune(
         with interruptible(tuning.notes) as interrupted:
             tuning.survey()
             tuning.record = begin(start_line(tuning, knobs, budget, memory_budget))
-            _search_all(tuning, knobs, deadline, budget, memory_budget or int(free_memory() * MEMORY_SHARE))
+            free = tuning.facts.get("device_free") or free_memory()
+            _search_all(tuning, knobs, deadline, budget, memory_budget or int(free * MEMORY_SHARE))
     except UserError:
         tuning.record.ended("failed", None)
         raise

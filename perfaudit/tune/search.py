@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from perfaudit.findings import Fix
-from perfaudit.knobs import Bench, Knob, Probe, Refused, Reply, Unanswered, knob
+from perfaudit.knobs import Bench, Knob, Probe, Refused, Reply, Told, Unanswered, knob
 from perfaudit.measure.child import Child, ChildFailed
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.facts import Facts
@@ -21,6 +21,7 @@ FINALISTS = 2  # the fastest of the first look, and beside them the smallest tha
 RACED_AT_ONCE = 3  # candidates that need no first look: four processes that each hold the model
 NOT_MUCH = 1.10  # time per sample against the fastest of the first look, whose two rounds tell no finer
 SCREENING_ROUNDS = 2
+LEAST_ASKING = 20.0  # seconds that a question may take however little time there is: building the training is in it
 FEWEST_GENERATIONS = 2  # without which there is no interval: fewer candidates are raced rather than for nothing
 FEWEST_RACED = 2  # the current setting and another one, once
 NO_TIME = "no time was left for it in the budget"
@@ -52,11 +53,17 @@ def search(tuning: Tuning, name: str, deadline: Deadline, memory_budget: int) ->
     tuning.bouts.append(bout)
     probing = tuning.deadline(PROBING_SHARE * deadline.left())
     bench = _bench(tuning, bout, memory_budget, probing, deadline.left())
+    refused = ""
     try:
         tried = _added(bout, module.candidates(bench))
+        if not tried:
+            told = Told(facts, (), (), bout.kept, None)
+            refused = " ".join([module.kept_words(told) or "there is nothing else to try here", *module.remarks(told)])
     except Refused as refusal:
+        refused = str(refusal)
+    if refused:
         tuning.bouts.remove(bout)
-        tuning.not_applicable.append(NotApplicable(name, str(refusal)))
+        tuning.not_applicable.append(NotApplicable(name, refused))
         return
     if len(tried) > RACED_AT_ONCE or _refines(module):
         screening = tuning.deadline(SCREENING_SHARE * deadline.left())
@@ -114,8 +121,11 @@ def _bench(tuning: Tuning, bout: Bout, memory_budget: int, deadline: Deadline, s
 
     def ask(settings: Settings, question: str, timeout: float = tuning.timeout, **arguments: Any) -> Reply:
         variant = variant_of(bout.name, settings)
+        timeout = min(timeout, max(LEAST_ASKING, deadline.left() / PROBING_SHARE))
         command = {"do": "ask", "knob": bout.name, "question": question, "arguments": arguments, "timeout": timeout}
-        key = f"{question} {variant.key} {sorted(arguments.items())}"
+        key = (
+            f"{question} {variant.key}"  # without arguments that the clock or free memory set: a resumed run asks again
+        )
         try:
             return tuning.ask(key, variant, command)[1]
         except ChildFailed as failure:
@@ -167,7 +177,7 @@ def _race(tuning: Tuning, bout: Bout, module: Knob, chosen: list[Variant], deadl
     checked = [v for v in bout.finalists if v.key in bout.patched or module.is_checked(v.settings)]
     changes = {variant.key: _promised(bout, module, variant) for variant in checked}
     tolerances = {v.key: t for v in bout.finalists if (t := module.tolerance(v.settings)) is not None}
-    with Verifier(bout.base.key, changes, tuning.base_losses, bout.said, tolerances) as verifier:
+    with Verifier(bout.base.key, changes, tuning.base_losses, bout.ledger.checked, tolerances) as verifier:
 
         def check(child: Child, variant: Variant, facts: Facts) -> None:
             patched = variant.overlay and variant.key in bout.patched

@@ -63,7 +63,6 @@ class Bout:
     ledger: Ledger = field(default_factory=Ledger)
     variants: dict[str, Variant] = field(default_factory=dict)  # in the order tried
     patched: dict[str, tuple[Fix, Location]] = field(default_factory=dict)  # by key of a finalist
-    said: dict[str, str] = field(default_factory=dict)  # by key: what was checked
     peaks: dict[str, int] = field(default_factory=dict)
     kept: Json = field(default_factory=dict)  # what the knob wants to find again
     finalists: list[Variant] = field(default_factory=list)
@@ -105,7 +104,8 @@ class Tuning:
         try:
             replies = self.workshop.ask(variant, *commands)
         except ChildFailed as failure:
-            self.record.note("answer", key, {"kind": failure.kind, "failure": str(failure)})
+            if failure.kind != "timeout":  # with more time it may well be answered
+                self.record.note("answer", key, {"kind": failure.kind, "failure": str(failure)})
             raise
         self.record.note("answer", key, {"replies": replies})
         return replies
@@ -161,7 +161,7 @@ class Tuning:
         if base.key in ledger.failures:
             why = ledger.failures[base.key]
             raise NothingMeasured(f"{self.target}: the code as it is could not be measured: {why}")
-        self.calibration = calibration(ledger, base, twin, self.computes_alone())
+        self.calibration = calibration(ledger, base, twin, self._in_one_process())
         if self.calibration is None:
             return
         self.facts["profile"] = self.calibration.phases
@@ -189,7 +189,10 @@ class Tuning:
         return f"the losses are {what}{since}: times are of a training that does not learn"
 
     def computes_alone(self) -> bool:
-        """On the CPU, without loader workers: then processor time is what a step takes on an idle machine."""
+        """On the CPU, in one thread, without loader workers: processor time is what a step takes on an idle machine."""
+        return self._in_one_process() and self.facts["threads"] == 1
+
+    def _in_one_process(self) -> bool:
         return self.facts["device"] == "cpu" and not self.facts["loader"]["num_workers"]
 
     def code(self) -> Code:

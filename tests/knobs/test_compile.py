@@ -247,6 +247,31 @@ def test_the_words_below_the_table() -> None:
     ]
 
 
+def test_who_collects_outputs_of_cuda_graphs_is_warned() -> None:
+    kept = {"reduce-overhead": {"cold": 36.0, "warm": 5.6, "cached": False}}
+    for winner in (GRAPHS, None):
+        [warning] = [r for r in KNOB.remarks(Told(facts("cuda"), (), (), kept, winner)) if "overwrites" in r]
+        assert ".clone()" in warning and "cudagraph_mark_step_begin()" in warning
+    assert KNOB.words(GRAPHS, facts("cuda")).endswith("so .clone() what is collected")
+    kept = {"default": kept["reduce-overhead"]}
+    assert not any("overwrites" in r for r in KNOB.remarks(Told(facts("cuda"), (), (), kept, ON)))
+    assert "clone" not in KNOB.words(ON, facts("cuda"))
+
+
+def test_what_is_asked_gets_the_time_that_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that the answers advance: explaining gets a third of 300 s, the second start what the first one left."""
+    now, limits = [0.0], []
+
+    def ask(settings: Any, question: str, timeout: float, again: bool = False) -> dict[str, Any]:
+        limits.append(timeout)
+        now[0] += 100.0 if question == "explain" else 50.0
+        return {"graphs": 1, "breaks": []} if question == "explain" else {"compile_seconds": 9.0, "cached": again}
+
+    monkeypatch.setattr("perfaudit.knobs.compile.time.monotonic", lambda: now[0])
+    KNOB.candidates(bench(facts(), ask, 300.0))
+    assert limits == [100.0, 200.0, 150.0]
+
+
 def test_a_mode_that_failed_beside_one_that_ran_is_told_below_the_table() -> None:
     compared = (Comparison("compile", OFF, ON, 0.99, 0.9, 1.1, "undecided"),)
     told = Told(facts("cuda"), (), compared, {"why": ["compiling (reduce-overhead) failed: no"]}, None)

@@ -326,7 +326,7 @@ def test_whether_workers_share_the_samples_out(share: Any, expected: Any) -> Non
 
 @pytest.mark.slow
 def test_a_dataset_without_end_that_repeats_is_seen_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perfaudit.knobs.dataloader.ITERABLE_SAMPLES", 30)
+    monkeypatch.setattr("perfaudit.target.sampling.ITERABLE_SAMPLES", 30)
     plain = iterable(10_000, lambda all_, worker, workers: all_)
     plain.__class__.__iter__ = lambda self: iter(range(self.n))
     found = samples(plain, [2], batch_size=4)
@@ -363,6 +363,50 @@ def test_what_a_worker_raises_is_the_answer() -> None:
     assert found == {"samples": 0, "failed": "OSError: in a loader worker: OSError: no such disk"}
 
 
+class Reopened(Squares):
+    """Opened anew in every worker by its `worker_init_fn`, as HDF5 files must be."""
+
+    is_open = False
+
+    def open(self) -> None:
+        self.is_open = True
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        import torch
+
+        if torch.utils.data.get_worker_info() is not None and not self.is_open:
+            raise OSError("not open")
+        return super().__getitem__(index)
+
+
+def _opened(worker: int) -> None:
+    import torch
+
+    torch.utils.data.get_worker_info().dataset.open()  # type: ignore[union-attr]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch_size", [8, None])
+def test_workers_hold_the_users_own_dataset(batch_size: int | None) -> None:
+    found = samples(Reopened(24, False), [1], batch_size=batch_size, worker_init_fn=_opened)
+    assert (found["samples"], found["differing"]) == (24, [])
+    assert {"index", "sample.1"} <= set(found["compared"])
+
+
+class WholeBatches(Squares):
+    """Makes a batch of all its indices at once, and no list of samples."""
+
+    def __getitems__(self, indices: list[int]) -> dict[str, Any]:
+        return {"squares": [self[index][1] for index in indices]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("forks_badly", "differing"), [(False, []), (True, [1])])
+def test_batches_that_are_no_lists_of_samples_are_compared_as_a_whole(forks_badly: bool, differing: list[int]) -> None:
+    found = samples(WholeBatches(24, forks_badly), [1], batch_size=8, collate_fn=dict)
+    assert (found["samples"], found["random"], found["differing"]) == (3, [], differing)
+
+
 def _broken(worker: int) -> None:
     raise OSError("no such disk")
 
@@ -383,7 +427,7 @@ def test_a_look_at_a_training_without_workers(tmp_path: Path, monkeypatch: pytes
         synchronize=lambda: None,
         step=lambda batch: None,
     )
-    monkeypatch.setattr("perfaudit.knobs.dataloader.BATCHES", 5)
+    monkeypatch.setattr("perfaudit.knobs._dataloader_look.BATCHES", 5)
     reply = KNOB.answer_instrument(training)
     assert (reply["batches"], reply["samples"], reply["batch_bytes"]) == (5, 8, 8 * 4 * 4 + 8 * 8)
     assert reply["grown_bytes"] >= 0
@@ -429,6 +473,18 @@ NONE = {"num_workers": 0, "pin_memory": False, "prefetch_factor": None, "persist
             {"num_workers": 4, "prefetch_factor": 2},
             NONE,
             "DataLoader(d, num_workers=0)",
+        ),
+        (
+            "DataLoader(d, num_workers=4, timeout=30)",
+            {"num_workers": 4, "prefetch_factor": 2},
+            NONE,
+            "DataLoader(d, num_workers=0)",
+        ),
+        (
+            "DataLoader(d, 8, True, None, None, 4, None, False, False, 30)",
+            {"num_workers": 4, "prefetch_factor": 2},
+            NONE,
+            "DataLoader(d, 8, True, None, None, 0, None, False, False, 0)",
         ),
         ("DataLoader(d)", {}, {**TWO, "pin_memory": True}, "DataLoader(d, num_workers=2, pin_memory=True)"),
     ],

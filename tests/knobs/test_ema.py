@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -60,6 +61,45 @@ def test_who_keeps_no_average_is_told_the_cheapest_way_and_no_saving() -> None:
     told = Told(facts(), [], compared, {}, None)
     assert KNOB.kept_words(told).startswith("your target keeps no average (no build_ema); the cheapest way")
     assert KNOB.kept_words(Told(facts(True), [], compared, {}, None)) == ""
+    assert KNOB.kept_words(Told(facts(), [], [], {}, None)) == ""
+
+
+ALIKE = "no difference could be seen between lerp_per_parameter, foreach_lerp; simplest: foreach_lerp, torch._foreach_lerp_("
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "given_up", "said"),
+    [
+        (1.11, 1.3, False, "the cheapest way to keep one here: average.lerp_("),
+        (1.09, 1.3, False, ALIKE),
+        (0.0, math.inf, False, ALIKE),  # too few rounds
+        (0.0, math.inf, True, "the cheapest way to keep one here: average.lerp_("),
+    ],
+)
+def test_only_a_way_that_is_told_apart_is_called_the_cheapest(
+    low: float, high: float, given_up: bool, said: str
+) -> None:
+    lerp: Settings = {"average": "lerp_per_parameter", "when": "after step"}
+    compared = [
+        Comparison("ema", ema.NONE, ema.SIMPLEST, 1.2, low, high, "slower", of="average", given_up=given_up),
+        Comparison("ema", ema.NONE, lerp, 1.05, 1.0, 1.1, "slower", of="average"),
+        Comparison("ema", ema.NONE, lerp, 1.3, 0.9, 1.9, "undecided"),  # the whole step, which drowns the update
+    ]
+    words = KNOB.kept_words(Told(facts(), [], compared, {}, None))
+    assert words.startswith(f"your target keeps no average (no build_ema); {said}")
+
+
+def test_of_ways_that_are_alike_one_of_them_is_recommended() -> None:
+    ways: list[Settings] = [
+        {"average": way, "when": "before step"} for way in ("mul_add_per_parameter", "foreach_lerp")
+    ]
+    compared = [
+        Comparison("ema", ema.NONE, way, 1.1 + n / 100, 1.0, 1.2, "slower", of="average") for n, way in enumerate(ways)
+    ]
+    compared.append(Comparison("ema", ema.NONE, ema.SIMPLEST, 1.5, 1.4, 1.6, "slower", of="average"))
+    assert "simplest: mul_add_per_parameter before step, average.mul_(" in KNOB.kept_words(
+        Told(facts(), [], compared, {}, None)
+    )
 
 
 @pytest.mark.parametrize("when", ["after step", "before step"])

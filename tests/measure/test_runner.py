@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from conftest import FakeClock
@@ -220,13 +221,13 @@ def test_a_generation_that_could_not_be_opened_in_time_is_not_begun(clock: FakeC
 
 class Kept(Memo):
     def __init__(self) -> None:
-        self.generations: list[tuple[Generation, dict[str, str]]] = []
+        self.generations: list[tuple[Generation, dict[str, Any]]] = []
 
-    def recorded(self, stage: str) -> list[tuple[Generation, dict[str, str]]]:
+    def recorded(self, stage: str) -> list[tuple[Generation, dict[str, Any]]]:
         return [(from_json(to_json(g)), f) for g, f in self.generations if g.stage == stage]
 
-    def finished(self, generation: Generation, failures: dict[str, str]) -> None:
-        self.generations.append((generation, dict(failures)))
+    def finished(self, generation: Generation, state: dict[str, Any]) -> None:
+        self.generations.append((generation, dict(state)))
 
 
 def test_what_an_earlier_run_measured_is_not_measured_again(clock: FakeClock) -> None:
@@ -257,6 +258,15 @@ def test_processor_time_counts_only_where_it_is_what_the_step_takes(
     assert clock_for(ledger, variants("a")[0], alone) == clock
 
 
+def test_the_clock_is_chosen_once() -> None:
+    """Decided beside an undisturbed base, it stays, whatever happens later: a change of mind would be a second chance."""
+    ledger = Ledger(generations((block(0.038, cpu=0.037, queued=0.001), block(0.03)), n=4))
+    a, _ = variants("a", "b")
+    assert clock_for(ledger, a, True) == "wall"
+    ledger.generations += generations((block(0.038, cpu=0.020, queued=0.018), block(0.03)), n=8)
+    assert clock_for(ledger, a, True) == "wall"
+
+
 def test_without_the_base_the_rest_is_not_measured(clock: FakeClock) -> None:
     lab, ledger = FakeLab(clock, {"a": 0.01, "b": 0.01}), Ledger()
     lab.fails_to_open["a"] = "no data"
@@ -274,6 +284,9 @@ def test_what_looks_clearly_slower_is_given_up_and_never_called_faster(clock: Fa
 
     measure(lab, [a, b, c], ledger, Deadline(1000, clock), seed=1, settled=settled)
     assert ledger.given_up == {"c"}
+    compared = comparison(ledger, a, c)
+    assert compared is not None
+    assert (compared.given_up, compared.verdict, compared.high) == (True, "undecided", float("inf"))
     assert ledger.generations_with("a", "c", "race") == 2
     assert ledger.generations_with("a", "b", "race") == 4
 

@@ -326,6 +326,16 @@ AT_START = [  # text, and with `SET` in it
     ("from torch import nn\n", f"import torch\nfrom torch import nn\n{SET}\n"),
     ("def f():\n    import torch\n", f"import torch\n{SET}\ndef f():\n    import torch\n"),
     ("if x:\n    import torch\n    y = 1\n", None),  # may not be imported
+    ("import os\nos.environ['OMP_NUM_THREADS'] = '4'\nfrom net import build\n", None),  # torch would read it too early
+    ("import os\nif 'A' not in os.environ: os.environ['A'] = '4'\nfrom net import build\n", None),
+    ("from os import environ\nenviron.setdefault('MKL_NUM_THREADS', '4')\nfrom net import build\n", None),
+    ("import os\nos.environ.update(OMP_NUM_THREADS='4')\nfrom torch import nn\n", None),
+    ("import os\nclass A:\n    os.environ.pop('A', None)\n", None),
+    ("import os\nfrom torch import nn\nos.environ['A'] = '4'\n", f"import torch\nimport os\nfrom torch import nn\n{SET}\nos.environ['A'] = '4'\n"),
+    ("import os\nos.environ |= {'A': '4'}\nfrom net import build\n", None),
+    ("import os\nos.putenv('A', '4')\nfrom net import build\n", None),
+    ("import os\nprint(os.environ['A'])\n", f"import torch\nimport os\n{SET}\nprint(os.environ['A'])\n"),
+    ("def f():\n    import os\n    os.environ['A'] = '4'\n", f"import torch\n{SET}\ndef f():\n    import os\n    os.environ['A'] = '4'\n"),
     (f"import torch\nx = 1\n{SET}\n", None),
     ("import torch\ndef main():\n    torch.set_float32_matmul_precision('highest')\n", None),
     ("from torch import set_float32_matmul_precision as s\ns('highest')\n", None),

@@ -214,6 +214,31 @@ def test_apply_writes_the_patch_that_was_measured(project: Project) -> None:
     assert apply_winners(report) == ["train.py: changed since it was measured; dataloader is not applied"]
 
 
+def test_apply_writes_one_patch_and_names_the_others(project: Project) -> None:
+    """Each was measured alone; another batch size comes last, however much it saves."""
+    from perfaudit.findings import Edit, Fix, Location, Saving, Span
+    from perfaudit.measurements import Winner
+    from perfaudit.report import Report
+    from perfaudit.static import edit
+    from perfaudit.tune.apply import apply_winners
+
+    text = "a = 1\nb = 2\nc = 3\n"
+    project(**{"train.py": text})
+
+    def winner(knob: str, at: int, low: float, *changes: str) -> Winner:
+        edits = (Edit(Span(at, at + 1), "9"),)
+        fix = Fix(knob, "unsafe", changes, edits, edit.diff("train.py", text, edit.apply(text, edits)))
+        return Winner(knob, {}, False, knob, Saving("measured", low, low), fix, Location("train.py", 1, 1, 1, 1))
+
+    winners = (winner("batch_size", 4, 0.5, "algorithm"), winner("compile", 10, 0.1), winner("optimizer", 16, 0.2))
+    assert apply_winners(Report("tune", winners=winners)) == [
+        "train.py: optimizer applied",
+        "compile: not applied, it was measured without the one above; run again to have it measured on top",
+        "batch_size: not applied, it is another training, so name it alone to have it applied",
+    ]
+    assert Path("train.py").read_text() == "a = 1\nb = 2\nc = 9\n"
+
+
 def test_ctrl_c_prints_what_was_measured_and_leaves_no_process(project: Project) -> None:
     project(**{"train.py": TRAIN})
     command = [

@@ -164,7 +164,7 @@ def test_what_gains_less_than_it_must_is_not_taken(search: Callable[..., Report]
 def test_a_piece_that_got_faster_in_a_step_that_got_slower_is_not_taken(
     search: Callable[..., Report], clock: FakeClock
 ) -> None:
-    shop = Shop(clock, {0: 1.0, 1: 1.1})
+    shop = Shop(clock, {0: 1.0, 1: 1.04})
 
     class Piece(Steps):
         def block(self, steps: int) -> Block:
@@ -181,6 +181,40 @@ def test_a_piece_that_got_faster_in_a_step_that_got_slower_is_not_taken(
     report = search(shop, Sizes("sizes", [1], phases=("optimizer",)))
     assert [(c.of, c.verdict) for c in report.comparisons] == [("optimizer", "faster"), ("step", "slower")]
     assert report.winners[0].keeps_current
+
+
+def test_a_piece_whose_gain_does_not_show_in_the_step_is_not_taken(
+    search: Callable[..., Report], clock: FakeClock
+) -> None:
+    """The device is done earlier with the update, and the host takes as long as before: the step stays what it was."""
+    shop = Shop(clock, {0: 1.0, 1: 1.0})
+
+    class Piece(Steps):
+        def block(self, steps: int) -> Block:
+            seen = super().block(steps)
+            phases = {"optimizer": 0.1 * STEP * steps * (1 - 0.5 * self.size)}
+            return Block(seen.steps, seen.wall, seen.cpu, seen.samples, phases=phases)
+
+    shop.open = lambda variants: {v.key: Piece(shop, int(str(v.settings.get("size", 0)))) for v in variants}  # type: ignore[method-assign, misc]
+    report = search(shop, Sizes("sizes", [1], phases=("optimizer",)))
+    assert [(c.of, c.verdict) for c in report.comparisons] == [("optimizer", "faster"), ("step", "undecided")]
+    assert report.winners[0].keeps_current
+
+
+def test_what_looks_slower_is_given_up_and_said_so(search: Callable[..., Report], clock: FakeClock) -> None:
+    shop = Shop(clock, {0: 1.0, 1: 1.3})
+    report = search(shop, Sizes("sizes", [1]))
+    assert shop.opened[1:] == [[0, 1]] * 2
+    assert report.winners[0].words == "keep what you have: 1 looked 30 % slower and was not measured further"
+    assert not report.notes
+
+
+def test_what_was_checked_is_still_told_after_resuming(search: Callable[..., Report], clock: FakeClock) -> None:
+    from perfaudit.measure.ledger import Ledger
+
+    ledger, again = Ledger(checked={"sizes": "losses agree"}, failures={"b": "died"}, seconds_to_open=2.0), Ledger()
+    again.take(ledger.state())
+    assert (again.checked, again.failures, again.seconds_to_open) == (ledger.checked, ledger.failures, 2.0)
 
 
 def test_knobs_that_can_gain_more_come_first_and_those_that_cannot_are_named(
@@ -230,14 +264,14 @@ class Kept(Record):
     """A record in memory, through JSON as a journal has it."""
 
     def __init__(self) -> None:
-        self.generations: list[tuple[Json, dict[str, str]]] = []
+        self.generations: list[tuple[Json, dict[str, Any]]] = []
         self.answers: dict[str, Json] = {}
 
-    def recorded(self, stage: str) -> list[tuple[Generation, dict[str, str]]]:
+    def recorded(self, stage: str) -> list[tuple[Generation, dict[str, Any]]]:
         return [(from_json(g), f) for g, f in self.generations if g["stage"] == stage]
 
-    def finished(self, generation: Generation, failures: dict[str, str]) -> None:
-        self.generations.append((to_json(generation), dict(failures)))
+    def finished(self, generation: Generation, state: dict[str, Any]) -> None:
+        self.generations.append((to_json(generation), dict(state)))
 
     def answered(self, key: str) -> Json | None:
         return self.answers.get(key)

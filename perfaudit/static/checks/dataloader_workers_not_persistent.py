@@ -28,7 +28,7 @@ def dataloader_workers_not_persistent(source: Source, call: ast.Call) -> Iterato
     if persistent is not ABSENT and (persistent is UNKNOWN or constant(source, persistent) is not False):
         return
     over = [item for item in passes(source) if call in item.loaders]
-    if not any(_runs_again(source, item, call) for item in over) or _dataset_changes(source, call):
+    if not any(_runs_again(source, item, call) for item in over) or dataset_changes(source, call):
         return
     yield Seen(
         call,
@@ -116,7 +116,7 @@ def _chooses(loop: ast.AST, names: set[str]) -> bool:
     )
 
 
-def _dataset_changes(source: Source, call: ast.Call) -> bool:
+def dataset_changes(source: Source, call: ast.Call) -> bool:
     """Whether the program changes the dataset between epochs, which workers that live on would not see."""
     dataset = argument(source, call, "dataset", 0)
     names = {"dataset", last_name(dataset)} if isinstance(dataset, ast.expr) else {"dataset"}

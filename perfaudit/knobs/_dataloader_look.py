@@ -1,0 +1,102 @@
+"""A look at a training in its child: what loading a batch and making a step take, without workers."""
+
+from __future__ import annotations
+
+import math
+import os
+import statistics
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from perfaudit.knobs import Reply
+
+BATCHES = 24  # to look at, after two that warm up,
+LOOKING = 3.0  # seconds, at most
+
+_SHARED = "/dev/shm"
+
+
+def look(training: Any) -> Reply:
+    """Seconds to load each of some batches and of the steps on them, without workers; memory that grew and that is free.
+
+    Raises ValueError for a loader with workers.
+    """
+    from perfaudit.target.training import samples_in
+
+    if training.loader.num_workers:
+        raise ValueError("asked of a loader with workers")
+    from perfaudit.measure.memory import resident_bytes
+
+    loads: list[_Load] = []
+    steps: list[float] = []
+    batch = None
+    end, resident = math.inf, 0
+    for number in range(2 + BATCHES):
+        if number == 2:  # past the optimizer's first step and whatever is filled on first use
+            end, resident = time.monotonic() + LOOKING, resident_bytes()
+        if number > 4 and time.monotonic() > end:
+            break
+        load, batch = _loaded(training)
+        training.synchronize()
+        started = time.perf_counter()
+        training.step(training.to_device(batch))
+        training.synchronize()
+        if number >= 2:
+            loads.append(load)
+            steps.append(time.perf_counter() - started)
+    within = [load for load in loads if not load.restarts] or loads
+    fetches = [load.seconds for load in within]
+    fetch = statistics.fmean(fetches)
+    return {
+        "batches": len(fetches),
+        "fetch": fetch,
+        "cv": statistics.stdev(fetches) / fetch if len(fetches) > 1 else 0.0,
+        "cpu_share": min(1.0, sum(load.cpu for load in within) / max(sum(load.undisturbed for load in within), 1e-9)),
+        "step": statistics.median(steps),
+        "samples": samples_in(batch),
+        "batch_bytes": _bytes_in(batch),
+        "shared_memory": _free_shared_memory(),
+        "grown_bytes": max(0, resident_bytes() - resident),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """Seconds that loading one batch took, of which computing; without waiting for a core; and if it began an epoch."""
+
+    seconds: float
+    cpu: float
+    undisturbed: float
+    restarts: bool
+
+
+def _loaded(training: Any) -> tuple[_Load, Any]:
+    from perfaudit.measure.worker import _queued_seconds
+
+    restarts, queued = len(training.restart_seconds), _queued_seconds()
+    wall, cpu = time.perf_counter(), time.process_time()
+    batch = training.next_batch()
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    queued = max(0.0, _queued_seconds() - queued)
+    return _Load(wall, cpu, max(cpu, wall - queued), len(training.restart_seconds) > restarts), batch
+
+
+def _bytes_in(batch: Any) -> int:
+    """Bytes of the tensors of a batch."""
+    if hasattr(batch, "nbytes"):
+        return int(batch.nbytes)
+    inner = (
+        batch.values() if isinstance(batch, dict) else batch if isinstance(batch, (list, tuple)) else
+        vars(batch).values() if hasattr(batch, "__dict__") else ()
+    )  # fmt: skip
+    return sum(_bytes_in(value) for value in inner)
+
+
+def _free_shared_memory() -> int:
+    """Bytes free where batches of workers wait for the training process; 0 where the system has no such place."""
+    try:
+        state = os.statvfs(_SHARED)
+    except OSError:
+        return 0
+    return state.f_bavail * state.f_frsize
