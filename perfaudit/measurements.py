@@ -45,7 +45,7 @@ class Comparison:
     `of`: "step" where whole steps were compared; "optimizer", "forward+backward" and so on where only these phases were,
     timed inside the step, and the ratio says what the step becomes if nothing else changes. `smallest` is the smallest
     effect that could have been called, as a share of the step. `given_up`: it looked so slow that it was not measured on,
-    which is a reason to leave it and no proof that it is slower.
+    which is a reason to leave it and no proof that it is slower. `without_loading`: steps on one batch were compared.
     """
 
     knob: str
@@ -60,24 +60,32 @@ class Comparison:
     of: str = "step"
     smallest: float | None = None
     given_up: bool = False
+    without_loading: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
     """Two copies of the user's code side by side (A/A): the noise of this machine, and what a step consists of.
 
-    ratio: of the copies' seconds per step; scatter: standard deviation of the log ratio of one round; phases: seconds of
-    each part of the step. computes_alone: on the CPU without loader workers, so that wall over CPU tells how busy the
-    machine is.
+    ratio: of the copies' seconds per step; scatter: standard deviation of the log ratio of one round, None of one; phases:
+    seconds of each part of the step. computes_alone: on the CPU without loader workers, so that wall over CPU tells how
+    busy the machine is.
     """
 
     seconds_per_step: float
     wall_over_cpu: float
-    scatter: float
+    scatter: float | None
     ratio: float
     rounds: int
     computes_alone: bool
     phases: dict[str, float]
+    queued: float = 0.0  # share of the step that its threads waited for a core: others held it
+
+    @property
+    def computing(self) -> float:
+        """The share of the step that is not loading and copying batches."""
+        whole = sum(self.phases.values())
+        return 1 - (self.phases.get("loading", 0.0) + self.phases.get("transfer", 0.0)) / whole if whole else 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perfaudit.cli.output import check_writable, emit, format_option, say
-from perfaudit.errors import FOUND, INTERRUPTED, NOTHING_MEASURED, OK
+from perfaudit.errors import FOUND, INTERRUPTED, NOTHING_MEASURED, OK, UserError
 
 if TYPE_CHECKING:
     from perfaudit.report import Report
@@ -74,6 +74,8 @@ def command(
 
     needs_torch("tune")
     knobs = [name for name, wanted in flags.items() if wanted or all_ or not any(flags.values())]
+    if resume and not all_ and not any(flags.values()):
+        knobs, target = _as_before(knobs, target)
     chosen = _target(target, factory or [])
     check_writable(output)
     limit = bytes_of(memory) if memory else 0
@@ -89,6 +91,17 @@ def command(
     if report.interrupted:
         raise typer.Exit(INTERRUPTED)
     raise typer.Exit(_code(report, exit_zero))
+
+
+def _as_before(knobs: list[str], target: str | None) -> tuple[list[str], str | None]:
+    """The knobs of the run that will be resumed, and its target where none is given."""
+    from perfaudit.tune.journal import latest_unfinished, read_run
+
+    path = latest_unfinished(Path.cwd())
+    if path is None:
+        raise UserError("--resume: no run in this folder is unfinished; `perfaudit history` lists them")
+    start = read_run(path).start
+    return list(start.get("knobs") or knobs), target or start.get("target")
 
 
 def _with_knob_flags() -> None:

@@ -130,6 +130,10 @@ class Knob:
         """The phases that this setting changes, () where only the whole step tells."""
         return self.phases
 
+    def idle_words(self, facts: Facts) -> str:
+        """Why the share is too small, "" for the share itself."""
+        return ""
+
     # ---- what -----------------------------------------------------------------------------------------------------
 
     def current(self, facts: Facts) -> Settings:

@@ -34,8 +34,13 @@ class Ema(Knob):
     reference = NONE  # what a step takes without any average
 
     def share(self, facts: Facts) -> float:
-        """Without an average of theirs, the ways are compared with each other, which no profile tells."""
-        return super().share(facts) if facts["has_ema"] else 1.0
+        """Without an average of theirs there is nothing to gain; asked for by name, the ways are compared all the same."""
+        return super().share(facts) if facts["has_ema"] else 0.0
+
+    def idle_words(self, facts: Facts) -> str:
+        return (
+            "" if facts["has_ema"] else "your target keeps no average (no build_ema); --ema compares ways to keep one"
+        )
 
     def current(self, facts: Facts) -> Settings:
         """The user's own `build_ema`, or no average: a saving is only told against what the user has."""

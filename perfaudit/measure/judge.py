@@ -171,12 +171,15 @@ def _clock(blocks: list[Block]) -> ClockName:
     return "cpu" if queued >= QUEUED * step and computing + queued >= EXPLAINED * step else "wall"
 
 
-def saving(ledger: Ledger, base: Variant, compared: Comparison) -> Saving:
-    """A comparison as the share of the base's step that goes away."""
+def saving(ledger: Ledger, base: Variant, compared: Comparison, share: float = 1.0) -> Saving:
+    """A comparison as the share of the step that goes away.
+
+    share: of the user's whole step that was compared; below 1 where loading was left out.
+    """
     blocks = ledger.blocks(base.key)
     step = [b.seconds_per_step if compared.clock == "wall" else b.cpu_per_step for b in blocks]
     per_step = (1 - compared.ratio) * statistics.median(step) if step else None
-    return Saving("measured", 1 - compared.high, 1 - compared.low, per_step, clock=compared.clock)
+    return Saving("measured", share * (1 - compared.high), share * (1 - compared.low), per_step, clock=compared.clock)
 
 
 def calibration(ledger: Ledger, base: Variant, twin: Variant, computes_alone: bool) -> Calibration | None:
@@ -192,9 +195,10 @@ def calibration(ledger: Ledger, base: Variant, twin: Variant, computes_alone: bo
     return Calibration(
         seconds_per_step=step,
         wall_over_cpu=statistics.median(b.seconds_per_step / b.cpu_per_step for b in blocks),
-        scatter=statistics.stdev(ratios) if len(ratios) > 1 else 0.0,
+        scatter=statistics.stdev(ratios) if len(ratios) > 1 else None,
         ratio=compared.ratio,
         rounds=compared.n,
         computes_alone=computes_alone,
+        queued=statistics.median(b.queued / b.steps / b.seconds_per_step for b in blocks),
         phases={name: statistics.median(b.phases_per_step((name,)) for b in blocks) for name in names},
     )

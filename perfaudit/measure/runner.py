@@ -149,7 +149,7 @@ def _generation(
             per_step[key] = ledger.seconds_per_step = max(first.seconds_per_step, 1e-6)
             steps[key] = max(least[key], min(2000, round(block_seconds / per_step[key])))
     round_seconds = _round_seconds(steps, per_step)
-    if round_seconds > share > 0:  # a small budget makes shorter blocks rather than too few rounds for an interval
+    if round_seconds > share:  # a small budget makes shorter blocks rather than too few rounds for an interval
         steps = {key: max(least[key], int(n * share / round_seconds)) for key, n in steps.items()}
         round_seconds = max(share, _round_seconds(steps, per_step))
     affordable = max(1, min(rounds, int(share / max(round_seconds, 1e-9))))

@@ -37,7 +37,9 @@ def calibration(report: Report, paint: Paint, width: int = 100) -> str:
     whole = sum(seen.phases.values())
     parts = sorted(((s / whole, name) for name, s in seen.phases.items() if whole and s / whole >= 0.005), reverse=True)
     phases = ", ".join(f"{name.replace('_', ' ')} {100 * share:.0f} %" for share, name in parts)
-    rounds = f"single rounds scatter by {100 * seen.scatter:.1f} %" if seen.rounds > 1 else "seen in one round only"
+    rounds = (
+        f"single rounds scatter by {100 * seen.scatter:.1f} %" if seen.scatter is not None else "seen in one round only"
+    )
     apart = 100 * abs(seen.ratio - 1)
     step = f"a step takes {seconds(seen.seconds_per_step)}: {phases}"
     noise = f"noise: two copies of your code, side by side, came out {apart:.1f} % apart; {rounds}"
@@ -78,14 +80,14 @@ def _ranked(winners: tuple[Winner, ...], paint: Paint, width: int) -> str:
         [
             str(number),
             settings_text(w.settings),
-            f"{100 * w.saving.low:.1f} … {100 * w.saving.high:.1f} %",
+            f"{100 * w.saving.low:.1f} … {100 * w.saving.high:.1f} %{'' if w.saving.clock == 'wall' else ' (processor time)'}",
             _handed_over(w),
         ]
         for number, w in enumerate(paying, start=1)
         if w.saving is not None
     ]
     heading = paint("RANKED: measured one by one against your code, by the lower bound; savings do not add up", "bold")
-    columns = ["", "setting", "saves of the step", "patch"]
+    columns = ["", "setting", "saves of the whole step", "patch"]
     return heading + "\n" + table(columns, rows, paint is colour, width)
 
 
@@ -149,6 +151,7 @@ def _telling(settings: list[Settings]) -> list[str]:
 
 def _race(raced: list[Comparison], paint: Paint, metric: str, width: int) -> str:
     unit = "sample" if metric == "samples_per_second" else "step"
+    unit += ", loading left out" if raced[0].without_loading else ""
     names = _telling([raced[0].baseline, *(c.candidate for c in raced)])
     lines = [f"against {_chosen(raced[0].baseline, names)}, in fresh processes, time per {unit}:"]
     lines += [wrapped(f"{_chosen(c.candidate, names)}{_of(c)}: {ratio_text(c, paint)}", width, "  ") for c in raced]
@@ -176,6 +179,8 @@ def ratio_text(c: Comparison, paint: Paint) -> str:
     style = {"faster": "green", "slower": "red", "undecided": "yellow"}[c.verdict]
     interval = f" [{c.low:.3f}, {c.high:.3f}]" if math.isfinite(c.high) else " [no interval yet]"
     clock = "" if c.clock == "wall" else ", processor time"
+    if c.given_up:
+        return f"{c.ratio:.3f} {paint('given up', 'yellow')} ({c.n} rounds: it looked slower in every generation)"
     undecided = c.verdict == "undecided" and c.smallest is not None
     smallest = f"; under {100 * (c.smallest or 0):.1f} % nothing could be seen" if undecided else ""
     rounds = f"{c.n} round{'s' if c.n != 1 else ''}"

@@ -119,7 +119,8 @@ def saving_text(saving: Saving, paint: Paint = plain) -> str:
     if saving.basis == "documented":
         return f"documented: saves up to {high:.0f} % of a step ({saving.source})"
     step = "the step" if saving.clock == "wall" else "the step's processor time"
-    per_step = f", {seconds(saving.seconds_per_step)} a step" if saving.seconds_per_step is not None else ""
+    of_what = "" if saving.clock == "wall" else " of processor time"
+    per_step = f", {seconds(saving.seconds_per_step)}{of_what} a step" if saving.seconds_per_step is not None else ""
     if saving.low > 0:
         return paint(f"saves {low:.1f} to {high:.1f} % of {step}{per_step}", "bold green") + f" ({saving.basis})"
     if saving.high < 0:

@@ -23,9 +23,9 @@ from perfaudit.errors import UserError
 
 SCHEMA = "perfaudit.run/1"
 FOLDER = ".perfaudit"
-RESUMABLE = ("unfinished", "interrupted", "failed")
+RESUMABLE = ("unfinished", "interrupted", "out of time", "failed")
 
-_ENDS = ("finished", "interrupted", "failed")
+_ENDS = ("finished", "interrupted", "out of time", "failed")
 _NAMES_TRIED = 20  # ids hold four random hex digits beside the second
 _NO_FSYNC_HERE = (errno.EINVAL, errno.ENOTSUP)  # file systems without it: the line is written all the same
 
@@ -47,7 +47,7 @@ class Run:
 
     @property
     def status(self) -> str:
-        """How its last session ended: finished, interrupted, failed, or unfinished for one that was cut off; or damaged."""
+        """How its last session ended: finished, interrupted, out of time or failed; unfinished if it was cut off; or damaged."""
         if self.problem:
             return "damaged"
         status = self._end().get("status", "unfinished")

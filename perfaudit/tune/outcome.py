@@ -11,7 +11,7 @@ from perfaudit.knobs import Told, knob
 from perfaudit.measure.judge import comparison, saving, trial
 from perfaudit.measure.ledger import Variant
 from perfaudit.measurements import Comparison, Settings, Trial, Winner
-from perfaudit.tune.search import clock_of, race_of
+from perfaudit.tune.search import clock_of, least_gain, race_of
 from perfaudit.tune.tuning import Bout, Tuning, key_of, variant_of
 
 AS_GOOD = 1.03  # time per sample against the best; a smaller setting this close is taken instead
@@ -46,14 +46,14 @@ def _added(bout: Bout, reference: Variant, variant: Variant) -> tuple[float, flo
 def comparisons_of(tuning: Tuning, bout: Bout) -> list[Comparison]:
     """Each setting that was raced against the current one: whole steps, and before them the piece that the knob changes."""
     module = knob(bout.name)
-    clock, least = clock_of(tuning, bout), module.min_gain
+    clock, least = clock_of(tuning, bout), least_gain(tuning, bout)
     found = []
     for variant in bout.finalists:
         phases = module.phases_for(variant.settings)
         if phases:
             found.append(comparison(bout.ledger, bout.base, variant, race_of(bout), phases, least=least))
         found.append(comparison(bout.ledger, bout.base, variant, race_of(bout), clock=clock, least=least))
-    return [compared for compared in found if compared is not None]
+    return [replace(compared, without_loading=module.fixed_batch) for compared in found if compared is not None]
 
 
 def judged(bout: Bout, compared: list[Comparison]) -> dict[str, Comparison]:
@@ -83,7 +83,7 @@ def winner_of(tuning: Tuning, bout: Bout, interrupted: bool = False) -> Winner:
     paying = [
         key
         for key, c in compared.items()
-        if c.verdict == "faster" and 1 - c.high >= module.min_gain and key not in bout.ledger.failures
+        if c.verdict == "faster" and 1 - c.high >= least_gain(tuning, bout) and key not in bout.ledger.failures
     ]
     taken = None
     if paying:
@@ -108,7 +108,7 @@ def winner_of(tuning: Tuning, bout: Bout, interrupted: bool = False) -> Winner:
         taken.settings,
         False,
         module.words(taken.settings, bout.facts),
-        saving(bout.ledger, bout.base, compared[taken.key]),
+        saving(bout.ledger, bout.base, compared[taken.key], tuning.share_of(bout.name)),
         fix,
         location,
         bout.ledger.checked.get(taken.key, ""),

@@ -9,6 +9,9 @@ from perfaudit.findings import Finding
 from perfaudit.knobs import knob
 from perfaudit.measure.clock import Clock, Deadline, WallClock
 from perfaudit.measure.environment import free_memory
+from perfaudit.measure.ledger import Ledger
+from perfaudit.measure.runner import least_seconds
+from perfaudit.measure.stats import LOOKS
 from perfaudit.measurements import NotApplicable, Winner
 from perfaudit.report import Report, to_json
 from perfaudit.target.names import Target
@@ -60,7 +63,8 @@ def tune(
     if tuning.record.trouble():
         tuning.notes.append(tuning.record.trouble())
     report = report_of(tuning, interrupted[0])
-    tuning.record.ended("interrupted" if interrupted[0] else "finished", to_json(report))
+    late = bool(_late(list(report.winners), tuning.not_applicable))
+    tuning.record.ended("interrupted" if interrupted[0] else "out of time" if late else "finished", to_json(report))
     return report
 
 
@@ -73,9 +77,19 @@ def _search_all(tuning: Tuning, knobs: list[str], deadline: Deadline, budget: fl
     while waiting:
         name = waiting.pop(0)
         together = sum(_weight(tuning, n) for n in [name, *waiting]) or 1.0
-        search(tuning, name, tuning.deadline(deadline.left() * _weight(tuning, name) / together), memory)
+        fair = deadline.left() * _weight(tuning, name) / together
+        # A short time decides the first few knobs rather than none of many.
+        enough = min(deadline.left(), _seconds_to_decide(tuning)) if fair else 0.0
+        search(tuning, name, tuning.deadline(max(fair, enough)), memory)
         if (bout := bout_of(tuning, name)) is not None:
             tuning.record.results(tuning, bout)
+
+
+def _seconds_to_decide(tuning: Tuning) -> float:
+    """What one candidate takes to the first look at the data in rounds of the shortest blocks, with as much for asking."""
+    step = tuning.calibration.seconds_per_step if tuning.calibration is not None else 0.0
+    ledger = Ledger(seconds_to_open=tuning.seconds_to_open, seconds_per_step=step)
+    return 2 * LOOKS[0].generations * 2 * least_seconds(ledger)
 
 
 def report_of(tuning: Tuning, interrupted: bool) -> Report:

@@ -90,6 +90,8 @@ def _pointless(module: Knob, facts: Facts) -> str:
     if share >= module.min_gain:
         return ""
     phases = module.gains_from or module.phases
+    if idle := module.idle_words(facts):
+        return idle
     what = " and ".join(phases)
     verb = "take" if len(phases) > 1 else "takes"
     return f"{what.replace('_', ' ')} {verb} {100 * share:.1f} % of the step, so there is next to nothing to gain"
@@ -189,7 +191,7 @@ def _race(tuning: Tuning, bout: Bout, module: Knob, chosen: list[Variant], deadl
             clock, stage = clock_of(tuning, bout), race_of(bout)
             ledger.given_up |= hopeless_variants(ledger, bout.base, bout.finalists, stage, clock)
             return ledger.given_up | settled_variants(
-                ledger, bout.base, bout.finalists, module.min_gain, stage, clock,
+                ledger, bout.base, bout.finalists, least_gain(tuning, bout), stage, clock,
                 lambda variant: module.phases_for(variant.settings),
             )  # fmt: skip
 
@@ -218,6 +220,11 @@ def _as_patched(tuning: Tuning, bout: Bout, module: Knob, variant: Variant) -> V
     patched = replace(variant, overlay={patch.path: patch.after}, apply_knob=False)
     bout.variants[variant.key] = patched
     return patched
+
+
+def least_gain(tuning: Tuning, bout: Bout) -> float:
+    """The share that must be gained of what is compared, so that the knob's least gain of the whole step comes of it."""
+    return min(0.5, knob(bout.name).min_gain / max(tuning.share_of(bout.name), 1e-6))
 
 
 def race_of(bout: Bout) -> str:

@@ -16,7 +16,7 @@ from perfaudit.knobs._code import Code
 from perfaudit.measure import environment
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Clock, Deadline, WallClock
-from perfaudit.measure.judge import BUSY, calibration
+from perfaudit.measure.judge import BUSY, QUEUED, calibration
 from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measure.runner import Memo, measure
 from perfaudit.measurements import Calibration, Environment, NotApplicable, Settings
@@ -167,7 +167,8 @@ class Tuning:
         self.facts["profile"] = self.calibration.phases
         if not all(block.finite for block in ledger.blocks(base.key)):
             self.notes.append(self._not_learning())
-        if self.calibration.computes_alone and self.calibration.wall_over_cpu > BUSY:
+        busy = self.calibration.computes_alone and self.calibration.wall_over_cpu > BUSY
+        if busy and self.calibration.queued >= QUEUED:  # else it waits for data
             self.notes.append(
                 f"the machine is busy: a step takes {self.calibration.wall_over_cpu:.1f} times its processor time, "
                 "so intervals are wide and verdicts late"
@@ -191,6 +192,10 @@ class Tuning:
     def computes_alone(self) -> bool:
         """On the CPU, in one thread, without loader workers: processor time is what a step takes on an idle machine."""
         return self._in_one_process() and self.facts["threads"] == 1
+
+    def share_of(self, name: str) -> float:
+        """The share of the user's step that a knob's settings are compared in: without loading, for most of them."""
+        return self.calibration.computing if knob(name).fixed_batch and self.calibration is not None else 1.0
 
     def _in_one_process(self) -> bool:
         return self.facts["device"] == "cpu" and not self.facts["loader"]["num_workers"]
