@@ -11,8 +11,8 @@ from typing import Any
 from perfaudit.findings import Edit, Finding, Location
 from perfaudit.static import edit
 from perfaudit.static.discover import shown
-from perfaudit.static.fix import patch as patched
-from perfaudit.static.source import Source, Unreadable, read_source, read_text
+from perfaudit.static.fix import together
+from perfaudit.static.source import Source, Unreadable, read_source
 
 Facts = dict[str, Any]  # JSON
 Site = list[Any]  # path, line, end line, byte column, end byte column: as a child sends it
@@ -89,27 +89,12 @@ class Code:
     def fixes(self, rules: tuple[str, ...]) -> Patch | None:
         """All fixes of these rules' findings in one file (the first that has any) together."""
         wanted = [
-            f
-            for f in self.findings
-            if f.rule in rules
-            and f.fix is not None
-            and f.fix.edits
-            and f.location is not None
-            and inside_project(f.location.path)
+            f for f in self.findings if f.rule in rules and f.location is not None and inside_project(f.location.path)
         ]
-        if not wanted or wanted[0].location is None:
+        done = together(wanted)
+        if done is None or done.applied[0].location is None:
             return None
-        path = wanted[0].location.path
-        try:
-            text, _ = read_text(Path(path))
-        except Unreadable:
-            return None
-        done = patched(path, text, [f for f in wanted if f.location is not None and f.location.path == path])
-        if not done.applied:
-            return None
-        edits = tuple(e for f in done.applied if f.fix for e in f.fix.edits)
-        changes = tuple(dict.fromkeys(c for f in done.applied if f.fix for c in f.fix.changes))
-        return Patch(path, edits, text, done.after, wanted[0].location, changes)
+        return Patch(done.path, done.edits, done.before, done.after, done.applied[0].location, done.changes)
 
 
 def places_of(facts: Facts, rule: str) -> list[str]:

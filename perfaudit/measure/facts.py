@@ -93,12 +93,13 @@ def _autocast_around(step: Any) -> str:
     """The type that the step factory runs its matmuls in by a decorator ("bfloat16"), "" without one."""
     import torch
 
-    cells = [cell.cell_contents for cell in getattr(step, "__closure__", None) or () if _is_filled(cell)]
+    cells = [cell.cell_contents for cell in getattr(step, "__closure__", None) or () if is_filled(cell)]
     autocasts = [value for value in cells if isinstance(value, torch.autocast) and value._enabled]
     return str(autocasts[0].fast_dtype).removeprefix("torch.") if autocasts else ""
 
 
-def _is_filled(cell: Any) -> bool:
+def is_filled(cell: Any) -> bool:
+    """Whether a cell of a closure has been assigned."""
     try:
         cell.cell_contents  # noqa: B018  # the only way to ask
     except ValueError:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from perfaudit.measure.facts import is_filled
 from perfaudit.measure.memory import held, live_bytes, tensors_in
 
 PeakAt = Callable[[int], int]  # batch size: peak bytes
@@ -334,7 +335,7 @@ def _contents(root: Any) -> Iterator[Callable[[], None]]:
             continue
         seen.add(id(value))
         if isinstance(value, types.FunctionType):
-            queue += [cell.cell_contents for cell in value.__closure__ or () if _filled(cell)]
+            queue += [cell.cell_contents for cell in value.__closure__ or () if is_filled(cell)]
             queue += value.__defaults__ or ()
         elif isinstance(value, types.MethodType):
             queue.append(value.__self__)
@@ -354,14 +355,6 @@ def _contents(root: Any) -> Iterator[Callable[[], None]]:
         attributes = getattr(value, "__dict__", None)
         if isinstance(attributes, dict):
             queue.append(attributes)
-
-
-def _filled(cell: Any) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018  # raises when it is empty
-    except ValueError:
-        return False
-    return True
 
 
 def _refill_dict(value: dict[Any, Any], items: dict[Any, Any]) -> None:

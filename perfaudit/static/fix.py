@@ -18,7 +18,7 @@ from perfaudit.findings import Edit, Finding, Fix
 from perfaudit.static import edit
 from perfaudit.static.document import Document, read_document
 from perfaudit.static.edit import Edits
-from perfaudit.static.source import Unreadable
+from perfaudit.static.source import Unreadable, read_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,16 @@ class Patched:
     applied: tuple[Finding, ...]
     waiting: tuple[Finding, ...]
     encoding: str = "utf-8"
+
+    @property
+    def edits(self) -> tuple[Edit, ...]:
+        """All edits of the fixes that are in."""
+        return _edits_of(self.applied)
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """What besides speed these fixes change, each thing once."""
+        return tuple(dict.fromkeys(c for f in self.applied if f.fix for c in f.fix.changes))
 
     @property
     def diff(self) -> str:
@@ -69,6 +79,20 @@ def patch(path: str, text: str, findings: Iterable[Finding], encoding: str = "ut
     applied, broken = _that_compile(text, apart, []) if apart else ([], [])
     after = edit.apply(text, _edits_of(applied))
     return Patched(path, text, after, tuple(applied), (*waiting, *broken), encoding)
+
+
+def together(findings: Iterable[Finding]) -> Patched | None:
+    """The fixes of findings in one file, that of the first that has one; None where none can be made or it cannot be read."""
+    located = [f for f in findings if f.location is not None and f.fix is not None and f.fix.edits]
+    paths = [f.location.path for f in located if f.location is not None]
+    if not paths:
+        return None
+    try:
+        text, _ = read_text(Path(paths[0]))
+    except Unreadable:
+        return None
+    done = patch(paths[0], text, [f for f, path in zip(located, paths, strict=True) if path == paths[0]])
+    return done if done.applied else None
 
 
 def _without_overlap(findings: Iterable[Finding]) -> tuple[list[Finding], list[Finding]]:
