@@ -130,6 +130,7 @@ class Dataloader(Knob):
             _prediction(seen, told.kept["wanted"]),
             *_samples_checked(told.kept.get("samples")),
             *_start_up(seen, told),
+            *_beyond_cores(told),
         ]
 
     # ---- in the child ---------------------------------------------------------------------------------------------
@@ -282,6 +283,17 @@ def _samples_checked(found: Reply | None) -> list[str]:
     if found["random"]:
         return [f"{which} were compared with and without workers: the same, but for what is random in them"]
     return [f"{which} were compared with and without workers: the same"]
+
+
+def _beyond_cores(told: Told) -> list[str]:
+    """That torch will warn, where more workers than cores were measured to pay."""
+    workers, cores = _workers(told.winner) if told.winner else 0, int(told.facts.get("cores") or 0)
+    if not cores or workers <= cores:
+        return []
+    return [
+        f"torch will warn that {workers} workers are more than the {cores} core{'s' if cores > 1 else ''} there are; it was "
+        "measured with them, and workers that mostly wait need no core each"
+    ]
 
 
 def _start_up(seen: Reply, told: Told) -> list[str]:

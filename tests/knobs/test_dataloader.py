@@ -526,3 +526,11 @@ def test_the_words_name_what_changes() -> None:
     assert KNOB.words({**TWO, "pin_memory": True}, facts("cuda")) == (
         "build the training DataLoader with num_workers=2, pin_memory=True"
     )
+
+
+@pytest.mark.parametrize(("cores", "said"), [(2, True), (8, False)])
+def test_more_workers_than_cores_are_told_with_torchs_warning(cores: int, said: bool) -> None:
+    given = {**facts(batches=10), "cores": cores}
+    asked = bench(given, seen(50, 17, cv=0.1))
+    winner = KNOB.candidates(asked)[1]
+    assert any("torch will warn that 4 workers" in remark for remark in _remarks(given, asked, winner)) == said
