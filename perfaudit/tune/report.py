@@ -17,7 +17,7 @@ from perfaudit.report import Report, to_json
 from perfaudit.target.names import Target
 from perfaudit.tune.outcome import UNDECIDED, comparisons_of, trials_of, winner_of
 from perfaudit.tune.recording import start_line
-from perfaudit.tune.search import NO_TIME, go_on, search
+from perfaudit.tune.search import NO_TIME, search
 from perfaudit.tune.tuning import Bout, Record, Tuning, interruptible
 from perfaudit.tune.watch import Watch
 from perfaudit.tune.workshop import Children, Json, Workshop
@@ -82,10 +82,6 @@ def _search_all(tuning: Tuning, knobs: list[str], deadline: Deadline, budget: fl
         enough = min(deadline.left(), _seconds_to_decide(tuning)) if fair else 0.0
         search(tuning, name, tuning.deadline(max(fair, enough)), memory)
         if (bout := bout_of(tuning, name)) is not None:
-            tuning.record.results(tuning, bout)
-    for bout in tuning.bouts:  # what others left over goes to what is still open
-        if winner_of(tuning, bout).words == UNDECIDED and deadline.left() > _seconds_to_decide(tuning) / 2:
-            go_on(tuning, bout, deadline)
             tuning.record.results(tuning, bout)
 
 

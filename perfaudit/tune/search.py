@@ -165,15 +165,6 @@ def _finalists(bout: Bout, module: Knob) -> list[Variant]:
     return finalists if smallest in finalists else [*finalists, smallest]
 
 
-def go_on(tuning: Tuning, bout: Bout, deadline: Deadline) -> None:
-    """Race on where time ran out before anything was decided."""
-    module = knob(bout.name)
-    beside = {bout.base.key, _reference_key(module)}
-    begun = bout.finalists or sorted((v for v in bout.variants.values() if v.key not in beside), key=_speed(bout))
-    left_out = bout.ledger.failures.keys() | bout.ledger.given_up
-    _race(tuning, bout, module, [v for v in begun if v.key not in left_out], deadline)
-
-
 def _race(tuning: Tuning, bout: Bout, module: Knob, chosen: list[Variant], deadline: Deadline) -> None:
     """The current setting against the chosen ones in fresh processes, each as the patched source where there is one."""
     reference = bout.variants.get(_reference_key(module))

@@ -254,14 +254,6 @@ def test_the_budget_holds_and_what_it_was_too_small_for_is_said(
         assert len([w for w in report.winners if not w.keeps_current]) == 3
 
 
-def test_time_that_is_left_goes_to_what_is_still_open(search: Callable[..., Report], clock: FakeClock) -> None:
-    """The first look takes too large a part of a short budget for a race; what is left afterwards is raced."""
-    shop = Shop(clock, {0: 100.0, 1: 90.0, 2: 80.0, 3: 70.0, 4: 60.0}, opening=1.0)  # steps of a second
-    report = search(shop, Sizes("sizes", [1, 2, 3, 4]), budget=200)
-    assert [w.keeps_current for w in report.winners] == [False]
-    assert clock.now() <= 220
-
-
 def test_winners_are_in_the_order_of_what_they_save(search: Callable[..., Report], clock: FakeClock) -> None:
     shop = Shop(clock, {0: 1.0, 1: 0.9, 2: 0.8, 3: 0.7})
     report = search(shop, Sizes("a", [1]), Sizes("b", [3]), Sizes("c", [2]))
