@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from perfaudit.knobs.batch_size import CONFIRMING, KNOB, LARGEST
-from perfaudit.measure.memory import held, live_bytes, peak_of_step, tensors_in
+from perfaudit.measure.memory import held, live_bytes, peak_of_step
 from perfaudit.target.load import is_out_of_memory
 from perfaudit.target.names import Target
 from perfaudit.target.training import Training
@@ -115,7 +115,7 @@ def batch_run(name: str, _seconds: float) -> Record:
 
             return {
                 "part": "batch", "regime": name, "budget": budget, "torch": torch.__version__,
-                "true": true_limit(build(), budget), "ours": our_limit(build(), budget),
+                "true": true_limit(build(), budget), "ours": our_limit(build, budget),
                 "lightning_true": true_limit(build(), budget, gradients_kept=True),
                 **{mode: lightning_limit(build(), budget, mode, folder) for mode in LIGHTNING_MODES},
             }  # fmt: skip
@@ -222,22 +222,22 @@ def of_size(batch: Any, size: int) -> Any:
 # ---- ours ---------------------------------------------------------------------------------------------------------
 
 
-def our_limit(training: Training, budget: int) -> Record:
+def our_limit(build: Callable[[], Training], budget: int) -> Record:
     """What the knob answers in its child, and the real steps by which it confirms that, within the budget.
 
-    Left out is what it adds for a process: the room that libraries take besides tensors.
+    Each question is put to a training built anew, as each is asked in a child of its own. Left out is what it adds for a
+    process: the room that libraries take besides tensors.
     """
     started = time.process_time()
-    reply = KNOB.answer_limits(training, budget, LARGEST, seconds=0.0)  # 0: not with what saves memory
+    reply = KNOB.answer_limits(build(), budget, LARGEST, seconds=0.0)  # 0: not with what saves memory
     seconds = time.process_time() - started
     if "cannot" in reply:
         return {"limit": 0, "seconds": seconds, "predictions": 0, "events": 0, "said": reply["cannot"]}
     limit = int(reply["limits"]["plain"])
     events, peaks = 0, []
     for share in (CONFIRMING, 1.0):
+        training = build()
         with budgeted(training, budget) as live:
-            for tensor in tensors_in(training.fixed_batch()):
-                live.see(tensor)
             try:
                 peaks.append(KNOB.answer_real(training, max(1, int(limit * share)))["peak"])
             except RuntimeError as error:
