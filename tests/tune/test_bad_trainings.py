@@ -327,7 +327,7 @@ def test_a_killed_run_leaves_no_process_and_no_lock_and_is_resumed(project: Proj
     assert done.code in (0, 1), done.err
     assert {trial["status"] for trial in json.loads(done.out)["trials"]} == {"ok"}
     (run,) = all_runs(here)
-    assert (run.status, len(run.sessions())) == ("finished", 2)
+    assert (run.status in ("finished", "out of time"), len(run.sessions())) == (True, 2)
 
 
 def _waited(until: Callable[[], bool], seconds: float = 60.0) -> None:
