@@ -178,6 +178,12 @@ def _knobs(tuning: Tuning, priced: Priced, deadline: Deadline) -> None:
             tried = ", ".join(f"{k}={v}" for k, v in best.candidate.items() if v is not None)
             note = f"{winner.words}; the best other setting tried: {tried}"
             measured = patch_of(bout, best)  # not the finding's own, which is another setting
+            if (
+                best.verdict == "faster"
+            ):  # by less than it must: nothing to hand over, and no part of what pays together
+                least = f"{100 * knob(name).min_gain:.0f} %"
+                note = f"faster, but not by {least} for certain, so your setting stays; the best tried: {tried}"
+                measured = None
             priced.kept.append(finding.with_(saving=saving(bout.ledger, bout.base, best), fix=measured, note=note))
         else:
             note = f"found by searching {name}" + (f"; {winner.verified}" if winner.verified else "")
