@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -222,8 +222,3 @@ def knob(name: str) -> Knob:
 def all_knobs() -> tuple[str, ...]:
     """Names of all knobs, as they stand in reports."""
     return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")))
-
-
-def comparisons_of(compared: Iterable[Comparison], of: str = "step") -> list[Comparison]:
-    """Those that compare whole steps, or one piece of them."""
-    return [c for c in compared if c.of == of]
