@@ -53,7 +53,8 @@ class Fix:
     """A set of edits to one file that go together, and what besides speed they change.
 
     `changes` is empty for a safe fix. `diff` is the unified diff of this fix alone against the file that was read;
-    a manual fix has neither edits nor diff: its title is the advice.
+    a manual fix has neither edits nor diff: its title is the advice. `before` is what that file is known by: SHA-256 of its
+    bytes, in hexadecimal, "" where nobody asked.
     """
 
     title: str
@@ -61,6 +62,22 @@ class Fix:
     changes: tuple[str, ...] = ()
     edits: tuple[Edit, ...] = ()
     diff: str = ""
+    before: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FilePatch:
+    """One file of a patch that was measured: what the file was, what it becomes, and the difference.
+
+    before, after: SHA-256 of the file's bytes, in hexadecimal. diff: unified, with `path` relative to the working directory;
+    a byte-order mark is a character of it. encoding: in which the diff has the bytes of the file.
+    """
+
+    path: str
+    before: str
+    after: str
+    diff: str
+    encoding: str = "utf-8"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from perfaudit.findings import Fix, Location, Saving
+from perfaudit.findings import FilePatch, Fix, Location, Saving
 
 Settings = dict[str, object]  # one configuration of a knob: str, int, float, bool or None by name
 Status = Literal["ok", "failed", "not_measured"]
@@ -81,11 +81,11 @@ class Calibration:
     phases: dict[str, float]
     queued: float = 0.0  # share of the step that its threads waited for a core: others held it
 
-    @property
-    def computing(self) -> float:
-        """The share of the step that is not loading and copying batches."""
-        whole = sum(self.phases.values())
-        return 1 - (self.phases.get("loading", 0.0) + self.phases.get("transfer", 0.0)) / whole if whole else 1.0
+
+def computing(profile: dict[str, float]) -> float:
+    """The share of a step that is not loading and copying batches. profile: seconds by phase; without any, all of it."""
+    whole = sum(profile.values())
+    return 1 - (profile.get("loading", 0.0) + profile.get("transfer", 0.0)) / whole if whole else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +102,67 @@ class Winner:
     verified: str = ""  # what was checked on the patched source
     remarks: tuple[str, ...] = ()
     handed_over: str = ""  # how it gets into the source where there is no patch; "" for by hand
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One change of a climb: patched source that was raced against the source below it, and kept or dropped again.
+
+    ratio, low, high: seconds per step of the source with this change over that without it, when it was accepted.
+    All of the whole step, loading with it. from_start, from_low, from_high: the product of the races up to this rung, with
+    the interval that follows from theirs; seconds_per_step: what that makes of the user's step. peak_memory_bytes: of one
+    step of the source up to this rung. dropped: why it was taken out again, "" for a rung that stayed.
+    """
+
+    knob: str
+    settings: Settings
+    words: str
+    changes: tuple[str, ...]
+    location: Location
+    diff: str  # against the rung below
+    ratio: float
+    low: float
+    high: float
+    clock: ClockName = "wall"
+    seconds_per_step: float | None = None
+    peak_memory_bytes: int | None = None
+    from_start: float | None = None
+    from_low: float | None = None
+    from_high: float | None = None
+    verified: str = ""
+    dropped: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ladder:
+    """What a climb has come to: its rungs, one patch of all that stayed, and the final race of that patch.
+
+    ratio, low, high: the final race, seconds per step with the patch over those of the user's code; None, 0 and inf where
+    it was not made or not long enough; where there is one rung only, its own race may stand for it. seconds_per_step: of
+    the user's code in that race, or as it was timed at first; patched_seconds_per_step: what the ratio makes of it.
+    verified: what the losses of both said. left: what was not climbed, and why. trouble: why no patch is handed over, ""
+    where one is or where no rung was accepted.
+    """
+
+    rungs: tuple[Rung, ...] = ()
+    files: tuple[FilePatch, ...] = ()
+    changes: tuple[str, ...] = ()
+    ratio: float | None = None
+    low: float = 0.0
+    high: float = float("inf")
+    clock: ClockName = "wall"
+    rounds: int = 0
+    verified: str = ""
+    seconds_per_step: float | None = None
+    patched_seconds_per_step: float | None = None
+    peak_memory_bytes: int | None = None
+    patched_peak_memory_bytes: int | None = None
+    left: tuple[NotApplicable, ...] = ()
+    trouble: str = ""
+
+    def with_(self, **changes: object) -> Ladder:
+        """A copy with some fields replaced."""
+        return replace(self, **changes)  # type: ignore[arg-type]  # field names are checked at run time
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from perfaudit import __version__
 from perfaudit.findings import Finding, Fix, Saving
 
 if TYPE_CHECKING:  # a plain scan has none of them
-    from perfaudit.measurements import Calibration, Comparison, Environment, NotApplicable, Trial, Winner
+    from perfaudit.measurements import Calibration, Comparison, Environment, Ladder, NotApplicable, Trial, Winner
 
 SCHEMA = "perfaudit.report/1"
 
@@ -54,6 +54,7 @@ class Report:
     trials: tuple[Trial, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
     winners: tuple[Winner, ...] = ()
+    ladder: Ladder | None = None
     not_applicable: tuple[NotApplicable, ...] = ()
     notes: tuple[str, ...] = ()
     interrupted: bool = False
@@ -82,6 +83,7 @@ def to_json(report: Report) -> Json:
         "trials": [_trial(trial) for trial in report.trials],
         "comparisons": [comparison_json(comparison) for comparison in report.comparisons],
         "winners": [_winner(winner) for winner in report.winners],
+        "ladder": _ladder(report.ladder) if report.ladder else None,
         "not_applicable": [dataclasses.asdict(item) for item in report.not_applicable],
         "skipped": [dataclasses.asdict(item) for item in report.skipped],
         "notes": list(report.notes),
@@ -122,7 +124,13 @@ def _saving(saving: Saving | None) -> Json | None:
 def _fix(fix: Fix | None) -> Json | None:
     if fix is None:
         return None
-    return {"safety": fix.safety, "changes": list(fix.changes), "title": fix.title, "diff": fix.diff}
+    return {
+        "safety": fix.safety,
+        "changes": list(fix.changes),
+        "title": fix.title,
+        "diff": fix.diff,
+        "before": fix.before or None,  # SHA-256 of the file that the diff is of
+    }
 
 
 def _trial(trial: Trial) -> Json:
@@ -154,3 +162,11 @@ def _winner(winner: Winner) -> Json:
         "remarks": list(winner.remarks),
         "handed_over": winner.handed_over,
     }
+
+
+def _ladder(ladder: Ladder) -> Json:
+    data = dataclasses.asdict(ladder)
+    for entry in [data, *data["rungs"]]:
+        if entry["high"] == float("inf"):
+            entry["low"] = entry["high"] = None
+    return data

@@ -30,6 +30,7 @@ MAY_IMPORT = {
     "measure": {"measurements", "target"},
     "knobs": {"measurements", "measure", "target", "static"},
     "tune": {"measurements", "knobs", "measure", "target", "static", "report", "rank"},
+    "checkpoints": {"measure", "target"},
     "render": {"measurements", "report", "rules", "rank"},
     "cli": {
         "measurements",
@@ -42,6 +43,7 @@ MAY_IMPORT = {
         "measure",
         "knobs",
         "tune",
+        "checkpoints",
         "render",
     },
 }

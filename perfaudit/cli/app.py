@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from perfaudit.cli import explain, history, rules, scan, tune
+from perfaudit.cli import apply, explain, history, migrate_checkpoint, rules, scan, tune
 from perfaudit.errors import UserError
 
 HELP = """Find out why PyTorch training is slow, prove it, and get the patch.
@@ -14,8 +14,10 @@ HELP = """Find out why PyTorch training is slow, prove it, and get the patch.
 \b
     perfaudit scan train.py                  static rules; your code is not run
     perfaudit scan train.py --measure        the same, each finding priced on your model
-    perfaudit tune train.py --dataloader     search settings, with intervals
+    perfaudit tune train.py --all            climb: patches that pay, one on top of the other, proven
+    perfaudit apply report.json              the patches of a saved report
     perfaudit history                        what was measured here before
+    perfaudit migrate-checkpoint OLD NEW     old checkpoints for a model whose biases are gone
     perfaudit explain PA201                  why a rule exists
 
 Exit codes: 0 nothing to report · 1 findings · 2 wrong use · 3 nothing could be looked at or measured · 130 interrupted.
@@ -32,7 +34,9 @@ app = typer.Typer(
 )
 app.command("scan", help=scan.HELP)(scan.command)
 app.command("tune", help=tune.HELP)(tune.command)
+app.command("apply", help=apply.HELP)(apply.command)
 app.command("history", help=history.HELP)(history.command)
+app.command("migrate-checkpoint", help=migrate_checkpoint.HELP)(migrate_checkpoint.command)
 app.command("rules", help=rules.HELP)(rules.command)
 app.command("explain", help=explain.HELP)(explain.command)
 

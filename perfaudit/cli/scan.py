@@ -105,7 +105,7 @@ def command(
 ) -> None:
     """Parse, scan, render, exit."""
     given = paths or ["."]
-    allowed = _changes(names(allow))
+    allowed = allowed_changes(names(allow))
     _go_together(diff, fix, bool(unsafe_fixes or allowed), measure, format)
     _go_together_too(given, measure, statistics, diff, format, baseline, update_baseline, stdin_filename)
     chosen = names(select), names(ignore)
@@ -142,7 +142,7 @@ def command(
 
         try:
             roles = factory_names(plan.config, factory or [])
-            report = _measured(given, roles, report, budget, device, timeout)
+            report = _measured(given, roles, report, budget, device, timeout, plan.selected)
         except UserError:  # what reading alone found is not lost with it
             emit(report, format, output)
             raise
@@ -198,7 +198,8 @@ def _go_together(diff: bool, fix: bool, unsafe: bool, measure: bool, format: str
         )
 
 
-def _changes(allow: tuple[str, ...]) -> frozenset[str]:
+def allowed_changes(allow: tuple[str, ...]) -> frozenset[str]:
+    """What `--allow` names. Raises UserError for what no fix changes."""
     from perfaudit.findings import CHANGES
 
     for name in allow:
@@ -208,7 +209,13 @@ def _changes(allow: tuple[str, ...]) -> frozenset[str]:
 
 
 def _measured(
-    paths: list[str], roles: dict[str, str], report: Report, budget: str, device: str, timeout: str
+    paths: list[str],
+    roles: dict[str, str],
+    report: Report,
+    budget: str,
+    device: str,
+    timeout: str,
+    selected: frozenset[str],
 ) -> Report:
     from perfaudit.cli.measuring import live, needs_torch, seconds_of
     from perfaudit.target.names import choose_target
@@ -218,4 +225,4 @@ def _measured(
     needs_torch("scan --measure")
     target = choose_target(paths, Path.cwd(), roles)
     with measuring(Path.cwd()), live(seconds_of(budget)) as watch:
-        return price(target, report, seconds_of(budget), device, watch, seconds_of(timeout))
+        return price(target, report, seconds_of(budget), device, watch, seconds_of(timeout), selected)

@@ -23,7 +23,12 @@ HELP = """Search settings on your own training, and print trials, the winner wit
     perfaudit tune train.py --batch-size --memory 8GiB
     perfaudit tune package.train --ema --cudnn --budget 3m
     perfaudit tune train.py --dataloader --apply        write the winner's patch
+    perfaudit tune train.py --all --out plan.patch      climb: patches one on top of the other, as one patch
+    perfaudit tune train.py --all --allow rounding,rng --apply
     perfaudit tune train.py --resume                    go on where an earlier run was stopped
+
+With --all it climbs: the patch that gains most for certain is taken, the others are measured again on top of it,
+and what came of it is raced against your code and checked before it is handed over.
 
 The file defines functions that are found by name (or --factory ROLE=NAME):
 
@@ -38,13 +43,19 @@ They run in child processes, never in this one.
 """
 
 
+SAFE = "safe"  # of --allow: patches that change nothing but speed
+
+
 def command(
     target: Annotated[
         str | None, typer.Argument(metavar="TARGET", help="file.py, file.py:factory or package.module.")
     ] = None,
     all_: Annotated[bool, typer.Option("--all", help="Every knob (also when none is named).")] = False,
     memory: Annotated[
-        str, typer.Option(help="Memory budget of --batch-size, e.g. 8GiB (default: what is free, less a fifth).")
+        str,
+        typer.Option(
+            help="Memory budget of --batch-size and of every patch, e.g. 8GiB (default: what is free, less a fifth)."
+        ),
     ] = "",
     budget: Annotated[str, typer.Option(help="Time for all measuring, e.g. 90s or 5m.")] = "5m",
     timeout: Annotated[str, typer.Option(help="Longest time that loading, or one step, may take.")] = "2m",
@@ -56,8 +67,19 @@ def command(
     format: Annotated[str, format_option("text", "json", "markdown")] = "text",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to a file.")] = None,
     apply: Annotated[
-        bool, typer.Option("--apply", help="Write the patch of the winner that saves most into the source.")
+        bool, typer.Option("--apply", help="Write the patch into the source: of all rungs, or of the one winner.")
     ] = False,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the patch to a file, as `git apply` takes it.")
+    ] = None,
+    allow: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CHANGES",
+            help="What besides speed patches of a climb may change: rounding, rng, checkpoint, order, algorithm; "
+            "`safe` for nothing (default: rounding). With knobs named, climb with these.",
+        ),
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the newest unfinished run of this folder.")
     ] = False,
@@ -75,17 +97,22 @@ def command(
     needs_torch("tune")
     knobs = [name for name, wanted in flags.items() if wanted or all_ or not any(flags.values())]
     if resume and not all_ and not any(flags.values()):
-        knobs, target = _as_before(knobs, target)
+        knobs, target, allow = _as_before(knobs, target, allow)
     chosen = _target(target, factory or [])
     check_writable(output)
     limit = bytes_of(memory) if memory else 0
+    check_writable(out)
     journal = begin(Path.cwd(), resume)
     everything = all_ or not any(flags.values())
+    climbs = _changes(allow) if everything or allow is not None else None
     with measuring(Path.cwd()), live(seconds_of(budget)) as watch:
         report = tune(
-            chosen, knobs, seconds_of(budget), limit, device, seconds_of(timeout), watch, everything, journal
+            chosen, knobs, seconds_of(budget), limit, device, seconds_of(timeout), watch, everything, journal,
+            allow=climbs,
         )  # fmt: skip
     emit(report, format, output)
+    if out is not None:
+        _write_patch(report, out)
     if apply:
         _apply(report)
     if report.interrupted:
@@ -93,15 +120,28 @@ def command(
     raise typer.Exit(_code(report, exit_zero))
 
 
-def _as_before(knobs: list[str], target: str | None) -> tuple[list[str], str | None]:
-    """The knobs of the run that will be resumed, and its target where none is given."""
+def _as_before(knobs: list[str], target: str | None, allow: str | None) -> tuple[list[str], str | None, str | None]:
+    """The knobs of the run that will be resumed, and its target and what it allowed where none is given."""
     from perfaudit.tune.journal import latest_unfinished, read_run
 
     path = latest_unfinished(Path.cwd())
     if path is None:
         raise UserError("--resume: no run in this folder is unfinished; `perfaudit history` lists them")
     start = read_run(path).start
-    return list(start.get("knobs") or knobs), target or start.get("target")
+    allowed = (start.get("options") or {}).get("allow")
+    if allow is None and isinstance(allowed, list):
+        allow = ",".join(map(str, allowed)) or SAFE
+    return list(start.get("knobs") or knobs), target or start.get("target"), allow
+
+
+def _changes(allow: str | None) -> frozenset[str]:
+    """What patches of a climb may change. Raises UserError for something that none does."""
+    from perfaudit.findings import CHANGES
+
+    named = {part.strip() for part in (allow or "rounding").split(",")} - {"", SAFE}
+    if unknown := sorted(named - set(CHANGES)):
+        raise UserError(f"--allow {','.join(unknown)}: patches change {', '.join(CHANGES)}; `{SAFE}` allows none of it")
+    return frozenset(named)
 
 
 def _with_knob_flags() -> None:
@@ -113,7 +153,9 @@ def _with_knob_flags() -> None:
     flags = []
     for name in all_knobs():
         title = knob(name).title if "tune" in sys.argv else ""
-        option = Annotated[bool, typer.Option(f"--{name.replace('_', '-')}", help=f"{title[:1].upper()}{title[1:]}.")]
+        is_word = title.partition(" ")[0].isalpha()  # not the name of something in torch
+        told = f"{title[:1].upper()}{title[1:]}." if is_word else f"{title}."
+        option = Annotated[bool, typer.Option(f"--{name.replace('_', '-')}", help=told)]
         flags.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=option))
         command.__annotations__[name] = option
     command.__annotations__.pop("flags")
@@ -125,7 +167,8 @@ def _with_knob_flags() -> None:
 def _code(report: Report, exit_zero: bool) -> int:
     if not any(trial.status == "ok" for trial in report.trials):
         return NOTHING_MEASURED
-    return FOUND if any(not winner.keeps_current for winner in report.winners) and not exit_zero else OK
+    found = any(not winner.keeps_current for winner in report.winners)
+    return FOUND if found and not exit_zero else OK
 
 
 def _target(text: str | None, named: list[str]) -> Target:
@@ -134,6 +177,21 @@ def _target(text: str | None, named: list[str]) -> Target:
     from perfaudit.target.names import choose_target
 
     return choose_target([text] if text else [], Path.cwd(), factory_names(find_config(Path.cwd()), named))
+
+
+def _write_patch(report: Report, out: Path) -> None:
+    from perfaudit.static.fix import replace_file
+    from perfaudit.tune.apply import patch_bytes
+
+    patch = patch_bytes(report)
+    if not patch:
+        say(f"{out}: not written, there is no patch to hand over")
+        return
+    try:
+        replace_file(out, patch)
+    except OSError as error:
+        raise UserError(f"{out}: not written: {(error.strerror or str(error)).lower()}") from error
+    say(f"{out}: written; `git apply {out}` applies it")
 
 
 def _apply(report: Report) -> None:

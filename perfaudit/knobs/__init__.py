@@ -113,6 +113,7 @@ class Knob:
     reference: Settings | None = None  # the setting against which every other one's added time is told
     base_is_applied = False  # the user's setting must be applied too: our loop differs from theirs in it
     seconds_needed = 0.0  # of measuring, below which it is not begun
+    changes_always: tuple[str, ...] = ()  # what besides speed each of its settings changes, as fixes say it
 
     # ---- whether --------------------------------------------------------------------------------------------------
 
@@ -175,8 +176,8 @@ class Knob:
         return self.current(facts) == settings
 
     def changes(self, settings: Settings) -> tuple[str, ...]:
-        """What besides speed it changes, as fixes say it."""
-        return ()
+        """What besides speed a setting changes, as fixes say it."""
+        return self.changes_always
 
     def promised(self, settings: Settings, facts: Facts) -> tuple[str, ...]:
         """What a setting that is applied at run time may change in the first losses and in the user's average."""

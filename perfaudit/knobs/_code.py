@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ from perfaudit.static import edit
 from perfaudit.static.discover import shown
 from perfaudit.static.fix import together
 from perfaudit.static.source import Source, Unreadable, read_source
+from perfaudit.static.texts import bytes_of
 
 Facts = dict[str, Any]  # JSON
 Site = list[Any]  # path, line, end line, byte column, end byte column: as a child sends it
@@ -43,13 +45,21 @@ class Code:
     findings: tuple[Finding, ...] = field(default=())
 
     def source(self, path: str | None) -> Source | None:
-        """A file of the project, None for one outside of it or that cannot be read."""
-        if path is None or not inside_project(path):
+        """A file of the project; None for one outside of it, that cannot be read, or that is not what the child ran any more."""
+        if path is None or not inside_project(path) or self._differs(path):
             return None
         try:
             return read_source(Path(path), shown(Path(path)))
         except Unreadable:
             return None
+
+    def _differs(self, path: str) -> bool:
+        """Whether a file has changed since the child imported it: its places would mean other calls now."""
+        ran = self.facts.get("digests", {}).get(os.path.realpath(path))
+        try:
+            return ran is not None and hashlib.sha256(bytes_of(path)).hexdigest() != ran
+        except OSError:
+            return True
 
     def entry(self) -> Source | None:
         """The target's file."""

@@ -72,13 +72,13 @@ class _Load:
 
 
 def _loaded(training: Any) -> tuple[_Load, Any]:
-    from perfaudit.measure.worker import _queued_seconds
+    from perfaudit.measure.worker import queued_seconds
 
-    restarts, queued = len(training.restart_seconds), _queued_seconds()
+    restarts, queued = len(training.restart_seconds), queued_seconds()
     wall, cpu = time.perf_counter(), time.process_time()
     batch = training.next_batch()
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    queued = max(0.0, _queued_seconds() - queued)
+    queued = max(0.0, queued_seconds() - queued)
     return _Load(wall, cpu, max(cpu, wall - queued), len(training.restart_seconds) > restarts), batch
 
 

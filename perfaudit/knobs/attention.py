@@ -14,6 +14,7 @@ class Attention(Rewritten):
     column = "attention"
     after = "fused"
     sought = "hand-written attention, and no MultiheadAttention whose weights are dropped,"
+    changes_always = ("rounding",)
 
     def words(self, settings: Settings, facts: Facts) -> str:
         found = [rule for rule in self.rules if patchable(facts, (rule,))]
@@ -22,9 +23,6 @@ class Attention(Rewritten):
             "PA208": "call MultiheadAttention with need_weights=False",
         }
         return " and ".join(ways[rule] for rule in found) or ways["PA203"]
-
-    def changes(self, settings: Settings) -> tuple[str, ...]:
-        return ("rounding",)
 
 
 KNOB = Attention()

@@ -40,6 +40,7 @@ class BatchSize(Knob):
     metric = "samples_per_second"
     min_gain = KNEE
     fixed_batch = False
+    changes_always = ("algorithm",)
 
     def not_applicable(self, facts: Facts) -> str:
         if facts["loader"]["batch_size"] is None:
@@ -77,9 +78,6 @@ class BatchSize(Knob):
             f"train with batch_size={settings['batch_size']}, the smallest within {100 * KNEE:.0f} % of the best "
             "throughput; it is another training, see below"
         )
-
-    def changes(self, settings: Settings) -> tuple[str, ...]:
-        return ("algorithm",)
 
     def patch(self, code: Code, settings: Settings) -> Patch | None:
         found = code.call(code.facts["loader_site"])

@@ -40,6 +40,7 @@ class Compile(Knob):
     rules = ("PA306",)
     phases = ("forward", "backward")
     seconds_needed = SECONDS_NEEDED
+    changes_always = ("rounding",)
 
     def not_applicable(self, facts: Facts) -> str:
         if facts["model"]["compiled"]:
@@ -96,6 +97,7 @@ class Compile(Knob):
         return f"compile the model where it is built: {call}; the keys of its state dict stay as they are{graphs}"
 
     def changes(self, settings: Settings) -> tuple[str, ...]:
+        """With dropout other numbers are drawn besides; the patch, which knows the model, says whether there is any."""
         return ("rounding", "rng")
 
     def kept_words(self, told: Told) -> str:

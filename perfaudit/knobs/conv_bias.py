@@ -7,8 +7,8 @@ from perfaudit.knobs._rewritten import Rewritten
 from perfaudit.measurements import Settings
 
 RUNNING_MEAN = (
-    "checkpoints saved before need folding: for each such layer subtract its bias from the norm's running mean "
-    '(state["bn.running_mean"] -= state.pop("conv.bias")); without it they do not load strictly, or evaluate wrongly'
+    "checkpoints saved before no longer load strictly, and evaluate wrongly when forced: "
+    "`perfaudit migrate-checkpoint old.pt new.pt --target FILE` folds their biases into the norms"
 )
 
 
@@ -20,12 +20,10 @@ class ConvBias(Rewritten):
     before = "kept"
     after = "left out"
     sought = "bias of a convolution or linear layer directly before a norm"
+    changes_always = ("rng", "checkpoint")
 
     def words(self, settings: Settings, facts: Facts) -> str:
         return "give layers directly before a norm no bias (bias=False): the norm subtracts it again"
-
-    def changes(self, settings: Settings) -> tuple[str, ...]:
-        return ("rng", "checkpoint")
 
     def remarks(self, told: Told) -> list[str]:
         return [*super().remarks(told), *([RUNNING_MEAN] if told.winner is not None else [])]

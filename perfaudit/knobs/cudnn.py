@@ -23,6 +23,7 @@ class Cudnn(Knob):
     title = "torch.backends.cudnn.benchmark off and on"
     rules = ("PA301",)
     phases = ("forward", "backward")
+    changes_always = ("rounding",)
 
     def not_applicable(self, facts: Facts) -> str:
         if facts["device"] != "cuda":
@@ -87,9 +88,6 @@ class Cudnn(Knob):
     def words(self, settings: Settings, facts: Facts) -> str:
         how = f"set torch.backends.cudnn.benchmark = {settings['benchmark']} once before training"
         return f"{how}, as long as inputs keep their shapes" if settings["benchmark"] else how
-
-    def changes(self, settings: Settings) -> tuple[str, ...]:
-        return ("rounding",)
 
     def tolerance(self, settings: Settings) -> float | None:
         return TOLERANCE

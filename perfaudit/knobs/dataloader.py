@@ -47,6 +47,7 @@ class Dataloader(Knob):
     gains_from = ("loading",)
     in_process = False
     fixed_batch = False
+    changes_always = ("rng",)
 
     def share(self, facts: Facts) -> float:
         """What a step waits for its batch, where no workers load it; with workers, fewer may gain what no profile tells.
@@ -110,9 +111,6 @@ class Dataloader(Knob):
     def patch(self, code: Code, settings: Settings) -> Patch | None:
         found = code.call(code.facts["loader_site"])
         return code.patch(*found, _edits(*found, settings, code.facts)) if found is not None else None
-
-    def changes(self, settings: Settings) -> tuple[str, ...]:
-        return ("rng",)
 
     # ---- words ----------------------------------------------------------------------------------------------------
 

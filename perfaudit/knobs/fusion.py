@@ -25,6 +25,7 @@ class Fusion(Rewritten):
     column = "pointwise"
     after = "library"
     sought = "hand-written activation or norm"
+    changes_always = ("rounding",)
 
     def not_applicable(self, facts: Facts) -> str:
         """What has no function in the library can still be compiled."""
@@ -52,9 +53,6 @@ class Fusion(Rewritten):
         if settings[self.column] == COMPILED:
             return "put @torch.compile above the function that writes the activation or norm out"
         return "replace the activation or norm that is written out by the library's function"
-
-    def changes(self, settings: Settings) -> tuple[str, ...]:
-        return ("rounding",)
 
 
 def _compiled(code: Code, findings: list[Finding]) -> Patch | None:

@@ -27,6 +27,7 @@ class MemoryFormat(Knob):
     name = "memory_format"
     title = "channels_last or contiguous weights of 2d convolutions"
     rules = ("PA211",)
+    changes_always = ("rounding",)
 
     def not_applicable(self, facts: Facts) -> str:
         model = facts["model"]
@@ -58,9 +59,6 @@ class MemoryFormat(Knob):
         name, imported = edit.name_for(source, "torch.channels_last")
         edits = wrap_returned(source, function, "", f".to(memory_format={name})")
         return code.patch(source, function, (*imported, *edits)) if edits else None
-
-    def changes(self, settings: Settings) -> tuple[str, ...]:
-        return ("rounding",)
 
     def tolerance(self, settings: Settings) -> float | None:
         return TOLERANCE

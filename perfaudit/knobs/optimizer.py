@@ -20,6 +20,7 @@ class Optimizer(Knob):
     title = "the for-loop, foreach and fused update of the optimizer"
     rules = ("PA402", "PA403")
     phases = ("optimizer",)
+    changes_always = ("rounding",)
 
     def not_applicable(self, facts: Facts) -> str:
         optimizer = facts["optimizer"]
@@ -66,9 +67,6 @@ class Optimizer(Knob):
         if written.rpartition(".")[2] != name:  # some function that picks the class: it may not pass an argument on
             return None
         return code.patch(source, call, _edits(source, call, str(settings["update"])))
-
-    def changes(self, settings: Settings) -> tuple[str, ...]:
-        return ("rounding",)
 
     def words(self, settings: Settings, facts: Facts) -> str:
         name, value = _ARGUMENTS[str(settings["update"])]

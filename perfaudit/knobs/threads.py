@@ -17,6 +17,7 @@ class Threads(Knob):
     # More threads spend more processor time to be done earlier, so that only the clock on the wall can tell.
     in_process = False
     fixed_batch = False  # loading runs on the same cores
+    changes_always = ("rounding",)  # sums are split differently
 
     def not_applicable(self, facts: Facts) -> str:
         if facts["device"] != "cpu":
@@ -48,9 +49,6 @@ class Threads(Knob):
             return None
         edits = set_or_replace_call(source, "torch.set_num_threads", str(settings["threads"]))
         return code.patch(source, None, edits)
-
-    def changes(self, settings: Settings) -> tuple[str, ...]:
-        return ("rounding",)  # sums are split differently
 
     def words(self, settings: Settings, facts: Facts) -> str:
         return f"call torch.set_num_threads({settings['threads']}) once before training"

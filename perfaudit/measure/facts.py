@@ -10,7 +10,8 @@ from typing import Any
 
 from perfaudit.measure.environment import usable_cores
 from perfaudit.target.blocks import repeated_blocks
-from perfaudit.target.provenance import _LIBRARIES, _OURS
+from perfaudit.target.overlay import digests
+from perfaudit.target.provenance import LIBRARIES, OURS, span
 
 Facts = dict[str, Any]  # JSON
 
@@ -41,14 +42,18 @@ def facts_of(training: Any) -> Facts:  # Any: target.training.Training
         "has_ema": training.ema is not None,
         "dataset_length": _length(training.loader.dataset),
         "loader": _loader(training.loader),
-        "loader_site": _site(training.loader_site),
+        "loader_site": span(training.loader_site),
         "optimizer": _optimizer(training.optimizer),
-        "optimizer_site": _site(training.optimizer_site) if training.builds_own_optimizer else None,
+        "optimizer_site": span(training.optimizer_site) if training.builds_own_optimizer else None,
+        "model_site": span(training.module_sites.get("")),
+        "ema_site": span(training.ema_site),
+        "compiled_sites": {name: span(site) for name, site in training.compiled_sites.items()},
         "step_autocast": _autocast_around(training.factories.get("step")),
         "factories": {role: getattr(f, "__qualname__", "") for role, f in training.factories.items()},
         "factory_files": {role: _file(f) for role, f in training.factories.items()},
         "model": _model(training.model),
         "project_files": _project_files(),
+        "digests": digests(),
         "cxx": _cxx(),
     }
 
@@ -59,7 +64,7 @@ def _project_files() -> list[str]:
     found = set()
     for module in list(sys.modules.values()):
         path = os.path.realpath(getattr(module, "__file__", None) or "")
-        ours = path.endswith(".py") and path.startswith(here) and not path.startswith((*_LIBRARIES, _OURS))
+        ours = path.endswith(".py") and path.startswith(here) and not path.startswith((*LIBRARIES, OURS))
         if ours and Path(path).is_file():  # torch.ops says that it is in "_ops.py"
             found.add(os.path.relpath(path, here))
     return sorted(found)
@@ -172,14 +177,6 @@ def _cxx() -> str | None:
 def _file(factory: Any) -> str | None:
     code = getattr(getattr(factory, "__wrapped__", factory), "__code__", None)
     return code.co_filename if code is not None else None
-
-
-def _site(site: Any) -> list[Any] | None:
-    """The call that passes the arguments on: of a subclass of the user's, the one inside its own `__init__`."""
-    if site is None:
-        return None
-    place = site.through[0] if site.through else site
-    return [place.path, place.line, place.end_line, place.column, place.end_column]
 
 
 def _length(dataset: Any) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,6 +34,7 @@ class ChildLab:
     facts: dict[str, Facts] = field(default_factory=dict)
     check: Callable[[Child, Variant, Facts], None] | None = None
     on_open: Callable[[Variant], None] = lambda variant: None
+    ran: dict[str, str] = field(default_factory=dict)  # SHA-256 of the files that ran unpatched, by path
 
     def open(self, variants: Sequence[Variant]) -> dict[str, Subject | TrialFailed]:
         """All variants built and warm, as many starting at once as there are cores."""
@@ -68,6 +70,7 @@ class ChildLab:
         try:
             facts = child.receive(self.timeout)
             self.facts[variant.key] = facts
+            self._same_source(variant, facts.get("digests") or {})
             if self.check is not None:
                 self.check(child, variant, facts)
             # Warm-up: past the optimizer's first step, and past what the loader's workers have ready.
@@ -83,6 +86,16 @@ class ChildLab:
         except TrialFailed as failure:
             child.close()
             return failure
+
+    def _same_source(self, variant: Variant, ran: dict[str, str]) -> None:
+        """Raise TrialFailed where what ran is not the text to be measured. ran: SHA-256 of the files that ran, by real path."""
+        patched = {os.path.realpath(path): path for path in variant.overlay}
+        for real, path in patched.items():
+            if ran and real not in ran:
+                raise TrialFailed(f"{path} is not imported as a module, so its patch is not what ran")
+        for real, digest in ran.items():
+            if real not in patched and self.ran.setdefault(real, digest) != digest:
+                raise TrialFailed(f"{os.path.relpath(real)} changed while it was measured")
 
 
 class _ChildSubject:

@@ -14,6 +14,7 @@ BLOCK_SECONDS = 0.35  # long against a timer tick and a scheduler slice, short a
 GENERATIONS = LOOKS[-1].generations  # of processes: two of identical code differ by up to 2.2 × what one pair predicts
 ROUNDS = 3  # per generation, each variant twice a round
 FEWEST_STEPS = 2
+FAR_SLOWER = 4.0  # time per sample against the base, in each of two first blocks; pairs of identical code came to 1.6
 
 
 class Subject(Protocol):
@@ -143,11 +144,21 @@ def _generation(
 ) -> None:
     steps: dict[str, int] = {}
     per_step: dict[str, float] = {}
+    base: Block | None = None  # the first subject's
     for key, subject in list(subjects.items()):  # calibration: how many steps make a block
         first = _block(key, subject, least[key], subjects, ledger)
-        if first is not None:
-            per_step[key] = ledger.seconds_per_step = max(first.seconds_per_step, 1e-6)
-            steps[key] = max(least[key], min(2000, round(block_seconds / per_step[key])))
+        if first is None:
+            continue
+        if base is None:
+            base = first
+        elif _is_far_slower(first, base):  # once more: a hiccup hits one block
+            again = _block(key, subject, least[key], subjects, ledger)
+            if again is not None and _is_far_slower(again, base):
+                _leave(key, subjects, ledger, first, base)
+            if key not in subjects:
+                continue
+        per_step[key] = ledger.seconds_per_step = max(first.seconds_per_step, 1e-6)
+        steps[key] = max(least[key], min(2000, round(block_seconds / per_step[key])))
     round_seconds = _round_seconds(steps, per_step)
     if round_seconds > share:  # a small budget makes shorter blocks rather than too few rounds for an interval
         steps = {key: max(least[key], int(n * share / round_seconds)) for key, n in steps.items()}
@@ -164,6 +175,21 @@ def _generation(
                 seen.setdefault(key, []).append(block)
                 ledger.on_block(key, block.seconds_per_step)
         generation.rounds.append({key: (pair[0], pair[1]) for key, pair in seen.items() if len(pair) == 2})
+
+
+def _is_far_slower(block: Block, base: Block) -> bool:
+    return _per_sample(block) > FAR_SLOWER * _per_sample(base)
+
+
+def _per_sample(block: Block) -> float:
+    return block.seconds_per_step * block.steps / max(1, block.samples)
+
+
+def _leave(key: str, subjects: dict[str, Subject], ledger: Ledger, seen: Block, base: Block) -> None:
+    """Measure this variant no more: whatever the noise, it is not going to win."""
+    times = _per_sample(seen) / _per_sample(base)
+    ledger.failures[key] = f"not measured further: {times:.0f} times as slow in its first steps"
+    subjects.pop(key).close()
 
 
 def _round_seconds(steps: dict[str, int], per_step: dict[str, float]) -> float:

@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +133,7 @@ def _fault(holder: Holder, error: BaseException) -> Reply:
     return {"fault": kind, "message": f"{holder.doing}: {type(error).__name__}: {text}{where(error)}"}
 
 
-def _queued_seconds() -> float:
+def queued_seconds() -> float:
     """Seconds this process' threads have waited for a core so far, all together; 0 where the system does not say."""
     total = 0
     for path in Path("/proc/self/task").glob("*/schedstat"):
@@ -143,6 +144,52 @@ def _queued_seconds() -> float:
 
 def _knob(name: str) -> Any:  # perfaudit.knobs.Knob, which this folder must not know
     return importlib.import_module(f"perfaudit.knobs.{name}").KNOB
+
+
+def _loaded(model: Any, file: str) -> str:
+    """Take a model's parameters and buffers from a file by name; "" if it has all of them, else why nothing was taken."""
+    import torch
+
+    # The file was written by our own child a moment ago; weights_only all the same.
+    state = torch.load(file, weights_only=True, map_location="cpu")
+    mine = model.state_dict()
+    lacking = [key for key in mine if key not in state or state[key].shape != mine[key].shape]
+    if lacking:
+        return f"such as {', '.join(lacking[:3])}"
+    model.load_state_dict({key: state[key] for key in mine})
+    return ""
+
+
+def _nudge(model: Any, share: float, draw: int = 0) -> None:
+    """Move every floating parameter by this share of itself, up or down by chance, the same for one draw."""
+    import torch
+
+    dice = torch.Generator().manual_seed(draw)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.is_floating_point():
+                signs = torch.randint(0, 2, parameter.shape, generator=dice).to(parameter.device, parameter.dtype)
+                parameter.mul_(1 + share * (2 * signs - 1))
+
+
+@contextlib.contextmanager
+def _autocasts() -> Iterator[set[str]]:
+    """The set it gives gathers the types that autocast is entered with inside."""
+    import torch
+
+    seen: set[str] = set()
+    enter = torch.autocast.__enter__
+
+    def noted(self: Any) -> Any:
+        if self._enabled:
+            seen.add(str(self.fast_dtype).removeprefix("torch."))
+        return enter(self)  # type: ignore[no-untyped-call]  # torch's
+
+    torch.autocast.__enter__ = noted  # type: ignore[method-assign]  # put back below
+    try:
+        yield seen
+    finally:
+        torch.autocast.__enter__ = enter  # type: ignore[method-assign]
 
 
 def _die_with(parent: int) -> None:
@@ -212,36 +259,80 @@ class Holder:
         reply: Reply = getattr(_knob(knob), f"answer_{question}")(self.training, **arguments)
         return reply
 
-    def do_losses(self, steps: int, seed: int, save_state: str = "", load_state: str = "") -> Reply:
+    def do_losses(
+        self,
+        steps: int,
+        seed: int,
+        save_state: str = "",
+        load_state: str = "",
+        save_gradients: str = "",
+        load_gradients: str = "",
+        build_seed: int | None = None,
+        nudge: float = 0.0,
+        observe: bool = False,
+        run: int = 1,
+    ) -> Reply:
         """Losses of the first steps from one seed, as exact hexadecimal floats; the training goes on afterwards.
 
         With them, sums over the user's moving average after those steps, so that a patch of it is checked too.
 
         save_state / load_state: a file to keep the initial parameters in, or to take them from (only keys that this
-        model has; a key of this model that the file lacks is an error).
+        model has; where the file lacks one, nothing is taken and "why" names it). save_gradients / load_gradients: a file
+        to keep the gradients of the first step in, or to compare them with ("gradients": see `measure.gradients`).
+        build_seed: build the training again from this seed first. nudge: move each parameter by this share of itself, up
+        or down by chance. observe: say under "dtypes" which types autocast was entered with. run: tells apart questions
+        that are the same.
         """
         import torch
 
-        from perfaudit.target.training import seed_all
+        from perfaudit.measure import gradients
+        from perfaudit.target.training import Training, seed_all
 
+        self.doing = "the first steps"
+        if build_seed is not None:
+            self.training.close()
+            self.training = Training(self.training.target, str(self.training.device), seed=build_seed)
         training = self.training
         if save_state:
             torch.save(training.model.state_dict(), save_state)
-        if load_state:
-            # The file was written by our own child a moment ago; weights_only all the same.
-            state = torch.load(load_state, weights_only=True, map_location="cpu")
-            mine = training.model.state_dict()
-            lacking = [key for key in mine if key not in state or state[key].shape != mine[key].shape]
-            if lacking:
-                return {"losses": None, "why": f"its parameters differ ({', '.join(lacking[:3])})"}
-            training.model.load_state_dict({key: state[key] for key in mine})
+        why = _loaded(training.model, load_state) if load_state else ""
+        if nudge:
+            _nudge(training.model, nudge)
+        losses: list[str] = []
+        found: Reply = {}
+        batch: Any = None
+
+        def look() -> None:
+            if save_gradients:
+                gradients.save(training, batch, save_gradients)
+            if load_gradients:
+                found["gradients"] = gradients.compare_with_file(training, batch, load_gradients)
+
         seed_all(seed)
-        losses = []
-        for _ in range(steps):
-            batch = training.to_device(training.next_batch())
-            losses.append(float(training.step(batch)).hex())
+        with (
+            _autocasts() if observe else contextlib.nullcontext(set[str]()) as dtypes,
+            gradients.after_first_backward(training, look),
+        ):
+            for _ in range(steps):
+                batch = training.to_device(training.next_batch())
+                losses.append(float(training.step(batch).detach()).hex())
         average = [value.hex() for value in training.average_sums()]
-        return {"losses": losses, "average": average, "why": ""}
+        return {"losses": losses, "average": average, "why": why, "dtypes": sorted(dtypes), **found}
+
+    def do_sensitivity(self, seed: int, other_seed: int, nudge: float) -> Reply:
+        """How far the first gradients move by themselves, from another random stream, and when parameters are nudged."""
+        from perfaudit.measure import gradients
+        from perfaudit.target.training import seed_all
+
+        self.doing = "the gradients of the first step"
+        model = self.training.model
+
+        def moved(draw: int) -> None:
+            if draw:
+                _nudge(model, -nudge, draw - 1)  # back, but for a rounding
+            _nudge(model, nudge, draw)
+
+        return {"sensitivity": gradients.sensitivity(self.training, seed, other_seed, moved, seed_all)}
 
     def do_block(self, steps: int) -> Reply:
         """Run one step that is not timed, then `steps` timed ones, waiting for the device once at the end.
@@ -259,12 +350,12 @@ class Holder:
         training.phases.take()
         restarts = len(training.restart_seconds)
         samples = 0
-        queued, cpu, wall = _queued_seconds(), time.process_time(), time.perf_counter()
+        queued, cpu, wall = queued_seconds(), time.process_time(), time.perf_counter()
         for _ in range(steps):
             samples += samples_in(training.whole_step(self.on_fixed_batch))
         training.synchronize()
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-        queued = max(0.0, _queued_seconds() - queued)  # a thread that ended takes its share with it
+        queued = max(0.0, queued_seconds() - queued)  # a thread that ended takes its share with it
         wall -= sum(training.restart_seconds[restarts:])
         per_step = 0.0
         if training.epoch_batches and not self.on_fixed_batch:
@@ -289,6 +380,20 @@ class Holder:
             "peak_bytes": peak_of_step(self.training, self.training.fixed_batch()),
             "resident_bytes": resident_bytes(),
         }
+
+    def do_migrate(self, target: Reply, device: str, old: str, new: str) -> Reply:
+        """Fold the checkpoint `old` for the target as it is now and save it as `new`: see `checkpoints.inside`."""
+        self.doing = f"migrating {old}"
+        inside = importlib.import_module("perfaudit.checkpoints.inside")  # a part that this one must not know
+        reply: Reply = inside.migrate(target, device, old, new)
+        return reply
+
+    def do_observe(self) -> Reply:
+        """What the training does when it runs: see `target.observed`. A child that was observed is never timed."""
+        from perfaudit.target.observed import observe
+
+        self.doing = "observing a training step"
+        return observe(self.training)
 
     def do_trace(self, target: Reply, files: list[str], device: str) -> Reply:
         """Lines of the given files that run when the training is built and makes two steps, by path as given.

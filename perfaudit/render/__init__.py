@@ -9,9 +9,8 @@ from typing import cast
 
 from perfaudit.report import Report
 
-# What formats share, and pages that show no report; every other file here is a format.
 # What formats share, and pages that are no report; every other file is a format.
-SHARED = {"catalogue", "counts", "page", "paint", "tables", "words"}
+SHARED = {"catalogue", "counts", "ladder", "page", "paint", "tables", "words"}
 
 
 def all_formats() -> tuple[str, ...]:

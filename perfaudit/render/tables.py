@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable
 
 from perfaudit.measurements import Comparison, Settings, Trial, Winner, settings_text
+from perfaudit.render.ladder import ladder
 from perfaudit.render.paint import Paint, colour, painted_diff, wrapped
 from perfaudit.render.words import saving_text, seconds
 from perfaudit.report import Report
@@ -56,7 +57,7 @@ def knobs(report: Report, paint: Paint, width: int) -> list[str]:
         raced = [c for c in report.comparisons if c.knob == name]
         if raced:
             parts.append(_race(raced, paint, trials[0].metric, width))
-        parts += [_winner(w, paint, width) for w in report.winners if w.knob == name]
+        parts += [_winner(w, paint, width, report.ladder is None) for w in report.winners if w.knob == name]
     patches = [c for c in report.comparisons if c.knob == "patch"]
     if patches:
         parts.append(_patches(patches, paint))
@@ -66,7 +67,9 @@ def knobs(report: Report, paint: Paint, width: int) -> list[str]:
     idle = [f"{', '.join(of)}: {reason}" for reason, of in reasons.items()]
     if idle:
         parts.append("not searched:\n" + "".join(wrapped(line, width, "  ") + "\n" for line in idle))
-    if len(names) > 1:
+    if report.ladder is not None:
+        parts += ladder(report, paint, width)
+    elif len(names) > 1:
         parts.append(_ranked(report.winners, paint, width))
     return parts
 
@@ -187,7 +190,7 @@ def ratio_text(c: Comparison, paint: Paint) -> str:
     return f"{c.ratio:.3f}{interval} {paint(c.verdict, style)} ({rounds}{clock}{smallest})"
 
 
-def _winner(winner: Winner, paint: Paint, width: int) -> str:
+def _winner(winner: Winner, paint: Paint, width: int, shows_patch: bool = True) -> str:
     remarks = [wrapped(remark, width, "  ") for remark in winner.remarks]
     if winner.keeps_current:
         said = wrapped(f"→ {winner.words} ({settings_text(winner.settings)})", width, "")
@@ -198,6 +201,8 @@ def _winner(winner: Winner, paint: Paint, width: int) -> str:
     if winner.verified:
         lines.append(f"  checked: {winner.verified}")
     lines += remarks
+    if not shows_patch:
+        return "\n".join(lines) + "\n"
     if winner.fix is not None:
         changes = f": changes {', '.join(winner.fix.changes)}" if winner.fix.changes else ""
         lines.append(f"  {paint(f'fix ({winner.fix.safety}{changes})', 'cyan')} at {winner.location}:")

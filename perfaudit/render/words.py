@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 
 from perfaudit.findings import Finding, Fix, Location, Saving
+from perfaudit.measurements import Ladder
 from perfaudit.render.paint import Paint, plain
 from perfaudit.report import Report, UnusedSuppression
 
@@ -29,10 +30,21 @@ def printable(report: Report) -> Report:
         notes=tuple(signs(note) for note in report.notes),
         skipped=tuple(replace(s, path=signs(s.path), reason=signs(s.reason)) for s in report.skipped),
         unused_suppressions=tuple(replace(c, path=signs(c.path)) for c in report.unused_suppressions),
+        ladder=_printable_ladder(report.ladder),
         winners=tuple(
             replace(w, fix=_printable_fix(w.fix), location=_printable_place(w.location)) for w in report.winners
         ),
     )
+
+
+def _printable_ladder(found: Ladder | None) -> Ladder | None:
+    if found is None:
+        return None
+    rungs = (
+        replace(r, words=signs(r.words), location=replace(r.location, path=signs(r.location.path))) for r in found.rungs
+    )
+    files = (replace(f, path=signs(f.path), diff=signs(f.diff)) for f in found.files)
+    return found.with_(rungs=tuple(rungs), files=tuple(files))
 
 
 def _printable_place(place: Location | None) -> Location | None:

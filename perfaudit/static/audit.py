@@ -65,6 +65,7 @@ def audit(
         problems = document.notebook.problems
         skipped += tuple(Skipped(shown_as, f"cell {number}: {reason}") for number, reason in problems)
     asked = neighbours.asked if neighbours else Asked()
+    kept = _with_digest(document, kept)
     return Audited(tuple(kept), skipped, tuple(unused), asked=asked)
 
 
@@ -80,6 +81,20 @@ def _reported(
         return marked, []
     with_lines = [(finding, _ends(finding, statements)) for finding in marked]
     return silence(with_lines, comments, source.path, rules, selected)
+
+
+def _with_digest(document: Document, findings: list[Finding]) -> list[Finding]:
+    """The findings, their fixes with what the file is known by, so that they can be applied later.
+
+    Without it where the encoding reads more than it writes; such a file is not written either.
+    """
+    if not any(finding.fix is not None and finding.fix.edits for finding in findings):
+        return findings
+    try:
+        before = hashlib.sha256(document.raw.encode(document.encoding)).hexdigest()
+    except (UnicodeError, LookupError):
+        return findings
+    return [f.with_(fix=replace(f.fix, before=before)) if f.fix is not None and f.fix.edits else f for f in findings]
 
 
 def _in_cell(document: Document, finding: Finding) -> Finding:

@@ -175,4 +175,4 @@ def _finding(item: Json) -> Finding:
 
 def _fix(item: Json) -> Fix:
     edits = tuple(Edit(Span(**part["span"]), part["text"]) for part in item["edits"])
-    return Fix(item["title"], item["safety"], tuple(item["changes"]), edits, item["diff"])
+    return Fix(item["title"], item["safety"], tuple(item["changes"]), edits, item["diff"], item["before"])

@@ -58,7 +58,7 @@ class Patched:
 def allowed(finding: Finding, unsafe: bool, allow: frozenset[str] = frozenset()) -> bool:
     """Whether a finding's fix may be applied: safe always, unsafe on request or when all it changes is allowed."""
     fix = finding.fix
-    if fix is None or not fix.edits or fix.safety == "manual":
+    if fix is None or not (fix.edits or fix.diff) or fix.safety == "manual":  # one of a saved report has its diff only
         return False
     return fix.safety == "safe" or unsafe or (bool(fix.changes) and set(fix.changes) <= allow)
 

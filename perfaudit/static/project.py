@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 from perfaudit.static.source import PLAIN_BASES, Source, Unreadable, canonical, read_source, same_signature
+from perfaudit.static.texts import bytes_of, size_of
 
 MAX_LEVELS = 6  # folders above a file in which its absolute imports are looked for
 MAX_HOPS = 4  # re-exports followed from file to file, and importers of importers
@@ -181,7 +182,7 @@ class Project:
         """A first look at a file, None if it cannot be read or is larger than any that is audited."""
         if path not in self._glances:
             try:
-                data = Path(path).read_bytes() if os.stat(path).st_size <= MAX_GLANCE_BYTES else None
+                data = bytes_of(path) if size_of(path) <= MAX_GLANCE_BYTES else None
             except OSError:
                 data = None
             self._glances[path] = None if data is None else glance(data)
@@ -294,7 +295,7 @@ class Project:
             seen = self.glance(path)
             try:
                 small = seen is not None and seen.size <= MAX_NEIGHBOUR_BYTES
-                self._definitions[path] = definitions(ast.parse(Path(path).read_bytes())) if small else None
+                self._definitions[path] = definitions(ast.parse(bytes_of(path))) if small else None
             except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
                 self._definitions[path] = None
         return self._definitions[path]
@@ -341,7 +342,7 @@ class Project:
         if path not in self._calls:
             table = self._calls[path] = {}
             try:
-                nodes = list(ast.walk(ast.parse(Path(path).read_bytes())))
+                nodes = list(ast.walk(ast.parse(bytes_of(path))))
             except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
                 nodes = []
             for call in nodes:

@@ -161,7 +161,7 @@ def run_what_works(
             continue
         for node in _wanted(source, item):
             try:
-                found += [_finding(source, rules[item.rule], Seen(*seen)) for seen in item.function(source, node)]
+                found += [finding_of(source, rules[item.rule], Seen(*seen)) for seen in item.function(source, node)]
             except RecursionError:
                 raise
             except Exception as error:  # a bug of that check: it is named, and the other rules are run
@@ -181,7 +181,7 @@ def _wanted(source: Source, item: Check) -> Iterator[ast.AST]:
         yield from source.calls(name)
 
 
-def _finding(source: Source, rule: Rule, seen: Seen) -> Finding:
+def finding_of(source: Source, rule: Rule, seen: Seen) -> Finding:
     saving = None
     if rule.saving is not None:
         saving = Saving("documented", rule.saving.low, rule.saving.high, source=rule.saving.source)

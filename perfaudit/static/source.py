@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from perfaudit.findings import Location, Span
+from perfaudit.static.texts import bytes_of, size_of
 
 if TYPE_CHECKING:
     from perfaudit.static.project import Neighbours
@@ -641,9 +642,9 @@ def read_text(path: Path, limit: int = MAX_BYTES) -> tuple[str, str]:
     The encoding is what `tokenize.detect_encoding` says (byte-order mark, PEP 263 comment, else UTF-8).
     """
     try:
-        if path.stat().st_size > limit:
+        if size_of(path) > limit:
             raise Unreadable(f"larger than {limit >> 20} MiB, probably generated")
-        data = path.read_bytes()
+        data = bytes_of(path)
     except OSError as error:
         raise Unreadable((error.strerror or str(error)).lower()) from error
     return decoded(data)

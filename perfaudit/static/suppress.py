@@ -12,7 +12,7 @@ from perfaudit.findings import Finding
 from perfaudit.report import UnusedSuppression
 from perfaudit.rules import Rule
 
-_OURS = re.compile(r"#\s*perfaudit:\s*(?P<kind>ignore-file|ignore)(?:\s*\[(?P<rules>[^\]]*)\]|(?![\w-]|\s*\[))")
+OURS = re.compile(r"#\s*perfaudit:\s*(?P<kind>ignore-file|ignore)(?:\s*\[(?P<rules>[^\]]*)\]|(?![\w-]|\s*\[))")
 # A noqa comment without codes was written for another linter, usually because a line is long, and silences nothing here.
 _NOQA = re.compile(r"#\s*noqa:\s*(?P<rules>[A-Z]+[0-9]+(?:[\s,]+[A-Z]+[0-9]+)*)", re.IGNORECASE)
 
@@ -49,7 +49,7 @@ def suppressions(text: str, rules: Iterable[str] = ("PA",)) -> list[Suppression]
         for token in tokenize.generate_tokens(io.StringIO(text, newline="").readline):
             if token.type != tokenize.COMMENT:
                 continue
-            if match := _OURS.search(token.string):
+            if match := OURS.search(token.string):
                 names = _split(match["rules"] or "")
                 found.append(Suppression(token.start[0], names, match["kind"] == "ignore-file", match.group()))
             elif match := _NOQA.search(token.string):

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib
-import importlib.util
 import os
 import sys
 import traceback
 import types
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from perfaudit.errors import TargetError
 from perfaudit.target.names import ROLES, Target, defined_names, factories, how_to_define
-from perfaudit.target.overlay import OverlayLoader
+from perfaudit.target.overlay import imported_as
 
 Factory = Callable[..., Any]  # Any: the user's own function
 
@@ -66,35 +67,79 @@ def _named(name: str, module: types.ModuleType, role: str) -> Factory:
 
 
 def import_file(file: str) -> types.ModuleType:
-    """The module of a file. Raises TargetError that says where in the user's code the import failed."""
+    """The module of a file. Raises TargetError that says where in the user's code the import failed.
+
+    A file is imported once, whoever asks. It finds modules beside itself first, and after all others those in the working
+    directory, which `python -m` would have put first.
+    """
     path = Path(file).absolute()
+    root, parts = _place(path)
+    name = ".".join(parts)
+    for folder in dict.fromkeys((str(root), str(path.parent)) if len(parts) > 1 else (str(path.parent),)):
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.append(here)
+    with faults_named(f"{file} does not import"):
+        if len(parts) > 1 or path.stem == "__init__":
+            return _of_package(name, path)
+        for candidate in (name, _stand_in(path)):
+            known = sys.modules.get(candidate)
+            if known is not None and _is_file(known, path):
+                return known
+        if name in sys.modules or name in sys.stdlib_module_names or not name.isidentifier():
+            name = _stand_in(path)
+        imported_as(name, str(path))
+        return importlib.import_module(name)
+
+
+def _place(path: Path) -> tuple[Path, list[str]]:
+    """The folder from which a file is imported, and the parts of its name there.
+
+    A file below folders without `__init__.py` belongs to a namespace package if it imports relatively: the one that
+    begins in the working directory, as `python -m` has it.
+    """
     parts = [path.stem] if path.stem != "__init__" else []
     root = path.parent
     while (root / "__init__.py").is_file() and root != root.parent:
         parts.insert(0, root.name)
         root = root.parent
-    in_package = len(parts) > 1 or path.stem == "__init__"
-    for folder in dict.fromkeys((str(root), str(path.parent)) if in_package else (str(root),)):
-        if folder not in sys.path:
-            sys.path.insert(0, folder)
-    name = ".".join(parts)
-    with faults_named(f"{file} does not import"):
-        if in_package:
-            return importlib.import_module(name)
-        if name in sys.modules or name in sys.stdlib_module_names or not name.isidentifier():
-            name = "_target_" + "".join(c if c.isalnum() else "_" for c in path.stem)
-        if name in sys.modules:
-            return sys.modules[name]
-        spec = importlib.util.spec_from_file_location(name, path, loader=OverlayLoader(name, str(path)))
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        try:
-            spec.loader.exec_module(module)
-        except BaseException:
-            del sys.modules[name]
-            raise
-        return module
+    here = Path.cwd()
+    if root == path.parent != here and path.parent.is_relative_to(here) and _imports_relatively(str(path)):
+        whole = [*path.parent.relative_to(here).parts, *parts]
+        if not any("." in part for part in whole):
+            return here, whole
+    return root, parts
+
+
+def _of_package(name: str, path: Path) -> types.ModuleType:
+    module = importlib.import_module(name)
+    if not _is_file(module, path):
+        other = getattr(module, "__file__", None) or "a module without a file"
+        raise TargetError(
+            f"{_short(str(path))}: its name {name} stands for {other} already; give the folder another name"
+        )
+    return module
+
+
+def _imports_relatively(file: str) -> bool:
+    """Whether a file has a `from .name import …`; False where it cannot be read."""
+    try:
+        tree = ast.parse(Path(file).read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return any(isinstance(node, ast.ImportFrom) and node.level for node in ast.walk(tree))
+
+
+def _stand_in(path: Path) -> str:
+    """A module name for a file whose own is taken or is none; another one for each file."""
+    words = "".join(c if c.isalnum() else "_" for c in path.stem)
+    return f"_target_{words}_{zlib.crc32(os.fsencode(path)):08x}"
+
+
+def _is_file(module: types.ModuleType, path: Path) -> bool:
+    file = getattr(module, "__file__", None)
+    return file is not None and os.path.realpath(file) == os.path.realpath(path)
 
 
 class faults_named(contextlib.AbstractContextManager[None]):
@@ -138,13 +183,13 @@ def _shared_memory() -> str:
 
 def where(error: BaseException) -> str:
     """ " (model.py:12 in build_model)" for the innermost frame of the user's own code, "" if there is none."""
-    from perfaudit.target.provenance import _LIBRARIES, _OURS
+    from perfaudit.target.provenance import LIBRARIES, OURS
 
     if isinstance(error, SyntaxError) and error.filename:
         return f" ({_short(error.filename)}:{error.lineno})"
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = os.path.realpath(frame.filename)
-        if Path(path).is_file() and not path.startswith((*_LIBRARIES, _OURS)):
+        if Path(path).is_file() and not path.startswith((*LIBRARIES, OURS)):
             return f" ({_short(path)}:{frame.lineno} in {frame.name})"
     return ""
 

@@ -161,7 +161,8 @@ def _annotated_role(function: ast.FunctionDef) -> str | None:
 def choose_target(paths: list[str], folder: Path, configured: dict[str, str] | None = None) -> Target:
     """The one target meant: the file named, else the configured one, else the one file that defines factories.
 
-    Looks in the given files and folders, or in `folder` without any. Raises TargetError that lists what there is.
+    Looks in the given files, then in the given folders, or in `folder` without any of both. Raises TargetError that lists
+    what there is.
     """
     names = {role: name for role, name in (configured or {}).items() if role != "file"}
     files = [path for path in paths if not Path(path).is_dir()]
@@ -169,16 +170,22 @@ def choose_target(paths: list[str], folder: Path, configured: dict[str, str] | N
         return parse(files[0], names)
     if not paths and configured and "file" in configured:
         return parse(configured["file"], names)
-    candidates = list(files)
-    for path in [p for p in paths if Path(p).is_dir()] or ([] if files else [str(folder)]):
-        candidates += [_shown(file) for file in sorted(Path(path).glob("*.py"))]
-    with_factories = [file for file in candidates if "model" in factories(file) or "dataloader" in factories(file)]
+    with_factories = _with_factories(files)
+    if not with_factories:
+        folders = [p for p in paths if Path(p).is_dir()] or ([] if files else [str(folder)])
+        with_factories = _with_factories(_shown(file) for path in folders for file in sorted(Path(path).glob("*.py")))
     if len(with_factories) == 1:
         return parse(with_factories[0], names)
     if not with_factories:
         where = ", ".join(paths) or "the working directory"
         raise TargetError(f"no file in {where} defines factories ({how_to_define()})")
     raise TargetError(f"several files define factories: {', '.join(with_factories)}; name one of them")
+
+
+def _with_factories(files: Iterable[str]) -> list[str]:
+    """Those of the files that define a factory, each once."""
+    by_path = {Path(file).resolve(): file for file in files}
+    return [file for file in by_path.values() if factories(file).keys() & {"model", "dataloader"}]
 
 
 def how_to_define() -> str:

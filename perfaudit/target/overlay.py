@@ -1,44 +1,151 @@
-"""Import the user's code as patched, without touching the disk."""
+"""Import the user's code as patched, without touching the disk, in this process and in those it spawns."""
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import importlib.machinery
+import importlib.util
+import io
 import linecache
 import os
 import sys
+import tokenize
 import types
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-_texts: dict[str, str] = {}
+from perfaudit.target.provenance import LIBRARIES, OURS
 
+_PACKAGE = str(Path(__file__).resolve().parents[2])
+_LOADER = importlib.machinery.SourceFileLoader
+_code_on_disk = _LOADER.get_code
+_data_on_disk = _LOADER.get_data
 
-class OverlayLoader(importlib.machinery.SourceFileLoader):
-    """Loads source files as usual, but takes the text of patched ones from memory and never their byte code."""
-
-    def get_code(self, fullname: str) -> types.CodeType | None:
-        path = os.path.realpath(self.get_filename(fullname))
-        text = _texts.get(path)
-        if text is None:
-            return super().get_code(fullname)
-        return compile(text, self.get_filename(fullname), "exec", dont_inherit=True)
+_texts: dict[str, str] = {}  # patched text by real path
+_bytes: dict[str, bytes] = {}  # the same as they would be written
+_ran: dict[str, str] = {}  # digest of the text that was imported, by real path: the project's files, and patched ones
+_files: dict[str, str] = {}  # by the names under which `load` has imported them
 
 
 def install(texts: dict[str, str]) -> None:
     """From now on, files at these paths import with these texts; for a process that has not imported them yet.
 
-    Tracebacks and `inspect.getsource` show the patched text too.
+    Every loader of source files is concerned, also those that an editable install or the user's own
+    `spec_from_file_location` make. Tracebacks and `inspect.getsource` show the patched text too, and processes that are
+    started by "spawn" or "forkserver" do the same. Byte code on disk is neither read nor written, for no file of the
+    project: what runs is the text, as far as there are `digests` of it.
     """
     for path, text in texts.items():
         real = os.path.realpath(path)
-        _texts[real] = text
-        lines = text.splitlines(keepends=True)
+        _texts[real], _bytes[real] = text, _encoded(text, real)
         for name in {real, str(Path(path).absolute())}:
-            linecache.cache[name] = (len(text), None, lines, name)
-    machinery = importlib.machinery
-    hook = machinery.FileFinder.path_hook(
-        (machinery.ExtensionFileLoader, machinery.EXTENSION_SUFFIXES),
-        (OverlayLoader, machinery.SOURCE_SUFFIXES),
-        (machinery.SourcelessFileLoader, machinery.BYTECODE_SUFFIXES),
-    )
-    sys.path_hooks.insert(0, hook)
-    sys.path_importer_cache.clear()
+            _show(name, text)
+    if _LOADER.get_code is not _code_on_disk:
+        return
+    _LOADER.get_code = _get_code  # type: ignore[assignment,method-assign]  # for the life of this child
+    _LOADER.get_data = _get_data  # type: ignore[assignment,method-assign]
+    _carry_to_spawned()
+
+
+def imported_as(name: str, path: str) -> None:
+    """This name stands for this file, also where no folder on `sys.path` says so: for reloading, and for spawned processes."""
+    _files[name] = path
+    if _known not in sys.meta_path:
+        sys.meta_path.insert(0, _known)
+
+
+def digests() -> dict[str, str]:
+    """SHA-256 of the bytes of the project's files as imported so far, by real path; of the patched bytes where there are.
+
+    A patched file that is missing here has not been imported: what ran is not the patch.
+    """
+    return dict(_ran)
+
+
+def _get_code(self: importlib.machinery.SourceFileLoader, fullname: str) -> types.CodeType | None:
+    path = self.get_filename(fullname)
+    real = os.path.realpath(path)
+    if real not in _texts and not _is_projects(real):
+        return _code_on_disk(self, fullname)
+    data = self.get_data(path)
+    _ran[real] = hashlib.sha256(data).hexdigest()
+    if real in _texts:
+        _show(path, _texts[real])
+    return self.source_to_code(data, path)
+
+
+def _is_projects(real: str) -> bool:
+    here = os.path.realpath(Path.cwd()) + os.sep
+    return real.startswith(here) and not real.startswith((*LIBRARIES, OURS))
+
+
+def _get_data(self: importlib.machinery.SourceFileLoader, path: str) -> bytes:
+    data = _bytes.get(os.path.realpath(path))
+    return _data_on_disk(self, path) if data is None else data
+
+
+def _encoded(text: str, path: str) -> bytes:
+    """A source text in the encoding that the file has on disk, byte-order mark included; what the text declares without one."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError:
+        data = text.encode()
+    encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+    return text.encode(encoding)
+
+
+def _show(path: str, text: str) -> None:
+    """Have tracebacks and `inspect` read this text for a file. Lines end as Python counts them: a form feed is no end."""
+    linecache.cache[path] = (len(text), None, list(io.StringIO(text, newline=None)), path)
+
+
+class _Known:
+    """Finds modules by the names under which `load` has imported them."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        file = _files.get(name)
+        if file is None:
+            return None
+        return importlib.util.spec_from_file_location(name, file, loader=_LOADER(name, file))
+
+
+_known = _Known()
+
+
+class _Carried:
+    """Unpickled as None, after running a text: what a spawned process is told before it imports anything of the user's."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return exec, (self.text, {})
+
+
+_IN_SPAWNED = """
+import sys
+sys.path.append({package!r})
+import perfaudit.target.overlay as overlay
+sys.path.remove({package!r})
+for name, path in {files!r}.items():
+    overlay.imported_as(name, path)
+overlay.install({texts!r})
+"""
+
+
+def _carry_to_spawned() -> None:
+    """Let what `multiprocessing` tells a new process first bring the patched texts along: it imports the user's files anew."""
+    import multiprocessing.spawn as spawn
+
+    original = spawn.get_preparation_data
+
+    @functools.wraps(original)
+    def preparation_data(name: str) -> dict[str, Any]:  # Any: as multiprocessing has it
+        text = _IN_SPAWNED.format(package=_PACKAGE, files=_files, texts=_texts)
+        return {**original(name), "patched by perfaudit": _Carried(text)}
+
+    spawn.get_preparation_data = preparation_data

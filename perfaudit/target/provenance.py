@@ -1,29 +1,22 @@
-"""Which source call built an object, and building it with other arguments: loaders and optimizers under observation."""
+"""Which call in the user's source built an object: found on the stack while it is built."""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import os
-import sys
 import sysconfig
 import types
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-_LIBRARIES = tuple(
+LIBRARIES = tuple(
     os.path.realpath(path) + os.sep
     for path in {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 )
-_OURS = str(Path(__file__).resolve().parents[1]) + os.sep
-_NEEDS_WORKERS = ("prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout")
-_EXCLUDES = {"fused": "foreach", "foreach": "fused"}  # torch.optim refuses an optimizer that is asked to be both
-
-Arguments = dict[str, Any]  # Any: whatever the user passes on
-SiteOf = Callable[[Any], "Site | None"]
+OURS = str(Path(__file__).resolve().parents[1]) + os.sep
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,27 +37,49 @@ class Site:
 
     def __str__(self) -> str:
         """ "a.py:3, called from b.py:9", with paths as seen from the working directory."""
-        return ", called from ".join(f"{_shown(site.path)}:{site.line}" for site in (self, *self.stack))
+        return ", called from ".join(f"{shown_path(site.path)}:{site.line}" for site in (self, *self.stack))
+
+    @property
+    def calls(self) -> tuple[Site, ...]:
+        """All the user's calls from the constructor outwards; the first is the one that passes the arguments on."""
+        return (*self.through, self, *self.stack)
 
 
-def _shown(path: str) -> str:
+def span(site: Site | None) -> list[str | int] | None:
+    """[path, line, end line, byte column, end byte column] of the innermost of the calls, for JSON."""
+    if site is None:
+        return None
+    place = site.calls[0]
+    return [place.path, place.line, place.end_line, place.column, place.end_column]
+
+
+def built(site: Site | None) -> dict[str, Any]:
+    """Where something was built, for JSON: the call that passes its arguments on, and the calls around it."""
+    return {"site": span(site), "stack": [span(call) for call in site.calls[1:]] if site is not None else []}
+
+
+def shown_path(path: str) -> str:
     relative = os.path.relpath(path)
     return path if relative.startswith("..") else relative
 
 
 def call_site(frame: types.FrameType | None, built: object = None) -> Site | None:
-    """The innermost call on the stack that stands in the user's own code, with the exact span of the expression.
+    """The call in the user's own code that built an object, with the exact span of the expression.
 
-    built: an object under construction, whose own constructors are no place where it was built. None if no user code is
-    on the stack, and where Python was told to forget positions (`-X no_debug_ranges`).
+    built: an object under construction, whose own constructors are no place where it was built. None where code of a
+    library, or code without a file (`exec`), built it: no call in the user's text has its arguments. None, too, where
+    Python was told to forget positions (`-X no_debug_ranges`).
     """
     inside, outside = _split(frame, built)
-    sites = [_site(f) for f in outside if _is_users(f)]
-    if not sites or sites[0] is None:
+    if not outside or not is_users(outside[0]):
         return None
-    through = [_site(f) for f in inside if _is_users(f)]
+    site = _site(outside[0])
+    if site is None:
+        return None
+    stack = [_site(f) for f in outside[1:] if is_users(f)]
+    through = [_site(f) for f in inside if is_users(f)]
     return replace(
-        sites[0], stack=tuple(s for s in sites[1:] if s is not None), through=tuple(s for s in through if s is not None)
+        site, stack=tuple(s for s in stack if s is not None), through=tuple(s for s in through if s is not None)
     )
 
 
@@ -79,124 +94,48 @@ def _split(frame: types.FrameType | None, built: object) -> tuple[list[types.Fra
 
 
 def _constructs(frame: types.FrameType, built: object) -> bool:
-    """Whether a frame is `__init__` of this object, or `__call__` of the metaclass that makes it."""
+    """Whether a frame is `__init__` of this object, a library's wrapper of it, or `__call__` of the metaclass."""
     code = frame.f_code
-    if built is None or code.co_name not in ("__init__", "__call__") or not code.co_varnames:
+    if built is None:
         return False
-    first = frame.f_locals.get(code.co_varnames[0])
-    if not code.co_argcount and isinstance(first, tuple):  # `def __init__(*args, **kwargs)`
-        first = first[0] if first else None
-    return first is built or (code.co_name == "__call__" and first is type(built))
+    if code.co_name == "__call__":
+        return first_argument(frame) is type(built)
+    if code.co_name == "__init__":
+        return first_argument(frame) is built
+    wraps = not code.co_argcount and not is_users(frame)  # `def wrapped(*args, **kwargs)`
+    return wraps and first_argument(frame) is built
 
 
-def _is_users(frame: types.FrameType) -> bool:
-    path = os.path.realpath(frame.f_code.co_filename)
-    return Path(path).is_file() and not path.startswith((*_LIBRARIES, _OURS))
+def first_argument(frame: types.FrameType) -> object:
+    """What a running function was given first by position; None without one."""
+    code = frame.f_code
+    if code.co_argcount:
+        return frame.f_locals.get(code.co_varnames[0])
+    if not code.co_flags & inspect.CO_VARARGS:
+        return None
+    rest = frame.f_locals.get(code.co_varnames[code.co_kwonlyargcount])  # `def __init__(*args, **kwargs)`
+    return rest[0] if isinstance(rest, tuple) and rest else None
+
+
+def is_users(frame: types.FrameType) -> bool:
+    name = frame.f_code.co_filename
+    return _is_users_file(name, "" if os.path.isabs(name) else os.getcwd())  # noqa: PTH109, PTH117  # Path is far slower
+
+
+@functools.lru_cache(maxsize=1024)  # asked for each frame of each module that is built
+def _is_users_file(name: str, folder: str) -> bool:
+    path = os.path.realpath(Path(folder, name))
+    return Path(path).is_file() and not path.startswith((*LIBRARIES, OURS))
 
 
 def _site(frame: types.FrameType) -> Site | None:
-    positions = list(frame.f_code.co_positions())[frame.f_lasti // 2]
-    line, end_line, column, end_column = positions
+    return _site_in(frame.f_code, frame.f_lasti, frame.f_code.co_filename)
+
+
+@functools.lru_cache(maxsize=4096)  # the outer frames are the same for all modules of a model
+def _site_in(code: types.CodeType, instruction: int, file: str) -> Site | None:
+    """The call of an instruction. The file is asked for because code is equal to that of a copy of its file."""
+    line, end_line, column, end_column = next(itertools.islice(code.co_positions(), instruction // 2, None))
     if line is None or end_line is None or column is None or end_column is None:
         return None
-    return Site(os.path.realpath(frame.f_code.co_filename), line, end_line, column, end_column)
-
-
-@contextmanager
-def loaders_built(overrides: dict[str, Any]) -> Iterator[SiteOf]:
-    """While it is open, every DataLoader is built with these keyword arguments replaced, and its call site is kept.
-
-    Yields a function from a loader to its site. overrides may hold num_workers, pin_memory, prefetch_factor, batch_size, …;
-    what a setting rules out is dropped (prefetch_factor and persistent_workers without workers).
-    """
-    from torch.utils.data import DataLoader
-
-    unknown = overrides.keys() - inspect.signature(DataLoader.__init__).parameters.keys()
-    if unknown:
-        raise TypeError(f"DataLoader takes no {', '.join(sorted(unknown))}")
-
-    def change(named: Arguments) -> None:
-        batches_itself = named.get("batch_sampler") is not None or named.get("batch_size", 1) is None
-        named.update({k: v for k, v in overrides.items() if not (k == "batch_size" and batches_itself)})
-        if named.get("num_workers", 0) == 0:
-            for name in _NEEDS_WORKERS:
-                named.pop(name, None)
-
-    with _observed([DataLoader], lambda _: change if overrides else None) as site_of:
-        yield site_of
-
-
-@contextmanager
-def optimizers_built(overrides: dict[str, Any] | None = None) -> Iterator[SiteOf]:
-    """While it is open, the call site of every optimizer is kept; those that name these arguments are built with them.
-
-    Yields a function from an optimizer to its site. An optimizer whose `__init__` does not name an override is built without
-    it, its bases as far as they do. `fused=True` drops the user's `foreach`, and the other way round.
-    """
-    from torch.optim import Optimizer
-
-    def change_for(names: frozenset[str]) -> Callable[[Arguments], None] | None:
-        accepted = {k: v for k, v in (overrides or {}).items() if k in names}
-
-        def change(named: Arguments) -> None:
-            for name, value in accepted.items():
-                named[name] = value
-                other = _EXCLUDES.get(name)
-                if value and other and other not in accepted:
-                    named.pop(other, None)
-
-        return change if accepted else None
-
-    with _observed(_with_constructor(Optimizer) if overrides else [Optimizer], change_for) as site_of:
-        yield site_of
-
-
-def _with_constructor(base: type) -> list[type]:
-    """A class and all its subclasses so far, those that define `__init__` themselves."""
-    found, queue = dict[type, None](), [base]
-    while queue:
-        kind = queue.pop()
-        queue += kind.__subclasses__()
-        if "__init__" in vars(kind):
-            found[kind] = None
-    return list(found)
-
-
-@contextmanager
-def _observed(
-    classes: Iterable[type], change_for: Callable[[frozenset[str]], Callable[[Arguments], None] | None]
-) -> Iterator[SiteOf]:
-    """While it is open, constructors of these classes keep the site of what they build.
-
-    change_for: from the names of a constructor's arguments to what changes them in place, None where nothing does.
-    """
-    sites: dict[int, tuple[Any, Site | None]] = {}  # with the object itself, so that no other takes over its id
-
-    def observer(original: Callable[..., None]) -> Callable[..., None]:
-        signature = inspect.signature(original)
-        kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-        change = change_for(frozenset(p.name for p in signature.parameters.values() if p.kind in kinds))
-
-        @functools.wraps(original)  # user code asks `"fused" in inspect.signature(torch.optim.AdamW).parameters`
-        def observed(self: Any, *args: Any, **kwargs: Any) -> None:  # Any: whatever the user passes on
-            if id(self) not in sites:
-                sites[id(self)] = (self, call_site(sys._getframe(1), self))
-            if change is None:
-                return original(self, *args, **kwargs)
-            try:
-                bound = signature.bind(self, *args, **kwargs)
-            except TypeError:  # the user's mistake, told by the constructor itself
-                return original(self, *args, **kwargs)
-            change(bound.arguments)
-            return original(*bound.args, **bound.kwargs)
-
-        return observed
-
-    originals = {kind: vars(kind)["__init__"] for kind in classes}
-    for kind, original in originals.items():
-        kind.__init__ = observer(original)  # type: ignore[misc]  # put back below
-    try:
-        yield lambda built: sites[id(built)][1] if id(built) in sites else None
-    finally:
-        for kind, original in originals.items():
-            kind.__init__ = original  # type: ignore[misc]
+    return Site(os.path.realpath(file), line, end_line, column, end_column)

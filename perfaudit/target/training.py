@@ -7,14 +7,16 @@ import inspect
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from perfaudit.errors import TargetError
+from perfaudit.target.built_otherwise import loaders_built, optimizers_built
+from perfaudit.target.construction import Origins, anything_built, modules_built
 from perfaudit.target.load import Factory, faults_named, load, missing
 from perfaudit.target.names import Target
 from perfaudit.target.phases import Phases
-from perfaudit.target.provenance import Site, loaders_built, optimizers_built
+from perfaudit.target.provenance import Site
 
 Batch = Any  # whatever the user's loader yields
 
@@ -26,6 +28,9 @@ class Training:
     loader_overrides, optimizer_overrides: arguments that every DataLoader or optimizer of the factories is built with
     instead of the user's.
     Raises TargetError for anything the factories do wrong.
+
+    Where the user's code built its parts is known afterwards: `loader_site`, `optimizer_site`, `ema_site` (None for what has
+    no line of the user's), `module_sites` by qualified name, `compiled_sites`.
 
     A knob may change, after building: `model`, `set_to_none` (None: the optimizer's default), `around_loss` (a context in
     which the loss is computed), `scaler` (a torch.amp.GradScaler), `non_blocking`, and the average by `keep_average`.
@@ -42,7 +47,35 @@ class Training:
         self.target = target
         self.seed = seed
         seed_all(seed)
-        self.factories = load(target)  # before torch, so that variables the user's file sets for it take effect
+        self._ema_object: Any = None
+        self.ema_site: Site | None = None
+        with modules_built() as origins:
+            self._build(origins, device, loader_overrides or {}, optimizer_overrides or {})
+        self.module_sites, self.compiled_sites = self._sites(origins)
+        self.other_module_sites = origins.of_others(self.model)  # of modules that are no part of the model
+        self.set_to_none: bool | None = None
+        self.around_loss: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
+        self.scaler: Any = None
+        self.non_blocking = bool(getattr(self.loader, "pin_memory", False))
+        self.phases = Phases(self.device.type)
+        self._update_before_step = False
+        self._batches: Iterator[Batch] | None = None
+        self.epoch_batches = _length(self.loader)
+        self.restart_seconds: list[
+            float
+        ] = []  # from asking for the batch after the last to having the next epoch's first
+        self._yielded = 0
+        self._fixed: Batch | None = None
+
+    def _build(
+        self, origins: Origins, device: str, loader_overrides: dict[str, Any], optimizer_overrides: dict[str, Any]
+    ) -> None:
+        target, seed = self.target, self.seed
+        with contextlib.ExitStack() as importing:  # scripts build loaders and optimizers at their top level
+            seen = [importing.enter_context(loaders_built(loader_overrides))] if "torch" in sys.modules else []
+            seen += [importing.enter_context(optimizers_built(optimizer_overrides))] if seen else []
+            self.factories = load(target)  # before torch, so that variables the user's file sets for it take effect
+        origins.watch()
         import torch
 
         for role in ("model", "dataloader"):
@@ -56,27 +89,45 @@ class Training:
                 self.model.to(self.device)
         self.model.train()
         seed_all(seed)
-        with loaders_built(loader_overrides or {}) as site_of:
+        with loaders_built(loader_overrides) as site_of:
             self.loader = self._call("dataloader", torch.utils.data.DataLoader)
-        self.loader_site: Site | None = site_of(self.loader)
-        with optimizers_built(optimizer_overrides or {}) as site_of_optimizer:
+        self.loader_site = _first_site([site_of, *seen], self.loader)
+        self._refuse_without("DataLoader", vars(self.loader), loader_overrides, ("num_workers", "batch_size"))
+        with optimizers_built(optimizer_overrides) as site_of_optimizer:
             self.optimizer = self._optimizer()
-        self.optimizer_site: Site | None = site_of_optimizer(self.optimizer)
-        self.set_to_none: bool | None = None
-        self.around_loss: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
-        self.scaler: Any = None
-        self.non_blocking = bool(getattr(self.loader, "pin_memory", False))
-        self.phases = Phases(self.device.type)
-        self._ema_object: Any = None
+        self.optimizer_site = _first_site([site_of_optimizer, *seen], self.optimizer)
+        groups = self.optimizer.param_groups
+        self._refuse_without("optimizer", groups[0] if groups else {}, optimizer_overrides, ("fused", "foreach"))
         self.ema = self._ema()
-        self._update_before_step = False
-        self._batches: Iterator[Batch] | None = None
-        self.epoch_batches = _length(self.loader)
-        self.restart_seconds: list[
-            float
-        ] = []  # from asking for the batch after the last to having the next epoch's first
-        self._yielded = 0
-        self._fixed: Batch | None = None
+
+    def _refuse_without(
+        self, what: str, has: dict[str, Any], overrides: dict[str, Any], names: tuple[str, ...]
+    ) -> None:
+        """Raise TargetError where something was not built with what it was to be built with: it would be measured as it is."""
+        for name in names:
+            value = has.get(name)
+            if (
+                name not in overrides or name not in has or (name, value) == ("batch_size", None)
+            ):  # it has a batch_sampler
+                continue
+            if (value or False) != (overrides[name] or False):
+                raise TargetError(
+                    f"{self.target.file}: the {what} has {name}={value!r} and cannot be built with {overrides[name]!r}: "
+                    f"it is built where that cannot be changed; build it in the {what.lower().removeprefix('data')} factory"
+                )
+
+    def _sites(self, origins: Origins) -> tuple[dict[str, Site], dict[str, Site]]:
+        """The calls that built the model's modules, by qualified name; those that compiled the model, parts of it, or the step.
+
+        Keys of the latter are "step", "model" and names like "model.blocks.0".
+        """
+        modules = dict(self.model.named_modules())
+        built = {name: origins.of_module(module) for name, module in modules.items()}
+        things = {f"model.{name}" if name else "model": module for name, module in modules.items()}
+        compiled = {
+            name: origins.of_compiling(thing) for name, thing in {**things, "step": self.factories.get("step")}.items()
+        }
+        return ({k: v for k, v in built.items() if v is not None}, {k: v for k, v in compiled.items() if v is not None})
 
     def _call(self, role: str, wanted: type, *args: Any) -> Any:
         factory = self.factories[role]
@@ -118,7 +169,9 @@ class Training:
     def _ema(self) -> Any:
         if "ema" not in self.factories:
             return None
-        ema = self._ema_object = self._call("ema", object, self.model)
+        with anything_built() as site_of:
+            ema = self._ema_object = self._call("ema", object, self.model)
+        self.ema_site = site_of(ema)
         update = getattr(ema, "update", None) or getattr(ema, "update_parameters", None)
         if not callable(update):
             raise TargetError(f"{self.target.file}: build_ema() returned {_kind(ema)}, which has no update(...)")
@@ -350,6 +403,10 @@ def _moved(value: Any, device: Any, non_blocking: bool) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)(_moved(v, device, non_blocking) for v in value)
     return value.to(device) if hasattr(value, "to") else value
+
+
+def _first_site(sources: Sequence[Callable[[Any], Site | None]], built: object) -> Site | None:
+    return next((site for site_of in sources if (site := site_of(built)) is not None), None)
 
 
 def _length(loader: Any) -> int | None:

@@ -46,7 +46,7 @@ def _added(bout: Bout, reference: Variant, variant: Variant) -> tuple[float, flo
 def comparisons_of(tuning: Tuning, bout: Bout) -> list[Comparison]:
     """Each setting that was raced against the current one: whole steps, and before them the piece that the knob changes."""
     module = knob(bout.name)
-    clock, least = clock_of(tuning, bout), least_gain(tuning, bout)
+    clock, least = clock_of(tuning, bout), least_gain(bout)
     found = []
     for variant in bout.finalists:
         phases = module.phases_for(variant.settings)
@@ -83,7 +83,7 @@ def winner_of(tuning: Tuning, bout: Bout, interrupted: bool = False) -> Winner:
     paying = [
         key
         for key, c in compared.items()
-        if c.verdict == "faster" and 1 - c.high >= least_gain(tuning, bout) and key not in bout.ledger.failures
+        if c.verdict == "faster" and 1 - c.high >= least_gain(bout) and key not in bout.ledger.failures
     ]
     taken = None
     if paying:
@@ -108,7 +108,7 @@ def winner_of(tuning: Tuning, bout: Bout, interrupted: bool = False) -> Winner:
         taken.settings,
         False,
         module.words(taken.settings, bout.facts),
-        saving(bout.ledger, bout.base, compared[taken.key], tuning.share_of(bout.name)),
+        saving(bout.ledger, bout.base, compared[taken.key], bout.share),
         fix,
         location,
         bout.ledger.checked.get(taken.key, ""),

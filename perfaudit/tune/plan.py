@@ -19,7 +19,7 @@ def merge(findings: list[Finding]) -> tuple[Finding, dict[str, str]] | None:
     assert first.fix is not None
     unsafe = any(f.fix and f.fix.safety == "unsafe" for f in done.applied)
     title = first.fix.title if n == 1 else f"{first.fix.title} ({n} places)"
-    fix = Fix(title, "unsafe" if unsafe else "safe", done.changes, done.edits, done.diff)
+    fix = Fix(title, "unsafe" if unsafe else "safe", done.changes, done.edits, done.diff, first.fix.before)
     places = tuple(place for f in done.applied for place in (f.places or ((f.location,) if f.location else ())))
     merged = first.with_(fix=fix, places=places if n > 1 or first.places else ())
     return merged, {done.path: done.after}

@@ -21,11 +21,11 @@ from perfaudit.measure.runner import measure
 from perfaudit.measurements import Comparison, Trial
 from perfaudit.report import Report
 from perfaudit.target.names import Target
+from perfaudit.tune.observed import observed_findings
 from perfaudit.tune.outcome import comparisons_of, judged, patch_of, trials_of, winner_of
 from perfaudit.tune.plan import merge
-from perfaudit.tune.report import bout_of
 from perfaudit.tune.search import search
-from perfaudit.tune.tuning import Tuning, environment_of, interruptible
+from perfaudit.tune.tuning import Tuning, bout_of, environment_of, interruptible
 from perfaudit.tune.verify import Verifier
 from perfaudit.tune.watch import Watch
 from perfaudit.tune.workshop import Children, as_user_error
@@ -33,6 +33,9 @@ from perfaudit.tune.workshop import Children, as_user_error
 AT_ONCE = 4  # patches in one race beside the unpatched code: five processes that each hold the model
 SMALLEST = 0.01  # of the step; a patch that was shown to save more, or less, needs no more measuring
 STAGE = "patches"
+OBSERVED_STEPS = 10  # about as many are made, some under modes that double their time
+OBSERVING_SHARE = 0.1  # of the budget
+OBSERVING_SECONDS = 10.0  # at least, where the budget is small
 BASE = Variant("as it is", "patch", {"patch": "none"})
 
 
@@ -49,11 +52,18 @@ class Priced:
 
 
 def price(
-    target: Target, report: Report, budget: float, device: str, watch: Watch, timeout: float = START_SECONDS
+    target: Target,
+    report: Report,
+    budget: float,
+    device: str,
+    watch: Watch,
+    timeout: float = START_SECONDS,
+    selected: frozenset[str] | None = None,
 ) -> Report:
     """The report with measured savings, ranked. Ends early on Ctrl-C with what there is.
 
-    budget: seconds for all measuring; timeout: seconds that loading or one step may take. Raises
+    budget: seconds for all measuring; timeout: seconds that loading or one step may take; selected: rules of which a run may
+    show what reading missed, None for all. Raises
     TargetError when the target does not load, NothingMeasured when it cannot make a step, or no interval came of it.
     """
     priced = Priced()
@@ -64,6 +74,7 @@ def price(
         lines = _survey(tuning, report)
         tuning.learn(report.findings)
         tuning.needs_time(budget, deadline.left() or budget)
+        report = _observe(tuning, report, lines, budget, selected)
         tuning.calibrate(budget)
         _sort(tuning, report, lines, priced)
         _knobs(tuning, priced, deadline)
@@ -112,6 +123,28 @@ def _survey(tuning: Tuning, report: Report) -> dict[str, set[int]]:
     return {path: set(lines) for path, lines in reply["lines"].items()}
 
 
+def _observe(
+    tuning: Tuning, report: Report, lines: dict[str, set[int]], budget: float, selected: frozenset[str] | None
+) -> Report:
+    """The report with what a run confirms, takes back or adds; the lines of what it adds are among those that run."""
+    if OBSERVED_STEPS * tuning.seconds_per_step > OBSERVING_SHARE * budget:
+        tuning.notes.append("the training was not observed: its steps are too long for this --budget")
+        return report
+    tuning.watch.stage("observing a step")
+    seen = observed_findings(tuning, seconds=max(OBSERVING_SECONDS, OBSERVING_SHARE * budget))
+    tuning.notes += [f"not observed: {problem}" for problem in seen.problems]
+    for finding in seen.withdrawn:
+        tuning.notes.append(f"{finding.location}: {finding.rule} is taken back: {finding.note}")
+    places = {finding.location for finding in report.findings}
+    new = [f for f in seen.findings if f.location not in places and (selected is None or f.rule in selected)]
+    for place in (finding.location for finding in new):
+        if place is not None:
+            lines.setdefault(place.path, set()).update(range(place.line, place.end_line + 1))
+    report = report.with_(findings=(*(f for f in seen.findings if f.location in places), *new))
+    tuning.learn(report.findings)
+    return report
+
+
 def _sort(tuning: Tuning, report: Report, lines: dict[str, set[int]], priced: Priced) -> None:
     """Say of each finding why it is not measured, or put it among those of one rule and file that are measured together."""
     groups: dict[tuple[str, str], list[Finding]] = {}
@@ -127,17 +160,29 @@ def _sort(tuning: Tuning, report: Report, lines: dict[str, set[int]], priced: Pr
         elif not _runs(finding, lines.get(place.path, set())):
             why = f"not measured: building the training and making a step does not run this line of {place.path}"
         if why or place is None:
-            priced.kept.append(finding.with_(note=why))
+            priced.kept.append(_noted(finding, why))
         else:
             groups.setdefault((finding.rule, place.path), []).append(finding)
     for (rule, path), group in groups.items():
         merged = merge(group)
         if merged is None:
-            priced.kept += [finding.with_(note="not measured: the file changed while it was read") for finding in group]
+            priced.kept += [_noted(f, "not measured: the file changed while it was read") for f in group]
             continue
         finding, overlay = merged
+        if len(group) > 1:
+            finding = finding.with_(note=_seen_together(group))
         key = f"{rule} {path}"
         priced.waiting[key] = (finding, Variant(key, "patch", {"patch": rule, "path": path}, overlay))
+
+
+def _noted(finding: Finding, note: str) -> Finding:
+    """The finding with this said of it, before what was observed."""
+    return finding.with_(note="; ".join(part for part in (note, finding.note) if part))
+
+
+def _seen_together(group: list[Finding]) -> str:
+    seen = sum(finding.note.startswith("observed:") for finding in group)
+    return f"observed to be so at {seen} of {len(group)} places" if seen else ""
 
 
 def _pointless(tuning: Tuning, finding: Finding) -> str:
@@ -172,7 +217,7 @@ def _knobs(tuning: Tuning, priced: Priced, deadline: Deadline) -> None:
         winner = winner_of(tuning, bout)
         timed = [c for c in judged(bout, comparisons_of(tuning, bout)).values() if c.high < float("inf")]
         if winner.keeps_current and not timed:
-            priced.kept.append(finding.with_(note=f"{winner.words}; give it longer with --budget"))
+            priced.kept.append(_noted(finding, f"{winner.words}; give it longer with --budget"))
         elif winner.keeps_current:
             best = min(timed, key=lambda c: c.ratio)
             tried = ", ".join(f"{k}={v}" for k, v in best.candidate.items() if v is not None)
@@ -184,11 +229,12 @@ def _knobs(tuning: Tuning, priced: Priced, deadline: Deadline) -> None:
                 least = f"{100 * knob(name).min_gain:.0f} %"
                 note = f"faster, but not by {least} for certain, so your setting stays; the best tried: {tried}"
                 measured = None
-            priced.kept.append(finding.with_(saving=saving(bout.ledger, bout.base, best), fix=measured, note=note))
+            gained = saving(bout.ledger, bout.base, best)
+            priced.kept.append(_noted(finding.with_(saving=gained, fix=measured), note))
         else:
             note = f"found by searching {name}" + (f"; {winner.verified}" if winner.verified else "")
             priced.kept.append(
-                finding.with_(saving=winner.saving, fix=winner.fix or Fix(winner.words, "manual"), note=note)
+                _noted(finding.with_(saving=winner.saving, fix=winner.fix or Fix(winner.words, "manual")), note)
             )
 
 
@@ -215,7 +261,7 @@ def _race(
     for variant in variants:
         fix = priced.waiting[variant.key][0].fix if variant.key in priced.waiting else None
         changes[variant.key] = fix.changes if fix else tuple(sorted({c for f in together for c in _changes(f)}))
-    with Verifier(BASE.key, changes, tuning.base_losses, priced.said) as verifier:
+    with Verifier(BASE.key, changes, tuning.reference, priced.said) as verifier:
 
         def check(child: Child, variant: Variant, facts: Facts) -> None:
             if facts["loader"]["num_workers"]:
@@ -282,16 +328,16 @@ def _results(tuning: Tuning, priced: Priced, ended: str = "the budget ended befo
     for key, (finding, variant) in priced.waiting.items():
         race = next((ledger for ledger, keys in priced.races if key in keys), None)
         if race is None:
-            found.append(finding.with_(note=f"not measured: {ended}"))
+            found.append(_noted(finding, f"not measured: {ended}"))
         elif key in race.failures:
-            found.append(finding.with_(fix=None, note=f"its patch is withdrawn: {race.failures[key]}"))
+            found.append(_noted(finding.with_(fix=None), f"its patch is withdrawn: {race.failures[key]}"))
         else:
             compared = _compared(tuning, priced, race, variant)
             if compared is None or compared.high == float("inf"):
                 note = f"measured too briefly for an interval, give it longer with --budget; {_checked(priced, key)}"
-                found.append(finding.with_(note=note.rstrip("; ")))
+                found.append(_noted(finding, note.rstrip("; ")))
             else:
-                found.append(finding.with_(saving=saving(race, BASE, compared), note=_checked(priced, key)))
+                found.append(_noted(finding.with_(saving=saving(race, BASE, compared)), _checked(priced, key)))
     return found
 
 

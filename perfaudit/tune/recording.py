@@ -77,16 +77,19 @@ def begin(folder: Path, resume: bool) -> Begin:
     return opened
 
 
-def start_line(tuning: Tuning, knobs: list[str], budget: float, memory: int) -> Json:
+def start_line(
+    tuning: Tuning, knobs: list[str], budget: float, memory: int, allow: frozenset[str] | None = None
+) -> Json:
     """What a run measures, with what, for its journal: enough to tell whether another would measure the same."""
     environment = tuning.environment
     files = {*(tuning.facts.get("project_files") or []), tuning.target.file}
+    allowed = sorted(allow) if allow is not None else None  # None: no climb
     return {
         "command": "tune",
         "target": str(tuning.target),
         "knobs": list(knobs),
-        "options": {"budget": budget, "memory": memory, "names": tuning.target.names},
-        "files": {path: _digest(path) for path in sorted(files)},
+        "options": {"budget": budget, "memory": memory, "names": tuning.target.names, "allow": allowed},
+        "files": {path: digest_of(path) for path in sorted(files)},
         "environment": {
             "torch": environment.torch if environment else "",
             "device": environment.device if environment else "",
@@ -97,7 +100,8 @@ def start_line(tuning: Tuning, knobs: list[str], budget: float, memory: int) -> 
     }
 
 
-def _digest(path: str) -> str:
+def digest_of(path: str) -> str:
+    """SHA-256 of a file's bytes in hexadecimal, "" for one that cannot be read."""
     try:
         return hashlib.sha256(Path(path).read_bytes()).hexdigest()
     except OSError:

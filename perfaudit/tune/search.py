@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from perfaudit.findings import Fix
+from perfaudit.findings import Fix, Location
 from perfaudit.knobs import Bench, Knob, Probe, Refused, Reply, Told, Unanswered, knob
 from perfaudit.measure.child import Child, ChildFailed
 from perfaudit.measure.clock import Deadline
@@ -14,6 +14,8 @@ from perfaudit.measure.judge import clock_for, hopeless_variants, settled_varian
 from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measure.runner import TrialFailed, affordable, measure
 from perfaudit.measurements import ClockName, NotApplicable, Settings
+from perfaudit.static.ondisk import digest_of
+from perfaudit.static.texts import patched as patched_texts
 from perfaudit.tune.tuning import Bout, Tuning, key_of, variant_of
 from perfaudit.tune.verify import Verifier
 
@@ -25,12 +27,24 @@ LEAST_ASKING = 20.0  # seconds that a question may take however little time ther
 FEWEST_GENERATIONS = 2  # without which there is no interval: fewer candidates are raced rather than for nothing
 FEWEST_RACED = 2  # the current setting and another one, once
 NO_TIME = "no time was left for it in the budget"
+NO_LINE = "no line of your project sets it in a way that can be patched, so it cannot be climbed"
 PROBING_SHARE = 0.3  # of a knob's time, for asking what fits into memory and the like
 SCREENING_SHARE = 0.4  # of a knob's time, at most; the race is what the verdict rests on
 
 
-def search(tuning: Tuning, name: str, deadline: Deadline, memory_budget: int) -> None:
-    """Search one knob; the result is in `tuning`, complete or as far as it came."""
+def search(
+    tuning: Tuning,
+    name: str,
+    deadline: Deadline,
+    memory_budget: int,
+    allow: frozenset[str] | None = None,
+    label: str = "",
+) -> None:
+    """Search one knob; the result is in `tuning`, complete or as far as it came.
+
+    allow: race only patches, and only those that change nothing else besides speed; None for all settings. label: under
+    which the records keep it, where the knob is searched more than once.
+    """
     module = knob(name)
     facts = tuning.survey()
     reason = module.not_applicable(facts) or (_pointless(module, facts) if tuning.skips_idle else "")
@@ -47,7 +61,7 @@ def search(tuning: Tuning, name: str, deadline: Deadline, memory_budget: int) ->
         tuning.not_applicable.append(NotApplicable(name, reason))
         return
     tuning.watch.stage(f"{name}: {module.title}")
-    bout = Bout(name, facts, _base(module, facts), ledger)
+    bout = Bout(name, facts, _base(tuning, module), label or name, tuning.share_of(name), ledger)
     bout.variants[bout.base.key] = bout.base
     bout.ledger.on_block = lambda key, seconds: tuning.watch.block(bout.variants[key].settings, seconds)
     tuning.bouts.append(bout)
@@ -55,7 +69,9 @@ def search(tuning: Tuning, name: str, deadline: Deadline, memory_budget: int) ->
     bench = _bench(tuning, bout, memory_budget, probing, deadline.left())
     refused = ""
     try:
-        tried = _added(bout, module.candidates(bench))
+        tried = _added(tuning, bout, module.candidates(bench))
+        if tried and allow is not None:
+            tried = _climbable(tuning, bout, tried, allow)
         if not tried:
             told = Told(facts, (), (), bout.kept, None)
             refused = " ".join([module.kept_words(told) or "there is nothing else to try here", *module.remarks(told)])
@@ -69,7 +85,7 @@ def search(tuning: Tuning, name: str, deadline: Deadline, memory_budget: int) ->
         screening = tuning.deadline(SCREENING_SHARE * deadline.left())
         _screen(tuning, bout, tried, screening)
         best = min((v for v in bout.variants.values() if bout.ledger.blocks(v.key)), key=_speed(bout), default=None)
-        if best is not None and (more := _added(bout, module.refine(bench, best.settings))):
+        if best is not None and (more := _added(tuning, bout, module.refine(bench, best.settings))):
             _screen(tuning, bout, more, screening, beside=[best])
         tried = _finalists(bout, module)
     if module.measures_memory:
@@ -79,8 +95,8 @@ def search(tuning: Tuning, name: str, deadline: Deadline, memory_budget: int) ->
     _race(tuning, bout, module, [v for v in tried if v.key not in bout.ledger.failures], deadline)
 
 
-def _base(module: Knob, facts: Facts) -> Variant:
-    base = variant_of(module.name, module.current(facts))
+def _base(tuning: Tuning, module: Knob) -> Variant:
+    base = replace(variant_of(module.name, module.current(tuning.facts)), overlay=tuning.overlay)
     return base if module.base_is_applied else replace(base, apply_knob=False)
 
 
@@ -101,16 +117,41 @@ def _refines(module: Knob) -> bool:
     return type(module).refine is not Knob.refine
 
 
-def _added(bout: Bout, settings: list[Settings]) -> list[Variant]:
+def _added(tuning: Tuning, bout: Bout, settings: list[Settings]) -> list[Variant]:
     """These settings as variants of the bout, those that are new."""
-    new = [variant_of(bout.name, s) for s in settings if key_of(bout.name, s) not in bout.variants]
+    new = [_variant(tuning, bout, s) for s in settings if key_of(bout.name, s) not in bout.variants]
     bout.variants.update({variant.key: variant for variant in new})
     return new
 
 
+def _variant(tuning: Tuning, bout: Bout, settings: Settings) -> Variant:
+    return replace(variant_of(bout.name, settings), overlay=tuning.overlay)
+
+
+def _climbable(tuning: Tuning, bout: Bout, tried: list[Variant], allow: frozenset[str]) -> list[Variant]:
+    """Those of the settings that can be written as a patch that changes no more than is allowed. Raises Refused for none."""
+    kept, unallowed = [], dict[str, None]()
+    for variant in tried:
+        found = patch_for(tuning, bout.name, bout.facts, variant)
+        if found is not None and set(found[1].changes) <= allow:
+            kept.append(variant)
+            continue
+        del bout.variants[variant.key]
+        if found is not None:
+            unallowed.update(dict.fromkeys(c for c in found[1].changes if c not in allow))
+    if not kept:
+        raise Refused(not_allowed(tuple(unallowed)) if unallowed else NO_LINE)
+    return kept
+
+
+def not_allowed(changes: tuple[str, ...]) -> str:
+    """Why a patch that changes these things was not climbed."""
+    return f"it changes {' and '.join(changes)}; allow that with --allow {','.join(changes)}"
+
+
 def _bench(tuning: Tuning, bout: Bout, memory_budget: int, deadline: Deadline, seconds: float) -> Bench:
     def probe(settings: Settings) -> Probe:
-        variant = variant_of(bout.name, settings)
+        variant = _variant(tuning, bout, settings)
         tuning.watch.opening(settings)
         try:
             _, reply = tuning.ask(f"memory {variant.key}", variant, {"do": "memory"})
@@ -122,7 +163,7 @@ def _bench(tuning: Tuning, bout: Bout, memory_budget: int, deadline: Deadline, s
         return Probe(settings, reply["peak_bytes"], reply["resident_bytes"])
 
     def ask(settings: Settings, question: str, timeout: float = tuning.timeout, **arguments: Any) -> Reply:
-        variant = variant_of(bout.name, settings)
+        variant = _variant(tuning, bout, settings)
         timeout = min(timeout, max(LEAST_ASKING, deadline.left() / PROBING_SHARE))
         command = {"do": "ask", "knob": bout.name, "question": question, "arguments": arguments, "timeout": timeout}
         key = (
@@ -146,7 +187,7 @@ def _screen(
     first = list({v.key: v for v in [bout.base, *(beside or [])]}.values())
     room = max(1, affordable(bout.ledger, deadline.left(), 1) - len(first))
     variants = [*first, *added[:room]]
-    stage = f"{bout.name} {'second look' if beside else 'first look'}"
+    stage = f"{bout.label} {'second look' if beside else 'first look'}"
     lab = tuning.workshop.lab()
     measure(
         lab, variants, bout.ledger, deadline, 1, stage, generations=1, rounds=SCREENING_ROUNDS, memo=tuning.record
@@ -179,11 +220,12 @@ def _race(tuning: Tuning, bout: Bout, module: Knob, chosen: list[Variant], deadl
     checked = [v for v in bout.finalists if v.key in bout.patched or module.is_checked(v.settings)]
     changes = {variant.key: _promised(bout, module, variant) for variant in checked}
     tolerances = {v.key: t for v in bout.finalists if (t := module.tolerance(v.settings)) is not None}
-    with Verifier(bout.base.key, changes, tuning.base_losses, bout.ledger.checked, tolerances) as verifier:
+    with Verifier(
+        bout.base.key, changes, tuning.reference, bout.ledger.checked, tolerances, tuning.memory_limit
+    ) as verifier:
 
         def check(child: Child, variant: Variant, facts: Facts) -> None:
-            patched = variant.overlay and variant.key in bout.patched
-            if patched and not module.holds({**bout.facts, **facts}, variant.settings):
+            if variant.key in bout.patched and not module.holds({**bout.facts, **facts}, variant.settings):
                 raise TrialFailed(f"the patched source does not build {module.words(variant.settings, bout.facts)}")
             verifier.check(child, variant, facts)
 
@@ -191,7 +233,7 @@ def _race(tuning: Tuning, bout: Bout, module: Knob, chosen: list[Variant], deadl
             clock, stage = clock_of(tuning, bout), race_of(bout)
             ledger.given_up |= hopeless_variants(ledger, bout.base, bout.finalists, stage, clock)
             return ledger.given_up | settled_variants(
-                ledger, bout.base, bout.finalists, least_gain(tuning, bout), stage, clock,
+                ledger, bout.base, bout.finalists, least_gain(bout), stage, clock,
                 lambda variant: module.phases_for(variant.settings),
             )  # fmt: skip
 
@@ -210,26 +252,40 @@ def _promised(bout: Bout, module: Knob, variant: Variant) -> tuple[str, ...]:
 
 def _as_patched(tuning: Tuning, bout: Bout, module: Knob, variant: Variant) -> Variant:
     """The setting as the source that would have it; as it is where that source cannot be written."""
-    patch = module.patch(tuning.code(), variant.settings)
-    if patch is None:
+    found = patch_for(tuning, bout.name, bout.facts, variant)
+    if found is None:
         return variant
-    changes = patch.changes if patch.changes is not None else module.changes(variant.settings)
-    title = module.words(variant.settings, bout.facts)
-    fix = Fix(title, "unsafe" if changes else "safe", changes, patch.edits, patch.diff)
-    bout.patched[variant.key] = (fix, patch.location)
-    patched = replace(variant, overlay={patch.path: patch.after}, apply_knob=False)
+    patched, fix, location = found
+    bout.patched[variant.key] = (fix, location)
     bout.variants[variant.key] = patched
     return patched
 
 
-def least_gain(tuning: Tuning, bout: Bout) -> float:
+def patch_for(tuning: Tuning, name: str, facts: Facts, variant: Variant) -> tuple[Variant, Fix, Location] | None:
+    """A setting as patched source on top of what was accepted: the variant to measure, the fix, and where it stands.
+
+    None where that source cannot be written.
+    """
+    module = knob(name)
+    with patched_texts(tuning.overlay):
+        patch = module.patch(tuning.code(), variant.settings)
+    if patch is None:
+        return None
+    changes = patch.changes if patch.changes is not None else module.changes(variant.settings)
+    words, before = module.words(variant.settings, facts), digest_of(patch.path, patch.before)
+    fix = Fix(words, "unsafe" if changes else "safe", changes, patch.edits, patch.diff, before)
+    overlay = {**tuning.overlay, patch.path: patch.after}
+    return replace(variant, overlay=overlay, apply_knob=False), fix, patch.location
+
+
+def least_gain(bout: Bout) -> float:
     """The share that must be gained of what is compared, so that the knob's least gain of the whole step comes of it."""
-    return min(0.5, knob(bout.name).min_gain / max(tuning.share_of(bout.name), 1e-6))
+    return min(0.5, knob(bout.name).min_gain / max(bout.share, 1e-6))
 
 
 def race_of(bout: Bout) -> str:
     """The stage of the ledger on which verdicts rest; the first look chose, so it does not count."""
-    return f"{bout.name} race"
+    return f"{bout.label} race"
 
 
 def clock_of(tuning: Tuning, bout: Bout) -> ClockName:

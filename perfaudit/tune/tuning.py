@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import math
 from collections import Counter
@@ -10,18 +11,19 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from perfaudit.errors import NothingMeasured
-from perfaudit.findings import Finding, Fix, Location
+from perfaudit.findings import Edit, Finding, Fix, Location
 from perfaudit.knobs import Facts, knob
 from perfaudit.knobs._code import Code
 from perfaudit.measure import environment
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Clock, Deadline, WallClock
 from perfaudit.measure.judge import BUSY, QUEUED, calibration
+from perfaudit.measure.lab import HANGING
 from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measure.runner import Memo, measure
-from perfaudit.measurements import Calibration, Environment, NotApplicable, Settings
+from perfaudit.measurements import Calibration, Environment, NotApplicable, Settings, Winner, computing
 from perfaudit.target.names import Target
-from perfaudit.tune.verify import SEED, STEPS, losses_of_reply
+from perfaudit.tune.tolerance import FEWEST_STEPS, Curve, Reference, curve_of, losses_command, steps_to_compare
 from perfaudit.tune.watch import Watch
 from perfaudit.tune.workshop import Json, Workshop, as_user_error
 
@@ -55,17 +57,69 @@ class Record(Memo):
 
 @dataclass(slots=True)
 class Bout:
-    """The state of one knob's search; it grows while measuring, so that an interruption can still report it."""
+    """The state of one knob's search; it grows while measuring, so that an interruption can still report it.
+
+    label: under which the records keep what was measured: a knob may be searched again on top of other patches. share: of
+    the step, as it was when the search began, in which settings are compared: without loading, for most knobs.
+    """
 
     name: str
     facts: Facts
     base: Variant
+    label: str = ""
+    share: float = 1.0
     ledger: Ledger = field(default_factory=Ledger)
     variants: dict[str, Variant] = field(default_factory=dict)  # in the order tried
     patched: dict[str, tuple[Fix, Location]] = field(default_factory=dict)  # by key of a finalist
     peaks: dict[str, int] = field(default_factory=dict)
     kept: Json = field(default_factory=dict)  # what the knob wants to find again
     finalists: list[Variant] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """One rung of a climb: what won its race on the rungs below, and the edits of its file as those have left it.
+
+    peak_bytes: of one step of the source with this rung, None where it was not told. rounds: of its race.
+    """
+
+    winner: Winner
+    path: str
+    edits: tuple[Edit, ...]
+    peak_bytes: int | None
+    rounds: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Final:
+    """The last race of a climb: the user's code and the variant that is handed over, in a stage of a ledger."""
+
+    ledger: Ledger
+    start: Variant
+    top: Variant
+    stage: str
+
+
+@dataclass(slots=True)
+class Climb:
+    """How far a climb has come; it belongs to the tuning, so that an interruption loses nothing.
+
+    allow: what besides speed rungs may change. dropped: rungs that were taken out again, with the reason. left: by knob,
+    why it was not climbed. start_bytes: peak memory of a step of the user's code.
+    """
+
+    allow: frozenset[str]
+    rungs: list[Accepted] = field(default_factory=list)
+    dropped: list[tuple[Accepted, str]] = field(default_factory=list)
+    left: dict[str, str] = field(default_factory=dict)
+    final: Final | None = None
+    start_bytes: int | None = None
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """What besides speed the rungs change together, each thing once."""
+        fixes = (rung.winner.fix for rung in self.rungs)
+        return tuple(dict.fromkeys(change for fix in fixes if fix is not None for change in fix.changes))
 
 
 @dataclass(slots=True)
@@ -78,17 +132,22 @@ class Tuning:
     clock: Clock = field(default_factory=WallClock)
     record: Record = field(default_factory=Record)
     timeout: float = 120.0
+    memory_limit: int | None = None  # bytes that the peak of a step with a patch may have; None where nobody said
     skips_idle: bool = False  # knobs whose part of the step is too small to gain anything; those asked for are searched
     cores: int = field(default_factory=environment.usable_cores)
     facts: Facts = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
+    digests: dict[str, str] = field(default_factory=dict)  # SHA-256 of the project's files by path, when it began
+    overlay: dict[str, str] = field(default_factory=dict)  # text by path: patches that a climb has accepted so far
     environment: Environment | None = None
     calibration: Calibration | None = None
     bouts: list[Bout] = field(default_factory=list)
+    climb: Climb | None = None
     not_applicable: list[NotApplicable] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     seconds_to_open: float = 0.0  # one variant, with its warm-up
     seconds_per_step: float = 0.0  # of the second step ever made, for a first idea
+    _reference: Reference | None = None
 
     def deadline(self, seconds: float) -> Deadline:
         """A deadline on this tuning's clock."""
@@ -177,11 +236,11 @@ class Tuning:
     def _not_learning(self) -> str:
         """That the losses are no numbers, and from which step on; asked only where they were seen to be none."""
         per_step = self.calibration.seconds_per_step if self.calibration is not None else 1.0
-        steps = max(STEPS, min(LOSSES_LOOKED_AT, int(LOOKING_SECONDS / per_step)))
+        steps = max(FEWEST_STEPS, min(LOSSES_LOOKED_AT, int(LOOKING_SECONDS / per_step)))
         try:
-            losses = losses_of_reply(self.ask("losses", Variant("losses", "", {}), losses_command(steps))[1])[:steps]
+            losses = curve_of(self.ask("losses", Variant("losses", "", {}), losses_command(steps))[1]).losses
         except ChildFailed:
-            losses = []
+            losses = ()
         step, loss = next(
             ((number, loss) for number, loss in enumerate(losses, start=1) if not math.isfinite(loss)), (0, math.nan)
         )
@@ -194,8 +253,8 @@ class Tuning:
         return self._in_one_process() and self.facts["threads"] == 1
 
     def share_of(self, name: str) -> float:
-        """The share of the user's step that a knob's settings are compared in: without loading, for most of them."""
-        return self.calibration.computing if knob(name).fixed_batch and self.calibration is not None else 1.0
+        """The share of the step, as it is now, that a knob's settings are compared in: without loading, for most of them."""
+        return computing(self.facts.get("profile") or {}) if knob(name).fixed_batch else 1.0
 
     def _in_one_process(self) -> bool:
         return self.facts["device"] == "cpu" and not self.facts["loader"]["num_workers"]
@@ -204,17 +263,34 @@ class Tuning:
         """The user's source, for knobs to edit."""
         return Code(self.target.file, self.facts, tuple(self.findings))
 
-    def base_losses(self) -> list[float]:
-        """The first losses of the unpatched code in another process, to see whether it repeats itself; [] if it fails."""
+    @property
+    def reference(self) -> Reference:
+        """How the user's own code, without any patch, trains: what the losses of patched code are compared with."""
+        if self._reference is None:
+            per_step = self.calibration.seconds_per_step if self.calibration is not None else self.seconds_per_step
+            steps = steps_to_compare(per_step)
+            timeout = self.timeout + HANGING * steps * per_step
+            self._reference = Reference(self._own_losses, self._peak_of, steps, timeout)
+        return self._reference
+
+    def _own_losses(self, command: Json) -> Curve | None:
+        """The losses of the unpatched code in a process of its own; None where it fails."""
+        key = f"losses {json.dumps(command, sort_keys=True)}"
+        timeout = self.reference.timeout
         try:
-            return losses_of_reply(self.ask("base losses", Variant("again", "", {}), losses_command())[1])
+            return curve_of(self.ask(key, Variant("again", "", {}), {**command, "timeout": timeout})[1])
         except ChildFailed:
-            return []
+            return None
+
+    def _peak_of(self, variant: Variant) -> int:
+        """Peak bytes of a step, in a process of its own: one that was looked into is not timed. Raises ChildFailed."""
+        digest = hashlib.sha256(json.dumps(variant.overlay, sort_keys=True).encode()).hexdigest()[:16]
+        return int(self.ask(f"memory {variant.key} {digest}", variant, {"do": "memory"})[1]["peak_bytes"])
 
 
-def losses_command(steps: int = STEPS) -> Json:
-    """The command for the first losses of a child that has just been built."""
-    return {"do": "losses", "steps": steps, "seed": SEED}
+def bout_of(tuning: Tuning, name: str) -> Bout | None:
+    """The search of a knob, None where there was none."""
+    return next((bout for bout in tuning.bouts if bout.name == name), None)
 
 
 def environment_of(facts: Facts) -> Environment:

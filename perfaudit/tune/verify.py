@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
+import statistics
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,34 +12,51 @@ from perfaudit.measure.child import Child
 from perfaudit.measure.facts import Facts
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.runner import TrialFailed
-
-STEPS = 3
-SEED = 20_231
-ANOTHER_STREAM = (
-    0.25  # of the loss; other augmentation or dropout on the same samples stays below, a broken model does not
+from perfaudit.tune.gradients import said_of_gradients
+from perfaudit.tune.tolerance import (
+    ANOTHER_STREAM,
+    SMALL_NOISE,
+    STEPS_SURE,
+    STREAMS,
+    Curve,
+    Reference,
+    Tolerance,
+    average_gap,
+    curve_of,
+    gaps,
+    largest,
+    losses_command,
+    tolerance,
+    types_of,
 )
-ROUNDING = 1e-3  # of the loss; float32 results of reordered sums differ by 1e-6 in one step, training amplifies them
+
+_AUTOCASTS = {"bf16": "bfloat16", "fp16": "float16", "tf32": "tf32"}  # settings of the knob that is named precision
+_EQUALITY = "equality is not claimed, because the patch changes"
 
 
 @dataclass(slots=True)
 class Verifier:
-    """Compares the first losses of each variant with the base's, as its fix promises.
+    """Compares the first losses of each variant, and the gradients of its first step, with the base's, as its fix promises.
 
-    A safe fix gives the same losses to the bit; `rounding` and `checkpoint` agree within ROUNDING. `rng` and `checkpoint`
-    start from the base's parameters and the same seed; what another random stream still changes must stay within
-    ANOTHER_STREAM. `algorithm` and `order` promise nothing: the losses must be finite. `base` is the key of the unpatched
-    code; `changes` maps a variant's key to what its fix says it changes; `base_again` gives the base's losses from a fresh
-    process, asked before any patch is blamed for a difference. `said` keeps, per key, what was checked. `tolerances`, by
-    key, replace ROUNDING where another precision moves losses further.
+    A safe fix gives the same losses to the bit. `rounding` and `checkpoint` stay within what `tolerance` says; `rng` and
+    `checkpoint` start from the base's parameters, and what another random stream still changes must stay within what one
+    changes in the user's own code. `algorithm` and `order` promise nothing: the losses must be finite. Where the user's code
+    does not repeat itself, that is said, and the gap between two of its runs widens what is allowed, or is too large to
+    prove anything. What is asked of the gradients, `tune.gradients` says.
+
+    base: the key of the code compared with; changes: what each variant's fix says it changes, by key. said: per key, what
+    was checked. tolerances: by key, a knob's own, below which none is. memory_budget: bytes that the peak of one step may
+    have; `peaks` keeps them by key.
     """
 
     base: str
     changes: dict[str, tuple[str, ...]]
-    base_again: Callable[[], list[float]] | None = None
+    reference: Reference
     said: dict[str, str] = field(default_factory=dict)
     tolerances: dict[str, float] = field(default_factory=dict)
-    reproducible: bool | None = None
-    _losses: list[float] | None = None
+    memory_budget: int | None = None
+    peaks: dict[str, int] = field(default_factory=dict)
+    _curve: Curve | None = None
     _folder: tempfile.TemporaryDirectory[str] | None = None
 
     def __enter__(self) -> Verifier:
@@ -56,56 +72,127 @@ class Verifier:
         if (variant.key != self.base and variant.key not in self.changes) or variant.key in self.said:
             return  # once is enough: fresh processes of the same text
         assert self._folder is not None
-        state = str(Path(self._folder.name) / "base.pt")
+        state, gradients = (str(Path(self._folder.name) / name) for name in ("base.pt", "gradients.pt"))
         if variant.key == self.base:
-            if self._losses is None:
-                self._losses = losses_of(child, save_state=state)
+            if self._curve is None:
+                self._curve = self._losses(child, save_state=state, save_gradients=gradients)
+                if not variant.overlay:
+                    self.reference.know(self._curve)
+                self._ask_peak(variant)
             return
-        if self._losses is None:
+        if self._curve is None:
             raise TrialFailed("not compared with the unpatched code, because that could not be run")
         changes = self.changes[variant.key]
         carry = bool(set(changes) & {"rng", "checkpoint"})
-        losses = losses_of(child, load_state=state if carry else "")
-        self.said[variant.key] = self._judge(losses, changes, self.tolerances.get(variant.key, ROUNDING))
+        curve = self._losses(child, load_state=state if carry else "", load_gradients=gradients)
+        names = [*types_of(facts), _AUTOCASTS.get(str(variant.settings.get("precision")), "")]
+        least = self.tolerances.get(variant.key, 0.0)
+        said = self._judged(curve, self._curve, changes, names, least)
+        if self._curve.is_finite and not curve.missing:
+            said += said_of_gradients(curve, self._curve, changes, names, self.reference, least)
+        self._ask_peak(variant)
+        self.said[variant.key] = said
 
-    def _judge(self, losses: list[float], changes: tuple[str, ...], rounding: float = ROUNDING) -> str:
-        base = self._losses or []
-        if not losses:
-            return "not compared: the patch changes which parameters there are"
-        if not all(map(math.isfinite, base)):
+    def _losses(self, child: Child, **options: Any) -> Curve:
+        return curve_of(child.ask(losses_command(self.reference.steps, **options), self.reference.timeout))
+
+    def _ask_peak(self, variant: Variant) -> None:
+        """Keep the peak of a step; raise TrialFailed where a patch has more than the budget."""
+        if self.memory_budget is None or variant.key in self.peaks:
+            return
+        peak = self.peaks[variant.key] = self.reference.peak_of(variant)
+        if peak > self.memory_budget and variant.key != self.base:
+            sizes = " MiB, more than the memory budget of ".join(f"{n / 2**20:.1f}" for n in (peak, self.memory_budget))
+            raise TrialFailed(f"the peak of one step with the patch is {sizes} MiB")
+
+    def _judged(self, curve: Curve, base: Curve, changes: tuple[str, ...], names: list[str], least: float) -> str:
+        """What the comparison shows, in words. Raises TrialFailed where it is not what was promised."""
+        if not base.is_finite:
             return "not compared: the losses of the unpatched code are not finite"
-        if not all(map(math.isfinite, losses)):
-            raise TrialFailed(f"the patched code does not train: its losses are {losses}")
-        if losses == base:
-            return f"{STEPS} steps from one seed give the same losses to the bit"
-        if len(losses) != len(base):
-            raise TrialFailed(f"the patched code gives {len(losses)} losses and averages, the unpatched {len(base)}")
-        gap = max(abs(a - b) / max(abs(b), 1e-12) for a, b in zip(losses, base, strict=True))
-        if set(changes) & {"algorithm", "order"}:
-            return "losses are finite; equality is not promised, the patch changes what is learnt from"
-        if changes and gap <= rounding:
-            return f"{STEPS} steps from one seed agree within {gap:.1e} of the loss"
-        if not self._repeats_itself():
-            return "the unpatched code does not repeat its own losses, so equality could not be checked"
-        differ = f"the losses of {STEPS} steps from one seed differ by up to {gap:.1e} of the loss"
-        if "rng" in changes and gap <= ANOTHER_STREAM:
-            return f"{differ}, as another random stream may make them"
+        if not curve.is_finite:
+            raise TrialFailed(f"the patched code does not train: its losses are {list(curve.losses)}")
+        if len(curve.losses) != len(base.losses) or len(curve.average) != len(base.average):
+            raise TrialFailed(
+                f"the patched code gives {len(curve.losses)} losses and {len(curve.average)} sums of an average, "
+                f"the unpatched {len(base.losses)} and {len(base.average)}"
+            )
+        if curve.missing:
+            return self._elsewhere(curve, base)
+        if (curve.losses, curve.average) == (base.losses, base.average):
+            still = "; all of them are one loss, so that says little" if base.stands_still else ""
+            return f"{len(base.losses)} steps from one seed give the same losses to the bit{still}"
+        if broken := set(changes) & {"algorithm", "order"}:
+            return f"the losses of {len(curve.losses)} steps are finite{_largest(curve, base)}; {_unequal(broken)}"
+        found, average = gaps(curve, base), average_gap(curve, base)
+        if "checkpoint" in changes:  # an average of other parameters has other sums
+            average = 0.0
+        if changes:
+            limit = tolerance(self.reference, names, len(found), least, ())
+            if limit.allows(found, average):
+                close = f"; the sums over the average agree within {average:.1e} (tolerance {limit.average:.1e})"
+                return limit.words(found) + (close if average else "")
+            if "rng" in changes and (said := self._streams(found, average, limit)):
+                return said
+        return self._against_itself(found, average, changes, names, least)
+
+    def _elsewhere(self, curve: Curve, base: Curve) -> str:
+        """Words for a training that could not start from the base's parameters: no further away than another seed's."""
+        found = gaps(curve, base)
+        mean, spread = statistics.fmean(found), self.reference.seed()[0]
+        limit = max(ANOTHER_STREAM, STREAMS * (spread or 0.0))
+        if mean > limit:
+            raise TrialFailed(
+                f"its losses differ by {mean:.1e} of the loss on average{_largest(curve, base)}, more than another "
+                f"initialisation explains ({limit:.1e})"
+            )
+        return (
+            f"not compared step by step: the patch changes which parameters there are, {curve.missing}; the losses of "
+            f"{len(found)} steps differ by {mean:.1e} on average, as from another initialisation"
+        )
+
+    def _streams(self, found: list[float], average: float, limit: Tolerance) -> str:
+        """Words for gaps that another random stream makes in the user's code as well, "" where they are larger."""
+        stream = self.reference.stream()
+        mean = statistics.fmean(found)
+        allowed = min(ANOTHER_STREAM, STREAMS * (stream if stream is not None else ANOTHER_STREAM))
+        if mean > max(allowed, *limit.steps) or average > max(ANOTHER_STREAM, limit.average):
+            return ""
+        step = largest(found)
+        own = "" if stream is None else f"; in your own code another random stream makes {stream:.1e}"
+        return (
+            f"from the same parameters the losses of {len(found)} steps differ by {mean:.1e} on average "
+            f"(largest {found[step]:.1e} at step {step + 1}){own}"
+        )
+
+    def _against_itself(
+        self, found: list[float], average: float, changes: tuple[str, ...], names: list[str], least: float
+    ) -> str:
+        """Words for gaps that the user's code has between two runs of its own; raises TrialFailed for larger ones."""
+        repeats = self.reference.again() or []
+        noise = max(repeats, default=0.0)
+        own = f"your code does not repeat its own losses: two runs from one seed differ by up to {noise:.1e}"
+        if max(repeats[:STEPS_SURE], default=0.0) > SMALL_NOISE:
+            raise TrialFailed(f"verification refused: {own}, so the patch could not be told from a wrong one")
+        if noise:
+            limit = tolerance(self.reference, names, len(found), least, repeats)
+            if limit.allows(found, average):
+                unproven = "" if changes else ", so equality to the bit could not be checked"
+                return f"{limit.words(found)}; {own}{unproven}"
+        step = largest(found)
         promised = "another random stream" if "rng" in changes else "rounding" if changes else "nothing but speed"
-        raise TrialFailed(f"more than the promised change ({promised}): {differ}")
-
-    def _repeats_itself(self) -> bool:
-        """Whether the unpatched code gives the same losses in another process; taken for granted where it cannot be asked."""
-        if self.reproducible is None and self.base_again is not None:
-            self.reproducible = self.base_again() == self._losses
-        return self.reproducible is not False
+        gap = f"the losses of {len(found)} steps from one seed differ by up to {found[step]:.1e} of the loss"
+        if average > found[step]:
+            gap = f"the sums of the average behind {len(found)} steps from one seed differ by {average:.1e}"
+        where = f" (largest at step {step + 1})" if found[step] else ""
+        raise TrialFailed(f"more than the promised change ({promised}): {gap}{where}{f'; {own}' if noise else ''}")
 
 
-def losses_of(child: Child, save_state: str = "", load_state: str = "") -> list[float]:
-    """Losses of the first steps, and behind them the sums over the user's average if there is one."""
-    command = {"do": "losses", "steps": STEPS, "seed": SEED, "save_state": save_state, "load_state": load_state}
-    return losses_of_reply(child.ask(command, 300.0))
+def _largest(curve: Curve, base: Curve) -> str:
+    found = gaps(curve, base)
+    step = largest(found)
+    return f" (they differ by up to {found[step]:.1e}, at step {step + 1})" if found[step] else ""
 
 
-def losses_of_reply(reply: dict[str, Any]) -> list[float]:
-    """The losses of a reply, and behind them the sums over the user's average if there is one."""
-    return [float.fromhex(value) for value in [*(reply["losses"] or []), *(reply.get("average") or [])]]
+def _unequal(broken: set[str]) -> str:
+    what = {"algorithm": "what is computed", "order": "the order in which samples come"}
+    return f"{_EQUALITY} {' and '.join(what[name] for name in sorted(broken))}"

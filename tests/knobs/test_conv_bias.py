@@ -50,7 +50,7 @@ def test_old_checkpoints_are_spoken_of_when_biases_go() -> None:
 
 
 def test_the_folding_that_the_remark_gives_keeps_the_evaluation() -> None:
-    """As the remark says: running_mean -= bias, and the bias is gone."""
+    """What migrating a checkpoint rests on: running_mean -= bias, and the bias is gone."""
     import torch
 
     torch.manual_seed(0)

@@ -78,7 +78,7 @@ def test_a_real_optimizer_is_built_so(name: str, kind: str, given: dict[str, boo
     """With the overrides of the setting, whatever the user passes, torch accepts it and it is what was meant."""
     import torch
 
-    from perfaudit.target.provenance import optimizers_built
+    from perfaudit.target.built_otherwise import optimizers_built
 
     parameter = torch.nn.Parameter(torch.ones(2))
     with optimizers_built(KNOB.setup({"update": name}).optimizer_overrides):

@@ -112,6 +112,29 @@ def test_a_variant_that_does_not_open_is_a_result_and_the_others_go_on(clock: Fa
     assert compared is not None and compared.verdict == "slower"
 
 
+def test_what_is_many_times_slower_is_left_after_two_short_blocks(clock: FakeClock) -> None:
+    lab, ledger = FakeLab(clock, {"a": 0.1, "b": 0.7, "c": 0.3}), Ledger()
+    measure(lab, variants("a", "b", "c"), ledger, Deadline(1000, clock), seed=1, generations=2)
+    assert ledger.failures == {"b": "not measured further: 7 times as slow in its first steps"}
+    assert (lab.order.count("b"), lab.closed.count("b")) == (2, 1)
+    assert ledger.blocks("b") == []
+    assert len(ledger.blocks("c")) == len(ledger.blocks("a"))
+
+
+def test_one_slow_block_is_a_hiccup(clock: FakeClock) -> None:
+    lab, ledger = FakeLab(clock, {"a": 0.1, "b": 0.7}), Ledger()
+    seen = lab.order
+
+    class Hiccup(dict[str, float]):
+        def __getitem__(self, key: str) -> float:
+            return 0.7 if key == "b" and seen.count("b") <= 1 else 0.1
+
+    lab.speeds = Hiccup()
+    measure(lab, variants("a", "b"), ledger, Deadline(1000, clock), seed=1, generations=1)
+    assert ledger.failures == {}
+    assert len(ledger.blocks("b")) == len(ledger.blocks("a")) > 0
+
+
 def test_a_variant_that_dies_on_the_way_keeps_what_it_gave(clock: FakeClock) -> None:
     lab, ledger = FakeLab(clock, {"a": 0.01, "b": 0.01}), Ledger()
     lab.fails_at_block["b"] = 3

@@ -33,6 +33,7 @@ REPORT = {
     "trials",
     "comparisons",
     "winners",
+    "ladder",
     "not_applicable",
     "skipped",
     "notes",
@@ -55,7 +56,7 @@ FINDING = {
     "places",
 }
 SAVING = {"basis", "low", "high", "seconds_per_step", "source", "clock"}
-FIX = {"safety", "changes", "title", "diff"}
+FIX = {"safety", "changes", "title", "diff", "before"}
 
 
 def test_keys(project: Project) -> None:
@@ -84,7 +85,7 @@ def test_a_whole_report() -> None:
         "`größer` is slow",
         Location("pkg/a.py", 3, 5, 4, 2),
         Saving("documented", 0.0, 0.5, source="a paper"),
-        Fix("mend it", "unsafe", ("rng",), diff="--- a\n"),
+        Fix("mend it", "unsafe", ("rng",), diff="--- a\n", before="0" * 64),
         "0123",
         places=(Location("pkg/a.py", 3, 5, 4, 2), Location("pkg/a.py", 7, 1, 7, 2)),
     )
@@ -121,7 +122,13 @@ def test_a_whole_report() -> None:
                     "source": "a paper",
                     "clock": "wall",
                 },
-                "fix": {"safety": "unsafe", "changes": ["rng"], "title": "mend it", "diff": "--- a\n"},
+                "fix": {
+                    "safety": "unsafe",
+                    "changes": ["rng"],
+                    "title": "mend it",
+                    "diff": "--- a\n",
+                    "before": "0" * 64,
+                },
                 "places": [
                     {"cell": None, "line": 3, "column": 5},
                     {"cell": None, "line": 7, "column": 1},
@@ -148,6 +155,7 @@ def test_a_whole_report() -> None:
         "trials": [],
         "comparisons": [],
         "winners": [],
+        "ladder": None,
         "not_applicable": [],
         "skipped": [{"path": "b.py", "reason": "binary"}],
         "notes": [],

@@ -1,10 +1,11 @@
 # ruff: noqa: E501 - a row of a table is one line, so that texts can be compared
-"""Where loaders and optimizers were built: the user's own call, however many constructors and helpers lie between."""
+"""Where the parts of a training were built: the user's own call, however many constructors and helpers lie between."""
 
 from __future__ import annotations
 
 import importlib.util
 import inspect
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -12,7 +13,11 @@ from typing import Any
 
 import pytest
 
-from perfaudit.target.provenance import Site, loaders_built, optimizers_built
+from perfaudit.target.built_otherwise import loaders_built, optimizers_built
+from perfaudit.target.construction import anything_built, modules_built
+from perfaudit.target.names import Target
+from perfaudit.target.provenance import Site, built, span
+from perfaudit.target.training import Training
 
 torch = pytest.importorskip("torch")
 
@@ -212,3 +217,198 @@ def test_constructors_look_and_are_put_back() -> None:
             torch.optim.AdamW()
         raise KeyError
     assert [(kind.__init__, inspect.signature(kind)) for kind in kinds] == before
+
+
+BLOCK = """
+import copy, pickle
+from torch import nn
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.layer = nn.Linear(width, width)
+
+class Wide(nn.Linear):
+    def __init__(self, width):
+        super().__init__(width, width, bias=False)
+
+"""
+
+MODULES = [  # code that defines `build()`, and the call that is found for what it returns
+    ("def build(): return nn.Linear(1, 2)", "nn.Linear(1, 2)"),
+    ("def build(): return Block(3)", "Block(3)"),
+    ("def build(): return Block(3).layer", "nn.Linear(width, width)"),
+    ("def build(): return Wide(3)", "Wide(3)"),
+    ("def make(kind, *sizes): return kind(*sizes)\ndef build(): return make(nn.Linear, 1, 2)", "kind(*sizes)"),
+    ("def build(): return nn.ModuleList([nn.Linear(1, n) for n in (1, 2)])[1]", "nn.Linear(1, n)"),
+    ("def build(): return nn.ModuleList(nn.Linear(1, n) for n in (1, 2))[1]", "nn.Linear(1, n)"),
+    ("def build(): return nn.Sequential(\n    Block(1),\n    nn.ReLU(),\n)", "nn.Sequential(\n    Block(1),\n    nn.ReLU(),\n)"),
+    ("MAKE = functools.partial(nn.Linear, 2)\ndef build(): return MAKE(3)", "MAKE(3)"),
+    ("def kind_of(base):\n    class Made(base): ...\n    return Made\ndef build(): return kind_of(Block)(4)", "kind_of(Block)(4)"),
+    ("def shown(f):\n    @functools.wraps(f)\n    def inner(*a): return f(*a)\n    return inner\n@shown\ndef build(): return Block(1)", "Block(1)"),
+    ("@torch.no_grad()\ndef build(): return Block(1)", "Block(1)"),
+    ("def build(): return build.cached()\nbuild.cached = functools.lru_cache(lambda: Block(1))", "Block(1)"),
+    ("from dataclasses import dataclass\n@dataclass(eq=False)\nclass Data(nn.Module):\n    width: int\n    def __post_init__(self): super().__init__()\ndef build(): return Data(2)", "Data(2)"),
+    ("class Meta(type):\n    def __call__(cls, *a): return super().__call__(*a)\nclass Made(Block, metaclass=Meta): ...\ndef build(): return Made(2)", "Made(2)"),
+    ("class Old(nn.Linear):\n    def __init__(*args, **kwargs):\n        nn.Linear.__init__(*args, 2, **kwargs)\ndef build(): return Old(1)", "Old(1)"),
+    ("class Still(nn.Module):\n    @torch.no_grad()\n    def __init__(self): super().__init__()\ndef build(): return Still()", "Still()"),
+    ("é = 'ü'; build = lambda: nn.Linear(1, 2)", "nn.Linear(1, 2)"),
+    ("def build(): return eval('Block(1)')", None),  # no text of the user's has its arguments
+    ("def build():\n    names = {}\n    exec('from torch import nn\\nmodel = nn.Linear(1, 2)', names)\n    return names['model']", None),
+    ("def build(): return copy.deepcopy(Block(1))", None),
+    ("def build(): return pickle.loads(pickle.dumps(nn.Linear(1, 2)))", None),
+    ("def build(): return nn.TransformerEncoderLayer(4, 1).linear1", None),  # built by a library
+    ("def build(): return nn.TransformerEncoderLayer(4, 1)", "nn.TransformerEncoderLayer(4, 1)"),
+    ("def build(): return nn.utils.skip_init(nn.Linear, 1, 2)", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "call"), MODULES)
+def test_where_a_module_was_built(project: Project, code: str, call: str | None) -> None:
+    with modules_built() as origins:
+        user, text = module_of(project, BLOCK + code)
+        built, again = user.build(), user.build()  # a factory that is called twice
+    assert text_at(text, origins.of_module(built)) == call
+    assert text_at(text, origins.of_module(again)) == call
+    assert origins.of_module(torch.nn.Linear(1, 1)) is None  # built afterwards
+
+
+def test_two_modules_of_one_line_and_their_ways_there(project: Project) -> None:
+    with modules_built() as origins:
+        user, text = module_of(project, BLOCK + "def build():\n    return Wide(1), Wide(1)")
+        first, second = (origins.of_module(module) for module in user.build())
+    assert first is not None and second is not None
+    assert first.line == second.line and first.end_column < second.column
+    assert [text_at(text, call) for call in first.calls[:2]] == [
+        "super().__init__(width, width, bias=False)",
+        "Wide(1)",
+    ]
+    assert span(first) == [
+        first.path,
+        *(getattr(first.through[0], n) for n in ("line", "end_line", "column", "end_column")),
+    ]
+    assert built(None) == {"site": None, "stack": []}
+
+
+def test_a_copy_of_a_file_is_another_place(project: Project) -> None:
+    sites = []
+    for name in ("first_copy", "second_copy"):
+        with modules_built() as origins:
+            user, _ = module_of(project, BLOCK + "def build(): return Block(1)", name)
+            sites.append(origins.of_module(user.build()))
+    assert [Path(site.path).name for site in sites if site] == ["first_copy.py", "second_copy.py"]
+
+
+COMPILED = [
+    ("def build(): return torch.compile(Block(1))", "torch.compile(Block(1))"),
+    ("def build():\n    model = Block(1)\n    model.compile(dynamic=False)\n    return model", "model.compile(dynamic=False)"),
+    ("@torch.compile\ndef work(x): return x\ndef build(): return work", "torch.compile"),
+    ("@torch.compile(dynamic=False)\ndef work(x): return x\ndef build(): return work", "torch.compile(dynamic=False)"),
+    ("def fast(f, **kw): return torch.compile(f, **kw)\ndef build(): return fast(Block(1), dynamic=False)", "torch.compile(f, **kw)"),
+    ("def build(): return Block(1)", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "call"), COMPILED)
+def test_where_something_was_compiled(project: Project, code: str, call: str | None) -> None:
+    original = torch.compile, torch.nn.Module.compile
+    with modules_built() as origins:
+        user, text = module_of(project, BLOCK + code)
+        thing = user.build()
+    assert text_at(text, origins.of_compiling(thing)) == call
+    assert original == (torch.compile, torch.nn.Module.compile)
+
+
+def test_what_the_users_code_puts_around_a_constructor_stays(project: Project) -> None:
+    before = torch.nn.Module.__init__
+    try:
+        with modules_built() as origins:
+            user, _ = module_of(
+                project,
+                BLOCK
+                + "original, COUNT = nn.Module.__init__, []\n"
+                + "def counted(self, *a, **k):\n    COUNT.append(self)\n    original(self, *a, **k)\n"
+                + "nn.Module.__init__ = counted",
+            )
+        model = user.Block(1)
+        assert len(user.COUNT) == 2
+        assert origins.of_module(model) is None
+    finally:
+        torch.nn.Module.__init__ = before
+
+
+AVERAGES = [
+    ("class Ema:\n    def __init__(self, model): self.model = copy.deepcopy(model)\ndef build(): return Ema(Block(1))", "Ema(Block(1))"),
+    ("class Base:\n    def __init__(self, m): self.m = m\nclass Ema(Base):\n    def __init__(self, m): super().__init__(m)\ndef make(m): return Ema(m)\ndef build(): return make(Block(1))", "Ema(m)"),
+    ("from dataclasses import dataclass\n@dataclass\nclass Ema:\n    model: object\ndef build(): return Ema(Block(1))", "Ema(Block(1))"),
+    ("from torch.optim.swa_utils import AveragedModel\ndef build(): return AveragedModel(Block(1))", "AveragedModel(Block(1))"),
+    ("class Ema:\n    def __init__(self): ...\nEMA = Ema()\ndef build(): return EMA", None),  # before we looked
+    ("class Ema:\n    def __init__(self): ...\ndef build(): return copy.copy(Ema())", None),
+    ("import types\ndef build(): return types.SimpleNamespace(update=print)", None),  # no `__init__` in Python
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "call"), AVERAGES)
+def test_where_an_average_was_built(project: Project, code: str, call: str | None) -> None:
+    user, text = module_of(project, BLOCK + code)
+    with anything_built() as site_of:
+        average = user.build()
+    assert text_at(text, site_of(average)) == call
+    assert sys.getprofile() is None
+
+
+PROGRAM = """
+import copy
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+class Ema:
+    def __init__(self, model):
+        self.model = copy.deepcopy(model)
+    def update(self, model): ...
+
+def block(width):
+    return nn.Sequential(nn.Linear(width, width), nn.BatchNorm1d(width))
+
+def build_model():
+    return nn.Sequential(block(4), block(4), nn.Linear(4, 2))
+
+def build_dataloader():
+    return DataLoader(TensorDataset(torch.zeros(8, 4), torch.zeros(8, dtype=torch.long)), batch_size=4)
+
+def build_optimizer(model):
+    return torch.optim.SGD(model.parameters(), lr=0.1)
+
+def build_ema(model):
+    return Ema(model)
+
+@torch.compile
+def training_step(model, batch):
+    return nn.functional.cross_entropy(model(batch[0]), batch[1])
+"""
+
+
+def test_twelve_of_twelve_parts_of_a_training(project: Project) -> None:
+    path = project(**{"program_of_twelve.py": PROGRAM}) / "program_of_twelve.py"
+    training = Training(Target(str(path)), device="cpu")
+    text = path.read_text()
+    found = {name: text_at(text, site) for name, site in training.module_sites.items()}
+    linear, norm, made = (
+        "nn.Linear(width, width)",
+        "nn.BatchNorm1d(width)",
+        "nn.Sequential(nn.Linear(width, width), nn.BatchNorm1d(width))",
+    )
+    assert found == {
+        "": "nn.Sequential(block(4), block(4), nn.Linear(4, 2))",
+        "0": made, "0.0": linear, "0.1": norm,
+        "1": made, "1.0": linear, "1.1": norm,
+        "2": "nn.Linear(4, 2)",
+    }  # fmt: skip
+    around = [training.module_sites[name].stack[0] for name in ("0.0", "1.0")]
+    assert [text_at(text, site) for site in around] == ["block(4)", "block(4)"]
+    assert around[0].end_column < around[1].column  # the two blocks are told apart
+    assert text_at(text, training.loader_site) == text.split("return ")[3].split("\n")[0]
+    assert text_at(text, training.optimizer_site) == "torch.optim.SGD(model.parameters(), lr=0.1)"
+    assert text_at(text, training.ema_site) == "Ema(model)"
+    assert {name: text_at(text, site) for name, site in training.compiled_sites.items()} == {"step": "torch.compile"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from perfaudit.errors import UserError
 
 TRAIN = """
 import torch
@@ -206,12 +209,16 @@ def test_apply_writes_the_patch_that_was_measured(project: Project) -> None:
     settings = {**dataloader.KNOB.current(facts), "num_workers": 2, "prefetch_factor": 2}
     patch = dataloader.KNOB.patch(Code("train.py", facts), settings)
     assert patch is not None
-    fix, location = Fix("", "unsafe", ("rng",), patch.edits, patch.diff), patch.location
+    before = hashlib.sha256(Path("train.py").read_bytes()).hexdigest()
+    fix, location = Fix("", "unsafe", ("rng",), patch.edits, patch.diff, before), patch.location
     report = Report("tune", winners=(Winner("dataloader", {}, False, "", None, fix, location),))
     assert apply_winners(report) == ["train.py: dataloader applied"]
     assert Path("train.py").read_text() == patch.after
     assert "        batch_size=8,  # as in the paper\n        num_workers=2,\n" in patch.after
-    assert apply_winners(report) == ["train.py: changed since it was measured; dataloader is not applied"]
+    assert apply_winners(report) == ["train.py: dataloader already applied"]
+    Path("train.py").write_text(patch.after + "# more\n")
+    with pytest.raises(UserError, match=r"^train\.py: changed since it was read \("):
+        apply_winners(report)
 
 
 def test_apply_writes_one_patch_and_names_the_others(project: Project) -> None:
@@ -227,7 +234,8 @@ def test_apply_writes_one_patch_and_names_the_others(project: Project) -> None:
 
     def winner(knob: str, at: int, low: float, *changes: str) -> Winner:
         edits = (Edit(Span(at, at + 1), "9"),)
-        fix = Fix(knob, "unsafe", changes, edits, edit.diff("train.py", text, edit.apply(text, edits)))
+        diff = edit.diff("train.py", text, edit.apply(text, edits))
+        fix = Fix(knob, "unsafe", changes, edits, diff, hashlib.sha256(text.encode()).hexdigest())
         return Winner(knob, {}, False, knob, Saving("measured", low, low), fix, Location("train.py", 1, 1, 1, 1))
 
     winners = (winner("batch_size", 4, 0.5, "algorithm"), winner("compile", 10, 0.1), winner("optimizer", 16, 0.2))

@@ -2,51 +2,107 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from test_search import Kept
 
-from perfaudit.measure.runner import TrialFailed, Variant
+from perfaudit.measure.child import Child, ChildFailed
+from perfaudit.measure.lab import ChildLab, build_command
+from perfaudit.measure.ledger import Variant
+from perfaudit.measure.runner import TrialFailed
+from perfaudit.target.names import Target
+from perfaudit.tune.gradients import said_of_gradients
+from perfaudit.tune.tolerance import (
+    Curve,
+    FirstGradients,
+    Reference,
+    Sensitivity,
+    curve_of,
+    gaps,
+    roundoff,
+    steps_to_compare,
+    tolerance,
+    types_of,
+)
+from perfaudit.tune.tuning import Tuning
 from perfaudit.tune.verify import Verifier
+from perfaudit.tune.watch import Watch
+
+Project = Callable[..., Path]
+Json = dict[str, Any]
 
 
 class FakeChild:
     """Answers every question for losses with these."""
 
-    def __init__(self, *losses: float) -> None:
-        self.reply = {"losses": [value.hex() for value in losses] or None, "why": ""}
+    def __init__(self, *losses: float, why: str = "", average: tuple[float, ...] = ()) -> None:
+        hexed = [[value.hex() for value in values] for values in (losses, average)]
+        self.reply = {"losses": hexed[0], "average": hexed[1], "why": why}
 
-    def ask(self, command: dict[str, Any], timeout: float) -> dict[str, Any]:
+    def ask(self, command: Json, timeout: float) -> Json:
         return self.reply
 
 
-def judged(base: list[float], patched: list[float], *changes: str, again: list[float] | None = None) -> str:
-    """What is said of a patch, in the order of a race: the base once, then the patch; `again` is the base in a fresh process."""
-    with Verifier("base", {"patch": changes}, base_again=lambda: base if again is None else again) as verifier:
+ONE = [1.0, 0.5, 0.25, 0.2]
+NEAR = [1.0, 0.5, 0.25 * (1 + 1e-6), 0.2]
+FAR = [1.0, 0.5, 0.3, 0.2]
+NAN = [1.0, float("nan"), float("nan"), 0.0]
+NUDGED = [1.0, 0.5, 0.25 * (1 + 1e-5), 0.2]
+OTHER = [1.1, 0.55, 0.3, 0.22]
+
+
+def own(command: Json, **runs: list[float] | None) -> Curve | None:
+    """What the user's code gives when it is run again, as the command says; `runs` replaces some of these."""
+    kind = (
+        "seed" if "build_seed" in command else "nudge" if "nudge" in command else "again" if "run" in command
+        else "stream" if command["seed"] != 20_231 else "first"
+    )  # fmt: skip
+    losses = {"seed": OTHER, "nudge": NUDGED, "again": ONE, "stream": OTHER, "first": ONE, **runs}[kind]
+    return None if losses is None else Curve(tuple(losses))
+
+
+def judged(
+    base: list[float], patched: list[float], *changes: str, least: float = 0.0, why: str = "", **runs: Any
+) -> str:
+    """What is said of a patch, in the order of a race: the base once, then the patch; `runs` are those of `own`."""
+    reference = Reference(lambda command: own(command, **runs), lambda variant: 0)
+    with Verifier("base", {"patch": changes}, reference, tolerances={"patch": least}) as verifier:
         verifier.check(FakeChild(*base), Variant("base", "patch", {}), {})  # type: ignore[arg-type]  # a stand-in
-        verifier.check(FakeChild(*patched), Variant("patch", "patch", {}), {})  # type: ignore[arg-type]
+        verifier.check(FakeChild(*patched, why=why), Variant("patch", "patch", {}), {})  # type: ignore[arg-type]
         return verifier.said["patch"]
 
 
-ONE = [1.0, 0.5, 0.25]
-NEAR = [1.0, 0.5, 0.25 * (1 + 1e-6)]
-FAR = [1.0, 0.5, 0.3]
-NAN = [1.0, float("nan"), float("nan")]
+AGREE = "4 steps from one seed agree within 1.0e-06 of the loss (largest at step 3; tolerance 1.6e-04)"
 
 
 @pytest.mark.parametrize(
     ("patched", "changes", "said"),
     [
-        (ONE, (), "3 steps from one seed give the same losses to the bit"),
-        (ONE, ("rounding",), "3 steps from one seed give the same losses to the bit"),
-        (NEAR, ("rounding",), "3 steps from one seed agree within 1.0e-06 of the loss"),
+        (ONE, (), "4 steps from one seed give the same losses to the bit"),
+        (ONE, ("rounding",), "4 steps from one seed give the same losses to the bit"),
+        (NEAR, ("rounding",), AGREE),
+        (NEAR, ("checkpoint",), AGREE),
         (
             FAR,
             ("rng",),
-            "the losses of 3 steps from one seed differ by up to 2.0e-01 of the loss, as another random stream may make them",
+            "from the same parameters the losses of 4 steps differ by 5.0e-02 on average (largest 2.0e-01 at step 3); in "
+            "your own code another random stream makes 1.3e-01",
         ),
-        (FAR, ("algorithm",), "losses are finite; equality is not promised, the patch changes what is learnt from"),
-        ([], ("checkpoint",), "not compared: the patch changes which parameters there are"),
+        (
+            FAR,
+            ("algorithm",),
+            "the losses of 4 steps are finite (they differ by up to 2.0e-01, at step 3); equality is not claimed, because "
+            "the patch changes what is computed",
+        ),
+        (
+            FAR,
+            ("order",),
+            "the losses of 4 steps are finite (they differ by up to 2.0e-01, at step 3); equality is not claimed, because "
+            "the patch changes the order in which samples come",
+        ),
     ],
 )
 def test_a_promise_kept(patched: list[float], changes: tuple[str, ...], said: str) -> None:
@@ -56,10 +112,15 @@ def test_a_promise_kept(patched: list[float], changes: tuple[str, ...], said: st
 @pytest.mark.parametrize(
     ("patched", "changes", "why"),
     [
-        (NEAR, (), r"more than the promised change \(nothing but speed\)"),
+        (
+            NEAR,
+            (),
+            r"more than the promised change \(nothing but speed\): .* up to 1.0e-06 of the loss \(largest at step 3",
+        ),
         (FAR, ("rounding",), r"more than the promised change \(rounding\)"),
-        ([9.0, 40.0, 1e6], ("rng", "checkpoint"), r"more than the promised change \(another random stream\)"),
-        ([1.0], ("rounding",), "gives 1 losses and averages, the unpatched 3"),
+        (FAR, ("checkpoint",), r"more than the promised change \(rounding\)"),
+        ([9.0, 40.0, 1e6, 1.0], ("rng", "checkpoint"), r"more than the promised change \(another random stream\)"),
+        ([1.0], ("rounding",), "gives 1 losses and 0 sums of an average, the unpatched 4 and 0"),
         (NAN, ("algorithm",), "does not train"),
     ],
 )
@@ -68,14 +129,512 @@ def test_a_promise_broken_withdraws_the_patch(patched: list[float], changes: tup
         judged(ONE, patched, *changes)
 
 
-def test_a_training_that_does_not_repeat_itself_cannot_prove_equality() -> None:
-    assert "does not repeat its own losses" in judged(ONE, NEAR, again=FAR)
+def test_nothing_is_run_again_for_losses_that_are_equal() -> None:
+    def never(command: Json) -> Curve | None:
+        raise AssertionError(command)
+
+    with Verifier("base", {"a": (), "b": ("rng",)}, Reference(never, lambda variant: 0)) as verifier:
+        for key in ("base", "a", "b"):
+            verifier.check(FakeChild(*ONE), Variant(key, "patch", {}), {})  # type: ignore[arg-type]  # a stand-in
+        assert set(verifier.said) == {"a", "b"}
+
+
+def test_each_way_of_running_again_is_asked_once_however_many_patches_need_it() -> None:
+    asked: list[str] = []
+
+    def ask(command: Json) -> Curve | None:
+        asked.append(str(sorted(command.items())))
+        return own(command)
+
+    reference = Reference(ask, lambda variant: 0)
+    for _ in range(2):
+        changes = {"a": ("rounding",), "b": ("rng",), "c": ()}
+        with Verifier("base", changes, reference) as verifier:
+            for key, losses in (("base", ONE), ("a", NEAR), ("b", FAR), ("c", NEAR)):
+                try:
+                    verifier.check(FakeChild(*losses), Variant(key, "patch", {}), {})  # type: ignore[arg-type]
+                except TrialFailed:
+                    assert key == "c"
+    assert len(asked) == len(set(asked)) == 4  # from another seed, nudged, another stream, the same again
+
+
+@pytest.mark.parametrize("changes", [(), ("rounding",)])
+def test_code_that_nearly_repeats_itself_widens_what_is_allowed_and_is_told(changes: tuple[str, ...]) -> None:
+    said = judged(ONE, [1.0, 0.5, 0.25, 0.2002], *changes, again=[1.0, 0.5, 0.25, 0.2001])
+    assert "your code does not repeat its own losses: two runs from one seed differ by up to 5.0e-04" in said
+    assert ("equality to the bit could not be checked" in said) == (not changes)
+
+
+def test_a_patch_beyond_the_gap_of_two_runs_is_withdrawn() -> None:
+    with pytest.raises(TrialFailed, match=r"nothing but speed.*your code does not repeat its own losses"):
+        judged(ONE, FAR, again=[1.0, 0.5, 0.25, 0.2001])
+
+
+@pytest.mark.parametrize("changes", [(), ("rounding",)])
+def test_code_that_hardly_repeats_itself_proves_nothing(changes: tuple[str, ...]) -> None:
+    with pytest.raises(TrialFailed, match=r"verification refused: your code does not repeat .* up to 2.0e-01"):
+        judged(ONE, FAR, *changes, again=[1.0, 0.6, 0.25, 0.2])
 
 
 def test_nan_losses_of_the_users_own_are_no_fault_of_the_patch() -> None:
     assert judged(NAN, NAN) == "not compared: the losses of the unpatched code are not finite"
 
 
+def test_a_loss_that_never_moves_proves_little() -> None:
+    assert judged([2.0] * 4, [2.0] * 4) == (
+        "4 steps from one seed give the same losses to the bit; all of them are one loss, so that says little"
+    )
+
+
 def test_without_the_base_nothing_is_compared_and_nothing_is_blamed_on_the_patch() -> None:
-    with Verifier("base", {"patch": ()}) as verifier, pytest.raises(TrialFailed, match="that could not be run"):
+    reference = Reference(own, lambda variant: 0)
+    with Verifier("base", {"patch": ()}, reference) as verifier, pytest.raises(TrialFailed, match="could not be run"):
         verifier.check(FakeChild(*ONE), Variant("patch", "patch", {}), {})  # type: ignore[arg-type]  # a stand-in
+
+
+def test_other_parameters_may_train_as_another_initialisation_does_and_no_worse() -> None:
+    said = judged(ONE, OTHER, "checkpoint", why="such as head.weight")
+    assert said.startswith(
+        "not compared step by step: the patch changes which parameters there are, such as head.weight"
+    )
+    with pytest.raises(TrialFailed, match="more than another initialisation explains"):
+        judged(ONE, [9.0] * 4, "checkpoint", why="such as head.weight")
+
+
+def test_a_knob_may_allow_more() -> None:
+    assert "tolerance 3.0e-01" in judged(ONE, FAR, "rounding", least=0.3)
+
+
+def test_a_user_whose_code_cannot_be_run_again_is_held_to_roundings_of_the_loss() -> None:
+    assert "tolerance 3.8e-06" in judged(ONE, NEAR, "rounding", seed=None, nudge=None)
+
+
+@pytest.mark.parametrize(("budget", "fits"), [(3 << 20, True), (1 << 20, False)])
+def test_the_peak_of_a_step_is_within_the_memory_budget(budget: int, fits: bool) -> None:
+    reference = Reference(own, lambda variant: 2 << 20)
+    with Verifier("base", {"patch": ()}, reference, memory_budget=budget) as verifier:
+        verifier.check(FakeChild(*ONE), Variant("base", "patch", {}), {})  # type: ignore[arg-type]  # a stand-in
+        if fits:
+            verifier.check(FakeChild(*ONE), Variant("patch", "patch", {}), {})  # type: ignore[arg-type]
+        else:
+            with pytest.raises(TrialFailed, match=r"is 2\.0 MiB, more than the memory budget of 1\.0 MiB"):
+                verifier.check(FakeChild(*ONE), Variant("patch", "patch", {}), {})  # type: ignore[arg-type]
+        assert verifier.peaks == {"base": 2 << 20, "patch": 2 << 20}
+
+
+class Counting:
+    """A workshop that says the same losses to every question, and keeps the commands."""
+
+    def __init__(self) -> None:
+        self.commands: list[Json] = []
+
+    def ask(self, variant: Variant, *commands: Json) -> list[Json]:
+        assert not variant.overlay
+        self.commands += commands
+        return [{}, *({"losses": [(1.0).hex()] * 4, "average": [], "why": "", "peak_bytes": 7} for _ in commands)]
+
+
+def test_what_running_the_users_code_again_showed_is_remembered_by_a_resumed_run() -> None:
+    record = Kept()
+    for run in range(2):
+        shop = Counting()
+        tuning = Tuning(Target("t.py", {}), shop, Watch(), record=record, seconds_per_step=0.2)  # type: ignore[arg-type]
+        for _ in range(2):
+            assert tuning.reference.again() == [0.0, 0.0, 0.0, 0.0, 0.0]
+            assert tuning.reference.peak_of(Variant("base", "", {})) == 7
+        asked = [(command["do"], command.get("steps")) for command in shop.commands]
+        assert asked == ([("losses", 10), ("losses", 10), ("memory", None)] if run == 0 else [])
+
+
+# ---- tolerances -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("seconds", "steps"), [(0.0, 20), (0.01, 20), (0.2, 10), (0.5, 4), (60.0, 4)])
+def test_steps_that_fit(seconds: float, steps: int) -> None:
+    assert steps_to_compare(seconds) == steps
+
+
+@pytest.mark.parametrize(
+    ("facts", "one"),
+    [
+        ({}, 2**-24),
+        ({"model": {"dtypes": ["float64"]}}, 2**-24),
+        ({"model": {"dtypes": ["bfloat16", "float32"]}}, 2**-8),
+        ({"step_autocast": "float16"}, 2**-11),
+        ({"device": "cuda", "flags": {"matmul_precision": "high"}}, 2**-11),
+        ({"device": "cuda", "flags": {"cudnn.allow_tf32": True}, "model": {"convolutions": 3}}, 2**-11),
+        ({"device": "cuda", "flags": {"cudnn.allow_tf32": True}, "model": {"convolutions": 0}}, 2**-24),
+        ({"device": "cpu", "flags": {"cudnn.allow_tf32": True}, "model": {"convolutions": 3}}, 2**-24),
+        ({"device": "cpu", "flags": {"matmul_precision": "medium"}}, 2**-8),
+    ],
+)
+def test_the_coarsest_type_that_takes_part(facts: Json, one: float) -> None:
+    assert roundoff(types_of(facts)) == one
+
+
+def test_where_roundings_grow_to_another_seeds_gap_no_more_steps_are_compared() -> None:
+    grown = [1.0, 0.5, 0.25, 0.22]
+    limit = tolerance(Reference(lambda command: own(command, nudge=grown), lambda variant: 0), [], 4, 0.0, ())
+    assert len(limit.steps) == 3
+    assert limit.allows([0.0, 0.0, 0.0, 0.1], 0.0)
+    assert limit.words([0.0, 0.0, 1e-7, 0.1]).endswith(
+        "; of the 1 steps after them, where roundings grow to what another seed changes, 1.0e-01 at step 4"
+    )
+    assert not limit.allows([0.0, 0.0, 0.0, 9.0], 0.0)
+
+
+def test_a_loss_that_crosses_zero_is_compared_with_the_usual_loss() -> None:
+    assert gaps(Curve((1.0, 1e-9, 1.0)), Curve((1.0, 0.0, 1.0))) == [0.0, 1e-8, 0.0]
+
+
+# ---- gradients of the first step ---------------------------------------------------------------------------------------
+
+
+def said_of_gap(
+    gap: float, *changes: str, own: Sensitivity | None = None, same_batch: bool = True, why: str = ""
+) -> str:
+    """What is said of such a gap, where the user's own gradients move as `own` says."""
+    curve = Curve((1.0,), gradients=FirstGradients(gap, "head.weight", same_batch, why))
+    reference = Reference(
+        lambda command: Curve((), sensitivity=own) if command["do"] == "sensitivity" else None, lambda _: 0
+    )
+    return said_of_gradients(curve, Curve((1.0,)), changes, [], reference)
+
+
+CALM = Sensitivity(again=0.0, stream=0.0, nudged=1e-6)
+DRAWS = Sensitivity(again=0.0, stream=0.6, nudged=1e-6)
+SHAKY = Sensitivity(again=1e-6, stream=1e-6, nudged=1e-6)
+WILD = Sensitivity(again=0.3, stream=0.3, nudged=0.3)
+FIRST = "; the gradients of the first step "
+
+
+@pytest.mark.parametrize(
+    ("gap", "changes", "own", "said"),
+    [
+        (0.0, (), CALM, "are equal to the bit"),
+        (0.0, ("rounding",), None, "are equal to the bit"),
+        (1e-6, (), SHAKY, "agree within 1.0e-06 (worst: head.weight, tolerance 3.1e-05)"),
+        (1e-6, ("rounding",), None, "agree within 1.0e-06 (worst: head.weight)"),
+        (1e-6, ("rng", "checkpoint"), None, "agree within 1.0e-06 (worst: head.weight)"),
+        (
+            1e-3,
+            ("rounding",),
+            Sensitivity(0.0, 0.0, 1e-3),
+            "agree within 1.0e-03 (worst: head.weight, tolerance 4.0e-03)",
+        ),
+        (0.5, ("rng",), DRAWS, "are not compared: the step draws random numbers"),
+        (0.5, ("rng",), None, "are not compared: whether the step draws random numbers is not known"),
+        (0.1, ("rounding",), WILD, "are not compared: two runs of your own code differ by 3.0e-01"),
+    ],
+)
+def test_gradients_that_are_what_was_promised(
+    gap: float, changes: tuple[str, ...], own: Sensitivity | None, said: str
+) -> None:
+    assert said_of_gap(gap, *changes, own=own) == FIRST + said
+
+
+def test_gradients_that_are_not_compared() -> None:
+    assert said_of_gap(0.7, "algorithm", "rounding") == said_of_gap(0.7, "order") == ""
+    assert said_of_gap(0.7, "rng", own=CALM, same_batch=False).endswith("another random stream gives another batch")
+    assert said_of_gap(0.7, "rounding", why="so it is") == FIRST + "are not compared: so it is"
+
+
+@pytest.mark.parametrize(
+    ("gap", "changes", "own", "why"),
+    [
+        (
+            1e-7,
+            (),
+            CALM,
+            r"nothing but speed\): the gradients of the first step differ by 1.0e-07 of their norm \(worst",
+        ),
+        (1e-7, (), None, "nothing but speed"),
+        (1e-3, (), SHAKY, "nothing but speed"),
+        (1e-4, ("rounding",), CALM, r"rounding\): .* differ by 1.0e-04 .*\(worst: head.weight, tolerance 3.1e-05\)"),
+        (1e-4, ("rounding",), DRAWS, r"rounding\)"),  # from one seed, other draws are no excuse
+        (0.9, ("rounding",), Sensitivity(0.0, 0.0, 0.9), "tolerance 7.5e-01"),
+        (1e-2, ("rng",), CALM, r"rounding\)"),  # nothing is drawn, so nothing may change
+        (float("inf"), ("rounding",), CALM, "differ by inf"),
+    ],
+)
+def test_gradients_that_are_not_what_was_promised(
+    gap: float, changes: tuple[str, ...], own: Sensitivity | None, why: str
+) -> None:
+    with pytest.raises(TrialFailed, match=why):
+        said_of_gap(gap, *changes, own=own)
+
+
+# ---- real children ----------------------------------------------------------------------------------------------------
+
+TRAIN = """
+import os
+import random
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(4, 8)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x):
+        hidden = torch.relu(self.body(x))
+        return self.head(hidden)
+
+
+def build_model():
+    return Net()
+
+
+def build_dataloader():
+    data = TensorDataset(torch.randn(64, 4), torch.randint(0, 3, (64,)))
+    return DataLoader(data, batch_size=8, shuffle=True)
+
+
+def build_optimizer(model):
+    return torch.optim.SGD(model.parameters(), lr=0.1)
+"""
+TARGET: Json = {"file": "train.py", "names": {}}
+HIDDEN = "hidden = torch.relu(self.body(x))"
+BUILD = "return Net()"
+
+
+def patched(before: str, after: str) -> str:
+    assert TRAIN.count(before) == 1
+    return TRAIN.replace(before, after)
+
+
+def own_losses(command: Json) -> Curve | None:
+    try:
+        with Child() as child:
+            child.ask(build_command(TARGET, Variant("again", "", {}), "cpu", 0), 60.0)
+            return curve_of(child.ask(command, 60.0))
+    except ChildFailed:
+        return None
+
+
+def said_of(text: str, *changes: str, timeout: float = 60.0, least: float = 0.0) -> str:
+    """What the lab and the verifier say of this text in place of train.py: of losses, or why it failed."""
+    reference = Reference(own_losses, lambda variant: 0, steps=6, timeout=timeout)
+    base = Variant("base", "", {})
+    patch = Variant("patch", "", {}, {"train.py": text})
+    with Verifier("base", {"patch": changes}, reference, tolerances={"patch": least}) as verifier:
+        lab = ChildLab(TARGET, "cpu", timeout=60.0, check=verifier.check)
+        subjects = [lab.open([base])["base"]]
+        lab.timeout = timeout
+        opened = lab.open([patch])["patch"]
+        for subject in [*subjects, opened]:
+            if not isinstance(subject, TrialFailed):
+                subject.close()
+        return str(opened) if isinstance(opened, TrialFailed) else verifier.said["patch"]
+
+
+@pytest.fixture
+def train(project: Project) -> Callable[[str], None]:
+    """Write train.py: the program above, or another text."""
+    return lambda text=TRAIN: project(**{"train.py": text}) and None  # type: ignore[return-value, misc]
+
+
+TWICE = patched(BUILD, "nn.Linear(5, 5)\n    return Net()").replace(
+    "def build_dataloader", "build_model()\n\n\ndef build_dataloader"
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "changes", "said"),
+    [
+        (TRAIN + "\n# faster\n", (), "6 steps from one seed give the same losses to the bit"),
+        (TWICE, (), "more than the promised change (nothing but speed)"),  # another initialisation
+        (TWICE, ("rng",), "6 steps from one seed give the same losses to the bit"),  # it takes the base's parameters
+        (patched(HIDDEN, HIDDEN + ".detach()"), ("rounding",), "more than the promised change (rounding)"),
+        (patched(HIDDEN, HIDDEN + ".detach()"), (), "more than the promised change (nothing but speed)"),
+        (patched(HIDDEN, HIDDEN + " * (1 + 2**-22)"), ("rounding",), "6 steps from one seed agree within"),
+        (patched("8)\n        self.head", "9)\n        self.head").replace("Linear(8, 3)", "Linear(9, 3)"),
+         ("rng", "checkpoint"), "the patch changes which parameters there are, such as body.weight"),
+        ("import nowhere\n" + TRAIN, (), "No module named 'nowhere' (train.py:1 in <module>)"),
+        ("def (\n", (), "SyntaxError"),
+        (patched(BUILD, "raise ValueError('no')"), (), "build_model() failed: ValueError: no (train.py:22 in build_model)"),
+        (patched(HIDDEN, "raise ValueError('no')"), (), "ValueError: no (train.py:17 in forward)"),
+        (patched(HIDDEN, HIDDEN + ".mul_(2) + self.body(x)"), (), "modified by an inplace operation"),
+        (patched(BUILD, "os._exit(3)"), (), "the process ended with code 3"),
+    ],
+)  # fmt: skip
+def test_patched_code_in_real_children(train: Any, text: str, changes: tuple[str, ...], said: str) -> None:
+    train(TRAIN)
+    assert said in said_of(text, *changes)
+
+
+HANG = "while True:\n{0}    pass"
+LOCK = "lock = __import__('threading').Lock(); lock.acquire(); lock.acquire()"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        (HANG.format("") + "\n" + TRAIN, "(last seen at train.py:"),
+        (patched(BUILD, LOCK), "(last seen at train.py:22 in build_model)"),
+        (patched(HIDDEN, "__import__('queue').Queue().get()"), "(last seen at train.py:17 in forward)"),
+    ],
+)
+def test_patched_code_that_hangs_is_given_up_with_the_place(train: Any, text: str, place: str) -> None:
+    train(TRAIN)
+    said = said_of(text, timeout=3.0)
+    assert said.startswith("no answer within 3 s")
+    assert place in said
+
+
+@pytest.mark.slow
+def test_code_seeded_by_the_system_is_told_apart_from_a_broken_patch(train: Any) -> None:
+    seeded = patched(BUILD, "torch.manual_seed(int.from_bytes(os.urandom(4), 'big'))\n    return Net()")
+    train(seeded)
+    assert "verification refused: your code does not repeat its own losses" in said_of(seeded + "\n# faster\n")
+
+
+@pytest.mark.slow
+def test_types_that_autocast_is_entered_with_are_seen(train: Any) -> None:
+    train(
+        patched(
+            HIDDEN,
+            f"with torch.autocast('cpu', dtype=torch.bfloat16):\n            {HIDDEN}\n        hidden = hidden.float()",
+        )
+    )
+    assert Reference(own_losses, lambda variant: 0, steps=2).seed()[1] == ("bfloat16",)
+
+
+GPT = """
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+
+def gelu(x):
+    return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(16), nn.LayerNorm(16)
+        self.qkv, self.proj = nn.Linear(16, 48), nn.Linear(16, 16)
+        self.up, self.down = nn.Linear(16, 64), nn.Linear(64, 16)
+        self.drop = nn.Dropout(DROP)
+        self.register_buffer("mask", torch.tril(torch.ones(12, 12, dtype=torch.bool)))
+
+    def forward(self, x):
+        q, k, v = self.qkv(self.norm1(x)).chunk(3, -1)
+        scores = q @ k.transpose(-2, -1) / math.sqrt(16)
+        scores = scores.masked_fill(~self.mask, float("-inf"))
+        y = torch.softmax(scores, dim=-1) @ v
+        x = x + self.drop(self.proj(y))
+        return x + self.down(gelu(self.up(self.norm2(x))))
+
+
+class GPT(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(20, 16)
+        self.blocks = nn.Sequential(Block(), Block())
+        self.head = nn.Linear(16, 20)
+        for parameter in self.parameters():
+            if parameter.ndim > 1:
+                nn.init.normal_(parameter, std=0.1)
+
+    def forward(self, tokens):
+        return self.head(self.blocks(self.embed(tokens)))
+
+
+def build_model():
+    return GPT()
+
+
+def build_dataloader():
+    tokens = torch.randint(0, 20, (64, 13))
+    return DataLoader(TensorDataset(tokens[:, :-1], tokens[:, 1:]), batch_size=8)
+
+
+def build_optimizer(model):
+    return torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
+
+
+def training_step(model, batch):
+    loss = F.cross_entropy(model(batch[0]).flatten(0, 1), batch[1].flatten())
+    return loss
+"""
+STILL = GPT.replace("DROP", "0.0")
+SLOW = STILL.replace("lr=1e-5", "lr=1e-12")  # the losses do not feel what the gradients are
+DROPS = GPT.replace("DROP", "0.1")
+SDPA = (
+    "y = torch.softmax(scores, dim=-1) @ v",
+    "y = F.scaled_dot_product_attention(q[:, None], k[:, None], v[:, None], is_causal=True)[:, 0]",
+)
+CONVOLUTIONS = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+
+def build_model():
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(),
+        nn.Conv2d(8, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 4),
+    )
+
+
+def build_dataloader():
+    return DataLoader(TensorDataset(torch.randn(64, 3, 16, 16), torch.randint(0, 4, (64,))), batch_size=16)
+
+
+def training_step(model, batch):
+    return nn.functional.cross_entropy(model(batch[0]), batch[1])
+"""
+REFUSED = "more than the promised change (rounding): the gradients of the first step differ by "
+AGREES = "; the gradients of the first step agree within "
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("program", "before", "after", "changes", "said"),
+    [
+        (STILL, "softmax(scores,", "softmax(2 * scores,", ("rounding",), "more than the promised change"),
+        (STILL, "masked_fill(~self.mask", "masked_fill(~self.mask & False", ("rounding",), "more than the promised change"),
+        (STILL, "self.down(gelu(", "self.down(F.gelu(", ("rounding",), REFUSED),
+        (SLOW, "softmax(scores,", "softmax(1.01 * scores,", ("rounding",), REFUSED),
+        (SLOW, "self.proj(y)", "self.proj(y.detach())", ("rounding",), REFUSED),
+        (STILL, "return loss", "return 2 * loss", ("rounding",), "losses of 6 steps from one seed differ by up to"),
+        (SLOW, "self.proj(y)", "self.proj(y.detach())", ("rng",), REFUSED),
+        (STILL, "self.proj(y)", "self.proj(y.detach())", ("algorithm",), "equality is not claimed"),
+        (STILL, *SDPA, ("rounding",), AGREES),
+        (STILL, "return 0.5 * x", "return F.gelu(x, approximate='tanh')\n    return 0.5 * x", ("rounding",), AGREES),
+        (DROPS, *SDPA, ("rounding",), AGREES),
+        (DROPS, "self.drop(self.proj(y))", "F.dropout(self.proj(y) + 0 * torch.rand(1), 0.1)", ("rng",),
+         "; the gradients of the first step are not compared: the step draws random numbers"),
+        (CONVOLUTIONS, "def training_step", "@torch.autocast('cpu', dtype=torch.bfloat16)\ndef training_step", ("rounding",),
+         AGREES),
+        (CONVOLUTIONS, "3, padding=1), nn.BatchNorm2d(16)", "3, padding=1, bias=False), nn.BatchNorm2d(16)",
+         ("rng", "checkpoint"), AGREES),
+    ],
+)  # fmt: skip
+def test_the_gradients_of_patched_code(
+    train: Any, program: str, before: str, after: str, changes: tuple[str, ...], said: str
+) -> None:
+    assert program.count(before) == 1
+    train(program)
+    assert said in said_of(program.replace(before, after), *changes)
+
+
+@pytest.mark.slow
+def test_the_gradients_in_another_layout_are_held_to_the_knobs_own_tolerance(train: Any) -> None:
+    step = "    return nn.functional"
+    train(CONVOLUTIONS)
+    text = CONVOLUTIONS.replace(step, f"    batch[0] = batch[0].to(memory_format=torch.channels_last)\n{step}")
+    assert AGREES in said_of(text, "rounding", least=16 / 2**11)

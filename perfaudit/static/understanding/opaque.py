@@ -11,7 +11,7 @@ from perfaudit.static.source import Source
 from perfaudit.static.understanding.context import called_function, dotted_name, last_name
 from perfaudit.static.understanding.values import assigned_value
 
-_LIBRARIES = sys.stdlib_module_names | {  # none of them runs a model that it was not handed
+LIBRARIES = sys.stdlib_module_names | {  # none of them runs a model that it was not handed
     *("torch", "torchvision", "torchaudio", "torchmetrics", "numpy", "scipy", "sklearn", "pandas", "PIL", "cv2"),
     *("skimage", "matplotlib", "seaborn", "tqdm", "rich", "einops", "wandb", "tensorboardX", "mlflow", "loguru"),
     *("nltk", "sacrebleu", "rouge_score", "seqeval", "pycocotools", "imageio", "h5py", "yaml", "evaluate", "termcolor"),
@@ -78,7 +78,7 @@ def is_familiar(source: Source, call: ast.Call) -> bool:
 
 def _library(source: Source, node: ast.expr) -> bool:
     name = source.qualified(node)
-    return name is not None and name.partition(".")[0] in _LIBRARIES
+    return name is not None and name.partition(".")[0] in LIBRARIES
 
 
 def _is_layer(source: Source, made: ast.expr) -> bool:

@@ -92,7 +92,7 @@ def _default_kind(source: Source, call: ast.Call) -> str:
 def _biased(source: Source, call: ast.Call, positions: Mapping[str, int]) -> _Biased | None:
     kind = kind_of(source, call)
     if kind in positions:
-        value = _true_or_absent(source, call, positions[kind])
+        value = true_or_absent(source, call, positions[kind])
         return _Biased(call, kind, call, value) if value is not None else None
     if not isinstance(call.func, ast.Name):
         return None
@@ -103,7 +103,7 @@ def _biased(source: Source, call: ast.Call, positions: Mapping[str, int]) -> _Bi
     return _handed_on(source, call, definition, positions) if isinstance(definition, FUNCTIONS) else None
 
 
-def _true_or_absent(source: Source, call: ast.Call, position: int) -> Argument | None:
+def true_or_absent(source: Source, call: ast.Call, position: int) -> Argument | None:
     """The bias that a call asks for by leaving it out or saying True; None where it is not sure to get one.
 
     A dict that says True may serve other calls.
@@ -125,7 +125,7 @@ def _subclass(source: Source, call: ast.Call, definition: ast.ClassDef, position
         _adds_bias_last(source, node) for node in _returned(source, methods["forward"])
     ):
         return None
-    value = _true_or_absent(source, call, positions[kind])
+    value = true_or_absent(source, call, positions[kind])
     return _Biased(call, kind, call, value) if value is not None else None
 
 
@@ -151,7 +151,7 @@ def _handed_on(source: Source, site: ast.Call, function: Function, positions: Ma
     if isinstance(bias, ast.Name):
         value = _asked_for(source, site, function, bias.id)
         return _Biased(site, kind, layer, value) if value is not None else None
-    value = _true_or_absent(source, layer, positions[kind])
+    value = true_or_absent(source, layer, positions[kind])
     if value is None:
         return None
     is_method = isinstance(source.parent(function), ast.ClassDef)

@@ -6,7 +6,7 @@ import ast
 
 from perfaudit.static.source import Source
 
-_LIBRARIES = {"functorch", "higher", "learn2learn", "pyhessian", "torchopt"}  # they ask for them inside
+LIBRARIES = {"functorch", "higher", "learn2learn", "pyhessian", "torchopt"}  # they ask for them inside
 _TRANSFORMS = {"hessian", "hvp", "vhp", "jvp", "jacobian", "jacrev", "jacfwd", "vmap", "linearize", "gradgradcheck"}
 _MODULES = ("torch.autograd.", "torch.func.", "torch._functorch.", "torch.vmap")
 _PLACES = {"torch.autograd.grad": 4, "torch.autograd.backward": 3}  # of create_graph, when passed by position
@@ -23,7 +23,7 @@ def place_of_second_derivatives(source: Source) -> str:
 def differentiates_twice(source: Source) -> bool:
     """Whether a file asks for a graph of the gradients, for another transform than `grad`, or leaves it to a library."""
     targets = set(source.aliases.values())
-    if any(target.partition(".")[0] in _LIBRARIES for target in targets):
+    if any(target.partition(".")[0] in LIBRARIES for target in targets):
         return True
     if any(_is_transform(target) for target in targets):
         return True

@@ -1,0 +1,174 @@
+"""Files of a project as a patch names them: found, known by a digest, replaced all or none."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath, PureWindowsPath
+
+from perfaudit.errors import UserError
+from perfaudit.static.discover import SUFFIXES
+from perfaudit.static.document import MAX_NOTEBOOK_BYTES, is_notebook
+from perfaudit.static.fix import replace_file
+from perfaudit.static.source import MAX_BYTES, Unreadable, decoded
+
+_UNUSUAL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # in a path: nothing that a terminal obeys
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A file of the project as it was found. path: as the patch has it; real: where it is, links followed."""
+
+    path: str
+    real: Path
+    data: bytes
+    text: str
+    encoding: str
+
+    @property
+    def digest(self) -> str:
+        return digest(self.data)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A file that was checked and can be replaced: what it holds, what it will hold, the difference in its encoding."""
+
+    path: str
+    real: Path
+    before: bytes
+    after: bytes
+    diff: bytes
+
+
+def digest(data: bytes) -> str:
+    """What a file is known by: SHA-256 of its bytes, in hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def digest_of(path: str, text: str) -> str:
+    """The digest of the file on disk where it holds this text; "" where it cannot be read or holds another."""
+    try:
+        data = Path(path).read_bytes()
+        return digest(data) if decoded(data)[0] == text else ""
+    except (OSError, Unreadable):
+        return ""
+
+
+def inside(path: str, root: Path) -> Path:
+    """Where a path of a patch leads, links followed. Raises UserError unless that is a file of the project."""
+    parts, windows = PurePosixPath(path).parts, PureWindowsPath(path)
+    if not parts or _UNUSUAL.search(path) or parts[0] == "/" or ".." in (*parts, *windows.parts) or windows.anchor:
+        raise UserError(f"{path!r}: not a path inside the project")
+    if not path.endswith(SUFFIXES):
+        raise UserError(f"{path}: neither a Python file nor a notebook")
+    try:
+        real = (root / path).resolve(strict=True)
+        if not real.is_relative_to(root.resolve()):
+            raise UserError(f"{path}: leads out of the project, to {real}")
+        if not real.is_file():
+            raise UserError(f"{path}: no regular file")
+    except FileNotFoundError as error:
+        raise UserError(f"{path}: no such file here; paths are those of the folder in which it was measured") from error
+    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: links in a circle
+        raise UserError(f"{path}: {(getattr(error, 'strerror', None) or str(error)).lower()}") from error
+    return real
+
+
+def opened(path: str, root: Path) -> Opened:
+    """The file that a path of a patch names. Raises UserError unless it is a text inside the project, of usual size."""
+    real = inside(path, root)
+    limit = MAX_NOTEBOOK_BYTES if is_notebook(real) else MAX_BYTES
+    try:
+        if real.stat().st_size > limit:
+            raise UserError(f"{path}: larger than {limit >> 20} MiB")
+        data = real.read_bytes()
+        return Opened(path, real, data, *decoded(data))
+    except OSError as error:
+        raise UserError(f"{path}: {(error.strerror or str(error)).lower()}") from error
+    except Unreadable as error:
+        raise UserError(f"{path}: {error}") from error
+
+
+def known(file: Opened, before: str, command: str) -> None:
+    """Raises UserError unless the file is the one that the command read."""
+    if file.digest != before:
+        raise UserError(
+            f"{file.path}: changed since it was read (SHA-256 {before[:12]} then, {file.digest[:12]} now): "
+            f"run `perfaudit {command}` again"
+        )
+
+
+def refuse(reasons: list[str]) -> None:
+    """Raises UserError with all the reasons, if there are any."""
+    if reasons:
+        raise UserError("; ".join([*reasons, "nothing was written"]))
+
+
+def named_twice(paths: Iterable[str], root: Path) -> list[str]:
+    """Why a patch cannot be taken that names one file in two ways, such as through a link; empty where none does."""
+    seen: dict[tuple[int, int], str] = {}
+    reasons = []
+    for path in paths:
+        with contextlib.suppress(UserError, OSError):  # what is wrong with a path is said where it is opened
+            status = inside(path, root).stat()
+            file = (status.st_dev, status.st_ino)
+            if file in seen:
+                reasons.append(f"{path}: has two patches, the other as {seen[file]}")
+            seen[file] = path
+    return reasons
+
+
+def write_all(files: Sequence[Planned]) -> None:
+    """Replace all the files, or none: where one cannot be, those before it are put back.
+
+    Raises UserError when a file is no longer what was planned for or cannot be written.
+    """
+    with contextlib.ExitStack() as kept:
+        backs: list[tuple[Path, Path]] = []
+        try:
+            for item in files:
+                if item.real.read_bytes() != item.before:
+                    raise UserError(f"{item.path}: changed while its patch was written; nothing was written")
+                backs.append((_second_name(item.real, kept), item.real))
+                replace_file(item.real, item.after)
+        except BaseException as error:
+            lost = _put_back(backs)
+            if lost:
+                kept.pop_all()  # they hold what cannot be put back
+            elif not isinstance(error, OSError):
+                raise
+            reason = (getattr(error, "strerror", None) or str(error)).lower()
+            raise UserError(
+                "; ".join([f"{item.path}: not written: {reason}", *(lost or ["nothing was written"])])
+            ) from error
+
+
+def _put_back(backs: list[tuple[Path, Path]]) -> list[str]:
+    """Give the files what they held, and say of those for which that fails where it is."""
+    lost = []
+    for back, real in reversed(backs):
+        try:
+            back.replace(real)
+        except OSError:
+            lost.append(f"{real} could not be put back: what it held is {back}")
+    return lost
+
+
+def _second_name(real: Path, kept: contextlib.ExitStack) -> Path:
+    """Another name beside the file for what it holds now, until `kept` closes: a file comes back by renaming, which
+    needs no room on a full disk."""
+    folder = Path(tempfile.mkdtemp(dir=real.parent, prefix=f".{real.name}."))
+    kept.callback(shutil.rmtree, folder, ignore_errors=True)
+    name = folder / real.name
+    try:
+        os.link(real, name)
+    except OSError:  # a file system without links
+        shutil.copy2(real, name)
+    return name

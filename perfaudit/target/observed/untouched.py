@@ -1,0 +1,92 @@
+"""Running a piece of training and leaving no trace of it: buffers, gradients and random streams as they were. Child only."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+class Unobservable(Exception):
+    """A training that cannot be watched; the message says why, in one line."""
+
+
+@contextmanager
+def uncompiled(model: Any) -> Iterator[None]:  # Any: torch.nn.Module
+    """Compiled functions run as they are written, as hooks and modes see nothing of compiled code.
+
+    Raises Unobservable for a compiled model where this torch cannot do that.
+    """
+    import torch
+
+    stance = getattr(torch.compiler, "set_stance", None)  # since torch 2.6
+    if stance is None:
+        if any(
+            type(m).__name__ == "OptimizedModule" or getattr(m, "_compiled_call_impl", None) for m in model.modules()
+        ):
+            raise Unobservable(f"the model is compiled, and torch {torch.__version__} cannot run it uncompiled")
+        yield
+        return
+    with stance("force_eager"):
+        yield
+
+
+@contextmanager
+def untouched(model: Any) -> Iterator[None]:  # Any: torch.nn.Module
+    """Afterwards the model's buffers and gradients and all random streams are what they were before.
+
+    Gradients are None inside. Parameters are the caller's care: a forward and a backward do not change them.
+    """
+    buffers = _buffers(model)
+    gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
+    for parameter, _ in gradients:
+        parameter.grad = None
+    try:
+        with _same_random_streams():
+            yield
+    finally:
+        for parameter, gradient in gradients:
+            parameter.grad = gradient
+        _put_back(buffers)
+
+
+def _buffers(model: Any) -> list[tuple[Any, str, Any, Any]]:
+    """Module, name, tensor and a copy of its values, for each buffer that has values yet."""
+    from torch.nn.parameter import is_lazy
+
+    return [
+        (module, name, buffer, buffer.detach().clone())
+        for module in model.modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None and not is_lazy(buffer)
+    ]
+
+
+def _put_back(buffers: list[tuple[Any, str, Any, Any]]) -> None:
+    import torch
+
+    with torch.no_grad():
+        for module, name, buffer, values in buffers:
+            buffer.copy_(values)
+            module._buffers[name] = buffer
+
+
+@contextmanager
+def _same_random_streams() -> Iterator[None]:
+    """Put the random streams of Python, NumPy (where imported) and torch on all its devices back at the end."""
+    import torch
+
+    python = random.getstate()
+    numpy = sys.modules["numpy"].random.get_state() if "numpy" in sys.modules else None
+    mps = torch.mps.get_rng_state() if torch.backends.mps.is_available() else None
+    try:
+        with torch.random.fork_rng(range(torch.cuda.device_count())):
+            yield
+    finally:
+        random.setstate(python)
+        if numpy is not None:
+            sys.modules["numpy"].random.set_state(numpy)
+        if mps is not None:
+            torch.mps.set_rng_state(mps)

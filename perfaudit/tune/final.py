@@ -1,0 +1,160 @@
+"""The last race of a climb: all patches together against the user's code, and against themselves without each one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+from perfaudit.knobs import knob
+from perfaudit.measure.child import Child
+from perfaudit.measure.clock import Deadline
+from perfaudit.measure.facts import Facts
+from perfaudit.measure.judge import comparison, settled_variants
+from perfaudit.measure.ledger import Ledger, Variant
+from perfaudit.measure.runner import measure
+from perfaudit.measure.stats import settled
+from perfaudit.measurements import Comparison, Settings
+from perfaudit.static.layers import text_of, without
+from perfaudit.static.source import read_text
+from perfaudit.tune.shares import LARGEST_RACE, at_once, seconds_to_decide
+from perfaudit.tune.tuning import Accepted, Climb, Final, Tuning
+from perfaudit.tune.verify import Verifier
+
+LEAST = 0.01  # of the step; a rung that for certain gains less in the presence of all others is taken out again
+KNOB = (
+    "climb"  # in the place of a knob's name: settings of its variants are patches, and nothing is applied at run time
+)
+START = Variant("as it is", KNOB, {"patch": "none"}, apply_knob=False)
+
+
+def seconds_for_final(tuning: Tuning, rungs: int) -> float:
+    """What the final race must be left: for the user's code, all rungs, and all but each of several."""
+    return seconds_to_decide(tuning, 2 + (rungs if rungs > 1 else 0))
+
+
+def final_race(tuning: Tuning, state: Climb, deadline: Deadline) -> None:
+    """Race what was accepted; while a rung is shown not to pay any more, take it out and, where time is left, race again.
+
+    Where memory does not hold so many trainings side by side, the whole is raced against the user's code only.
+    """
+    number = 0
+    while state.rungs:
+        number += 1
+        stage = f"final {number}"
+        top = Variant("all", KNOB, {"patch": "all"}, texts_of(state.rungs), apply_knob=False)
+        fits = 2 + len(state.rungs) <= min(LARGEST_RACE, at_once(tuning, state.start_bytes))
+        lacking = _lacking(state.rungs) if fits else {}
+        tuning.watch.stage("all of it against your code, and against itself without each patch")
+        ledger = _raced(tuning, state, top, lacking, stage, deadline)
+        if not ledger.generations and not ledger.failures:  # no time: what an earlier race said stays
+            return
+        state.final = Final(ledger, START, top, stage)
+        worst = _no_longer_pays(ledger, top, lacking, stage)
+        if worst is None:
+            return
+        at, why = worst
+        state.dropped.append((state.rungs[at], why))
+        variant, state.rungs = lacking[at]
+        state.final = Final(ledger, START, variant, stage)
+
+
+def texts_of(rungs: list[Accepted]) -> dict[str, str]:
+    """By path, the text with all these rungs."""
+    paths = dict.fromkeys(rung.path for rung in rungs)
+    return {path: text_of(original(path), [rung.edits for rung in rungs if rung.path == path]) for path in paths}
+
+
+def original(path: str) -> str:
+    """The text of a file as it is on disk. Raises Unreadable."""
+    return read_text(Path(path))[0]
+
+
+def _lacking(rungs: list[Accepted]) -> dict[int, tuple[Variant, list[Accepted]]]:
+    """By number, all rungs but that one, with the edits they then have; those on which a later one builds are missing."""
+    found = {}
+    for number, rung in enumerate(rungs):
+        rest = _without(rungs, number) if len(rungs) > 1 else None
+        if rest is not None:
+            name = rung.winner.knob
+            settings: Settings = {"patch": f"all but {name}"}
+            found[number] = Variant(f"without {name}", KNOB, settings, texts_of(rest), apply_knob=False), rest
+    return found
+
+
+def _without(rungs: list[Accepted], number: int) -> list[Accepted] | None:
+    path = rungs[number].path
+    same = [rung for rung in rungs if rung.path == path]
+    kept = without(original(path), [rung.edits for rung in same], same.index(rungs[number]))
+    if kept is None:
+        return None
+    edits = iter(kept)
+    others = [rung for at, rung in enumerate(rungs) if at != number]
+    return [replace(rung, edits=next(edits)) if rung.path == path else rung for rung in others]
+
+
+def _raced(
+    tuning: Tuning,
+    state: Climb,
+    top: Variant,
+    lacking: dict[int, tuple[Variant, list[Accepted]]],
+    stage: str,
+    deadline: Deadline,
+) -> Ledger:
+    """The race in a ledger of its own, with the losses of all checked against those of the user's code."""
+    ledger = Ledger(seconds_to_open=tuning.seconds_to_open)
+    others = [variant for variant, _ in lacking.values()]
+    variants = [START, top, *others]
+    settings = {variant.key: variant.settings for variant in variants}
+    ledger.on_block = lambda key, seconds: tuning.watch.block(settings[key], seconds)
+    changes = {variant.key: state.changes for variant in variants[1:]}
+    tolerances = _tolerances(state, variants[1:])
+    with Verifier(START.key, changes, tuning.reference, ledger.checked, tolerances, tuning.memory_limit) as verifier:
+
+        def check(child: Child, variant: Variant, facts: Facts) -> None:
+            verifier.check(child, variant, facts)
+
+        def done(ledger: Ledger) -> set[str]:
+            decided = {v.key for v in others if v.key in ledger.failures or _is_settled(ledger, v, top, stage)}
+            if len(decided) == len(others):
+                decided |= settled_variants(ledger, START, [top], LEAST, stage)
+            return decided
+
+        measure(tuning.workshop.lab(check), variants, ledger, deadline, 5, stage, settled=done, memo=tuning.record)
+    return ledger
+
+
+def _tolerances(state: Climb, variants: list[Variant]) -> dict[str, float]:
+    """By key, how far the losses may move: as far as the most tolerant rung may move them, where one says so."""
+    each = [knob(rung.winner.knob).tolerance(rung.winner.settings) for rung in state.rungs]
+    known = [tolerance for tolerance in each if tolerance is not None]
+    return {variant.key: max(known) for variant in variants} if known else {}
+
+
+def _against(ledger: Ledger, lacking: Variant, top: Variant, stage: str) -> Comparison | None:
+    """All rungs over all but one, None without an interval."""
+    seen = comparison(ledger, lacking, top, stage, least=LEAST)
+    return seen if seen is not None and math.isfinite(seen.high) else None
+
+
+def _is_settled(ledger: Ledger, lacking: Variant, top: Variant, stage: str) -> bool:
+    seen = _against(ledger, lacking, top, stage)
+    return seen is not None and settled(seen.low, seen.high, LEAST)
+
+
+def _no_longer_pays(
+    ledger: Ledger, top: Variant, lacking: dict[int, tuple[Variant, list[Accepted]]], stage: str
+) -> tuple[int, str] | None:
+    """The number of the rung that for certain gains less than LEAST beside the others, the most certain one, and words."""
+    compared = {
+        number: seen
+        for number, (variant, _) in lacking.items()
+        if variant.key not in ledger.failures
+        and (seen := _against(ledger, variant, top, stage)) is not None
+        and seen.low > 1 - LEAST
+    }
+    if not compared:
+        return None
+    worst = max(compared, key=lambda number: compared[number].low)
+    c = compared[worst]
+    return worst, f"beside the others it takes {c.ratio:.3f} [{c.low:.3f}, {c.high:.3f}] of the time without it"

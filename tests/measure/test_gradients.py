@@ -1,0 +1,162 @@
+"""Gaps between the gradients of two models, parameter by parameter, whatever tensors they are."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from perfaudit.measure import gradients
+
+Gradient = torch.Tensor | None
+
+
+class Two(nn.Module):
+    """Parameters a and b of four elements, with these gradients."""
+
+    def __init__(self, a: Gradient, b: Gradient) -> None:
+        super().__init__()
+        for name, gradient in (("a", a), ("b", b)):
+            like = torch.zeros(4) if gradient is None else torch.zeros(gradient.shape, dtype=gradient.dtype)
+            parameter = nn.Parameter(like)
+            parameter.grad = gradient
+            self.register_parameter(name, parameter)
+
+
+def gap(after: tuple[Gradient, Gradient], before: tuple[Gradient, Gradient]) -> tuple[float, str]:
+    found = gradients.gap_to(Two(*after), dict(zip("ab", before, strict=True)))
+    return float.fromhex(found["gap"]), found["name"]
+
+
+ONES = torch.ones(4)
+TINY = 1e-9 * torch.tensor([1.0, -1.0, 1.0, 0.0])
+SPARSE = torch.tensor([1.0, 0.0, 1.0, 0.0]).to_sparse()
+SQUARE = torch.arange(16.0).reshape(1, 4, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("after", "before", "found", "name"),
+    [
+        ((ONES, ONES), (ONES, ONES), 0.0, "a"),
+        ((ONES, 1.5 * ONES), (ONES, ONES), 0.5, "b"),
+        ((ONES, TINY), (ONES, -TINY), 2 * 3**0.5 * 1e-9 / (0.1 * 2**-0.5 * 2), "b"),  # noise of what cancels
+        ((ONES, None), (ONES, None), 0.0, "a"),
+        ((ONES, None), (ONES, torch.zeros(4)), 0.0, "a"),  # set to none, or to zero
+        ((ONES, None), (ONES, ONES), 1.0, "b"),  # detached
+        ((ONES, ONES), (ONES, None), 10 * 2**0.5, "b"),  # not used before: against the usual gradient
+        ((None, None), (None, None), 0.0, "a"),
+        ((ONES, None), (None, None), math.inf, "a"),
+        ((ONES, torch.tensor([math.nan, 1, 1, 1])), (ONES, ONES), math.inf, "b"),
+        ((ONES, SPARSE), (ONES, SPARSE), 0.0, "a"),
+        ((ONES, SPARSE.to_dense()), (ONES, SPARSE), 0.0, "a"),
+        ((ONES, 2 * SPARSE), (ONES, SPARSE), 1.0, "b"),
+        ((ONES, 2j * ONES), (ONES, 1j * ONES), 1.0, "b"),
+        ((ONES, (2 * ONES).half()), (ONES, ONES), 1.0, "b"),
+        ((ONES, SQUARE.contiguous(memory_format=torch.channels_last)), (ONES, SQUARE), 0.0, "a"),
+    ],
+)
+def test_gaps(after: Any, before: Any, found: float, name: str) -> None:
+    assert gap(after, before) == (pytest.approx(found, rel=1e-6), name)
+
+
+@pytest.mark.parametrize(
+    ("model", "before", "why"),
+    [
+        (Two(ONES, ONES), {"a": torch.tensor([math.inf] * 4)}, "those of the unpatched code are not finite"),
+        (Two(ONES, ONES), {"c": ONES}, "no parameter has its name in both"),
+        (Two(ONES, ONES), {"a": torch.ones(5)}, "no parameter has its name in both"),
+    ],
+)
+def test_what_cannot_be_compared(model: nn.Module, before: dict[str, Any], why: str) -> None:
+    assert gradients.gap_to(model, before) == {"why": why}
+
+
+def test_parameters_are_matched_by_name_under_wrappers_and_ties() -> None:
+    tied = Two(2 * ONES, None)
+    tied.b = tied.a
+    assert gradients.gap_to(nn.ModuleDict({"_orig_mod": tied}), {"b": ONES})["name"] == "b"
+    assert gradients.gap_to(nn.DataParallel(tied), {"b": ONES, "gone": ONES})["compared"] == 1
+
+
+def training(scale: float | None = None) -> Any:
+    """A training with one step's gradients, times a loss scale."""
+    scaler = None if scale is None else SimpleNamespace(get_scale=lambda: scale)
+    one = SimpleNamespace(model=Two((scale or 1.0) * ONES, 2 * (scale or 1.0) * ONES), scaler=scaler)
+    one._backward = lambda loss: None
+    return one
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, None), (None, 1024.0), (3.0, None)])
+def test_a_loss_scale_is_taken_out(tmp_path: Path, before: float | None, after: float | None) -> None:
+    file, batch = str(tmp_path / "g.pt"), {"x": [ONES]}
+    gradients.save(training(before), batch, file)
+    found = gradients.compare_with_file(training(after), batch, file)
+    assert (float.fromhex(found["gap"]), found["compared"], found["same_batch"]) == (0.0, 2, True)
+    assert not gradients.compare_with_file(training(after), {"x": [2 * ONES]}, file)["same_batch"]
+
+
+@pytest.mark.parametrize("kind", [lambda g: g.to_sparse(), lambda g: g.half(), lambda g: g * 1j, lambda g: g])
+def test_every_kind_of_gradient_comes_back_from_the_file(tmp_path: Path, kind: Callable[[Any], Any]) -> None:
+    file, one = str(tmp_path / "g.pt"), training()
+    one.model = Two(kind(ONES), None)
+    gradients.save(one, None, file)
+    assert gradients.compare_with_file(one, None, file) == {
+        "gap": (0.0).hex(), "name": "a", "compared": 2, "same_batch": True,
+    }  # fmt: skip
+
+
+def test_gradients_that_cannot_be_kept_are_no_fault(tmp_path: Path) -> None:
+    file, cycle = str(tmp_path / "g.pt"), SimpleNamespace()
+    cycle.self = cycle
+    gradients.save(training(), cycle, file)
+    assert gradients.compare_with_file(training(), cycle, file) == {
+        "why": "those of the unpatched code could not be kept"
+    }
+
+
+def test_looks_once_behind_the_first_backward_and_leaves_the_training_as_it_was() -> None:
+    seen: list[str] = []
+
+    class Kind:
+        def _backward(self, loss: str) -> None:
+            seen.append(loss)
+
+    one = Kind()
+    with gradients.after_first_backward(one, lambda: seen.append("look")):
+        one._backward("first")
+        one._backward("second")
+    assert (seen, vars(one)) == (["first", "look", "second"], {})
+    with gradients.after_first_backward(one, lambda: None):
+        pass
+    assert vars(one) == {}
+
+
+def test_what_the_gradients_of_a_training_do_by_themselves() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 1))
+    batch = torch.randn(16, 4)
+
+    def backward(loss: Any) -> None:
+        loss.backward()
+
+    one = SimpleNamespace(
+        model=model, next_batch=lambda: batch, to_device=lambda b: b, around_loss=contextlib.nullcontext,
+        loss=lambda b: model(b).square().mean(), _backward=backward, scaler=None,
+    )  # fmt: skip
+
+    def nudge(draw: int) -> None:
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.mul_(1 + 1e-4)
+
+    found = gradients.sensitivity(one, 1, 2, nudge, torch.manual_seed)
+    again, stream, nudged = (float.fromhex(found[name]) for name in ("again", "stream", "nudged"))
+    assert again == 0.0
+    assert 0 < nudged < 1e-2 < stream

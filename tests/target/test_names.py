@@ -1,0 +1,45 @@
+"""Which target is meant, from the text of files alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from perfaudit.errors import TargetError
+from perfaudit.target.names import choose_target
+
+Project = Callable[..., Path]
+MODEL = "def build_model():\n    pass\n"
+FILES = {"a/train.py": MODEL, "a/other.py": MODEL, "b/only.py": MODEL, "b/plain.py": "", "plain.py": ""}
+
+
+@pytest.mark.parametrize(
+    ("paths", "target"),
+    [
+        (["a/train.py"], "a/train.py"),
+        (["a/train.py", "a"], "a/train.py"),  # a file that is named is meant; the folder is to be scanned
+        (["a", "a/train.py"], "a/train.py"),
+        (["a/train.py", "./a/train.py"], "./a/train.py"),
+        (["plain.py", "b"], "b/only.py"),
+        (["b", "b"], "b/only.py"),
+    ],
+)
+def test_the_target_that_is_meant(project: Project, paths: list[str], target: str) -> None:
+    folder = project(**FILES)
+    assert str(choose_target(paths, folder)) == target
+
+
+@pytest.mark.parametrize(
+    ("paths", "why"),
+    [
+        (["a"], "several files define factories: a/other.py, a/train.py; name one of them"),
+        (["a/train.py", "b/only.py"], "several files define factories: a/train.py, b/only.py; name one of them"),
+        (["plain.py", "b/plain.py"], "no file in plain.py, b/plain.py defines factories"),
+    ],
+)
+def test_what_could_be_meant_is_listed(project: Project, paths: list[str], why: str) -> None:
+    folder = project(**FILES)
+    with pytest.raises(TargetError, match=why):
+        choose_target(paths, folder)

@@ -1,0 +1,344 @@
+"""Climbing, with trainings that take as long as their source says: what is accepted, dropped, left, and handed over.
+
+The program is a row of switches, `a = 0`; a knob's patch turns one on, and how long a step takes is a function of them all.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import FakeClock
+
+from perfaudit.findings import Edit, Location, Span
+from perfaudit.knobs import Bench, Facts, Knob, Setup
+from perfaudit.knobs._code import Code, Patch
+from perfaudit.measure.ledger import Block, Variant
+from perfaudit.measure.runner import Lab, Subject, TrialFailed
+from perfaudit.measurements import Ladder, Settings
+from perfaudit.report import Report, to_json
+from perfaudit.static import edit
+from perfaudit.target.names import Target
+from perfaudit.tune.report import tune
+from perfaudit.tune.workshop import Check, Json
+
+STEP = 0.010
+PROGRAM = "import torch\n\na = 0\nb = 0\nc = 0\n"
+Switches = dict[str, int]
+Speed = Callable[[Switches], float]
+
+
+def switches(text: str) -> Switches:
+    return {name: int(value) for name, value in re.findall(r"^(\w) = (\d)", text, re.MULTILINE)}
+
+
+class Switch(Knob):
+    """Turns a switch of the program on; without `line` it has no source to edit."""
+
+    title = "a switch"
+
+    def __init__(self, name: str, changes: tuple[str, ...] = (), line: bool = True, late: bool = False) -> None:
+        """late: it is not looked at, and not hoped for, so that its turn comes last."""
+        self.name, self.changes_always, self.line, self.fixed_batch, self.late = name, changes, line, not late, late
+
+    def share(self, facts: Facts) -> float:
+        return 0.05 if self.late else 1.0
+
+    def current(self, facts: Facts) -> Settings:
+        return {self.name: facts["switches"][self.name]}
+
+    def candidates(self, bench: Bench) -> list[Settings]:
+        return [{self.name: 1}] if not bench.facts["switches"][self.name] else []
+
+    def setup(self, settings: Settings) -> Setup:
+        return Setup()
+
+    def patch(self, code: Code, settings: Settings) -> Patch | None:
+        source = code.entry()
+        assert source is not None
+        if not self.line:
+            return None
+        at = source.text.index(f"{self.name} = 0") + 4
+        edits = (Edit(Span(at, at + 1), str(settings[self.name])),)
+        line = source.text[:at].count("\n") + 1
+        return Patch("t.py", edits, source.text, edit.apply(source.text, edits), Location("t.py", line, 1, line, 6))
+
+    def words(self, settings: Settings, facts: Facts) -> str:
+        return f"turn {self.name} on"
+
+    def is_checked(self, settings: Settings) -> bool:
+        return False
+
+
+@dataclass
+class Shop:
+    clock: FakeClock
+    speed: Speed
+    check: Check | None = None
+    broken: Callable[[Switches], str] = lambda on: ""
+    opened: list[list[str]] = field(default_factory=list)
+    blocks: int = 0
+    dies_at: int = sys.maxsize
+
+    def _switches(self, variant: Variant) -> Switches:
+        return switches(variant.overlay.get("t.py", Path("t.py").read_text()))
+
+    def facts(self, on: Switches) -> Facts:
+        return {
+            "device": "cpu", "device_name": "cpu", "torch": "2", "driver": "", "threads": 1, "project_files": ["t.py"],
+            "loader": {"num_workers": 0}, "factories": {}, "factory_files": {}, "switches": on,
+        }  # fmt: skip
+
+    def lab(self, check: Check | None = None) -> Lab:
+        return self
+
+    def open(self, variants: Sequence[Variant]) -> dict[str, Subject | TrialFailed]:
+        self.opened.append([variant.key for variant in variants])
+        self.clock.sleep(0.2 * len(variants))
+        found: dict[str, Subject | TrialFailed] = {}
+        for variant in variants:
+            why = self.broken(self._switches(variant))
+            found[variant.key] = TrialFailed(why) if why else Steps(self, self._switches(variant))
+        return found
+
+    def ask(self, variant: Variant, *commands: Json) -> list[Json]:
+        on = self._switches(variant)
+        self.clock.sleep(0.2)
+        answers = {
+            "block": {"steps": 4, "wall": 4 * STEP, "phases": {}},
+            "memory": {"peak_bytes": 100 + sum(on.values())},
+        }
+        return [self.facts(on), *(answers.get(command["do"], {}) for command in commands)]
+
+    def trace(self, files: list[str]) -> Json:
+        raise NotImplementedError
+
+
+@dataclass
+class Steps:
+    shop: Shop
+    on: Switches
+
+    def block(self, steps: int) -> Block:
+        self.shop.blocks += 1
+        if self.shop.blocks > self.shop.dies_at:
+            raise KeyboardInterrupt
+        seconds = self.shop.speed(self.on) * STEP
+        self.shop.clock.sleep(seconds * (steps + 1))
+        return Block(steps, seconds * steps, seconds * steps, 8 * steps, phases={"forward": seconds * steps})
+
+    def close(self) -> None:
+        pass
+
+
+def independent(on: Switches) -> float:
+    """a saves 30 %, b 10 %, c nothing."""
+    return (0.7 if on["a"] else 1.0) * (0.9 if on["b"] else 1.0)
+
+
+Climbing = Callable[..., Report]
+
+
+@pytest.fixture
+def climbing(monkeypatch: pytest.MonkeyPatch, clock: FakeClock, project: Callable[..., Path]) -> Climbing:
+    """`climbing(speed, knob, ...)` climbs with these knobs within a budget."""
+    project(**{"t.py": PROGRAM})
+
+    def run(
+        speed: Speed | Shop, *knobs: Knob, budget: float = 400.0, allow: str = "rounding", **options: Any
+    ) -> Report:
+        monkeypatch.setattr("perfaudit.tune.final.Verifier", Agreeing)
+        monkeypatch.setattr("perfaudit.tune.search.Verifier", Agreeing)
+        for each in knobs:
+            module = types.ModuleType(f"perfaudit.knobs.{each.name}")
+            module.KNOB = each  # type: ignore[attr-defined]
+            monkeypatch.setitem(sys.modules, module.__name__, module)
+        names = [each.name for each in knobs]
+        shop = speed if isinstance(speed, Shop) else Shop(clock, speed)
+        allowed = frozenset(allow.split(",")) - {""}
+        return tune(Target("t.py", {}), names, budget, workshop=shop, clock=clock, allow=allowed, **options)
+
+    return run
+
+
+class Agreeing:
+    """In the place of the verifier, which needs children."""
+
+    def __init__(self, base: str, changes: dict[str, tuple[str, ...]], *_: Any, **__: Any) -> None:
+        self.peaks: dict[str, int] = {}
+
+    def __enter__(self) -> Agreeing:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def ladder(report: Report) -> Ladder:
+    assert report.ladder is not None
+    return report.ladder
+
+
+def patched(report: Report) -> Switches:
+    """The switches of the program with the patch that is handed over, applied as anybody would."""
+    from perfaudit.static.patching import planned
+
+    (item,) = planned(ladder(report).files, Path.cwd())
+    return switches(item.after.decode())
+
+
+def test_what_saves_is_stacked_and_what_does_not_is_left(climbing: Climbing) -> None:
+    report = climbing(independent, Switch("a"), Switch("b"), Switch("c"))
+    found = ladder(report)
+    assert [(rung.knob, rung.dropped) for rung in found.rungs] == [("a", ""), ("b", "")]  # the larger gain first
+    assert found.rungs[0].ratio == pytest.approx(0.7)
+    assert found.rungs[1].ratio == pytest.approx(0.9)  # on top of the first
+    assert found.rungs[1].from_start == pytest.approx(0.63)
+    assert found.rungs[1].seconds_per_step == pytest.approx(0.63 * STEP)
+    assert (found.ratio, found.trouble) == (pytest.approx(0.63), "")
+    assert patched(report) == {"a": 1, "b": 1, "c": 0}
+    assert [rung.peak_memory_bytes for rung in found.rungs] == [101, 102]
+    assert Path("t.py").read_text() == PROGRAM
+
+
+def test_a_rung_that_a_later_one_makes_useless_is_taken_out_again(climbing: Climbing) -> None:
+    """b does all that a does and more: with b, a is worth nothing."""
+
+    def speed(on: Switches) -> float:
+        return 0.6 if on["b"] and on["a"] else 0.6 if on["b"] else 0.8 if on["a"] else 1.0
+
+    report = climbing(speed, Switch("a"), Switch("b", late=True))
+    found = ladder(report)
+    assert [(rung.knob, bool(rung.dropped)) for rung in found.rungs] == [("b", False), ("a", True)]
+    assert "of the time without it" in found.rungs[1].dropped
+    assert found.ratio == pytest.approx(0.6)
+    assert patched(report) == {"a": 0, "b": 1, "c": 0}
+
+
+def test_what_pays_only_on_top_of_another_is_found_on_the_second_search(climbing: Climbing) -> None:
+    """c gains too little by itself, and a lot once a is on."""
+
+    def speed(on: Switches) -> float:
+        return (0.7 if on["a"] else 1.0) * (0.985 if on["c"] and not on["a"] else 0.8 if on["c"] else 1.0)
+
+    knob = Switch("c")
+    knob.min_gain = 0.02
+    found = ladder(climbing(speed, knob, Switch("a", late=True)))
+    assert [rung.knob for rung in found.rungs] == ["a", "c"]
+
+
+def test_two_that_exclude_each_other_leave_the_better_one(climbing: Climbing) -> None:
+    def speed(on: Switches) -> float:
+        return 1.3 if on["a"] and on["b"] else independent(on)
+
+    report = climbing(speed, Switch("a"), Switch("b"))
+    assert [rung.knob for rung in ladder(report).rungs] == ["a"]
+    assert patched(report) == {"a": 1, "b": 0, "c": 0}
+
+
+@pytest.mark.parametrize(
+    ("knob", "allow", "reason"),
+    [
+        (Switch("a", ("rng",)), "rounding", "it changes rng; allow that with --allow rng"),
+        (Switch("a", ("rounding", "order")), "rounding", "it changes order; allow that with --allow order"),
+        (Switch("a", ("rounding",)), "", "it changes rounding; allow that with --allow rounding"),
+        (Switch("a", line=False), "rounding", "no line of your project sets it"),
+    ],
+)
+def test_what_is_not_climbed_is_named_with_the_reason(climbing: Climbing, knob: Knob, allow: str, reason: str) -> None:
+    report = climbing(independent, knob, Switch("b"), allow=allow)
+    found = ladder(report)
+    assert [rung.knob for rung in found.rungs] == ["b"]
+    said = {item.knob: item.reason for item in [*found.left, *report.not_applicable]}
+    assert said["a"].startswith(reason)
+
+
+def test_what_is_allowed_is_climbed_and_its_changes_are_told(climbing: Climbing) -> None:
+    found = ladder(climbing(independent, Switch("a", ("rng",)), Switch("b", ("rounding",)), allow="rounding,rng"))
+    assert [rung.changes for rung in found.rungs] == [("rng",), ("rounding",)]
+    assert found.changes == ("rng", "rounding")
+
+
+def test_nothing_that_pays_is_no_ladder(climbing: Climbing) -> None:
+    report = climbing(lambda on: 1.0 + 0.1 * on["a"], Switch("a"), Switch("b"))
+    found = ladder(report)
+    assert (found.rungs, found.files, found.ratio, found.trouble) == ((), (), None, "")
+
+
+def test_a_patch_that_does_not_build_is_a_reason_and_the_others_go_on(climbing: Climbing, clock: FakeClock) -> None:
+    shop = Shop(clock, independent, broken=lambda on: "its forward fails" if on["a"] else "")
+    report = climbing(shop, Switch("a"), Switch("b"))
+    assert [rung.knob for rung in ladder(report).rungs] == ["b"]
+    failed = {trial.knob: trial.reason for trial in report.trials if trial.status == "failed"}
+    assert failed == {"a": "its forward fails"}
+
+
+def test_patches_that_fail_together_only_are_not_stacked(climbing: Climbing, clock: FakeClock) -> None:
+    shop = Shop(clock, independent, broken=lambda on: "they clash" if on["a"] and on["b"] else "")
+    report = climbing(shop, Switch("a"), Switch("b"))
+    assert [rung.knob for rung in ladder(report).rungs] == ["a"]
+    assert patched(report) == {"a": 1, "b": 0, "c": 0}
+
+
+@pytest.mark.parametrize("budget", [10, 30, 60, 120])
+def test_the_budget_holds_and_nothing_unproven_is_handed_over(
+    climbing: Climbing, clock: FakeClock, budget: float
+) -> None:
+    report = climbing(independent, Switch("a"), Switch("b"), Switch("c"), budget=budget)
+    found = ladder(report)
+    assert clock.now() <= 1.15 * budget
+    assert bool(found.files) == (found.ratio is not None and found.high < 1)
+    if found.rungs and not found.files:
+        assert found.trouble.startswith("not handed over: ")
+    if budget == 120:
+        assert [rung.knob for rung in found.rungs] == ["a", "b"]
+
+
+def test_source_that_changes_while_it_is_measured_is_not_handed_over(climbing: Climbing, clock: FakeClock) -> None:
+    def speed(on: Switches) -> float:
+        if clock.now() > 20:
+            Path("t.py").write_text(PROGRAM + "# edited meanwhile\n")
+        return independent(on)
+
+    report = climbing(speed, Switch("a"))
+    assert ladder(report).files == ()
+    assert report.notes == ("t.py changed while it was measured: nothing of this can be applied",)
+    assert all(winner.fix is None for winner in report.winners)
+
+
+def test_an_interrupted_climb_keeps_its_rungs_and_hands_nothing_over(climbing: Climbing, clock: FakeClock) -> None:
+    whole = Shop(clock, independent)
+    climbing(whole, Switch("a"), Switch("b"))
+    report = climbing(Shop(clock, independent, dies_at=whole.blocks - 30), Switch("a"), Switch("b"))
+    assert report.interrupted
+    found = ladder(report)
+    assert [rung.knob for rung in found.rungs] == ["a", "b"]
+    assert (found.files, found.trouble[:16]) == ((), "not handed over:")
+
+
+def test_a_resumed_climb_comes_to_the_same_ladder(climbing: Climbing, clock: FakeClock) -> None:
+    from perfaudit.tune.recording import begin
+
+    knobs = [Switch("a"), Switch("b"), Switch("c")]
+    whole = climbing(independent, *knobs)
+    killed = climbing(Shop(clock, independent, dies_at=150), *knobs, begin=begin(Path(), False))
+    assert killed.interrupted
+    again = Shop(clock, independent)
+    resumed = climbing(again, *knobs, begin=begin(Path(), True))
+    assert [rung.knob for rung in ladder(resumed).rungs] == [rung.knob for rung in ladder(whole).rungs]
+    assert ladder(resumed).files == ladder(whole).files
+
+
+def test_the_ladder_as_json(climbing: Climbing) -> None:
+    data = to_json(climbing(independent, Switch("a")))["ladder"]
+    assert data["rungs"][0]["knob"] == "a"
+    assert data["rungs"][0]["location"]["line"] == 3
+    assert data["files"][0]["path"] == "t.py"
+    assert "-a = 0\n+a = 1\n" in data["files"][0]["diff"]
+    assert set(data["files"][0]) >= {"before", "after"}

@@ -1,0 +1,80 @@
+"""`perfaudit tune --all` on a small training, as a user types it: the patch that is handed over is the one that was measured."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TRAIN = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.autograd.set_detect_anomaly(True)  # twice the time of a step
+
+
+def build_model():
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 3))
+
+
+def build_dataloader():
+    return DataLoader(TensorDataset(torch.randn(96, 3, 8, 8), torch.randint(0, 3, (96,))), batch_size=8)
+"""
+
+
+@pytest.fixture(scope="module")
+def climbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A folder in which a climb has written its patch into train.py and into plan.patch, and its report."""
+    folder = tmp_path_factory.mktemp("climbed")
+    (folder / "train.py").write_text(TRAIN)
+    command = (
+        "tune train.py --all --allow safe --budget 90s --apply --out plan.patch --format json --output report.json"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "perfaudit", *command.split()], cwd=folder, capture_output=True, text=True
+    )
+    assert done.returncode == 1, done.stderr
+    report: dict[str, Any] = json.loads((folder / "report.json").read_text())
+    return folder, report
+
+
+def test_the_ladder_of_a_real_training(climbed: tuple[Path, dict[str, Any]]) -> None:
+    _, report = climbed
+    ladder = report["ladder"]
+    assert "anomaly" in [rung["knob"] for rung in ladder["rungs"] if not rung["dropped"]]
+    assert all(rung["changes"] == [] for rung in ladder["rungs"])  # nothing but speed, as --allow safe has it
+    assert "to the bit" in ladder["verified"]
+    assert ladder["high"] < 1
+    left = {item["knob"]: item["reason"] for item in ladder["left"]}
+    assert left["optimizer"] == "it changes rounding; allow that with --allow rounding"
+
+
+def test_what_is_applied_is_what_was_measured(climbed: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    folder, _ = climbed
+    text = (folder / "train.py").read_text()
+    assert "torch.autograd.set_detect_anomaly(False)  # twice the time of a step" in text
+    if shutil.which("git") is None:
+        pytest.skip("no git here")
+    (tmp_path / "train.py").write_text(TRAIN)
+    subprocess.run(["git", "apply", str(folder / "plan.patch")], cwd=tmp_path, check=True)
+    assert (tmp_path / "train.py").read_text() == text
+
+
+def test_a_saved_report_patches_a_fresh_copy(
+    climbed: tuple[Path, dict[str, Any]], project: Callable[..., Path], perfaudit: Callable[..., Any]
+) -> None:
+    folder, _ = climbed
+    project()
+    Path("train.py").write_text(TRAIN)
+    assert perfaudit("apply", str(folder / "report.json")).code == 0
+    assert Path("train.py").read_text() == (folder / "train.py").read_text()
+    Path("train.py").write_text(TRAIN + "# edited\n")
+    done = perfaudit("apply", str(folder / "report.json"))
+    assert (done.code, "changed since" in done.err) == (2, True)
