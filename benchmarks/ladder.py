@@ -23,10 +23,8 @@ takes one of the two: under bfloat16 hardly a float32 product is left to round),
 patch, because embedding and head get other shapes, so that old checkpoints load no more, and because what draws the tokens
 must stay below the old size. That rung is the expert's alone; in the published ladder it is the one from 96 to 93 ms.
 
-A step of naive.py keeps at most 35.5 GiB of tensors alive, at 8 samples a batch 18.4 and at 4 samples 9.9 (counted without
-data, on the CPU; kernels and fragments come on top). The climb's first look holds up to five processes at once, and a knob all
-its candidates: where they do not fit, they fail as out of memory and are not climbed. Lower BATCH_SIZE in both files then, to
-8 on a card of 140 GB and 4 on one of 80 GB.
+A step of naive.py keeps tens of GiB of tensors alive, and a knob's search holds all its candidates at once: where they do not
+fit, they fail as out of memory and are not climbed. Lower BATCH_SIZE in both files then.
 """
 
 from __future__ import annotations
@@ -188,7 +186,7 @@ def programs(file: str, texts: dict[str, str], steps: tuple[int, int], rounds: i
         order.shuffle(names)
         for name in names:
             short, long = (_seconds([sys.executable, f"program_{name}.py", "--steps", str(n)]) for n in steps)
-            per_step[name].append(max(1e-6, (long - short) / (steps[1] - steps[0])))
+            per_step[name].append((long - short) / (steps[1] - steps[0]))
     return {"steps": steps, "seconds": per_step}
 
 

@@ -111,7 +111,8 @@ class Rung:
     ratio, low, high: seconds per step of the source with this change over that without it, when it was accepted.
     All of the whole step, loading with it. from_start, from_low, from_high: the product of the races up to this rung, with
     the interval that follows from theirs; seconds_per_step: what that makes of the user's step. peak_memory_bytes: of one
-    step of the source up to this rung. dropped: why it was taken out again, "" for a rung that stayed.
+    step of the source up to this rung. All of these are None for a rung that was raced on one that was taken out.
+    dropped: why it was taken out again, "" for a rung that stayed.
     """
 
     knob: str
@@ -141,7 +142,8 @@ class Ladder:
     it was not made or not long enough; where there is one rung only, its own race may stand for it. seconds_per_step: of
     the user's code in that race, or as it was timed at first; patched_seconds_per_step: what the ratio makes of it.
     verified: what the losses of both said. left: what was not climbed, and why. trouble: why no patch is handed over, ""
-    where one is or where no rung was accepted.
+    where one is or where no rung was accepted. untested: knobs of rungs that were not raced against the rest without them,
+    because later ones change what they wrote, or memory does not hold so many trainings.
     """
 
     rungs: tuple[Rung, ...] = ()
@@ -159,6 +161,7 @@ class Ladder:
     patched_peak_memory_bytes: int | None = None
     left: tuple[NotApplicable, ...] = ()
     trouble: str = ""
+    untested: tuple[str, ...] = ()
 
     def with_(self, **changes: object) -> Ladder:
         """A copy with some fields replaced."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -53,7 +54,12 @@ def command(
     allowed, rules = allowed_changes(names(allow)), names(select)
     plan = _plan(read_report(report), unsafe_fixes, allowed, rules)
     if check:
-        write(git_patch_of(plan.files), None)
+        from perfaudit.render.words import signs
+
+        patch = git_patch_of(plan.files)
+        if sys.stdout.isatty():  # a terminal would obey what a report from outside has put into its lines
+            patch = signs(patch.decode("utf-8", "replace")).encode()
+        write(patch, None)
     else:
         write_all(plan.files)
     if not (check and plan.files):  # else the patch says it

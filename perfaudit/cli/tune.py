@@ -54,7 +54,7 @@ def command(
     memory: Annotated[
         str,
         typer.Option(
-            help="Memory budget of --batch-size and of every patch, e.g. 8GiB (default: what is free, less a fifth)."
+            help="Memory budget of --batch-size and of patches, e.g. 8GiB (default: what is free, less a fifth)."
         ),
     ] = "",
     budget: Annotated[str, typer.Option(help="Time for all measuring, e.g. 90s or 5m.")] = "5m",
@@ -96,15 +96,17 @@ def command(
 
     needs_torch("tune")
     knobs = [name for name, wanted in flags.items() if wanted or all_ or not any(flags.values())]
+    everything = all_ or not any(flags.values())
+    climbs = _changes(allow) if everything or allow is not None else None
     if resume and not all_ and not any(flags.values()):
-        knobs, target, allow = _as_before(knobs, target, allow)
+        knobs, target, climbs = _as_before(knobs, target, allow)
     chosen = _target(target, factory or [])
     check_writable(output)
     limit = bytes_of(memory) if memory else 0
+    if out is not None and (out.suffix in (".py", ".ipynb") or out == output):
+        raise UserError(f"--out {out}: that is no place for a patch; name a file such as plan.patch")
     check_writable(out)
     journal = begin(Path.cwd(), resume)
-    everything = all_ or not any(flags.values())
-    climbs = _changes(allow) if everything or allow is not None else None
     with measuring(Path.cwd()), live(seconds_of(budget)) as watch:
         report = tune(
             chosen, knobs, seconds_of(budget), limit, device, seconds_of(timeout), watch, everything, journal,
@@ -120,8 +122,10 @@ def command(
     raise typer.Exit(_code(report, exit_zero))
 
 
-def _as_before(knobs: list[str], target: str | None, allow: str | None) -> tuple[list[str], str | None, str | None]:
-    """The knobs of the run that will be resumed, and its target and what it allowed where none is given."""
+def _as_before(
+    knobs: list[str], target: str | None, allow: str | None
+) -> tuple[list[str], str | None, frozenset[str] | None]:
+    """The knobs of the run that will be resumed, and its target and what its climb allowed where none is given."""
     from perfaudit.tune.journal import latest_unfinished, read_run
 
     path = latest_unfinished(Path.cwd())
@@ -129,9 +133,10 @@ def _as_before(knobs: list[str], target: str | None, allow: str | None) -> tuple
         raise UserError("--resume: no run in this folder is unfinished; `perfaudit history` lists them")
     start = read_run(path).start
     allowed = (start.get("options") or {}).get("allow")
-    if allow is None and isinstance(allowed, list):
-        allow = ",".join(map(str, allowed)) or SAFE
-    return list(start.get("knobs") or knobs), target or start.get("target"), allow
+    climbs = frozenset(map(str, allowed)) if isinstance(allowed, list) else None
+    if allow is not None:
+        climbs = _changes(allow)
+    return list(start.get("knobs") or knobs), target or start.get("target"), climbs
 
 
 def _changes(allow: str | None) -> frozenset[str]:

@@ -107,6 +107,13 @@ class Code:
         return Patch(done.path, done.edits, done.before, done.after, done.applied[0].location, done.changes)
 
 
+def built_at(site: Site | None) -> str:
+    """ " (train.py:12)" for a call of the project, "" for what no line of it has built."""
+    if not site or not inside_project(site[0]):
+        return ""
+    return f" ({os.path.relpath(site[0])}:{site[1]})"
+
+
 def places_of(facts: Facts, rule: str) -> list[str]:
     """ "file:line:column" of each finding of a rule; none where no scan was made."""
     return list((facts.get("places") or {}).get(rule, ()))

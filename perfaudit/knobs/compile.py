@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from perfaudit.knobs import Bench, Facts, Knob, Reply, Setup, Told, Unanswered
-from perfaudit.knobs._code import Code, Patch
+from perfaudit.knobs._code import Code, Patch, built_at
 from perfaudit.measurements import Settings
 
 NONE = "off"
@@ -44,7 +44,8 @@ class Compile(Knob):
 
     def not_applicable(self, facts: Facts) -> str:
         if facts["model"]["compiled"]:
-            return "the model is compiled already"
+            sites = facts.get("compiled_sites") or {}
+            return f"the model is compiled already{built_at(next(iter(sites.values()), None))}"
         return no_compiler(facts)
 
     def current(self, facts: Facts) -> Settings:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perfaudit.knobs import Bench, Facts, Knob, Setup, Told
-from perfaudit.knobs._code import Code, Patch
+from perfaudit.knobs._code import Code, Patch, built_at
 from perfaudit.measurements import Settings
 from perfaudit.target.phases import HOST
 
@@ -97,6 +97,10 @@ class Ema(Knob):
             "" if settings["when"] == "after step" else ", called between backward and optimizer.step (one step late)"
         )
         return f"keep the average with {how}{late}"
+
+    def handed_over(self, settings: Settings, facts: Facts) -> str:
+        place = built_at(facts.get("ema_site"))
+        return f"change it by hand in the class of your average{place}" if place else ""
 
     def kept_words(self, told: Told) -> str:
         """For somebody who keeps no average: the cheapest way to begin."""

@@ -45,7 +45,6 @@ def facts_of(training: Any) -> Facts:  # Any: target.training.Training
         "loader_site": span(training.loader_site),
         "optimizer": _optimizer(training.optimizer),
         "optimizer_site": span(training.optimizer_site) if training.builds_own_optimizer else None,
-        "model_site": span(training.module_sites.get("")),
         "ema_site": span(training.ema_site),
         "compiled_sites": {name: span(site) for name, site in training.compiled_sites.items()},
         "step_autocast": _autocast_around(training.factories.get("step")),

@@ -329,7 +329,7 @@ class Holder:
 
         def moved(draw: int) -> None:
             if draw:
-                _nudge(model, -nudge, draw - 1)  # back, but for a rounding
+                _nudge(model, -nudge, draw - 1)  # back, but for roundings and the square of the nudge
             _nudge(model, nudge, draw)
 
         return {"sensitivity": gradients.sensitivity(self.training, seed, other_seed, moved, seed_all)}

@@ -18,13 +18,23 @@ def ladder(report: Report, paint: Paint, width: int) -> list[str]:
 
     found = report.ladder
     assert found is not None
-    parts = [_heading(found, paint, width)]
+    parts = [_heading(found, paint)]
     if found.rungs:
         columns = ["rung", "ms/step", "of your step", "memory", "also changes"]
         rows = [_start(found), *(_row(n, rung) for n, rung in enumerate(found.rungs, start=1)), _all(found)]
         parts.append(table(columns, [row for row in rows if row], paint is colour, width))
         parts.append(wrapped(_how(found), width, "") + "\n")
     dropped = [f"{rung.knob}: {rung.dropped}" for rung in found.rungs if rung.dropped]
+    if found.untested:
+        parts.append(
+            wrapped(
+                f"not raced without: {', '.join(found.untested)}, because a later patch changes what it wrote, or memory "
+                "does not hold so many trainings side by side",
+                width,
+                "",
+            )
+            + "\n"
+        )
     parts += [_listed("taken out again:", dropped, width), _left(found, width), _patch(found, paint, width)]
     return [part for part in parts if part]
 
@@ -37,7 +47,7 @@ def saved(found: Ladder) -> str:
     return f"{seconds(middle)} [{seconds(low)}, {seconds(high)}] in a thousand steps"
 
 
-def _heading(found: Ladder, paint: Paint, width: int) -> str:
+def _heading(found: Ladder, paint: Paint) -> str:
     if not found.rungs:
         return paint("LADDER: nothing cleared the noise: your code stays as it is", "bold") + "\n"
     if found.ratio is None or found.seconds_per_step is None or found.patched_seconds_per_step is None:

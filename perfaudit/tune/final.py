@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 from perfaudit.knobs import knob
 from perfaudit.measure.child import Child
@@ -16,9 +15,8 @@ from perfaudit.measure.runner import measure
 from perfaudit.measure.stats import settled
 from perfaudit.measurements import Comparison, Settings
 from perfaudit.static.layers import text_of, without
-from perfaudit.static.source import read_text
 from perfaudit.tune.shares import LARGEST_RACE, at_once, seconds_to_decide
-from perfaudit.tune.tuning import Accepted, Climb, Final, Tuning
+from perfaudit.tune.tuning import Accepted, Climb, Final, Tuning, digest_of_texts
 from perfaudit.tune.verify import Verifier
 
 LEAST = 0.01  # of the step; a rung that for certain gains less in the presence of all others is taken out again
@@ -28,81 +26,84 @@ KNOB = (
 START = Variant("as it is", KNOB, {"patch": "none"}, apply_knob=False)
 
 
-def seconds_for_final(tuning: Tuning, rungs: int) -> float:
-    """What the final race must be left: for the user's code, all rungs, and all but each of several."""
-    return seconds_to_decide(tuning, 2 + (rungs if rungs > 1 else 0))
+def seconds_for_final(tuning: Tuning, state: Climb) -> float:
+    """What the final race must be left, with one more rung: the user's code, all rungs, all but each of them."""
+    opening = max([tuning.seconds_to_open, *(rung.seconds_to_open for rung in state.rungs)])
+    return seconds_to_decide(tuning, 3 + len(state.rungs), opening)
 
 
 def final_race(tuning: Tuning, state: Climb, deadline: Deadline) -> None:
     """Race what was accepted; while a rung is shown not to pay any more, take it out and, where time is left, race again.
 
-    Where memory does not hold so many trainings side by side, the whole is raced against the user's code only.
+    Where memory does not hold so many trainings side by side, the whole is raced against the user's code only. The last
+    race is in `state.final` from its beginning, so that an interruption keeps it; where no time was left for it, what an
+    earlier one said stays.
     """
-    number = 0
     while state.rungs:
-        number += 1
-        stage = f"final {number}"
-        top = Variant("all", KNOB, {"patch": "all"}, texts_of(state.rungs), apply_knob=False)
+        top = Variant("all", KNOB, {"patch": "all"}, texts_of(state), apply_knob=False)
         fits = 2 + len(state.rungs) <= min(LARGEST_RACE, at_once(tuning, state.start_bytes))
-        lacking = _lacking(state.rungs) if fits else {}
+        lacking = _lacking(state) if fits else {}
+        stage = f"final {digest_of_texts(top.overlay, *(variant.overlay for variant, _ in lacking.values()))}"
+        untested = [r.winner.knob for n, r in enumerate(state.rungs) if n not in lacking and len(state.rungs) > 1]
         tuning.watch.stage("all of it against your code, and against itself without each patch")
-        ledger = _raced(tuning, state, top, lacking, stage, deadline)
-        if not ledger.generations and not ledger.failures:  # no time: what an earlier race said stays
+        earlier, ledger = state.final, Ledger(seconds_to_open=tuning.seconds_to_open)
+        state.final = Final(ledger, START, top, stage, tuple(untested))
+        _race(tuning, state, ledger, top, lacking, stage, deadline)
+        if not ledger.generations and not ledger.failures:
+            state.final = earlier
             return
-        state.final = Final(ledger, START, top, stage)
         worst = _no_longer_pays(ledger, top, lacking, stage)
         if worst is None:
             return
         at, why = worst
-        state.dropped.append((state.rungs[at], why))
+        state.dropped.append((state.rungs[at], why, at))
         variant, state.rungs = lacking[at]
-        state.final = Final(ledger, START, variant, stage)
+        state.final = Final(ledger, START, variant, stage, tuple(untested))
 
 
-def texts_of(rungs: list[Accepted]) -> dict[str, str]:
-    """By path, the text with all these rungs."""
+def texts_of(state: Climb, rungs: list[Accepted] | None = None) -> dict[str, str]:
+    """By path, the text with all rungs, or with these."""
+    rungs = state.rungs if rungs is None else rungs
     paths = dict.fromkeys(rung.path for rung in rungs)
-    return {path: text_of(original(path), [rung.edits for rung in rungs if rung.path == path]) for path in paths}
+    return {
+        path: text_of(state.originals[path][0], [rung.edits for rung in rungs if rung.path == path]) for path in paths
+    }
 
 
-def original(path: str) -> str:
-    """The text of a file as it is on disk. Raises Unreadable."""
-    return read_text(Path(path))[0]
-
-
-def _lacking(rungs: list[Accepted]) -> dict[int, tuple[Variant, list[Accepted]]]:
+def _lacking(state: Climb) -> dict[int, tuple[Variant, list[Accepted]]]:
     """By number, all rungs but that one, with the edits they then have; those on which a later one builds are missing."""
     found = {}
-    for number, rung in enumerate(rungs):
-        rest = _without(rungs, number) if len(rungs) > 1 else None
+    for number, rung in enumerate(state.rungs):
+        rest = _without(state, number) if len(state.rungs) > 1 else None
         if rest is not None:
             name = rung.winner.knob
             settings: Settings = {"patch": f"all but {name}"}
-            found[number] = Variant(f"without {name}", KNOB, settings, texts_of(rest), apply_knob=False), rest
+            texts = texts_of(state, rest)
+            found[number] = Variant(f"without {name}", KNOB, settings, texts, apply_knob=False), rest
     return found
 
 
-def _without(rungs: list[Accepted], number: int) -> list[Accepted] | None:
-    path = rungs[number].path
-    same = [rung for rung in rungs if rung.path == path]
-    kept = without(original(path), [rung.edits for rung in same], same.index(rungs[number]))
+def _without(state: Climb, number: int) -> list[Accepted] | None:
+    path = state.rungs[number].path
+    same = [rung for rung in state.rungs if rung.path == path]
+    kept = without(state.originals[path][0], [rung.edits for rung in same], same.index(state.rungs[number]))
     if kept is None:
         return None
     edits = iter(kept)
-    others = [rung for at, rung in enumerate(rungs) if at != number]
+    others = [rung for at, rung in enumerate(state.rungs) if at != number]
     return [replace(rung, edits=next(edits)) if rung.path == path else rung for rung in others]
 
 
-def _raced(
+def _race(
     tuning: Tuning,
     state: Climb,
+    ledger: Ledger,
     top: Variant,
     lacking: dict[int, tuple[Variant, list[Accepted]]],
     stage: str,
     deadline: Deadline,
-) -> Ledger:
-    """The race in a ledger of its own, with the losses of all checked against those of the user's code."""
-    ledger = Ledger(seconds_to_open=tuning.seconds_to_open)
+) -> None:
+    """Race them into the ledger, with the losses of all checked against those of the user's code."""
     others = [variant for variant, _ in lacking.values()]
     variants = [START, top, *others]
     settings = {variant.key: variant.settings for variant in variants}
@@ -121,7 +122,6 @@ def _raced(
             return decided
 
         measure(tuning.workshop.lab(check), variants, ledger, deadline, 5, stage, settled=done, memo=tuning.record)
-    return ledger
 
 
 def _tolerances(state: Climb, variants: list[Variant]) -> dict[str, float]:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 import statistics
-from pathlib import Path
 
 from perfaudit.findings import FilePatch
 from perfaudit.measure.judge import comparison
 from perfaudit.measurements import Ladder, NotApplicable, Rung
 from perfaudit.static.patching import file_patch
-from perfaudit.static.source import read_text
 from perfaudit.tune.final import LEAST, texts_of
 from perfaudit.tune.tuning import Accepted, Climb, Tuning
+from perfaudit.tune.verify import was_compared
 
 FAILED = "not handed over: "
 NOT_CONFIRMED = f"{FAILED}the final race did not show that all of it together is faster"
@@ -40,9 +39,12 @@ def ladder_of(tuning: Tuning, withhold: bool = False) -> Ladder:
     if raced.ratio is None and not trouble.startswith(FAILED):
         trouble = NO_TIME_FOR_ALL
     peak = state.rungs[-1].peak_bytes if not state.dropped else None
+    if not trouble and not was_compared(raced.verified):
+        trouble = f"{FAILED}{raced.verified or 'the losses of all of it were not compared'}"
     files = () if trouble or withhold else _files(state)
     rungs = _rungs(state, raced.seconds_per_step)
-    return raced.with_(rungs=rungs, files=files, trouble=trouble, patched_peak_memory_bytes=peak)
+    untested = state.final.untested if state.final is not None else ()
+    return raced.with_(rungs=rungs, files=files, untested=untested, trouble=trouble, patched_peak_memory_bytes=peak)
 
 
 def _of_final(state: Climb, ladder: Ladder) -> Ladder:
@@ -99,12 +101,19 @@ def _rungs(state: Climb, step: float | None) -> tuple[Rung, ...]:
     step: seconds per step of the user's code.
     """
     found, ratio, error = [], 1.0, 0.0
-    for accepted in state.rungs:
+    lowest = min((at for _, _, at in state.dropped), default=len(state.rungs))
+    for number, accepted in enumerate(state.rungs):
+        if (
+            number >= lowest
+        ):  # raced on a rung that was taken out: what it makes of the step without that was not measured
+            found.append(_rung(accepted))
+            continue
         mine, low, high = _ratios(accepted)
         ratio *= mine
         error = math.hypot(error, max(math.log(high / mine), math.log(mine / low)))
-        found.append(_rung(accepted, step and step * ratio, (ratio, ratio * math.exp(-error), ratio * math.exp(error))))
-    found += [_rung(accepted, dropped=why) for accepted, why in state.dropped]
+        from_start = (ratio, ratio * math.exp(-error), ratio * math.exp(error))
+        found.append(_rung(accepted, step and step * ratio, from_start, accepted.peak_bytes))
+    found += [_rung(accepted, dropped=why) for accepted, why, _ in state.dropped]
     return tuple(found)
 
 
@@ -113,13 +122,14 @@ def _ratios(accepted: Accepted) -> tuple[float, float, float]:
     saving = accepted.winner.saving
     assert saving is not None
     low, high = max(1 - saving.high, 1e-6), max(1 - saving.low, 1e-6)
-    return math.sqrt(low * high), low, high
+    return accepted.ratio, low, high
 
 
 def _rung(
     accepted: Accepted,
     seconds: float | None = None,
     from_start: tuple[float | None, float | None, float | None] = (None, None, None),
+    peak_bytes: int | None = None,
     dropped: str = "",
 ) -> Rung:
     winner = accepted.winner
@@ -137,7 +147,7 @@ def _rung(
         high,
         winner.saving.clock,
         seconds,
-        accepted.peak_bytes,
+        peak_bytes,
         *from_start,
         verified=winner.verified,
         dropped=dropped,
@@ -145,9 +155,9 @@ def _rung(
 
 
 def _files(state: Climb) -> tuple[FilePatch, ...]:
-    """The patch of all rungs, file by file, against what is on disk."""
+    """The patch of all rungs, file by file, against what was measured."""
     patches = []
-    for path, after in texts_of(state.rungs).items():
-        before, encoding = read_text(Path(path))
+    for path, after in texts_of(state).items():
+        before, encoding = state.originals[path]
         patches.append(file_patch(path, before, after, encoding))
     return tuple(patches)

@@ -9,22 +9,23 @@ from perfaudit.measure.ledger import Variant
 from perfaudit.static.texts import patched
 from perfaudit.tune.observed import observed_findings
 from perfaudit.tune.observed_biases import RULES
-from perfaudit.tune.tuning import Tuning
+from perfaudit.tune.tuning import Tuning, digest_of_texts
 from perfaudit.tune.workshop import Json
 
 PROFILING_STEPS = 4  # of patched source, for the shares of its phases; what comes of it is no claim
 
 
-def learn(tuning: Tuning, knobs: list[str], key: str = "observe") -> None:
+def learn(tuning: Tuning, knobs: list[str]) -> None:
     """Scan the source as patched so far and, where one of the knobs takes fixes that a run can judge, run and observe it.
 
-    What the run contradicts is told once, on the user's own code. key: under which the records keep what it said.
+    What the run contradicts is told once, on the user's own code.
     """
     with patched(tuning.overlay):
         tuning.learn(_scanned(tuning))
         if not any(set(knob(name).rules) & set(RULES) for name in knobs):
             return
         tuning.watch.stage("observing one step of it")
+        key = f"observe {digest_of_texts(tuning.overlay)}".strip()
         merged = observed_findings(tuning, tuning.overlay, key=key)
         tuning.learn(merged.findings)
     if not tuning.overlay:
@@ -32,17 +33,18 @@ def learn(tuning: Tuning, knobs: list[str], key: str = "observe") -> None:
         tuning.notes += [f"{f.rule} at {f.location}: withdrawn, {f.note}" for f in merged.withdrawn]
 
 
-def stand_on(tuning: Tuning, overlay: dict[str, str], key: str, knobs: list[str]) -> int | None:
+def stand_on(tuning: Tuning, overlay: dict[str, str], knobs: list[str]) -> int | None:
     """Take this text for the user's code from here on: facts, profile and findings of it. Returns its peak bytes.
 
     Raises ChildFailed where it cannot be built; nothing has changed then.
     """
+    key = f"stand on {digest_of_texts(overlay)}"
     commands: list[Json] = [{"do": "block", "steps": PROFILING_STEPS}, {"do": "memory"}]
     facts, block, memory = tuning.ask(key, Variant(key, "", {}, overlay), *commands)
     profile = {name: seconds / block["steps"] for name, seconds in block.get("phases", {}).items()}
     tuning.overlay = overlay
     tuning.facts = {**facts, "profile": profile or tuning.facts.get("profile")}
-    learn(tuning, knobs, f"observe {key}")
+    learn(tuning, knobs)
     peak: int | None = memory.get("peak_bytes")
     return peak
 

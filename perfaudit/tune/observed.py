@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import ast
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from perfaudit.findings import Finding, Location
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.ledger import Variant
+from perfaudit.static.ondisk import digest_of
 from perfaudit.static.registry import Proposal, Seen, catalogue, finding_of
 from perfaudit.static.source import Source
 from perfaudit.static.suppress import suppressions
@@ -82,15 +81,16 @@ def merged(findings: Iterable[Finding], seen: Json, on_accelerator: bool = True)
     kept, more = _with_syncs(kept, seen.get("syncs") or [], code)
     new += more if on_accelerator else []
     kept, more = _with_dimensions(kept, seen.get("unaligned") or [], code)
-    told = [_with_digest(finding) for finding in (*new, *more) if not _is_silenced(finding, code)]
+    told = [_with_digest(finding, code) for finding in (*new, *more) if not _is_silenced(finding, code)]
     return Merged((*kept, *told), tuple(withdrawn), tuple(seen.get("problems") or ()))
 
 
-def _with_digest(finding: Finding) -> Finding:
+def _with_digest(finding: Finding, code: ReadOnce) -> Finding:
     """The finding, its fix with what the file is known by, so that it can be applied later."""
     if finding.fix is None or not finding.fix.edits or finding.location is None:
         return finding
-    before = hashlib.sha256(Path(finding.location.path).read_bytes()).hexdigest()
+    source = code.source(finding.location.path)
+    before = digest_of(finding.location.path, source.text) if source is not None else ""
     return finding.with_(fix=replace(finding.fix, before=before))
 
 

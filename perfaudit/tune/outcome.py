@@ -46,7 +46,7 @@ def _added(bout: Bout, reference: Variant, variant: Variant) -> tuple[float, flo
 def comparisons_of(tuning: Tuning, bout: Bout) -> list[Comparison]:
     """Each setting that was raced against the current one: whole steps, and before them the piece that the knob changes."""
     module = knob(bout.name)
-    clock, least = clock_of(tuning, bout), least_gain(bout)
+    clock, least = clock_of(bout), least_gain(bout)
     found = []
     for variant in bout.finalists:
         phases = module.phases_for(variant.settings)

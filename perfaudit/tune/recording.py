@@ -89,7 +89,7 @@ def start_line(
         "target": str(tuning.target),
         "knobs": list(knobs),
         "options": {"budget": budget, "memory": memory, "names": tuning.target.names, "allow": allowed},
-        "files": {path: digest_of(path) for path in sorted(files)},
+        "files": {path: file_digest(path) for path in sorted(files)},
         "environment": {
             "torch": environment.torch if environment else "",
             "device": environment.device if environment else "",
@@ -100,7 +100,7 @@ def start_line(
     }
 
 
-def digest_of(path: str) -> str:
+def file_digest(path: str) -> str:
     """SHA-256 of a file's bytes in hexadecimal, "" for one that cannot be read."""
     try:
         return hashlib.sha256(Path(path).read_bytes()).hexdigest()

@@ -16,7 +16,7 @@ from perfaudit.tune.climb import climb
 from perfaudit.tune.ladder import ladder_of
 from perfaudit.tune.learning import learn
 from perfaudit.tune.outcome import UNDECIDED, comparisons_of, trials_of, winner_of
-from perfaudit.tune.recording import digest_of, start_line
+from perfaudit.tune.recording import file_digest, start_line
 from perfaudit.tune.search import NO_TIME, search
 from perfaudit.tune.shares import MEMORY_SHARE, in_order, seconds_for
 from perfaudit.tune.tuning import Climb, Record, Tuning, bout_of, interruptible
@@ -64,7 +64,7 @@ def tune(
         raise
     if tuning.record.trouble():
         tuning.notes.append(tuning.record.trouble())
-    changed = [path for path, digest in tuning.digests.items() if digest_of(path) != digest]
+    changed = [path for path, digest in tuning.digests.items() if file_digest(path) != digest]
     if changed:
         tuning.notes.append(f"{', '.join(changed)} changed while it was measured: nothing of this can be applied")
     report = report_of(tuning, interrupted[0], withhold=bool(changed))

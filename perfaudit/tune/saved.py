@@ -167,4 +167,6 @@ def _ladder(item: Json) -> Ladder:
         before, after = _digest(entry, "before", where), _digest(entry, "after", where)
         encoding = _get(entry, "encoding", str, where, optional=True) or "utf-8"
         files.append(FilePatch(path, before, after, diff, encoding))
-    return Ladder(files=tuple(files), changes=tuple(str(c) for c in _get(item, "changes", list, "ladder.")))
+    trouble = _get(item, "trouble", str, "ladder.", optional=True) or ""
+    changes = tuple(str(c) for c in _get(item, "changes", list, "ladder."))
+    return Ladder(files=tuple(files), changes=changes, trouble=trouble)

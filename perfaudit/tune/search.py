@@ -16,7 +16,7 @@ from perfaudit.measure.runner import TrialFailed, affordable, measure
 from perfaudit.measurements import ClockName, NotApplicable, Settings
 from perfaudit.static.ondisk import digest_of
 from perfaudit.static.texts import patched as patched_texts
-from perfaudit.tune.tuning import Bout, Tuning, key_of, variant_of
+from perfaudit.tune.tuning import Bout, Tuning, digest_of_texts, key_of, variant_of
 from perfaudit.tune.verify import Verifier
 
 FINALISTS = 2  # the fastest of the first look, and beside them the smallest that is not much slower
@@ -38,12 +38,10 @@ def search(
     deadline: Deadline,
     memory_budget: int,
     allow: frozenset[str] | None = None,
-    label: str = "",
 ) -> None:
     """Search one knob; the result is in `tuning`, complete or as far as it came.
 
-    allow: race only patches, and only those that change nothing else besides speed; None for all settings. label: under
-    which the records keep it, where the knob is searched more than once.
+    allow: race only patches, and only those that change nothing else besides speed; None for all settings.
     """
     module = knob(name)
     facts = tuning.survey()
@@ -61,7 +59,11 @@ def search(
         tuning.not_applicable.append(NotApplicable(name, reason))
         return
     tuning.watch.stage(f"{name}: {module.title}")
-    bout = Bout(name, facts, _base(tuning, module), label or name, tuning.share_of(name), ledger)
+    label = " on ".join(part for part in (name, digest_of_texts(tuning.overlay)) if part)
+    tuning.searches[label] += 1  # again on the same text: with more time, and not with what was measured then
+    if tuning.searches[label] > 1:
+        label += f", search {tuning.searches[label]}"
+    bout = Bout(name, facts, _base(tuning, module), label, tuning.share_of(name), tuning.computes_alone(), ledger)
     bout.variants[bout.base.key] = bout.base
     bout.ledger.on_block = lambda key, seconds: tuning.watch.block(bout.variants[key].settings, seconds)
     tuning.bouts.append(bout)
@@ -150,11 +152,13 @@ def not_allowed(changes: tuple[str, ...]) -> str:
 
 
 def _bench(tuning: Tuning, bout: Bout, memory_budget: int, deadline: Deadline, seconds: float) -> Bench:
+    tag = f" {digest}" if (digest := digest_of_texts(tuning.overlay)) else ""
+
     def probe(settings: Settings) -> Probe:
         variant = _variant(tuning, bout, settings)
         tuning.watch.opening(settings)
         try:
-            _, reply = tuning.ask(f"memory {variant.key}", variant, {"do": "memory"})
+            _, reply = tuning.ask(f"memory {variant.key}{tag}", variant, {"do": "memory"})
         except ChildFailed as failure:
             bout.variants.setdefault(variant.key, variant)
             bout.ledger.failures[variant.key] = str(failure)
@@ -166,9 +170,7 @@ def _bench(tuning: Tuning, bout: Bout, memory_budget: int, deadline: Deadline, s
         variant = _variant(tuning, bout, settings)
         timeout = min(timeout, max(LEAST_ASKING, deadline.left() / PROBING_SHARE))
         command = {"do": "ask", "knob": bout.name, "question": question, "arguments": arguments, "timeout": timeout}
-        key = (
-            f"{question} {variant.key}"  # without arguments that the clock or free memory set: a resumed run asks again
-        )
+        key = f"{question} {variant.key}{tag}"  # without arguments that the clock or free memory set: a resumed run asks again
         try:
             return tuning.ask(key, variant, command)[1]
         except ChildFailed as failure:
@@ -214,7 +216,7 @@ def _race(tuning: Tuning, bout: Bout, module: Knob, chosen: list[Variant], deadl
     chosen = chosen[: max(1, room)]
     if not chosen:
         return
-    bout.finalists = [_as_patched(tuning, bout, module, variant) for variant in chosen]
+    bout.finalists = [_as_patched(tuning, bout, variant) for variant in chosen]
     reference = bout.variants.get(_reference_key(module))
     beside = [reference] if reference is not None and reference.key != bout.base.key else []
     checked = [v for v in bout.finalists if v.key in bout.patched or module.is_checked(v.settings)]
@@ -230,7 +232,7 @@ def _race(tuning: Tuning, bout: Bout, module: Knob, chosen: list[Variant], deadl
             verifier.check(child, variant, facts)
 
         def settled(ledger: Ledger) -> set[str]:
-            clock, stage = clock_of(tuning, bout), race_of(bout)
+            clock, stage = clock_of(bout), race_of(bout)
             ledger.given_up |= hopeless_variants(ledger, bout.base, bout.finalists, stage, clock)
             return ledger.given_up | settled_variants(
                 ledger, bout.base, bout.finalists, least_gain(bout), stage, clock,
@@ -250,7 +252,7 @@ def _promised(bout: Bout, module: Knob, variant: Variant) -> tuple[str, ...]:
     return module.promised(variant.settings, bout.facts)
 
 
-def _as_patched(tuning: Tuning, bout: Bout, module: Knob, variant: Variant) -> Variant:
+def _as_patched(tuning: Tuning, bout: Bout, variant: Variant) -> Variant:
     """The setting as the source that would have it; as it is where that source cannot be written."""
     found = patch_for(tuning, bout.name, bout.facts, variant)
     if found is None:
@@ -288,9 +290,9 @@ def race_of(bout: Bout) -> str:
     return f"{bout.label} race"
 
 
-def clock_of(tuning: Tuning, bout: Bout) -> ClockName:
+def clock_of(bout: Bout) -> ClockName:
     """The clock by which this knob's settings are compared."""
-    return clock_for(bout.ledger, bout.base, knob(bout.name).in_process and tuning.computes_alone())
+    return clock_for(bout.ledger, bout.base, knob(bout.name).in_process and bout.alone)
 
 
 def _reference_key(module: Knob) -> str:

@@ -68,6 +68,7 @@ class Bout:
     base: Variant
     label: str = ""
     share: float = 1.0
+    alone: bool = False  # the training computed in one thread of its own process when the search began
     ledger: Ledger = field(default_factory=Ledger)
     variants: dict[str, Variant] = field(default_factory=dict)  # in the order tried
     patched: dict[str, tuple[Fix, Location]] = field(default_factory=dict)  # by key of a finalist
@@ -80,37 +81,46 @@ class Bout:
 class Accepted:
     """One rung of a climb: what won its race on the rungs below, and the edits of its file as those have left it.
 
-    peak_bytes: of one step of the source with this rung, None where it was not told. rounds: of its race.
+    ratio: whole step with it over that without. rounds: of its race. peak_bytes: of one step of the source with this rung,
+    None where it was not told. seconds_to_open: such a variant, with its warm-up.
     """
 
     winner: Winner
     path: str
     edits: tuple[Edit, ...]
+    ratio: float
+    rounds: int
     peak_bytes: int | None
-    rounds: int = 0
+    seconds_to_open: float
 
 
 @dataclass(frozen=True, slots=True)
 class Final:
-    """The last race of a climb: the user's code and the variant that is handed over, in a stage of a ledger."""
+    """The last race of a climb: the user's code and the variant that is handed over, in a stage of a ledger.
+
+    untested: knobs of rungs that were not raced against the rest without them.
+    """
 
     ledger: Ledger
     start: Variant
     top: Variant
     stage: str
+    untested: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
 class Climb:
     """How far a climb has come; it belongs to the tuning, so that an interruption loses nothing.
 
-    allow: what besides speed rungs may change. dropped: rungs that were taken out again, with the reason. left: by knob,
-    why it was not climbed. start_bytes: peak memory of a step of the user's code.
+    allow: what besides speed rungs may change. originals: text and encoding of the files that rungs edit, as they were
+    when the first did. dropped: rungs that were taken out again, with the reason and the number of rungs below them. left:
+    by knob, why it was not climbed. start_bytes: peak memory of a step of the user's code.
     """
 
     allow: frozenset[str]
     rungs: list[Accepted] = field(default_factory=list)
-    dropped: list[tuple[Accepted, str]] = field(default_factory=list)
+    originals: dict[str, tuple[str, str]] = field(default_factory=dict)
+    dropped: list[tuple[Accepted, str, int]] = field(default_factory=list)
     left: dict[str, str] = field(default_factory=dict)
     final: Final | None = None
     start_bytes: int | None = None
@@ -143,6 +153,7 @@ class Tuning:
     calibration: Calibration | None = None
     bouts: list[Bout] = field(default_factory=list)
     climb: Climb | None = None
+    searches: Counter[str] = field(default_factory=Counter)  # of each knob, by what it stood on
     not_applicable: list[NotApplicable] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     seconds_to_open: float = 0.0  # one variant, with its warm-up
@@ -284,8 +295,15 @@ class Tuning:
 
     def _peak_of(self, variant: Variant) -> int:
         """Peak bytes of a step, in a process of its own: one that was looked into is not timed. Raises ChildFailed."""
-        digest = hashlib.sha256(json.dumps(variant.overlay, sort_keys=True).encode()).hexdigest()[:16]
-        return int(self.ask(f"memory {variant.key} {digest}", variant, {"do": "memory"})[1]["peak_bytes"])
+        key = f"memory {variant.key} {digest_of_texts(variant.overlay)}"
+        return int(self.ask(key, variant, {"do": "memory"})[1]["peak_bytes"])
+
+
+def digest_of_texts(*overlays: dict[str, str]) -> str:
+    """What tells these patched texts from others, for keys of the records; "" for the user's own code."""
+    if not any(overlays):
+        return ""
+    return hashlib.sha256(json.dumps(overlays, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def bout_of(tuning: Tuning, name: str) -> Bout | None:

@@ -31,7 +31,13 @@ from perfaudit.tune.tolerance import (
 )
 
 _AUTOCASTS = {"bf16": "bfloat16", "fp16": "float16", "tf32": "tf32"}  # settings of the knob that is named precision
+NOT_COMPARED = "not compared"
 _EQUALITY = "equality is not claimed, because the patch changes"
+
+
+def was_compared(said: str) -> bool:
+    """Whether what was said of a check means that losses were compared, or that nothing was promised of them."""
+    return bool(said) and not said.startswith(NOT_COMPARED)
 
 
 @dataclass(slots=True)
@@ -108,7 +114,7 @@ class Verifier:
     def _judged(self, curve: Curve, base: Curve, changes: tuple[str, ...], names: list[str], least: float) -> str:
         """What the comparison shows, in words. Raises TrialFailed where it is not what was promised."""
         if not base.is_finite:
-            return "not compared: the losses of the unpatched code are not finite"
+            return f"{NOT_COMPARED}: the losses of the unpatched code are not finite"
         if not curve.is_finite:
             raise TrialFailed(f"the patched code does not train: its losses are {list(curve.losses)}")
         if len(curve.losses) != len(base.losses) or len(curve.average) != len(base.average):

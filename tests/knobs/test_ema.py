@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -122,3 +123,13 @@ def test_a_side_stream_is_tried_on_cuda_and_judged_by_the_whole_step() -> None:
     assert side in KNOB.candidates(bench(on_cuda))
     assert side not in KNOB.candidates(bench(facts(True)))
     assert (KNOB.phases_for(side), KNOB.phases_for({"average": "foreach_lerp"})) == ((), ("average",))
+
+
+def test_without_a_patch_the_line_that_built_the_average_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    facts: dict[str, Any] = {"ema_site": [str(tmp_path / "train.py"), 12, 12, 4, 20]}
+    assert KNOB.handed_over({}, facts) == "change it by hand in the class of your average (train.py:12)"
+    assert KNOB.handed_over({}, {"ema_site": None}) == ""
+    assert KNOB.handed_over({}, {"ema_site": ["/nowhere/lib.py", 1, 1, 0, 1]}) == ""

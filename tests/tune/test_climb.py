@@ -170,8 +170,8 @@ def climbing(monkeypatch: pytest.MonkeyPatch, clock: FakeClock, project: Callabl
 class Agreeing:
     """In the place of the verifier, which needs children."""
 
-    def __init__(self, base: str, changes: dict[str, tuple[str, ...]], *_: Any, **__: Any) -> None:
-        self.peaks: dict[str, int] = {}
+    def __init__(self, base: str, changes: dict[str, Any], reference: object, said: dict[str, str], *_: object) -> None:
+        said.update(dict.fromkeys(changes, "the losses agree"))
 
     def __enter__(self) -> Agreeing:
         return self
@@ -259,6 +259,65 @@ def test_what_is_not_climbed_is_named_with_the_reason(climbing: Climbing, knob: 
     assert said["a"].startswith(reason)
 
 
+def test_what_was_not_compared_is_not_handed_over(climbing: Climbing, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Blind(Agreeing):
+        def __init__(
+            self, base: str, changes: dict[str, Any], reference: object, said: dict[str, str], *_: object
+        ) -> None:
+            said.update(dict.fromkeys(changes, "not compared: the losses of the unpatched code are not finite"))
+
+    monkeypatch.setattr(sys.modules[__name__], "Agreeing", Blind)
+    found = ladder(climbing(independent, Switch("a")))
+    assert (found.rungs, found.files) == ((), ())
+    reason = "it won its race, and not compared: the losses of the unpatched code are not finite"
+    assert [(item.knob, item.reason) for item in found.left] == [("a", reason)]
+
+
+def test_a_patch_that_needs_more_memory_than_there_is_is_not_accepted(climbing: Climbing) -> None:
+    report = climbing(
+        independent, Switch("a"), Switch("b"), memory_budget=101
+    )  # with both switches a step has 102 bytes
+    assert [rung.knob for rung in ladder(report).rungs] == ["a"]
+    assert ladder(report).left[0].reason.startswith("it won its race, but the peak of a step is")
+
+
+def test_a_rung_whose_text_a_later_one_edits_is_not_raced_without_it_and_said_so(climbing: Climbing) -> None:
+    class Again(Switch):
+        """Turns a further up, on the text that the first has written."""
+
+        def current(self, facts: Facts) -> Settings:
+            return {"a": facts["switches"]["a"]}
+
+        def candidates(self, bench: Bench) -> list[Settings]:
+            return [{"a": 2}] if bench.facts["switches"]["a"] == 1 else []
+
+        def patch(self, code: Code, settings: Settings) -> Patch | None:
+            source = code.entry()
+            assert source is not None
+            at = source.text.index("a = 1") + 4
+            edits = (Edit(Span(at, at + 1), "2"),)
+            return Patch("t.py", edits, source.text, edit.apply(source.text, edits), Location("t.py", 3, 1, 3, 6))
+
+    def speed(on: Switches) -> float:
+        return {0: 1.0, 1: 0.8, 2: 0.5}[on["a"]]
+
+    report = climbing(speed, Switch("a"), Again("again", late=True))
+    found = ladder(report)
+    assert [rung.knob for rung in found.rungs] == ["a", "again"]
+    assert found.untested == ("a",)
+    assert patched(report) == {"a": 2, "b": 0, "c": 0}
+
+
+def test_what_was_idle_is_searched_once_the_rest_got_faster(climbing: Climbing) -> None:
+    class Small(Switch):
+        def share(self, facts: Facts) -> float:
+            return 0.02 if facts["switches"]["a"] else 0.001
+
+    report = climbing(independent, Switch("a"), Small("b"), skips_idle=True)
+    assert [rung.knob for rung in ladder(report).rungs] == ["a", "b"]
+    assert report.not_applicable == ()
+
+
 def test_what_is_allowed_is_climbed_and_its_changes_are_told(climbing: Climbing) -> None:
     found = ladder(climbing(independent, Switch("a", ("rng",)), Switch("b", ("rounding",)), allow="rounding,rng"))
     assert [rung.changes for rung in found.rungs] == [("rng",), ("rounding",)]
@@ -315,11 +374,49 @@ def test_source_that_changes_while_it_is_measured_is_not_handed_over(climbing: C
 def test_an_interrupted_climb_keeps_its_rungs_and_hands_nothing_over(climbing: Climbing, clock: FakeClock) -> None:
     whole = Shop(clock, independent)
     climbing(whole, Switch("a"), Switch("b"))
-    report = climbing(Shop(clock, independent, dies_at=whole.blocks - 30), Switch("a"), Switch("b"))
+    final = sum(key in ("as it is", "all") or key.startswith("without") for keys in whole.opened for key in keys) * 7
+    report = climbing(Shop(clock, independent, dies_at=whole.blocks - final + 20), Switch("a"), Switch("b"))
     assert report.interrupted
     found = ladder(report)
     assert [rung.knob for rung in found.rungs] == ["a", "b"]
     assert (found.files, found.trouble[:16]) == ((), "not handed over:")
+
+
+def test_an_interrupted_final_race_counts_as_far_as_it_came(climbing: Climbing, clock: FakeClock) -> None:
+    whole = Shop(clock, independent)
+    climbing(whole, Switch("a"), Switch("b"))
+    report = climbing(Shop(clock, independent, dies_at=whole.blocks - 10), Switch("a"), Switch("b"))
+    found = ladder(report)
+    assert (report.interrupted, found.rounds, found.trouble) == (True, 9, "")
+    assert patched(report) == {"a": 1, "b": 1, "c": 0}
+
+
+@pytest.mark.parametrize("budget", [8, 11, 14, 17, 20])
+def test_a_climb_resumed_with_more_time_measures_what_it_hands_over(
+    climbing: Climbing, clock: FakeClock, budget: float
+) -> None:
+    """Another budget takes another path; races of other texts must not stand for those of this one."""
+    from perfaudit.tune.recording import begin
+
+    def speed(on: Switches) -> float:
+        return (
+            (0.5 if on["a"] else 1.0)
+            * (0.7 if on["b"] else 1.0)
+            * (0.98 if on["b"] and on["c"] else 0.9 if on["c"] else 1)
+        )
+
+    knobs = [Switch("a"), Switch("b"), Switch("c")]
+    climbing(speed, *knobs, budget=budget, begin=begin(Path(), False))
+    report = climbing(speed, *knobs, budget=600, begin=begin(Path(), True))
+    found = ladder(report)
+    assert found.ratio == pytest.approx(speed(patched(report)), rel=0.01)
+    assert found.low <= found.ratio <= found.high < found.low * 1.02
+    stood = {"a": 0, "b": 0, "c": 0}
+    for rung in found.rungs:
+        if not rung.dropped:
+            below = speed(stood)
+            stood[rung.knob] = 1
+            assert rung.ratio == pytest.approx(speed(stood) / below, rel=0.01)
 
 
 def test_a_resumed_climb_comes_to_the_same_ladder(climbing: Climbing, clock: FakeClock) -> None:

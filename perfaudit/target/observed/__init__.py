@@ -48,7 +48,7 @@ def _words(error: BaseException) -> str:
     from perfaudit.target.observed.untouched import Unobservable
 
     text = said(error)[:300]
-    if isinstance(error, (TargetError, Unobservable)) or type(error).__name__ == "Unobservable":
+    if isinstance(error, (TargetError, Unobservable)):
         return text
     return f"{type(error).__name__}: {text}{where(error)}"
 
@@ -65,10 +65,8 @@ def _loss(training: Any, batch: Any) -> Any:
 
 def _pairs(training: Any) -> Json:
     from perfaudit.target.observed.adjacency import pairs
-    from perfaudit.target.observed.layers import layers
 
-    run = _forward(training)
-    return {"pairs": pairs(training.model, run, training.module_sites), "layers": layers(training, run)}
+    return {"pairs": pairs(training.model, _forward(training), training.module_sites)}
 
 
 def _layers(training: Any) -> Json:
