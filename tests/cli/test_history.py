@@ -258,6 +258,16 @@ def test_a_priced_scan_shows_what_it_found(project: Project, perfaudit: Run) -> 
     assert row["best_saving"] == "PA201 3 to 6 %"
 
 
+def test_a_climb_shows_what_all_of_it_saves(project: Project, perfaudit: Run) -> None:
+    ladder = {"ratio": 0.66, "low": 0.57, "high": 0.78, "files": [{"path": "train.py"}]}
+    for name, files, best in (("a1b2", ladder["files"], "ladder 22 to 43 %"), ("c3d4", [], "dataloader 12 to 15 %")):
+        report = {**REPORT, "ladder": {**ladder, "files": files}}
+        end = {"kind": "end", "status": "finished", "report": report}
+        journal(project(), f"20261121-201503-{name}", *FULL[:-1], end)
+        rows = json.loads(perfaudit("history", "--format", "json").out)["runs"]
+        assert next(row["best_saving"] for row in rows if row["id"].endswith(name)) == best
+
+
 def test_damaged_runs_are_listed_and_said(project: Project, perfaudit: Run) -> None:
     folder = project()
     runs = folder / ".perfaudit" / "runs"
