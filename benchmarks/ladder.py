@@ -131,7 +131,8 @@ def climbed(sample: str, budget: float, race_seconds: float, rounds: int, device
             patched = (fresh / file).read_text(encoding="utf-8")
             texts = {"sample": original, "climbed": patched, "twin": twin}
             return {
-                "command": "perfaudit " + " ".join([*command[:-2], "--out", "plan.patch"]),
+                "command": "perfaudit " + " ".join([*command, "--out", "plan.patch"]),
+                "options": f"--budget {budget:.0f} --race {race_seconds:.0f} --programs {rounds} --device {device}",
                 "machine": f"{report['environment']['device']}, {platform.machine()}, {usable_cores()} cores, "
                 f"torch {report['environment']['torch']}, Python {platform.python_version()}",
                 "load": [load, load_average()],
@@ -274,8 +275,12 @@ def _inverse(found: list[float] | None) -> str:
 def page() -> str:
     """The page of all records that are there."""
     kept: list[dict[str, Record]] = [json.loads(file.read_text()) for file in sorted(HERE.glob("ladder_*.json"))]
-    samples = dict.fromkeys(sample for records in kept for sample in records)
-    parts = [f"# From naive to expert by itself\n\n`python benchmarks/ladder.py {' '.join(samples)} --write`\n"]
+    commands = [
+        f"    python benchmarks/ladder.py {sample} {record['options']} --write\n"
+        for records in kept
+        for sample, record in records.items()
+    ]
+    parts = ["# From naive to expert by itself\n\n" + "".join(commands)]
     parts += [table(sample, record) for records in kept for sample, record in records.items()]
     return "\n".join(parts)
 

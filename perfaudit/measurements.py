@@ -143,7 +143,7 @@ class Ladder:
     the user's code in that race, or as it was timed at first; patched_seconds_per_step: what the ratio makes of it.
     verified: what the losses of both said. left: what was not climbed, and why. trouble: why no patch is handed over, ""
     where one is or where no rung was accepted. untested: knobs of rungs that were not raced against the rest without them,
-    because later ones change what they wrote, or memory does not hold so many trainings.
+    because later ones change what they wrote, or for want of time or memory.
     """
 
     rungs: tuple[Rung, ...] = ()

@@ -49,6 +49,7 @@ def record(**changed: Any) -> dict[str, Any]:
     }
     return {
         "command": "perfaudit tune gpt2.py --all",
+        "options": "--budget 600 --race 300 --programs 4 --device cuda",
         "machine": "a device",
         "load": [0.5, 1.5],
         "seconds": 60,
@@ -126,7 +127,7 @@ def test_the_page_has_the_command_and_the_records_of_every_device(
     (tmp_path / "ladder_cpu.json").write_text(json.dumps({"char_gpt": record()}))
     (tmp_path / "ladder_cuda.json").write_text(json.dumps({"char_gpt": record(), "gpt2": record()}))
     page = ladder.page()
-    assert "`python benchmarks/ladder.py char_gpt gpt2 --write`" in page
+    assert "\n    python benchmarks/ladder.py gpt2 --budget 600 --race 300 --programs 4 --device cuda --write\n" in page
     assert re.findall(r"^## (\w+)", page, flags=re.MULTILINE) == ["char_gpt", "char_gpt", "gpt2"]
 
 

@@ -28,8 +28,8 @@ def ladder(report: Report, paint: Paint, width: int) -> list[str]:
     if found.untested:
         parts.append(
             wrapped(
-                f"not raced without: {', '.join(found.untested)}, because a later patch changes what it wrote, or memory "
-                "does not hold so many trainings side by side",
+                f"not raced without: {', '.join(found.untested)}, because a later patch changes what it wrote, or for "
+                "want of time or memory",
                 width,
                 "",
             )

@@ -19,6 +19,7 @@ from perfaudit.tune.shares import LARGEST_RACE, at_once, seconds_to_decide
 from perfaudit.tune.tuning import Accepted, Climb, Final, Tuning, digest_of_texts
 from perfaudit.tune.verify import Verifier
 
+MARGIN = 1.8  # times what the races before it suggest: losses are compared in it, and workers warmed up (photo_resnet)
 LEAST = 0.01  # of the step; a rung that for certain gains less in the presence of all others is taken out again
 KNOB = (
     "climb"  # in the place of a knob's name: settings of its variants are patches, and nothing is applied at run time
@@ -28,20 +29,26 @@ START = Variant("as it is", KNOB, {"patch": "none"}, apply_knob=False)
 
 def seconds_for_final(tuning: Tuning, state: Climb) -> float:
     """What the final race must be left, with one more rung: the user's code, all rungs, all but each of them."""
+    return MARGIN * _seconds_for(tuning, state, 3 + len(state.rungs))
+
+
+def _seconds_for(tuning: Tuning, state: Climb, variants: int) -> float:
     opening = max([tuning.seconds_to_open, *(rung.seconds_to_open for rung in state.rungs)])
-    return seconds_to_decide(tuning, 3 + len(state.rungs), opening)
+    return seconds_to_decide(tuning, variants, opening)
 
 
 def final_race(tuning: Tuning, state: Climb, deadline: Deadline) -> None:
     """Race what was accepted; while a rung is shown not to pay any more, take it out and, where time is left, race again.
 
-    Where memory does not hold so many trainings side by side, the whole is raced against the user's code only. The last
+    Where memory does not hold so many trainings side by side, or time is short, only the whole is raced. The last
     race is in `state.final` from its beginning, so that an interruption keeps it; where no time was left for it, what an
     earlier one said stays.
     """
     while state.rungs:
         top = Variant("all", KNOB, {"patch": "all"}, texts_of(state), apply_knob=False)
-        fits = 2 + len(state.rungs) <= min(LARGEST_RACE, at_once(tuning, state.start_bytes))
+        variants = 2 + len(state.rungs)
+        fits = variants <= min(LARGEST_RACE, at_once(tuning, state.start_bytes))
+        fits = fits and deadline.left() >= _seconds_for(tuning, state, variants)
         lacking = _lacking(state) if fits else {}
         stage = f"final {digest_of_texts(top.overlay, *(variant.overlay for variant, _ in lacking.values()))}"
         untested = [r.winner.knob for n, r in enumerate(state.rungs) if n not in lacking and len(state.rungs) > 1]
