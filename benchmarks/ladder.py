@@ -92,9 +92,9 @@ def main() -> None:
     records: dict[str, Record] = json.loads(kept.read_text()) if kept.exists() else {}
     for sample in args.samples:
         records[sample] = climbed(sample, args.budget, args.race, args.programs, args.device)
-        print(table(sample, records[sample]))
-        if args.write:
+        if args.write:  # before anything else can fail
             kept.write_text(json.dumps(records, indent=1) + "\n")
+        print(table(sample, records[sample]))
     if args.write:
         (HERE / "ladder.md").write_text(page())
 
@@ -255,7 +255,8 @@ def _programs(found: Record) -> str:
     seconds = found["seconds"]
     rows = []
     for name in ("climbed", "twin"):
-        logs = [[math.log(a / b)] for a, b in zip(seconds[name], seconds["sample"], strict=True)]
+        both = zip(seconds[name], seconds["sample"], strict=True)
+        logs = [[math.log(a / b)] for a, b in both if min(a, b) > 0]  # others noise has turned around
         rows.append(f"{name} {_ratio(list(ratio_interval(logs))) if len(logs) > 1 else ''}")
     middle = ", ".join(f"{name} {1e3 * statistics.median(seconds[name]):.0f} ms" for name in NAMES)
     return (

@@ -12,6 +12,8 @@ Status = Literal["ok", "failed", "not_measured"]
 Verdict = Literal["faster", "slower", "undecided"]
 ClockName = Literal["wall", "cpu"]
 
+NO_TIME = "no time was left for it in the budget"  # why a knob was not tried, where more time would have it tried
+
 
 @dataclass(frozen=True, slots=True)
 class Trial:

@@ -97,10 +97,17 @@ def _to_stdout(content: str | bytes) -> None:
             raise
 
 
+SOURCES = (".py", ".ipynb")
+
+
 def check_writable(output: Path | None) -> None:
     """Raise UserError if a report could not be written there; asked before hours of measuring, not after."""
     if output is None:
         return
+    if output.is_dir():
+        raise UserError(f"{output}: is a folder; name a file in it")
+    if output.exists() and output.resolve().suffix in SOURCES:  # also behind a link
+        raise UserError(f"{output}: would replace source code; name another file")
     folder = output.absolute().parent
     if not folder.is_dir():
         raise UserError(f"{output}: no such folder: {folder}")

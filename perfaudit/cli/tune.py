@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfaudit.cli.output import check_writable, emit, format_option, say
+from perfaudit.cli.output import SOURCES, check_writable, emit, format_option, say
 from perfaudit.errors import FOUND, INTERRUPTED, NOTHING_MEASURED, OK, UserError
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def command(
     chosen = _target(target, factory or [])
     check_writable(output)
     limit = bytes_of(memory) if memory else 0
-    if out is not None and (out.suffix in (".py", ".ipynb") or out == output):
+    if out is not None and (out.suffix in SOURCES or out == output):
         raise UserError(f"--out {out}: that is no place for a patch; name a file such as plan.patch")
     check_writable(out)
     journal = begin(Path.cwd(), resume)
@@ -143,7 +143,10 @@ def _changes(allow: str | None) -> frozenset[str]:
     """What patches of a climb may change. Raises UserError for something that none does."""
     from perfaudit.findings import CHANGES
 
-    named = {part.strip() for part in (allow or "rounding").split(",")} - {"", SAFE}
+    named = {part.strip() for part in (allow or "rounding").split(",")} - {""}
+    if SAFE in named and len(named) > 1:
+        raise UserError(f"--allow {allow}: `{SAFE}` allows nothing besides speed; leave it out to allow the others")
+    named -= {SAFE}
     if unknown := sorted(named - set(CHANGES)):
         raise UserError(f"--allow {','.join(unknown)}: patches change {', '.join(CHANGES)}; `{SAFE}` allows none of it")
     return frozenset(named)
@@ -172,7 +175,10 @@ def _with_knob_flags() -> None:
 def _code(report: Report, exit_zero: bool) -> int:
     if not any(trial.status == "ok" for trial in report.trials):
         return NOTHING_MEASURED
-    found = any(not winner.keeps_current for winner in report.winners)
+    if report.ladder is not None:
+        found = bool(report.ladder.files)
+    else:
+        found = any(not winner.keeps_current for winner in report.winners)
     return FOUND if found and not exit_zero else OK
 
 

@@ -60,9 +60,12 @@ class Threads(Knob):
             return [
                 f"your {workers} loader {noun} these cores with the threads: another number of them may want another"
             ]
-        if told.winner is None or told.winner["threads"] == 1:
+        if told.winner is None:
             return []
-        return ["loader workers would share these cores with the threads: where you add some, search both"]
+        beside = "measured beside whatever else ran here: on a machine that is free another number may win"
+        if told.winner["threads"] == 1:
+            return [beside]
+        return [beside, "loader workers would share these cores with the threads: where you add some, search both"]
 
 
 def _others(facts: Facts) -> list[int]:

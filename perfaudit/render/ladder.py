@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from perfaudit.measurements import Ladder, Rung
+from perfaudit.measurements import NO_TIME, Ladder, Rung
 from perfaudit.render.paint import Paint, colour, painted_diff, wrapped
 from perfaudit.render.words import seconds
 from perfaudit.report import Report
@@ -18,7 +18,7 @@ def ladder(report: Report, paint: Paint, width: int) -> list[str]:
 
     found = report.ladder
     assert found is not None
-    parts = [_heading(found, paint)]
+    parts = [_heading(found, paint, report.interrupted or any(item.reason == NO_TIME for item in found.left))]
     if found.rungs:
         columns = ["rung", "ms/step", "of your step", "memory", "also changes"]
         rows = [_start(found), *(_row(n, rung) for n, rung in enumerate(found.rungs, start=1)), _all(found)]
@@ -47,7 +47,9 @@ def saved(found: Ladder) -> str:
     return f"{seconds(middle)} [{seconds(low)}, {seconds(high)}] in a thousand steps"
 
 
-def _heading(found: Ladder, paint: Paint) -> str:
+def _heading(found: Ladder, paint: Paint, unfinished: bool) -> str:
+    if not found.rungs and unfinished:
+        return paint("LADDER: no rung yet, and not everything was tried", "bold") + "\n"
     if not found.rungs:
         return paint("LADDER: nothing cleared the noise: your code stays as it is", "bold") + "\n"
     if found.ratio is None or found.seconds_per_step is None or found.patched_seconds_per_step is None:
@@ -92,6 +94,8 @@ def _how(found: Ladder) -> str:
     if found.ratio is None:
         return each
     last = f"the last line is a race of its own, {found.rounds} rounds of the whole patch against your code"
+    if len(found.rungs) == 1 and found.ratio == found.rungs[0].ratio:
+        last = f"there was no time for another race, so that of the only rung, {found.rounds} rounds, stands for it"
     gained = f"; it saves {saved(found)}" if found.high < 1 else ""
     return f"{each}; {last}{gained}"
 

@@ -13,13 +13,13 @@ from pathlib import Path
 from perfaudit.knobs import knob
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Deadline
-from perfaudit.measurements import Comparison, Winner
+from perfaudit.measurements import NO_TIME, Comparison, Winner
 from perfaudit.static.source import Unreadable, read_text
 from perfaudit.tune.final import LEAST, START, final_race, seconds_for_final
 from perfaudit.tune.learning import stand_on
 from perfaudit.tune.look import gains_per_second
 from perfaudit.tune.outcome import UNDECIDED, comparisons_of, judged, winner_of
-from perfaudit.tune.search import NO_TIME, not_allowed, search
+from perfaudit.tune.search import not_allowed, search
 from perfaudit.tune.shares import in_order, seconds_for, seconds_to_decide, weight
 from perfaudit.tune.tuning import Accepted, Bout, Climb, Tuning, bout_of, key_of
 from perfaudit.tune.verify import was_compared

@@ -14,6 +14,7 @@ from perfaudit.tune.tuning import Accepted, Climb, Tuning
 from perfaudit.tune.verify import was_compared
 
 FAILED = "not handed over: "
+CHANGED = f"{FAILED}source files changed while they were measured"
 NOT_CONFIRMED = f"{FAILED}the final race did not show that all of it together is faster"
 NO_TIME_FOR_ALL = f"{FAILED}the time ended before all of it was raced together"
 
@@ -41,7 +42,8 @@ def ladder_of(tuning: Tuning, withhold: bool = False) -> Ladder:
     peak = state.rungs[-1].peak_bytes if not state.dropped else None
     if not trouble and not was_compared(raced.verified):
         trouble = f"{FAILED}{raced.verified or 'the losses of all of it were not compared'}"
-    files = () if trouble or withhold else _files(state)
+    trouble = CHANGED if withhold else trouble
+    files = () if trouble else _files(state)
     rungs = _rungs(state, raced.seconds_per_step)
     untested = state.final.untested if state.final is not None else ()
     return raced.with_(rungs=rungs, files=files, untested=untested, trouble=trouble, patched_peak_memory_bytes=peak)

@@ -133,6 +133,11 @@ def _why_kept(bout: Bout, compared: dict[str, Comparison], least: float, interru
         return UNDECIDED
     if all(c.verdict == "slower" for c in compared.values()):
         return "keep what you have: everything raced against it is slower"
+    if faster := [c for c in compared.values() if c.verdict == "faster"]:
+        certain = max(1 - c.high for c in faster)
+        return (
+            f"keep what you have: only {100 * certain:.1f} % is certain to be gained, and {100 * least:.0f} % is asked"
+        )
     smallest = max((c.smallest for c in compared.values() if c.smallest is not None), default=None)
     seen = f"; effects under {100 * smallest:.1f} % could not have been seen" if smallest is not None else ""
     return f"keep what you have: nothing else was shown to gain {100 * least:.0f} % or more{seen}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +13,7 @@ from perfaudit.measure.ledger import Generation, from_json, to_json
 from perfaudit.report import comparison_json
 from perfaudit.tune.journal import Journal, Json, latest_unfinished, read_run, same_work
 from perfaudit.tune.outcome import comparisons_of, trials_of, winner_of
-from perfaudit.tune.tuning import Bout, Record, Tuning
+from perfaudit.tune.tuning import Bout, Record, Tuning, file_digest
 
 Begin = Callable[[Json], Record]  # from the start line of a run to where it is kept
 
@@ -98,11 +97,3 @@ def start_line(
             "perfaudit": __version__,
         },
     }
-
-
-def file_digest(path: str) -> str:
-    """SHA-256 of a file's bytes in hexadecimal, "" for one that cannot be read."""
-    try:
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
-    except OSError:
-        return ""

@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from perfaudit.errors import UserError
+from perfaudit.errors import TargetError, UserError
 from perfaudit.knobs import knob
+from perfaudit.knobs._code import inside_project
 from perfaudit.measure.clock import Clock, Deadline, WallClock
 from perfaudit.measure.environment import free_memory
-from perfaudit.measurements import Winner
+from perfaudit.measurements import NO_TIME, Winner
 from perfaudit.report import Report, to_json
 from perfaudit.target.names import Target
 from perfaudit.tune.climb import climb
 from perfaudit.tune.ladder import ladder_of
 from perfaudit.tune.learning import learn
 from perfaudit.tune.outcome import UNDECIDED, comparisons_of, trials_of, winner_of
-from perfaudit.tune.recording import file_digest, start_line
-from perfaudit.tune.search import NO_TIME, search
+from perfaudit.tune.recording import start_line
+from perfaudit.tune.search import search
 from perfaudit.tune.shares import MEMORY_SHARE, in_order, seconds_for
-from perfaudit.tune.tuning import Climb, Record, Tuning, bout_of, interruptible
+from perfaudit.tune.tuning import Climb, Record, Tuning, bout_of, changed_files, interruptible
 from perfaudit.tune.watch import Watch
 from perfaudit.tune.workshop import Children, Json, Workshop
 
@@ -51,6 +52,10 @@ def tune(
     workshop = workshop or Children(target, device, watch, timeout)
     tuning = Tuning(target, workshop, watch, clock or WallClock(), timeout=timeout, skips_idle=skips_idle)
     tuning.memory_limit = memory_budget or None
+    if allow is not None and not inside_project(target.file):
+        raise TargetError(
+            f"{target.file} lies outside this folder, and a climb patches only what is in it: start it there"
+        )
     try:
         with interruptible(tuning.notes) as interrupted:
             tuning.survey()
@@ -64,7 +69,7 @@ def tune(
         raise
     if tuning.record.trouble():
         tuning.notes.append(tuning.record.trouble())
-    changed = [path for path, digest in tuning.digests.items() if file_digest(path) != digest]
+    changed = changed_files(tuning)
     if changed:
         tuning.notes.append(f"{', '.join(changed)} changed while it was measured: nothing of this can be applied")
     report = report_of(tuning, interrupted[0], withhold=bool(changed))

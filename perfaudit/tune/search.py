@@ -13,10 +13,10 @@ from perfaudit.measure.facts import Facts
 from perfaudit.measure.judge import clock_for, hopeless_variants, settled_variants
 from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measure.runner import TrialFailed, affordable, measure
-from perfaudit.measurements import ClockName, NotApplicable, Settings
+from perfaudit.measurements import NO_TIME, ClockName, NotApplicable, Settings
 from perfaudit.static.ondisk import digest_of
 from perfaudit.static.texts import patched as patched_texts
-from perfaudit.tune.tuning import Bout, Tuning, digest_of_texts, key_of, variant_of
+from perfaudit.tune.tuning import Bout, Tuning, changed_files, digest_of_texts, key_of, variant_of
 from perfaudit.tune.verify import Verifier
 
 FINALISTS = 2  # the fastest of the first look, and beside them the smallest that is not much slower
@@ -26,8 +26,8 @@ SCREENING_ROUNDS = 2
 LEAST_ASKING = 20.0  # seconds that a question may take however little time there is: building the training is in it
 FEWEST_GENERATIONS = 2  # without which there is no interval: fewer candidates are raced rather than for nothing
 FEWEST_RACED = 2  # the current setting and another one, once
-NO_TIME = "no time was left for it in the budget"
-NO_LINE = "no line of your project sets it in a way that can be patched, so it cannot be climbed"
+NO_LINE = "no patch could be made of it without a doubt; named alone it is measured all the same, and told in words"
+CHANGED = "your source changed while it was measured"
 PROBING_SHARE = 0.3  # of a knob's time, for asking what fits into memory and the like
 SCREENING_SHARE = 0.4  # of a knob's time, at most; the race is what the verdict rests on
 
@@ -142,7 +142,8 @@ def _climbable(tuning: Tuning, bout: Bout, tried: list[Variant], allow: frozense
         if found is not None:
             unallowed.update(dict.fromkeys(c for c in found[1].changes if c not in allow))
     if not kept:
-        raise Refused(not_allowed(tuple(unallowed)) if unallowed else NO_LINE)
+        why = CHANGED if changed_files(tuning) else NO_LINE
+        raise Refused(not_allowed(tuple(unallowed)) if unallowed else why)
     return kept
 
 

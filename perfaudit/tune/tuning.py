@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from perfaudit.errors import NothingMeasured
 from perfaudit.findings import Edit, Finding, Fix, Location
@@ -297,6 +298,19 @@ class Tuning:
         """Peak bytes of a step, in a process of its own: one that was looked into is not timed. Raises ChildFailed."""
         key = f"memory {variant.key} {digest_of_texts(variant.overlay)}"
         return int(self.ask(key, variant, {"do": "memory"})[1]["peak_bytes"])
+
+
+def file_digest(path: str) -> str:
+    """SHA-256 of a file's bytes in hexadecimal, "" for one that cannot be read."""
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
+def changed_files(tuning: Tuning) -> list[str]:
+    """Files of the project that are no longer what they were when the tuning began."""
+    return [path for path, digest in tuning.digests.items() if file_digest(path) != digest]
 
 
 def digest_of_texts(*overlays: dict[str, str]) -> str:

@@ -84,8 +84,8 @@ def test_the_patch(before: str, after: str | None, tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("workers", "winner", "said"),
     [
-        (0, {"threads": 2}, "loader workers would share"),
-        (0, {"threads": 1}, ""),
+        (0, {"threads": 2}, "measured beside whatever else ran here"),
+        (0, {"threads": 1}, "measured beside whatever else ran here"),
         (0, None, ""),
         (1, None, "your 1 loader worker shares these cores"),
         (4, {"threads": 2}, "your 4 loader workers share these cores"),
@@ -94,6 +94,9 @@ def test_the_patch(before: str, after: str | None, tmp_path: Path, monkeypatch: 
 def test_workers_share_the_cores(workers: int, winner: Settings | None, said: str) -> None:
     remarks = KNOB.remarks(Told(facts(2, 2, workers=workers), (), (), {}, winner))
     assert " ".join(remarks).startswith(said) and bool(remarks) == bool(said)
+    assert any("loader workers would share" in remark for remark in remarks) == (
+        winner == {"threads": 2} and not workers
+    )
 
 
 def test_physical_cores_are_among_the_usable_ones() -> None:

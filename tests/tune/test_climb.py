@@ -248,7 +248,7 @@ def test_two_that_exclude_each_other_leave_the_better_one(climbing: Climbing) ->
         (Switch("a", ("rng",)), "rounding", "it changes rng; allow that with --allow rng"),
         (Switch("a", ("rounding", "order")), "rounding", "it changes order; allow that with --allow order"),
         (Switch("a", ("rounding",)), "", "it changes rounding; allow that with --allow rounding"),
-        (Switch("a", line=False), "rounding", "no line of your project sets it"),
+        (Switch("a", line=False), "rounding", "no patch could be made of it without a doubt"),
     ],
 )
 def test_what_is_not_climbed_is_named_with_the_reason(climbing: Climbing, knob: Knob, allow: str, reason: str) -> None:

@@ -78,3 +78,38 @@ def test_a_saved_report_patches_a_fresh_copy(
     Path("train.py").write_text(TRAIN + "# edited\n")
     done = perfaudit("apply", str(folder / "report.json"))
     assert (done.code, "changed since" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--all -o train.py", "train.py: would replace source code"),
+        ("--all -o link.txt", "link.txt: would replace source code"),
+        ("--all --out train.py", "--out train.py: that is no place for a patch"),
+        ("--all --out link.txt", "link.txt: would replace source code"),
+        ("--all -o folder", "folder: is a folder"),
+        ("--all --out folder", "folder: is a folder"),
+        ("--all --allow safe,rng", "`safe` allows nothing besides speed"),
+        ("--all --allow nonsense", "--allow nonsense: patches change rounding,"),
+    ],
+)
+def test_what_could_go_wrong_later_is_refused_before_anything_is_measured(
+    options: str, words: str, project: Callable[..., Path], perfaudit: Callable[..., Any]
+) -> None:
+    here = project(**{"train.py": TRAIN})
+    (here / "folder").mkdir()
+    (here / "link.txt").symlink_to("train.py")
+    done = perfaudit("tune", "train.py", *options.split())
+    assert (done.code, words in done.err) == (2, True), done.err
+    assert "build_model" in (here / "train.py").read_text()
+    assert not (here / ".perfaudit").exists()
+
+
+def test_a_target_outside_the_folder_is_not_climbed(
+    project: Callable[..., Path], perfaudit: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = project(**{"train.py": TRAIN})
+    (here / "elsewhere").mkdir()
+    monkeypatch.chdir(here / "elsewhere")
+    done = perfaudit("tune", "../train.py", "--all")
+    assert (done.code, "lies outside this folder" in done.err) == (2, True), done.err
