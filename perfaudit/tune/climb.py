@@ -34,11 +34,10 @@ def climb(tuning: Tuning, state: Climb, knobs: list[str], deadline: Deadline, me
     memory_budget: bytes, which the peak of a step with a patch may not exceed.
     """
     state.start_bytes = _peak_bytes(tuning)
-    allowed = [name for name in knobs if _is_allowed(state, name)]
-    idle = [name for name in allowed if weight(tuning, name) == 0.0]
+    idle = [name for name in knobs if weight(tuning, name) == 0.0]
     for name in idle:
         search(tuning, name, tuning.deadline(0.0), 0)  # which says why it cannot matter, and takes no time
-    possible = [name for name in allowed if name not in idle]
+    possible = [name for name in knobs if name not in idle and _is_allowed(state, name)]
     gains = gains_per_second(tuning, state, possible, tuning.deadline(LOOKING_SHARE * deadline.left()))
     waiting = sorted(in_order(tuning, possible), key=lambda name: -gains.get(name, 0.0))
     searched: dict[str, list[int]] = {name: [] for name in knobs}  # the number of rungs on which each search stood
@@ -53,7 +52,7 @@ def climb(tuning: Tuning, state: Climb, knobs: list[str], deadline: Deadline, me
         rungs = len(state.rungs)
         _search(tuning, state, name, tuning.deadline(seconds_for(tuning, name, waiting, left)), memory_budget, searched)
         if len(state.rungs) > rungs:
-            waiting += _no_longer_idle(tuning, idle)
+            waiting += [name for name in _no_longer_idle(tuning, idle) if _is_allowed(state, name)]
         if not waiting:
             waiting = _worth_another_search(tuning, state, searched)
     final_race(tuning, state, deadline)
