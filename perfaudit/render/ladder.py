@@ -18,7 +18,7 @@ def ladder(report: Report, paint: Paint, width: int) -> list[str]:
 
     found = report.ladder
     assert found is not None
-    parts = [_heading(found, paint, report.interrupted or any(item.reason == NO_TIME for item in found.left))]
+    parts = [paint(heading(report), "bold") + "\n"]
     if found.rungs:
         columns = ["rung", "ms/step", "of your step", "memory", "also changes"]
         rows = [_start(found), *(_row(n, rung) for n, rung in enumerate(found.rungs, start=1)), _all(found)]
@@ -47,17 +47,20 @@ def saved(found: Ladder) -> str:
     return f"{seconds(middle)} [{seconds(low)}, {seconds(high)}] in a thousand steps"
 
 
-def _heading(found: Ladder, paint: Paint, unfinished: bool) -> str:
-    if not found.rungs and unfinished:
-        return paint("LADDER: no rung yet, and not everything was tried", "bold") + "\n"
+def heading(report: Report) -> str:
+    """What the climb came to, in one line."""
+    found = report.ladder
+    assert found is not None
+    if not found.rungs and (report.interrupted or any(item.reason == NO_TIME for item in found.left)):
+        return "LADDER: no rung yet, and not everything was tried"
     if not found.rungs:
-        return paint("LADDER: nothing cleared the noise: your code stays as it is", "bold") + "\n"
+        return "LADDER: nothing cleared the noise: your code stays as it is"
     if found.ratio is None or found.seconds_per_step is None or found.patched_seconds_per_step is None:
-        return paint("LADDER: rungs, each measured on the ones below; not all of it together", "bold") + "\n"
+        return "LADDER: rungs, each measured on the ones below; not all of it together"
     middle = f"{seconds(found.seconds_per_step)} → {seconds(found.patched_seconds_per_step)} a step"
-    verdict = "" if found.high < 1 else ", which is no proof that it is faster"
-    faster = f"{1 / found.ratio:.2f} times as fast" if found.high < 1 else f"ratio {_ratio(found)}"
-    return paint(f"LADDER: {middle}, {faster}{verdict}", "bold") + "\n"
+    if found.high >= 1:
+        return f"LADDER: {middle}, ratio {_ratio(found)}, which is no proof that it is faster"
+    return f"LADDER: {middle}, {1 / found.ratio:.2f} times as fast"
 
 
 def _start(found: Ladder) -> list[str]:

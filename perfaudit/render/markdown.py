@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from perfaudit.findings import SEVERITIES, Finding, Fix
 from perfaudit.render import tables
+from perfaudit.render.ladder import heading
 from perfaudit.render.paint import plain
 from perfaudit.render.words import count, fix_title, one_line, place_of, printable, remarks, sentences, unused
 from perfaudit.report import Report
@@ -51,7 +52,8 @@ def _within(limit: int, *groups: Iterable[str]) -> str:
 
 def _total(report: Report) -> str:
     if report.command == "tune":
-        return _code(report.target)
+        climbed = f"\n\n**{_text(heading(report))}**" if report.ladder is not None else ""
+        return f"{_code(report.target)}{climbed}"
     skipped = f", {len(report.skipped)} not audited" if report.skipped else ""
     files = f"in {count(report.files, 'file')}{skipped}"
     if not report.findings:

@@ -333,7 +333,10 @@ def _results(tuning: Tuning, priced: Priced, ended: str = "the budget ended befo
             found.append(_noted(finding.with_(fix=None), f"its patch is withdrawn: {race.failures[key]}"))
         else:
             compared = _compared(tuning, priced, race, variant)
-            if compared is None or compared.high == float("inf"):
+            if compared is not None and compared.given_up:
+                times = f"{100 * (compared.ratio - 1):.0f} % slower"
+                found.append(_noted(finding, f"it looked {times} in every generation and was not measured further"))
+            elif compared is None or compared.high == float("inf"):
                 note = f"measured too briefly for an interval, give it longer with --budget; {_checked(priced, key)}"
                 found.append(_noted(finding, note.rstrip("; ")))
             else:
