@@ -23,3 +23,9 @@ def merge(findings: list[Finding]) -> tuple[Finding, dict[str, str]] | None:
     places = tuple(place for f in done.applied for place in (f.places or ((f.location,) if f.location else ())))
     merged = first.with_(fix=fix, places=places if n > 1 or first.places else ())
     return merged, {done.path: done.after}
+
+
+def runs(finding: Finding, lines: set[int]) -> bool:
+    """Whether one of these lines of its file, which ran, is the finding's."""
+    place = finding.location
+    return place is not None and any(line in lines for line in range(place.line, place.end_line + 1))

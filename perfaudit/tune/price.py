@@ -23,7 +23,7 @@ from perfaudit.report import Report
 from perfaudit.target.names import Target
 from perfaudit.tune.observed import observed_findings
 from perfaudit.tune.outcome import comparisons_of, judged, patch_of, trials_of, winner_of
-from perfaudit.tune.plan import merge
+from perfaudit.tune.plan import merge, runs
 from perfaudit.tune.search import search
 from perfaudit.tune.tuning import Tuning, bout_of, environment_of, interruptible
 from perfaudit.tune.verify import Verifier
@@ -157,7 +157,7 @@ def _sort(tuning: Tuning, report: Report, lines: dict[str, set[int]], priced: Pr
             why = "not measured: the file lies outside the working directory"
         elif reason := _pointless(tuning, finding):
             why = f"not measured: {reason}"
-        elif not _runs(finding, lines.get(place.path, set())):
+        elif not runs(finding, lines.get(place.path, set())):
             why = f"not measured: building the training and making a step does not run this line of {place.path}"
         if why or place is None:
             priced.kept.append(_noted(finding, why))
@@ -193,11 +193,6 @@ def _pointless(tuning: Tuning, finding: Finding) -> str:
         if finding.rule in knob(name).rules:
             return knob(name).not_applicable(tuning.facts)
     return ""
-
-
-def _runs(finding: Finding, lines: set[int]) -> bool:
-    place = finding.location
-    return place is not None and any(line in lines for line in range(place.line, place.end_line + 1))
 
 
 def _knobs(tuning: Tuning, priced: Priced, deadline: Deadline) -> None:

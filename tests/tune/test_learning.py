@@ -1,0 +1,63 @@
+"""What a tuning learns of the source: findings whose lines never run are no candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from perfaudit.target.names import Target
+from perfaudit.tune.learning import learn
+from perfaudit.tune.tuning import Tuning
+from perfaudit.tune.watch import Watch
+from perfaudit.tune.workshop import Children
+
+pytest.importorskip("torch")
+
+GELU = "0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * torch.pow(x, 3))))"
+NETS = f"""
+import math
+import torch
+from torch import nn
+
+
+class Used(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 1)
+
+    def forward(self, x):
+        x = self.layer(x)
+        return {GELU}
+
+
+class Unused(nn.Module):
+    def forward(self, x):
+        return {GELU} * 2
+"""
+TRAIN = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+from nets import Used
+
+
+def build_model():
+    return Used()
+
+
+def build_dataloader():
+    return DataLoader(TensorDataset(torch.rand(16, 8), torch.rand(16, 1)), batch_size=4)
+"""
+
+
+def test_only_what_runs_is_a_candidate(project: Callable[..., Path]) -> None:
+    project(**{"train.py": TRAIN, "nets.py": NETS})
+    target, watch = Target("train.py", {}), Watch()
+    tuning = Tuning(target, Children(target, "cpu", watch, 120.0), watch)
+    tuning.survey()
+    learn(tuning, ["optimizer"])
+    assert [f.location.line for f in tuning.findings if f.rule == "PA204" and f.location] == [13, 18]
+    learn(tuning, ["fusion"])
+    assert [f.location.line for f in tuning.findings if f.rule == "PA204" and f.location] == [13]
+    assert tuning.facts["rules"]["PA204"] == 1
