@@ -98,7 +98,7 @@ def _how(found: Ladder) -> str:
         return each
     last = f"the last line is a race of its own, {found.rounds} rounds of the whole patch against your code"
     if len(found.rungs) == 1 and found.ratio == found.rungs[0].ratio:
-        last = f"there was no time for another race, so that of the only rung, {found.rounds} rounds, stands for it"
+        last = f"the last line is the race of the only rung, {found.rounds} rounds against your code"
     gained = f"; it saves {saved(found)}" if found.high < 1 else ""
     return f"{each}; {last}{gained}"
 

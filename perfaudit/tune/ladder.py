@@ -34,7 +34,7 @@ def ladder_of(tuning: Tuning, withhold: bool = False) -> Ladder:
     if not state.rungs:
         return ladder.with_(rungs=_rungs(state, step))
     raced = _of_final(state, ladder)
-    if raced.ratio is None or not math.isfinite(raced.high):
+    if raced.ratio is None or raced.high >= 1:
         raced = _of_single_rung(state, raced)
     trouble = _trouble(state) or ("" if raced.ratio is not None and raced.high < 1 else NOT_CONFIRMED)
     if raced.ratio is None and not trouble.startswith(FAILED):
@@ -71,12 +71,18 @@ def _of_final(state: Climb, ladder: Ladder) -> Ladder:
 
 
 def _of_single_rung(state: Climb, ladder: Ladder) -> Ladder:
-    """The ladder with the race of its only rung, which was one against the user's code; as it is where there are others."""
+    """The ladder with the race of its only rung, which was one against the user's code; as it is where there are others.
+
+    That race may have resolved more than one of whole steps does: a part of the step, timed inside it. Where the final race
+    excludes what it says, the final race stands.
+    """
     if len(state.rungs) != 1 or state.dropped or ladder.seconds_per_step is None or _trouble(state):
         return ladder
     (rung,) = state.rungs
     assert rung.winner.saving is not None
     ratio, low, high = _ratios(rung)
+    if ladder.low > high:
+        return ladder
     return ladder.with_(
         ratio=ratio,
         low=low,

@@ -91,7 +91,7 @@ def test_no_patch_is_printed_where_none_is_handed_over() -> None:
 def test_the_race_of_a_single_rung_is_not_told_as_another_one() -> None:
     alone = LADDER.with_(rungs=(FUSED,), ratio=0.9, low=0.88, high=0.92)
     text = " ".join("\n".join(ladder(report(alone), plain, 100)).split())
-    assert "no time for another race, so that of the only rung, 12 rounds, stands for it" in text
+    assert "the last line is the race of the only rung, 12 rounds against your code" in text
     assert "race of its own" not in text
 
 

@@ -5,6 +5,7 @@ The program is a row of switches, `a = 0`; a knob's patch turns one on, and how 
 
 from __future__ import annotations
 
+import random
 import re
 import sys
 import types
@@ -322,6 +323,36 @@ def test_what_is_allowed_is_climbed_and_its_changes_are_told(climbing: Climbing)
     found = ladder(climbing(independent, Switch("a", ("rng",)), Switch("b", ("rounding",)), allow="rounding,rng"))
     assert [rung.changes for rung in found.rungs] == [("rng",), ("rounding",)]
     assert found.changes == ("rng", "rounding")
+
+
+def test_a_piece_that_the_final_race_cannot_resolve_stands_unless_it_is_excluded(
+    climbing: Climbing, clock: FakeClock
+) -> None:
+    """A rung of 4 %, timed inside the step; whole steps scatter by 10 %, or say the opposite."""
+
+    class Piece(Switch):
+        phases = ("optimizer",)
+
+    def shop(whole: Callable[[int, Switches], float]) -> Shop:
+        class Noisy(Steps):
+            def block(self, steps: int) -> Block:
+                super().block(steps)
+                wall = whole(self.shop.blocks, self.on) * STEP * steps
+                return Block(
+                    steps, wall, wall, 8 * steps, phases={"optimizer": (0.06 if self.on["a"] else 0.1) * STEP * steps}
+                )
+
+        found = Shop(clock, lambda on: 1.0)
+        found.open = lambda variants: {v.key: Noisy(found, found._switches(v)) for v in variants}  # type: ignore[method-assign, misc]
+        return found
+
+    noisy = ladder(
+        climbing(shop(lambda n, on: (0.96 if on["a"] else 1.0) * (1 + random.Random(n).uniform(-0.3, 0.3))), Piece("a"))
+    )
+    assert (noisy.trouble, bool(noisy.files)) == ("", True)
+    assert noisy.ratio == pytest.approx(0.96, abs=0.01)
+    slower = climbing(shop(lambda n, on: 1.05 if on["a"] else 1.0), Piece("a"))
+    assert (ladder(slower).rungs, ladder(slower).files) == ((), ())
 
 
 def test_nothing_that_pays_is_no_ladder(climbing: Climbing) -> None:
