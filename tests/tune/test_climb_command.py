@@ -35,7 +35,7 @@ def climbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, A
     folder = tmp_path_factory.mktemp("climbed")
     (folder / "train.py").write_text(TRAIN)
     command = (
-        "tune train.py --all --allow safe --budget 90s --apply --out plan.patch --format json --output report.json"
+        "tune train.py --all --allow safe --budget 60s --apply --out plan.patch --format json --output report.json"
     )
     done = subprocess.run(
         [sys.executable, "-m", "perfaudit", *command.split()], cwd=folder, capture_output=True, text=True

@@ -261,7 +261,13 @@ def test_ctrl_c_prints_what_was_measured_and_leaves_no_process(project: Project)
         "-o",
         "out.txt",
     ]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests in the background of a shell ignore it
+    )
     assert process.stderr is not None
     for line in process.stderr:
         if "dataloader:" in line:
