@@ -56,7 +56,12 @@ def final_race(tuning: Tuning, state: Climb, deadline: Deadline) -> None:
         earlier, ledger = state.final, Ledger(seconds_to_open=tuning.seconds_to_open)
         state.final = Final(ledger, START, top, stage, tuple(untested))
         _race(tuning, state, ledger, top, lacking, stage, deadline)
-        if not ledger.generations and not ledger.failures:
+        seen = comparison(ledger, START, top, stage, least=LEAST)
+        if (
+            not ledger.failures
+            and (seen is None or not math.isfinite(seen.high))
+            and (earlier or not ledger.generations)
+        ):
             state.final = earlier
             return
         worst = _no_longer_pays(ledger, top, lacking, stage)

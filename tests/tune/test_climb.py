@@ -222,6 +222,24 @@ def test_a_rung_that_a_later_one_makes_useless_is_taken_out_again(climbing: Clim
     assert patched(report) == {"a": 0, "b": 1, "c": 0}
 
 
+def test_a_second_last_race_that_has_no_time_does_not_undo_the_first(
+    climbing: Climbing, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def speed(on: Switches) -> float:
+        return 0.6 if on["b"] else 0.8 if on["a"] else 1.0
+
+    class Short(Shop):
+        def open(self, variants: Sequence[Variant]) -> dict[str, Subject | TrialFailed]:
+            keys = [variant.key for variant in variants]
+            if "all" in keys and not any(key.startswith("without") for key in keys):
+                clock.sleep(10_000.0)  # the race after a rung was taken out ends the budget
+            return super().open(variants)
+
+    found = ladder(climbing(Short(clock, speed), Switch("a"), Switch("b", late=True)))
+    assert [(rung.knob, bool(rung.dropped)) for rung in found.rungs] == [("b", False), ("a", True)]
+    assert (found.ratio, found.trouble) == (pytest.approx(0.6), "")
+
+
 def test_what_pays_only_on_top_of_another_is_found_on_the_second_search(climbing: Climbing) -> None:
     """c gains too little by itself, and a lot once a is on."""
 
