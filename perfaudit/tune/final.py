@@ -21,9 +21,7 @@ from perfaudit.tune.verify import Verifier
 
 MARGIN = 1.8  # times what the races before it suggest: losses are compared in it, and workers warmed up (photo_resnet)
 LEAST = 0.01  # of the step; a rung that for certain gains less in the presence of all others is taken out again
-KNOB = (
-    "climb"  # in the place of a knob's name: settings of its variants are patches, and nothing is applied at run time
-)
+KNOB = "climb"  # in the place of a knob's name: its variants are patches, and nothing is applied at run time
 START = Variant("as it is", KNOB, {"patch": "none"}, apply_knob=False)
 
 
@@ -56,12 +54,8 @@ def final_race(tuning: Tuning, state: Climb, deadline: Deadline) -> None:
         earlier, ledger = state.final, Ledger(seconds_to_open=tuning.seconds_to_open)
         state.final = Final(ledger, START, top, stage, tuple(untested))
         _race(tuning, state, ledger, top, lacking, stage, deadline)
-        seen = comparison(ledger, START, top, stage, least=LEAST)
-        if (
-            not ledger.failures
-            and (seen is None or not math.isfinite(seen.high))
-            and (earlier or not ledger.generations)
-        ):
+        failed = {START.key, top.key} & ledger.failures.keys()
+        if not failed and _against(ledger, START, top, stage) is None and (earlier or not ledger.generations):
             state.final = earlier
             return
         worst = _no_longer_pays(ledger, top, lacking, stage)
@@ -143,9 +137,9 @@ def _tolerances(state: Climb, variants: list[Variant]) -> dict[str, float]:
     return {variant.key: max(known) for variant in variants} if known else {}
 
 
-def _against(ledger: Ledger, lacking: Variant, top: Variant, stage: str) -> Comparison | None:
-    """All rungs over all but one, None without an interval."""
-    seen = comparison(ledger, lacking, top, stage, least=LEAST)
+def _against(ledger: Ledger, other: Variant, top: Variant, stage: str) -> Comparison | None:
+    """All rungs over the user's code or over all but one, None without an interval."""
+    seen = comparison(ledger, other, top, stage, least=LEAST)
     return seen if seen is not None and math.isfinite(seen.high) else None
 
 

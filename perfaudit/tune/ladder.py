@@ -111,9 +111,7 @@ def _rungs(state: Climb, step: float | None) -> tuple[Rung, ...]:
     found, ratio, error = [], 1.0, 0.0
     lowest = min((at for _, _, at in state.dropped), default=len(state.rungs))
     for number, accepted in enumerate(state.rungs):
-        if (
-            number >= lowest
-        ):  # raced on a rung that was taken out: what it makes of the step without that was not measured
+        if number >= lowest:  # raced on one that was taken out: what it makes of the step without that is not known
             found.append(_rung(accepted))
             continue
         mine, low, high = _ratios(accepted)

@@ -28,7 +28,7 @@ def learn(tuning: Tuning, knobs: list[str]) -> None:
         findings = _scanned(tuning)
         if not tuning.overlay:
             tuning.never_run = _never_run(tuning, findings, knobs)
-        tuning.learn(finding for finding in findings if finding.text_digest not in tuning.never_run)
+        tuning.learn(finding for finding in findings if finding.fingerprint not in tuning.never_run)
         if not any(set(knob(name).rules) & set(RULES) for name in knobs):
             return
         tuning.watch.stage("observing one step of it")
@@ -41,12 +41,12 @@ def learn(tuning: Tuning, knobs: list[str]) -> None:
 
 
 def _never_run(tuning: Tuning, findings: list[Finding], knobs: list[str]) -> frozenset[str]:
-    """Digests of what knobs that rewrite the model would patch in vain: building the training and two steps do not run it.
+    """Fingerprints of what knobs that rewrite the model would patch in vain: building the training and two steps do not run it.
 
     A repository of many models has many such places, and each would cost a race.
     """
     rules = {rule for name in knobs if isinstance(knob(name), Rewritten) for rule in knob(name).rules}
-    asked = [f for f in findings if f.rule in rules and f.location is not None and f.text_digest]
+    asked = [f for f in findings if f.rule in rules and f.location is not None and f.fingerprint]
     files = sorted({f.location.path for f in asked if f.location is not None and inside_project(f.location.path)})
     if not files:
         return frozenset()
@@ -55,7 +55,7 @@ def _never_run(tuning: Tuning, findings: list[Finding], knobs: list[str]) -> fro
     except ChildFailed:  # then nothing is known of it
         return frozenset()
     known = [f for f in asked if f.location is not None and f.location.path in lines]
-    return frozenset(f.text_digest for f in known if f.location and not runs(f, set(lines[f.location.path])))
+    return frozenset(f.fingerprint for f in known if f.location and not runs(f, set(lines[f.location.path])))
 
 
 def stand_on(tuning: Tuning, overlay: dict[str, str], knobs: list[str]) -> int | None:

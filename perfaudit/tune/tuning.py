@@ -149,7 +149,7 @@ class Tuning:
     facts: Facts = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     digests: dict[str, str] = field(default_factory=dict)  # SHA-256 of the project's files by path, when it began
-    never_run: frozenset[str] = frozenset()  # text digests of findings whose lines the training does not run
+    never_run: frozenset[str] = frozenset()  # fingerprints of findings whose lines the training does not run
     overlay: dict[str, str] = field(default_factory=dict)  # text by path: patches that a climb has accepted so far
     environment: Environment | None = None
     calibration: Calibration | None = None
