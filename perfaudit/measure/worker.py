@@ -13,9 +13,10 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from perfaudit.measure import first_steps
 
 Reply = dict[str, Any]  # JSON
 
@@ -146,52 +147,6 @@ def _knob(name: str) -> Any:  # perfaudit.knobs.Knob, which this folder must not
     return importlib.import_module(f"perfaudit.knobs.{name}").KNOB
 
 
-def _loaded(model: Any, file: str) -> str:
-    """Take a model's parameters and buffers from a file by name; "" if it has all of them, else why nothing was taken."""
-    import torch
-
-    # The file was written by our own child a moment ago; weights_only all the same.
-    state = torch.load(file, weights_only=True, map_location="cpu")
-    mine = model.state_dict()
-    lacking = [key for key in mine if key not in state or state[key].shape != mine[key].shape]
-    if lacking:
-        return f"such as {', '.join(lacking[:3])}"
-    model.load_state_dict({key: state[key] for key in mine})
-    return ""
-
-
-def _nudge(model: Any, share: float, draw: int = 0) -> None:
-    """Move every floating parameter by this share of itself, up or down by chance, the same for one draw."""
-    import torch
-
-    dice = torch.Generator().manual_seed(draw)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.is_floating_point():
-                signs = torch.randint(0, 2, parameter.shape, generator=dice).to(parameter.device, parameter.dtype)
-                parameter.mul_(1 + share * (2 * signs - 1))
-
-
-@contextlib.contextmanager
-def _autocasts() -> Iterator[set[str]]:
-    """The set it gives gathers the types that autocast is entered with inside."""
-    import torch
-
-    seen: set[str] = set()
-    enter = torch.autocast.__enter__
-
-    def noted(self: Any) -> Any:
-        if self._enabled:
-            seen.add(str(self.fast_dtype).removeprefix("torch."))
-        return enter(self)  # type: ignore[no-untyped-call]  # torch's
-
-    torch.autocast.__enter__ = noted  # type: ignore[method-assign]  # put back below
-    try:
-        yield seen
-    finally:
-        torch.autocast.__enter__ = enter  # type: ignore[method-assign]
-
-
 def _die_with(parent: int) -> None:
     """Ask the kernel to end this process when its parent dies (Linux), and leave if that has happened already."""
     _end_with_parent()
@@ -295,9 +250,9 @@ class Holder:
         training = self.training
         if save_state:
             torch.save(training.model.state_dict(), save_state)
-        why = _loaded(training.model, load_state) if load_state else ""
+        why = first_steps.take_parameters(training.model, load_state) if load_state else ""
         if nudge:
-            _nudge(training.model, nudge)
+            first_steps.nudge(training.model, nudge)
         losses: list[str] = []
         found: Reply = {}
         batch: Any = None
@@ -310,7 +265,7 @@ class Holder:
 
         seed_all(seed)
         with (
-            _autocasts() if observe else contextlib.nullcontext(set[str]()) as dtypes,
+            first_steps.autocasts() if observe else contextlib.nullcontext(set[str]()) as dtypes,
             gradients.after_first_backward(training, look),
         ):
             for _ in range(steps):
@@ -329,8 +284,8 @@ class Holder:
 
         def moved(draw: int) -> None:
             if draw:
-                _nudge(model, -nudge, draw - 1)  # back, but for roundings and the square of the nudge
-            _nudge(model, nudge, draw)
+                first_steps.nudge(model, -nudge, draw - 1)  # back, but for roundings and the square of the nudge
+            first_steps.nudge(model, nudge, draw)
 
         return {"sensitivity": gradients.sensitivity(self.training, seed, other_seed, moved, seed_all)}
 

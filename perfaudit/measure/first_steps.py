@@ -1,0 +1,53 @@
+"""What the first steps of a training start from and run under, for comparing two trainings. Child only."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+
+def take_parameters(model: Any, file: str) -> str:
+    """Take a model's parameters and buffers from a file by name; "" if it has all of them, else why nothing was taken."""
+    import torch
+
+    # The file was written by our own child a moment ago; weights_only all the same.
+    state = torch.load(file, weights_only=True, map_location="cpu")
+    mine = model.state_dict()
+    lacking = [key for key in mine if key not in state or state[key].shape != mine[key].shape]
+    if lacking:
+        return f"such as {', '.join(lacking[:3])}"
+    model.load_state_dict({key: state[key] for key in mine})
+    return ""
+
+
+def nudge(model: Any, share: float, draw: int = 0) -> None:
+    """Move every floating parameter by this share of itself, up or down by chance, the same for one draw."""
+    import torch
+
+    dice = torch.Generator().manual_seed(draw)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.is_floating_point():
+                signs = torch.randint(0, 2, parameter.shape, generator=dice).to(parameter.device, parameter.dtype)
+                parameter.mul_(1 + share * (2 * signs - 1))
+
+
+@contextlib.contextmanager
+def autocasts() -> Iterator[set[str]]:
+    """The set it gives gathers the types that autocast is entered with inside."""
+    import torch
+
+    seen: set[str] = set()
+    enter = torch.autocast.__enter__
+
+    def noted(self: Any) -> Any:
+        if self._enabled:
+            seen.add(str(self.fast_dtype).removeprefix("torch."))
+        return enter(self)  # type: ignore[no-untyped-call]  # torch's
+
+    torch.autocast.__enter__ = noted  # type: ignore[method-assign]  # put back below
+    try:
+        yield seen
+    finally:
+        torch.autocast.__enter__ = enter  # type: ignore[method-assign]
