@@ -1,11 +1,9 @@
-"""What the measuring commands share: torch at hand, durations and sizes read, progress on stderr."""
+"""What the measuring commands share: torch at hand, factories named, progress on stderr."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
-import math
-import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -13,12 +11,10 @@ from collections.abc import Callable, Iterator
 from perfaudit.cli.output import say
 from perfaudit.config import Config
 from perfaudit.errors import UserError
+from perfaudit.measure.watch import Watch
 from perfaudit.measurements import Settings
-from perfaudit.tune.watch import Watch
 
 _QUIET = 10.0  # seconds between lines where there is no terminal
-_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
-_BYTES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
 def needs_torch(command: str) -> None:
@@ -28,22 +24,6 @@ def needs_torch(command: str) -> None:
             f"`perfaudit {command}` runs your model and needs torch, which this Python lacks: "
             f"pip install 'perfaudit[torch]', or install perfaudit where your model's torch is"
         )
-
-
-def seconds_of(text: str) -> float:
-    """Seconds of "90", "90s", "5m" or "1h". Raises UserError."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)\s*", text)
-    if not match or float(match[1]) <= 0:
-        raise UserError(f"{text!r} is no duration; write e.g. 90s, 5m or 1h")
-    return float(match[1]) * _SECONDS[match[2]]
-
-
-def bytes_of(text: str) -> int:
-    """Bytes of "8GiB", "8G", "500M" or "1000000". Raises UserError."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\s*", text.lower())
-    if not match or float(match[1]) <= 0:
-        raise UserError(f"{text!r} is no amount of memory; write e.g. 8GiB or 500MiB")
-    return math.floor(float(match[1]) * _BYTES[match[2]])
 
 
 def factory_names(config: Config, named: list[str]) -> dict[str, str]:

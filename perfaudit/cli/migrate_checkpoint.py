@@ -43,8 +43,9 @@ def command(
 ) -> None:
     """Parse, migrate, tell."""
     from perfaudit.checkpoints.migrate import migrate
-    from perfaudit.cli.measuring import factory_names, needs_torch, seconds_of
+    from perfaudit.cli.measuring import factory_names, needs_torch
     from perfaudit.config import find_config
+    from perfaudit.quantities import seconds_of
     from perfaudit.target.names import choose_target
 
     needs_torch("migrate-checkpoint")

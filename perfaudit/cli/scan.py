@@ -217,7 +217,8 @@ def _measured(
     timeout: str,
     selected: frozenset[str],
 ) -> Report:
-    from perfaudit.cli.measuring import live, needs_torch, seconds_of
+    from perfaudit.cli.measuring import live, needs_torch
+    from perfaudit.quantities import seconds_of
     from perfaudit.target.names import choose_target
     from perfaudit.tune.journal import measuring
     from perfaudit.tune.price import price

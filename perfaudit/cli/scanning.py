@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,27 +53,22 @@ class Plan:
         isolated: bool,
         force_exclude: bool,
     ) -> Plan:
-        from perfaudit.config import Config, find_config, project_folder, selected, start_of
-        from perfaudit.static.registry import catalogue
-        from perfaudit.static.scan import Options
+        from perfaudit.config import Config, find_config, project_folder, start_of
+        from perfaudit.static.plan import options_of
 
         start = start_of([stdin_filename or "."] if given == ["-"] else given)
         config = Config() if isolated else find_config(start)
-        folders = config.own_rule_folders(Path.cwd())
-        chosen = selected(catalogue(folders).rules, select, ignore, config)
-        options = Options(
-            chosen,
-            config.exclude,
-            force_exclude,
-            config.path.parent if config.path else None,
-            tests or config.tests,
-            None if no_cache or given == ["-"] else project_folder(start),
-            jobs,
-            folders,
+        options = options_of(config, select, ignore)
+        options = replace(
+            options,
+            exclude_named=force_exclude,
+            tests=tests or config.tests,
+            cache=None if no_cache or given == ["-"] else project_folder(start),
+            processes=jobs,
         )
         name = stdin_filename or "stdin.py"
         data = sys.stdin.buffer.read() if given == ["-"] else None
-        return cls(given, name, config, options, chosen, severity, data)
+        return cls(given, name, config, options, options.selected or frozenset(), severity, data)
 
     @property
     def is_stdin(self) -> bool:
@@ -89,9 +84,8 @@ class Plan:
     def scanned(self, all_severities: bool = False) -> Report:
         """The report of the scan: configured, of the severity asked for, ranked."""
         from perfaudit import rank
-        from perfaudit.config import configured
         from perfaudit.findings import SEVERITIES
-        from perfaudit.static.registry import catalogue
+        from perfaudit.static.plan import as_configured
         from perfaudit.static.scan import scan, scan_bytes
 
         if self.data is not None:
@@ -99,9 +93,11 @@ class Plan:
         else:
             with Progress() as progress:
                 report = scan(self.given, self.options, progress)
-        findings = configured(report.findings, self.config, catalogue(self.options.rule_folders).rules)
+        report = as_configured(report, self.options, self.config)
         lowest = SEVERITIES.index("info" if all_severities else self.severity)
-        return report.with_(findings=rank.ranked([f for f in findings if SEVERITIES.index(f.severity) <= lowest]))
+        return report.with_(
+            findings=rank.ranked([f for f in report.findings if SEVERITIES.index(f.severity) <= lowest])
+        )
 
     def patches(self, report: Report, unsafe: bool, allow: frozenset[str]) -> list[Patched]:
         from perfaudit.static.discover import shown

@@ -89,7 +89,8 @@ def command(
     **flags: bool,
 ) -> None:
     """Parse, search, render, apply, exit. `flags` holds one entry a knob (see `_with_knob_flags`)."""
-    from perfaudit.cli.measuring import bytes_of, live, needs_torch, seconds_of
+    from perfaudit.cli.measuring import live, needs_torch
+    from perfaudit.quantities import bytes_of, seconds_of
     from perfaudit.tune.journal import measuring
     from perfaudit.tune.recording import begin
     from perfaudit.tune.report import tune

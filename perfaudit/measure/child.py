@@ -37,15 +37,16 @@ class Child:
     """One worker process in a session of its own. Commands and replies are JSON lines over private pipes.
 
     fresh: a new interpreter rather than a fork of one that has torch imported already (for programs that set variables
-    before they import torch). Use as a context manager; leaving it ends the process and everything it started.
+    before they import torch). folder: its working directory, ours without it. Use as a context manager; leaving it ends
+    the process and everything it started.
     """
 
-    def __init__(self, fresh: bool = False) -> None:
+    def __init__(self, fresh: bool = False, folder: Path | None = None) -> None:
         self._output = tempfile.TemporaryFile()  # noqa: SIM115  # closed in close()
         command_read, self._commands = os.pipe()
         self._replies, reply_write = os.pipe()
         try:
-            self._process = _start(command_read, reply_write, self._output.fileno(), fresh)
+            self._process = _start(command_read, reply_write, self._output.fileno(), fresh, folder)
         finally:
             os.close(command_read)
             os.close(reply_write)
@@ -169,7 +170,7 @@ class Child:
 class _Fresh:
     """A worker that is a child of this process."""
 
-    def __init__(self, commands: int, replies: int, output: int) -> None:
+    def __init__(self, commands: int, replies: int, output: int, folder: Path | None) -> None:
         self._process = subprocess.Popen(
             start_command("serve", commands, replies, os.getpid()),
             stdin=subprocess.DEVNULL,
@@ -178,6 +179,7 @@ class _Fresh:
             pass_fds=(commands, replies),
             start_new_session=True,
             env=child_environment(),
+            cwd=folder,
         )
         self.pid = self._process.pid
 
@@ -194,10 +196,10 @@ class _Fresh:
 class _Forked:
     """A worker that is a child of the nursery."""
 
-    def __init__(self, parent: Nursery, commands: int, replies: int, output: int) -> None:
+    def __init__(self, parent: Nursery, commands: int, replies: int, output: int, folder: Path | None) -> None:
         self._parent = parent
         self._code: int | None = None
-        self.pid = parent.fork(commands, replies, output)
+        self.pid = parent.fork(commands, replies, output, folder)
 
     def poll(self) -> int | None:
         if self._code is None:
@@ -214,12 +216,12 @@ class _Forked:
         return code
 
 
-def _start(commands: int, replies: int, output: int, fresh: bool) -> _Fresh | _Forked:
+def _start(commands: int, replies: int, output: int, fresh: bool, folder: Path | None) -> _Fresh | _Forked:
     parent = None if fresh else nursery()
     if parent is not None:
         with contextlib.suppress(OSError):
-            return _Forked(parent, commands, replies, output)
-    return _Fresh(commands, replies, output)
+            return _Forked(parent, commands, replies, output, folder)
+    return _Fresh(commands, replies, output, folder)
 
 
 def _quoted(text: str) -> str:

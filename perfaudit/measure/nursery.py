@@ -65,10 +65,14 @@ class Nursery:
     def alive(self) -> bool:
         return self._process.poll() is None
 
-    def fork(self, commands: int, replies: int, output: int) -> int:
-        """The pid of a new worker that reads commands, writes replies and prints on these descriptors. Raises OSError."""
+    def fork(self, commands: int, replies: int, output: int, folder: Path | None = None) -> int:
+        """The pid of a new worker that reads commands, writes replies and prints on these descriptors. Raises OSError.
+
+        folder: its working directory, this process' own without it.
+        """
         descriptors = array.array("i", [commands, replies, output])
-        request = {"do": "fork", "folder": str(Path.cwd()), "environment": child_environment()}  # as they are now
+        place = str(folder or Path.cwd())
+        request = {"do": "fork", "folder": place, "environment": child_environment()}  # as they are now
         self._socket.sendmsg([json.dumps(request).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
         return int(self._reply())
 

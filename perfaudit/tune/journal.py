@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from perfaudit.errors import UserError
+from perfaudit.measure.folder import FOLDER, made
 
 SCHEMA = "perfaudit.run/1"
-FOLDER = ".perfaudit"
 RESUMABLE = ("unfinished", "interrupted", "out of time", "failed")
 
 _ENDS = ("finished", "interrupted", "out of time", "failed")
@@ -108,7 +108,7 @@ class Journal:
         """
         began = now()
         try:
-            path = _new_file(_made(folder.absolute() / FOLDER) / "runs", began)
+            path = _new_file(made(folder.absolute() / FOLDER) / "runs", began)
         except OSError as error:
             journal = cls(None, start, (), now)
             journal.trouble = _trouble(folder / FOLDER, error)
@@ -234,7 +234,7 @@ def measuring(folder: Path) -> Iterator[None]:
 def _lock(folder: Path) -> int | None:
     """An open file that holds the lock, None where none can be made."""
     try:
-        lock = os.open(_made(folder / FOLDER) / "measuring.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        lock = os.open(made(folder / FOLDER) / "measuring.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except OSError:
         return None
     try:
@@ -252,18 +252,9 @@ def _lock(folder: Path) -> int | None:
     return lock
 
 
-def _made(folder: Path) -> Path:
-    """The folder, made if need be, with a `.gitignore` that keeps it out of commits."""
-    (folder / "runs").mkdir(parents=True, exist_ok=True)
-    ignore = folder / ".gitignore"
-    if not ignore.exists():
-        with contextlib.suppress(OSError):
-            ignore.write_text("*\n")
-    return folder
-
-
 def _new_file(folder: Path, began: float) -> Path:
     """An empty file of our own, named by the local time at which it began."""
+    folder.mkdir(exist_ok=True)
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(began))
     for _ in range(_NAMES_TRIED):
         path = folder / f"{stamp}-{secrets.token_hex(2)}.jsonl"

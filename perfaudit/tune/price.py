@@ -18,6 +18,7 @@ from perfaudit.measure.judge import clock_for, comparison, hopeless_variants, sa
 from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measure.nursery import START_SECONDS
 from perfaudit.measure.runner import measure
+from perfaudit.measure.watch import Watch
 from perfaudit.measurements import Comparison, Trial
 from perfaudit.report import Report
 from perfaudit.target.names import Target
@@ -27,7 +28,6 @@ from perfaudit.tune.plan import merge, runs
 from perfaudit.tune.search import search
 from perfaudit.tune.tuning import Tuning, bout_of, environment_of, interruptible
 from perfaudit.tune.verify import Verifier
-from perfaudit.tune.watch import Watch
 from perfaudit.tune.workshop import Children, as_user_error
 
 AT_ONCE = 4  # patches in one race beside the unpatched code: five processes that each hold the model

@@ -10,6 +10,7 @@ from perfaudit.knobs import knob
 from perfaudit.knobs._code import inside_project
 from perfaudit.measure.clock import Clock, Deadline, WallClock
 from perfaudit.measure.environment import free_memory
+from perfaudit.measure.watch import Watch
 from perfaudit.measurements import NO_TIME, Winner
 from perfaudit.report import Report, to_json
 from perfaudit.target.names import Target
@@ -21,7 +22,6 @@ from perfaudit.tune.recording import start_line
 from perfaudit.tune.search import search
 from perfaudit.tune.shares import MEMORY_SHARE, in_order, seconds_for
 from perfaudit.tune.tuning import Climb, Record, Tuning, bout_of, changed_files, interruptible
-from perfaudit.tune.watch import Watch
 from perfaudit.tune.workshop import Children, Json, Workshop
 
 

@@ -22,10 +22,10 @@ from perfaudit.measure.judge import BUSY, QUEUED, calibration
 from perfaudit.measure.lab import HANGING
 from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measure.runner import Memo, measure
+from perfaudit.measure.watch import Watch
 from perfaudit.measurements import Calibration, Environment, NotApplicable, Settings, Winner, computing
 from perfaudit.target.names import Target
 from perfaudit.tune.tolerance import FEWEST_STEPS, Curve, Reference, curve_of, losses_command, steps_to_compare
-from perfaudit.tune.watch import Watch
 from perfaudit.tune.workshop import Json, Workshop, as_user_error
 
 CALIBRATING_SHARE = 0.06  # of the budget, for two copies of the user's code side by side

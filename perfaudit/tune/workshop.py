@@ -13,8 +13,8 @@ from perfaudit.measure.lab import ChildLab, build_command
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.nursery import nursery
 from perfaudit.measure.runner import Lab
+from perfaudit.measure.watch import Watch
 from perfaudit.target.names import Target, imported_modules, sets_variables_early
-from perfaudit.tune.watch import Watch
 
 Json = dict[str, Any]  # Any: nested JSON
 Check = Callable[[Child, Variant, Facts], None]

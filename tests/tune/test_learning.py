@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from perfaudit.measure.watch import Watch
 from perfaudit.target.names import Target
 from perfaudit.tune.learning import learn
 from perfaudit.tune.tuning import Tuning
-from perfaudit.tune.watch import Watch
 from perfaudit.tune.workshop import Children
 
 pytest.importorskip("torch")

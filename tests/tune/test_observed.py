@@ -13,6 +13,7 @@ import pytest
 
 from perfaudit.findings import Finding, Fix, Location
 from perfaudit.measure.child import ChildFailed
+from perfaudit.measure.watch import Watch
 from perfaudit.report import Report
 from perfaudit.rules import rule_heads
 from perfaudit.static import edit
@@ -22,7 +23,6 @@ from perfaudit.target.names import Target
 from perfaudit.tune.observed import Merged, merged, observed_findings
 from perfaudit.tune.price import _observe
 from perfaudit.tune.tuning import Tuning
-from perfaudit.tune.watch import Watch
 
 pytest.importorskip("torch")
 

@@ -18,9 +18,9 @@ import pytest
 from perfaudit.knobs._code import Code
 from perfaudit.measure.child import Child, ChildFailed
 from perfaudit.measure.ledger import Variant
+from perfaudit.measure.watch import Watch
 from perfaudit.static.source import decoded
 from perfaudit.target.names import parse
-from perfaudit.tune.watch import Watch
 from perfaudit.tune.workshop import Children
 
 Project = Callable[..., Path]

@@ -13,6 +13,7 @@ from perfaudit.measure.child import Child, ChildFailed
 from perfaudit.measure.lab import ChildLab, build_command
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.runner import TrialFailed
+from perfaudit.measure.watch import Watch
 from perfaudit.target.names import Target
 from perfaudit.tune.gradients import said_of_gradients
 from perfaudit.tune.tolerance import (
@@ -29,7 +30,6 @@ from perfaudit.tune.tolerance import (
 )
 from perfaudit.tune.tuning import Tuning
 from perfaudit.tune.verify import Verifier
-from perfaudit.tune.watch import Watch
 
 Project = Callable[..., Path]
 Json = dict[str, Any]
