@@ -1,0 +1,174 @@
+"""A git ref checked out beside the code as it is, so that both can be scanned and measured side by side."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+
+from perfaudit.errors import UserError
+from perfaudit.gate.git import GitFailed, git
+from perfaudit.gate.worktree import temporary_checkout
+
+SHORT = 12  # characters of a hash, as `measurements.Environment.commit` has it
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What the code is compared with.
+
+    name: the ref as given; commit: the full hash of what was checked out, below `root`. folder: the counterpart of the
+    working directory there, which does not exist where the ref is older than it. head_root: top of the user's own checkout.
+    missing: folders of submodules that are filled in the user's checkout and not here, relative to `root`.
+    """
+
+    name: str
+    commit: str
+    root: Path
+    folder: Path
+    head_root: Path
+    notes: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+@contextlib.contextmanager
+def checked_out(ref: str, working: Path, links: Sequence[str] = ()) -> Iterator[Reference]:
+    """The commit at which the code in `working` left a ref, in a temporary worktree that is removed in every case.
+
+    links: files and folders relative to the top of the repository that git does not hold, such as data; they are there too,
+    as symbolic links. The working files stay as they are: what is not committed is measured with the rest, and noted.
+    Raises UserError for a ref or a link that cannot be, or without git, NothingMeasured where the files cannot be written.
+    """
+    wanted = [_inside(link) for link in links]
+    top = _top(working)
+    try:
+        commit, notes = _left_at(ref, _commit_of(ref, top, working), top)
+    except GitFailed as failure:
+        raise UserError(f"--against {ref}: git cannot tell what to compare with: {failure}") from failure
+    with temporary_checkout(top, commit) as checkout:
+        linked = _linked(wanted, top, checkout.root)
+        folder = checkout.root / working.resolve().relative_to(top)
+        said = (*notes, *_uncommitted(top), *checkout.notes, *linked)
+        yield Reference(ref, commit, checkout.root, folder, top, said, tuple(checkout.missing))
+
+
+def _top(working: Path) -> Path:
+    """The top of the checkout around a folder."""
+    try:
+        return Path(git(working, "rev-parse", "--show-toplevel")).resolve()
+    except GitFailed as failure:
+        said = str(failure)
+    if "not a git repository" in said:
+        problem = "not in a git repository; run the gate in one, or compare with a file: --baseline FILE"
+    elif "work tree" in said:
+        problem = "a repository without working files; run the gate in a checkout of it"
+    elif "dubious ownership" in said or "unsafe repository" in said:
+        problem = f"git does not trust it, because it belongs to another user: git config --global --add safe.directory {working}"
+    else:
+        problem = f"git cannot read it: {said}"
+    raise UserError(f"{working}: {problem}")
+
+
+def _commit_of(ref: str, top: Path, working: Path) -> str:
+    """The full hash of the commit that a ref names."""
+    if not ref.strip() or ref.startswith(("-", "^")) or not ref.isprintable():
+        raise UserError(
+            f"--against {ref!r}: no name of a commit; name a branch, a tag or a hash, e.g. --against origin/main"
+        )
+    if not _hash("HEAD", top):
+        raise UserError(
+            f"{top}: no commit yet, so there is nothing to compare with; commit the state to compare with first"
+        )
+    if commit := _hash(f"{ref}^{{commit}}", top):
+        return commit
+    raise UserError(f"--against {ref}: {_why_unknown(ref, top, working)}")
+
+
+def _hash(name: str, top: Path) -> str:
+    """What a name stands for, "" for nothing."""
+    try:
+        return git(top, "rev-parse", "--verify", "--quiet", name)
+    except GitFailed:
+        return ""
+
+
+def _why_unknown(ref: str, top: Path, working: Path) -> str:
+    names = git(top, "for-each-ref", "--format=%(refname:short)", "refs/heads", "refs/remotes", "refs/tags").split("\n")
+    remote, _, branch = ref.partition("/")
+    if remote not in git(top, "remote").split("\n") or not branch:
+        remote, branch = "origin", ref
+    fetch = f"git fetch --depth=1 {remote} +{branch}:refs/remotes/{remote}/{branch}"
+    if git(top, "rev-parse", "--is-shallow-repository") == "true":
+        return (
+            f"no such commit here; this clone is shallow; fetch it: {fetch} (and compare with {remote}/{branch}), or clone "
+            "with the history: `fetch-depth: 0` of actions/checkout in GitHub Actions, `GIT_DEPTH: 0` in GitLab CI"
+        )
+    if (working / ref).is_file():
+        return "a file, not a commit; a file is compared with by --baseline FILE"
+    if near := difflib.get_close_matches(ref, names, 3):
+        return f"no such commit in {top}; near to it are: {', '.join(near)}"
+    return f"no such commit in {top}; if the server has it, fetch it: {fetch.replace(' --depth=1', '')}"
+
+
+def _left_at(ref: str, tip: str, top: Path) -> tuple[str, list[str]]:
+    """The commit to compare with, and what is to be said of it: where this branch left the ref, else the ref itself.
+
+    Compared with the tip, a branch would be blamed for lacking what the ref has gained meanwhile.
+    """
+    try:
+        base = git(top, "merge-base", "HEAD", tip)
+    except GitFailed as failure:
+        if failure.code != 1:  # 1: there is none
+            raise
+        shallow = git(top, "rev-parse", "--is-shallow-repository") == "true"
+        why = "this clone is shallow" if shallow else "they have no common history"
+        return tip, [f"where this branch left {ref} is not known ({why}): compared with its tip {tip[:SHORT]}"]
+    if base == tip:
+        return tip, []
+    ahead = int(git(top, "rev-list", "--count", f"{base}..{tip}"))
+    commits = "1 commit" if ahead == 1 else f"{ahead} commits"
+    return base, [f"{ref} is {commits} ahead of where this branch left it: compared with {base[:SHORT]}"]
+
+
+def _uncommitted(top: Path) -> list[str]:
+    """A note that counts Python files which are not as the last commit has them; [] where all are."""
+    try:
+        entries = git(top, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all").split("\0")
+    except GitFailed as failure:
+        return [f"whether files are changed here is not known: {failure}"]
+    python = [entry for entry in entries if PurePath(entry[3:]).suffix in (".py", ".ipynb")]
+    kinds = Counter("untracked" if entry.startswith("??") else "changed" for entry in python)
+    if not kinds:
+        return []
+    counts = " and ".join(f"{kinds[kind]} {kind}" for kind in ("changed", "untracked") if kinds[kind])
+    files = "file" if len(python) == 1 else "files"
+    return [f"not committed: {counts} Python {files}; the code is judged as it is here"]
+
+
+def _inside(link: str) -> PurePath:
+    """The relative path of a link. Raises UserError for one that leaves the repository, or is all of it."""
+    path = PurePath(os.path.normpath(link))
+    if not link or path.is_absolute() or path.parts[:1] in ((), ("..",), (".git",)) or not link.isprintable():
+        raise UserError(
+            f"--link {link!r}: name a file or folder in the repository, relative to its top, such as --link data/images"
+        )
+    return path
+
+
+def _linked(paths: Sequence[PurePath], top: Path, root: Path) -> list[str]:
+    """Link what is in the checkout but not in the ref; notes for what is not there."""
+    notes = []
+    for path in paths:
+        place = root / path
+        if not (top / path).exists():
+            notes.append(f"--link {path}: there is none in {top}")
+        elif not place.parent.resolve().is_relative_to(root):
+            notes.append(f"--link {path}: not linked, because a link in the reference leads out of it there")
+        elif not os.path.lexists(place):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.symlink_to(top / path)
+    return notes

@@ -1,0 +1,205 @@
+"""Layer 1: what a scan finds in the code now and not in the reference. Reads both, and runs nothing of either."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from perfaudit import rank
+from perfaudit.config import Config, project_folder, start_of
+from perfaudit.errors import UserError
+from perfaudit.findings import Finding
+from perfaudit.gate.gitref import Reference
+from perfaudit.report import Report
+from perfaudit.static.baseline import Known, as_known, compared, is_below
+from perfaudit.static.discover import python_files, shown
+from perfaudit.static.plan import as_configured, options_of
+from perfaudit.static.scan import Options, scan
+from perfaudit.verdicts import FindingsVerdict
+
+Judged = tuple[FindingsVerdict, tuple[Finding, ...], Report]
+MAX_NAMES = 3  # files that a reason names
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What the reference holds, paths as a scan of the working directory shows them.
+
+    unseen: files and folders of which it does not say what they held, with the reason. seen: files that it could read.
+    """
+
+    known: tuple[Known, ...]
+    unseen: dict[str, str] = field(default_factory=dict)
+    seen: frozenset[str] = frozenset()
+
+
+def against_ref(reference: Reference, paths: Sequence[str], config: Config) -> Judged:
+    """The verdict on findings that the working files have and the reference has not, these findings, and the whole scan.
+
+    Both are scanned with the same rules and configuration, those of the working files. paths: as given to a scan here.
+    Raises UserError for a path that does not exist here, or that lies outside the repository.
+    """
+    options = options_of(config)
+    given = [_below_top(path, reference) for path in paths or ["."]]
+    before = _scanned_there(reference, given, options, config)
+    here = [_as_here(path, reference) for path in given]
+    return _judged(scanned_here(here, options, config), before, here, options)
+
+
+def against_known(known: Sequence[Known], paths: Sequence[str], config: Config) -> Judged:
+    """The same against the findings that a file keeps, paths as a scan here shows them."""
+    options = options_of(config)
+    given = list(paths) or ["."]
+    before = Before(tuple(known), seen=frozenset(item.path for item in known))
+    return _judged(scanned_here(given, options, config), before, given, options)
+
+
+def scanned_here(paths: Sequence[str], options: Options, config: Config) -> Report:
+    """The report of a scan of the working files, as configured."""
+    own = replace(options, cache=project_folder(start_of(paths)))
+    return as_configured(scan(paths, own), options, config)
+
+
+def _scanned_there(reference: Reference, paths: Sequence[str], options: Options, config: Config) -> Before:
+    """What the reference holds at these paths, which are relative to the top; and in files that are no longer here."""
+    there = replace(options, base=_counterpart(options.base, reference))
+    with contextlib.chdir(reference.root):
+        reports = [scan([path for path in paths if Path(path).exists()], there)]
+        files = {shown(file.path) for file in python_files(["."])}
+        left = sorted(f for f in files if not (reference.head_root / f).exists() and not is_below(f, tuple(paths)))
+        if left:  # they may have moved to where the scan looks
+            reports.append(scan(left, replace(there, exclude_named=True)))
+    unread = {_as_here(path, reference): reason for report in reports for path, reason in _unread(report).items()}
+    findings = as_configured(_moved_here(reports, reference), options, config).findings
+    unseen = {path: f"the reference's could not be audited ({reason})" for path, reason in unread.items()}
+    unseen |= {_as_here(path, reference): "the reference's submodule is not here" for path in reference.missing}
+    return Before(tuple(as_known(findings)), unseen, frozenset(_as_here(f, reference) for f in files) - unseen.keys())
+
+
+def _unread(report: Report) -> dict[str, str]:
+    """Files of which a scan could say nothing, with the reason; not those of which it could not say all."""
+    found_in = {finding.location.path for finding in report.findings if finding.location}
+    return {skipped.path: skipped.reason for skipped in report.skipped if skipped.path not in found_in}
+
+
+def _moved_here(reports: Iterable[Report], reference: Reference) -> Report:
+    """The findings of the reference with the paths that their files have, or had, as seen from the working directory."""
+    findings = [
+        f.with_(location=replace(f.location, path=_as_here(f.location.path, reference))) if f.location else f
+        for report in reports
+        for f in report.findings
+    ]
+    return Report("scan", tuple(findings))
+
+
+def _below_top(path: str, reference: Reference) -> str:
+    """The path relative to the top of the repository; of a link, itself and not what it leads to."""
+    absolute = Path(os.path.normpath(Path(path).absolute()))
+    place = Path(os.path.realpath(absolute.parent)) / absolute.name
+    if not place.is_relative_to(reference.head_root):
+        raise UserError(
+            f"{path}: outside the repository {reference.head_root}, of which alone there is a {reference.name}"
+        )
+    return place.relative_to(reference.head_root).as_posix()
+
+
+def _as_here(path: str, reference: Reference) -> str:
+    return shown(reference.head_root / path)
+
+
+def _counterpart(folder: Path | None, reference: Reference) -> Path | None:
+    """The folder in the reference that patterns of the configuration are relative to."""
+    if folder is None:
+        return reference.root
+    return reference.root / os.path.relpath(os.path.realpath(folder), reference.head_root)
+
+
+# ---- comparing -------------------------------------------------------------------------------------------------------
+
+
+def _judged(head: Report, before: Before, paths: Sequence[str], options: Options) -> Judged:
+    unread = _unread(head)
+    known = tuple(item for item in before.known if item.path not in unread)  # not known to be gone
+    places = tuple(shown(Path(path)) for path in paths)
+    new, old, gone = compared(head.findings, known, places, options.selected or frozenset())
+    left = _not_known_otherwise(new, head.findings, [item for item in known if is_below(item.path, places)])
+    moved = len(new) - len(left)
+    blind = [finding for finding in left if _reason_unseen(finding, before)]
+    seen = rank.ranked([finding for finding in left if not _reason_unseen(finding, before)])
+    verdict = FindingsVerdict("pass", "", len(seen), old + moved, max(0, gone - moved))
+    lost = sorted(path for path in unread if path in before.seen)
+    report = head.with_(
+        command="gate", findings=seen, known=verdict.known, gone=verdict.gone, notes=_notes(blind, before)
+    )
+    return _with_words(verdict, report, unread, lost, paths), seen, report
+
+
+def _not_known_otherwise(new: Sequence[Finding], findings: Sequence[Finding], known: Sequence[Known]) -> list[Finding]:
+    """The new findings without those that are gone from somewhere and stand here now.
+
+    First, what has the same statement in a scope of the same name, and is gone from another file that is still there;
+    `compared` has looked at files that are not. Then, what says the same of the same file: its statement was edited.
+    """
+    now = Counter((f.location.path if f.location else "", f.rule, f.text_digest) for f in findings)
+    gone = []
+    for item in known:
+        now[item.path, item.rule, item.digest] -= 1
+        if now[item.path, item.rule, item.digest] < 0 and Path(item.path).exists():
+            gone.append(item)
+    left = list(new)
+    for same in (_moved, _edited):
+        unknown = []
+        for finding in left:
+            if before := next((item for item in gone if same(item, finding)), None):
+                gone.remove(before)
+            else:
+                unknown.append(finding)
+        left = unknown
+    return left
+
+
+def _moved(before: Known, now: Finding) -> bool:
+    return (before.rule, before.digest) == (now.rule, now.text_digest)
+
+
+def _edited(before: Known, now: Finding) -> bool:
+    path = now.location.path if now.location else ""
+    return (before.path, before.rule, before.message) == (path, now.rule, now.message)
+
+
+def _reason_unseen(finding: Finding, before: Before) -> str:
+    """Why the reference does not say whether it had this finding; "" where it does."""
+    path = finding.location.path if finding.location else ""
+    return next((reason for place, reason in before.unseen.items() if is_below(path, (place,))), "")
+
+
+def _notes(blind: Sequence[Finding], before: Before) -> tuple[str, ...]:
+    counts = Counter((f.location.path if f.location else "", _reason_unseen(f, before)) for f in blind)
+    return tuple(
+        f"{path}: {'1 finding is' if count == 1 else f'{count} findings are'} not judged: {reason}"
+        for (path, reason), count in sorted(counts.items())
+    )
+
+
+def _with_words(
+    verdict: FindingsVerdict, report: Report, unread: dict[str, str], lost: Sequence[str], paths: Sequence[str]
+) -> FindingsVerdict:
+    """The verdict and its reason. A file that the reference could read and that cannot be read now is no pass."""
+    if not report.files and not unread:
+        left_out = f" besides {report.tests_left_out} tests" if report.tests_left_out else ""
+        return replace(verdict, verdict="not_judged", reason=f"no Python files in {', '.join(paths)}{left_out}")
+    reason = f"not audited: {_named(unread, sorted(unread))}" if unread else ""
+    if verdict.new:
+        return replace(verdict, verdict="regressed", reason=reason)
+    if lost:
+        return replace(verdict, verdict="failed", reason=f"could be audited before: {_named(unread, lost)}")
+    return replace(verdict, verdict="pass" if report.files else "failed", reason=reason)
+
+
+def _named(reasons: dict[str, str], paths: Sequence[str]) -> str:
+    names = "; ".join(f"{path} ({reasons[path]})" for path in paths[:MAX_NAMES])
+    return names + (f"; and {len(paths) - MAX_NAMES} more" if len(paths) > MAX_NAMES else "")

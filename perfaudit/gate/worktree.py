@@ -1,0 +1,169 @@
+"""The files of a commit in a temporary folder, submodules included, and nothing of it left in the repository afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from perfaudit.errors import NothingMeasured
+from perfaudit.gate.git import CHECKOUT_SECONDS, GitFailed, git, git_unless_locked
+
+PREFIX = "perfaudit-gate-"
+RECORD = "worktrees"  # of a temporary folder: a line [git's folder, worktree] each; locked as long as the gate lives
+_NOT_SPARSE = ("-c", "core.sparseCheckout=false", "-c", "core.splitIndex=false", "-c", "advice.detachedHead=false")
+_GITLINK = re.compile(r"160000 commit ([0-9a-f]+)\t(.*)", re.DOTALL)
+
+
+@dataclass(slots=True)
+class Checkout:
+    """A commit's files below `root`. missing: folders of submodules that could not be filled, relative to `root`."""
+
+    folder: Path
+    root: Path
+    notes: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+
+
+@contextlib.contextmanager
+def temporary_checkout(top: Path, commit: str) -> Iterator[Checkout]:
+    """The files of a commit of the repository at `top`, in a folder that is called as `top` is: that is the name of
+    a package where the repository itself is one.
+
+    Removed in every case; what a gate that was killed left behind is removed before. Raises NothingMeasured where git
+    cannot write the files.
+    """
+    sweep()
+    folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-")).resolve()
+    with contextlib.ExitStack() as at_end:
+        at_end.callback(remove, folder)
+        record = at_end.enter_context((folder / "unlocked").open("w"))
+        fcntl.flock(record, fcntl.LOCK_EX)
+        (folder / "unlocked").rename(folder / RECORD)  # nobody sees it without the lock
+        checkout = Checkout(folder, folder / (top.name or "repository"))
+        try:
+            _fill(checkout, top, commit, checkout.root)
+        except GitFailed as failure:
+            raise NothingMeasured(f"the files of {commit[:12]} cannot be checked out: {failure}") from failure
+        yield checkout
+
+
+def _fill(checkout: Checkout, repository: Path, commit: str, place: Path) -> None:
+    """Write the files of a commit and of its submodules, recursively. Raises GitFailed."""
+    try:
+        _add_worktree(checkout, repository, commit, place)
+    except GitFailed as failure:
+        if failure.timed_out:
+            raise
+        _write_files(checkout.folder, repository, commit, place)
+        checkout.notes.append(
+            f"git could not add a worktree ({failure}): the files of {commit[:12]} were written without"
+        )
+    for path, wanted in _submodules(repository, commit):
+        _fill_submodule(checkout, repository / path, wanted, place / path)
+
+
+def _add_worktree(checkout: Checkout, repository: Path, commit: str, place: Path) -> None:
+    common = (repository / git(repository, "rev-parse", "--git-common-dir")).resolve()
+    with (checkout.folder / RECORD).open("a", encoding="utf-8", errors="surrogateescape") as record:
+        record.write(json.dumps([str(common), str(place)]) + "\n")  # before, so that a kill in between is mended too
+    add = ("worktree", "add", "--detach", str(place), commit)
+    git_unless_locked(repository, *_NOT_SPARSE, *add, seconds=CHECKOUT_SECONDS)
+
+
+def _write_files(folder: Path, repository: Path, commit: str, place: Path) -> None:
+    """The files of a commit without a worktree, for a repository that cannot be written: through an index of our own.
+
+    Not through `git archive`, which leaves out what is marked `export-ignore` and does not fetch large files.
+    """
+    shutil.rmtree(place, ignore_errors=True)
+    (place / ".git").mkdir(parents=True)  # empty, which git takes for none: it marks the top of a project for a scan
+    where = ("--git-dir", git(repository, "rev-parse", "--absolute-git-dir"), "--work-tree", str(place))
+    index = {"GIT_INDEX_FILE": str(folder / "index")}
+    (folder / "index").unlink(missing_ok=True)
+    git(place, *_NOT_SPARSE, *where, "read-tree", commit, extra=index)
+    write = ("checkout-index", "--all", "--force", "--quiet")
+    git(place, *_NOT_SPARSE, *where, *write, extra=index, seconds=CHECKOUT_SECONDS)
+
+
+def _submodules(repository: Path, commit: str) -> list[tuple[str, str]]:
+    """Path and commit of each submodule that a commit records."""
+    entries = git(repository, "ls-tree", "-r", "-z", "--full-tree", commit).split("\0")
+    return [(match[2], match[1]) for entry in entries if (match := _GITLINK.fullmatch(entry))]
+
+
+def _fill_submodule(checkout: Checkout, here: Path, wanted: str, place: Path) -> None:
+    """A submodule from the repository that the user's own checkout has of it; nothing is fetched."""
+    if here.is_dir() and not any(here.iterdir()):
+        return  # not checked out here either: both sides are without it
+    path = place.relative_to(checkout.root).as_posix()
+    mend = f"git submodule update --init {path}"
+    if (here / ".git").exists():
+        if _has(here, wanted):
+            _fill(checkout, here, wanted, place)
+            return
+        mend = f"git -C {path} fetch origin {wanted}"
+    checkout.missing.append(path)
+    checkout.notes.append(
+        f"submodule {path} is empty in the reference: {wanted[:12]} is not in this clone; fetch it: {mend}"
+    )
+
+
+def _has(repository: Path, commit: str) -> bool:
+    try:
+        git(repository, "cat-file", "-e", f"{commit}^{{commit}}", extra={"GIT_NO_LAZY_FETCH": "1"})
+    except GitFailed:
+        return False
+    return True
+
+
+# ---- removing --------------------------------------------------------------------------------------------------------
+
+
+def remove(folder: Path) -> None:
+    """Remove a temporary folder, and from the repositories what they know of the worktrees in it.
+
+    Not by `git worktree prune`, which would forget the user's own worktrees on a disk that is not mounted now.
+    """
+    for common, place in reversed(_recorded(folder)):
+        for _ in range(2):
+            try:  # twice "force": a worktree whose making was interrupted is locked
+                git(Path(common), "worktree", "remove", "--force", "--force", place)
+                break
+            except GitFailed:  # half made; without the folder git forgets it all the same
+                shutil.rmtree(place, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists():  # folders that the user's code made read-only
+        for parent, _, _ in os.walk(folder):
+            with contextlib.suppress(OSError):
+                Path(parent).chmod(stat.S_IRWXU)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _recorded(folder: Path) -> list[tuple[str, str]]:
+    try:
+        lines = (folder / RECORD).read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+        entries = [json.loads(line) for line in lines]
+    except (OSError, ValueError):
+        return []
+    return [(common, place) for common, place in entries if Path(place).is_relative_to(folder)]
+
+
+def sweep() -> None:
+    """Remove the temporary folders of gates that were killed: this user's, that no process holds locked."""
+    for folder in Path(tempfile.gettempdir()).resolve().glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):  # another gate removes it, or it is somebody else's
+            state = folder.lstat()
+            if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.getuid():
+                continue
+            with (folder / RECORD).open() as record:
+                fcntl.flock(record, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                remove(folder)

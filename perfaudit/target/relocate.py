@@ -1,0 +1,152 @@
+"""Has a child load the project from another checkout than the one that is installed. Imported before the user's code."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from perfaudit.target.overlay import _PACKAGE, _Carried
+from perfaudit.target.provenance import LIBRARIES, OURS
+
+MARKS_OF_ENVIRONMENTS = ("pyvenv.cfg", "conda-meta")
+FOLDERS_OF_PACKAGES = {"site-packages", "dist-packages"}
+
+_base_root = ""  # where the project comes from in this process, once something took its place
+
+_IN_SPAWNED = """
+import sys
+sys.path.append({package!r})
+import perfaudit.target.relocate as relocate
+sys.path.remove({package!r})
+relocate.take_the_place({head!r}, {base!r})
+"""
+
+
+def take_the_place(head_root: str, base_root: str) -> None:
+    """From now on, imports of what lies below `head_root` find the same below `base_root`, here and in spawned processes.
+
+    Concerned are `sys.path`, PYTHONPATH, and what editable installs map names to. Virtual environments and installed
+    packages inside the repository stay. For a process that has not imported the project yet; `strays` says what else of
+    it came from `head_root` all the same.
+    """
+    global _base_root
+    head, base = os.path.realpath(head_root), os.path.realpath(base_root)
+    replaced = [moved for entry in sys.path if (moved := _moved(entry, head, base)) != entry]
+    sys.path[:] = [_moved(entry, head, base) for entry in sys.path]
+    _in_environment(replaced, head, base)
+    for table in _tables():
+        _remap(table, head, base)
+    sys.path_importer_cache.clear()
+    importlib.invalidate_caches()
+    if not _base_root:
+        _carry_to_spawned(head, base)
+    _base_root = base
+
+
+def strays(head_root: str) -> tuple[str, ...]:
+    """Files below `head_root` from which modules were imported although something else was to take its place, in order.
+
+    If there are any, the reference is partly the same code as what it is compared with. Not counted: installed packages,
+    perfaudit itself, and what the other checkout holds as a link, because the user asked for it.
+    """
+    head = os.path.realpath(head_root)
+    found = set()
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__dict__", {}).get("__file__")  # no getattr for it: lazy modules import on that
+        if not isinstance(file, str) or not os.path.isabs(file) or _is_below(os.path.normpath(file), _base_root):  # noqa: PTH117
+            continue
+        real = os.path.realpath(file)
+        ours = _is_below(real, _base_root) or real.startswith((*LIBRARIES, OURS))
+        if not ours and _is_below(real, head) and not _is_installed(real, head):
+            found.add(real)
+    return tuple(sorted(found))
+
+
+def refusal(found: Sequence[str]) -> str:
+    """Why a reference that imports these files of the working tree is not judged, "" where it imports none."""
+    if not found:
+        return ""
+    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    return (
+        f"it imports {', '.join(found[:3])}{more} from the working tree, so both sides would run the same code; import it by "
+        "its place in the project rather than by an absolute path"
+    )
+
+
+def _moved(entry: str, head: str, base: str) -> str:
+    """The counterpart of a path below head; the path as it is where it lies elsewhere or in an environment."""
+    if not entry or not os.path.isabs(entry):  # noqa: PTH117  # relative to a working directory in the other checkout
+        return entry
+    real = os.path.realpath(entry)
+    if not _is_below(real, head) or _is_below(real, base) or real.startswith((*LIBRARIES, OURS)):
+        return entry
+    return entry if _is_installed(real, head) else os.path.normpath(os.path.join(base, os.path.relpath(real, head)))  # noqa: PTH118
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return bool(folder) and (path == folder or path.startswith(folder.rstrip(os.sep) + os.sep))
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_installed(path: str, head: str) -> bool:
+    """Whether a path inside the repository belongs to an environment or to installed packages."""
+    relative = Path(path).relative_to(head)
+    if FOLDERS_OF_PACKAGES & set(relative.parts):
+        return True
+    folders = [Path(head, parent) for parent in (relative, *relative.parents) if parent.parts]
+    return any((folder / mark).exists() for folder in folders for mark in MARKS_OF_ENVIRONMENTS)
+
+
+def _in_environment(replaced: list[str], head: str, base: str) -> None:
+    """PYTHONPATH for new interpreters: moved, and with what `.pth` files of editable installs would name again."""
+    before = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    after = dict.fromkeys([*(_moved(entry, head, base) for entry in before), *replaced])
+    if after:
+        os.environ["PYTHONPATH"] = os.pathsep.join(after)
+
+
+def _tables() -> Iterator[dict[str, Any]]:  # Any: a path or a list of paths
+    """What the finders of editable installs map names to.
+
+    setuptools writes a module `__editable___NAME_finder` with MAPPING and NAMESPACES; the `editables` package, which hatch
+    and others use, has a class with `_redirections`. Finders of other builders are seen by `strays` only.
+    """
+    modules = [module for name, module in list(sys.modules.items()) if name.startswith("__editable___")]
+    for module in modules:
+        yield from _dictionaries(module, "MAPPING", "NAMESPACES")
+    for finder in sys.meta_path:
+        yield from _dictionaries(finder, "_redirections")
+
+
+def _dictionaries(holder: object, *names: str) -> Iterator[dict[str, Any]]:  # Any: as above
+    for name in names:
+        value = getattr(holder, "__dict__", {}).get(name)
+        if isinstance(value, dict):
+            yield value
+
+
+def _remap(table: dict[str, Any], head: str, base: str) -> None:  # Any: as above
+    for name, value in table.items():
+        if isinstance(value, str):
+            table[name] = _moved(value, head, base)
+        elif isinstance(value, (list, tuple)):
+            table[name] = [_moved(path, head, base) if isinstance(path, str) else path for path in value]
+
+
+def _carry_to_spawned(head: str, base: str) -> None:
+    """Let what `multiprocessing` tells a new process first move its editable installs too, as `overlay` does with texts."""
+    import multiprocessing.spawn as spawn
+
+    original = spawn.get_preparation_data
+
+    @functools.wraps(original)
+    def preparation_data(name: str) -> dict[str, Any]:  # Any: as multiprocessing has it
+        text = _IN_SPAWNED.format(package=_PACKAGE, head=head, base=base)
+        return {"relocated by perfaudit": _Carried(text), **original(name)}
+
+    spawn.get_preparation_data = preparation_data

@@ -1,0 +1,431 @@
+"""A ref beside the code: the right commit, all its files, and nothing left behind, however the gate ends."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from git_repository import Repository, settled
+
+from perfaudit.errors import NothingMeasured, UserError
+from perfaudit.gate import git as running
+from perfaudit.gate.gitref import checked_out
+from perfaudit.gate.worktree import PREFIX, RECORD
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    settled(monkeypatch, tmp_path / "temporary")
+    return tmp_path / "temporary"
+
+
+@pytest.fixture
+def repository(tmp_path: Path, temporary: Path) -> Repository:
+    return Repository(tmp_path / "project")
+
+
+def test_the_ref_stands_beside_the_code_and_goes_away(repository: Repository, temporary: Path) -> None:
+    first = repository.commit(**{"sub/train.py": "old"})
+    repository.commit(**{"sub/train.py": "new", "later/a.py": ""})
+    with checked_out("HEAD~1", repository.folder / "sub") as reference:
+        assert (reference.name, reference.commit, reference.head_root) == ("HEAD~1", first, repository.folder)
+        assert reference.folder == reference.root / "sub"
+        assert reference.root.name == "project"  # the name of a package, where the repository is one
+        assert (reference.folder / "train.py").read_text() == "old"
+        assert (repository.folder / "sub" / "train.py").read_text() == "new"
+        assert (reference.notes, reference.missing) == ((), ())
+        assert repository.worktrees() == [str(repository.folder), str(reference.root)]
+        (reference.root / "made_by_training.bin").write_text("x")
+    assert list(temporary.iterdir()) == []
+    assert repository.worktrees() == [str(repository.folder)]
+    with checked_out("HEAD~1", repository.folder / "later") as reference:
+        assert not reference.folder.exists()  # a result: everything in it is new
+
+
+@pytest.mark.parametrize("how", [ValueError, KeyboardInterrupt, SystemExit])
+def test_it_goes_away_however_the_gate_ends(repository: Repository, temporary: Path, how: type[BaseException]) -> None:
+    repository.commit(**{"a.py": ""})
+    with pytest.raises(how), checked_out("HEAD", repository.folder):
+        raise how
+    assert list(temporary.iterdir()) == []
+    assert len(repository.worktrees()) == 1
+
+
+def test_a_moving_branch_does_not_blame_this_one(repository: Repository) -> None:
+    left = repository.commit(**{"a.py": "1"})
+    repository.git("checkout", "--quiet", "-b", "mine")
+    repository.commit(**{"b.py": ""})
+    repository.git("checkout", "--quiet", "main")
+    for text in "23":
+        repository.commit(**{"a.py": text})
+    repository.git("checkout", "--quiet", "mine")
+    with checked_out("main", repository.folder) as reference:
+        assert (reference.root / "a.py").read_text() == "1"
+        assert reference.notes == (f"main is 2 commits ahead of where this branch left it: compared with {left[:12]}",)
+
+
+def test_branches_without_common_history(repository: Repository) -> None:
+    tip = repository.commit(**{"a.py": "1"})
+    repository.git("checkout", "--quiet", "--orphan", "other")
+    repository.commit(**{"a.py": "2"})
+    with checked_out("main", repository.folder) as reference:
+        why = "they have no common history"
+        assert reference.notes == (
+            f"where this branch left main is not known ({why}): compared with its tip {tip[:12]}",
+        )
+        assert (reference.root / "a.py").read_text() == "1"
+
+
+def test_a_dirty_worktree_is_said(repository: Repository) -> None:
+    repository.commit(**{"a.py": "1", "c.py": "", "d.py": "", "notes.txt": ""})
+    repository.write(**{"a.py": "2", "new/b.py": "", "notes.txt": "changed"})
+    repository.git("mv", "d.py", "e.py")  # two changes: one file went, one came
+    with checked_out("HEAD", repository.folder) as reference:
+        note = "not committed: 3 changed and 1 untracked Python files; the code is judged as it is here"
+        assert reference.notes == (note,)
+        assert (reference.root / "a.py").read_text() == "1"
+
+
+# ---- refs that are not there -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ref", "problem"),
+    [
+        ("mian", "--against mian: no such commit in .*/project; near to it are: main"),
+        ("origin/x", r"--against origin/x: no such commit .* git fetch origin \+x:refs/remotes/origin/x"),
+        ("a.py", "--against a.py: a file, not a commit; a file is compared with by --baseline FILE"),
+        ("HEAD:a.py", "--against HEAD:a.py: no such commit"),
+        ("--upload-pack=touch x", "--against '--upload-pack=touch x': no name of a commit"),
+        ("^main", r"--against '\^main': no name of a commit"),
+        ("main..main", "--against main..main: no such commit"),
+        ("-h", "--against '-h': no name of a commit"),
+        ("", "--against '': no name of a commit"),
+        ("a\nb", r"--against 'a\\nb': no name of a commit"),
+    ],
+)
+def test_a_ref_that_is_none(repository: Repository, temporary: Path, ref: str, problem: str) -> None:
+    repository.commit(**{"a.py": "1"})
+    repository.git("remote", "add", "origin", "../elsewhere")
+    with pytest.raises(UserError, match=problem) as raised, checked_out(ref, repository.folder):
+        pass
+    assert raised.value.exit_code == 2
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_shallow_clone(repository: Repository, tmp_path: Path) -> None:
+    repository.commit(**{"a.py": "1"})
+    repository.git("checkout", "--quiet", "-b", "mine")
+    repository.commit(**{"a.py": "2"})
+    repository.git("clone", "--quiet", "--depth=1", f"file://{repository.folder}", str(tmp_path / "clone"))
+    words = r"shallow; fetch it: (git fetch --depth=1 origin \+main:refs/remotes/origin/main) .*`fetch-depth: 0`"
+    with pytest.raises(UserError, match=words) as raised, checked_out("origin/main", tmp_path / "clone"):
+        pass
+    found = re.search(words, str(raised.value))
+    assert found is not None
+    subprocess.run(found[1].split(), cwd=tmp_path / "clone", check=True, capture_output=True)  # as it says
+    with checked_out("origin/main", tmp_path / "clone") as reference:
+        assert (reference.root / "a.py").read_text() == "1"
+        assert reference.notes[0].startswith("where this branch left origin/main is not known (this clone is shallow)")
+
+
+def test_where_there_is_nothing_to_compare_with(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UserError, match="no commit yet"), checked_out("main", repository.folder):
+        pass
+    (tmp_path / "plain").mkdir()
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
+    with pytest.raises(UserError, match="plain: not in a git repository"), checked_out("main", tmp_path / "plain"):
+        pass
+    subprocess.run(["git", "init", "--quiet", "--bare", tmp_path / "bare"], check=True)
+    with (
+        pytest.raises(UserError, match="bare: a repository without working files"),
+        checked_out("x", tmp_path / "bare"),
+    ):
+        pass
+    monkeypatch.setenv("PATH", str(tmp_path / "plain"))
+    with pytest.raises(UserError, match="git is not installed"), checked_out("main", repository.folder):
+        pass
+
+
+# ---- where git would be led astray -----------------------------------------------------------------------------------
+
+
+def test_the_environment_of_a_hook_and_hooks_of_the_user(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository.commit(**{"a.py": "1"})
+    hook = repository.folder / ".git" / "hooks" / "post-checkout"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\ntouch '{tmp_path}/hook_ran'\n")
+    hook.chmod(0o755)
+    index = repository.folder / ".git" / "index"
+    before = index.read_bytes()
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere.git"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(index))
+    monkeypatch.setenv("GIT_WORK_TREE", str(tmp_path))
+    monkeypatch.setenv("GIT_TRACE", "1")
+    with checked_out("HEAD", repository.folder) as reference:
+        assert (reference.root / "a.py").read_text() == "1"
+    assert index.read_bytes() == before
+    assert not (tmp_path / "hook_ran").exists()
+
+
+@pytest.mark.parametrize("name", ["with space", "ümlaut", "quo'te", "do$lar;semi", "-dash", "per%cent"])
+def test_odd_folders(tmp_path: Path, temporary: Path, name: str) -> None:
+    odd = Repository(tmp_path / name)
+    odd.commit(**{f"sub {name}/a.py": "1"})
+    with checked_out("main", odd.folder / f"sub {name}") as reference:
+        assert (reference.folder / "a.py").read_text() == "1"
+    assert len(odd.worktrees()) == 1
+
+
+def test_a_linked_worktree_as_the_head(repository: Repository, tmp_path: Path) -> None:
+    repository.commit(**{"a.py": "1"})
+    repository.git("worktree", "add", "--quiet", "-b", "mine", str(tmp_path / "linked"))
+    with checked_out("main", tmp_path / "linked") as reference:
+        assert reference.head_root == tmp_path / "linked"
+        assert (reference.root / "a.py").read_text() == "1"
+    assert repository.worktrees() == [str(repository.folder), str(tmp_path / "linked")]
+
+
+def test_a_sparse_checkout_still_has_all_files_beside_it(repository: Repository) -> None:
+    repository.commit(**{"a.py": "1", "far/b.py": "2"})
+    repository.git("sparse-checkout", "set", "near")
+    assert not (repository.folder / "far").exists()
+    with checked_out("main", repository.folder) as reference:
+        assert (reference.root / "far" / "b.py").read_text() == "2"
+    assert not (repository.folder / "far").exists()
+
+
+def test_a_repository_in_which_no_worktree_can_be_made(repository: Repository, temporary: Path) -> None:
+    repository.commit(**{"a.py": "1", "kept.py": "", ".gitattributes": "kept.py export-ignore\n"})
+    (repository.folder / ".git" / "worktrees").write_text("no folder")
+    with checked_out("HEAD", repository.folder / ".") as reference:
+        assert reference.notes[0].startswith("git could not add a worktree (")
+        assert (reference.root / "a.py").read_text() == "1"
+        assert (reference.root / "kept.py").exists()
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_repository_that_git_cannot_read(repository: Repository) -> None:
+    repository.commit(**{"a.py": "1"})
+    commit = repository.commit(**{"a.py": "2"})
+    repository.git("branch", "other", "HEAD~1")
+    (repository.folder / ".git" / "objects" / commit[:2] / commit[2:]).unlink()
+    with (
+        pytest.raises(UserError, match="git cannot tell what to compare with: "),
+        checked_out("other", repository.folder),
+    ):
+        pass
+
+
+def test_files_that_cannot_be_written_are_no_pass(
+    repository: Repository, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = repository.commit(**{"a.py": "1"})
+    blob = repository.git("rev-parse", "HEAD:a.py")
+    (repository.folder / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
+    with pytest.raises(NothingMeasured, match=f"the files of {commit[:12]} cannot be checked out: "):  # noqa: SIM117
+        with checked_out("HEAD", repository.folder):
+            pass
+    assert list(temporary.iterdir()) == []
+
+
+# ---- links -----------------------------------------------------------------------------------------------------------
+
+
+def test_links_lead_to_the_data_and_leave_it_alone(repository: Repository) -> None:
+    repository.commit(**{".gitignore": "data/\n", "a.py": "1", "here.txt": "old"})
+    repository.write(**{"data/images/1.txt": "pixels", "here.txt": "new"})
+    with checked_out("HEAD", repository.folder, ["data/images", "here.txt", "./none"]) as reference:
+        assert (reference.root / "data" / "images" / "1.txt").read_text() == "pixels"
+        assert (reference.root / "here.txt").read_text() == "old"  # git has it
+        assert reference.notes == (f"--link none: there is none in {repository.folder}",)
+    assert (repository.folder / "data" / "images" / "1.txt").read_text() == "pixels"
+
+
+@pytest.mark.parametrize("link", ["../x", "/etc", "a/../../x", "", ".", ".git/hooks"])
+def test_links_stay_in_the_repository(repository: Repository, link: str) -> None:
+    repository.commit(**{"a.py": "1"})
+    with pytest.raises(UserError, match="--link "), checked_out("HEAD", repository.folder, [link]):
+        pass
+
+
+# ---- submodules ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def with_submodules(repository: Repository, tmp_path: Path) -> Repository:
+    """A submodule "lib" that has a submodule "deep"; the last commit moved "lib" on."""
+    deep = Repository(tmp_path / "deep source")
+    deep.commit(**{"d.py": "deep"})
+    lib = Repository(tmp_path / "lib source")
+    lib.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(deep.folder), "deep")
+    lib.commit(**{"l.py": "1"})
+    add = ("-c", "protocol.file.allow=always", "submodule", "--quiet")
+    repository.git(*add, "add", str(lib.folder), "lib")
+    repository.git(*add, "update", "--init", "--recursive")
+    repository.commit(**{"a.py": "1"})
+    lib.commit(**{"l.py": "2"})
+    inside = repository.folder / "lib"
+    subprocess.run(["git", "pull", "--quiet", "origin", "main"], cwd=inside, check=True, capture_output=True)
+    repository.commit(**{"a.py": "2"})
+    return repository
+
+
+def test_submodules_are_those_of_the_ref(with_submodules: Repository) -> None:
+    repository = with_submodules
+    with checked_out("HEAD~1", repository.folder) as reference:
+        assert (reference.root / "lib" / "l.py").read_text() == "1"
+        assert (reference.root / "lib" / "deep" / "d.py").read_text() == "deep"
+        assert (reference.notes, reference.missing) == ((), ())
+    for place in ("", "lib", "lib/deep"):
+        said = subprocess.run(
+            ["git", "worktree", "list"], cwd=repository.folder / place, capture_output=True, text=True, check=True
+        )
+        assert len(said.stdout.splitlines()) == 1, said.stdout
+    assert repository.git("status", "--porcelain") == ""
+
+
+def test_a_submodule_whose_commit_is_not_here(with_submodules: Repository) -> None:
+    repository = with_submodules
+    repository.git("update-index", "--cacheinfo", f"160000,{'1' * 40},lib")
+    repository.git("commit", "--quiet", "-m", "a commit that nobody has")
+    with checked_out("HEAD", repository.folder) as reference:
+        assert reference.missing == ("lib",)
+        assert f"fetch it: git -C lib fetch origin {'1' * 40}" in reference.notes[0]
+
+
+def test_a_submodule_that_nobody_has_checked_out_is_the_same_on_both_sides(with_submodules: Repository) -> None:
+    repository = with_submodules
+    repository.git("submodule", "--quiet", "deinit", "--force", "--all")
+    with checked_out("HEAD", repository.folder) as reference:
+        assert (reference.notes, reference.missing) == ((), ())
+
+
+# ---- others at the same time, and those that were killed -------------------------------------------------------------
+
+GATE = """
+import sys, pathlib, tempfile
+tempfile.tempdir = sys.argv[2]
+from perfaudit.gate.gitref import checked_out
+with checked_out("HEAD", pathlib.Path(sys.argv[1])) as reference:
+    print(reference.root, flush=True)
+    sys.stdin.read()
+"""
+
+
+def gate(repository: Repository, temporary: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", GATE, str(repository.folder), str(temporary)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def first_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def test_two_gates_at_once(repository: Repository, temporary: Path) -> None:
+    repository.commit(**{"a.py": "1"})
+    gates = [gate(repository, temporary) for _ in range(3)]
+    places = {first_line(process) for process in gates}
+    assert len(places) == 3
+    with checked_out("HEAD", repository.folder):
+        assert all(Path(place, "a.py").exists() for place in places)
+    assert [process.communicate()[0] for process in gates] == [""] * 3
+    assert [process.returncode for process in gates] == [0] * 3
+    assert (len(repository.worktrees()), list(temporary.iterdir())) == (1, [])
+
+
+def test_what_a_killed_gate_left_is_removed_by_the_next(repository: Repository, temporary: Path) -> None:
+    repository.commit(**{"a.py": "1"})
+    killed, alive = gate(repository, temporary), gate(repository, temporary)
+    place, other = Path(first_line(killed)), Path(first_line(alive))
+    assert place.parent.name.startswith(f"{PREFIX}{killed.pid}-")
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate()
+    assert place.exists()
+    with checked_out("HEAD", repository.folder) as reference:
+        assert set(repository.worktrees()) == {str(repository.folder), str(other), str(reference.root)}
+        assert not place.parent.exists()
+    alive.communicate()
+    assert (len(repository.worktrees()), list(temporary.iterdir())) == (1, [])
+
+
+def test_what_was_killed_while_git_worked_is_removed_too(repository: Repository, temporary: Path) -> None:
+    repository.commit(**{"a.py": "1"})
+    folder = temporary / f"{PREFIX}1-half"
+    folder.mkdir()
+    repository.git("worktree", "add", "--quiet", "--detach", "--lock", str(folder / "project"))
+    (folder / "project" / ".git").unlink()
+    outside = temporary.parent / "precious"
+    outside.mkdir()
+    record = [[str(repository.folder / ".git"), str(folder / "project")], [str(outside), str(outside)]]
+    (folder / RECORD).write_text("".join(json.dumps(line) + "\n" for line in record))
+    with (folder / RECORD).open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with checked_out("HEAD", repository.folder):
+            assert folder.exists()  # somebody lives there
+    with checked_out("HEAD", repository.folder):
+        assert not folder.exists()
+    assert outside.exists()
+    assert len(repository.worktrees()) == 1
+
+
+def test_worktrees_of_the_user_on_a_disk_that_is_away_are_not_forgotten(repository: Repository, tmp_path: Path) -> None:
+    repository.commit(**{"a.py": "1"})
+    repository.git("worktree", "add", "--quiet", "--detach", str(tmp_path / "usb"))
+    shutil.rmtree(tmp_path / "usb")
+    with checked_out("HEAD", repository.folder):
+        pass
+    assert str(tmp_path / "usb") in repository.worktrees()
+
+
+def test_folders_that_training_made_read_only(repository: Repository, temporary: Path) -> None:
+    repository.commit(**{"a.py": "1"})
+    with checked_out("HEAD", repository.folder) as reference:
+        sealed = reference.root / "cache"
+        sealed.mkdir()
+        (sealed / "x").write_text("")
+        sealed.chmod(0o500)
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_lock_of_another_git_is_waited_for(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+    lock = repository.folder / ".git" / "config.lock"
+
+    def wait(seconds: float) -> None:
+        waited.append(seconds)
+        if len(waited) == 2:
+            lock.unlink()
+
+    monkeypatch.setattr(running, "sleep", wait)
+    lock.write_text("")
+    running.git_unless_locked(repository.folder, "config", "a.b", "c", seconds=60)
+    assert waited == [0.1, 0.2]
+    lock.write_text("")
+    with pytest.raises(running.GitFailed, match="lock"):
+        running.git_unless_locked(repository.folder, "config", "a.b", "d", seconds=60)
+    assert len(waited) == 2 + running.LOCK_TRIES - 1
+
+
+def test_a_git_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = tmp_path / "bin" / "git"
+    slow.parent.mkdir()
+    slow.write_text("#!/bin/sh\nexec tail -f /dev/null\n")
+    slow.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{slow.parent}{os.pathsep}{os.environ['PATH']}")
+    with pytest.raises(running.GitFailed, match="git status took longer than 0 s") as raised:
+        running.git(tmp_path, "status", seconds=0.05)
+    assert raised.value.timed_out

@@ -1,0 +1,243 @@
+"""Layer 1: what is new is called, what moved is not, and what could not be read is never fine."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from git_repository import Repository, settled
+
+from perfaudit.config import Config, find_config
+from perfaudit.errors import UserError
+from perfaudit.findings import Finding
+from perfaudit.gate.gitref import checked_out
+from perfaudit.gate.new_findings import Judged, against_known, against_ref
+from perfaudit.report import Report
+from perfaudit.static.baseline import as_known
+from perfaudit.static.plan import options_of
+from perfaudit.static.scan import scan
+from perfaudit.verdicts import FindingsVerdict
+
+ANOMALY = "import torch\ntorch.autograd.set_detect_anomaly(True)\n"
+LOOP = """import torch
+
+model = torch.nn.Linear(4, 1).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def train(loader):
+    total = 0.0
+    for x, y in loader:
+        loss = (model(x.cuda()) - y.cuda()).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return total
+"""
+WITH_ITEM = LOOP.replace("        optimizer.step()\n", "        optimizer.step()\n        total += loss.item()\n")
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
+    settled(monkeypatch, tmp_path / "temporary")
+    made = Repository(tmp_path / "project")
+    monkeypatch.chdir(made.folder)
+    return made
+
+
+def judged(ref: str = "HEAD", *paths: str, working: Path | None = None, **changes: object) -> Judged:
+    here = working or Path.cwd()
+    with checked_out(ref, here) as reference:
+        found = against_ref(replace(reference, **changes), paths or ["."], find_config(here))  # type: ignore[arg-type]
+        assert Path.cwd() == here
+        return found
+
+
+def places(found: tuple[Finding, ...]) -> list[tuple[str, str, int]]:
+    return [(f.rule, f.location.path, f.location.line) for f in found if f.location]
+
+
+def numbers(verdict: FindingsVerdict) -> tuple[str, int, int, int]:
+    return verdict.verdict, verdict.new, verdict.known, verdict.gone
+
+
+def test_an_item_in_the_loop_is_called_with_its_line(repository: Repository) -> None:
+    repository.commit(**{"train.py": LOOP})
+    verdict, new, report = judged()
+    assert (verdict.verdict, verdict.new, new) == ("pass", 0, ())
+    known = verdict.known
+    repository.write(**{"train.py": WITH_ITEM})
+    verdict, new, report = judged()
+    assert numbers(verdict) == ("regressed", 1, known, 0)
+    assert places(new) == [("PA601", "train.py", 14)]
+    assert (report.command, report.findings, report.files) == ("gate", new, 1)
+    repository.commit()
+    repository.write(**{"train.py": LOOP})
+    assert numbers(judged()[0]) == ("pass", 0, known, 1)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"a.py": ANOMALY}, {"a.py": "# moved\n\n" + ANOMALY.replace("(True)", "( True )")}),
+        ({"a.py": ANOMALY}, {"lib/b.py": ANOMALY}),  # renamed, into another folder
+        ({"a.py": ANOMALY, "b.py": "import torch\n"}, {"a.py": "import torch\n", "b.py": ANOMALY}),  # a statement moved
+        ({"a.py": ANOMALY}, {"a.py": ANOMALY, "b.py": "import torch\n"}),
+        ({"a.py": ANOMALY + ANOMALY}, {"a.py": ANOMALY + ANOMALY}),
+    ],
+)
+def test_what_moved_is_not_new(repository: Repository, before: dict[str, str], after: dict[str, str]) -> None:
+    repository.commit(**before)
+    for name in before:
+        Path(name).unlink()
+    repository.write(**after)
+    verdict, new, _ = judged()
+    assert new == ()
+    assert numbers(verdict) == ("pass", 0, len(before["a.py"].splitlines()) // 2, 0)
+
+
+LOADER = "import torch\nloader = torch.utils.data.DataLoader(dataset, batch_size=%s, shuffle=True)\n"
+
+
+def test_a_statement_that_was_edited_is_not_new(repository: Repository) -> None:
+    repository.commit(**{"a.py": LOADER % 32, "b.py": WITH_ITEM})
+    known = judged()[0].known
+    repository.write(**{"a.py": LOADER % 64, "b.py": WITH_ITEM.replace("total += loss", "total += 2 * loss")})
+    assert numbers(judged()[0]) == ("pass", 0, known, 0)
+    repository.write(**{"b.py": WITH_ITEM.replace("total += loss.item()", "print(loss.mean().item())")})  # another one
+    assert numbers(judged()[0]) == ("regressed", 1, known - 1, 1)
+    repository.write(**{"a.py": LOADER % 64 + LOADER % 64, "b.py": WITH_ITEM})
+    assert {path for _, path, _ in places(judged()[1])} == {"a.py"}
+
+
+def test_a_file_that_moved_and_gained_one(repository: Repository) -> None:
+    repository.commit(**{"a.py": ANOMALY})
+    Path("a.py").unlink()
+    repository.write(**{"b.py": ANOMALY + "torch.autograd.set_detect_anomaly(mode=True)\n"})
+    verdict, new, _ = judged()
+    assert numbers(verdict) == ("regressed", 1, 1, 0)
+    assert places(new) == [("PA501", "b.py", 3)]
+
+
+def test_a_copy_is_no_move(repository: Repository) -> None:
+    repository.commit(**{"a.py": ANOMALY})
+    repository.write(**{"b.py": ANOMALY})
+    assert places(judged()[1]) == [("PA501", "b.py", 2)]
+
+
+def test_a_file_that_came_from_outside_the_paths(repository: Repository) -> None:
+    repository.commit(**{"old/a.py": ANOMALY, "src/b.py": "import torch\n"})
+    Path("old/a.py").rename("src/a.py")
+    assert numbers(judged("HEAD", "src")[0]) == ("pass", 0, 1, 0)
+
+
+def test_below_the_top_and_a_folder_that_is_new(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    repository.commit(**{"sub/a.py": ANOMALY})
+    repository.write(**{"later/c.py": ANOMALY})
+    monkeypatch.chdir("sub")
+    assert numbers(judged()[0]) == ("pass", 0, 1, 0)
+    assert numbers(judged("HEAD", "a.py", "../sub", os.path.abspath("a.py"))[0]) == ("pass", 0, 1, 0)  # noqa: PTH100
+    monkeypatch.chdir("../later")
+    assert places(judged()[1]) == [("PA501", "c.py", 2)]
+    with pytest.raises(UserError, match="/: outside the repository"):
+        judged("HEAD", "/")
+    with pytest.raises(UserError, match=r"none\.py: does not exist"):
+        judged("HEAD", "none.py")
+
+
+def test_the_configuration_of_the_code_as_it_is_holds_for_both(repository: Repository) -> None:
+    repository.commit(**{"a.py": "import torch\n", "legacy/b.py": "import torch\n"})
+    repository.write(**{"a.py": ANOMALY, "legacy/b.py": ANOMALY})
+    assert len(judged()[1]) == 2
+    repository.write(**{"pyproject.toml": '[tool.perfaudit]\nexclude = ["/legacy"]\n'})
+    assert places(judged()[1]) == [("PA501", "a.py", 2)]
+    repository.write(**{"pyproject.toml": '[tool.perfaudit.per-file-ignores]\n"a.py" = ["PA501"]\n'})
+    assert places(judged()[1]) == [("PA501", "legacy/b.py", 2)]
+    repository.write(**{"pyproject.toml": '[tool.perfaudit]\nignore = ["PA501"]\n'})
+    assert numbers(judged()[0]) == ("pass", 0, 0, 0)
+
+
+def test_excluded_and_ignored_before_as_now(repository: Repository) -> None:
+    settings = '[tool.perfaudit]\nexclude = ["/legacy"]\n[tool.perfaudit.per-file-ignores]\n"a.py" = ["PA501"]\n'
+    repository.commit(**{"a.py": ANOMALY, "legacy/b.py": ANOMALY, "pyproject.toml": settings})
+    assert numbers(judged()[0]) == ("pass", 0, 0, 0)
+
+
+def test_a_comment_silences_and_taking_it_away_speaks(repository: Repository) -> None:
+    silenced = ANOMALY.replace("(True)", "(True)  # perfaudit: ignore[PA501] a test of anomalies")
+    repository.commit(**{"a.py": "import torch\n"})
+    repository.write(**{"a.py": silenced})
+    assert numbers(judged()[0]) == ("pass", 0, 0, 0)
+    repository.commit()
+    repository.write(**{"a.py": ANOMALY})
+    assert places(judged()[1]) == [("PA501", "a.py", 2)]
+
+
+def test_a_file_that_no_longer_parses_is_no_pass(repository: Repository) -> None:
+    repository.commit(**{"a.py": ANOMALY, "b.py": "import torch\n", "template.py": "import torch {{ name }}\n"})
+    verdict, _, report = judged()
+    assert (verdict.verdict, verdict.known) == ("pass", 1)  # as it was before
+    assert verdict.reason.startswith("not audited: template.py (")
+    repository.write(**{"a.py": "import torch\ndef (:\n"})
+    verdict, new, report = judged()
+    assert (verdict.verdict, verdict.gone, new) == ("failed", 0, ())  # what it held is not gone
+    assert verdict.reason.startswith("could be audited before: a.py (")
+    assert [skipped.path for skipped in report.skipped] == ["a.py", "template.py"]
+    repository.write(**{"b.py": ANOMALY})
+    assert judged()[0].verdict == "regressed"
+
+
+def test_a_file_that_parses_again_is_not_all_new(repository: Repository) -> None:
+    repository.commit(**{"a.py": "def (:\n" + ANOMALY})
+    repository.write(**{"a.py": ANOMALY})
+    verdict, new, report = judged()
+    assert (verdict.verdict, new) == ("pass", ())
+    assert report.notes[0].startswith("a.py: 1 finding is not judged: the reference's could not be audited (")
+
+
+def test_a_submodule_that_the_reference_lacks_is_not_all_new(repository: Repository) -> None:
+    repository.commit(**{"a.py": "import torch\n"})
+    repository.write(**{"lib/x.py": ANOMALY})
+    verdict, new, report = judged(missing=("lib",))
+    assert (verdict.verdict, new) == ("pass", ())
+    assert report.notes == ("lib/x.py: 1 finding is not judged: the reference's submodule is not here",)
+
+
+def test_nothing_to_scan(repository: Repository) -> None:
+    repository.commit(README="")
+    verdict, new, _ = judged()
+    assert (verdict.verdict, verdict.reason, new) == ("not_judged", "no Python files in .", ())
+    repository.write(**{"a.py": "def (:\n"})
+    assert judged("HEAD", "a.py")[0].verdict == "failed"  # there is one, and nothing is known of it
+
+
+def test_a_notebook(repository: Repository) -> None:
+    cell = '{"cell_type": "code", "execution_count": null, "metadata": {}, "outputs": [], "source": [%s]}'
+    lines = '"import torch\\n", "torch.autograd.set_detect_anomaly(%s)"'
+    book = '{"cells": [' + cell % lines + '], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}'
+    repository.commit(**{"a.ipynb": book % "False"})
+    repository.write(**{"a.ipynb": book % "True"})
+    found = judged()[1]
+    assert [(f.rule, f.location.cell, f.location.line) for f in found if f.location] == [("PA501", 1, 2)]
+
+
+def test_against_a_file(repository: Repository) -> None:
+    repository.write(**{"a.py": ANOMALY, "b.py": ANOMALY})
+    config = Config()
+    known = as_known(scanned().findings)
+    assert numbers(against_known(known, ["."], config)[0]) == ("pass", 0, 2, 0)
+    verdict, new, _ = against_known(known[:1], ["."], config)  # edited by hand: one is missing
+    assert (numbers(verdict), places(new)) == (("regressed", 1, 1, 0), [("PA501", "b.py", 2)])
+    assert numbers(against_known(known, ["a.py"], config)[0]) == ("pass", 0, 1, 0)  # b.py was not looked at
+    Path("a.py").rename("c.py")
+    assert numbers(against_known(known, ["."], config)[0]) == ("pass", 0, 2, 0)
+    repository.write(**{"b.py": "import torch\ndef (:\n"})
+    assert numbers(against_known(known, ["."], config)[0])[:2] == ("failed", 0)
+    repository.write(**{"b.py": "import torch\n"})
+    assert numbers(against_known(known, ["."], config)[0]) == ("pass", 0, 1, 1)
+
+
+def scanned() -> Report:
+    return scan(["."], options_of(Config()))
