@@ -168,6 +168,7 @@ class Holder:
         self.training: Any = None  # target.training.Training, imported when it is asked for
         self.on_fixed_batch = False
         self.in_force = contextlib.ExitStack()  # what a knob's setting has changed
+        self.left = ""  # a folder from which nothing may be imported, because a copy takes its place
 
     def close(self) -> None:
         self.in_force.close()
@@ -183,10 +184,12 @@ class Holder:
         device: str,
         seed: int = 0,
         fixed_batch: bool = False,
+        relocated: list[str] | None = None,
     ) -> Reply:
         """Build the training as the target's factories say, with patched texts and the settings of one knob.
 
         Replies with device, versions, length of an epoch, switches, and where loader and optimizer were built.
+        relocated: a folder, and the copy of it from which everything is to be imported instead.
         """
         from perfaudit.measure.facts import facts_of
         from perfaudit.target import overlay as patched
@@ -194,6 +197,10 @@ class Holder:
         from perfaudit.target.training import Training
 
         self.doing = f"building {target['file']}"
+        if relocated is not None:
+            from perfaudit.target.relocate import take_the_place
+
+            take_the_place(*relocated)
         # As `python file.py` has it: the file's folder first.
         patched.install(overlay)
         setup = _knob(knob).setup(settings) if knob else None
@@ -206,7 +213,14 @@ class Holder:
             self.on_fixed_batch = setup.fixed_batch
         self.doing = f"{target['file']}: one training step"
         self.built = True
-        return facts_of(self.training)
+        self.left = relocated[0] if relocated is not None else ""
+        return {**facts_of(self.training), **self.do_strays()}
+
+    def do_strays(self) -> Reply:
+        """Under "strays", files that were imported so far from the folder that a copy takes the place of: see `do_build`."""
+        from perfaudit.target import relocate
+
+        return {"strays": relocate.strays(self.left) if self.left else []}
 
     def do_ask(self, knob: str, question: str, arguments: Reply) -> Reply:
         """What a knob wants to know of the training that was built: its method `answer_<question>`."""
@@ -312,20 +326,43 @@ class Holder:
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         queued = max(0.0, queued_seconds() - queued)  # a thread that ended takes its share with it
         wall -= sum(training.restart_seconds[restarts:])
-        per_step = 0.0
-        if training.epoch_batches and not self.on_fixed_batch:
-            known = sorted(training.restart_seconds[1:] or training.restart_seconds)
-            per_step = known[len(known) // 2] / training.epoch_batches
         return {
             "steps": steps,
             "wall": wall,
             "cpu": cpu,
             "samples": samples,
-            "restart_per_step": per_step,
+            "restart_per_step": self._restart_per_step(),
             "queued": queued,
             "phases": training.phases.take(),
             "finite": finite,
         }
+
+    def do_steps(self, steps: int) -> Reply:
+        """Run one step that is not timed, then time `steps` of them one by one: "seconds" is a list.
+
+        With them, as `do_block` has them: seconds of all together on the wall clock, of the process and of waiting for a
+        core, and the mean cost of an epoch's restart per step, which is left out of the seconds.
+        """
+        from perfaudit.measure.step_times import step_seconds
+
+        training = self.training
+        training.whole_step(self.on_fixed_batch)
+        training.synchronize()
+        queued, cpu, wall = queued_seconds(), time.process_time(), time.perf_counter()
+        seconds, with_restarts = step_seconds(training, steps, self.on_fixed_batch)
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        queued = max(0.0, queued_seconds() - queued)  # a thread that ended takes its share with it
+        training.phases.take()
+        per_step = 0.0 if with_restarts else self._restart_per_step()
+        return {"seconds": seconds, "restart_per_step": per_step, "wall": wall, "cpu": cpu, "queued": queued}
+
+    def _restart_per_step(self) -> float:
+        """What starting an epoch costs, as a median without the first, shared out among its steps."""
+        training = self.training
+        if not training.epoch_batches or self.on_fixed_batch:
+            return 0.0
+        known: list[float] = sorted(training.restart_seconds[1:] or training.restart_seconds)
+        return known[len(known) // 2] / int(training.epoch_batches)
 
     def do_memory(self) -> Reply:
         """Peak bytes of one step: the device allocator's, or live tensor bytes on the CPU; and the process' own."""
@@ -349,6 +386,15 @@ class Holder:
 
         self.doing = "observing a training step"
         return observe(self.training)
+
+    def do_count(self, as_run: bool = False) -> Reply:
+        """What one training step consists of: see `measure.counters`, and `counters_as_run` for what only a training that
+        is not observed shows. A child that was observed is never timed, nor asked for the other."""
+        from perfaudit.measure.counters import counters
+        from perfaudit.measure.counters_as_run import counters_as_run
+
+        self.doing = f"{self.training.target.file}: counting one training step"
+        return counters_as_run(self.training) if as_run else counters(self.training)
 
     def do_trace(self, target: Reply, files: list[str], device: str) -> Reply:
         """Lines of the given files that run when the training is built and makes two steps, by path as given.

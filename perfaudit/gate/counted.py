@@ -1,0 +1,135 @@
+"""What is known of the counters of one target: kept in a baseline, and read from one that anybody may have edited."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+_IN_FILES = ("host_syncs",)  # the lines of operators would make a baseline of thousands of lines
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Spot:
+    """A line on which something is done `count` times a step. text: the line itself, without the space around it."""
+
+    path: str
+    line: int
+    text: str
+    what: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What one training step of a target consists of; names and meaning of the counters as in `measure.counters`.
+
+    by_name: parts of a counter, by operator or kind of sync, whose sum it is. places: lines of the user's own, by counter.
+    set_aside: counters that the two processes did not agree on, absent: those that could not be taken, with words each.
+    A counter that makes no sense for the target (copies to the device on a CPU) is in none of them.
+    """
+
+    values: dict[str, int]
+    by_name: dict[str, dict[str, int]] = field(default_factory=dict)
+    places: dict[str, list[Spot]] = field(default_factory=dict)
+    set_aside: dict[str, str] = field(default_factory=dict)
+    absent: dict[str, str] = field(default_factory=dict)
+    device: str = "cpu"  # torch's type of it
+    torch: str = ""
+    dtype: str = ""  # of the parameters: "bfloat16, float32"
+
+    def as_json(self) -> dict[str, Any]:
+        """For a file, in the order of names, without the lines of operators."""
+        return {
+            "absent": _sorted(self.absent),
+            "by_name": {name: _sorted(parts) for name, parts in sorted(self.by_name.items())},
+            "device": self.device,
+            "dtype": self.dtype,
+            "places": {
+                name: [_sorted(asdict(spot)) for spot in sorted(spots)]
+                for name, spots in sorted(self.places.items())
+                if name in _IN_FILES
+            },
+            "set_aside": _sorted(self.set_aside),
+            "torch": self.torch,
+            "values": _sorted(self.values),
+        }
+
+    @classmethod
+    def from_json(cls, found: object) -> Counted:
+        """What `as_json` gave. Raises ValueError, with words, for anything that it could not have given."""
+        parts = _mapping(found, "the counters")
+        if strange := sorted(set(parts) - set(cls.__dataclass_fields__)):
+            raise ValueError(
+                f"the counters have {strange[0]!r}, which is none of {', '.join(cls.__dataclass_fields__)}"
+            )
+        if lacking := sorted(set(cls.__dataclass_fields__) - set(parts)):
+            raise ValueError(f"the counters lack {lacking[0]!r}")
+        values = _numbers(parts["values"], "values")
+        by_name = {
+            name: _numbers(inner, f"by_name.{name}") for name, inner in _mapping(parts["by_name"], "by_name").items()
+        }
+        for name, inner in by_name.items():
+            if sum(inner.values()) != values.get(name):
+                total = f"{values[name]:,}" if name in values else "not there"
+                raise ValueError(f"by_name.{name} adds up to {sum(inner.values()):,}, and values.{name} is {total}")
+        places = _mapping(parts["places"], "places")
+        return cls(
+            values,
+            by_name,
+            {name: _spots(spots, f"places.{name}") for name, spots in places.items()},
+            {
+                name: _text(words, f"set_aside.{name}")
+                for name, words in _mapping(parts["set_aside"], "set_aside").items()
+            },
+            {name: _text(words, f"absent.{name}") for name, words in _mapping(parts["absent"], "absent").items()},
+            *(_text(parts[name], name) for name in ("device", "torch", "dtype")),
+        )
+
+
+def _sorted(found: Mapping[str, Any]) -> dict[str, Any]:  # values as they were
+    return dict(sorted(found.items()))
+
+
+def _mapping(found: object, name: str) -> dict[str, object]:
+    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
+        raise ValueError(f"{name} is {_kind(found)}, not an object")
+    return found
+
+
+def _numbers(found: object, name: str) -> dict[str, int]:
+    return {key: _number(value, f"{name}.{key}") for key, value in _mapping(found, name).items()}
+
+
+def _number(found: object, name: str) -> int:
+    if isinstance(found, bool) or not isinstance(found, int) or found < 0:
+        raise ValueError(f"{name} is {_kind(found)}, not a whole number from 0")
+    return found
+
+
+def _text(found: object, name: str) -> str:
+    if not isinstance(found, str):
+        raise ValueError(f"{name} is {_kind(found)}, not a text")
+    return found
+
+
+def _spots(found: object, name: str) -> list[Spot]:
+    if not isinstance(found, list):
+        raise ValueError(f"{name} is {_kind(found)}, not a list")
+    spots = []
+    for number, item in enumerate(found):
+        parts = _mapping(item, f"{name}[{number}]")
+        names = [field.name for field in fields(Spot)]
+        if set(parts) != set(names):
+            raise ValueError(f"{name}[{number}] has {', '.join(sorted(parts)) or 'nothing'}, not {', '.join(names)}")
+        texts = [_text(parts[key], f"{name}[{number}].{key}") for key in ("path", "text", "what")]
+        numbers = [_number(parts[key], f"{name}[{number}].{key}") for key in ("line", "count")]
+        spots.append(Spot(texts[0], numbers[0], texts[1], texts[2], numbers[1]))
+    return spots
+
+
+def _kind(found: object) -> str:
+    """A value of a file as messages name it: short ones as they are."""
+    if isinstance(found, (dict, list)):
+        return "an object" if isinstance(found, dict) else "a list"
+    return "null" if found is None else repr(found)[:60]

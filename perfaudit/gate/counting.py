@@ -1,0 +1,143 @@
+"""Counters of one target, taken in two processes and kept where both agree."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from perfaudit.gate.counted import Counted, Spot
+from perfaudit.measure.child import Child, ChildFailed
+from perfaudit.measure.environment import usable_cores
+from perfaudit.target.names import Target, sets_variables_early
+from perfaudit.target.relocate import refusal
+
+__all__ = ["Counted", "Spot", "agreed", "count"]
+
+HASH_SEEDS = ("1", "2")  # of fresh processes: an order that comes out of a set of texts differs from other processes'
+
+Reply = dict[str, Any]  # JSON
+
+
+def count(
+    target: Target,
+    folder: Path | None,
+    device: str,
+    timeout: float,
+    relocated: list[str] | None = None,
+    on_stage: Callable[[str], None] = lambda stage: None,
+    twice: bool = True,
+) -> Counted:
+    """Counters of one step of a target, in two processes at a time with other hash seeds and the same random seed.
+
+    folder: the working directory of the processes, ours without it. timeout: seconds that building the training may take,
+    and counting. relocated: as in the command that builds a training. on_stage: told in words what begins. twice: False
+    for one process, which cannot tell what another one would not agree on.
+    Raises ChildFailed for a training that does not build or run, or that is not the code it should be.
+    """
+    file = target.file if folder is None else _from_here(target.file)
+    build = {
+        "do": "build", "target": {"file": file, "names": target.names}, "overlay": {}, "knob": "", "settings": {},
+        "device": device, "relocated": relocated,
+    }  # fmt: skip
+    # One is a fork of a process that has torch imported, unless the user's file sets variables before that import.
+    early = sets_variables_early(str(folder / file) if folder else file)
+    kinds = (early, True) if twice else (early,)
+    on_stage(f"counting one step of {target}")
+    observed = _asked(build, {"do": "count"}, folder, timeout, kinds)
+    if any(reply["as_run"] for reply in observed):
+        on_stage(f"counting what {target} launches and compiles")
+        ran = _asked(build, {"do": "count", "as_run": True}, folder, timeout, kinds)
+        observed = [_joined(*replies) for replies in zip(observed, ran, strict=True)]
+    return agreed(observed[0], observed[-1])
+
+
+def _asked(build: Reply, question: Reply, folder: Path | None, timeout: float, kinds: Sequence[bool]) -> list[Reply]:
+    """The answers of processes with the training built, a fresh one for each True; side by side where there are two cores."""
+    waves = [list(enumerate(kinds))] if usable_cores() >= 2 else [[item] for item in enumerate(kinds)]
+    replies = []
+    for wave in waves:
+        with contextlib.ExitStack() as stack:
+            children = []
+            for number, fresh in wave:
+                with _hash_seed(HASH_SEEDS[number]):
+                    children.append(stack.enter_context(Child(fresh=fresh, folder=folder)))
+                children[-1].send(build)
+            for child in children:
+                _refuse_strays(child.receive(timeout)["strays"])
+                child.send(question)
+            for child in children:
+                replies.append(child.receive(timeout))
+                _refuse_strays(child.ask({"do": "strays"}, timeout)["strays"])  # what a step imports
+    return replies
+
+
+def _from_here(file: str) -> str:
+    """The file as it is called in another folder that stands for the working directory."""
+    relative = os.path.relpath(file)
+    return file if relative.startswith("..") else relative
+
+
+def _refuse_strays(strays: list[str]) -> None:
+    """Raise ChildFailed where the reference imports files of the code as it is."""
+    if words := refusal(strays):
+        raise ChildFailed("target", words)
+
+
+@contextlib.contextmanager
+def _hash_seed(seed: str) -> Iterator[None]:
+    """Processes started inside hash texts by this seed."""
+    before = os.environ.get("PYTHONHASHSEED")
+    os.environ["PYTHONHASHSEED"] = seed
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONHASHSEED"]
+        else:
+            os.environ["PYTHONHASHSEED"] = before
+
+
+def _joined(observed: Reply, ran: Reply) -> Reply:
+    parts = ("values", "by_name", "places", "unsteady", "absent")
+    return {**observed, **{part: {**observed[part], **ran[part]} for part in parts}}
+
+
+def agreed(one: Reply, other: Reply) -> Counted:
+    """Two answers about the same code as one: counters that differ between them, or within them, are set aside."""
+    values: dict[str, int] = {}
+    by_name: dict[str, dict[str, int]] = {}
+    aside: dict[str, str] = {}
+    absent: dict[str, str] = {**other["absent"], **one["absent"]}
+    for name in sorted({*one["values"], *other["values"]}):
+        words = _difference(name, one, other)
+        if words:
+            aside[name] = words
+            continue
+        values[name] = one["values"][name]
+        if name in one["by_name"]:
+            by_name[name] = one["by_name"][name]
+    places = {name: [Spot(*spot) for spot in spots] for name, spots in one["places"].items() if name in values}
+    absent = {name: words for name, words in absent.items() if name not in values and name not in aside}
+    return Counted(values, by_name, places, aside, absent, one["device"], one["torch"], one["dtype"])
+
+
+def _difference(name: str, one: Reply, other: Reply) -> str:
+    """In what two answers differ about a counter, in words; "" where they agree."""
+    for first, second in ((one, other), (other, one)):
+        if name not in first["values"]:
+            why = first["absent"].get(name, "")
+            return f"{second['values'][name]:,} in one run, not counted in another{f' ({why})' if why else ''}"
+    before, after = one["values"][name], other["values"][name]
+    if before != after:
+        return f"{before:,} and {after:,} in two runs"
+    for reply in (one, other):
+        if name in reply["unsteady"]:
+            return str(reply["unsteady"][name])
+    parts, others = one["by_name"].get(name, {}), other["by_name"].get(name, {})
+    for part in sorted({*parts, *others}):
+        if parts.get(part, 0) != others.get(part, 0):
+            return f"{parts.get(part, 0):,} and {others.get(part, 0):,} of {part} in two runs"
+    return ""

@@ -1,0 +1,159 @@
+"""One training step with each of its operators counted: their number, operations, bytes, copies and lines. Child only."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import linecache
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from perfaudit.measure.memory import held, live_bytes, tensors_in
+from perfaudit.target.provenance import is_users, shown_path
+from perfaudit.target.training import samples_in
+
+Reply = dict[str, Any]  # JSON
+
+OF_A_STEP = ("operators", "flops", "bytes_allocated", "peak_live_bytes", "samples")
+_LABELS = "profiler::"  # marks for a profiler, which compute nothing; optimizers set two a step
+COPIES = ("copies_to_device", "bytes_to_device", "unpinned_copies")  # on an accelerator, too
+
+
+def counted_step(training: Any) -> Reply:
+    """One step on the loader's next batch, from the batch on: values, by_name, places and absent as in `counters`."""
+    loaded = training.next_batch()
+    step = _Step(training.device.type, sys._getframe())
+    live = live_bytes(step.run)
+    step.watch(live)
+    gradients = [p.grad for p in training.model.parameters() if p.grad is not None]
+    with _nothing_collected():
+        for tensor in [*held(training), *gradients, *tensors_in(loaded)]:
+            step.know(tensor)
+        with live:
+            training.step(training.to_device(loaded))
+    training.synchronize()
+    values = {
+        "operators": step.operators.total(),
+        "bytes_allocated": step.allocated.total(),
+        "peak_live_bytes": live.peak,
+    }
+    by_name = {"operators": dict(step.operators), "bytes_allocated": dict(step.allocated)}
+    absent = {}
+    if step.no_flops:
+        absent["flops"] = step.no_flops
+    else:
+        values["flops"], by_name["flops"] = step.flops.total(), dict(step.flops)
+    values["samples"] = samples_in(loaded)
+    if training.device.type != "cpu":
+        values.update({name: step.copies[name] for name in COPIES})
+    return {"values": values, "by_name": by_name, "places": {"operators": places(step.lines)}, "absent": absent}
+
+
+class _Step:
+    """Carries out the operators of one step and counts them."""
+
+    def __init__(self, device_type: str, top: Any) -> None:  # Any: a frame
+        from torch.utils.flop_counter import flop_registry
+
+        self.operators, self.flops, self.allocated = Counter[str](), Counter[str](), Counter[str]()
+        self.lines: Counter[tuple[str, int, str]] = Counter()  # path, line, operator
+        self.copies: Counter[str] = Counter()
+        self.no_flops = ""
+        self._formulas = flop_registry
+        self._device_type = device_type
+        self._top = top  # its callers are none of the step's
+        self._running = ""  # the operator whose results are looked at
+
+    def watch(self, live: Any) -> None:  # Any: a mode of `live_bytes`
+        """What this mode sees is counted here."""
+        self._live, self._see = live, live.see
+        live.see = self._made
+
+    def know(self, tensor: Any) -> None:
+        """This tensor is there already: it counts as alive, but not as allocated."""
+        if tensor.device.type == self._device_type:
+            self._see(tensor)
+
+    def _made(self, tensor: Any) -> None:
+        before = self._live.now
+        self.know(tensor)
+        if self._live.now > before:
+            self.allocated[self._running] += self._live.now - before
+
+    def run(self, func: Any, args: Any, kwargs: Any) -> Any:
+        for tensor in _tensors((args, kwargs)):
+            self.know(tensor)
+        result = func(*args, **kwargs)
+        schema = getattr(func, "_schema", None)
+        name = self._running = str(schema.name if schema is not None else func)
+        if name.startswith(_LABELS):
+            return result
+        self.operators[name] += 1
+        if (line := self._users_line()) is not None:
+            self.lines[(*line, name)] += 1
+        self._count_flops(name, func, args, kwargs, result)
+        if self._device_type != "cpu":
+            self.copies.update(copied(name, args, kwargs, self._device_type))
+        return result
+
+    def _count_flops(self, name: str, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+        formula: Any = self._formulas.get(getattr(func, "_overloadpacket", None))
+        if formula is None or self.no_flops:
+            return
+        try:
+            self.flops[name] += int(formula(*args, **kwargs, out_val=result))
+        except Exception as error:  # torch's formulas do not take every layout
+            self.no_flops = f"torch cannot count those of {name}: {type(error).__name__}: {error}"[:300]
+
+    def _users_line(self) -> tuple[str, int] | None:
+        frame = sys._getframe(2)
+        while frame is not None and frame is not self._top:
+            if is_users(frame):
+                return frame.f_code.co_filename, frame.f_lineno
+            frame = frame.f_back  # type: ignore[assignment]  # None ends the loop
+        return None
+
+
+def copied(name: str, args: Any, kwargs: Any, device_type: str) -> dict[str, int]:
+    """What an operator adds to the copies from the host to the device, {} if it is none."""
+    if name == "aten::_to_copy":
+        source, target = args[0], kwargs.get("device")
+    elif name == "aten::copy_":
+        source, target = args[1], args[0].device
+    else:
+        return {}
+    if target is None or target.type != device_type or source.device.type != "cpu":
+        return {}
+    size = source.numel() * source.element_size()
+    return {"copies_to_device": 1, "bytes_to_device": size, "unpinned_copies": int(not source.is_pinned())}
+
+
+def _tensors(value: Any) -> Iterator[Any]:
+    import torch
+    from torch.utils._pytree import tree_iter
+
+    return (item for item in tree_iter(value) if isinstance(item, torch.Tensor))
+
+
+def places(lines: Counter[tuple[str, int, str]]) -> list[list[str | int]]:
+    """[path, line, text, what, how often], in order; paths as seen from the working directory."""
+    return sorted(
+        [shown_path(os.path.realpath(path)), line, linecache.getline(path, line).strip(), what, count]
+        for (path, line, what), count in lines.items()
+    )
+
+
+@contextlib.contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """Cycles are collected before and not inside, so that what is alive does not depend on when they happen to be."""
+    gc.collect()
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

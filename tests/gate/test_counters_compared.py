@@ -1,0 +1,159 @@
+"""Counters of two states of the code: what grew, by how much, on which lines, and what is not compared."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from perfaudit.gate.counted import Counted, Spot
+from perfaudit.gate.counters_compared import compared, grown_places
+from perfaudit.verdicts import CounterChange, Place
+
+BEFORE = Counted(
+    values={"operators": 686, "host_syncs": 2, "flops": 1000, "samples": 32},
+    by_name={"operators": {"aten::mul": 600, "aten::add": 86}, "host_syncs": {"item": 2}},
+    places={
+        "operators": [Spot("train.py", 7, "x = x * 2", "aten::mul", 4)],
+        "host_syncs": [Spot("train.py", 88, "total += loss.item()", "item", 2)],
+    },
+    device="cpu",
+    torch="2.13.0",
+    dtype="float32",
+)
+
+
+def now(**values: int | None) -> Counted:
+    """BEFORE with these values; None for a counter that is not there."""
+    known = {**BEFORE.values, **values}
+    return replace(BEFORE, values={name: value for name, value in known.items() if value is not None})
+
+
+@pytest.mark.parametrize(
+    ("after", "tolerated", "verdict", "changed"),
+    [
+        (now(), {}, "pass", {}),
+        (now(operators=687), {}, "regressed", {"operators": (686, 687, False)}),
+        (now(operators=687), {"operators": 0.01}, "pass", {"operators": (686, 687, True)}),
+        (now(operators=693), {"operators": 0.01}, "regressed", {"operators": (686, 693, False)}),
+        (now(operators=687), {"host_syncs": 0.5}, "regressed", {"operators": (686, 687, False)}),
+        (now(host_syncs=1), {}, "improved", {"host_syncs": (2, 1, False)}),
+        (now(host_syncs=1, operators=700), {}, "regressed", {"host_syncs": (2, 1, False), "operators": (686, 700, False)}),
+        (now(host_syncs=1, operators=687), {"operators": 0.1}, "pass",
+         {"host_syncs": (2, 1, False), "operators": (686, 687, True)}),
+    ],
+)  # fmt: skip
+def test_the_verdict(after: Counted, tolerated: dict[str, float], verdict: str, changed: dict[str, Any]) -> None:
+    found = compared("train.py", BEFORE, after, tolerated)
+    assert found.verdict == verdict
+    assert {c.counter: (c.before, c.after, c.allowed) for c in found.changes} == changed
+    assert (found.target, found.reason, found.counters, found.set_aside) == ("train.py", "", after.values, {})
+
+
+def test_nothing_grows_from_nothing_within_a_share() -> None:
+    before = replace(BEFORE, values={"host_syncs": 0}, by_name={}, places={})
+    found = compared("t.py", before, replace(before, values={"host_syncs": 1}), {"host_syncs": 100.0})
+    assert found.verdict == "regressed"
+
+
+def test_growth_is_told_by_kind_and_line() -> None:
+    spots = [*BEFORE.places["host_syncs"], Spot("train.py", 91, "if loss.isnan():", "bool", 14)]
+    after = replace(
+        now(host_syncs=16),
+        by_name={**BEFORE.by_name, "host_syncs": {"item": 2, "bool": 14}},
+        places={"host_syncs": spots},
+    )
+    [change] = compared("t.py", BEFORE, after, {}).changes
+    assert change == CounterChange("host_syncs", 2, 16, {"bool": 14}, (Place("train.py", 91, 14, "bool"),))
+
+
+def test_parts_that_fell_come_last() -> None:
+    after = replace(now(operators=690), by_name={"operators": {"aten::mul": 590, "aten::add": 88, "aten::exp": 12}})
+    [change] = compared("t.py", BEFORE, after, {}).changes
+    assert list(change.by_name.items()) == [("aten::exp", 12), ("aten::add", 2), ("aten::mul", -10)]
+    assert change.places == ()  # where the operators stood is not known of this state
+
+
+def test_at_most_ten_lines_of_operators_are_named() -> None:
+    spots = [Spot("m.py", n, f"x{n} = x * {n}", "aten::mul", n) for n in range(1, 13)]
+    after = replace(now(operators=700), places={"operators": spots})
+    [change] = compared("t.py", BEFORE, after, {}).changes
+    assert [place.count for place in change.places] == list(range(12, 2, -1))
+
+
+ITEM = Spot("a.py", 8, "loss.item()", "item", 1)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "places"),
+    [
+        ([ITEM], [ITEM], []),
+        ([ITEM], [replace(ITEM, line=80)], []),  # moved down
+        ([ITEM], [replace(ITEM, path="b.py", line=3)], []),  # moved to another file
+        ([ITEM], [replace(ITEM, path="b.py", line=3, count=3)], [Place("b.py", 3, 2, "item")]),
+        ([ITEM], [ITEM, replace(ITEM, path="b.py", line=3)], [Place("b.py", 3, 1, "item")]),  # copied
+        ([ITEM], [replace(ITEM, count=5)], [Place("a.py", 8, 4, "item")]),
+        ([ITEM], [ITEM, replace(ITEM, line=9)], [Place("a.py", 9, 1, "item")]),  # once more the same line
+        ([ITEM], [replace(ITEM, text="total += loss.item()")], [Place("a.py", 8, 1, "item")]),
+        ([ITEM], [ITEM, replace(ITEM, what="bool")], [Place("a.py", 8, 1, "bool")]),
+        ([], [ITEM, replace(ITEM, path="c.py", count=2)], [Place("c.py", 8, 2, "item"), Place("a.py", 8, 1, "item")]),
+        ([ITEM], [], []),
+        ([], [], []),
+    ],
+)
+def test_lines_are_told_by_their_text(before: list[Spot], after: list[Spot], places: list[Place]) -> None:
+    assert list(grown_places(before, after)) == places
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "aside"),
+    [
+        (now(flops=None), now(), {"flops": "1,000 now, not counted before"}),
+        (now(), now(flops=None), {"flops": "1,000 before, not counted now"}),
+        (now(), replace(now(flops=None), absent={"flops": "torch cannot count those of aten::bmm"}),
+         {"flops": "1,000 before, not counted now: torch cannot count those of aten::bmm"}),
+        (now(), replace(now(flops=None), set_aside={"flops": "1 and 2 in two runs"}),
+         {"flops": "not reproducible now: 1 and 2 in two runs"}),
+        (replace(now(flops=None), set_aside={"flops": "1 and 2 in two runs"}), now(),
+         {"flops": "not reproducible before: 1 and 2 in two runs"}),
+        (replace(now(), absent={"samples_skipped": "the dataset is iterable"}),
+         replace(now(), absent={"samples_skipped": "the dataset is iterable"}),
+         {"samples_skipped": "not counted: the dataset is iterable"}),
+        (now(), now(samples=64, flops=2000),
+         {"flops": "32 samples a step before and 64 now: 1,000 and 2,000 are not of the same work",
+          "samples": "32 samples a step before and 64 now"}),
+        (now(dataset_samples=100, samples_skipped=4), now(dataset_samples=105, samples_skipped=9),
+         {"dataset_samples": "100 samples in the dataset before and 105 now",
+          "samples_skipped": "100 samples in the dataset before and 105 now: 4 and 9 are not of the same work"}),
+    ],
+)  # fmt: skip
+def test_what_is_set_aside(before: Counted, after: Counted, aside: dict[str, str]) -> None:
+    found = compared("t.py", before, after, {})
+    assert (found.verdict, found.changes, found.set_aside) == ("pass", (), aside)
+
+
+def test_operators_and_syncs_are_compared_whatever_the_batch() -> None:
+    found = compared("t.py", BEFORE, now(samples=64, flops=2000, operators=700), {})
+    assert (found.verdict, [c.counter for c in found.changes]) == ("regressed", ["operators"])
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"torch": "2.14.0"}, "counted with torch 2.13.0 before and 2.14.0 now: counters of these are not comparable"),
+        ({"device": "cuda", "dtype": "bfloat16"},
+         "counted with device cpu before and cuda now and dtype float32 before and bfloat16 now: counters of these are not "
+         "comparable"),
+    ],
+)  # fmt: skip
+def test_other_conditions_are_not_judged(change: dict[str, Any], reason: str) -> None:
+    found = compared("t.py", BEFORE, replace(now(operators=9999), **change), {})
+    assert (found.verdict, found.reason, found.changes) == ("not_judged", reason, ())
+
+
+def test_without_a_counter_on_both_sides_there_is_no_verdict() -> None:
+    before = replace(BEFORE, values={"operators": 1}, by_name={}, places={})
+    after = replace(BEFORE, values={"flops": 1}, by_name={}, places={})
+    found = compared("t.py", before, after, {})
+    assert (found.verdict, sorted(found.set_aside)) == ("not_judged", ["flops", "operators"])

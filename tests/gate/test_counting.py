@@ -1,0 +1,303 @@
+"""Counters taken in two fresh processes: what agrees is kept, the rest set aside; and what a baseline may hold of them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from perfaudit.gate import counting
+from perfaudit.gate.counted import Counted, Spot
+from perfaudit.gate.counters_compared import compared
+from perfaudit.gate.counting import agreed, count
+from perfaudit.measure.child import ChildFailed
+from perfaudit.target.names import Target
+
+Project = Callable[..., Path]
+
+REPLY: dict[str, Any] = {
+    "values": {"operators": 5, "host_syncs": 1},
+    "by_name": {"operators": {"aten::mul": 3, "aten::add": 2}},
+    "places": {"host_syncs": [["a.py", 3, "loss.item()", "item", 1]]},
+    "unsteady": {},
+    "absent": {"flops": "no formula"},
+    "as_run": False,
+    "device": "cpu",
+    "torch": "2.13.0",
+    "dtype": "float32",
+}
+
+
+def reply(**parts: Any) -> dict[str, Any]:
+    return {**REPLY, **parts}
+
+
+@pytest.mark.parametrize(
+    ("other", "aside"),
+    [
+        (reply(), {}),
+        (reply(values={"operators": 7, "host_syncs": 1}), {"operators": "5 and 7 in two runs"}),
+        (reply(values={"operators": 5}), {"host_syncs": "1 in one run, not counted in another"}),
+        (reply(values={"operators": 5}, absent={"host_syncs": "a step failed"}),
+         {"host_syncs": "1 in one run, not counted in another (a step failed)"}),
+        (reply(by_name={"operators": {"aten::mul": 2, "aten::add": 3}}),
+         {"operators": "2 and 3 of aten::add in two runs"}),
+        (reply(unsteady={"operators": "5 and 6 in two steps"}), {"operators": "5 and 6 in two steps"}),
+        (reply(values={"operators": 12_288, "host_syncs": 1}), {"operators": "5 and 12,288 in two runs"}),
+    ],
+)  # fmt: skip
+def test_what_two_runs_do_not_agree_on_is_set_aside(other: dict[str, Any], aside: dict[str, str]) -> None:
+    found = agreed(REPLY, other)
+    assert found.set_aside == aside
+    assert sorted(found.values) == sorted({"operators", "host_syncs"} - set(aside))
+    assert set(found.by_name) <= set(found.values) and set(found.places) <= set(found.values)
+    assert found.absent.keys() == {"flops"} or "host_syncs" in aside
+
+
+COUNTED = Counted(
+    {"operators": 5, "host_syncs": 1},
+    {"operators": {"aten::add": 2, "aten::mul": 3}},
+    {
+        "host_syncs": [Spot("a.py", 3, "loss.item()", "item", 1)],
+        "operators": [Spot("a.py", 2, "x * 2", "aten::mul", 3)],
+    },
+    {"peak_live_bytes": "10,240 and 12,288 in two runs"},
+    {"flops": "no formula"},
+    "cpu",
+    "2.13.0",
+    "float32",
+)
+
+
+def test_a_file_holds_all_but_the_lines_of_operators() -> None:
+    text = json.dumps(COUNTED.as_json())
+    assert text == json.dumps(COUNTED.as_json(), sort_keys=True)  # in order already
+    read = Counted.from_json(json.loads(text))
+    assert read.places == {"host_syncs": COUNTED.places["host_syncs"]}
+    assert read.as_json() == COUNTED.as_json()
+    assert compared("t.py", read, COUNTED, {}).verdict == "pass"
+
+
+def edited(*path: Any, to: Any) -> Any:
+    found = json.loads(json.dumps(COUNTED.as_json()))
+    inner = found
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = to
+    return found
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (None, "the counters is null, not an object"),
+        ([], "the counters is a list, not an object"),
+        ({}, "the counters lack 'absent'"),
+        (edited("valeus", to={}), "the counters have 'valeus', which is none of values, by_name"),
+        (edited("values", to=[]), "values is a list, not an object"),
+        (edited("values", "operators", to="5"), "values.operators is '5', not a whole number from 0"),
+        (edited("values", "operators", to=5.0), "values.operators is 5.0, not a whole number from 0"),
+        (edited("values", "operators", to=-5), "values.operators is -5, not a whole number from 0"),
+        (edited("values", "operators", to=True), "values.operators is True, not a whole number from 0"),
+        (edited("values", "operators", to=6), "by_name.operators adds up to 5, and values.operators is 6"),
+        (edited("by_name", "flops", to={}), "by_name.flops adds up to 0, and values.flops is not there"),
+        (edited("places", "host_syncs", to={}), "places.host_syncs is an object, not a list"),
+        (edited("places", "host_syncs", 0, "line", to=None), "places.host_syncs[0].line is null, not a whole number from 0"),
+        (edited("places", "host_syncs", 0, "text", to=3), "places.host_syncs[0].text is 3, not a text"),
+        (edited("places", "host_syncs", 0, to={"line": 3}), "places.host_syncs[0] has line, not path, line, text, what, count"),
+        (edited("places", "host_syncs", 0, to=7), "places.host_syncs[0] is 7, not an object"),
+        (edited("set_aside", "flops", to=None), "set_aside.flops is null, not a text"),
+        (edited("torch", to=None), "torch is null, not a text"),
+    ],
+)  # fmt: skip
+def test_what_a_file_cannot_hold(found: Any, said: str) -> None:
+    with pytest.raises(ValueError) as raised:
+        Counted.from_json(found)
+    assert str(raised.value).startswith(said)
+
+
+TRAIN = """
+import os
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+
+def build_model():
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+
+
+def build_dataloader():
+    return DataLoader(TensorDataset(torch.ones(64, 4), torch.zeros(64, dtype=torch.long)), batch_size=8)
+
+
+def training_step(model, batch):
+    x, y = batch
+    {extra}
+    return nn.functional.cross_entropy(model(x), y)
+"""
+
+
+def counted(project: Project, text: str) -> Counted:
+    project(**{"train.py": text})
+    return count(Target("train.py"), None, "cpu", 120.0)
+
+
+@pytest.mark.slow
+def test_a_step_counted_and_what_chance_decides_set_aside(project: Project) -> None:
+    plain = counted(project, TRAIN.replace("{extra}", "pass"))
+    assert (plain.set_aside, plain.absent) == ({}, {})
+    assert (plain.values["samples"], plain.values["parameters"], plain.values["host_syncs"]) == (8, 67, 0)
+    by_order = "for _ in range(ord(min('abcdefgh', key=hash))): x = x * 1"  # texts hash otherwise in each process
+    by_chance = counted(project, TRAIN.replace("{extra}", by_order))
+    assert by_chance.set_aside["operators"].endswith(" in two runs")
+    assert compared("train.py", plain, by_chance, {}).set_aside["operators"].startswith("not reproducible now: ")
+    by_time = counted(project, TRAIN.replace("{extra}", "for _ in range(os.urandom(1)[0]): x = x * 1"))
+    assert {"operators", "bytes_allocated"} <= set(by_time.set_aside)
+
+
+@pytest.mark.slow
+def test_another_folder_is_counted_instead(project: Project) -> None:
+    folder = project(
+        **{"train.py": TRAIN.replace("{extra}", "pass"), "base/train.py": TRAIN.replace("{extra}", "y.sum().item()")}
+    )
+    base = count(Target(str(folder / "train.py")), folder / "base", "cpu", 120.0)
+    head = count(Target("train.py"), None, "cpu", 120.0)
+    assert base.places["host_syncs"] == [Spot("train.py", 17, "y.sum().item()", "item", 1)]
+    found = compared("train.py", head, base, {})
+    assert found.verdict == "regressed"
+    assert [change.places[0].line for change in found.changes if change.counter == "host_syncs"] == [17]
+
+
+@pytest.mark.slow
+def test_a_compiled_model_is_counted_as_it_is_written_and_for_its_graph_breaks(project: Project) -> None:
+    model = "nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))"
+    text = TRAIN.replace("{extra}", "pass")
+    assert text.count(f"return {model}") == 1
+    plain = counted(project, text)
+    compiled = counted(project, text.replace(f"return {model}", f"return torch.compile({model}, backend='eager')"))
+    assert (compiled.values["graph_breaks"], compiled.values["recompilations"]) == (0, 0)
+    assert compiled.values["operators"] == plain.values["operators"]
+    aside = compared("train.py", plain, compiled, {}).set_aside
+    assert aside == {"graph_breaks": "0 now, not counted before", "recompilations": "0 now, not counted before"}
+
+    broken = text + "\n\nclass Net(nn.Sequential):\n    def forward(self, x):\n        torch._dynamo.graph_break()\n"
+    broken += "        return super().forward(x)\n"
+    broken = broken.replace(
+        f"return {model}", f"return torch.compile({model.replace('nn.Sequential', 'Net')}, backend='eager')"
+    )
+    found = compared("train.py", compiled, counted(project, broken), {})
+    assert found.verdict == "regressed"
+    assert {change.counter for change in found.changes} == {"graph_breaks"}
+
+
+@pytest.mark.slow
+def test_a_step_that_fails_is_one_line(project: Project) -> None:
+    with pytest.raises(ChildFailed, match=r"ValueError: no \(train.py:17 in training_step\)"):
+        counted(project, TRAIN.replace("{extra}", "raise ValueError('no')"))
+
+
+class FakeChild:
+    """Answers as told and writes down when it is started and asked."""
+
+    log: ClassVar[list[str]] = []
+    strays: ClassVar[list[str]] = []
+    as_run = False
+
+    def __init__(self, fresh: bool, folder: Path | None) -> None:
+        self.seed = os.environ["PYTHONHASHSEED"]
+        self.log.append(f"{'start' if fresh else 'fork'} {self.seed} in {folder}")
+
+    def __enter__(self) -> FakeChild:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.log.append(f"end {self.seed}")
+
+    def send(self, command: dict[str, Any]) -> None:
+        self.command = command
+        self.log.append(f"{command['do']} {self.seed}" + (" as run" if command.get("as_run") else ""))
+
+    def ask(self, command: dict[str, Any], timeout: float) -> dict[str, Any]:
+        assert command == {"do": "strays"}
+        return {"strays": self.strays}
+
+    def receive(self, timeout: float) -> dict[str, Any]:
+        if self.command["do"] == "build":
+            return {"strays": self.strays}
+        if self.command.get("as_run"):
+            ran = {"graph_breaks": int(self.seed), "kernels_launched": 7}
+            return {"values": ran, "by_name": {}, "places": {}, "unsteady": {}, "absent": {}}
+        return {**REPLY, "as_run": self.as_run}
+
+
+@pytest.fixture
+def children(monkeypatch: pytest.MonkeyPatch) -> type[FakeChild]:
+    for name, value in (("log", []), ("strays", []), ("as_run", False)):
+        monkeypatch.setattr(FakeChild, name, value)
+    monkeypatch.setattr(counting, "Child", FakeChild)
+    monkeypatch.setattr(counting, "usable_cores", lambda: 2)
+    monkeypatch.setenv("PYTHONHASHSEED", "99")
+    return FakeChild
+
+
+def test_two_processes_side_by_side_and_one_after_another_on_one_core(
+    children: type[FakeChild], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count(Target("t.py"), Path("base"), "cpu", 1.0)
+    first = ["fork 1 in base", "build 1", "start 2 in base", "build 2", "count 1", "count 2", "end 2", "end 1"]
+    assert children.log == first
+    children.log.clear()
+    monkeypatch.setattr(counting, "usable_cores", lambda: 1)
+    count(Target("t.py"), None, "cpu", 1.0)
+    assert children.log == [
+        "fork 1 in None", "build 1", "count 1", "end 1", "start 2 in None", "build 2", "count 2", "end 2",
+    ]  # fmt: skip
+    assert os.environ["PYTHONHASHSEED"] == "99"
+
+
+def test_once_is_one_process(children: type[FakeChild]) -> None:
+    assert count(Target("t.py"), None, "cpu", 1.0, twice=False).values == REPLY["values"]
+    assert children.log == ["fork 1 in None", "build 1", "count 1", "end 1"]
+
+
+def test_a_file_that_sets_variables_before_it_imports_torch_gets_fresh_processes(
+    children: type[FakeChild], project: Project
+) -> None:
+    project(**{"t.py": "import os\nos.environ['OMP_NUM_THREADS'] = '1'\nimport torch\n"})
+    count(Target("t.py"), None, "cpu", 1.0)
+    assert [line for line in children.log if "in None" in line] == ["start 1 in None", "start 2 in None"]
+
+
+def test_what_only_an_unobserved_training_shows_is_counted_in_other_processes(children: type[FakeChild]) -> None:
+    children.as_run = True
+    stages: list[str] = []
+    found = count(Target("t.py"), None, "cpu", 1.0, on_stage=stages.append)
+    assert stages == ["counting one step of t.py", "counting what t.py launches and compiles"]
+    assert found.values == {**REPLY["values"], "kernels_launched": 7}
+    assert found.set_aside == {"graph_breaks": "1 and 2 in two runs"}
+    assert [line for line in children.log if line.startswith("count")] == [
+        "count 1", "count 2", "count 1 as run", "count 2 as run",
+    ]  # fmt: skip
+
+
+def test_a_reference_that_imports_the_working_tree_is_refused(children: type[FakeChild]) -> None:
+    children.strays = ["a.py", "b.py", "c.py", "d.py"]
+    with pytest.raises(ChildFailed, match=r"it imports a.py, b.py, c.py and 1 more from the working tree"):
+        count(Target("t.py"), Path("base"), "cpu", 1.0, relocated=["/head", "/base"])
+    assert children.log[-2:] == ["end 2", "end 1"]
+
+
+@pytest.mark.slow
+def test_a_compiled_function_outside_the_model_is_counted_too(project: Project) -> None:
+    bend = "@torch.compile(backend='eager')\ndef bend(x, n):\n    return x * n\n\n\nSTEPS = []\n\n\ndef training_step"
+    step = TRAIN.replace("{extra}", "STEPS.append(1); x = bend(x, {1: 1, 2: 3}.get(len(STEPS), 5))")
+    found = counted(project, step.replace("def training_step", bend))
+    assert (found.values["graph_breaks"], found.values["recompilations"]) == (
+        0,
+        1,
+    )  # the second number makes any number
