@@ -1,0 +1,529 @@
+"""How often `perfaudit gate` cries wolf by time, and what it catches, beside two rivals on the same code in the same minute.
+
+    gate_power.py run --kind aa slow5 slow10 --target digits_cnn char_gpt --runs N --out RECORDS.jsonl
+    gate_power.py table RECORDS.jsonl...
+    gate_power.py again [--rule both|student|quads] [--clock wall|cpu] RECORDS.jsonl...
+
+`run` makes a scratch repository with one training of sample_models (shrunk where a step would take long), a worktree of its
+commit as the reference, and for a slowdown changes one number in the working tree: how many small products a step computes
+besides. `--runs` is for each kind and target; kinds and targets take turns, so that all see the same hours. Each run is a
+process of its own with the time layer of the gate (fresh processes for every pair), and is one line in the records as soon
+as it is finished, raw blocks with it, so that it can be stopped, run in parts and judged anew. Beside each:
+  stored    mean of the steps in one process against the mean of the reference, which was measured once at the start of the
+            study; red above +5 %
+  pytest-benchmark    the reference and then the code as it is, a process each, with `--benchmark-compare-fail=mean:5%`
+
+How the slowdown is made: a product is of the same kind as those of the step (a convolution, a linear layer). How many make
+5 and 10 % of a step is found in one process in which steps with and without them take turns, and then measured again by
+400 such steps; study and shares are kept beside the records, in RECORDS.study.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from perfaudit.gate.decision import LIMIT, LOOKS, TOLERATED, Rule, between_pairs, both, judged, within_quads
+from perfaudit.gate.records import Quad, TargetRecord, from_json, to_json
+from perfaudit.gate.timing import time_targets
+from perfaudit.measure.child import Child
+from perfaudit.measure.nursery import child_environment
+from perfaudit.target.names import parse
+
+Json = dict[str, Any]
+
+HERE = Path(__file__).resolve().parent
+KINDS = {"aa": 0.0, "slow5": 0.05, "slow10": 0.10}
+BUDGET = 120.0
+THRESHOLD = 1.05  # of both rivals
+STORED_SECONDS = 4.0  # of steps, of the reference at the start and of each run
+BENCHMARK_SECONDS = 2.0  # of steps, on each side
+CALIBRATING, CONFIRMING = 120, 400  # steps, half of them with the extra work
+RULES: dict[str, Rule] = {"both": both, "student": between_pairs, "quads": within_quads}
+METHODS = {
+    "gate": "perfaudit gate",
+    "stored": "stored mean, > 5 %",
+    "pytest_benchmark": "pytest-benchmark, mean:5%",
+}
+
+# So that a step takes 10 to 20 ms of one core, and building the training a fraction of a second.
+SHRUNK = {
+    "digits_cnn": {"HIDDEN = 2048": "HIDDEN = 128", "BATCH_SIZE = 64": "BATCH_SIZE = 16", "DEPTH = 2": "DEPTH = 1"},
+    "char_gpt": {
+        "LAYERS, HEADS, WIDTH = 4, 4, 128": "LAYERS, HEADS, WIDTH = 2, 2, 64",
+        "BATCH_SIZE = 16": "BATCH_SIZE = 4",
+        "BLOCK = 128": "BLOCK = 64",
+        "CORPUS_CHARACTERS = 600_000": "CORPUS_CHARACTERS = 200_000",
+    },
+}
+EXTRA = """
+
+EXTRA = 0  # small products that a step computes besides
+_images, _kernel = torch.ones(2, 32, 8, 8), torch.ones(32, 32, 3, 3)
+_rows, _weight = torch.ones(128, 64), torch.ones(64, 64)
+_step_itself = training_step
+
+
+def training_step(model, batch):
+    for _ in range(EXTRA):
+        {product}
+    return _step_itself(model, batch)
+"""
+PRODUCTS = {"digits_cnn": "F.conv2d(_images, _kernel, padding=1)", "char_gpt": "F.linear(_rows, _weight)"}
+
+BENCHMARK_TEST = """
+import sys
+
+sys.path.insert(0, ".")
+import train
+
+
+def test_step(benchmark):
+    model = train.build_model()
+    optimizer = train.build_optimizer(model)
+    batches = iter([])
+
+    def step():
+        nonlocal batches
+        batch = next(batches, None)
+        if batch is None:
+            batches = iter(train.build_dataloader())
+            batch = next(batches)
+        optimizer.zero_grad()
+        train.training_step(model, batch).backward()
+        optimizer.step()
+
+    for _ in range(5):
+        step()
+    benchmark(step)
+"""
+
+
+# ---- the code that is measured -------------------------------------------------------------------------------------
+
+
+def program(target: str, extra: int) -> str:
+    """A training of sample_models, shrunk, whose step computes so many products besides."""
+    text = (HERE.parent / "sample_models" / f"{target}.py").read_text()
+    for before, after in SHRUNK[target].items():
+        if before not in text:
+            raise SystemExit(f"sample_models/{target}.py has no line {before!r} to shrink")
+        text = text.replace(before, after)
+    main = text.index('if __name__ == "__main__":')
+    return text[:main].rstrip() + EXTRA.format(product=PRODUCTS[target]).replace("EXTRA = 0", f"EXTRA = {extra}")
+
+
+@contextlib.contextmanager
+def worktrees(target: str, extra: int) -> Iterator[tuple[Path, Path]]:
+    """A working tree, and a second one of its commit: (head, base). `extra` products a step are in head alone."""
+    with tempfile.TemporaryDirectory(prefix="gate_power_") as scratch:
+        head, base = Path(scratch) / "head", Path(scratch) / "base"
+        head.mkdir()
+        (head / "train.py").write_text(program(target, 0))
+        who = ["-c", "user.name=bench", "-c", "user.email=bench@localhost", "-c", "commit.gpgsign=false"]
+        for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "base"], ["worktree", "add", "-q", str(base)]):
+            subprocess.run(["git", *who, *command], cwd=head, check=True, capture_output=True)
+        (head / "train.py").write_text(program(target, extra))
+        yield head, base
+
+
+# ---- the study: how much work is 5 %, and what the stored baseline is ----------------------------------------------
+
+
+def steps_in_turn(folder: Path, extras: tuple[int, int], steps: int) -> list[float]:
+    """Log ratios of steps with the second and with the first number of products, which take turns in one process.
+
+    Of processor time: the step computes on one thread and waits for nothing, so it is what the step takes undisturbed.
+    """
+    code = f"""
+import json, math, sys, time
+sys.path.insert(0, {str(HERE.parent)!r})
+from perfaudit.target.names import Target
+from perfaudit.target.training import Training
+training = Training(Target("train.py"), "cpu")
+globals_of_step = training.factories["step"].__globals__
+def seconds(extra):
+    globals_of_step["EXTRA"] = extra
+    batch = training.next_batch()
+    started = time.process_time()
+    training.step(batch)
+    return time.process_time() - started
+for _ in range(20):
+    seconds({extras[1]})
+found = []
+for number in range({steps} // 4):  # one, other, other, one
+    a, b = {extras} if number % 2 else {extras[::-1]}
+    taken = [seconds(extra) for extra in (a, b, b, a)]
+    logs = [math.log(value) for value in taken]
+    ratio = (logs[1] + logs[2] - logs[0] - logs[3]) / 2
+    found.append(ratio if number % 2 else -ratio)
+print(json.dumps(found))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, env=child_environment(), capture_output=True, text=True, check=True
+    )
+    found: list[float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def calibrated(folder: Path, share: float) -> int:
+    """How many products lengthen a step by a share."""
+    extra = 40
+    for _ in range(2):  # products are not quite alike in cost, few and many
+        measured = math.expm1(statistics.median(steps_in_turn(folder, (0, extra), CALIBRATING)))
+        extra = max(2, min(20 * extra, round(extra * share / max(measured, share / 20))))
+    return extra
+
+
+def confirmed(folder: Path, extra: int) -> Json:
+    """By what share so many products lengthen a step: the median, and its 95 % interval by ranks."""
+    ratios = sorted(steps_in_turn(folder, (0, extra), CONFIRMING))
+    aside = round(0.98 * math.sqrt(len(ratios)))  # normal approximation of the binomial
+    middle = len(ratios) // 2
+    low, centre, high = (round(math.expm1(ratios[i]), 4) for i in (middle - aside, middle, middle + aside))
+    return {"extra": extra, "share": centre, "low": low, "high": high}
+
+
+def mean_step(folder: Path, seconds: float) -> float:
+    """Mean seconds of a step of a training in one process of its own, for about so many seconds."""
+    with contextlib.chdir(folder), Child() as child:
+        build = {"do": "build", "target": {"file": "train.py", "names": {}}, "overlay": {}, "knob": "", "settings": {}}
+        child.ask({**build, "device": "cpu"}, 120)
+        first = statistics.median(child.ask({"do": "steps", "steps": 10}, 120)["seconds"])
+        return statistics.fmean(child.ask({"do": "steps", "steps": max(3, round(seconds / first))}, 120)["seconds"])
+
+
+def study(out: Path, target: str) -> Json:
+    """What the study knows of a target; measured when it is first asked for, and kept beside the records."""
+    path = out.with_suffix(".study.json")
+    known: Json = json.loads(path.read_text()) if path.exists() else {}
+    if target not in known:
+        with worktrees(target, 0) as (_, base):
+            tenth = calibrated(base, 0.10)
+            shares = {kind: confirmed(base, round(tenth * share / 0.10)) for kind, share in KINDS.items() if share}
+            known[target] = {
+                "injected": shares,
+                "stored_mean": mean_step(base, STORED_SECONDS),
+                "at": round(time.time()),
+            }
+        path.write_text(json.dumps(known, indent=2, sort_keys=True) + "\n")
+    found: Json = known[target]
+    return found
+
+
+# ---- one run -------------------------------------------------------------------------------------------------------
+
+
+def gate(head: Path, base: Path, budget: float, seed: int) -> tuple[TargetRecord, float]:
+    """The record of the time layer, and the seconds it took."""
+    started = time.monotonic()
+    records: list[TargetRecord] = []
+    with contextlib.chdir(head):
+        time_targets(
+            [parse("train.py")], base, records, budget, relocated=(str(head), str(base)), device="cpu", seed=seed
+        )
+    return records[0], time.monotonic() - started
+
+
+def pytest_benchmark(head: Path, base: Path, tools: Path) -> Json:
+    """Exit codes of both sides, and whether the comparison said that it regressed; {} where it is not installed."""
+    if not (tools / "pytest_benchmark").exists():
+        return {}
+    started = time.monotonic()
+    environment = {**child_environment(), "PYTHONPATH": str(tools), "PYTEST_ADDOPTS": ""}
+    storage = head.parent / "storage"
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "test_step.py",
+        f"--benchmark-storage={storage}",
+    ]
+    command += [f"--benchmark-max-time={BENCHMARK_SECONDS}", "--benchmark-warmup=off"]
+    codes = []
+    said = ""
+    for folder, more in (
+        (base, ["--benchmark-save=base"]),
+        (head, ["--benchmark-compare", "--benchmark-compare-fail=mean:5%"]),
+    ):
+        (folder / "test_step.py").write_text(BENCHMARK_TEST)
+        done = subprocess.run([*command, *more], cwd=folder, env=environment, capture_output=True, text=True)
+        (folder / "test_step.py").unlink()
+        codes.append(done.returncode)
+        said = done.stdout + done.stderr
+    red = "Performance has regressed" in said
+    return {
+        "codes": codes,
+        "red": red,
+        "seconds": round(time.monotonic() - started, 1),
+        "said": "" if red else said[-300:],
+    }
+
+
+def one(kind: str, target: str, out: Path, budget: float, tools: Path, number: int) -> Json:
+    """One run of a kind with its rivals, as a record."""
+    known = study(out, target)
+    injected = known["injected"].get(kind, {})
+    with worktrees(target, injected.get("extra", 0)) as (head, base):
+        record, seconds = gate(head, base, budget, seed=1000 * number)
+        found = judged(record, ended=True)
+        started = time.monotonic()
+        now = mean_step(head, STORED_SECONDS)
+        stored = {"was": known["stored_mean"], "now": now, "red": now > THRESHOLD * known["stored_mean"]}
+        stored["seconds"] = round(time.monotonic() - started, 1)
+        rival = pytest_benchmark(head, base, tools)
+    return {
+        "kind": kind,
+        "target": target,
+        "number": number,
+        "at": round(time.time()),
+        "budget": budget,
+        "seconds": round(seconds, 1),
+        "verdict": found.verdict,
+        "reason": found.reason,
+        "ratio": found.ratio,
+        "low": found.low,
+        "high": found.high if math.isfinite(found.high) else None,
+        "smallest": found.smallest,
+        "pairs": found.pairs,
+        "quads": found.quads,
+        "wall_over_cpu": found.wall_over_cpu,
+        "load": found.load,
+        "injected": injected,
+        "stored": stored,
+        "pytest_benchmark": rival,
+        "record": to_json(record),
+    }
+
+
+def install_rival(tools: Path) -> None:
+    """pytest-benchmark into a folder of its own; without a network it is left out, and the table says so."""
+    if not (tools / "pytest_benchmark").exists():
+        what = ["pytest-benchmark", "py-cpuinfo"]
+        pip = [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "-q",
+            "--disable-pip-version-check",
+            "--no-deps",
+            "--target",
+            str(tools),
+        ]
+        subprocess.run([*pip, *what], check=False)
+
+
+# ---- what it came to -----------------------------------------------------------------------------------------------
+
+
+def clopper_pearson(hits: int, of: int, level: float = 0.95) -> tuple[float, float]:
+    """Exact interval of a share. Clopper & Pearson, Biometrika 26 (1934) 404; (0, 1) of nothing."""
+
+    def at_most(k: int, p: float) -> float:
+        return sum(math.comb(of, i) * p**i * (1 - p) ** (of - i) for i in range(k + 1))
+
+    def root(above: Callable[[float], bool]) -> float:
+        low, high = 0.0, 1.0
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (middle, high) if above(middle) else (low, middle)
+        return (low + high) / 2
+
+    tail = (1 - level) / 2
+    lower = root(lambda p: 1 - at_most(hits - 1, p) < tail) if hits else 0.0
+    upper = root(lambda p: at_most(hits, p) > tail) if hits < of else 1.0
+    return lower, upper
+
+
+def by_processor(record: TargetRecord) -> None:
+    """Let blocks count for what their process computed, as if it had had the core to itself."""
+    for pair in record.pairs:
+        for i, quad in enumerate(pair.quads):
+            seconds = [block.cpu / block.steps for block in quad.blocks]
+            blocks = (replace(b, median=s, mean=s) for b, s in zip(quad.blocks, seconds, strict=True))
+            pair.quads[i] = Quad(tuple(blocks))
+
+
+def rejudged(run: Json, rule: Rule, clock: str = "wall") -> str:
+    """The verdict of another rule on the blocks of a run, look after look. Pairs that the first rule saved are missing."""
+    full = from_json(run["record"])
+    if clock == "cpu":
+        by_processor(full)
+    for look in LOOKS:
+        so_far = TargetRecord(
+            full.target, typical=full.typical, pairs=full.pairs[: look.generations], failures=full.failures
+        )
+        if len(so_far.pairs) == look.generations:
+            verdict = judged(so_far, LIMIT, TOLERATED, rule=rule).verdict
+            if verdict != "inconclusive":
+                return verdict
+    full.settled = False
+    return judged(full, LIMIT, TOLERATED, ended=True, rule=rule).verdict
+
+
+def red(run: Json, method: str) -> bool | None:
+    """Whether a method called a run slower; None where it did not run."""
+    if method == "gate":
+        return bool(run["verdict"] == "regressed")
+    found = run.get(method) or {}
+    return bool(found["red"]) if found else None
+
+
+def share(calls: Sequence[bool]) -> str:
+    """ "3 of 40 (7.5 %, 1.6 to 20.4)": with the exact 95 % interval."""
+    if not calls:
+        return "–"
+    low, high = clopper_pearson(sum(calls), len(calls))
+    return f"{sum(calls)} of {len(calls)} ({100 * sum(calls) / len(calls):.1f} %, {100 * low:.1f} to {100 * high:.1f})"
+
+
+def table(runs: Sequence[Json]) -> str:
+    """The Markdown table: what each method called slower, of identical code and of slowed-down code."""
+    head = ["target", "method", "false alarms", "caught at +5 %", "caught at +10 %", "seconds a run, median"]
+    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    targets = sorted({run["target"] for run in runs})
+    for target in [*targets, "all"] if len(targets) > 1 else targets:
+        mine = [run for run in runs if target in (run["target"], "all")]
+        for method, name in METHODS.items():
+            cells = [
+                share([call for run in mine if run["kind"] == kind and (call := red(run, method)) is not None])
+                for kind in KINDS
+            ]
+            times = [
+                run["seconds"] if method == "gate" else run[method]["seconds"]
+                for run in mine
+                if red(run, method) is not None
+            ]
+            cells.append(f"{statistics.median(times):.0f}" if times else "–")
+            lines.append(f"| {target} | {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def details(runs: Sequence[Json]) -> str:
+    """What else the gate said: verdicts, pairs, what it could have seen, and the load of the machine."""
+    head = [
+        "target",
+        "kind",
+        "runs",
+        "verdicts",
+        "injected",
+        "ratio, quartiles",
+        "pairs, mean",
+        "smallest callable, median",
+        "load, median",
+    ]
+    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    for target, kind in sorted({(run["target"], run["kind"]) for run in runs}):
+        mine = [run for run in runs if (run["target"], run["kind"]) == (target, kind)]
+        verdicts = [run["verdict"] for run in mine]
+        ratios = [run["ratio"] for run in mine if run["ratio"]]
+        quartiles = statistics.quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else ratios
+        smallest = [run["smallest"] for run in mine if run["smallest"] is not None]
+        injected = {f"{100 * run['injected']['share']:.1f} %" for run in mine if run["injected"]}
+        cells = [
+            target,
+            kind,
+            str(len(mine)),
+            ", ".join(f"{verdicts.count(word)} {word}" for word in sorted(set(verdicts))),
+            ", ".join(sorted(injected)) or "none",
+            " ".join(f"{value:.3f}" for value in quartiles),
+            f"{statistics.fmean(run['pairs'] for run in mine):.1f}",
+            f"{100 * statistics.median(smallest):.1f} %" if smallest else "–",
+            f"{statistics.median(run['load'] or 0.0 for run in mine):.1f}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def read(paths: Sequence[Path]) -> list[Json]:
+    return [json.loads(line) for path in paths for line in path.read_text().splitlines() if line]
+
+
+# ---- the command line ----------------------------------------------------------------------------------------------
+
+
+def run_all(arguments: argparse.Namespace) -> None:
+    out: Path = arguments.out.resolve()
+    tools: Path = (arguments.tools or Path(tempfile.gettempdir()) / "gate_power_tools").resolve()
+    install_rival(tools)
+    before = len(read([out])) if out.exists() else 0
+    turns = [(kind, target) for _ in range(arguments.runs) for kind in arguments.kind for target in arguments.target]
+    for number, (kind, target) in enumerate(turns, before):
+        command = [
+            sys.executable,
+            str(Path(__file__).resolve()),
+            "one",
+            "--kind",
+            kind,
+            "--target",
+            target,
+            "--out",
+            str(out),
+        ]
+        command += ["--budget", str(arguments.budget), "--tools", str(tools), "--number", str(number)]
+        subprocess.run(command, check=False)  # a run that fails is missing, and the next one is made
+
+
+def run_one(arguments: argparse.Namespace) -> None:
+    os.environ["OMP_NUM_THREADS"] = (
+        "1"  # of the children too: with two on a loaded machine of two cores, nothing is comparable
+    )
+    (kind,), (target,) = arguments.kind, arguments.target
+    record = one(kind, target, arguments.out, arguments.budget, arguments.tools, arguments.number)
+    with arguments.out.open("a") as out:
+        out.write(json.dumps(record) + "\n")
+    ratio = f"{record['ratio']:.3f}" if record["ratio"] else "-"
+    rivals = [record["stored"]["red"], record["pytest_benchmark"].get("red")]
+    told = f"{target} {kind}: {record['verdict']} {ratio}, {record['pairs']} pairs, {record['seconds']} s"
+    print(f"{record['number']} {told}, rivals {rivals}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name in ("run", "one"):
+        measuring = commands.add_parser(name)
+        measuring.add_argument("--kind", choices=list(KINDS), nargs="+", default=["aa"])
+        measuring.add_argument("--target", choices=list(SHRUNK), nargs="+", default=["digits_cnn"])
+        measuring.add_argument("--runs", type=int, default=1)
+        measuring.add_argument("--out", type=Path, required=True)
+        measuring.add_argument("--budget", type=float, default=BUDGET)
+        measuring.add_argument("--tools", type=Path)
+        measuring.add_argument("--number", type=int, default=0)
+    for name in ("table", "again"):
+        telling = commands.add_parser(name)
+        telling.add_argument("records", type=Path, nargs="+")
+        telling.add_argument("--rule", choices=list(RULES), default="both")
+        telling.add_argument("--clock", choices=["wall", "cpu"], default="wall")
+    arguments = parser.parse_args()
+    if arguments.command == "run":
+        run_all(arguments)
+    elif arguments.command == "one":
+        run_one(arguments)
+    else:
+        runs = read(arguments.records)
+        if arguments.command == "again":
+            runs = [{**run, "verdict": rejudged(run, RULES[arguments.rule], arguments.clock)} for run in runs]
+        machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+        print(f"{machine}\n\n{table(runs)}\n\n{details(runs)}")
+
+
+if __name__ == "__main__":
+    main()

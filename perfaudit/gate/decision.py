@@ -1,0 +1,212 @@
+"""Whether steps got slower: verdicts from quads of log ratios. Knows no torch, no process and no clock.
+
+The unit is a quad: mean of the logs of the head's two blocks minus that of the base's. Two intervals are asked, and both
+must say so before anything is called: the signed-rank one over all quads, which no hiccup moves, and Student's over the
+centres of the pairs of processes, because quads of one pair share its memory layout and the mood of the machine (pairs of
+identical code differed by up to 2.2 times what one pair predicts).
+
+The data are looked at after 4, 8 and 16 pairs. Each look has its own share of the error, so by Bonferroni's inequality
+all looks together err in at most `ALPHA` of cases, whatever the dependence between them. The bounds of all looks hold
+together, so the tightest count (repeated confidence intervals: Jennison & Turnbull, JRSS B 51 (1989) 305).
+
+Several targets: a loss is called after Holm's correction (Scand. J. Stat. 6 (1979) 65), so that some false alarm among
+all of them stays as rare as for one. A pass needs no correction: the gate passes only where every target does, and all of
+several claims are wrongly made at most as often as one (intersection-union: Berger, Technometrics 24 (1982) 295).
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from perfaudit.gate import signed_rank
+from perfaudit.gate.records import TargetRecord
+from perfaudit.measure.stats import Look, _within, student_quantile
+from perfaudit.verdicts import GateVerdict, TimeVerdict
+
+# Pairs of processes, and how often a bound may miss on its side. Most goes to the last look, where small effects are decided.
+LOOKS = (Look(4, 0.002), Look(8, 0.003), Look(16, 0.005))
+ALPHA = sum(look.alpha for look in LOOKS)  # how often identical code is called slower, at most
+PAIRS = LOOKS[-1].generations
+LIMIT, TOLERATED = 0.05, 0.01
+
+Groups = Sequence[Sequence[float]]  # log ratios of quads, one list per pair of processes
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Of the log ratio, as one look has them. p: of "not above the threshold". Infinite where the data are too few."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    p: float = 1.0
+
+
+# Log ratios, threshold of the test, and how often the lower and the upper bound may miss.
+Rule = Callable[[Groups, float, float, float], Bounds]
+
+
+def between_pairs(groups: Groups, threshold: float, alpha_low: float, alpha_high: float) -> Bounds:
+    """Student's interval over the Hodges-Lehmann centres of the pairs; nothing is known of one pair."""
+    centres = [signed_rank.hodges_lehmann(group) for group in groups]
+    if len(centres) < 2:
+        return Bounds()
+    freedom = len(centres) - 1
+    mean, error = statistics.fmean(centres), statistics.stdev(centres) / math.sqrt(len(centres))
+    low = mean - error * student_quantile(freedom, 2 * alpha_low)
+    high = mean + error * student_quantile(freedom, 2 * alpha_high)
+    return Bounds(low, high, _tail(mean - threshold, error, freedom))
+
+
+def within_quads(groups: Groups, threshold: float, alpha_low: float, alpha_high: float) -> Bounds:
+    """The signed-rank interval over all quads, as if they were independent."""
+    quads = [value for group in groups for value in group]
+    low, high = signed_rank.interval(quads, alpha_low, alpha_high)
+    return Bounds(low, high, signed_rank.p_above(quads, threshold))
+
+
+def both(groups: Groups, threshold: float, alpha_low: float, alpha_high: float) -> Bounds:
+    """The wider of both intervals on each side: the rule of the gate."""
+    a = between_pairs(groups, threshold, alpha_low, alpha_high)
+    b = within_quads(groups, threshold, alpha_low, alpha_high)
+    return Bounds(min(a.low, b.low), max(a.high, b.high), max(a.p, b.p))
+
+
+def judged(
+    record: TargetRecord,
+    limit: float = LIMIT,
+    tolerated: float = TOLERATED,
+    family: int = 1,
+    ended: bool = False,
+    rule: Rule = both,
+) -> TimeVerdict:
+    """What the looks made so far say of a target.
+
+    regressed: the whole interval above `tolerated`, asked first: a loss that is shown counts also where it is below the
+    limit. improved: the whole interval as far below 1 as `tolerated` is above it, since identical code in other processes
+    differs by that. pass: the whole interval below `limit`. inconclusive: none of them, yet.
+    family: over how many targets the error of a false alarm is shared out. ended: the budget, not the data, ended the
+    measuring; then all pairs count, at what the looks before them have left unspent (`measure.stats.interval_at` has the
+    argument). A record that a look has settled is judged at its looks alone.
+    """
+    if record.failures:
+        return _verdict(record, "failed", _failure(record), limit, tolerated)
+    groups = record.groups()
+    if not groups:
+        return _verdict(record, "failed", "nothing was measured within the budget: raise --budget", limit, tolerated)
+    threshold = math.log1p(tolerated)
+    low, high, p = -math.inf, math.inf, 1.0
+    for pairs, alpha in _looks_made(len(groups), ended and not record.settled):
+        bounds = rule(groups[:pairs], threshold, alpha / family, alpha)
+        low, high, p = max(low, bounds.low), min(high, bounds.high), min(p, bounds.p * ALPHA / alpha)
+    verdict: GateVerdict = "inconclusive"
+    if low > threshold:
+        verdict = "regressed"
+    elif high < -threshold:
+        verdict = "improved"
+    elif high < math.log1p(limit):
+        verdict = "pass"
+    reason = _undecided(record, low, high, limit, tolerated) if verdict == "inconclusive" else ""
+    return _verdict(record, verdict, reason, limit, tolerated, low, high, p)
+
+
+def judged_together(
+    records: Sequence[TargetRecord],
+    limit: float = LIMIT,
+    tolerated: float = TOLERATED,
+    ended: bool = True,
+    rule: Rule = both,
+) -> tuple[TimeVerdict, ...]:
+    """The verdict of every target, in the order given, after Holm's correction.
+
+    The smallest p is tested at a share of the error as if all targets were still open, the next one as if one were decided,
+    and so on; from the first that is not rejected on, the correction stays as it is.
+    """
+    alone = [judged(record, limit, tolerated, 1, ended, rule) for record in records]
+    p_values = [1.0 if verdict.p is None else verdict.p for verdict in alone]
+    found = dict(enumerate(alone))
+    family = len(records)
+    for i in sorted(found, key=p_values.__getitem__):
+        found[i] = judged(records[i], limit, tolerated, family, ended, rule)
+        if found[i].verdict == "regressed":
+            family -= 1
+    return tuple(found[i] for i in range(len(records)))
+
+
+def is_settled(record: TargetRecord, limit: float, tolerated: float, family: int) -> bool:
+    """Whether a target needs no more pairs: its last pair completes a look, and the looks say something."""
+    at_look = len(record.groups()) in {look.generations for look in LOOKS}
+    return at_look and judged(record, limit, tolerated, family).verdict != "inconclusive"
+
+
+def _looks_made(pairs: int, ended: bool) -> list[tuple[int, float]]:
+    """Number of pairs, and how often a bound may miss on its side, for each look at so many pairs."""
+    made = [(look.generations, look.alpha) for look in LOOKS if look.generations <= pairs]
+    unspent = sum(look.alpha for look in LOOKS if look.generations >= pairs)
+    return [*made, (pairs, unspent)] if ended and unspent else made
+
+
+def _tail(above: float, error: float, freedom: int) -> float:
+    """P(Student's t >= above / error), for so many degrees of freedom; of no error, whether it is above at all."""
+    if error == 0:
+        return 0.0 if above > 0 else 1.0
+    t = above / error
+    beyond = max(0.0, 1 - _within(math.atan(abs(t) / math.sqrt(freedom)), freedom)) / 2
+    return beyond if t > 0 else 1 - beyond
+
+
+def _verdict(
+    record: TargetRecord,
+    verdict: GateVerdict,
+    reason: str,
+    limit: float,
+    tolerated: float,
+    low: float = -math.inf,
+    high: float = math.inf,
+    p: float | None = None,
+) -> TimeVerdict:
+    quads = [value for group in record.groups() for value in group]
+    centre = signed_rank.hodges_lehmann(quads) if quads else None
+    smallest = None
+    if centre is not None and low > -math.inf:
+        smallest = math.expm1(math.log1p(tolerated) + max(0.0, centre - low))
+    return TimeVerdict(
+        record.target,
+        verdict,
+        reason,
+        ratio=None if centre is None else math.exp(centre),
+        low=math.exp(low),
+        high=math.exp(high),
+        pairs=len(record.groups()),
+        quads=len(quads),
+        seconds_before=record.seconds_per_step("base"),
+        seconds_after=record.seconds_per_step("head"),
+        smallest=smallest,
+        p=p,
+        limit=limit,
+        tolerated=tolerated,
+        wall_over_cpu=record.wall_over_cpu(),
+        load=record.load,
+    )
+
+
+def _failure(record: TargetRecord) -> str:
+    """Which side does not run, and why. Where neither does, the reference is named: nothing can be said of the change."""
+    reference = f"the reference {record.reference}".strip()
+    if len(record.failures) == 2:
+        return f"neither {reference} nor your code runs: {record.failures['base']}"
+    side, why = next(iter(record.failures.items()))
+    return f"{reference if side == 'base' else 'your code'} does not run: {why}"
+
+
+def _undecided(record: TargetRecord, low: float, high: float, limit: float, tolerated: float) -> str:
+    groups = record.groups()
+    quads = sum(map(len, groups))
+    if math.isinf(low) or math.isinf(high):
+        seconds = record.seconds_per_step("base") or 0.0
+        slow = f" (a step takes {seconds:.2g} s)" if seconds > 0.1 else ""
+        pairs = "1 pair" if len(groups) == 1 else f"{len(groups)} pairs"
+        return f"{quads} quads of blocks in {pairs} of processes are too few for an interval{slow}: raise --budget"
+    return f"the interval reaches from below +{100 * tolerated:g} % to above +{100 * limit:g} %"

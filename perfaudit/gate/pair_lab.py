@@ -1,0 +1,151 @@
+"""A lab of child processes for two versions of a target: the one that is measured runs, the other stands still."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from perfaudit.gate.records import Side, TimedBlock, Typical
+from perfaudit.measure.child import Child, ChildFailed
+from perfaudit.measure.environment import usable_cores
+from perfaudit.measure.facts import Facts
+from perfaudit.measure.lab import HANGING
+from perfaudit.measure.nursery import START_SECONDS, nursery
+from perfaudit.measure.runner import TrialFailed
+from perfaudit.target.names import Target, imported_modules, sets_variables_early
+from perfaudit.target.relocate import refusal
+
+OTHER: dict[Side, Side] = {"base": "head", "head": "base"}
+
+
+@dataclass(slots=True)
+class PairLab:
+    """Opens both sides of targets in children. facts: what each side's child said when it was last built.
+
+    base_folder: of the reference, in the place of the working directory. relocated: root folders of the code as it is and
+    of the reference, None where nothing of the one may be imported by the other by mistake. timeout: seconds that building
+    the training, and each step, may take.
+    """
+
+    targets: Sequence[Target]
+    base_folder: Path
+    device: str = "auto"
+    timeout: float = START_SECONDS
+    relocated: tuple[str, str] | None = None
+    facts: dict[tuple[int, Side], Facts] = field(default_factory=dict)  # by the target's number
+    ran: dict[tuple[Side, str], str] = field(default_factory=dict)  # SHA-256 of the files that ran, by real path
+    fresh: list[bool] = field(default_factory=list)  # for each target: see `measure.child.Child`
+
+    def __post_init__(self) -> None:
+        """Have the libraries that the targets import ready for all children, unless they set variables before that."""
+        for target in self.targets:
+            files = [target.file, str(self.base_folder / _relative(target.file))]
+            self.fresh.append(any(sets_variables_early(file) for file in files))
+            parent = None if self.fresh[-1] else nursery()
+            if parent is not None:
+                parent.preload([module for file in files for module in imported_modules(file)])
+                Child().close()  # waits until torch is imported, which is no part of opening a pair
+
+    def open(self, number: int, first: Side, seed: int) -> dict[Side, _ChildSubject | TrialFailed]:
+        """Both sides built and warm; at the same time where there are two cores."""
+        order = [first, OTHER[first]]
+        waves = [order] if usable_cores() > 1 else [[side] for side in order]
+        children: dict[Side, Child] = {}
+        opened: dict[Side, _ChildSubject | TrialFailed] = {}
+        try:
+            for wave in waves:
+                for side in wave:
+                    folder = self.base_folder if side == "base" else None
+                    children[side] = Child(self.fresh[number], folder)
+                    with contextlib.suppress(ChildFailed):  # one that is gone is told when its reply is read
+                        children[side].send(self._build(self.targets[number], side, seed))
+                for side in wave:
+                    opened[side] = self._ready(number, side, children[side])
+        except BaseException:
+            for child in children.values():
+                child.close()
+            raise
+        return opened
+
+    def typical(self, number: int) -> Typical:
+        """The median of a block's steps, or their mean where workers load: see `records.TargetRecord`."""
+        loaders = [facts["loader"] for (of, _), facts in self.facts.items() if of == number]
+        return "mean" if any(loader["num_workers"] for loader in loaders) else "median"
+
+    def _build(self, target: Target, side: Side, seed: int) -> dict[str, Any]:
+        file = _relative(target.file) if side == "base" else target.file
+        moved = list(self.relocated) if self.relocated is not None and side == "base" else None
+        return {
+            "do": "build",
+            "target": {"file": file, "names": target.names},
+            "overlay": {},
+            "knob": "",
+            "settings": {},
+            "device": self.device,
+            "seed": seed,
+            "relocated": moved,
+        }
+
+    def _ready(self, number: int, side: Side, child: Child) -> _ChildSubject | TrialFailed:
+        try:
+            facts = child.receive(self.timeout)
+            self.facts[number, side] = facts
+            self._is_what_it_says(side, facts)
+            # Warm-up: past the optimizer's first step, and past what the loader's workers have ready.
+            loader = facts["loader"]
+            ahead = loader["num_workers"] * (loader["prefetch_factor"] or 0)
+            subject = _ChildSubject(child, self.timeout)
+            subject.block(side, 1)
+            subject.seconds_per_step = subject.block(side, 2 + min(ahead, 64)).seconds("median")
+            _refuse_strays(child.ask({"do": "strays"}, self.timeout)["strays"])  # what a step imports
+            child.pause()
+            return subject
+        except ChildFailed as failure:
+            child.close()
+            return TrialFailed(str(failure))
+        except TrialFailed as failure:
+            child.close()
+            return failure
+
+    def _is_what_it_says(self, side: Side, facts: Facts) -> None:
+        """Raise TrialFailed where what runs is not this side's code, or not what it was in the pair before."""
+        _refuse_strays(facts["strays"])
+        for real, digest in (facts.get("digests") or {}).items():
+            if self.ran.setdefault((side, real), digest) != digest:
+                raise TrialFailed(f"{os.path.relpath(real)} changed while it was measured")
+
+
+def _refuse_strays(strays: list[str]) -> None:
+    """Raise TrialFailed where the reference imports files of the code as it is."""
+    if words := refusal(strays):
+        raise TrialFailed(words)
+
+
+class _ChildSubject:
+    def __init__(self, child: Child, timeout: float) -> None:
+        self._child = child
+        self._timeout = timeout
+        self.seconds_per_step = timeout / HANGING  # until it is known
+
+    def block(self, side: Side, steps: int) -> TimedBlock:
+        try:
+            expected = (steps + 1) * self.seconds_per_step
+            reply = self._child.ask({"do": "steps", "steps": steps}, max(self._timeout, HANGING * expected))
+        except ChildFailed as failure:
+            raise TrialFailed(str(failure)) from failure
+        self._child.pause()
+        seconds = reply.pop("seconds")
+        return TimedBlock(side, len(seconds), statistics.median(seconds), statistics.fmean(seconds), **reply)
+
+    def close(self) -> None:
+        self._child.close()
+
+
+def _relative(file: str) -> str:
+    """The path of a file as seen from the working directory, which means the counterpart when seen from the reference's."""
+    return os.path.relpath(file)

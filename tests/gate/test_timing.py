@@ -1,0 +1,338 @@
+"""Pairs of processes that take exactly as long as told: who runs when, how long, and when it ends."""
+
+from __future__ import annotations
+
+import itertools
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import FakeClock
+
+from perfaudit.gate.decision import judged, judged_together
+from perfaudit.gate.records import Side, TargetRecord, TimedBlock, Typical
+from perfaudit.gate.timing import FEWEST_STEPS, Plan, planned, time_pairs, time_targets
+from perfaudit.measure.child import Child
+from perfaudit.measure.clock import Deadline
+from perfaudit.measure.runner import TrialFailed
+from perfaudit.measure.step_times import step_seconds
+from perfaudit.target.names import parse
+
+
+class FakeLab:
+    """Steps of a side take `speeds[number][side]` seconds, opening a pair takes `opening`; some fail as told."""
+
+    def __init__(self, clock: FakeClock, *speeds: tuple[float, float], opening: float = 0.0) -> None:
+        self.clock, self.opening = clock, opening
+        self.speeds: list[dict[Side, float]] = [{"base": base, "head": head} for base, head in speeds]
+        self.fails_to_open: dict[tuple[int, Side], str] = {}
+        self.fails_at_block: tuple[Side, int] | None = None
+        self.interrupt_at: int | None = None
+        self.order: list[tuple[int, Side]] = []
+        self.steps: list[int] = []
+        self.opened: list[tuple[int, Side, int]] = []
+        self.alive = 0
+
+    def open(self, number: int, first: Side, seed: int) -> dict[Side, FakeSubject | TrialFailed]:
+        self.clock.sleep(self.opening)
+        self.opened.append((number, first, seed))
+        sides: list[Side] = ["base", "head"]
+        found: dict[Side, FakeSubject | TrialFailed] = {}
+        for side in sides:
+            why = self.fails_to_open.get((number, side))
+            found[side] = TrialFailed(why) if why else FakeSubject(self, number, self.speeds[number][side])
+        return found
+
+    def typical(self, number: int) -> Typical:
+        return "median"
+
+
+class FakeSubject:
+    def __init__(self, lab: FakeLab, number: int, seconds: float) -> None:
+        self.lab, self.number, self.seconds_per_step = lab, number, seconds
+        lab.alive += 1
+
+    def block(self, side: Side, steps: int) -> TimedBlock:
+        lab = self.lab
+        if lab.interrupt_at == len(lab.order):
+            raise KeyboardInterrupt
+        if lab.fails_at_block == (side, lab.order.count((self.number, side))):
+            raise TrialFailed("out of memory")
+        lab.order.append((self.number, side))
+        lab.steps.append(steps)
+        seconds = lab.speeds[self.number][side]
+        lab.clock.sleep((steps + 1) * seconds)
+        return TimedBlock(side, steps, seconds, seconds, 0.0, steps * seconds, steps * seconds, 0.0)
+
+    def close(self) -> None:
+        self.lab.alive -= 1
+
+
+def run(lab: FakeLab, budget: float = 120.0, **options: Any) -> list[TargetRecord]:
+    records = [TargetRecord(f"{number}.py") for number in range(len(lab.speeds))]
+    time_pairs(lab, records, Deadline(budget, lab.clock), **options)
+    return records
+
+
+def test_a_slower_head_is_found_with_its_ratio_at_the_first_look(clock: FakeClock) -> None:
+    lab = FakeLab(clock, (0.010, 0.011))
+    (record,) = run(lab)
+    assert (record.settled, len(record.pairs), lab.alive) == (True, 4, 0)
+    found = judged(record)
+    assert (found.verdict, found.ratio) == ("regressed", pytest.approx(1.1))
+    assert (found.seconds_before, found.seconds_after) == pytest.approx((0.010, 0.011))
+    assert clock.now() < 4 * 7
+
+
+def test_identical_code_passes_at_the_first_look(clock: FakeClock) -> None:
+    (record,) = run(FakeLab(clock, (0.010, 0.010)))
+    assert (judged(record).verdict, len(record.pairs)) == ("pass", 4)
+
+
+def test_quads_take_turns_so_that_each_side_follows_itself_equally_often(clock: FakeClock) -> None:
+    lab = FakeLab(clock, (0.010, 0.010))
+    (record,) = run(lab)
+    starts = set()
+    for pair in record.pairs:
+        sides = [block.side for quad in pair.quads for block in quad.blocks]
+        assert len(pair.quads) % 2 == 0
+        for quad, following in itertools.pairwise(pair.quads):
+            assert quad.blocks[0].side == quad.blocks[3].side != quad.blocks[1].side == quad.blocks[2].side
+            assert following.blocks[0].side != quad.blocks[0].side
+        after_itself = [a for a, b in itertools.pairwise(sides) if a == b]
+        assert after_itself.count("base") == after_itself.count("head")
+        starts.add(sides[0])
+    assert starts == {"base", "head"}  # drawn for each pair
+    assert {first for _, first, _ in lab.opened} == {"base", "head"}
+
+
+def test_every_pair_has_a_seed_of_its_own_for_both_sides(clock: FakeClock) -> None:
+    lab = FakeLab(clock, (0.010, 0.010))
+    run(lab, seed=7)
+    assert [seed for _, _, seed in lab.opened] == [7, 8, 9, 10]
+
+
+@pytest.mark.parametrize(
+    ("seconds_per_step", "seconds", "plan"),
+    [
+        (0.010, 60.0, Plan(4, 35)),  # three seconds a side, however large the budget
+        (0.010, 3.0, Plan(4, 17)),  # shorter blocks rather than fewer quads
+        (0.010, 0.5, Plan(2, 5)),
+        (0.010, 0.0, Plan(2, FEWEST_STEPS)),
+        (2.000, 6.0, Plan(2, FEWEST_STEPS)),  # takes 64 s
+        (0.150, 6.0, Plan(2, 3)),
+        (1e-6, 60.0, Plan(4, 2000)),
+    ],
+)
+def test_what_a_pair_is_made_of(seconds_per_step: float, seconds: float, plan: Plan) -> None:
+    assert planned(seconds_per_step, seconds) == plan
+
+
+def test_the_budget_is_shared_out_over_sixteen_pairs(clock: FakeClock) -> None:
+    """40 s and one second to open a pair leave 1.5 s for its steps; a head that swings by 8 % is not settled before."""
+    lab = FakeLab(clock, (0.010, 0.010), opening=1.0)
+    opened = lab.open
+
+    def swinging(number: int, first: Side, seed: int) -> dict[Side, FakeSubject | TrialFailed]:
+        lab.speeds[0]["head"] = 0.0108 if seed % 2 else 0.0096
+        return opened(number, first, seed)
+
+    lab.open = swinging  # type: ignore[method-assign]
+    (record,) = run(lab, budget=40.0)
+    assert len(record.pairs) == 16
+    assert clock.now() == pytest.approx(40.0, abs=2.0)
+    assert max(lab.steps[16:]) < 35
+    assert not record.settled
+
+
+def test_slow_steps_make_fewer_pairs_and_the_verdict_says_so(clock: FakeClock) -> None:
+    lab = FakeLab(clock, (1.0, 1.0), opening=4.0)
+    (record,) = run(lab, budget=120.0)
+    assert set(lab.steps) == {FEWEST_STEPS}
+    assert clock.now() <= 120.0 + 16.0  # the last quad may end behind it
+    found = judged(record, ended=True)
+    assert found.verdict == "inconclusive"
+    assert found.reason.endswith("are too few for an interval (a step takes 1 s): raise --budget")
+
+
+def test_the_end_of_the_budget_comes_between_quads(clock: FakeClock) -> None:
+    lab = FakeLab(clock, (0.5, 0.5), opening=1.0)
+    (record,) = run(lab, budget=30.0)
+    assert all(len(quad.blocks) == 4 for pair in record.pairs for quad in pair.quads)
+    assert record.blocks("base") and len(record.blocks("base")) == len(record.blocks("head"))
+    assert lab.alive == 0
+
+
+def test_nothing_is_begun_that_cannot_come_to_a_quad(clock: FakeClock) -> None:
+    lab = FakeLab(clock, (0.5, 0.5), opening=5.0)
+    run(lab, budget=30.0)
+    assert (len(lab.opened), clock.now()) == (1, 21.0)  # another one would come to its first quad after 13 s
+    assert run(FakeLab(clock, (0.5, 0.5)), budget=0.0)[0].pairs == []
+
+
+def test_targets_take_turns(clock: FakeClock) -> None:
+    """The budget ends before either has four pairs of long blocks, and both can be judged: neither waits for the other."""
+    lab = FakeLab(clock, (0.3, 0.3), (0.01, 0.01), opening=2.0)
+    records = run(lab, budget=60.0)
+    assert [number for number, _, _ in lab.opened[:6]] == [0, 1, 0, 1, 0, 1]
+    assert [len(record.pairs) for record in records] == [4, 3]
+    assert [found.verdict for found in judged_together(records)] == ["pass", "pass"]
+
+
+def test_a_look_that_opening_alone_would_eat_up_is_not_aimed_for(clock: FakeClock) -> None:
+    """16 pairs take 64 s to open and 8 take 32, so 60 s go to four pairs, whose blocks are as long as they should be."""
+    lab = FakeLab(clock, (0.010, 0.010), opening=4.0)
+    (record,) = run(lab, budget=60.0)
+    assert (record.settled, len(record.pairs)) == (True, 4)
+    assert set(lab.steps[16:]) == {35}
+
+
+def test_a_settled_target_leaves_its_time_to_the_others(clock: FakeClock) -> None:
+    lab = FakeLab(clock, (0.010, 0.015), (0.010, 0.010))
+    opened = lab.open
+
+    def swinging(number: int, first: Side, seed: int) -> dict[Side, FakeSubject | TrialFailed]:
+        lab.speeds[1]["head"] = 0.0106 if seed % 2 else 0.0098
+        return opened(number, first, seed)
+
+    lab.open = swinging  # type: ignore[method-assign]
+    clear, open_ = run(lab, budget=150.0)
+    assert (len(clear.pairs), clear.settled) == (4, True)
+    assert len(open_.pairs) > 4
+    assert judged_together([clear, open_])[0].verdict == "regressed"
+
+
+@pytest.mark.parametrize("side", ["base", "head"])
+def test_a_side_that_does_not_open_ends_its_target_only(clock: FakeClock, side: Side) -> None:
+    lab = FakeLab(clock, (0.01, 0.01), (0.01, 0.01))
+    lab.fails_to_open[0, side] = "train.py defines no build_model"
+    broken, fine = run(lab)
+    assert broken.failures == {side: "train.py defines no build_model"}
+    assert (judged(broken).verdict, judged(fine).verdict) == ("failed", "pass")
+    assert lab.alive == 0
+
+
+def test_a_step_that_crashes_on_one_side_only_says_where(clock: FakeClock) -> None:
+    lab = FakeLab(clock, (0.01, 0.01))
+    lab.fails_at_block = ("head", 13)
+    (record,) = run(lab)
+    assert record.failures == {"head": "out of memory (in process pair 2, after it had run)"}
+    assert judged(record).reason == "your code does not run: out of memory (in process pair 2, after it had run)"
+    assert (lab.alive, len(record.pairs)) == (0, 2)
+
+
+def test_an_interruption_loses_no_quad_and_no_process(clock: FakeClock) -> None:
+    lab = FakeLab(clock, (0.01, 0.01))
+    lab.interrupt_at = 4 * 4 + 6
+    record = TargetRecord("train.py")
+    with pytest.raises(KeyboardInterrupt):
+        time_pairs(lab, [record], Deadline(120, clock))
+    assert [len(pair.quads) for pair in record.pairs] == [4, 1]
+    assert lab.alive == 0
+    assert judged(record, ended=True).verdict == "inconclusive"
+
+
+class FakeTraining:
+    """Steps on a device whose clock is that of its events; the epoch restarts before every third step."""
+
+    def __init__(self, device: str, clock: FakeClock, every: int = 3) -> None:
+        self.device = types.SimpleNamespace(type=device)
+        self.clock, self.every, self.made, self.waits = clock, every, 0, 0
+        self.restart_seconds: list[float] = []
+
+    def whole_step(self, fixed: bool) -> None:
+        if self.made % self.every == 0:
+            self.restart_seconds.append(0.5)
+            self.clock.sleep(0.5)
+        self.made += 1
+        self.clock.sleep(0.010 * self.made)
+
+    def synchronize(self) -> None:
+        self.waits += 1
+
+
+def test_steps_on_the_cpu_are_timed_without_restarts(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.perf_counter", clock.now)
+    seconds, with_restarts = step_seconds(FakeTraining("cpu", clock), 4)
+    assert (seconds, with_restarts) == (pytest.approx([0.01, 0.02, 0.03, 0.04]), False)
+
+
+@pytest.mark.parametrize(
+    ("every", "seconds", "with_restarts"),
+    [(3, [0.02, 0.03], False), (1, [0.51, 0.52, 0.53, 0.54], True)],
+)
+def test_steps_on_cuda_are_timed_by_events_and_one_wait(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch, every: int, seconds: list[float], with_restarts: bool
+) -> None:
+    class Event:
+        def __init__(self, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self, stream: object) -> None:
+            self.at = clock.now()
+
+        def elapsed_time(self, other: Event) -> float:  # milliseconds
+            return 1e3 * (other.at - self.at)
+
+    cuda = types.SimpleNamespace(Event=Event, current_stream=lambda device: device)
+    monkeypatch.setitem(__import__("sys").modules, "torch", types.SimpleNamespace(cuda=cuda))
+    training = FakeTraining("cuda", clock, every)
+    assert step_seconds(training, 4) == (pytest.approx(seconds), with_restarts)
+    assert training.waits == 1
+
+
+TRAIN = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+
+def build_model():
+    return nn.Linear(8, 2)
+
+
+def build_dataloader():
+    return DataLoader(TensorDataset(torch.randn(64, 8), torch.randint(0, 2, (64,))), batch_size=8)
+"""
+
+
+@pytest.mark.slow
+def test_real_processes_of_two_folders(project: Any) -> None:
+    """The reference crashes in its seventh step, the code as it is does not; both are built from their own folder."""
+    crash = "\n\nmade = []\n\n\ndef training_step(model, batch):\n    made.append(1)\n    if len(made) > {}:\n"
+    crash += "        raise ValueError('seventh')\n    return nn.functional.cross_entropy(model(batch[0]), batch[1])\n"
+    folder: Path = project(**{"train.py": TRAIN + crash.format(10**9), "base/train.py": TRAIN + crash.format(6)})
+    records: list[TargetRecord] = []
+    time_targets([parse("train.py")], folder / "base", records, budget=60.0, device="cpu", reference="main")
+    (record,) = records
+    assert set(record.failures) == {"base"}
+    assert judged(record).reason.startswith(
+        "the reference main does not run: train.py: one training step: ValueError: seventh"
+    )
+
+
+def asked_for_five_steps(device: str) -> dict[str, Any]:
+    build = {"do": "build", "target": {"file": "train.py", "names": {}}, "overlay": {}, "knob": "", "settings": {}}
+    with Child() as child:
+        child.ask({**build, "device": device}, 120)
+        return child.ask({"do": "steps", "steps": 5}, 120)
+
+
+@pytest.mark.slow
+def test_do_steps_answers_with_each_step(project: Any) -> None:
+    project(**{"train.py": TRAIN})
+    reply = asked_for_five_steps("cpu")
+    assert set(reply) == {"seconds", "restart_per_step", "wall", "cpu", "queued"}
+    assert len(reply["seconds"]) == 5
+    assert 0 < sum(reply["seconds"]) <= reply["wall"]
+
+
+@pytest.mark.gpu
+def test_steps_on_a_cuda_device_are_spans_between_events(project: Any) -> None:
+    """One epoch has eight steps and one was made before: none of these five restarts it."""
+    project(**{"train.py": TRAIN})
+    reply = asked_for_five_steps("cuda")
+    assert len(reply["seconds"]) == 5
+    assert all(seconds > 0 for seconds in reply["seconds"])
+    assert sum(reply["seconds"]) <= 1.05 * reply["wall"]

@@ -1,0 +1,112 @@
+"""benchmarks/gate_power.py: intervals, the table, and judging anew. Nothing is timed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+if not BENCHMARKS.exists():
+    pytest.skip("the benchmarks are not in this distribution", allow_module_level=True)
+sys.path.insert(0, str(BENCHMARKS))
+
+import gate_power  # noqa: E402  # it stands in that folder
+
+from perfaudit.gate.records import Pair, Quad, TargetRecord, TimedBlock, to_json  # noqa: E402
+
+
+@pytest.mark.parametrize(
+    ("hits", "of", "low", "high"),
+    [
+        (0, 120, 0.0, 0.0303),  # 1 - 0.025 ** (1 / 120)
+        (1, 120, 0.0002, 0.0456),
+        (5, 10, 0.1871, 0.8129),  # Clopper & Pearson's own chart
+        (10, 10, 0.6915, 1.0),
+    ],
+)
+def test_exact_intervals_of_a_share(hits: int, of: int, low: float, high: float) -> None:
+    assert gate_power.clopper_pearson(hits, of) == (pytest.approx(low, abs=5e-5), pytest.approx(high, abs=5e-5))
+
+
+def measured(
+    kind: str, verdict: str, stored: bool, rival: bool | None, ratios: list[float], **more: Any
+) -> dict[str, Any]:
+    """A run of four quads in each of as many pairs as there are ratios."""
+
+    def quad(ratio: float) -> Quad:
+        base = TimedBlock("base", 10, 0.01, 0.01, 0.0, 0.1, 0.1, 0.0)
+        head = TimedBlock("head", 10, 0.01 * ratio, 0.01 * ratio, 0.0, 0.1, 0.1, 0.0)
+        return Quad((base, head, head, base))
+
+    pairs = [Pair("base", 0, 1.0, [quad(ratio + 0.0005 * i) for i in range(4)]) for ratio in ratios]
+    return {
+        "kind": kind, "target": "char_gpt", "verdict": verdict, "seconds": 60.0, "ratio": ratios[0], "smallest": 0.03,
+        "pairs": len(ratios), "load": 2.0, "injected": {"share": 0.1} if kind == "slow10" else {},
+        "stored": {"red": stored, "seconds": 8.0},
+        "pytest_benchmark": {} if rival is None else {"red": rival, "seconds": 9.0},
+        "record": to_json(TargetRecord("train.py", pairs=pairs)), **more,
+    }  # fmt: skip
+
+
+def test_the_table_counts_calls_of_each_method() -> None:
+    runs = [
+        measured("aa", "pass", True, False, [1.0] * 4),
+        measured("aa", "inconclusive", False, None, [1.0] * 4),
+        measured("slow10", "regressed", True, True, [1.1] * 4),
+    ]
+    table = gate_power.table(runs)
+    none, all_ = "0 of 2 (0.0 %, 0.0 to 84.2)", "1 of 1 (100.0 %, 2.5 to 100.0)"
+    assert f"| char_gpt | perfaudit gate | {none} | – | {all_} | 60 |" in table
+    assert f"| char_gpt | stored mean, > 5 % | 1 of 2 (50.0 %, 1.3 to 98.7) | – | {all_} | 8 |" in table
+    assert f"| char_gpt | pytest-benchmark, mean:5% | 0 of 1 (0.0 %, 0.0 to 97.5) | – | {all_} | 9 |" in table
+    details = gate_power.details(runs)
+    assert "| char_gpt | aa | 2 | 1 inconclusive, 1 pass | none | 1.000 1.000 1.000 | 4.0 | 3.0 % | 2.0 |" in details
+    assert "| char_gpt | slow10 | 1 | 1 regressed | 10.0 % | 1.100 | 4.0 | 3.0 % | 2.0 |" in details
+
+
+@pytest.mark.parametrize(
+    ("ratios", "both", "student", "quads"),
+    [
+        ([1.1] * 4, "regressed", "regressed", "regressed"),
+        ([1.0] * 4, "pass", "pass", "pass"),
+        ([1.02, 1.02, 1.02, 1.30], "inconclusive", "inconclusive", "regressed"),  # pairs differ more than quads tell
+        ([1.1] * 3, "regressed", "regressed", "regressed"),  # the budget ended before the first look
+    ],
+)
+def test_other_rules_judge_the_same_blocks(ratios: list[float], both: str, student: str, quads: str) -> None:
+    run = measured("aa", "", False, None, ratios)
+    found = [gate_power.rejudged(run, gate_power.RULES[name]) for name in ("both", "student", "quads")]
+    assert found == [both, student, quads]
+    assert gate_power.rejudged(run, gate_power.RULES["both"], "cpu") == "pass"  # both sides computed as long
+
+
+@pytest.mark.parametrize("target", list(gate_power.SHRUNK))
+def test_a_slowdown_is_one_number_and_works_in_the_step(target: str) -> None:
+    plain, slowed = gate_power.program(target, 0).splitlines(), gate_power.program(target, 7).splitlines()
+    changed = [(a, b) for a, b in zip(plain, slowed, strict=True) if a != b]
+    assert len(changed) == 1
+    assert changed[0][1].startswith("EXTRA = 7")
+    namespace: dict[str, Any] = {"__name__": "train"}
+    exec(compile("\n".join(slowed), "train.py", "exec"), namespace)
+    model, batch = namespace["build_model"](), next(iter(namespace["build_dataloader"]()))
+    calls: list[str] = []
+    import torch
+
+    class Count(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            calls.append(getattr(function, "__name__", ""))
+            return function(*args, **(kwargs or {}))
+
+    with Count():
+        loss = namespace["training_step"](model, batch)
+    assert loss.requires_grad
+    product = {"digits_cnn": "conv2d", "char_gpt": "linear"}[target]
+    calls_plain = calls.count(product) - 7
+    namespace["EXTRA"] = 0
+    calls.clear()
+    with Count():
+        namespace["training_step"](model, batch)
+    assert calls.count(product) == calls_plain
