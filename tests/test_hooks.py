@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def test_the_hook_calls_a_command_that_exists(perfaudit: Callable[..., Done]) -> None:
-    text = (ROOT / ".pre-commit-hooks.yaml").read_text()
+    text = (ROOT / ".pre-commit-hooks.yaml").read_text().partition("\n- ")[0]  # the first of them
     hook = dict(re.findall(r"^[- ] (\w+): (.+)$", text, flags=re.MULTILINE))  # no YAML parser for seven lines
     assert hook.keys() == {"id", "name", "description", "entry", "language", "types_or", "require_serial"}
     assert (hook["id"], hook["language"], hook["types_or"]) == ("perfaudit-scan", "python", "[python, jupyter]")

@@ -1,0 +1,242 @@
+"""`perfaudit-gate.json`: what a project's training is known to do, in a file that is committed and reviewed.
+
+Every finding and every counter has a line of its own, in order, so that a diff shows what came and went and two branches
+merge. No absolute path and nothing that changes by itself is in it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from perfaudit.errors import ConfigError, UserError
+from perfaudit.gate.committed_json import dumped, loaded
+from perfaudit.gate.comparable import Fingerprint, Seconds, damaged_unless, text_of, texts_of
+from perfaudit.gate.counted import Counted
+from perfaudit.static.baseline import Known
+from perfaudit.static.discover import shown
+from perfaudit.static.fix import replace_file
+
+SCHEMA = "perfaudit.gate/1"
+
+Json = dict[str, Any]  # Any: nested JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """A change for the worse that the project has taken, and why.
+
+    at: the day, as "2026-11-22". targets: whose counters it is about, as shown in reports. changes: what changed, in words.
+    time: whether it speaks for slower steps of these targets too.
+    """
+
+    at: str
+    reason: str
+    targets: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
+    time: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TargetState:
+    """What is known of one target. counters: JSON of `counting.Counted`; {} where they were never counted."""
+
+    environment: Fingerprint
+    counters: Json = field(default_factory=dict)
+    seconds_per_step: Seconds | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """The content of the file. Paths are as reports show them; in the file they are relative to the file's folder."""
+
+    findings: tuple[Known, ...] = ()
+    targets: dict[str, TargetState] = field(default_factory=dict)
+    accepted: tuple[Acceptance, ...] = ()  # in the order in which they were made
+
+
+def read_gate_baseline(path: Path, stands_for: Path | None = None) -> Baseline:
+    """The content of a baseline file. Raises ConfigError for one that is missing, damaged, or of a newer version.
+
+    stands_for: where the file lies in the user's project, for one in the worktree of a reference.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError as error:
+        raise ConfigError(f"{path}: no such baseline; write it with `perfaudit gate init`") from error
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+    return parsed(data, stands_for or path)
+
+
+def gate_baseline_if_there(path: Path, stands_for: Path | None = None) -> Baseline | None:
+    """As `read_gate_baseline`; None where there is no such file."""
+    return read_gate_baseline(path, stands_for) if path.exists() or path.is_symlink() else None
+
+
+def parsed(data: bytes, path: Path) -> Baseline:
+    """The content of a baseline file from its bytes; path: where it lies. Raises ConfigError that says what and where."""
+    try:
+        content = _in_this_version(loaded(data), path)
+        return _content(content, path)
+    except (ValueError, RecursionError) as error:
+        cure = "take a version of it from git, or write it again with `perfaudit gate init`"
+        raise ConfigError(f"{path}: a damaged baseline: {error}; {cure}") from error
+
+
+def _of_a_scan(data: Json) -> Json:
+    """The file that `perfaudit scan --baseline` keeps: findings only."""
+    return {**data, "schema": SCHEMA, "accepted": [], "targets": {}}
+
+
+# What makes the next version of an older one. For perfaudit.gate/2: change SCHEMA, and add a row "perfaudit.gate/1" whose
+# function returns the keys of version 2; rows are followed until SCHEMA is reached.
+_MIGRATIONS: dict[str, Callable[[Json], Json]] = {"perfaudit.baseline/1": _of_a_scan}
+
+
+def _in_this_version(data: Any, path: Path) -> Json:
+    """The content with the keys of this version. Raises ConfigError for a newer one and for what is no baseline."""
+    while True:
+        schema = data.get("schema") if isinstance(data, dict) else None
+        if schema == SCHEMA:
+            return dict(data)
+        migrate = _MIGRATIONS.get(schema) if isinstance(schema, str) else None
+        if migrate is None:
+            break
+        data = migrate(data)
+    if isinstance(schema, str) and re.fullmatch(r"perfaudit\.(gate|baseline)/\d+", schema):
+        raise ConfigError(f"{path}: made by a newer perfaudit ({schema}); this one reads {SCHEMA}: upgrade it")
+    raise ConfigError(f"{path}: not a baseline of `perfaudit gate`; this one reads {SCHEMA}")
+
+
+def _content(data: Json, path: Path) -> Baseline:
+    _has_keys(data, {"schema", "accepted", "findings", "targets"}, "the file")
+    findings = [_known(entry, f"findings[{i}]", path) for i, entry in enumerate(_list(data["findings"], "findings"))]
+    accepted = [
+        _acceptance(entry, f"accepted[{i}]", path) for i, entry in enumerate(_list(data["accepted"], "accepted"))
+    ]
+    damaged_unless(isinstance(data["targets"], dict), "targets must be an object")
+    targets: dict[str, TargetState] = {}
+    for name, state in data["targets"].items():
+        place = _placed(name, "a target", path)
+        damaged_unless(place not in targets, f"targets: {place!r} stands there twice, as {name!r} too")
+        targets[place] = _state(state, f"targets[{name!r}]", path)
+    return Baseline(tuple(findings), targets, tuple(accepted))
+
+
+def _has_keys(data: Any, keys: set[str], where: str) -> None:
+    """Raises ValueError for an object with other keys: a misspelt one must not mean that nothing is known."""
+    damaged_unless(isinstance(data, dict), f"{where} must be an object")
+    for key in sorted(data.keys() - keys):
+        raise ValueError(f"{where} has no key {key!r} (it has: {', '.join(sorted(keys))})")
+    for key in sorted(keys - data.keys()):
+        raise ValueError(f"{where} lacks {key!r}")
+
+
+def _list(value: Any, where: str) -> list[Any]:
+    damaged_unless(isinstance(value, list), f"{where} must be a list")
+    return list(value)
+
+
+def _known(entry: Any, where: str, path: Path) -> Known:
+    _has_keys(entry, {"path", "rule", "digest", "message"}, where)
+    texts = {key: text_of(value, f"{where}.{key}") for key, value in entry.items()}
+    return Known(_placed(texts["path"], where, path), texts["rule"], texts["digest"], texts["message"])
+
+
+def _acceptance(entry: Any, where: str, path: Path) -> Acceptance:
+    _has_keys(entry, {"at", "reason", "targets", "changes", "time"}, where)
+    at, reason = text_of(entry["at"], f"{where}.at"), text_of(entry["reason"], f"{where}.reason")
+    try:
+        date.fromisoformat(at)
+    except ValueError:
+        raise ValueError(f"{where}.at: {at!r} is no date such as 2026-11-22") from None
+    damaged_unless(bool(reason.strip()), f"{where}.reason is empty")
+    damaged_unless(isinstance(entry["time"], bool), f"{where}.time must be true or false")
+    targets = (_placed(name, where, path) for name in texts_of(entry["targets"], f"{where}.targets"))
+    return Acceptance(at, reason, tuple(targets), texts_of(entry["changes"], f"{where}.changes"), entry["time"])
+
+
+def _state(entry: Any, where: str, path: Path) -> TargetState:
+    _has_keys(entry, {"environment", "counters", "seconds_per_step"}, where)
+    environment = Fingerprint.from_json(entry["environment"], f"{where}.environment")
+    counters, seconds = entry["counters"], entry["seconds_per_step"]
+    damaged_unless(isinstance(counters, dict), f"{where}.counters must be an object")
+    if counters:
+        try:
+            Counted.from_json(counters)
+        except ValueError as error:
+            raise ValueError(f"{where}.counters: {error}") from error
+        counters = _with_places(counters, lambda name: _placed(name, f"{where}.counters.places", path))
+    stored = None if seconds is None else Seconds.from_json(seconds, f"{where}.seconds_per_step")
+    return TargetState(environment, counters, stored)
+
+
+def _with_places(counters: Json, placed: Callable[[str], str]) -> Json:
+    """The counters with the paths of their lines replaced."""
+    places = {
+        name: [{**spot, "path": placed(spot["path"])} for spot in spots] for name, spots in counters["places"].items()
+    }
+    return {**counters, "places": places}
+
+
+def counter_values(state: TargetState) -> dict[str, int]:
+    """The counters of one step of a target by name, {} where it was never counted."""
+    return dict(Counted.from_json(state.counters).values) if state.counters else {}
+
+
+def _placed(name: str, where: str, path: Path) -> str:
+    """A path of the file as reports show it; "" stays, for findings without a place. Raises ValueError."""
+    damaged_unless(
+        not Path(name).is_absolute(), f"{where}: {name!r} is an absolute path, which holds on one machine only"
+    )
+    damaged_unless("\0" not in name, f"{where}: {name!r} is no path")
+    return shown(path.parent / name) if name else ""
+
+
+def write_gate_baseline(path: Path, baseline: Baseline) -> None:
+    """Replace the file, all or nothing; the same content gives the same bytes. Raises UserError where it cannot."""
+    try:
+        replace_file(path, text(path, baseline).encode("utf-8", "backslashreplace"))
+    except OSError as error:
+        raise UserError(f"{path}: not written: {(error.strerror or str(error)).lower()}") from error
+
+
+def text(path: Path, baseline: Baseline) -> str:
+    """What the file holds; path: where it will lie."""
+    folder = path.absolute().parent
+
+    def placed(name: str) -> str:
+        return Path(os.path.relpath(name, folder)).as_posix() if name else ""
+
+    findings = [Known(placed(k.path), k.rule, k.digest, k.message) for k in baseline.findings]
+    content = {
+        "schema": SCHEMA,
+        "accepted": [
+            {
+                "at": entry.at,
+                "changes": list(entry.changes),
+                "reason": entry.reason,
+                "targets": [placed(name) for name in entry.targets],
+                "time": entry.time,
+            }
+            for entry in baseline.accepted
+        ],
+        "findings": [
+            {"digest": k.digest, "message": k.message, "path": k.path, "rule": k.rule} for k in sorted(findings)
+        ],
+        "targets": {
+            placed(name): {
+                "counters": _with_places(state.counters, placed) if state.counters else {},
+                "environment": state.environment.as_json(),
+                "seconds_per_step": state.seconds_per_step.as_json() if state.seconds_per_step else None,
+            }
+            for name, state in baseline.targets.items()
+        },
+    }
+    return dumped(content)

@@ -1,0 +1,230 @@
+"""What stored counters and times may be held against: the environment they were taken in, and what became of it."""
+
+from __future__ import annotations
+
+import math
+import platform
+import re
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from perfaudit.measurements import Environment
+from perfaudit.verdicts import TimeVerdict
+
+Level = Literal["all", "no_times", "nothing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """The environment of counters and times. python: major and minor version; cpu: "" where the system does not say.
+
+    dtypes: of the model's parameters. cores, threads: that the training may use, and that torch uses.
+    """
+
+    torch: str
+    device: str
+    device_name: str
+    dtypes: tuple[str, ...]
+    platform: str
+    python: str
+    cpu: str
+    cores: int
+    threads: int
+    driver: str
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "dtypes": list(self.dtypes)}
+
+    @classmethod
+    def from_json(cls, data: Any, where: str = "environment") -> Fingerprint:
+        """Raises ValueError that names what is missing, unknown or of the wrong type."""
+        names = set(cls.__dataclass_fields__)
+        damaged_unless(isinstance(data, dict), f"{where} must be an object")
+        for key in sorted(names ^ data.keys()):
+            raise ValueError(f"{where} lacks {key!r}" if key in names else f"{where} has no key {key!r}")
+        values = dict(data, dtypes=texts_of(data["dtypes"], f"{where}.dtypes"))
+        for key in ("cores", "threads"):
+            damaged_unless(_is_count(data[key]), f"{where}.{key} must be a count, it is {data[key]!r}")
+        for key in names - {"cores", "threads", "dtypes"}:
+            text_of(data[key], f"{where}.{key}")
+        return cls(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class Seconds:
+    """Seconds per step: the median of n blocks, and their quartiles low and high."""
+
+    median: float
+    low: float
+    high: float
+    n: int
+
+    def as_json(self) -> dict[str, Any]:
+        """With six digits: more of them say nothing and change every time."""
+        rounded = {key: float(f"{getattr(self, key):.6g}") for key in ("median", "low", "high")}
+        return {**rounded, "n": self.n}
+
+    @classmethod
+    def from_json(cls, data: Any, where: str = "seconds_per_step") -> Seconds:
+        """Raises ValueError for what are no times."""
+        damaged_unless(
+            isinstance(data, dict) and data.keys() == {"median", "low", "high", "n"},
+            f"{where} must be null, or have median, low, high and n",
+        )
+        times = [data[key] for key in ("low", "median", "high")]
+        are_times = all(isinstance(t, (int, float)) and not isinstance(t, bool) for t in times)
+        damaged_unless(
+            are_times and 0 < times[0] <= times[1] <= times[2] < math.inf,
+            f"{where}: low, median and high must be times in this order, they are {times}",
+        )
+        damaged_unless(_is_count(data["n"]) and data["n"] > 0, f"{where}.n must be a count, it is {data['n']!r}")
+        return cls(float(data["median"]), float(data["low"]), float(data["high"]), data["n"])
+
+    def is_apart_from(self, other: Seconds) -> bool:
+        """Whether the quartiles of the two do not meet."""
+        return self.high < other.low or other.high < self.low
+
+
+def damaged_unless(holds: bool, problem: str) -> None:
+    """Raises ValueError with the problem."""
+    if not holds:
+        raise ValueError(problem)
+
+
+def text_of(value: Any, where: str) -> str:
+    """The value, which must be a text. Raises ValueError."""
+    damaged_unless(isinstance(value, str), f"{where} must be a text, it is {value!r}")
+    return str(value)
+
+
+def texts_of(value: Any, where: str) -> tuple[str, ...]:
+    """The values of a list of texts. Raises ValueError."""
+    damaged_unless(isinstance(value, list), f"{where} must be a list of texts")
+    return tuple(text_of(item, f"{where}[{i}]") for i, item in enumerate(value))
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def fingerprint(facts: dict[str, Any], host: Environment, cpuinfo: Path = Path("/proc/cpuinfo")) -> Fingerprint:
+    """The environment of a built training. facts: of `measure.facts`; host: of `measure.environment`."""
+    return Fingerprint(
+        torch=facts["torch"],
+        device=facts["device"],
+        device_name=facts["device_name"],
+        dtypes=tuple(facts["model"]["dtypes"]),
+        platform=host.platform,
+        python=".".join(host.python.split(".")[:2]),
+        cpu=cpu_model(cpuinfo),
+        cores=facts["cores"],
+        threads=facts["threads"],
+        driver=facts["driver"],
+    )
+
+
+def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """The processor by the kernel's name; on ARM, which has none, implementer and part of each kind of core; else ""."""
+    try:
+        text = cpuinfo.read_text(errors="replace")
+    except OSError:
+        return platform.processor()
+    pairs = [(key.strip(), value.strip()) for key, _, value in (line.partition(":") for line in text.splitlines())]
+    names = [value for key, value in pairs if key in ("model name", "cpu") and value]  # cpu: POWER
+    if names:
+        return ", ".join(sorted({re.sub(r"\s+", " ", name) for name in names}))
+    makers = [value for key, value in pairs if key == "CPU implementer"]
+    parts = [value for key, value in pairs if key == "CPU part"]
+    kinds = sorted(set(zip(makers, parts, strict=False)))
+    return ", ".join(f"implementer {maker} part {part}" for maker, part in kinds) or platform.processor()
+
+
+@dataclass(frozen=True, slots=True)
+class Comparable:
+    """What of a stored state can be held against the state now, and why not all of it, in words."""
+
+    level: Level
+    why: tuple[str, ...] = ()
+
+    @property
+    def reason(self) -> str:
+        return "; ".join(self.why)
+
+
+def compared(stored: Fingerprint, now: Fingerprint) -> Comparable:
+    """Whether counters and times may be compared.
+
+    Another torch, device, platform or type of the parameters dispatches other operators, so nothing can. Another
+    processor, number of cores or threads, driver or Python does the same work in another time.
+    """
+    differing = differences(stored, now)
+    decisive = [*_DECISIVE, *([] if _is_same_source(stored, now) else ["torch"])]
+    nothing = [_in_words(name, *differing[name]) for name in differing if name in decisive]
+    no_times = [_in_words(name, *differing[name]) for name in differing if name not in decisive]
+    if not (stored.cpu or now.cpu):  # unknown is not the same
+        no_times.append("the processor is known neither when it was written nor now")
+    return Comparable("nothing" if nothing else "no_times" if no_times else "all", (*nothing, *no_times))
+
+
+_DECISIVE = ("device", "parameters in", "platform")
+_NAMES = {"device_name": "device", "dtypes": "parameters in", "cpu": "processor", "python": "Python"}
+
+
+def differences(stored: Fingerprint, now: Fingerprint) -> dict[str, tuple[str, str]]:
+    """What differs between two environments, by its name in words: as it was, and as it is."""
+    found: dict[str, tuple[str, str]] = {}
+    for field in fields(Fingerprint):
+        before, after = (_words(getattr(side, field.name)) for side in (stored, now))
+        if before != after:
+            found[_NAMES.get(field.name, field.name)] = before, after  # device_name says more than device
+    return found
+
+
+def _in_words(name: str, before: str, after: str) -> str:
+    return f"{name} {before} when it was written, {after} now"
+
+
+def _words(value: object) -> str:
+    return (", ".join(value) if isinstance(value, tuple) else str(value)) or "unknown"
+
+
+def _is_same_source(stored: Fingerprint, now: Fingerprint) -> bool:
+    """Whether two builds of torch dispatch the same operators for these devices.
+
+    The part behind "+" (cpu, cu126) names the build. On the CPU builds of one release run the same operators; on an
+    accelerator they bring another cuBLAS and cuDNN, which choose other kernels. Of what is no release ("2.14.0a0+git1f2e3d",
+    "2.14.0.dev20261101") that part may be the source's commit, so all of it counts.
+    """
+    if stored.torch == now.torch:
+        return True
+    releases = [re.fullmatch(r"(\d+(?:\.\d+)*)(?:\+.*)?", side.torch) for side in (stored, now)]
+    same_release = all(releases) and len({found[1] for found in releases if found}) == 1
+    return same_release and stored.device == now.device == "cpu"
+
+
+def stored_time(target: str, stored: Seconds | None, now: Seconds | None, comparable: Comparable) -> TimeVerdict:
+    """What a stored time says beside one of now: advice, never a verdict.
+
+    Medians of identical code that was timed at least 2.5 minutes apart differed by more than 5 % in 71 % of the pairs on
+    a calm machine, and in 91 % on a loaded one.
+    """
+    before, after = (side.median if side else None for side in (stored, now))
+
+    def advice(reason: str, ratio: float | None = None) -> TimeVerdict:
+        return TimeVerdict(target, "not_judged", reason, ratio, seconds_before=before, seconds_after=after, advice=True)
+
+    if before is None:
+        return advice("no time of it is stored; measure with --against REF")
+    if after is None:
+        return advice("not timed, because stored times decide nothing; measure with --against REF")
+    if comparable.level != "all":
+        return advice(f"stored times are of another environment: {comparable.reason}")
+    ratio = after / before
+    what = f"{_percent(abs(ratio - 1))} {'slower' if ratio > 1 else 'faster'} than the file says"
+    excuse = "a noisy hour" if ratio > 1 else "a calm hour"
+    return advice(f"stored times cry wolf: {what}, which {excuse} explains as well; measure with --against REF", ratio)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %" if share >= 0.0995 else f"{100 * share:.1f} %"

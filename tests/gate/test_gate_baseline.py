@@ -1,0 +1,393 @@
+"""`perfaudit-gate.json`: what is written is what is read, line for line, and what is damaged is never a pass."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfaudit.errors import ConfigError, UserError
+from perfaudit.gate.baseline import (
+    Acceptance,
+    Baseline,
+    TargetState,
+    counter_values,
+    gate_baseline_if_there,
+    read_gate_baseline,
+    write_gate_baseline,
+)
+from perfaudit.gate.comparable import Fingerprint, Seconds
+from perfaudit.gate.counted import Counted, Spot
+from perfaudit.static.baseline import Known, write_baseline
+
+Project = Callable[..., Path]
+
+HERE = Fingerprint("2.13.0+cpu", "cpu", "cpu", ("float32",), "Linux x86_64", "3.12", "AMD EPYC 7B13", 2, 2, "")
+COUNTED = Counted(
+    {"operators": 120, "host_syncs": 1},
+    {"operators": {"aten::mul": 70, "aten::add": 50}, "host_syncs": {"item": 1}},
+    {"host_syncs": [Spot("train.py", 12, "total += loss.item()", "item", 1)]},
+    {"peak_live_bytes": "4,096 and 8,192 in two runs"},
+    torch="2.13.0+cpu",
+    dtype="float32",
+)
+BASELINE = Baseline(
+    (
+        Known("train.py", "PA201", "aa", "a bias before a norm"),
+        Known("data/load.py", "PA101", "bb", "no workers — “é”"),
+    ),
+    {
+        "train.py": TargetState(HERE, COUNTED.as_json(), Seconds(0.0123, 0.0121, 0.0131, 12)),
+        "eval.py": TargetState(HERE, {}, None),
+    },
+    (Acceptance("2026-11-22", "a deeper model", ("train.py",), ("train.py operators 100 -> 120",), time=True),),
+)
+TEXT = """{
+ "schema": "perfaudit.gate/1",
+ "accepted": [
+  {
+   "at": "2026-11-22",
+   "changes": [
+    "train.py operators 100 -> 120"
+   ],
+   "reason": "a deeper model",
+   "targets": [
+    "train.py"
+   ],
+   "time": true
+  }
+ ],
+ "findings": [
+  {"digest": "bb", "message": "no workers — “é”", "path": "data/load.py", "rule": "PA101"},
+  {"digest": "aa", "message": "a bias before a norm", "path": "train.py", "rule": "PA201"}
+ ],
+ "targets": {
+  "eval.py": {
+   "counters": {},
+   "environment": {
+    "cores": 2,
+    "cpu": "AMD EPYC 7B13",
+    "device": "cpu",
+    "device_name": "cpu",
+    "driver": "",
+    "dtypes": [
+     "float32"
+    ],
+    "platform": "Linux x86_64",
+    "python": "3.12",
+    "threads": 2,
+    "torch": "2.13.0+cpu"
+   },
+   "seconds_per_step": null
+  },
+  "train.py": {
+   "counters": {
+    "absent": {},
+    "by_name": {
+     "host_syncs": {
+      "item": 1
+     },
+     "operators": {
+      "aten::add": 50,
+      "aten::mul": 70
+     }
+    },
+    "device": "cpu",
+    "dtype": "float32",
+    "places": {
+     "host_syncs": [
+      {"count": 1, "line": 12, "path": "train.py", "text": "total += loss.item()", "what": "item"}
+     ]
+    },
+    "set_aside": {
+     "peak_live_bytes": "4,096 and 8,192 in two runs"
+    },
+    "torch": "2.13.0+cpu",
+    "values": {
+     "host_syncs": 1,
+     "operators": 120
+    }
+   },
+   "environment": {
+    "cores": 2,
+    "cpu": "AMD EPYC 7B13",
+    "device": "cpu",
+    "device_name": "cpu",
+    "driver": "",
+    "dtypes": [
+     "float32"
+    ],
+    "platform": "Linux x86_64",
+    "python": "3.12",
+    "threads": 2,
+    "torch": "2.13.0+cpu"
+   },
+   "seconds_per_step": {
+    "high": 0.0131,
+    "low": 0.0121,
+    "median": 0.0123,
+    "n": 12
+   }
+  }
+ }
+}
+"""
+
+
+def in_order(baseline: Baseline) -> Baseline:
+    return replace(baseline, findings=tuple(sorted(baseline.findings)))
+
+
+def test_the_file_as_a_review_shows_it(project: Project) -> None:
+    file = project() / "perfaudit-gate.json"
+    write_gate_baseline(file, BASELINE)
+    assert file.read_text(encoding="utf-8") == TEXT
+    assert read_gate_baseline(file) == in_order(BASELINE)
+    assert counter_values(read_gate_baseline(file).targets["train.py"]) == {"operators": 120, "host_syncs": 1}
+
+
+def test_the_same_state_gives_the_same_bytes_whatever_its_order(project: Project) -> None:
+    file = project() / "perfaudit-gate.json"
+    write_gate_baseline(file, read_back := replace(BASELINE, findings=BASELINE.findings[::-1]))
+    assert file.read_text(encoding="utf-8") == TEXT
+    write_gate_baseline(file, replace(read_back, targets=dict(reversed(BASELINE.targets.items()))))
+    assert file.read_text(encoding="utf-8") == TEXT
+    write_gate_baseline(file, read_gate_baseline(file))
+    assert file.read_text(encoding="utf-8") == TEXT
+
+
+def test_an_empty_one(project: Project) -> None:
+    file = project() / "perfaudit-gate.json"
+    write_gate_baseline(file, Baseline())
+    assert (
+        file.read_text() == '{\n "schema": "perfaudit.gate/1",\n "accepted": [],\n "findings": [],\n "targets": {}\n}\n'
+    )
+    assert read_gate_baseline(file) == Baseline()
+
+
+def test_digits_of_a_time_that_say_nothing_are_not_kept(project: Project) -> None:
+    file = project() / "perfaudit-gate.json"
+    seconds = Seconds(0.012345678901, 0.01234567, 0.0123456999, 3)
+    write_gate_baseline(file, Baseline(targets={"train.py": TargetState(HERE, {}, seconds)}))
+    assert read_gate_baseline(file).targets["train.py"].seconds_per_step == Seconds(0.0123457, 0.0123457, 0.0123457, 3)
+
+
+def test_paths_are_relative_to_the_file_and_shown_from_where_one_stands(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = project(**{"ci/.keep": "", "models/train.py": ""})
+    counted = replace(COUNTED, places={"host_syncs": [Spot("models/train.py", 3, "x", "item", 1)]})
+    inside = Baseline(
+        (Known("models/train.py", "PA201", "aa", "m"), Known("", "PA000", "bb", "of no file")),
+        {"models/train.py": TargetState(HERE, counted.as_json())},
+        (Acceptance("2026-11-22", "why", ("models/train.py",)),),
+    )
+    write_gate_baseline(Path("ci/known.json"), inside)
+    text = (folder / "ci" / "known.json").read_text()
+    assert text.count('"../models/train.py"') == 4 and str(folder) not in text
+    assert read_gate_baseline(Path("ci/known.json")) == in_order(inside)
+    monkeypatch.chdir(folder / "models")
+    there = read_gate_baseline(folder / "ci" / "known.json")
+    assert (list(there.targets), there.findings[0].path) == (["train.py"], "")
+    assert (there.findings[1].path, there.accepted[0].targets) == ("train.py", ("train.py",))
+    write_gate_baseline(Path("../ci/known.json"), there)
+    assert (folder / "ci" / "known.json").read_text() == text
+
+
+def test_the_file_of_a_reference_stands_for_that_of_the_project(project: Project) -> None:
+    folder = project(**{"base/.keep": ""})
+    write_gate_baseline(folder / "perfaudit-gate.json", BASELINE)
+    (folder / "perfaudit-gate.json").rename(folder / "base" / "perfaudit-gate.json")
+    there = Path("base/perfaudit-gate.json")
+    assert set(read_gate_baseline(there).targets) == {"base/train.py", "base/eval.py"}
+    assert read_gate_baseline(there, stands_for=Path("perfaudit-gate.json")) == in_order(BASELINE)
+
+
+def test_a_reference_without_the_file_is_no_fault(project: Project) -> None:
+    file = project() / "perfaudit-gate.json"
+    assert gate_baseline_if_there(file) is None
+    file.symlink_to("nowhere")
+    with pytest.raises(ConfigError, match="no such baseline"):
+        gate_baseline_if_there(file)
+
+
+def test_a_missing_one_says_how_it_is_written(project: Project) -> None:
+    project()
+    with pytest.raises(ConfigError) as caught:
+        read_gate_baseline(Path("perfaudit-gate.json"))
+    assert str(caught.value) == "perfaudit-gate.json: no such baseline; write it with `perfaudit gate init`"
+
+
+def test_a_folder_in_its_place(project: Project) -> None:
+    project(**{"perfaudit-gate.json/.keep": ""})
+    with pytest.raises(ConfigError, match=r"^perfaudit-gate\.json: cannot be read: is a directory$"):
+        read_gate_baseline(Path("perfaudit-gate.json"))
+
+
+def test_the_baseline_of_a_scan_is_one_with_findings_only(project: Project) -> None:
+    project()
+    write_baseline(Path("known.json"), BASELINE.findings)
+    assert read_gate_baseline(Path("known.json")) == Baseline(tuple(sorted(BASELINE.findings)))
+
+
+def test_the_next_version_is_a_row_in_a_table(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    from perfaudit.gate import baseline
+
+    file = project() / "perfaudit-gate.json"
+    file.write_text('{"schema": "perfaudit.gate/0", "known": []}')
+    with pytest.raises(ConfigError, match="made by a newer perfaudit"):
+        read_gate_baseline(file)
+
+    def of_zero(data: dict[str, Any]) -> dict[str, Any]:
+        return {"schema": "perfaudit.baseline/1", "findings": data["known"]}
+
+    monkeypatch.setitem(baseline._MIGRATIONS, "perfaudit.gate/0", of_zero)
+    assert read_gate_baseline(file) == Baseline()
+
+
+NOT_OURS = "known.json: not a baseline of `perfaudit gate`; this one reads perfaudit.gate/1"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"schema": "perfaudit.gate/2"}', "known.json: made by a newer perfaudit (perfaudit.gate/2); this one reads "
+            "perfaudit.gate/1: upgrade it"),
+        ('{"schema": "perfaudit.baseline/2"}', "known.json: made by a newer perfaudit (perfaudit.baseline/2); this one "
+            "reads perfaudit.gate/1: upgrade it"),
+        ("[]", NOT_OURS),
+        ("null", NOT_OURS),
+        ("{}", NOT_OURS),
+        ('{"schema": "perfaudit.report/1"}', NOT_OURS),
+        ('{"schema": ["perfaudit.gate/1"]}', NOT_OURS),
+    ],
+)  # fmt: skip
+def test_what_this_version_does_not_read(text: str, message: str, project: Project) -> None:
+    (project() / "known.json").write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        read_gate_baseline(Path("known.json"))
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        (TEXT, "", "Expecting value: line 1 column 1 (char 0)"),
+        (TEXT[300:], "", "(char "),  # truncated
+        (TEXT[-3:], "", "Expecting"),
+        (' "findings": [\n', '<<<<<<< HEAD\n "findings": [\n', "line 16: a merge conflict is not resolved (<<<<<<<)"),
+        (' "targets": {\n', '=======\n "targets": {\n', "line 20: a merge conflict is not resolved (=======)"),
+        ('"operators": 120', '"operators": 1, "operators": 120', "'operators' stands 2 times in one object"),
+        ('"host_syncs": 1,\n', '"host_syncs": 1,\n     "host_syncs": 1,\n', "'host_syncs' stands 2 times in one object"),
+        ('"operators": 120', '"operators": -120', "values.operators is -120, not a whole number from 0"),
+        ('"operators": 120', '"operators": NaN', "NaN is not a finite number"),
+        ('"operators": 120', '"operators": 1e999', "1e999 is not a finite number"),
+        ('"operators": 120', '"operators": true', "targets['train.py'].counters: values.operators is True"),
+        ('"operators": 120', '"operators": "120"', "values.operators is '120'"),
+        ('"operators": 120', '"operaters": 120', "targets['train.py'].counters: "),  # misspelt
+        ('"values": {', '"vaules": {', "targets['train.py'].counters: the counters have 'vaules'"),
+        ('"findings": [', '"finding": [', "the file has no key 'finding' (it has: accepted, findings, schema, targets)"),
+        ('\n "accepted": [', '\n "extra": 1,\n "accepted": [', "the file has no key 'extra'"),
+        ('"rule": "PA201"', '"rules": "PA201"', "findings[1] has no key 'rules'"),
+        (', "rule": "PA201"', "", "findings[1] lacks 'rule'"),
+        ('"rule": "PA201"', '"rule": 201', "findings[1].rule must be a text, it is 201"),
+        ('"path": "train.py", "rule"', '"path": "/home/me/train.py", "rule"',
+            "findings[1]: '/home/me/train.py' is an absolute path, which holds on one machine only"),
+        ('"path": "train.py", "text"', '"path": "/home/me/train.py", "text"',
+            "targets['train.py'].counters.places: '/home/me/train.py' is an absolute path"),
+        ('"eval.py": {', '"./train.py": {', "targets: 'train.py' stands there twice"),
+        ('"at": "2026-11-22"', '"at": "yesterday"', "accepted[0].at: 'yesterday' is no date such as 2026-11-22"),
+        ('"reason": "a deeper model"', '"reason": " "', "accepted[0].reason is empty"),
+        ('"time": true', '"time": "yes"', "accepted[0].time must be true or false"),
+        ('"cores": 2', '"cores": 2.5', "targets['eval.py'].environment.cores must be a count, it is 2.5"),
+        ('"seconds_per_step": null', '"seconds_per_step": 0.1', "targets['eval.py'].seconds_per_step must be null, or"),
+        ('"median": 0.0123', '"median": -1', "targets['train.py'].seconds_per_step: low, median and high must be times"),
+        ('"n": 12', '"n": 0', "targets['train.py'].seconds_per_step.n must be a count, it is 0"),
+        ('"low": 0.0121', '"low": 0.02', "seconds_per_step: low, median and high must be times in this order"),
+    ],
+)  # fmt: skip
+def test_a_damaged_one_is_an_error_that_says_where(old: str, new: str, problem: str, project: Project) -> None:
+    assert old in TEXT
+    (project() / "known.json").write_text(TEXT.replace(old, new), encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        read_gate_baseline(Path("known.json"))
+    assert str(caught.value).startswith("known.json: a damaged baseline: ")
+    assert problem in str(caught.value)
+    assert str(caught.value).endswith("write it again with `perfaudit gate init`")
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("data", [b"\xff\xfe{}", b"\x00", b"[" * 100_000, b'{"schema": ' * 20_000], ids=range(4))
+def test_bytes_that_are_no_text(data: bytes, project: Project) -> None:
+    (project() / "known.json").write_bytes(data)
+    with pytest.raises(ConfigError, match=r"^known\.json: a damaged baseline: "):
+        read_gate_baseline(Path("known.json"))
+
+
+@pytest.mark.parametrize("cut", range(0, len(TEXT) - 1, 97))
+def test_wherever_it_is_cut_it_is_damaged(cut: int, project: Project) -> None:
+    (project() / "known.json").write_text(TEXT[:cut], encoding="utf-8")
+    with pytest.raises(ConfigError, match="a damaged baseline"):
+        read_gate_baseline(Path("known.json"))
+
+
+@pytest.mark.parametrize("number", range(len(re.findall(r'"\w+":', TEXT))))
+def test_whatever_is_misspelt_is_noticed_unless_it_is_a_name(number: int, project: Project) -> None:
+    """Only names of sums' parts and of what was set aside are free."""
+    match = list(re.finditer(r'"(\w+)":', TEXT))[number]
+    (project() / "known.json").write_text(TEXT[: match.start(1)] + "x" + TEXT[match.start(1) :], encoding="utf-8")
+    try:
+        read_gate_baseline(Path("known.json"))
+    except ConfigError:
+        return
+    assert match[1] in ("item", "peak_live_bytes") or (match[1], TEXT[match.end() :][:2]) in {("host_syncs", " [")}
+
+
+def test_names_that_are_no_text_in_utf_8_are_written_and_read(project: Project) -> None:
+    file = project() / "known.json"
+    odd = Baseline((Known("a\udc80.py", "PA201", "aa", "x"),))
+    write_gate_baseline(file, odd)
+    assert read_gate_baseline(file) == odd
+
+
+def test_a_folder_that_is_read_only(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project()
+
+    def refused(**place: object) -> tuple[int, str]:  # root, who may run this, may write everywhere
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("tempfile.mkstemp", refused)
+    with pytest.raises(UserError, match=r"^perfaudit-gate\.json: not written: permission denied$"):
+        write_gate_baseline(Path("perfaudit-gate.json"), BASELINE)
+
+
+def test_a_folder_that_is_not_there(project: Project) -> None:
+    project()
+    with pytest.raises(UserError, match=r"^none/perfaudit-gate\.json: not written: no such file or directory$"):
+        write_gate_baseline(Path("none/perfaudit-gate.json"), BASELINE)
+
+
+def test_what_cannot_be_written_leaves_the_old_file(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = project() / "perfaudit-gate.json"
+    write_gate_baseline(file, BASELINE)
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(UserError, match="not written: no space left on device"):
+        write_gate_baseline(file, Baseline())
+    assert file.read_text(encoding="utf-8") == TEXT
+    assert os.listdir(file.parent) == [file.name]  # noqa: PTH208  # names are all that matters
+
+
+def test_it_is_json_for_everyone_else_too(project: Project) -> None:
+    file = project() / "perfaudit-gate.json"
+    write_gate_baseline(file, BASELINE)
+    assert json.loads(file.read_text(encoding="utf-8"))["targets"]["train.py"]["counters"] == COUNTED.as_json()
