@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from perfaudit.findings import Finding, Fix, Saving
 
 if TYPE_CHECKING:  # a plain scan has none of them
     from perfaudit.measurements import Calibration, Comparison, Environment, Ladder, NotApplicable, Trial, Winner
+    from perfaudit.verdicts import Gate
 
 SCHEMA = "perfaudit.report/1"
 
@@ -62,6 +64,7 @@ class Report:
     known: int = 0  # findings of the baseline, which are not in `findings`
     gone: int = 0  # findings of the baseline that are no longer there
     unused_suppressions: tuple[UnusedSuppression, ...] = ()
+    gate: Gate | None = None
 
     def with_(self, **changes: Any) -> Report:  # Any: one type per field
         """A copy with some fields replaced."""
@@ -93,6 +96,7 @@ def to_json(report: Report) -> Json:
             {"path": item.path, "cell": item.cell, "line": item.line, "rules": list(item.rules)}
             for item in report.unused_suppressions
         ],
+        "gate": _gate(report.gate) if report.gate else None,
     }
 
 
@@ -170,3 +174,20 @@ def _ladder(ladder: Ladder) -> Json:
         if entry["high"] == float("inf"):
             entry["low"] = entry["high"] = None
     return data
+
+
+def _gate(gate: Gate) -> Json:
+    """A gate as plain data: tuples are lists, and numbers that are not known are null."""
+    data: Json = _plain(dataclasses.asdict(gate))
+    for timed in data["times"]:
+        if timed["high"] is None:
+            timed["low"] = None
+    return data
+
+
+def _plain(value: Any) -> Any:  # Any: nested JSON
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

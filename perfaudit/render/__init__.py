@@ -10,7 +10,23 @@ from typing import cast
 from perfaudit.report import Report
 
 # What formats share, and pages that are no report; every other file is a format.
-SHARED = {"catalogue", "counts", "ladder", "page", "paint", "tables", "words"}
+SHARED = {
+    "catalogue",
+    "complaints",
+    "counter_words",
+    "counts",
+    "gate",
+    "gate_sarif",
+    "gate_tables",
+    "gate_words",
+    "ladder",
+    "page",
+    "paint",
+    "sparkline",
+    "tables",
+    "time_words",
+    "words",
+}
 
 
 def all_formats() -> tuple[str, ...]:

@@ -6,8 +6,11 @@ https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-comm
 from __future__ import annotations
 
 from perfaudit.findings import Finding, Location
+from perfaudit.render.complaints import STEP_SLOWER, Complaint, complaints
+from perfaudit.render.gate_words import headline
 from perfaudit.render.words import in_cell, place_of, printable, remarks, sentences, unused
 from perfaudit.report import Report
+from perfaudit.verdicts import Gate
 
 _COMMAND = {"error": "error", "warning": "warning", "info": "notice"}
 
@@ -15,7 +18,10 @@ _COMMAND = {"error": "error", "warning": "warning", "info": "notice"}
 def render(report: Report) -> str:
     """The commands, the worst finding first: GitHub shows ten of each level a step, the others only in the log."""
     report = printable(report)
-    lines = [_finding(finding) for finding in report.findings]
+    if report.gate is None:
+        lines = [_finding(finding, _COMMAND[finding.severity]) for finding in report.findings]
+    else:
+        lines = _gate(report.gate, report.findings)
     lines += [_command("notice", {"file": item.path, "title": "not audited"}, item.reason) for item in report.skipped]
     for item in report.unused_suppressions:
         place = place_of(item)
@@ -26,10 +32,28 @@ def render(report: Report) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _finding(finding: Finding) -> str:
+def _gate(gate: Gate, findings: tuple[Finding, ...]) -> list[str]:
+    """What a gate complains of: losses that were measured and those with a line before new findings, these before others."""
+    told = complaints(gate)
+    first = [c for c in told if c.level == "error" and (c.places or c.check == STEP_SLOWER)]
+    fails = gate.findings is not None and gate.findings.verdict == "regressed"
+    new = [_finding(finding, "error" if fails else _COMMAND[finding.severity]) for finding in findings]
+    others = [_complaint(c) for c in told if c not in first]
+    verdict = _command("notice", {"title": "perfaudit gate"}, headline(gate))
+    return [*(_complaint(c) for c in first), *new, *others, verdict]
+
+
+def _complaint(complaint: Complaint) -> str:
+    place: dict[str, object] = {}
+    if complaint.places:
+        place = {"file": complaint.places[0].path, "line": complaint.places[0].line}
+    return _command(complaint.level, {**place, "title": complaint.check.replace("/", ": ")}, complaint.message)
+
+
+def _finding(finding: Finding, command: str) -> str:
     properties = {**_place(finding.location), "title": f"{finding.rule} {finding.name}"}
     message = in_cell(finding.location) + "\n".join(sentences(finding))
-    return _command(_COMMAND[finding.severity], properties, message)
+    return _command(command, properties, message)
 
 
 def _place(place: Location | None) -> dict[str, object]:

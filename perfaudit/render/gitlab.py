@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from typing import Any
 
+from perfaudit.render.complaints import COUNTER_GREW, complaints
 from perfaudit.render.words import in_cell, place_of, printable, unused
 from perfaudit.report import Report
 
@@ -19,20 +20,25 @@ def render(report: Report) -> str:
     """A list with an entry for each finding and each file that was not audited; ASCII, so that every stream takes it."""
     entries: list[dict[str, Any]] = []
     seen: Counter[str] = Counter()
-    for finding in printable(report).findings:
-        place = finding.location
-        path = place.path if place is not None else _NO_PLACE
-        line = place.line if place is not None and place.cell is None else 1
-        text = f"{finding.rule}: {in_cell(place)}{finding.message}"
+    shown = printable(report)
+    for complaint in complaints(shown.gate) if shown.gate is not None else []:
+        if complaint.check == COUNTER_GREW and complaint.places:  # an entry without a line has no place in a diff
+            place, key = complaint.places[0], _hash(COUNTER_GREW, complaint.target, complaint.counter)
+            entries.append(_entry(complaint.message, COUNTER_GREW, key, "major", place.path, place.line, seen))
+    for finding in shown.findings:
+        found = finding.location
+        path = found.path if found is not None else _NO_PLACE
+        line = found.line if found is not None and found.cell is None else 1
+        text = f"{finding.rule}: {in_cell(found)}{finding.message}"
         key = finding.fingerprint or _hash(finding.rule, path, finding.message)
         entries.append(_entry(text, finding.rule, key, _SEVERITY[finding.severity], path, line, seen))
     for comment in report.unused_suppressions:
-        place = place_of(comment)
+        at = place_of(comment)
         key = _hash("unused-suppression", comment.path, *comment.rules)
         line = comment.line if comment.cell is None else 1
-        text = in_cell(place) + unused(comment)
+        text = in_cell(at) + unused(comment)
         entries.append(_entry(text, "unused-suppression", key, "info", comment.path, line, seen))
-    for item in printable(report).skipped:
+    for item in shown.skipped:
         key = _hash("not-audited", item.path)
         entries.append(_entry(f"not audited: {item.reason}", "not-audited", key, "info", item.path, 1, seen))
     return json.dumps(entries, indent=2) + "\n"

@@ -10,8 +10,12 @@ import xml.etree.ElementTree as ET
 from collections import Counter
 
 from perfaudit.findings import Finding
+from perfaudit.render.complaints import counter_sentences, is_failing, judged_times
+from perfaudit.render.gate_words import counters_phrase, findings_counts, findings_phrase, headline, time_phrase
+from perfaudit.render.time_words import self_test_sentences, time_sentences
 from perfaudit.render.words import count, one_line, place_of, printable, remarks, sentences, unused
 from perfaudit.report import Report
+from perfaudit.verdicts import Gate, GateVerdict
 
 
 def render(report: Report) -> str:
@@ -22,13 +26,14 @@ def render(report: Report) -> str:
     """
     report = printable(report)
     findings, skipped = len(report.findings), len(report.skipped)
-    counts = {"tests": str(1 + findings + skipped), "failures": str(findings), "errors": "0"}
-    root = ET.Element("testsuites", {"name": "perfaudit", **counts})
-    suite = ET.SubElement(root, "testsuite", {"name": "perfaudit", **counts, "skipped": str(skipped), "time": "0"})
-    scan = _case(suite, "perfaudit", report.command)
+    root = ET.Element("testsuites", {"name": "perfaudit"})
+    suite = ET.SubElement(root, "testsuite", {"name": "perfaudit"})
     lines = [f"{count(findings, 'finding')} in {count(report.files, 'file')}, {skipped} not audited", *remarks(report)]
     lines += [f"{place_of(item)}: {unused(item)}" for item in report.unused_suppressions]
-    ET.SubElement(scan, "system-out").text = "\n".join(lines)
+    if report.gate is not None:  # its layers are tests, and one beside them that passes would contradict them
+        _gate(suite, report.gate)
+    else:
+        ET.SubElement(_case(suite, "perfaudit", report.command), "system-out").text = "\n".join(lines)
     seen: Counter[tuple[str, str]] = Counter()
     for finding in report.findings:
         path = one_line(finding.location.path) if finding.location is not None else "(no source line)"
@@ -37,9 +42,43 @@ def render(report: Report) -> str:
         _failure(_case(suite, path, f"{finding.rule} {finding.name}{number}"), finding)
     for item in report.skipped:
         ET.SubElement(_case(suite, one_line(item.path), "not audited"), "skipped", message=item.reason)
+    if report.gate is not None:
+        ET.SubElement(suite, "system-out").text = "\n".join([headline(report.gate), *remarks(report)])
+    found = {tag: len(list(suite.iter(tag))) for tag in ("testcase", "failure", "error", "skipped")}
+    counts = {"tests": str(found["testcase"]), "failures": str(found["failure"]), "errors": str(found["error"])}
+    root.attrib.update(counts)
+    suite.attrib.update({**counts, "skipped": str(found["skipped"]), "time": "0"})
     ET.indent(root)
     document: bytes = ET.tostring(root, encoding="us-ascii", xml_declaration=True)
     return document.decode("ascii") + "\n"
+
+
+def _gate(suite: ET.Element, gate: Gate) -> None:
+    """A test for each layer and target; one that was not judged, or could not tell and fails nothing, is skipped."""
+    if gate.findings is not None:
+        found = gate.findings
+        said = [findings_phrase(found), *filter(None, [findings_counts(found), found.reason])]
+        _judged(suite, gate, "findings", found.verdict, said)
+    for counted in gate.counters:
+        said = [counters_phrase(counted), *counter_sentences(counted)]
+        _judged(suite, gate, f"counters {counted.target}", counted.verdict, said)
+    for timed in judged_times(gate):
+        said = [time_phrase(timed), *time_sentences(timed, gate)]
+        _judged(suite, gate, f"time {timed.target}", timed.verdict, said)
+    for target, test in gate.self_tests.items():
+        verdict: GateVerdict = "inconclusive" if test.false_alarms else "pass"  # which says of the code nothing
+        _judged(suite, gate, f"self-test {target}", verdict, self_test_sentences(test))
+
+
+def _judged(suite: ET.Element, gate: Gate, name: str, verdict: GateVerdict, said: list[str]) -> None:
+    case, text = _case(suite, "perfaudit gate", name), "\n".join(said)
+    if verdict in ("pass", "improved", "accepted"):
+        ET.SubElement(case, "system-out").text = text
+    elif verdict == "failed" or is_failing(gate, verdict):
+        tag = "error" if verdict == "failed" else "failure"
+        ET.SubElement(case, tag, type=verdict, message=said[0]).text = text
+    else:
+        ET.SubElement(case, "skipped", message=text)
 
 
 def _case(suite: ET.Element, path: str, name: str) -> ET.Element:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 
 from perfaudit.findings import SEVERITIES, Finding, Fix
-from perfaudit.render import tables
+from perfaudit.render import gate_tables, tables
 from perfaudit.render.ladder import heading
 from perfaudit.render.paint import plain
 from perfaudit.render.words import count, fix_title, one_line, place_of, printable, remarks, sentences, unused
@@ -21,14 +21,23 @@ _SPECIAL = re.compile(r"([\\`*_\[\]<>~&$])")
 def render(report: Report) -> str:
     """The page, `LIMIT` bytes at most; what did not fit is counted in its last line."""
     report = printable(report)
+    gate = report.gate
     head = [f"## perfaudit {report.command}\n\n{_total(report)}\n"]
+    if gate is not None:
+        head = [gate_tables.opening(gate, _text), gate_tables.findings_heading(gate, _text)]
     if report.findings:
         head.append("\n| severity | place | rule | what is there |\n|---|---|---|---|\n")
     rows = [_row(finding) for finding in report.findings]
+    if gate is not None:
+        rows += gate_tables.rows(gate, _text)
     notes = ["\n", *(f"- not audited: {_code(item.path)}: {_text(item.reason)}\n" for item in report.skipped)]
     notes += [f"- {_code(str(place_of(item)))}: {_text(unused(item))}\n" for item in report.unused_suppressions]
     notes += [f"- {_text(remark)}\n" for remark in remarks(report)]
-    folded = [_measurements(report)] if report.environment is not None else []
+    folded = [_measurements(report)] if report.environment is not None and gate is None else []
+    if gate is not None and (everything := gate_tables.everything(report)):
+        folded.append(
+            _folded("What the gate counted and measured", everything, "text", is_open=gate.kind == "self_test")
+        )
     folded += [_patch(finding, finding.fix) for finding in report.findings if finding.fix and finding.fix.diff]
     return _within(LIMIT, head, rows, notes if len(notes) > 1 else [], folded)
 

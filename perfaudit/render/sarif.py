@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from perfaudit import __version__
 from perfaudit.findings import Finding, Fix, Location
+from perfaudit.render import gate_sarif
 from perfaudit.render.words import fix_title, in_cell, place_of, printable, remarks, sentences, signs, unused
 from perfaudit.report import Json, Report
 from perfaudit.rules import Rule, all_rules
@@ -37,8 +38,13 @@ def render(report: Report, rules: Mapping[str, Rule] | None = None) -> str:
     known = all_rules() if rules is None else rules
     unknown = {f.rule: {"id": f.rule, "name": f.name} for f in report.findings if f.rule not in known}
     described = {id_: _rule(rule) for id_, rule in known.items()} | unknown
+    if report.gate is not None:
+        described |= gate_sarif.rules()
     index = {id_: number for number, id_ in enumerate(described)}
     shown = printable(report)
+    judged = []
+    if report.gate is not None and shown.gate is not None:
+        judged = gate_sarif.results(report.gate, shown.gate, index, _artifact)
     driver = {
         "name": "perfaudit",
         "version": __version__,
@@ -51,7 +57,11 @@ def render(report: Report, rules: Mapping[str, Rule] | None = None) -> str:
         "originalUriBaseIds": {_ROOT: {"description": {"text": "The folder in which perfaudit was started."}}},
         "invocations": [_invocation(report, shown)],
         "results": [
-            _result(found, seen, index[found.rule]) for found, seen in zip(report.findings, shown.findings, strict=True)
+            *judged,
+            *(
+                _result(found, seen, index[found.rule])
+                for found, seen in zip(report.findings, shown.findings, strict=True)
+            ),
         ],
     }
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2, allow_nan=False) + "\n"
@@ -212,4 +222,6 @@ def _invocation(report: Report, shown: Report) -> Json:
         for item in report.unused_suppressions
     ]
     notifications += [{"level": "note", "message": {"text": remark}} for remark in remarks(shown)]
-    return {"executionSuccessful": not report.interrupted, "toolExecutionNotifications": notifications}
+    notifications += gate_sarif.notifications(shown.gate) if shown.gate is not None else []
+    failed = report.gate is not None and report.gate.verdict == "failed"
+    return {"executionSuccessful": not report.interrupted and not failed, "toolExecutionNotifications": notifications}

@@ -19,6 +19,8 @@ def render(report: Report, in_colour: bool = False, width: int = 100) -> str:
     paint = colour if in_colour else plain
     report = printable(report)
     parts: list[str] = []
+    if report.gate is not None:
+        return _gate(report, paint, width)
     if report.environment is not None:
         parts.append(tables.environment(report, paint))
     if report.calibration is not None:
@@ -34,12 +36,21 @@ def render(report: Report, in_colour: bool = False, width: int = 100) -> str:
             parts.append(paint(_HEADINGS[group], "bold") + "\n")
             previous = group
         parts.append(_finding(number, _said_once(finding, seen), paint, width))
-    skipped = [f"{item.path}: {paint('not audited', 'yellow')}: {item.reason}\n" for item in report.skipped]
-    parts.append("".join(skipped))
-    idle = [f"{place_of(item)}: {unused(item)}\n" for item in report.unused_suppressions]
-    parts.append("".join(idle))
+    parts += _left_out(report, paint)
     parts += [wrapped(f"note: {note}", width, "") + "\n" for note in report.notes]
     parts.append(_closing(report, paint, width))
+    return "\n".join(part for part in parts if part)
+
+
+def _gate(report: Report, paint: Paint, width: int) -> str:
+    """What a gate judged, in place of what a scan found: new findings stand in the block of their layer."""
+    from perfaudit.render.gate import gate_parts, what_next
+
+    seen: set[str] = set()
+    findings = [_finding(n, _said_once(f, seen), paint, width) for n, f in enumerate(report.findings, start=1)]
+    parts = [*gate_parts(report, findings, paint, width), *_left_out(report, paint)]
+    parts += [wrapped(f"note: {note}", width, "") + "\n" for note in remarks(report)]
+    parts.append("".join(wrapped(line, width, "") + "\n" for line in what_next(report)))
     return "\n".join(part for part in parts if part)
 
 
@@ -48,6 +59,12 @@ _HEADINGS = {
     rank.NOT_MEASURED: "NOT MEASURED: known from documents",
     rank.DOES_NOT_PAY: "MEASURED: no saving shown here",
 }
+
+
+def _left_out(report: Report, paint: Paint) -> list[str]:
+    skipped = [f"{item.path}: {paint('not audited', 'yellow')}: {item.reason}\n" for item in report.skipped]
+    idle = [f"{place_of(item)}: {unused(item)}\n" for item in report.unused_suppressions]
+    return ["".join(skipped), "".join(idle)]
 
 
 def _said_once(finding: Finding, seen: set[str]) -> Finding:

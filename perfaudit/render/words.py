@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
 
 from perfaudit.findings import Finding, Fix, Location, Saving
 from perfaudit.measurements import Ladder
@@ -34,7 +35,26 @@ def printable(report: Report) -> Report:
         winners=tuple(
             replace(w, fix=_printable_fix(w.fix), location=_printable_place(w.location)) for w in report.winners
         ),
+        gate=_printable_texts(report.gate),
     )
+
+
+_PROSE = {"reason", "notes", "accepted", "set_aside"}  # fields of a gate that hold sentences
+
+
+def _printable_texts(value: Any, prose: bool = False) -> Any:  # Any: a gate, or what is in one
+    """The same with every text on one line and with signs; the lines of sentences are joined, not marked."""
+    if isinstance(value, str):
+        return one_line(" ".join(value.splitlines()) if prose else value)
+    if isinstance(value, tuple):
+        return tuple(_printable_texts(item, prose) for item in value)
+    if isinstance(value, dict):
+        return {_printable_texts(key): _printable_texts(item, prose) for key, item in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(
+            value, **{f.name: _printable_texts(getattr(value, f.name), f.name in _PROSE) for f in fields(value)}
+        )
+    return value
 
 
 def _printable_ladder(found: Ladder | None) -> Ladder | None:
@@ -81,6 +101,9 @@ def count(number: int, one: str, many: str = "") -> str:
 
 def remarks(report: Report) -> list[str]:
     """What is said of the whole report, a sentence each: what was left out, and its notes."""
+    if report.gate is not None:
+        cut = ["interrupted: what is missing here was not judged"] if report.interrupted else []
+        return [*cut, *report.gate.notes, *report.notes]
     said = []
     if report.known:
         said.append(f"{count(report.known, 'finding')} of the baseline not shown")

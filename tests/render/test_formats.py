@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Done
+from gates import GATES
 from reports import EMPTY, NOTEBOOK, ODD, SMALL
 
 import perfaudit.render
@@ -29,7 +30,7 @@ def test_every_format_has_a_test_of_its_own() -> None:
 
 @pytest.mark.parametrize("name", all_formats())
 def test_every_format_renders_every_report(name: str) -> None:
-    for report in (EMPTY, SMALL, ODD, NOTEBOOK):
+    for report in (EMPTY, SMALL, ODD, NOTEBOOK, *GATES.values()):
         text = renderer(name)(report)
         assert not text or text.endswith("\n")
         assert "\x1b" not in text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from gates import GATES
 from reports import EMPTY, NOTEBOOK, ODD, SMALL
 
 from perfaudit.render.gitlab import render
@@ -45,7 +46,7 @@ def test_equal_fingerprints_are_told_apart() -> None:
     ]
 
 
-@pytest.mark.parametrize("report", [SMALL, ODD, NOTEBOOK])
+@pytest.mark.parametrize("report", [SMALL, ODD, NOTEBOOK, *GATES.values()])
 def test_what_gitlab_requires(report: Report) -> None:
     """https://docs.gitlab.com/ci/testing/code_quality/#code-quality-report-format"""
     text = render(report)

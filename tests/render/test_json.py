@@ -34,6 +34,7 @@ REPORT = {
     "comparisons",
     "winners",
     "ladder",
+    "gate",
     "not_applicable",
     "skipped",
     "notes",
@@ -162,6 +163,7 @@ def test_a_whole_report() -> None:
         "tests_left_out": 0,
         "baseline": {"known": 0, "gone": 0},
         "unused_suppressions": [],
+        "gate": None,
     }
 
 

@@ -6,6 +6,7 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
+from gates import GATES
 from reports import DIFF, EMPTY, NOTEBOOK, ODD, ODD_PATH, SMALL
 
 from perfaudit.render.junit import render
@@ -73,7 +74,7 @@ def test_names_that_xml_cannot_hold() -> None:
     assert next(root.iter("failure")).attrib["message"] == "`x␛[2J`\r\n::error::<b>&]]>␀\ufffd"
 
 
-@pytest.mark.parametrize("report", [EMPTY, SMALL, ODD, NOTEBOOK])
+@pytest.mark.parametrize("report", [EMPTY, SMALL, ODD, NOTEBOOK, *GATES.values()])
 def test_the_schema(report: Report) -> None:
     """Every element and attribute is one that Jenkins' xUnit plugin knows where it stands, and none that it needs is missing.
 
@@ -86,7 +87,7 @@ def test_the_schema(report: Report) -> None:
     assert counts == {
         "tests": len(list(root.iter("testcase"))),
         "failures": len(list(root.iter("failure"))),
-        "errors": 0,
+        "errors": len(list(root.iter("error"))),
     }
     waiting = [root]
     while waiting:
