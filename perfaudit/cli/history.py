@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from perfaudit.cli.output import check_writable, format_option, is_terminal, say, write
-from perfaudit.errors import NothingMeasured
+from perfaudit.errors import NothingMeasured, UserError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,6 +29,16 @@ HELP = """List what was measured in this folder, newest first, or show the trial
     perfaudit history 20261121-2015 --format json   its report
 
 A run is named by its id, by the beginning of its id, or by its file in .perfaudit/runs. Nothing of yours is run.
+
+With --metric, what the gates of this folder measured, gate by gate, with a sparkline and the changes of its level:
+
+\b
+    perfaudit history --metric step_time            seconds per step, from .perfaudit/gate.sqlite
+    perfaudit history --metric step_time --target train.py --format csv
+    perfaudit history --metric drift                slow drifts: the ratios of consecutive gates, multiplied
+
+Metrics are step_time, reference_step_time, ratio, drift, smallest_slowdown, findings, new_findings and every counter of the
+gates; a name that is none of them lists what is there. ▲ marks where a new level begins (E-divisive means).
 """
 
 _SHOWN_KNOBS = 2  # by name in the list of runs; more are counted
@@ -48,7 +58,13 @@ def command(
     run: Annotated[
         str | None, typer.Argument(metavar="RUN", help="A run; without it, all of this folder are listed.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=0, help="List so many runs at most; 0 lists all.")] = 20,
+    metric: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Show a metric of the gates instead of the runs.")
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(metavar="TARGET", help="With --metric: of this target only, as the gate names it.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=0, help="List so many runs or gates at most; 0 lists all.")] = 20,
     table: Annotated[
         str, typer.Option(metavar="|".join(_TABLES), callback=_table_name, help="What --format csv writes of a run.")
     ] = "trials",
@@ -59,6 +75,15 @@ def command(
     from perfaudit.tune.journal import find_run, read_run
 
     check_writable(output)
+    if metric is not None:
+        from perfaudit.cli.gate_history import show
+
+        if run is not None:
+            raise UserError(f"--metric is of the gates, {run} is a run: ask for one of them")
+        show(metric, target, format, output, limit)
+        return
+    if target is not None:
+        raise UserError("--target goes with --metric; `perfaudit history --metric step_time` shows the gates")
     if run is None:
         _list_runs(format, output, limit)
         return
@@ -68,27 +93,41 @@ def command(
 
 def _list_runs(format_: str, output: Path | None, limit: int) -> None:
     """Write the runs of the working directory. Raises NothingMeasured where there is none, or none that can be read."""
+    from perfaudit.cli.gate_history import gate_runs_words
     from perfaudit.tune import history
     from perfaudit.tune.journal import all_runs
 
-    runs = all_runs(Path.cwd())
-    if not runs:
+    runs, gates = all_runs(Path.cwd()), _gates()
+    if not runs and gates is None:
         raise NothingMeasured(f"nothing was measured below {Path.cwd()} so far; `perfaudit tune` writes its runs there")
     shown = runs[:limit] if limit else runs
     if format_ == "json":
-        rows = {"schema": history.SCHEMA, "runs": [history.run_row(run) for run in shown]}
+        rows = {"schema": history.SCHEMA, "runs": [history.run_row(run) for run in shown], "gates": gates}
         write(_as_json(rows), output)
     elif format_ == "csv":
         write(history.runs_table(shown).to_csv(index=False), output)
     else:
-        write(_runs_text(shown, output is None), output)
+        write(_runs_text(shown, output is None) if shown else "no run of `perfaudit tune` here\n", output)
+    if gates is not None:
+        say(gate_runs_words(gates))
     for run in shown:
         if run.problem:
             say(f"perfaudit: {run.problem}")
     if len(shown) < len(runs):
         say(f"{len(runs) - len(shown)} older not shown; --limit 0 shows all")
-    if all(run.problem for run in runs):
+    if runs and all(run.problem for run in runs):
         raise NothingMeasured("none of these runs can be read")
+
+
+def _gates() -> Json | None:
+    """The gates of this folder; a history of them that cannot be read is said and hides no run."""
+    from perfaudit.cli.gate_history import gate_runs
+
+    try:
+        return gate_runs(Path.cwd())
+    except UserError as error:
+        say(f"perfaudit: {error}")
+        return None
 
 
 def _one_run(run: Run, format_: str, table: str, to_stdout: bool) -> str:

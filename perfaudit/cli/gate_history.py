@@ -1,0 +1,141 @@
+"""`perfaudit history --metric`: what the gates of this folder measured, as tables, sparklines and changes of level."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import io
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perfaudit.cli.gate_history_text import Shown, history_text, local, looked_at
+from perfaudit.cli.output import write
+from perfaudit.errors import NothingMeasured, UserError
+
+if TYPE_CHECKING:
+    from perfaudit.gate.series import Series
+    from perfaudit.report import Json
+
+SCHEMA = "perfaudit.gate-history/1"
+
+_COLUMNS = (
+    *("series", "target", "environment", "at", "commit", "reference"),
+    *("value", "low", "high", "n", "verdict", "change_from", "change_p"),
+)
+
+
+def gate_runs(folder: Path) -> Json | None:
+    """How many gates were run in a folder and how the last one ended; None without any. Raises UserError."""
+    from perfaudit.gate.series import gates
+
+    seen = gates(folder)
+    return {"count": seen.count, "at": seen.at, "verdict": seen.verdict} if seen.count else None
+
+
+def gate_runs_words(runs: Json) -> str:
+    """One line on the gates of a folder, for the list of runs."""
+    from perfaudit.render.words import count, one_line
+
+    last = f"the last {local(runs['at'])}: {runs['verdict'].replace('_', ' ')}"
+    return one_line(
+        f"{count(runs['count'], 'gate')} run here, {last}; `perfaudit history --metric step_time` shows them"
+    )
+
+
+def show(metric: str, target: str | None, format_: str, output: Path | None, limit: int) -> None:
+    """Write the history of a metric. Raises NothingMeasured where no gate was run, UserError for a name nobody knows."""
+    shown = [looked_at(one) for one in _found(Path.cwd(), metric, target)]
+    if format_ == "json":
+        data = {"schema": SCHEMA, "metric": metric, "series": [_json(each) for each in shown]}
+        write(json.dumps(data, indent=2, allow_nan=False) + "\n", output)
+    elif format_ == "csv":
+        write(_csv(shown), output)
+    else:
+        from perfaudit.render.sparkline import has_blocks, in_ascii
+
+        signs = output is not None or has_blocks(getattr(sys.stdout, "encoding", None))
+        text = history_text(shown, output is None, signs, limit)
+        write(text if signs else in_ascii(text), output)
+
+
+def _found(folder: Path, metric: str, target: str | None) -> list[Series]:
+    from perfaudit.gate.drift import drifts
+    from perfaudit.gate.series import DRIFT, metrics, series, targets
+
+    known = metrics(folder)
+    if not known:
+        raise NothingMeasured(f"no gate was run in {folder} so far; `perfaudit gate` notes what it measures there")
+    if metric not in known:
+        raise UserError(f"no gate here noted a metric {metric!r}{_meant(metric, known)}; they have: {_listed(known)}")
+    found = drifts(series(folder, "ratio", target)) if metric == DRIFT else series(folder, metric, target)
+    if not found and target is not None and target not in targets(folder):
+        raise UserError(f"no gate here noted a target {target!r}; they have: {_listed(targets(folder))}")
+    if not found and metric == DRIFT:
+        raise NothingMeasured("no gate against a commit had an interval so far, so there is nothing to multiply")
+    if not found:
+        raise NothingMeasured(f"no gate of {target} noted {metric}")
+    return found
+
+
+def _listed(names: list[str]) -> str:
+    from perfaudit.render.words import one_line
+
+    return one_line(", ".join(names)) or "none"
+
+
+def _meant(name: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f" (did you mean {_listed(close)}?)" if close else ""
+
+
+def _json(shown: Shown) -> Json:
+    series = shown.series
+    changes = [
+        {
+            "at": series.points[c.index].at,
+            "commit": series.points[c.index].head,
+            "before": c.before,
+            "after": c.after,
+            "p": c.p,
+        }
+        for c in shown.changes
+    ]
+    points = [
+        {
+            "at": p.at,
+            "commit": p.head,
+            "reference": p.reference,
+            "value": p.value,
+            "low": p.low,
+            "high": p.high,
+            "n": p.n,
+            "verdict": p.verdict,
+        }
+        for p in series.points
+    ]
+    drift = {"drift": shown.drift} if series.metric == "drift" else {}
+    return {
+        "target": series.target,
+        "environment": series.environment,
+        "points": points,
+        "changes": changes,
+        **drift,
+    }
+
+
+def _csv(shown: list[Shown]) -> str:
+    """All points, series by series; change_from and change_p stand where a new level begins."""
+    out = io.StringIO()
+    rows = csv.writer(out, lineterminator="\n")
+    rows.writerow(_COLUMNS)
+    for number, each in enumerate(shown):
+        changes = {change.index: change for change in each.changes}
+        machine = json.dumps(each.series.environment, sort_keys=True)
+        for i, p in enumerate(each.series.points):
+            change = changes.get(i)
+            begins = (change.before, change.p) if change else (None, None)
+            measured = (p.value, p.low, p.high, p.n, p.verdict)
+            rows.writerow([number, each.series.target, machine, p.at, p.head, p.reference, *measured, *begins])
+    return out.getvalue()
