@@ -5,13 +5,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check install clean
+.PHONY: demo test check gate install clean
 
 demo: $(STAMP)
 	$(BIN)/perfaudit scan sample_models/digits_cnn.py --measure --exit-zero
 
-test: check
+test: check gate
 	$(BIN)/python -m pytest
+
+# The sample models against the previous commit: what its step counts, and what the scanner says of it.
+gate: $(STAMP)
+	@if git rev-parse --quiet --verify HEAD~1 >/dev/null 2>&1; \
+	then $(BIN)/perfaudit gate --against HEAD~1 --layers findings,counters --no-history; \
+	else echo "no previous commit here: the gate is left out"; fi
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -14,7 +14,7 @@ from perfaudit.findings import SEVERITIES, Finding, Severity
 from perfaudit.rules import Rule, line_of
 
 _LISTS = ("select", "ignore", "exclude", "rules")
-_KEYS = {*_LISTS, "per-file-ignores", "severity", "tests", "target"}
+_KEYS = {*_LISTS, "per-file-ignores", "severity", "tests", "target", "gate"}
 TARGET_KEYS = ("file", "model", "dataloader", "optimizer", "step", "ema")
 
 
@@ -24,7 +24,7 @@ class Config:
 
     per_file_ignores: names of rules by pattern of `.gitignore`, relative to the file's folder. severity: level by name of
     a rule or beginning of ids. rule_folders: of the user's own rules, relative to the file's folder. target: name by role
-    ("model", "dataloader", …, or "file").
+    ("model", "dataloader", …, or "file"). gate: the table of that name as it stands, which `gate.settings` reads.
     """
 
     path: Path | None = None
@@ -36,6 +36,7 @@ class Config:
     severity: tuple[tuple[str, Severity], ...] = ()
     tests: bool = False
     target: dict[str, str] = field(default_factory=dict)
+    gate: dict[str, Any] = field(default_factory=dict)  # Any: raw TOML
 
     def own_rule_folders(self, working: Path) -> tuple[Path, ...]:
         """The folders of the user's own rules, whose Python files a scan runs.
@@ -145,6 +146,7 @@ def read_config(path: Path) -> Config:
         tuple(severity.items()),
         tests,
         target,
+        _table(table, "gate", at),
     )
 
 

@@ -21,8 +21,10 @@ MAY_IMPORT = {
     "__init__": {"static", "rank", "report", "target", "tune"},
     "__main__": {"cli"},
     "measurements": set(),
+    "verdicts": set(),
+    "quantities": set(),
     "rules": set(),
-    "report": {"measurements"},
+    "report": {"measurements", "verdicts"},
     "rank": {"report", "rules"},
     "config": {"rules"},
     "static": {"rules", "config", "report"},
@@ -31,9 +33,24 @@ MAY_IMPORT = {
     "knobs": {"measurements", "measure", "target", "static"},
     "tune": {"measurements", "knobs", "measure", "target", "static", "report", "rank"},
     "checkpoints": {"measure", "target"},
-    "render": {"measurements", "report", "rules", "rank"},
+    "gate": {
+        "measurements",
+        "verdicts",
+        "quantities",
+        "rules",
+        "config",
+        "report",
+        "rank",
+        "static",
+        "target",
+        "measure",
+    },
+    "render": {"measurements", "verdicts", "report", "rules", "rank"},
+    "pytest_plugin": {"verdicts", "config", "target", "measure", "gate", "render"},
     "cli": {
         "measurements",
+        "verdicts",
+        "quantities",
         "rules",
         "report",
         "rank",
@@ -44,11 +61,24 @@ MAY_IMPORT = {
         "knobs",
         "tune",
         "checkpoints",
+        "gate",
         "render",
     },
 }
 HEAVY = {"torch", "pandas", "numpy"}
-NO_RICH = {"static", "findings", "rules", "report", "rank", "config", "measurements", "errors"}
+NO_RICH = {
+    "static",
+    "findings",
+    "rules",
+    "report",
+    "rank",
+    "config",
+    "measurements",
+    "verdicts",
+    "quantities",
+    "gate",
+    "errors",
+}
 
 
 def part(path: Path) -> str:

@@ -61,7 +61,7 @@ def test_read_config(project: Project) -> None:
         (
             "[tool.perfaudit]\nselects = []",
             "[tool.perfaudit] has no key 'selects' "
-            "(it has: exclude, ignore, per-file-ignores, rules, select, severity, target, tests)",
+            "(it has: exclude, gate, ignore, per-file-ignores, rules, select, severity, target, tests)",
         ),
         ("[tool.perfaudit]\nselect = 'PA1'", "[tool.perfaudit] select must be a list of texts, it is 'PA1'"),
         ("[tool.perfaudit]\nignore = [1]", "[tool.perfaudit] ignore must be a list of texts, it is [1]"),

@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from perfaudit.cli import apply, explain, history, migrate_checkpoint, rules, scan, tune
+from perfaudit.cli import apply, explain, gate, history, migrate_checkpoint, rules, scan, tune
 from perfaudit.errors import UserError
 
 HELP = """Find out why PyTorch training is slow, prove it, and get the patch.
@@ -16,6 +16,7 @@ HELP = """Find out why PyTorch training is slow, prove it, and get the patch.
     perfaudit scan train.py --measure        the same, each finding priced on your model
     perfaudit tune train.py --all            climb: patches that pay, one on top of the other, proven
     perfaudit apply report.json              the patches of a saved report
+    perfaudit gate train.py --against main   the check in CI: findings, counters, time
     perfaudit history                        what was measured here before
     perfaudit migrate-checkpoint OLD NEW     old checkpoints for a model whose biases are gone
     perfaudit explain PA201                  why a rule exists
@@ -35,6 +36,7 @@ app = typer.Typer(
 app.command("scan", help=scan.HELP)(scan.command)
 app.command("tune", help=tune.HELP)(tune.command)
 app.command("apply", help=apply.HELP)(apply.command)
+app.add_typer(gate.app, name="gate", help=gate.HELP)
 app.command("history", help=history.HELP)(history.command)
 app.command("migrate-checkpoint", help=migrate_checkpoint.HELP)(migrate_checkpoint.command)
 app.command("rules", help=rules.HELP)(rules.command)

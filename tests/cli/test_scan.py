@@ -297,7 +297,7 @@ def test_exclude_is_relative_to_the_file_that_says_it(
         ("[tool.perfaudit\n", "not valid TOML: Expected"),
         (
             "[tool.perfaudit]\ncolour = 1\n",
-            "[tool.perfaudit] has no key 'colour' (it has: exclude, ignore, per-file-ignores, rules, select,",
+            "[tool.perfaudit] has no key 'colour' (it has: exclude, gate, ignore, per-file-ignores, rules, select,",
         ),
         ("[tool.perfaudit]\nselect = 'PA1'\n", "[tool.perfaudit] select must be a list of texts, it is 'PA1'"),
         ("[tool.perfaudit]\nselect = ['PA999']\n", "[tool.perfaudit] select: no rule is called 'PA999'"),

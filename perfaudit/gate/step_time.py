@@ -1,0 +1,42 @@
+"""Seconds of a step of one target by itself, for a file: advice, never a verdict."""
+
+from __future__ import annotations
+
+from perfaudit.errors import NothingMeasured
+from perfaudit.gate.comparable import Seconds
+from perfaudit.measure.facts import Facts
+from perfaudit.measure.lab import ChildLab
+from perfaudit.measure.ledger import Variant
+from perfaudit.measure.runner import BLOCK_SECONDS, FEWEST_STEPS, Subject, TrialFailed
+from perfaudit.measure.stats import quartiles
+from perfaudit.target.names import Target
+
+PROCESSES = 3  # two of identical code differ by up to 2.2 times what one tells
+BLOCKS = 4  # of each process
+
+
+def step_time(target: Target, device: str, timeout: float) -> tuple[Seconds, Facts]:
+    """How long a step takes now, and the facts of the training that was built.
+
+    Raises NothingMeasured for a target that does not build or run.
+    """
+    lab = ChildLab({"file": target.file, "names": target.names}, device, timeout=timeout)
+    variant = Variant("now", "", {})
+    seconds: list[float] = []
+    for _ in range(PROCESSES):
+        opened = lab.open([variant])[variant.key]
+        if isinstance(opened, TrialFailed):
+            raise NothingMeasured(str(opened))
+        try:
+            seconds += _blocks(opened)
+        except TrialFailed as failure:
+            raise NothingMeasured(str(failure)) from failure
+        finally:
+            opened.close()
+    return Seconds(*quartiles(seconds), len(seconds)), lab.facts[variant.key]
+
+
+def _blocks(subject: Subject) -> list[float]:
+    first = subject.block(FEWEST_STEPS).seconds_per_step
+    steps = max(FEWEST_STEPS, min(2000, round(BLOCK_SECONDS / max(first, 1e-6))))
+    return [subject.block(steps).seconds_per_step for _ in range(BLOCKS)]

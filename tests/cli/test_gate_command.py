@@ -1,0 +1,183 @@
+"""`perfaudit gate` as it is typed: what is refused, what a layer without user code says, what SIGTERM leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import Done
+
+SILENT = "import torch\nx = torch.zeros(3)\n"
+SLOW = "import torch\ntorch.autograd.set_detect_anomaly(True)\n"
+
+TARGET = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+
+def build_model():
+    return nn.Linear(8, 2)
+
+
+def build_dataloader():
+    return DataLoader(TensorDataset(torch.zeros(32, 8), torch.zeros(32, dtype=torch.long)), batch_size=8)
+"""
+
+Run = Callable[..., Done]
+
+
+@pytest.fixture
+def repository(project: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with one commit of a file without findings, as the working directory."""
+    for who in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{who}_NAME", "A")
+        monkeypatch.setenv(f"GIT_{who}_EMAIL", "a@example.org")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    folder = project(**{"net.py": SILENT})
+    git("init", "--quiet", "--initial-branch=main")
+    commit("one")
+    return folder
+
+
+def git(*arguments: str) -> None:
+    subprocess.run(["git", *arguments], check=True, capture_output=True)
+
+
+def commit(message: str) -> None:
+    git("add", "--all")
+    git("commit", "--quiet", "-m", message)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "nothing to compare with: name a commit (--against origin/main), or write a baseline"),
+        (["--against", "main", "--baseline", "gate.json"], "choose one"),
+        (["--against", "nowhere"], "no such commit"),
+        (["--against", "-x"], "no name of a commit"),
+        (["--baseline", "gate.json"], "gate.json: no such baseline; write it with `perfaudit gate init`"),
+        (["--against", "main", "--layers", "speed"], "'speed' is no layer of the gate"),
+        (["--against", "main", "--max-regression", "5"], "'5' is no percentage"),
+        (["--against", "main", "--tolerate", "9%"], "--tolerate must be below --max-regression"),
+        (["--against", "main", "--inconclusive", "maybe"], "'maybe' is neither pass nor fail"),
+        (["--against", "main", "--report", "gate.md"], "--report gate.md: write FORMAT=FILE"),
+        (["--against", "main", "--report", "concise=x"], "write FORMAT=FILE with a format of text, json"),
+        (["--against", "main", "-o", "net.py"], "would replace source code"),
+        (["--against", "main", "--layers", "counters"], "defines factories"),
+        (["--against", "main", "../other.py"], "no such file"),
+        (["--self-test", "--layers", "findings"], "--self-test needs a target"),
+        (["update"], "name the reason"),
+        (["update", "--accept", "why"], "perfaudit-gate.json: no such baseline"),
+        (["init", "--ci", "jenkins", "--path", "."], "--ci jenkins"),
+    ],
+)
+def test_wrong_use_is_named(repository: Path, perfaudit: Run, arguments: list[str], words: str) -> None:
+    done = perfaudit("gate", *arguments)
+    assert (done.code, done.out) == (2, "")
+    assert words in done.err.replace("\n", " ")
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"schema": "perfaudit.gate/1"}', '{"schema": "perfaudit.gate/9"}', "[]"])
+def test_a_damaged_baseline_is_no_pass(repository: Path, perfaudit: Run, content: str) -> None:
+    (repository / "perfaudit-gate.json").write_text(content)
+    done = perfaudit("gate", "--layers", "findings")
+    assert (done.code, done.out) == (2, "")
+    assert "perfaudit-gate.json" in done.err
+
+
+def test_a_new_finding_fails_with_its_line(repository: Path, perfaudit: Run) -> None:
+    assert perfaudit("gate", "--against", "main", "--layers", "findings").code == 0
+    (repository / "net.py").write_text(SLOW)
+    done = perfaudit(
+        "gate", "--against", "main", "--layers", "findings", "--format", "json", "--report", "github=notes"
+    )
+    report = json.loads(done.out)
+    assert done.code == 1
+    assert (report["gate"]["verdict"], report["gate"]["fails"]) == ("regressed", True)
+    assert [(f["rule"], f["path"], f["line"]) for f in report["findings"]] == [("PA501", "net.py", 2)]
+    assert report["gate"]["notes"] == ["not committed: 1 changed Python file; the code is judged as it is here"]
+    assert "file=net.py,line=2" in (repository / "notes").read_text()
+    assert perfaudit("gate", "--against", "main", "--layers", "findings", "--exit-zero").code == 0
+
+
+def test_a_baseline_without_targets_is_written_read_and_renewed(repository: Path, perfaudit: Run) -> None:
+    done = perfaudit("gate", "init", "--ci", "plain")
+    assert (done.code, "perfaudit gate --against origin/main" in done.out) == (0, True)
+    assert "0 findings, 0 targets; commit it" in done.err
+    assert "is there already" in perfaudit("gate", "init").err
+    assert perfaudit("gate", "--layers", "findings").code == 0
+    (repository / "net.py").write_text(SLOW)
+    assert perfaudit("gate", "--layers", "findings").code == 1
+    done = perfaudit("gate", "update", "--accept", "we look for a NaN")
+    assert (done.code, "1 change accepted" in done.err) == (0, True)
+    assert perfaudit("gate", "--layers", "findings").code == 0
+    commit("looks for a NaN")
+    done = perfaudit("gate", "--against", "HEAD~1", "--layers", "findings")
+    assert (done.code, "we look for a NaN" in done.out) == (0, True)
+    assert "nothing changed" in perfaudit("gate", "update", "--accept", "again").err
+
+
+def test_the_first_layer_does_not_import_what_it_reads(repository: Path, perfaudit: Run) -> None:
+    (repository / "net.py").write_text("import torch, pathlib\npathlib.Path('ran').touch()\n")
+    assert perfaudit("gate", "--against", "main", "--layers", "findings").code == 0
+    assert not (repository / "ran").exists()
+    code = (
+        "import sys; sys.argv = ['perfaudit', 'gate', '--against', 'main', '--layers', 'findings']\n"
+        "from perfaudit.cli.app import run\n"
+        "try: run()\n"
+        "except SystemExit: pass\n"
+        "print([m for m in ('torch', 'pandas', 'numpy', 'rich') if m in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_nothing_to_look_at_is_no_pass(repository: Path, perfaudit: Run) -> None:
+    (repository / "net.py").unlink()
+    assert perfaudit("gate", "--against", "main", "--layers", "findings").code == 3
+
+
+@pytest.mark.slow
+def test_a_new_target_passes_and_a_broken_reference_does_not(repository: Path, perfaudit: Run) -> None:
+    (repository / "train.py").write_text(TARGET)
+    done = perfaudit("gate", "train.py", "--against", "main", "--layers", "counters")
+    assert (done.code, "new: main" in done.out.replace("\n  ", " ")) == (0, True)
+    (repository / "train.py").write_text("import nothing_that_exists\n" + TARGET)
+    commit("broken")
+    (repository / "train.py").write_text(TARGET)
+    done = perfaudit("gate", "train.py", "--against", "main", "--layers", "counters")
+    assert (done.code, "nothing_that_exists" in done.out) == (3, True)
+
+
+@pytest.mark.slow
+def test_sigterm_removes_the_worktree_and_prints_what_is_known(repository: Path) -> None:
+    (repository / "train.py").write_text(TARGET.replace("8, 2)", "8, 2)\n\n\nimport time\ntime.sleep(600)"))
+    commit("sleeps")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "perfaudit", "gate", "train.py", "--against", "main", "--format", "json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None and process.stdout is not None
+    for line in process.stderr:
+        if "counting a step" in line:
+            break
+    ours = f"perfaudit-gate-{process.pid}-*"
+    assert list(Path(tempfile.gettempdir()).glob(ours))
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=60)
+    report = json.loads(out)
+    assert process.returncode == 130
+    assert (report["interrupted"], report["gate"]["findings"]["verdict"]) == (True, "pass")
+    assert not list(Path(tempfile.gettempdir()).glob(ours))
+    done = subprocess.run(["git", "worktree", "list"], capture_output=True, text=True, check=True)
+    assert len(done.stdout.splitlines()) == 1

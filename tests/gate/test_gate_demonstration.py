@@ -1,0 +1,57 @@
+"""A project with a history, gated commit by commit as its CI would: nothing here is faked."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "gate_demonstration.py"
+
+
+def _script() -> Any:  # a module that is no part of the package
+    spec = importlib.util.spec_from_file_location("gate_demonstration", SCRIPT)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.slow
+def test_each_commit_is_judged_as_it_deserves(tmp_path: Path) -> None:
+    script = _script()
+    innocent, sync, work = script.repository(tmp_path)[1:]
+
+    report = script.gated(tmp_path, innocent, "findings,counters", 60)
+    assert (script.verdicts(report), report["rc"]) == ({"findings": "pass", "counters": "pass"}, 0)
+
+    report = script.gated(tmp_path, sync, "findings,counters", 60)
+    assert (script.verdicts(report), report["rc"]) == ({"findings": "regressed", "counters": "regressed"}, 1)
+    line = 1 + (tmp_path / "train.py").read_text().splitlines().index("    if loss.item() > 1e6:")
+    assert [(f["rule"], f["line"]) for f in report["findings"]] == [("PA601", line)]
+    changes = {change["counter"]: change for change in report["gate"]["counters"][0]["changes"]}
+    assert changes["host_syncs"]["after"] - changes["host_syncs"]["before"] == 1
+    assert [(p["path"], p["line"], p["count"], p["what"]) for p in changes["host_syncs"]["places"]] == [
+        ("train.py", line, 1, "item")
+    ]
+
+    report = script.gated(tmp_path, work, "findings,counters", 60)
+    assert (script.verdicts(report), report["rc"]) == ({"findings": "pass", "counters": "regressed"}, 1)
+    grown = {change["counter"] for change in report["gate"]["counters"][0]["changes"]}
+    assert {"flops", "operators", "parameters"} <= grown
+
+
+@pytest.mark.slow
+def test_a_step_that_takes_twice_as_long_fails_by_time(tmp_path: Path) -> None:
+    script = _script()
+    script.repository(tmp_path)
+    program = tmp_path / "train.py"
+    program.write_text(program.read_text().replace("DEPTH = 11", "DEPTH = 24"))
+    script._git(tmp_path, "commit", "--all", "--quiet", "--message", "twice the layers")
+    report = script.gated(tmp_path, "main", "time", 300)  # it ends when it knows
+    assert (script.verdicts(report), report["rc"]) == ({"time": "regressed"}, 1)
+    assert report["gate"]["times"][0]["low"] > 1.01
