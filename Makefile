@@ -10,8 +10,10 @@ STAMP := $(VENV)/.installed
 demo: $(STAMP)
 	$(BIN)/perfaudit scan sample_models/digits_cnn.py --measure --exit-zero
 
+# What starts processes that import torch runs by itself, the rest on two cores.
 test: check gate
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m slow
 
 # The sample models against the previous commit: what its step counts, and what the scanner says of it.
 gate: $(STAMP)

@@ -8,7 +8,8 @@
 commit as the reference, and for a slowdown changes one number in the working tree: how many small products a step computes
 besides. `--runs` is for each kind and target; kinds and targets take turns, so that all see the same hours. Each run is a
 process of its own with the time layer of the gate (fresh processes for every pair), and is one line in the records as soon
-as it is finished, raw blocks with it, so that it can be stopped, run in parts and judged anew. Beside each:
+as it is finished, raw blocks with it, so that it can be stopped, run in parts and judged anew. Beside each
+(pytest-benchmark beside every `--rival-every`-th, it takes longest):
   stored    mean of the steps in one process against the mean of the reference, which was measured once at the start of the
             study; red above +5 %
   pytest-benchmark    the reference and then the code as it is, a process each, with `--benchmark-compare-fail=mean:5%`
@@ -238,9 +239,9 @@ def gate(head: Path, base: Path, budget: float, seed: int) -> tuple[TargetRecord
     return records[0], time.monotonic() - started
 
 
-def pytest_benchmark(head: Path, base: Path, tools: Path) -> Json:
+def pytest_benchmark(head: Path, base: Path, tools: Path | None) -> Json:
     """Exit codes of both sides, and whether the comparison said that it regressed; {} where it is not installed."""
-    if not (tools / "pytest_benchmark").exists():
+    if tools is None or not (tools / "pytest_benchmark").exists():
         return {}
     started = time.monotonic()
     environment = {**child_environment(), "PYTHONPATH": str(tools), "PYTEST_ADDOPTS": ""}
@@ -276,7 +277,7 @@ def pytest_benchmark(head: Path, base: Path, tools: Path) -> Json:
     }
 
 
-def one(kind: str, target: str, out: Path, budget: float, tools: Path, number: int) -> Json:
+def one(kind: str, target: str, out: Path, budget: float, tools: Path | None, number: int) -> Json:
     """One run of a kind with its rivals, as a record."""
     known = study(out, target)
     injected = known["injected"].get(kind, {})
@@ -462,7 +463,8 @@ def read(paths: Sequence[Path]) -> list[Json]:
 def run_all(arguments: argparse.Namespace) -> None:
     out: Path = arguments.out.resolve()
     tools: Path = (arguments.tools or Path(tempfile.gettempdir()) / "gate_power_tools").resolve()
-    install_rival(tools)
+    if arguments.rival_every:
+        install_rival(tools)
     before = len(read([out])) if out.exists() else 0
     turns = [(kind, target) for _ in range(arguments.runs) for kind in arguments.kind for target in arguments.target]
     for number, (kind, target) in enumerate(turns, before):
@@ -477,7 +479,9 @@ def run_all(arguments: argparse.Namespace) -> None:
             "--out",
             str(out),
         ]
-        command += ["--budget", str(arguments.budget), "--tools", str(tools), "--number", str(number)]
+        command += ["--budget", str(arguments.budget), "--number", str(number)]
+        if arguments.rival_every and number // len(arguments.target) % arguments.rival_every == 0:
+            command += ["--tools", str(tools)]
         subprocess.run(command, check=False)  # a run that fails is missing, and the next one is made
 
 
@@ -506,6 +510,9 @@ def main() -> None:
         measuring.add_argument("--out", type=Path, required=True)
         measuring.add_argument("--budget", type=float, default=BUDGET)
         measuring.add_argument("--tools", type=Path)
+        measuring.add_argument(
+            "--rival-every", type=int, default=1, help="pytest-benchmark beside every n-th run; 0: never"
+        )
         measuring.add_argument("--number", type=int, default=0)
     for name in ("table", "again"):
         telling = commands.add_parser(name)
