@@ -15,8 +15,9 @@ as it is finished, raw blocks with it, so that it can be stopped, run in parts a
   pytest-benchmark    the reference and then the code as it is, a process each, with `--benchmark-compare-fail=mean:5%`
 
 How the slowdown is made: a product is of the same kind as those of the step (a convolution, a linear layer). How many make
-5 and 10 % of a step is found in one process in which steps with and without them take turns, and then measured again by
-400 such steps; study and shares are kept beside the records, in RECORDS.study.json.
+5 %, and how many 10 %, of a step is found by timing them and the step that follows, and then measured again by 400 steps;
+study and shares are kept beside the records, in RECORDS.study.json. A run that crashes is a line too, with the verdict
+"crashed"; it counts for no share, and the table says how many there were.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ BUDGET = 120.0
 THRESHOLD = 1.05  # of both rivals
 STORED_SECONDS = 4.0  # of steps, of the reference at the start and of each run
 BENCHMARK_SECONDS = 2.0  # of steps, on each side
-CALIBRATING, CONFIRMING = 120, 400  # steps, half of them with the extra work
+CALIBRATING, CONFIRMING = 60, 400  # steps
 RULES: dict[str, Rule] = {"both": both, "student": between_pairs, "quads": within_quads}
 METHODS = {
     "gate": "perfaudit gate",
@@ -144,34 +145,30 @@ def worktrees(target: str, extra: int) -> Iterator[tuple[Path, Path]]:
 # ---- the study: how much work is 5 %, and what the stored baseline is ----------------------------------------------
 
 
-def steps_in_turn(folder: Path, extras: tuple[int, int], steps: int) -> list[float]:
-    """Log ratios of steps with the second and with the first number of products, which take turns in one process.
+def shares_of_steps(folder: Path, target: str, extra: int, steps: int) -> list[float]:
+    """Seconds of so many products over those of the step that they stand before, one value per step.
 
-    Of processor time: the step computes on one thread and waits for nothing, so it is what the step takes undisturbed.
+    Of processor time: the step computes on one thread and waits for nothing, so it is what the step takes undisturbed. The
+    products and their own step are timed one after the other, so that both have the same mood of the machine; two steps,
+    one with them and one without, differ by more than the products take. Batches are loaded before.
     """
     code = f"""
-import json, math, sys, time
+import json, sys, time
 sys.path.insert(0, {str(HERE.parent)!r})
 from perfaudit.target.names import Target
 from perfaudit.target.training import Training
 training = Training(Target("train.py"), "cpu")
-globals_of_step = training.factories["step"].__globals__
-def seconds(extra):
-    globals_of_step["EXTRA"] = extra
-    batch = training.next_batch()
-    started = time.process_time()
-    training.step(batch)
-    return time.process_time() - started
-for _ in range(20):
-    seconds({extras[1]})
+of_step = training.factories["step"].__globals__
+exec("def products(count):\\n    for _ in range(count):\\n        " + {PRODUCTS[target]!r}, of_step)
+batches = [training.next_batch() for _ in range(32)]
 found = []
-for number in range({steps} // 4):  # one, other, other, one
-    a, b = {extras} if number % 2 else {extras[::-1]}
-    taken = [seconds(extra) for extra in (a, b, b, a)]
-    logs = [math.log(value) for value in taken]
-    ratio = (logs[1] + logs[2] - logs[0] - logs[3]) / 2
-    found.append(ratio if number % 2 else -ratio)
-print(json.dumps(found))
+for number in range(20 + {steps}):
+    started = time.process_time()
+    of_step["products"]({extra})
+    between = time.process_time()
+    training.step(batches[number % 32])
+    found.append((between - started) / (time.process_time() - between))
+print(json.dumps(found[20:]))
 """
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=folder, env=child_environment(), capture_output=True, text=True, check=True
@@ -180,21 +177,21 @@ print(json.dumps(found))
     return found
 
 
-def calibrated(folder: Path, share: float) -> int:
+def calibrated(folder: Path, target: str, share: float) -> int:
     """How many products lengthen a step by a share."""
     extra = 40
     for _ in range(2):  # products are not quite alike in cost, few and many
-        measured = math.expm1(statistics.median(steps_in_turn(folder, (0, extra), CALIBRATING)))
-        extra = max(2, min(20 * extra, round(extra * share / max(measured, share / 20))))
+        measured = statistics.median(shares_of_steps(folder, target, extra, CALIBRATING))
+        extra = max(1, min(20 * extra, round(extra * share / max(measured, share / 20))))
     return extra
 
 
-def confirmed(folder: Path, extra: int) -> Json:
+def confirmed(folder: Path, target: str, extra: int) -> Json:
     """By what share so many products lengthen a step: the median, and its 95 % interval by ranks."""
-    ratios = sorted(steps_in_turn(folder, (0, extra), CONFIRMING))
-    aside = round(0.98 * math.sqrt(len(ratios)))  # normal approximation of the binomial
-    middle = len(ratios) // 2
-    low, centre, high = (round(math.expm1(ratios[i]), 4) for i in (middle - aside, middle, middle + aside))
+    shares = sorted(shares_of_steps(folder, target, extra, CONFIRMING))
+    aside = round(0.98 * math.sqrt(len(shares)))  # normal approximation of the binomial
+    middle = len(shares) // 2
+    low, centre, high = (round(shares[i], 4) for i in (middle - aside, middle, middle + aside))
     return {"extra": extra, "share": centre, "low": low, "high": high}
 
 
@@ -213,8 +210,8 @@ def study(out: Path, target: str) -> Json:
     known: Json = json.loads(path.read_text()) if path.exists() else {}
     if target not in known:
         with worktrees(target, 0) as (_, base):
-            tenth = calibrated(base, 0.10)
-            shares = {kind: confirmed(base, round(tenth * share / 0.10)) for kind, share in KINDS.items() if share}
+            slowed = {kind: calibrated(base, target, share) for kind, share in KINDS.items() if share}
+            shares = {kind: confirmed(base, target, extra) for kind, extra in slowed.items()}
             known[target] = {
                 "injected": shares,
                 "stored_mean": mean_step(base, STORED_SECONDS),
@@ -228,14 +225,12 @@ def study(out: Path, target: str) -> Json:
 # ---- one run -------------------------------------------------------------------------------------------------------
 
 
-def gate(head: Path, base: Path, budget: float, seed: int) -> tuple[TargetRecord, float]:
-    """The record of the time layer, and the seconds it took."""
+def gate(head: Path, base: Path, budget: float) -> tuple[TargetRecord, float]:
+    """The record of the time layer, as the command makes it, and the seconds it took."""
     started = time.monotonic()
     records: list[TargetRecord] = []
     with contextlib.chdir(head):
-        time_targets(
-            [parse("train.py")], base, records, budget, relocated=(str(head), str(base)), device="cpu", seed=seed
-        )
+        time_targets([parse("train.py")], base, records, budget, relocated=(str(head), str(base)), device="cpu")
     return records[0], time.monotonic() - started
 
 
@@ -282,7 +277,7 @@ def one(kind: str, target: str, out: Path, budget: float, tools: Path | None, nu
     known = study(out, target)
     injected = known["injected"].get(kind, {})
     with worktrees(target, injected.get("extra", 0)) as (head, base):
-        record, seconds = gate(head, base, budget, seed=1000 * number)
+        record, seconds = gate(head, base, budget)
         found = judged(record, ended=True)
         started = time.monotonic()
         now = mean_step(head, STORED_SECONDS)
@@ -453,6 +448,20 @@ def details(runs: Sequence[Json]) -> str:
     return "\n".join(lines)
 
 
+def judged_anew(run: Json, rule: Rule, clock: str) -> Json:
+    return run if run["verdict"] == "crashed" else {**run, "verdict": rejudged(run, rule, clock)}
+
+
+def told(runs: Sequence[Json]) -> str:
+    """Both tables, and how they came about."""
+    kept = [run for run in runs if run["verdict"] != "crashed"]
+    lost = len(runs) - len(kept)
+    machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    how = "Trainings of sample_models, shrunk so that a step takes 10 to 20 ms of one core, with OMP_NUM_THREADS=1."
+    count = "No run crashed" if not lost else f"{lost} of {len(runs)} runs crashed and count for nothing below"
+    return f"{machine}. {how} {count}.\n\n{table(kept)}\n\n{details(kept)}"
+
+
 def read(paths: Sequence[Path]) -> list[Json]:
     return [json.loads(line) for path in paths for line in path.read_text().splitlines() if line]
 
@@ -482,7 +491,24 @@ def run_all(arguments: argparse.Namespace) -> None:
         command += ["--budget", str(arguments.budget), "--number", str(number)]
         if arguments.rival_every and number // len(arguments.target) % arguments.rival_every == 0:
             command += ["--tools", str(tools)]
-        subprocess.run(command, check=False)  # a run that fails is missing, and the next one is made
+        done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+        if done.returncode:  # the next one is made all the same
+            with out.open("a") as lines:
+                lines.write(json.dumps(crashed(kind, target, number, done.returncode, done.stderr)) + "\n")
+            print(f"{number} {target} {kind}: crashed: {done.stderr.strip()[-200:]}", flush=True)
+
+
+def crashed(kind: str, target: str, number: int, code: int, said: str) -> Json:
+    """The line of a run that came to no record."""
+    return {
+        "kind": kind,
+        "target": target,
+        "number": number,
+        "at": round(time.time()),
+        "verdict": "crashed",
+        "code": code,
+        "said": said.strip()[-1000:],
+    }
 
 
 def run_one(arguments: argparse.Namespace) -> None:
@@ -527,9 +553,8 @@ def main() -> None:
     else:
         runs = read(arguments.records)
         if arguments.command == "again":
-            runs = [{**run, "verdict": rejudged(run, RULES[arguments.rule], arguments.clock)} for run in runs]
-        machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
-        print(f"{machine}\n\n{table(runs)}\n\n{details(runs)}")
+            runs = [judged_anew(run, RULES[arguments.rule], arguments.clock) for run in runs]
+        print(told(runs))
 
 
 if __name__ == "__main__":

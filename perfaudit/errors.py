@@ -27,6 +27,10 @@ class TargetError(UserError):
     """A target that does not load, or a factory that does not give what it should."""
 
 
+class NoTarget(TargetError):
+    """No target was named, and no file offers factories."""
+
+
 class NothingMeasured(UserError):
     """Measuring was asked for and no trial finished."""
 

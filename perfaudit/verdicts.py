@@ -100,7 +100,11 @@ class TimeVerdict:
 
 @dataclass(frozen=True, slots=True)
 class FindingsVerdict:
-    """Layer 1. new, known, gone: numbers of findings; the new ones are the report's findings."""
+    """Layer 1. new, known, gone: numbers of findings; the new ones are the report's findings.
+
+    lost: which files could be audited before and cannot be now, in words; a layer with any is "failed" where it is not
+    "regressed", whatever was accepted.
+    """
 
     verdict: GateVerdict
     reason: str = ""
@@ -108,6 +112,7 @@ class FindingsVerdict:
     known: int = 0
     gone: int = 0
     accepted: int = 0  # new ones that the baseline of this change holds
+    lost: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,44 @@ def test_other_rules_judge_the_same_blocks(ratios: list[float], both: str, stude
     found = [gate_power.rejudged(run, gate_power.RULES[name]) for name in ("both", "student", "quads")]
     assert found == [both, student, quads]
     assert gate_power.rejudged(run, gate_power.RULES["both"], "cpu") == "pass"  # both sides computed as long
+
+
+def test_runs_that_crashed_are_told_and_count_for_nothing() -> None:
+    runs = [measured("aa", "pass", False, None, [1.0] * 4)]
+    lost = gate_power.crashed("aa", "char_gpt", 1, 1, "Traceback\nMemoryError\n")
+    assert (lost["verdict"], lost["said"]) == ("crashed", "Traceback\nMemoryError")
+    both = [gate_power.judged_anew(run, gate_power.RULES["both"], "wall") for run in [*runs, lost]]
+    told = gate_power.told(both)
+    assert "shrunk so that a step takes 10 to 20 ms of one core, with OMP_NUM_THREADS=1. 1 of 2 runs crashed" in told
+    assert gate_power.table(runs) in told
+    assert "No run crashed." in gate_power.told(runs)
+
+
+def test_a_run_that_crashes_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "records.jsonl"
+    monkeypatch.setattr(gate_power.sys, "executable", "/bin/false")
+    arguments = argparse.Namespace(
+        out=out, tools=None, rival_every=0, runs=2, kind=["aa"], target=["char_gpt"], budget=1.0
+    )
+    gate_power.run_all(arguments)
+    assert [(run["verdict"], run["number"], run["code"]) for run in gate_power.read([out])] == [
+        ("crashed", 0, 1),
+        ("crashed", 1, 1),
+    ]
+
+
+def test_shares_are_medians_with_their_interval_by_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 400 values, the ranks 20 below and above the middle; a product costs 0.25 % of a step."""
+    asked = []
+
+    def shares(folder: Path, target: str, extra: int, steps: int) -> list[float]:
+        asked.append((extra, steps))
+        return [0.0025 * extra + 0.0001 * (i - steps // 2) for i in range(steps)]
+
+    monkeypatch.setattr(gate_power, "shares_of_steps", shares)
+    assert gate_power.calibrated(tmp_path, "char_gpt", 0.05) == 20
+    assert asked == [(40, 60), (20, 60)]
+    assert gate_power.confirmed(tmp_path, "char_gpt", 20) == {"extra": 20, "share": 0.05, "low": 0.048, "high": 0.052}
 
 
 @pytest.mark.parametrize("target", list(gate_power.SHRUNK))

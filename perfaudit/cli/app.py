@@ -21,7 +21,8 @@ HELP = """Find out why PyTorch training is slow, prove it, and get the patch.
     perfaudit migrate-checkpoint OLD NEW     old checkpoints for a model whose biases are gone
     perfaudit explain PA201                  why a rule exists
 
-Exit codes: 0 nothing to report · 1 findings · 2 wrong use · 3 nothing could be looked at or measured · 130 interrupted.
+Exit codes: 0 nothing to report · 1 findings, or the gate failed · 2 wrong use · 3 nothing could be looked at or
+measured · 130 interrupted.
 """
 
 app = typer.Typer(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from perfaudit.errors import ConfigError, UserError
 from perfaudit.findings import Finding
@@ -16,36 +17,75 @@ from perfaudit.gate.baseline import (
     counter_values,
     gate_baseline_if_there,
 )
-from perfaudit.gate.comparable import Seconds, differences
+from perfaudit.gate.baseline_changes import changes_between, essence
+from perfaudit.gate.comparable import Seconds
+from perfaudit.gate.comparable import compared as compared_environments
 from perfaudit.static.baseline import Known
 from perfaudit.static.baseline import compared as compared_with_known
-from perfaudit.verdicts import CountersVerdict, FindingsVerdict, TimeVerdict
+from perfaudit.verdicts import CountersVerdict, FindingsVerdict, GateVerdict, TimeVerdict
+
+Entry = TypeVar("Entry")
 
 SAME_TIME = 0.01  # of a step: the slowdown that never fails; a time that is this near the stored one is no change
+WORK = ("operators", "flops", "bytes_allocated")  # counters that tell how much longer a step that does more may take
 
 
 def updated(
-    before: Baseline | None, now: Baseline, reason: str, at: str, time: bool = True, also: Sequence[str] = ()
+    before: Baseline | None, now: Baseline, reason: str, at: str, time: bool = True, slower: float | None = None
 ) -> tuple[Baseline, tuple[str, ...]]:
     """The baseline with what is now in it and why, and what changed in words; the same one, and (), where nothing did.
 
     now: all findings that the file shall hold, and the targets that were counted; others stay as they were. at: the day,
-    as "2026-11-22". time: whether a slower step of these targets is accepted too; without it stored times stay. also:
-    what shall be accepted although the file shows no difference, in words.
-    Raises UserError for an empty reason.
+    as "2026-11-22". The entry names the targets whose counters are not what the file said, and by how much the step of
+    each may be slower: `slower` for all targets of now, as a share of the step; without it, as much as its work grew
+    (`_growth`). A stored time that changed speaks for no slower step: it is too noisy for a bound. time: False to keep
+    stored times and to accept no slower step.
+    Raises UserError for an empty reason, and for `slower` without a target.
     """
     if not reason.strip():
         raise UserError(
             'an acceptance needs a reason, which is kept: perfaudit gate update --accept "why it is wanted"'
         )
+    if slower is not None and not now.targets:
+        raise UserError("a slower step is accepted of a target; name one: perfaudit gate update train.py …")
     old = before or Baseline()
     targets = {name: _renewed(old.targets.get(name), state, time) for name, state in now.targets.items()}
     after = replace(old, findings=now.findings, targets={**old.targets, **targets})
-    changes = (*changes_between(old, after), *also)
+    bounds = _bounds(old.targets, targets, slower) if time else {}
+    words = [f"{name} may be up to {_percent(share)} slower" for name, share in sorted(bounds.items())]
+    changes = (*changes_between(old, after), *words)
     if not changes:
         return old, ()
-    entry = Acceptance(at, reason.strip(), tuple(sorted(targets)), changes, time)
+    recounted = tuple(sorted(name for name, state in targets.items() if _is_recounted(old.targets.get(name), state)))
+    entry = Acceptance(at, reason.strip(), recounted, changes, tuple(sorted(bounds.items())))
     return replace(after, accepted=(*old.accepted, entry)), changes
+
+
+def _bounds(old: Mapping[str, TargetState], now: Mapping[str, TargetState], slower: float | None) -> dict[str, float]:
+    """By how much the step of each target may be slower, as a share; without those for which that says nothing."""
+    if slower is not None:
+        return dict.fromkeys(now, slower)
+    grown = {name: round(_growth(old.get(name), state), 4) for name, state in now.items()}
+    return {name: share for name, share in grown.items() if share > SAME_TIME}
+
+
+def _growth(old: TargetState | None, now: TargetState) -> float:
+    """The largest relative growth among the counters of WORK, by sample; 0 where nothing grew, or nothing is comparable.
+
+    A sample takes longer by about as much as is done more for it, unless that is of another kind: a host sync may cost far
+    more than the two operators it consists of. That has to be accepted in so many words.
+    """
+    if old is None or compared_environments(old.environment, now.environment).level == "nothing":
+        return 0.0
+    before, after = counter_values(old), counter_values(now)
+    batches = [values.get("samples", 0) for values in (before, after)]
+    larger = batches[1] / batches[0] if all(batches) else 1.0  # times of unequal batches are compared by sample too
+    grown = [after[name] / before[name] / larger - 1 for name in WORK if name in after and before.get(name)]
+    return max(grown, default=0.0)
+
+
+def _is_recounted(old: TargetState | None, now: TargetState) -> bool:
+    return old is None or essence(old) != essence(now)
 
 
 def _renewed(old: TargetState | None, now: TargetState, time: bool) -> TargetState:
@@ -53,7 +93,7 @@ def _renewed(old: TargetState | None, now: TargetState, time: bool) -> TargetSta
     if old is None:
         return now
     stored, seconds = old.seconds_per_step, now.seconds_per_step
-    if old.environment == now.environment and _essence(old) == _essence(now):
+    if old.environment == now.environment and essence(old) == essence(now):
         keeps = not time or seconds is None or (stored is not None and not _differs(stored, seconds))
         return old if keeps else now
     if time:
@@ -61,141 +101,131 @@ def _renewed(old: TargetState | None, now: TargetState, time: bool) -> TargetSta
     return replace(now, seconds_per_step=stored if old.environment == now.environment else None)
 
 
-def _essence(state: TargetState) -> tuple[object, ...]:
-    """What a change of the code changes: not the numbers of lines, nor the values of what is not reproducible."""
-    parts = state.counters
-    return parts.get("values"), parts.get("by_name"), {*parts.get("set_aside", ())}, {*parts.get("absent", ())}
-
-
 def _differs(stored: Seconds, now: Seconds) -> bool:
     """Whether a step takes another time, as far as two measurements on different days can say.
 
-    Where the quartiles meet it is a noisy hour as likely: an acceptance of that would speak for a slower step by accident.
+    Where the quartiles meet it is a noisy hour as likely, and no change to be kept.
     """
     return stored.is_apart_from(now) and abs(now.median / stored.median - 1) > SAME_TIME
 
 
-def changes_between(before: Baseline, after: Baseline) -> tuple[str, ...]:
-    """What differs, in words: findings that came and went, then counters, environment and time of each target."""
-    old, new = Counter(before.findings), Counter(after.findings)
-    came = [f"new finding {_in_words(known)}" for known in sorted((new - old).elements())]
-    went = [f"gone: finding {_in_words(known)}" for known in sorted((old - new).elements())]
-    of_targets = [
-        f"{name} {words}"
-        for name, state in sorted(after.targets.items())
-        for words in _target_changes(before.targets.get(name), state)
-    ]
-    return (*came, *went, *of_targets)
-
-
-def _in_words(known: Known) -> str:
-    return f"{known.rule} in {known.path or 'the environment'}: {known.message}"
-
-
-def _target_changes(old: TargetState | None, new: TargetState) -> list[str]:
-    if old is None:
-        return ["is new"]
-    before, after = counter_values(old), counter_values(new)
-    differing = differences(old.environment, new.environment)
-    changes = [f"{name} {was} -> {now}" for name, (was, now) in differing.items()]
-    other = [name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)]
-    changes += [f"{name} {before.get(name, 'not counted')} -> {after.get(name, 'not counted')}" for name in other]
-    if not changes and _essence(old) != _essence(new):
-        changes.append("counters have other parts with the same sums, or others are set aside")
-    stored, seconds = old.seconds_per_step, new.seconds_per_step
-    if seconds and seconds != stored:
-        changes.append(
-            f"step {f'{1000 * stored.median:.4g} ms' if stored else 'not timed'} -> {1000 * seconds.median:.4g} ms"
-        )
-    return changes
-
-
 def new_acceptances(head: Baseline | None, base: Baseline | None) -> tuple[Acceptance, ...]:
     """The entries that the reference's file does not hold, in their order; all of them where it has no file."""
-    left = Counter(base.accepted if base else ())
+    return _added(head.accepted if head else (), base.accepted if base else (), lambda entry: entry)
+
+
+def _added(now: Iterable[Entry], before: Iterable[Entry], key: Callable[[Entry], Hashable]) -> tuple[Entry, ...]:
+    """What there is now and was not before, in its order; of equal ones, as many as there are more."""
+    left = Counter(map(key, before))
     new = []
-    for entry in head.accepted if head else ():
-        if left[entry] > 0:
-            left[entry] -= 1
+    for entry in now:
+        if left[key(entry)] > 0:
+            left[key(entry)] -= 1
         else:
             new.append(entry)
     return tuple(new)
 
 
-def acceptances_since(head: Baseline | None, base_file: Path, stands_for: Path) -> tuple[tuple[Acceptance, ...], str]:
-    """The acceptances made since a reference, and a note in words, "" where there is nothing to say.
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What this change accepts. findings: those that the project's file holds and that of the reference does not."""
+
+    entries: tuple[Acceptance, ...] = ()
+    findings: tuple[Known, ...] = ()
+
+
+def acceptances_since(head: Baseline | None, base_file: Path, stands_for: Path) -> tuple[Accepted, str]:
+    """What has been accepted since a reference, and a note in words, "" where there is nothing to say.
 
     base_file: the baseline in the reference's worktree; stands_for: where it lies in the user's project. No such file is
     no fault. Of one that cannot be read it is not known what it accepts, so nothing counts as new, and the note says so.
     """
     if head is None or not head.accepted:
-        return (), ""
+        return Accepted(), ""
     try:
         base = gate_baseline_if_there(base_file, stands_for)
     except ConfigError as error:
         return (
-            (),
+            Accepted(),
             f"nothing counts as accepted by this change, because the reference's baseline cannot be read: {error}",
         )
-    return new_acceptances(head, base), ""
+    entries = new_acceptances(head, base)
+    return Accepted(entries, _not_known_before(head, base) if entries else ()), ""
 
 
-def with_acceptances(counters: CountersVerdict, head: Baseline | None, new: Sequence[Acceptance]) -> CountersVerdict:
+def _not_known_before(head: Baseline, base: Baseline | None) -> tuple[Known, ...]:
+    """The findings of a file that the reference's does not hold, by what decides."""
+    return _added(head.findings, base.findings if base else (), lambda known: (known.path, known.rule, known.digest))
+
+
+def with_acceptances(counters: CountersVerdict, head: Baseline | None, accepted: Accepted) -> CountersVerdict:
     """The verdict on counters where the project has accepted growth in this change.
 
-    Growth is accepted up to what the baseline of this change says, exactly; what is above has regressed all the same.
+    Growth is accepted to the very value that the baseline of this change holds; any other has regressed all the same. What
+    is not reproducible has no value, and is accepted where that baseline says so too; where it does not, it stays open.
     """
-    why = _why(new, counters.target)
+    why = next((entry.reason for entry in reversed(accepted.entries) if counters.target in entry.targets), "")
     state = head.targets.get(counters.target) if head else None
     if counters.verdict != "regressed" or not why or state is None:
         return counters
     stored = counter_values(state)
     changes, beyond = [], []
     for change in counters.changes:
-        open_ = change.grew and not change.allowed and not change.accepted
-        if open_ and stored.get(change.counter) == change.after:
-            change = replace(change, accepted=why)
-        elif open_:
-            taken = stored.get(change.counter, "nothing")
-            beyond.append(f"{change.counter} is accepted at {taken}, it is {change.after} now")
+        if change.grew and not change.allowed and not change.accepted:
+            varies = change.counter not in counters.counters and change.counter in state.counters.get("set_aside", {})
+            if varies or stored.get(change.counter) == change.after:
+                change = replace(change, accepted=why)
+            else:
+                taken = stored.get(change.counter, "nothing")
+                beyond.append(f"{change.counter} is accepted at {taken}, it is {change.after} now")
         changes.append(change)
+    is_open = any(name in stored and name not in counters.counters for name in counters.set_aside)
+    said: GateVerdict = "regressed" if beyond else "inconclusive" if is_open else "accepted"
     reason = "; ".join(filter(None, [counters.reason, *beyond]))
-    return replace(counters, verdict="regressed" if beyond else "accepted", changes=tuple(changes), reason=reason)
+    return replace(counters, verdict=said, changes=tuple(changes), reason=reason)
 
 
-def time_with_acceptances(verdict: TimeVerdict, new: Sequence[Acceptance]) -> TimeVerdict:
-    """The verdict on time where the project has accepted a slower step of this target in this change."""
-    why = _why([entry for entry in new if entry.time], verdict.target)
-    if verdict.verdict != "regressed" or not why:
+def time_with_acceptances(verdict: TimeVerdict, accepted: Accepted) -> TimeVerdict:
+    """The verdict on time where the project has accepted a slower step of this target in this change, and how much slower.
+
+    The largest bound counts. It is exceeded where all of the interval lies beyond it, as with a regression.
+    """
+    bounds = [
+        (dict(entry.slower)[verdict.target], entry.reason)
+        for entry in reversed(accepted.entries)
+        if verdict.target in dict(entry.slower)
+    ]
+    if verdict.verdict != "regressed" or not bounds:
         return verdict
-    return replace(verdict, verdict="accepted", accepted=why)
+    share, why = max(bounds, key=lambda bound: bound[0])  # the latest of equal ones
+    if verdict.low - 1 <= share:
+        return replace(verdict, verdict="accepted", accepted=why)
+    beyond = f"accepted up to {_percent(share)} slower ({why}), it is at least {_percent(verdict.low - 1)}"
+    return replace(verdict, reason="; ".join(filter(None, [verdict.reason, beyond])))
 
 
 def findings_with_acceptances(
-    verdict: FindingsVerdict, findings: tuple[Finding, ...], head: Baseline | None, new: Sequence[Acceptance]
+    verdict: FindingsVerdict, findings: tuple[Finding, ...], accepted: Accepted
 ) -> tuple[FindingsVerdict, tuple[Finding, ...]]:
-    """The verdict on new findings, and those of them that the baseline of this change does not hold.
+    """The verdict on new findings, and those of them that this change has not accepted.
 
-    A finding of the file alone is not accepted: only an acceptance made in this change speaks for what it brings.
+    A finding that the reference's file holds as well is not accepted: it was known there, and came back. Where all are
+    accepted and a file can no longer be audited, the layer has failed: what that file holds is not known.
     """
-    if verdict.verdict != "regressed" or head is None or not new:
+    if verdict.verdict != "regressed" or not accepted.findings:
         return verdict, findings
-    left, taken, _ = compared_with_known(findings, head.findings, (), frozenset())
+    left, taken, _ = compared_with_known(findings, accepted.findings, (), frozenset())
     if not taken:
         return verdict, findings
-    reasons = tuple(dict.fromkeys(entry.reason for entry in new))
-    return (
-        replace(
-            verdict,
-            verdict="regressed" if left else "accepted",
-            new=len(left),
-            accepted=verdict.accepted + taken,
-            reason=verdict.reason or f"accepted: {'; '.join(reasons)}",
-        ),
-        left,
-    )
+    counted = replace(verdict, new=len(left), accepted=verdict.accepted + taken)
+    reasons = "; ".join(dict.fromkeys(entry.reason for entry in accepted.entries))
+    told = "; ".join(filter(None, [verdict.reason, f"accepted: {reasons}"]))
+    if left:
+        return replace(counted, reason=told), left
+    if lost := verdict.lost:
+        return replace(counted, verdict="failed", reason=lost), left
+    return replace(counted, verdict="accepted", reason=told), left
 
 
-def _why(new: Sequence[Acceptance], target: str) -> str:
-    """The reason of the latest acceptance that names a target, "" where none does."""
-    return next((entry.reason for entry in reversed(new) if target in entry.targets), "")
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"

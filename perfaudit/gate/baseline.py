@@ -32,14 +32,14 @@ class Acceptance:
     """A change for the worse that the project has taken, and why.
 
     at: the day, as "2026-11-22". targets: whose counters it is about, as shown in reports. changes: what changed, in words.
-    time: whether it speaks for slower steps of these targets too.
+    slower: targets whose step it lets be slower, in their order, and by which share of the step at most.
     """
 
     at: str
     reason: str
     targets: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
-    time: bool = True
+    slower: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,16 +150,24 @@ def _known(entry: Any, where: str, path: Path) -> Known:
 
 
 def _acceptance(entry: Any, where: str, path: Path) -> Acceptance:
-    _has_keys(entry, {"at", "reason", "targets", "changes", "time"}, where)
+    _has_keys(entry, {"at", "reason", "targets", "changes", "slower"}, where)
     at, reason = text_of(entry["at"], f"{where}.at"), text_of(entry["reason"], f"{where}.reason")
     try:
         date.fromisoformat(at)
     except ValueError:
         raise ValueError(f"{where}.at: {at!r} is no date such as 2026-11-22") from None
     damaged_unless(bool(reason.strip()), f"{where}.reason is empty")
-    damaged_unless(isinstance(entry["time"], bool), f"{where}.time must be true or false")
-    targets = (_placed(name, where, path) for name in texts_of(entry["targets"], f"{where}.targets"))
-    return Acceptance(at, reason, tuple(targets), texts_of(entry["changes"], f"{where}.changes"), entry["time"])
+    targets = tuple(_placed(name, where, path) for name in texts_of(entry["targets"], f"{where}.targets"))
+    changes = texts_of(entry["changes"], f"{where}.changes")
+    return Acceptance(at, reason, targets, changes, _slower(entry["slower"], f"{where}.slower", path))
+
+
+def _slower(entry: Any, where: str, path: Path) -> tuple[tuple[str, float], ...]:
+    damaged_unless(isinstance(entry, dict), f"{where} must be an object of targets and shares")
+    for name, share in entry.items():
+        is_share = isinstance(share, (int, float)) and not isinstance(share, bool) and share >= 0
+        damaged_unless(is_share, f"{where}: {name!r} must have a share of a step such as 0.15, it has {share!r}")
+    return tuple(sorted((_placed(name, where, path), float(share)) for name, share in entry.items()))
 
 
 def _state(entry: Any, where: str, path: Path) -> TargetState:
@@ -222,8 +230,8 @@ def text(path: Path, baseline: Baseline) -> str:
                 "at": entry.at,
                 "changes": list(entry.changes),
                 "reason": entry.reason,
+                "slower": {placed(name): share for name, share in entry.slower},
                 "targets": [placed(name) for name in entry.targets],
-                "time": entry.time,
             }
             for entry in baseline.accepted
         ],

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-_IN_FILES = ("host_syncs",)  # the lines of operators would make a baseline of thousands of lines
+_PLACES_IN_FILES = ("host_syncs",)  # the lines of operators would make a baseline of thousands of lines
+_IN_NO_FILE = ("least", "facts")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -26,7 +27,9 @@ class Counted:
 
     by_name: parts of a counter, by operator or kind of sync, whose sum it is. places: lines of the user's own, by counter.
     set_aside: counters that the two processes did not agree on, absent: those that could not be taken, with words each.
-    A counter that makes no sense for the target (copies to the device on a CPU) is in none of them.
+    A counter that makes no sense for the target (copies to the device on a CPU) is in none of them. least: of counters
+    that are set aside, the smallest value of all that were seen, where each process had one. facts: of the first training
+    that was built (`measure.facts`). Both are known where it has just been counted, and in no file.
     """
 
     values: dict[str, int]
@@ -37,6 +40,8 @@ class Counted:
     device: str = "cpu"  # torch's type of it
     torch: str = ""
     dtype: str = ""  # of the parameters: "bfloat16, float32"
+    least: dict[str, int] = field(default_factory=dict, compare=False)
+    facts: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)  # Any: nested JSON
 
     def as_json(self) -> dict[str, Any]:
         """For a file, in the order of names, without the lines of operators."""
@@ -48,7 +53,7 @@ class Counted:
             "places": {
                 name: [_sorted(asdict(spot)) for spot in sorted(spots)]
                 for name, spots in sorted(self.places.items())
-                if name in _IN_FILES
+                if name in _PLACES_IN_FILES
             },
             "set_aside": _sorted(self.set_aside),
             "torch": self.torch,
@@ -59,11 +64,10 @@ class Counted:
     def from_json(cls, found: object) -> Counted:
         """What `as_json` gave. Raises ValueError, with words, for anything that it could not have given."""
         parts = _mapping(found, "the counters")
-        if strange := sorted(set(parts) - set(cls.__dataclass_fields__)):
-            raise ValueError(
-                f"the counters have {strange[0]!r}, which is none of {', '.join(cls.__dataclass_fields__)}"
-            )
-        if lacking := sorted(set(cls.__dataclass_fields__) - set(parts)):
+        known = [name for name in cls.__dataclass_fields__ if name not in _IN_NO_FILE]
+        if strange := sorted(set(parts) - set(known)):
+            raise ValueError(f"the counters have {strange[0]!r}, which is none of {', '.join(known)}")
+        if lacking := sorted(set(known) - set(parts)):
             raise ValueError(f"the counters lack {lacking[0]!r}")
         values = _numbers(parts["values"], "values")
         by_name = {
@@ -83,7 +87,9 @@ class Counted:
                 for name, words in _mapping(parts["set_aside"], "set_aside").items()
             },
             {name: _text(words, f"absent.{name}") for name, words in _mapping(parts["absent"], "absent").items()},
-            *(_text(parts[name], name) for name in ("device", "torch", "dtype")),
+            _text(parts["device"], "device"),
+            _text(parts["torch"], "torch"),
+            _text(parts["dtype"], "dtype"),
         )
 
 

@@ -4,92 +4,130 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 
-from perfaudit.gate.counting import Counted, Spot
+from perfaudit.gate.counted import Counted, Spot
 from perfaudit.verdicts import CounterChange, CountersVerdict, GateVerdict, Place
 
 PLACES_SHOWN = 10  # of operators; a changed layer touches every line behind it
 
-# What a step works on, which is nobody's fault; other counters are compared where it is the same.
+# What a step works on, which is nobody's fault.
 SAMPLES, DATA = "samples", "dataset_samples"
-_FOLLOWS_SAMPLES = ("flops", "bytes_allocated", "peak_live_bytes", "bytes_to_device", "samples_skipped")
-_FOLLOWS_DATA = ("samples_repeated", "samples_skipped")
+_UNITS = {SAMPLES: "samples a step", DATA: "samples in the dataset"}
+_WORK = ("flops", "bytes_allocated", "peak_live_bytes", "bytes_to_device")  # grow with the samples, and never shrink
+# Rest on what a step works on, and so are compared where that is the same, or where a conclusion holds anyway.
+_RESTS_ON = {SAMPLES: (*_WORK, "samples_skipped"), DATA: ("samples_repeated", "samples_skipped")}
 
 
 def compared(target: str, before: Counted, after: Counted, tolerated: Mapping[str, float]) -> CountersVerdict:
-    """The verdict on the counters of one target.
+    """The verdict on the counters of one target. after: as it was counted just now, before: in the same environment.
 
+    Whether the environment of a file's counters is the same is asked in `comparable`, and nothing of it here.
     tolerated: share by which a counter may grow, by name, 0 where it is not there; nothing may grow from 0. Any other
-    growth is a regression; a gain is shown where something fell and nothing grew. Not comparable and so set aside, with
-    words, is what only one side has or set aside itself. Where the batch has another number of samples, what grows with it
-    (operations, bytes) is no longer of the same work and set aside too, while operators, syncs and launches, which a step
-    makes whatever its batch, are compared; likewise the loader's counters where the dataset has another length.
-    Counters of another device, torch or dtype are not compared at all.
+    growth is a regression; a gain is shown where something fell and nothing grew. A counter that was reproducible before
+    and is not now, or that can no longer be taken, has grown where even the smallest of its values is beyond what is
+    tolerated (the change then has that value); else it leaves the verdict "inconclusive", with words, unless another one
+    regressed. Set aside, with words, is what the reference does not have or set aside itself, and what makes no sense for
+    one side. Where the batch has another number of samples, operators, syncs and launches are compared all the same, which
+    a step makes whatever its batch. Of operations and bytes more for fewer samples is growth and less for more samples a
+    gain; anything else is of other work and set aside, as are the loader's counters where the dataset has another length.
     """
-    if reason := _not_comparable(before, after):
-        return CountersVerdict(target, "not_judged", reason, dict(after.values))
     aside = _set_aside(before, after)
-    both = [name for name in after.values if name in before.values and name not in aside]
-    if not both:
-        return CountersVerdict(
-            target, "not_judged", "no counter can be compared", dict(after.values), set_aside=_in_order(aside)
-        )
+    lost = [name for name in sorted(aside) if name in before.values and name in {**after.set_aside, **after.absent}]
+    grown = {name: after.least[name] for name in lost if _has_grown_anyway(name, before, after, tolerated)}
+    aside = {name: words for name, words in sorted(aside.items()) if name not in grown}
+    unknown = [name for name in lost if name not in grown]
+    values = {name: value for name, value in after.values.items() if name in before.values and name not in aside}
+    values |= grown
+    if not values and not unknown:
+        reason = "no counter can be compared"
+        return CountersVerdict(target, "not_judged", reason, dict(after.values), set_aside=aside)
     changes = tuple(
-        _change(name, before, after, tolerated.get(name, 0.0))
-        for name in sorted(both)
-        if before.values[name] != after.values[name]
+        _change(name, before, after, value, tolerated.get(name, 0.0))
+        for name, value in sorted(values.items())
+        if before.values[name] != value
     )
-    return CountersVerdict(target, _verdict(changes), "", dict(after.values), changes, _in_order(aside))
+    reason = "; ".join([*(_by_smallest(*item) for item in grown.items()), *_cannot_be_told(unknown, after)])
+    return CountersVerdict(target, _verdict(changes, bool(unknown)), reason, dict(after.values), changes, aside)
 
 
-def _verdict(changes: tuple[CounterChange, ...]) -> GateVerdict:
+def _verdict(changes: tuple[CounterChange, ...], is_open: bool) -> GateVerdict:
     grown = [change for change in changes if change.grew]
     if any(not change.allowed for change in grown):
         return "regressed"
+    if is_open:
+        return "inconclusive"
     return "improved" if changes and not grown else "pass"
 
 
-def _not_comparable(before: Counted, after: Counted) -> str:
-    """Why no counter of one can be compared with the other's, "" where they can."""
-    pairs = [
-        (what, getattr(before, what), getattr(after, what))
-        for what in ("device", "torch", "dtype")
-        if getattr(before, what) != getattr(after, what)
+def _has_grown_anyway(name: str, before: Counted, after: Counted, tolerated: Mapping[str, float]) -> bool:
+    """Whether each value that was seen of a counter that is not reproducible now is beyond what is tolerated."""
+    least, old = after.least.get(name), before.values[name]
+    if least is None or name in _UNITS:
+        return False
+    return least > old * (1 + tolerated.get(name, 0.0)) and not _other_work(name, old, least, before, after)
+
+
+def _by_smallest(name: str, least: int) -> str:
+    return f"{name} is not reproducible now and judged by the smallest value that was seen, {least:,}"
+
+
+def _cannot_be_told(unknown: list[str], after: Counted) -> list[str]:
+    """Why there is no verdict on counters that there was one of before."""
+    differing = [name for name in unknown if name in after.set_aside]
+    missing = [name for name in unknown if name not in after.set_aside]
+    return [
+        f"{', '.join(names)} {'was' if len(names) == 1 else 'were'} {what}, so growth cannot be told"
+        for names, what in (
+            (differing, "reproducible before and not now"),
+            (missing, "counted before and cannot be now"),
+        )
+        if names
     ]
-    if not pairs:
-        return ""
-    told = " and ".join(f"{what} {old or 'unknown'} before and {new or 'unknown'} now" for what, old, new in pairs)
-    return f"counted with {told}: counters of these are not comparable"
 
 
 def _set_aside(before: Counted, after: Counted) -> dict[str, str]:
-    """Counters that are not compared, and why."""
+    """Counters that are not compared as they are, and why."""
     aside: dict[str, str] = {}
     for name in {*before.values, *after.values, *before.set_aside, *after.set_aside, *before.absent, *after.absent}:
         if words := _one_sided(name, before, after):
             aside[name] = words
-    for descriptive, unit, followers in (
-        (SAMPLES, "samples a step", _FOLLOWS_SAMPLES),
-        (DATA, "samples in the dataset", _FOLLOWS_DATA),
-    ):
-        old, new = before.values.get(descriptive), after.values.get(descriptive)
-        if old is None or new is None or old == new:
             continue
-        told = f"{old:,} {unit} before and {new:,} now"
-        aside[descriptive] = told
-        for name in followers:
-            if name in before.values and name in after.values:
-                values = f"{before.values[name]:,} and {after.values[name]:,}"
-                aside.setdefault(name, f"{told}: {values} are not of the same work")
+        old, new = before.values[name], after.values[name]
+        if words := _other_work(name, old, new, before, after):
+            aside[name] = f"{words}: {old:,} and {new:,} are not of the same work"
+        elif name in _UNITS and old != new:
+            aside[name] = _basis(name, before, after)
     return aside
+
+
+def _other_work(name: str, old: int, new: int, before: Counted, after: Counted) -> str:
+    """In what the work differs that a counter rests on, "" where two values of it can be compared all the same."""
+    for basis, counters in _RESTS_ON.items():
+        was, now = before.values.get(basis), after.values.get(basis)
+        if name not in counters or was == now:
+            continue
+        if name in _WORK and was is not None and now is not None and (new > old if now < was else new <= old):
+            continue
+        return _basis(basis, before, after)
+    return ""
+
+
+def _basis(basis: str, before: Counted, after: Counted) -> str:
+    was, now = before.values.get(basis), after.values.get(basis)
+    if was is None or now is None:
+        known, when = (was, "before") if was is not None else (now, "now")
+        return f"{known:,} {_UNITS[basis]} {when} and an unknown number {_other(when)}"
+    return f"{was:,} {_UNITS[basis]} before and {now:,} now"
 
 
 def _one_sided(name: str, before: Counted, after: Counted) -> str:
     """Why a counter is not there on both sides, "" where it is."""
     sides = ((before, after, "before"), (after, before, "now"))
-    for side, _, when in sides:
+    for side, other, when in sides:
         if name in side.set_aside:
-            return f"not reproducible {when}: {side.set_aside[name]}"
+            known = f" ({other.values[name]:,} {_other(when)})" if name in other.values else ""
+            return f"not reproducible {when}: {side.set_aside[name]}{known}"
     for side, other, when in sides:
         if name in side.values:
             continue
@@ -104,17 +142,28 @@ def _other(when: str) -> str:
     return "now" if when == "before" else "before"
 
 
-def _change(name: str, before: Counted, after: Counted, tolerated: float) -> CounterChange:
-    old, new = before.values[name], after.values[name]
+def _change(name: str, before: Counted, after: Counted, new: int, tolerated: float) -> CounterChange:
+    old = before.values[name]
+    if name not in after.values:  # nor are its parts and lines the same in two runs
+        return CounterChange(name, old, new)
     parts, others = after.by_name.get(name, {}), before.by_name.get(name, {})
     differences = {part: parts.get(part, 0) - others.get(part, 0) for part in {*parts, *others}}
     by_name = dict(sorted(((p, d) for p, d in differences.items() if d), key=lambda item: (-item[1], item[0])))
     places: tuple[Place, ...] = ()
     if new > old and name in before.places and name in after.places:
-        places = grown_places(before.places[name], after.places[name])
+        places = _explained(grown_places(before.places[name], after.places[name]), by_name)
         places = places[:PLACES_SHOWN] if name == "operators" else places
     allowed = old < new <= old * (1 + tolerated)
     return CounterChange(name, old, new, by_name, places, allowed=allowed)
+
+
+def _explained(places: tuple[Place, ...], by_name: Mapping[str, int]) -> tuple[Place, ...]:
+    """The places of what grew in all, up to that growth: a line that was edited has everything on it anew."""
+    if not by_name:  # it has no parts
+        return places
+    capped = [replace(place, count=min(place.count, by_name.get(place.what, 0))) for place in places]
+    grown = [place for place in capped if place.count > 0]
+    return tuple(sorted(grown, key=lambda place: (-place.count, place.path, place.line, place.what)))
 
 
 def grown_places(before: list[Spot], after: list[Spot]) -> tuple[Place, ...]:
@@ -148,7 +197,3 @@ def _by_line(spots: list[Spot]) -> Counter[tuple[str, str, str]]:
     for spot in spots:
         found[(spot.path, spot.text, spot.what)] += spot.count
     return found
-
-
-def _in_order(aside: dict[str, str]) -> dict[str, str]:
-    return dict(sorted(aside.items()))

@@ -11,10 +11,10 @@ from typing import Any
 from perfaudit.gate.counted import Counted, Spot
 from perfaudit.measure.child import Child, ChildFailed
 from perfaudit.measure.environment import usable_cores
+from perfaudit.measure.lab import build_command
+from perfaudit.measure.ledger import Variant
 from perfaudit.target.names import Target, sets_variables_early
 from perfaudit.target.relocate import refusal
-
-__all__ = ["Counted", "Spot", "agreed", "count"]
 
 HASH_SEEDS = ("1", "2")  # of fresh processes: an order that comes out of a set of texts differs from other processes'
 
@@ -34,14 +34,12 @@ def count(
 
     folder: the working directory of the processes, ours without it. timeout: seconds that building the training may take,
     and counting. relocated: as in the command that builds a training. on_stage: told in words what begins. twice: False
-    for one process, which cannot tell what another one would not agree on.
+    for one process, which cannot tell what another one would not agree on. `Counted.facts` is what the first one built.
     Raises ChildFailed for a training that does not build or run, or that is not the code it should be.
     """
     file = target.file if folder is None else _from_here(target.file)
-    build = {
-        "do": "build", "target": {"file": file, "names": target.names}, "overlay": {}, "knob": "", "settings": {},
-        "device": device, "relocated": relocated,
-    }  # fmt: skip
+    variant = Variant("as it is", "", {})
+    build = build_command({"file": file, "names": target.names}, variant, device, relocated=relocated)
     # One is a fork of a process that has torch imported, unless the user's file sets variables before that import.
     early = sets_variables_early(str(folder / file) if folder else file)
     kinds = (early, True) if twice else (early,)
@@ -55,7 +53,10 @@ def count(
 
 
 def _asked(build: Reply, question: Reply, folder: Path | None, timeout: float, kinds: Sequence[bool]) -> list[Reply]:
-    """The answers of processes with the training built, a fresh one for each True; side by side where there are two cores."""
+    """The answers of processes with the training built, a fresh one for each True; side by side where there are two cores.
+
+    Each answer has the facts of its training beside it, as "facts".
+    """
     waves = [list(enumerate(kinds))] if usable_cores() >= 2 else [[item] for item in enumerate(kinds)]
     replies = []
     for wave in waves:
@@ -65,11 +66,13 @@ def _asked(build: Reply, question: Reply, folder: Path | None, timeout: float, k
                 with _hash_seed(HASH_SEEDS[number]):
                     children.append(stack.enter_context(Child(fresh=fresh, folder=folder)))
                 children[-1].send(build)
+            built = []
             for child in children:
-                _refuse_strays(child.receive(timeout)["strays"])
+                built.append(child.receive(timeout))
+                _refuse_strays(built[-1]["strays"])
                 child.send(question)
-            for child in children:
-                replies.append(child.receive(timeout))
+            for child, facts in zip(children, built, strict=True):
+                replies.append({**child.receive(timeout), "facts": facts})
                 _refuse_strays(child.ask({"do": "strays"}, timeout)["strays"])  # what a step imports
     return replies
 
@@ -121,7 +124,27 @@ def agreed(one: Reply, other: Reply) -> Counted:
             by_name[name] = one["by_name"][name]
     places = {name: [Spot(*spot) for spot in spots] for name, spots in one["places"].items() if name in values}
     absent = {name: words for name, words in absent.items() if name not in values and name not in aside}
-    return Counted(values, by_name, places, aside, absent, one["device"], one["torch"], one["dtype"])
+    return Counted(
+        values,
+        by_name,
+        places,
+        aside,
+        absent,
+        one["device"],
+        one["torch"],
+        one["dtype"],
+        least={name: min(_least(name, one), _least(name, other)) for name in aside if _in_both(name, one, other)},
+        facts=one.get("facts", {}),
+    )
+
+
+def _in_both(name: str, one: Reply, other: Reply) -> bool:
+    return name in one["values"] and name in other["values"]
+
+
+def _least(name: str, reply: Reply) -> int:
+    """The smaller of the values that one process saw in two steps."""
+    return int(min(reply["values"][name], reply.get("least", {}).get(name, reply["values"][name])))
 
 
 def _difference(name: str, one: Reply, other: Reply) -> str:

@@ -1,13 +1,17 @@
 """Whether steps got slower: verdicts from quads of log ratios. Knows no torch, no process and no clock.
 
-The unit is a quad: mean of the logs of the head's two blocks minus that of the base's. Two intervals are asked, and both
-must say so before anything is called: the signed-rank one over all quads, which no hiccup moves, and Student's over the
-centres of the pairs of processes, because quads of one pair share its memory layout and the mood of the machine (pairs of
-identical code differed by up to 2.2 times what one pair predicts).
+The unit is a quad: rounds of four blocks, each the mean of the logs of the head's two minus that of the base's, and of the
+rounds the centre. Two intervals are asked, and both must say so before anything is called: the signed-rank one over all
+quads, which no hiccup moves, and Student's over the centres of the pairs of processes, because quads of one pair share its
+memory layout and the mood of the machine (pairs of identical code differed by up to 2.2 times what one pair predicts).
 
 The data are looked at after 4, 8 and 16 pairs. Each look has its own share of the error, so by Bonferroni's inequality
 all looks together err in at most `ALPHA` of cases, whatever the dependence between them. The bounds of all looks hold
-together, so the tightest count (repeated confidence intervals: Jennison & Turnbull, JRSS B 51 (1989) 305).
+together, so the tightest count (repeated confidence intervals: Jennison & Turnbull, JRSS B 51 (1989) 305). Where the
+tightest ones contradict each other, those of the last look count, which has the most data. The ratio that is told is the
+centre of all quads, or the end of the interval that is nearest to it.
+
+Where a step has other samples than in the reference, the ratio is of seconds per sample, and the reason says so.
 
 Several targets: a loss is called after Holm's correction (Scand. J. Stat. 6 (1979) 65), so that some false alarm among
 all of them stays as rare as for one. A pass needs no correction: the gate passes only where every target does, and all of
@@ -23,7 +27,7 @@ from dataclasses import dataclass
 
 from perfaudit.gate import signed_rank
 from perfaudit.gate.records import TargetRecord
-from perfaudit.measure.stats import Look, _within, student_quantile
+from perfaudit.measure.stats import Look, student_quantile, student_within
 from perfaudit.verdicts import GateVerdict, TimeVerdict
 
 # Pairs of processes, and how often a bound may miss on its side. Most goes to the last look, where small effects are decided.
@@ -89,18 +93,20 @@ def judged(
     differs by that. pass: the whole interval below `limit`. inconclusive: none of them, yet.
     family: over how many targets the error of a false alarm is shared out. ended: the budget, not the data, ended the
     measuring; then all pairs count, at what the looks before them have left unspent (`measure.stats.interval_at` has the
-    argument). A record that a look has settled is judged at its looks alone.
+    argument). A record that a look has settled is judged at its looks alone. Nothing measured is inconclusive.
     """
     if record.failures:
         return _verdict(record, "failed", _failure(record), limit, tolerated)
     groups = record.groups()
     if not groups:
-        return _verdict(record, "failed", "nothing was measured within the budget: raise --budget", limit, tolerated)
+        return _verdict(record, "inconclusive", _unmeasured(record), limit, tolerated)
     threshold = math.log1p(tolerated)
-    low, high, p = -math.inf, math.inf, 1.0
+    low, high, p, last = -math.inf, math.inf, 1.0, Bounds()
     for pairs, alpha in _looks_made(len(groups), ended and not record.settled):
-        bounds = rule(groups[:pairs], threshold, alpha / family, alpha)
-        low, high, p = max(low, bounds.low), min(high, bounds.high), min(p, bounds.p * ALPHA / alpha)
+        last = rule(groups[:pairs], threshold, alpha / family, alpha)
+        low, high, p = max(low, last.low), min(high, last.high), min(p, last.p * ALPHA / alpha)
+    if low > high:  # some bound misses, and nobody knows which
+        low, high = last.low, last.high
     verdict: GateVerdict = "inconclusive"
     if low > threshold:
         verdict = "regressed"
@@ -108,8 +114,9 @@ def judged(
         verdict = "improved"
     elif high < math.log1p(limit):
         verdict = "pass"
-    reason = _undecided(record, low, high, limit, tolerated) if verdict == "inconclusive" else ""
-    return _verdict(record, verdict, reason, limit, tolerated, low, high, p)
+    reasons = [_undecided(record, low, high, limit, tolerated)] if verdict == "inconclusive" else []
+    reason = "; ".join(reasons + _per_sample(record))
+    return _verdict(record, verdict, reason, limit, tolerated, Bounds(low, high, p), (last.high - last.low) / 2)
 
 
 def judged_together(
@@ -153,7 +160,7 @@ def _tail(above: float, error: float, freedom: int) -> float:
     if error == 0:
         return 0.0 if above > 0 else 1.0
     t = above / error
-    beyond = max(0.0, 1 - _within(math.atan(abs(t) / math.sqrt(freedom)), freedom)) / 2
+    beyond = max(0.0, 1 - student_within(math.atan(abs(t) / math.sqrt(freedom)), freedom)) / 2
     return beyond if t > 0 else 1 - beyond
 
 
@@ -163,28 +170,26 @@ def _verdict(
     reason: str,
     limit: float,
     tolerated: float,
-    low: float = -math.inf,
-    high: float = math.inf,
-    p: float | None = None,
+    bounds: Bounds | None = None,
+    error: float = math.inf,
 ) -> TimeVerdict:
+    """error: of the log ratio, by the last look, which says what could have been called."""
     quads = [value for group in record.groups() for value in group]
     centre = signed_rank.hodges_lehmann(quads) if quads else None
-    smallest = None
-    if centre is not None and low > -math.inf:
-        smallest = math.expm1(math.log1p(tolerated) + max(0.0, centre - low))
+    found = bounds or Bounds()
     return TimeVerdict(
         record.target,
         verdict,
         reason,
-        ratio=None if centre is None else math.exp(centre),
-        low=math.exp(low),
-        high=math.exp(high),
+        ratio=None if centre is None else math.exp(min(max(centre, found.low), found.high)),
+        low=math.exp(found.low),
+        high=math.exp(found.high),
         pairs=len(record.groups()),
         quads=len(quads),
         seconds_before=record.seconds_per_step("base"),
         seconds_after=record.seconds_per_step("head"),
-        smallest=smallest,
-        p=p,
+        smallest=math.expm1(math.log1p(tolerated) + error) if error < math.inf else None,
+        p=None if bounds is None else bounds.p,
         limit=limit,
         tolerated=tolerated,
         wall_over_cpu=record.wall_over_cpu(),
@@ -208,5 +213,25 @@ def _undecided(record: TargetRecord, low: float, high: float, limit: float, tole
         seconds = record.seconds_per_step("base") or 0.0
         slow = f" (a step takes {seconds:.2g} s)" if seconds > 0.1 else ""
         pairs = "1 pair" if len(groups) == 1 else f"{len(groups)} pairs"
-        return f"{quads} quads of blocks in {pairs} of processes are too few for an interval{slow}: raise --budget"
+        few = f"{quads} quads of blocks in {pairs} of processes are too few for an interval{slow}"
+        return f"interrupted: {few}" if record.interrupted else f"{few}: raise --budget"
     return f"the interval reaches from below +{100 * tolerated:g} % to above +{100 * limit:g} %"
+
+
+def _unmeasured(record: TargetRecord) -> str:
+    """Why a target without a failure has no quad, and what to do."""
+    if record.interrupted:
+        return (
+            "interrupted before anything was measured" if record.pairs else "not reached: interrupted before its turn"
+        )
+    if not record.pairs:
+        return "not reached: the budget ended before its turn; raise --budget"
+    took = f", about {record.pairs[-1].quad_seconds:.2g} s," if record.pairs[-1].quad_seconds else ""
+    return (
+        f"nothing was measured within the budget, because the shortest quad of blocks{took} did not fit: raise --budget"
+    )
+
+
+def _per_sample(record: TargetRecord) -> list[str]:
+    samples = record.samples_per_step()
+    return [f"per sample: a step has {samples[1]:g} samples now, {samples[0]:g} before"] if samples else []

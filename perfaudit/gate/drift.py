@@ -35,7 +35,8 @@ def drifts(ratios: Iterable[Series]) -> list[Series]:
     logs of the ratios add up, and so do the squares of the halves of their intervals, which are errors of separate runs, so
     the interval keeps the level that those of the gates have. A gate whose reference no earlier gate looked at begins a
     chain; one without an interval is left out, because nobody could say what it adds. Of a commit that was gated twice the
-    more precise place counts.
+    more precise place counts. Where a ratio lies outside its interval, which the tightest bounds of several looks allow, the
+    interval is widened to hold it.
     """
     found = [chain for one in ratios for chain in _chains(one)]
     return sorted(found, key=lambda each: each.points[-1].run, reverse=True)
@@ -45,7 +46,7 @@ def _chains(ratios: Series) -> list[Series]:
     places: dict[str, _Place] = {}
     points: dict[str, list[Point]] = {}
     for point in ratios.points:
-        if not point.reference or point.low is None or point.high is None or not 0 < point.low <= point.value:
+        if not point.reference or point.low is None or point.high is None or not point.low > 0 < point.value:
             continue
         before = places.setdefault(_short(point.reference), _Place(_short(point.reference)))
         here = _next(before, point.value, point.low, point.high)
@@ -57,7 +58,7 @@ def _chains(ratios: Series) -> list[Series]:
 
 
 def _next(before: _Place, ratio: float, low: float, high: float) -> _Place:
-    down, up = math.log(ratio / low), math.log(high / ratio)
+    down, up = math.log(ratio / min(low, ratio)), math.log(max(high, ratio) / ratio)
     return _Place(
         before.chain, before.log + math.log(ratio), before.down + down**2, before.up + up**2, before.links + 1
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import os
-from collections import Counter
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -15,6 +15,10 @@ from perfaudit.gate.git import GitFailed, git
 from perfaudit.gate.worktree import temporary_checkout
 
 SHORT = 12  # characters of a hash, as `measurements.Environment.commit` has it
+
+
+class NoCommitYet(UserError):
+    """A repository without any commit: nothing can be worse than before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,11 @@ class Reference:
     notes: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
 
+    def counterpart(self, path: Path) -> Path | None:
+        """The same file or folder here, there or not; None for one outside the repository. A link is itself."""
+        place = Path(os.path.realpath(path.absolute().parent), path.name)
+        return self.root / place.relative_to(self.head_root) if place.is_relative_to(self.head_root) else None
+
 
 @contextlib.contextmanager
 def checked_out(ref: str, working: Path, links: Sequence[str] = ()) -> Iterator[Reference]:
@@ -41,7 +50,8 @@ def checked_out(ref: str, working: Path, links: Sequence[str] = ()) -> Iterator[
 
     links: files and folders relative to the top of the repository that git does not hold, such as data; they are there too,
     as symbolic links. The working files stay as they are: what is not committed is measured with the rest, and noted.
-    Raises UserError for a ref or a link that cannot be, or without git, NothingMeasured where the files cannot be written.
+    Raises UserError for a ref or a link that cannot be, or without git, NoCommitYet before the first commit, NothingMeasured
+    where the files cannot be written.
     """
     wanted = [_inside(link) for link in links]
     top = _top(working)
@@ -52,7 +62,8 @@ def checked_out(ref: str, working: Path, links: Sequence[str] = ()) -> Iterator[
     with temporary_checkout(top, commit) as checkout:
         linked = _linked(wanted, top, checkout.root)
         folder = checkout.root / working.resolve().relative_to(top)
-        said = (*notes, *_uncommitted(top), *checkout.notes, *linked)
+        differs = _uncommitted(top) or _same(commit, top)
+        said = (*notes, *differs, *checkout.notes, *linked)
         yield Reference(ref, commit, checkout.root, folder, top, said, tuple(checkout.missing))
 
 
@@ -80,7 +91,7 @@ def _commit_of(ref: str, top: Path, working: Path) -> str:
             f"--against {ref!r}: no name of a commit; name a branch, a tag or a hash, e.g. --against origin/main"
         )
     if not _hash("HEAD", top):
-        raise UserError(
+        raise NoCommitYet(
             f"{top}: no commit yet, so there is nothing to compare with; commit the state to compare with first"
         )
     if commit := _hash(f"{ref}^{{commit}}", top):
@@ -96,13 +107,21 @@ def _hash(name: str, top: Path) -> str:
         return ""
 
 
+_EXPRESSION = re.compile(r"[~^@:]|\.\.|[\s?*\[]")  # what is in no name of a branch: git check-ref-format
+
+
 def _why_unknown(ref: str, top: Path, working: Path) -> str:
     names = git(top, "for-each-ref", "--format=%(refname:short)", "refs/heads", "refs/remotes", "refs/tags").split("\n")
     remote, _, branch = ref.partition("/")
     if remote not in git(top, "remote").split("\n") or not branch:
         remote, branch = "origin", ref
     fetch = f"git fetch --depth=1 {remote} +{branch}:refs/remotes/{remote}/{branch}"
-    if git(top, "rev-parse", "--is-shallow-repository") == "true":
+    shallow = git(top, "rev-parse", "--is-shallow-repository") == "true"
+    if expression := _EXPRESSION.search(ref):
+        if shallow and expression[0] in "~^@":
+            return "no such commit here; this clone is shallow: git fetch --deepen=10, or `fetch-depth: 0` in CI"
+        return f"no commit; name one of {top}: a branch, a tag or a hash"
+    if shallow:
         return (
             f"no such commit here; this clone is shallow; fetch it: {fetch} (and compare with {remote}/{branch}), or clone "
             "with the history: `fetch-depth: 0` of actions/checkout in GitHub Actions, `GIT_DEPTH: 0` in GitLab CI"
@@ -135,18 +154,28 @@ def _left_at(ref: str, tip: str, top: Path) -> tuple[str, list[str]]:
 
 
 def _uncommitted(top: Path) -> list[str]:
-    """A note that counts Python files which are not as the last commit has them; [] where all are."""
+    """A note that counts tracked files and submodules which are not as the last commit has them, and Python files that it
+    does not have; [] where there are none.
+    """
+    status = ("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--ignore-submodules=untracked")
     try:
-        entries = git(top, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all").split("\0")
+        entries = [entry for entry in git(top, *status).split("\0") if entry]
     except GitFailed as failure:
         return [f"whether files are changed here is not known: {failure}"]
-    python = [entry for entry in entries if PurePath(entry[3:]).suffix in (".py", ".ipynb")]
-    kinds = Counter("untracked" if entry.startswith("??") else "changed" for entry in python)
-    if not kinds:
-        return []
-    counts = " and ".join(f"{kinds[kind]} {kind}" for kind in ("changed", "untracked") if kinds[kind])
-    files = "file" if len(python) == 1 else "files"
-    return [f"not committed: {counts} Python {files}; the code is judged as it is here"]
+    untracked = [entry for entry in entries if entry.startswith("??")]
+    changed = len(entries) - len(untracked)
+    python = sum(PurePath(entry[3:]).suffix in (".py", ".ipynb") for entry in untracked)
+    counts = [_files(changed, "changed")] * (changed > 0) + [_files(python, "untracked Python")] * (python > 0)
+    return [f"not committed: {' and '.join(counts)}; the code is judged as it is here"] if counts else []
+
+
+def _files(count: int, kind: str) -> str:
+    return f"{count} {kind} {'file' if count == 1 else 'files'}"
+
+
+def _same(commit: str, top: Path) -> list[str]:
+    """A note where the code as it is has been committed, and is what it is compared with."""
+    return ["the reference is this very commit: nothing differs"] if commit == _hash("HEAD", top) else []
 
 
 def _inside(link: str) -> PurePath:

@@ -14,10 +14,11 @@ from perfaudit.config import Config, project_folder, start_of
 from perfaudit.errors import UserError
 from perfaudit.findings import Finding
 from perfaudit.gate.gitref import Reference
+from perfaudit.gate.own_rules import RulesOfGate, rules_of_gate
 from perfaudit.report import Report
 from perfaudit.static.baseline import Known, as_known, compared, is_below
 from perfaudit.static.discover import python_files, shown
-from perfaudit.static.plan import as_configured, options_of
+from perfaudit.static.plan import as_configured
 from perfaudit.static.scan import Options, scan
 from perfaudit.verdicts import FindingsVerdict
 
@@ -40,22 +41,33 @@ class Before:
 def against_ref(reference: Reference, paths: Sequence[str], config: Config) -> Judged:
     """The verdict on findings that the working files have and the reference has not, these findings, and the whole scan.
 
-    Both are scanned with the same rules and configuration, those of the working files. paths: as given to a scan here.
+    Both are scanned with the same rules and configuration, those of the working files; of the project's own rules with those
+    that the reference holds as they are. paths: as given to a scan here.
     Raises UserError for a path that does not exist here, or that lies outside the repository.
     """
-    options = options_of(config)
+    rules = rules_of_gate(config, reference)
+    if (options := rules.options) is None:
+        return _no_rule(rules)
+    config = rules.config
     given = [_below_top(path, reference) for path in paths or ["."]]
     before = _scanned_there(reference, given, options, config)
     here = [_as_here(path, reference) for path in given]
-    return _judged(scanned_here(here, options, config), before, here, options)
+    return _judged(scanned_here(here, options, config), before, here, rules)
 
 
 def against_known(known: Sequence[Known], paths: Sequence[str], config: Config) -> Judged:
-    """The same against the findings that a file keeps, paths as a scan here shows them."""
-    options = options_of(config)
+    """The same against the findings that a file keeps, paths as a scan here shows them. Without the project's own rules."""
+    rules = rules_of_gate(config, None)
+    if (options := rules.options) is None:
+        return _no_rule(rules)
     given = list(paths) or ["."]
     before = Before(tuple(known), seen=frozenset(item.path for item in known))
-    return _judged(scanned_here(given, options, config), before, given, options)
+    return _judged(scanned_here(given, options, rules.config), before, given, rules)
+
+
+def _no_rule(rules: RulesOfGate) -> Judged:
+    """What is said where only rules are selected that a gate does not run."""
+    return FindingsVerdict("not_judged", f"no rule is left: {'; '.join(rules.notes)}"), (), Report("gate")
 
 
 def scanned_here(paths: Sequence[str], options: Options, config: Config) -> Report:
@@ -121,11 +133,12 @@ def _counterpart(folder: Path | None, reference: Reference) -> Path | None:
 # ---- comparing -------------------------------------------------------------------------------------------------------
 
 
-def _judged(head: Report, before: Before, paths: Sequence[str], options: Options) -> Judged:
+def _judged(head: Report, before: Before, paths: Sequence[str], rules: RulesOfGate) -> Judged:
+    selected = (rules.options and rules.options.selected) or frozenset()
     unread = _unread(head)
     known = tuple(item for item in before.known if item.path not in unread)  # not known to be gone
     places = tuple(shown(Path(path)) for path in paths)
-    new, old, gone = compared(head.findings, known, places, options.selected or frozenset())
+    new, old, gone = compared(head.findings, known, places, selected)
     left = _not_known_otherwise(new, head.findings, [item for item in known if is_below(item.path, places)])
     moved = len(new) - len(left)
     blind = [finding for finding in left if _reason_unseen(finding, before)]
@@ -133,7 +146,11 @@ def _judged(head: Report, before: Before, paths: Sequence[str], options: Options
     verdict = FindingsVerdict("pass", "", len(seen), old + moved, max(0, gone - moved))
     lost = sorted(path for path in unread if path in before.seen)
     report = head.with_(
-        command="gate", findings=seen, known=verdict.known, gone=verdict.gone, notes=_notes(blind, before)
+        command="gate",
+        findings=seen,
+        known=verdict.known,
+        gone=verdict.gone,
+        notes=(*rules.notes, *_notes(blind, before)),
     )
     return _with_words(verdict, report, unread, lost, paths), seen, report
 
@@ -193,10 +210,12 @@ def _with_words(
         left_out = f" besides {report.tests_left_out} tests" if report.tests_left_out else ""
         return replace(verdict, verdict="not_judged", reason=f"no Python files in {', '.join(paths)}{left_out}")
     reason = f"not audited: {_named(unread, sorted(unread))}" if unread else ""
+    if lost:
+        verdict = replace(verdict, lost=f"could be audited before: {_named(unread, lost)}")
     if verdict.new:
         return replace(verdict, verdict="regressed", reason=reason)
     if lost:
-        return replace(verdict, verdict="failed", reason=f"could be audited before: {_named(unread, lost)}")
+        return replace(verdict, verdict="failed", reason=verdict.lost)
     return replace(verdict, verdict="pass" if report.files else "failed", reason=reason)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import statistics
 from collections.abc import Sequence
@@ -10,17 +11,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from perfaudit.gate.records import Side, TimedBlock, Typical
+from perfaudit.gate.records import Blocks, Side, TimedBlock, Typical
 from perfaudit.measure.child import Child, ChildFailed
 from perfaudit.measure.environment import usable_cores
 from perfaudit.measure.facts import Facts
-from perfaudit.measure.lab import HANGING
+from perfaudit.measure.lab import HANGING, build_command
+from perfaudit.measure.ledger import Variant
 from perfaudit.measure.nursery import START_SECONDS, nursery
 from perfaudit.measure.runner import TrialFailed
 from perfaudit.target.names import Target, imported_modules, sets_variables_early
 from perfaudit.target.relocate import refusal
 
 OTHER: dict[Side, Side] = {"base": "head", "head": "base"}
+MOST_AHEAD = 64  # steps of the warm-up that use up what a loader's workers have ready
+CHUNK = 8  # steps of the warm-up, after which the time that is left is asked for
 
 
 @dataclass(slots=True)
@@ -51,8 +55,14 @@ class PairLab:
                 parent.preload([module for file in files for module in imported_modules(file)])
                 Child().close()  # waits until torch is imported, which is no part of opening a pair
 
-    def open(self, number: int, first: Side, seed: int) -> dict[Side, _ChildSubject | TrialFailed]:
-        """Both sides built and warm; at the same time where there are two cores."""
+    def open(
+        self, number: int, first: Side, seed: int, seconds: float = math.inf
+    ) -> dict[Side, _ChildSubject | TrialFailed]:
+        """Both sides built and warm; at the same time where there are two cores.
+
+        seconds: after which warming up what a loader's workers have ready is cut off, both sides together. The rest of
+        opening takes as long as it takes, up to the timeout of each side.
+        """
         order = [first, OTHER[first]]
         waves = [order] if usable_cores() > 1 else [[side] for side in order]
         children: dict[Side, Child] = {}
@@ -65,7 +75,7 @@ class PairLab:
                     with contextlib.suppress(ChildFailed):  # one that is gone is told when its reply is read
                         children[side].send(self._build(self.targets[number], side, seed))
                 for side in wave:
-                    opened[side] = self._ready(number, side, children[side])
+                    opened[side] = self._ready(number, side, children[side], seconds / 2)
         except BaseException:
             for child in children.values():
                 child.close()
@@ -77,31 +87,24 @@ class PairLab:
         loaders = [facts["loader"] for (of, _), facts in self.facts.items() if of == number]
         return "mean" if any(loader["num_workers"] for loader in loaders) else "median"
 
+    def length(self, number: int) -> Blocks:
+        """Short where one step is like the next: workers deliver several batches at a time, a device runs behind the host."""
+        devices = {facts["device"] for (of, _), facts in self.facts.items() if of == number}
+        return "short" if devices == {"cpu"} and self.typical(number) == "median" else "long"
+
     def _build(self, target: Target, side: Side, seed: int) -> dict[str, Any]:
         file = _relative(target.file) if side == "base" else target.file
         moved = list(self.relocated) if self.relocated is not None and side == "base" else None
-        return {
-            "do": "build",
-            "target": {"file": file, "names": target.names},
-            "overlay": {},
-            "knob": "",
-            "settings": {},
-            "device": self.device,
-            "seed": seed,
-            "relocated": moved,
-        }
+        plain = Variant("plain", "", {})
+        return build_command({"file": file, "names": target.names}, plain, self.device, seed, moved)
 
-    def _ready(self, number: int, side: Side, child: Child) -> _ChildSubject | TrialFailed:
+    def _ready(self, number: int, side: Side, child: Child, seconds: float) -> _ChildSubject | TrialFailed:
         try:
             facts = child.receive(self.timeout)
             self.facts[number, side] = facts
             self._is_what_it_says(side, facts)
-            # Warm-up: past the optimizer's first step, and past what the loader's workers have ready.
-            loader = facts["loader"]
-            ahead = loader["num_workers"] * (loader["prefetch_factor"] or 0)
             subject = _ChildSubject(child, self.timeout)
-            subject.block(side, 1)
-            subject.seconds_per_step = subject.block(side, 2 + min(ahead, 64)).seconds("median")
+            _warm_up(subject, side, facts["loader"], seconds)
             _refuse_strays(child.ask({"do": "strays"}, self.timeout)["strays"])  # what a step imports
             child.pause()
             return subject
@@ -120,6 +123,17 @@ class PairLab:
                 raise TrialFailed(f"{os.path.relpath(real)} changed while it was measured")
 
 
+def _warm_up(subject: _ChildSubject, side: Side, loader: dict[str, Any], seconds: float) -> None:
+    """Step past the optimizer's first step, and past what the loader's workers have ready, for about so many seconds."""
+    subject.block(side, 1)
+    ahead = min(MOST_AHEAD, loader["num_workers"] * (loader["prefetch_factor"] or 0))
+    spent, to_come = 0.0, 2 + ahead
+    while to_come > 0 and spent <= seconds:
+        block = subject.block(side, min(to_come, CHUNK))
+        subject.seconds_per_step = block.seconds("median")
+        spent, to_come = spent + block.wall, to_come - CHUNK
+
+
 def _refuse_strays(strays: list[str]) -> None:
     """Raise TrialFailed where the reference imports files of the code as it is."""
     if words := refusal(strays):
@@ -132,15 +146,24 @@ class _ChildSubject:
         self._timeout = timeout
         self.seconds_per_step = timeout / HANGING  # until it is known
 
-    def block(self, side: Side, steps: int) -> TimedBlock:
+    def block(self, side: Side, steps: int, untimed: int = 1) -> TimedBlock:
         try:
-            expected = (steps + 1) * self.seconds_per_step
-            reply = self._child.ask({"do": "steps", "steps": steps}, max(self._timeout, HANGING * expected))
+            command = {"do": "steps", "steps": steps, "untimed": untimed}
+            expected = (steps + untimed) * self.seconds_per_step
+            reply = self._child.ask(command, max(self._timeout, HANGING * expected))
         except ChildFailed as failure:
             raise TrialFailed(str(failure)) from failure
         self._child.pause()
-        seconds = reply.pop("seconds")
-        return TimedBlock(side, len(seconds), statistics.median(seconds), statistics.fmean(seconds), **reply)
+        seconds, samples = reply.pop("seconds"), reply.pop("samples")
+        return TimedBlock(
+            side,
+            len(seconds),
+            statistics.median(seconds),
+            statistics.fmean(seconds),
+            **reply,
+            median_samples=statistics.median(samples),
+            mean_samples=statistics.fmean(samples),
+        )
 
     def close(self) -> None:
         self._child.close()

@@ -1,15 +1,25 @@
-"""What the time layer has seen of a target: pairs of processes, quads of blocks. Plain data; standard library only."""
+"""What the time layer has seen of a target: pairs of processes, quads of blocks. Plain data; no torch."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from perfaudit.gate.signed_rank import hodges_lehmann
+
 Side = Literal["base", "head"]  # the reference, and the code as it is
 Typical = Literal["median", "mean"]  # of the steps of a block
+Blocks = Literal["short", "long"]  # see `timing.planned`
+
+SIDES: tuple[Side, Side] = ("base", "head")
+
+# Share by which samples per step of both sides may differ and count as the same: the mean over blocks that end in other
+# places of an epoch does. It is no more than what a step may be slower without failing.
+SAME_SAMPLES = 0.01
 
 ORDERS: tuple[tuple[Side, Side, Side, Side], ...] = (("base", "head", "head", "base"), ("head", "base", "base", "head"))
 
@@ -20,6 +30,7 @@ class TimedBlock:
 
     restart_per_step: what starting an epoch costs, shared out among its steps; it is in neither of both. wall, cpu,
     queued: seconds of all steps together: that passed, that the process computed, that its threads waited for a core.
+    median_samples, mean_samples: samples of a step, 0 where they are not known.
     """
 
     side: Side
@@ -30,34 +41,48 @@ class TimedBlock:
     wall: float
     cpu: float
     queued: float
+    median_samples: float = 0.0
+    mean_samples: float = 0.0
 
     def seconds(self, typical: Typical) -> float:
         """Seconds of a typical step, restarts included."""
         return max((self.median if typical == "median" else self.mean) + self.restart_per_step, 1e-9)
 
+    def samples(self, typical: Typical) -> float:
+        """Samples of a typical step: where that is the median, a smaller batch at the end of an epoch is left out."""
+        return self.median_samples if typical == "median" else self.mean_samples
+
 
 @dataclass(frozen=True, slots=True)
 class Quad:
-    """Four blocks, two of each side, in an order in which a steady drift of the machine cancels."""
+    """Rounds of four blocks, two of each side, in orders in which a steady drift of the machine cancels."""
 
     blocks: tuple[TimedBlock, ...]
 
     def log_ratio(self, typical: Typical) -> float:
-        """Log of the head's seconds over the base's: mean of the logs of two blocks on each side."""
-        logs: dict[Side, list[float]] = {"base": [], "head": []}
-        for block in self.blocks:
-            logs[block.side].append(math.log(block.seconds(typical)))
-        return statistics.fmean(logs["head"]) - statistics.fmean(logs["base"])
+        """Log of the head's seconds over the base's: centre over the rounds, of which a third may be anything."""
+        return hodges_lehmann([_log_ratio(self.blocks[i : i + 4], typical) for i in range(0, len(self.blocks), 4)])
+
+
+def _log_ratio(blocks: Sequence[TimedBlock], typical: Typical) -> float:
+    logs: dict[Side, list[float]] = {"base": [], "head": []}
+    for block in blocks:
+        logs[block.side].append(math.log(block.seconds(typical)))
+    return statistics.fmean(logs["head"]) - statistics.fmean(logs["base"])
 
 
 @dataclass(slots=True)
 class Pair:
-    """Two fresh processes, one of each side. first: which was opened first. opening: seconds until both were warm."""
+    """Two fresh processes, one of each side.
+
+    first: which was opened first. opening: seconds until both were warm. quad_seconds: that a quad was expected to take.
+    """
 
     first: Side
     seed: int
     opening: float = 0.0
     quads: list[Quad] = field(default_factory=list)
+    quad_seconds: float = 0.0
 
 
 @dataclass(slots=True)
@@ -66,20 +91,35 @@ class TargetRecord:
 
     typical: what a block counts as. Where loader workers deliver several batches at a time, most steps do not wait and
     the median would not see the loader, so it is the mean there. failures: why a side does not run. reference: what the
-    base is called. settled: the data ended the measuring, not the budget. load: 1-minute average at the end.
+    base is called. settled: the data ended the measuring, not the budget. interrupted: neither did. load: 1-minute average
+    at the end. length: of its blocks. seed: of the first pair, from which the order of everything is drawn; each pair adds one.
     """
 
     target: str
     reference: str = ""
     typical: Typical = "median"
+    length: Blocks = "long"
     pairs: list[Pair] = field(default_factory=list)
     failures: dict[Side, str] = field(default_factory=dict)
     settled: bool = False
     load: float | None = None
+    interrupted: bool = False
+    seed: int | None = None
 
     def groups(self) -> list[list[float]]:
-        """Log ratios of the quads, one list per pair that has any."""
-        return [[quad.log_ratio(self.typical) for quad in pair.quads] for pair in self.pairs if pair.quads]
+        """Log ratios of the quads, one list per pair that has any; per sample where steps are not of the same samples."""
+        before, after = self.samples_per_step() or (1.0, 1.0)
+        per_sample = math.log(before / after)
+        return [[quad.log_ratio(self.typical) + per_sample for quad in pair.quads] for pair in self.pairs if pair.quads]
+
+    def samples_per_step(self) -> tuple[float, float] | None:
+        """Samples of a typical step of (base, head); None where they are the same, or one is not known."""
+        before, after = (
+            statistics.median([block.samples(self.typical) for block in self.blocks(side)] or [0.0]) for side in SIDES
+        )
+        if not before or not after or abs(math.log(after / before)) <= SAME_SAMPLES:
+            return None
+        return before, after
 
     def blocks(self, side: Side) -> list[TimedBlock]:
         """Every block of a side, in order."""
@@ -98,7 +138,7 @@ class TargetRecord:
 
 
 def to_json(record: TargetRecord) -> dict[str, Any]:
-    """A record as plain data: each quad is four rows with the fields of TimedBlock, seconds to six digits."""
+    """A record as plain data: each block of a quad is a row with the fields of TimedBlock, seconds to six digits."""
     data = dataclasses.asdict(record)
     for pair in data["pairs"]:
         pair["opening"] = round(pair["opening"], 3)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from perfaudit.errors import UserError
 from perfaudit.gate.counters_compared import compared
 from perfaudit.gate.counting import count
 from perfaudit.gate.decision import judged
-from perfaudit.gate.gate import Known, Request, inside_here
-from perfaudit.gate.records import TargetRecord
+from perfaudit.gate.gate import Request, inside_here
+from perfaudit.gate.records import Side, TargetRecord
 from perfaudit.gate.timing import time_targets
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.environment import host
+from perfaudit.measure.facts import Facts
 from perfaudit.measure.watch import Watch
 from perfaudit.report import Report
 from perfaudit.target.names import Target
@@ -24,37 +27,56 @@ from perfaudit.verdicts import CountersVerdict, Gate, GateVerdict, SelfTest, Tim
 def self_test(request: Request, runs: int, watch: Watch) -> Report:
     """The report of `runs` gates of each target against itself, each with fresh processes and the whole budget.
 
-    Every call of a regression is a false alarm. Raises UserError where no target is named. Ctrl-C ends it early; runs that
-    were finished count.
+    Every call of a regression is a false alarm, and then the verdict is "regressed", although nothing did. Raises
+    UserError where no target is named. Ctrl-C ends it early; gates that were finished count.
     """
+    if request.layers == ("findings",):
+        raise UserError("--self-test is about counters and time; findings are the same in identical code")
     if not request.targets:
         raise UserError("--self-test needs a target: a file with factories, as for `perfaudit tune`")
     started = time.monotonic()
-    known, tests = Known(against="itself"), dict[str, SelfTest]()
+    targets = [inside_here(target) for target in request.targets]
+    counters: list[CountersVerdict] = []
+    ran: dict[str, list[_Ran]] = {}
+    built: dict[tuple[int, Side], Facts] = {}
     interrupted = False
     try:
-        for target in map(inside_here, request.targets):
+        for target in targets:
             if "counters" in request.layers:
-                known.counters[target.file] = _counters(request, target, watch)
+                counters.append(_counters(request, target, watch))
             if "time" in request.layers:
-                tests[target.file], known.times[target.file] = _times(request, target, runs, watch)
+                _gates(request, target, runs, ran.setdefault(target.file, []), watch, built)
     except KeyboardInterrupt:
         interrupted = True
-    said = [counters.verdict for counters in known.counters.values()] + [
-        timed.verdict for timed in known.times.values()
-    ]
-    verdict: GateVerdict = "failed" if "failed" in said else "pass"
+    ran = {target: gates for target, gates in ran.items() if gates}
     told = Gate(
-        against=known.against,
+        against="itself",
         kind="self_test",
-        verdict=verdict,
-        counters=tuple(known.counters.values()),
-        times=tuple(known.times.values()),
-        self_tests=tests,
+        verdict=_verdict(counters, ran),
+        counters=tuple(counters),
+        times=tuple(gates[-1].verdict for gates in ran.values()),
+        self_tests={target: _summary(gates) for target, gates in ran.items()},
         seconds=time.monotonic() - started,
     )
-    names = ", ".join(target.file for target in request.targets)
-    return Report("gate", target=names, environment=host(), gate=told, interrupted=interrupted)
+    names = ", ".join(target.file for target in targets)
+    facts = next(iter(built.values()), None)
+    where = host(facts["device_name"], facts["torch"], facts["driver"], facts["threads"]) if facts else host()
+    return Report("gate", target=names, environment=where, gate=told, interrupted=interrupted)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ran:
+    """One gate of a target against itself, and the seconds it took."""
+
+    verdict: TimeVerdict
+    seconds: float
+
+
+def _verdict(counters: Sequence[CountersVerdict], ran: Mapping[str, Sequence[_Ran]]) -> GateVerdict:
+    said = {c.verdict for c in counters} | {gate.verdict.verdict for gates in ran.values() for gate in gates}
+    if "failed" in said or not said:
+        return "failed"
+    return "regressed" if "regressed" in said else "pass"
 
 
 def _counters(request: Request, target: Target, watch: Watch) -> CountersVerdict:
@@ -67,9 +89,11 @@ def _counters(request: Request, target: Target, watch: Watch) -> CountersVerdict
     return compared(target.file, counted, counted, {})
 
 
-def _times(request: Request, target: Target, runs: int, watch: Watch) -> tuple[SelfTest, TimeVerdict]:
-    """What the gates of one target came to, and the last of them."""
-    settings, verdicts, seconds = request.settings, list[TimeVerdict](), list[float]()
+def _gates(
+    request: Request, target: Target, runs: int, ran: list[_Ran], watch: Watch, built: dict[tuple[int, Side], Facts]
+) -> None:
+    """Gate a target against itself so often, each gate into `ran` as soon as it is finished."""
+    settings = request.settings
     for run in range(runs):
         watch.stage(f"gate {run + 1} of {runs} of {target.file} against itself")
         began = time.monotonic()
@@ -83,21 +107,21 @@ def _times(request: Request, target: Target, runs: int, watch: Watch) -> tuple[S
             settings.tolerate,
             request.device,
             request.timeout,
-            seed=run * 1000,  # each pair of a gate adds one
             watch=watch,
+            facts=built,
         )
-        verdicts.append(judged(record, settings.max_regression, settings.tolerate, ended=True))
-        seconds.append(time.monotonic() - began)
-        if verdicts[-1].verdict == "failed":
-            break
-    said = [verdict.verdict for verdict in verdicts]
-    return (
-        SelfTest(
-            runs=len(verdicts),
-            false_alarms=said.count("regressed"),
-            undecided=said.count("inconclusive"),
-            smallest=tuple(v.smallest for v in verdicts if v.smallest is not None),
-            seconds=statistics.median(seconds),
-        ),
-        verdicts[-1],
+        verdict = judged(record, settings.max_regression, settings.tolerate, ended=True)
+        ran.append(_Ran(verdict, time.monotonic() - began))
+        if verdict.verdict == "failed":
+            return
+
+
+def _summary(gates: Sequence[_Ran]) -> SelfTest:
+    said = [gate.verdict.verdict for gate in gates]
+    return SelfTest(
+        runs=len(gates),
+        false_alarms=said.count("regressed"),
+        undecided=said.count("inconclusive"),
+        smallest=tuple(gate.verdict.smallest for gate in gates if gate.verdict.smallest is not None),
+        seconds=statistics.median(gate.seconds for gate in gates),
     )

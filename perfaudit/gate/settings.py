@@ -14,6 +14,27 @@ from perfaudit.verdicts import LAYERS
 
 BASELINE = "perfaudit-gate.json"  # looked for in the working directory where neither a reference nor a file is named
 
+COUNTERS = (
+    "operators",
+    "flops",
+    "bytes_allocated",
+    "peak_live_bytes",
+    "host_syncs",
+    "parameters",
+    "trainable_parameters",
+    "samples",
+    "dataset_samples",
+    "samples_repeated",
+    "samples_skipped",
+    "copies_to_device",
+    "bytes_to_device",
+    "unpinned_copies",
+    "kernels_launched",
+    "graphs_replayed",
+    "graph_breaks",
+    "recompilations",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class GateSettings:
@@ -102,6 +123,9 @@ def _texts(value: object) -> tuple[str, ...]:
 def _tolerances(value: object) -> dict[str, float]:
     if not isinstance(value, dict):
         raise UserError(f"must be a table of percentages by counter, it is {value!r}")
+    for name in value:
+        if name not in COUNTERS:
+            raise UserError(f"{name!r} is no counter; there are {', '.join(COUNTERS)}")
     return {str(name): share_of(_text(share)) for name, share in value.items()}
 
 

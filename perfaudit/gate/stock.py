@@ -34,5 +34,5 @@ def _state(request: Request, target: Target, watch: Watch) -> TargetState:
     except ChildFailed as failure:
         raise NothingMeasured(f"{target.file} does not run: {failure}") from failure
     watch.stage(f"timing {target.file}")
-    seconds, facts = step_time(target, request.device, request.timeout)
-    return TargetState(fingerprint(facts, host()), counted.as_json(), seconds)
+    seconds, _ = step_time(target, request.device, request.timeout)
+    return TargetState(fingerprint(counted.facts, host()), counted.as_json(), seconds)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,22 +10,15 @@ from typing import Protocol
 
 from perfaudit.gate.decision import LIMIT, LOOKS, PAIRS, TOLERATED, is_settled
 from perfaudit.gate.pair_lab import PairLab
-from perfaudit.gate.records import ORDERS, Pair, Quad, Side, TargetRecord, TimedBlock, Typical
+from perfaudit.gate.pair_plan import SHORTEST, Plan, arranged, drawn_seed, planned
+from perfaudit.gate.records import ORDERS, SIDES, Blocks, Pair, Quad, Side, TargetRecord, TimedBlock, Typical
 from perfaudit.measure.clock import Clock, Deadline, WallClock
 from perfaudit.measure.environment import load_average
+from perfaudit.measure.facts import Facts
 from perfaudit.measure.nursery import START_SECONDS
-from perfaudit.measure.runner import BLOCK_SECONDS, TrialFailed
+from perfaudit.measure.runner import TrialFailed
 from perfaudit.measure.watch import Watch
 from perfaudit.target.names import Target
-
-SIDE_SECONDS = 3.0  # of steps, on each side of a pair; more tells little, because pairs differ by more than it resolves
-FEWEST_STEPS = 3  # of a block: its median leaves one hiccup out
-MOST_STEPS = 2000
-# Of a pair, where blocks of FEWEST_STEPS leave time for them. Even, so that each side begins equally often. With four, the
-# first look has 16 quads; the signed-rank test cannot call anything at its error, 0.002, from fewer than 9.
-QUADS, FEWEST_QUADS = 4, 2
-
-SIDES: tuple[Side, Side] = ("base", "head")
 
 
 class Subject(Protocol):
@@ -33,8 +26,8 @@ class Subject(Protocol):
 
     seconds_per_step: float
 
-    def block(self, side: Side, steps: int) -> TimedBlock:
-        """Run one step that is not timed and time so many; everything else stands still. Raises TrialFailed."""
+    def block(self, side: Side, steps: int, untimed: int) -> TimedBlock:
+        """Run steps that are not timed and time so many; everything else stands still. Raises TrialFailed."""
 
     def close(self) -> None: ...
 
@@ -42,34 +35,17 @@ class Subject(Protocol):
 class Lab(Protocol):
     """Sets both sides of a target up; targets go by their number."""
 
-    def open(self, number: int, first: Side, seed: int) -> Mapping[Side, Subject | TrialFailed]:
-        """Both sides in fresh processes, warmed up, `first` started first; a failure in place of a subject."""
+    def open(self, number: int, first: Side, seed: int, seconds: float) -> Mapping[Side, Subject | TrialFailed]:
+        """Both sides in fresh processes, warmed up, `first` started first; a failure in place of a subject.
+
+        seconds: after which what may be cut short of the warm-up is.
+        """
 
     def typical(self, number: int) -> Typical:
         """What a block of a target that was opened counts as: see `records.TargetRecord`."""
 
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a pair is made of: so many quads, with blocks of so many timed steps."""
-
-    quads: int
-    steps: int
-
-
-def planned(seconds_per_step: float, seconds: float) -> Plan:
-    """The pair for a time, both sides together: blocks of BLOCK_SECONDS, shorter ones where that is not enough time.
-
-    A pair of slow steps takes longer than asked for, and the budget ends after fewer pairs. One step of each block is not
-    timed.
-    """
-    seconds = min(seconds, 2 * SIDE_SECONDS)
-    wanted = min(MOST_STEPS, max(FEWEST_STEPS, round(BLOCK_SECONDS / seconds_per_step)))
-    for quads in (QUADS, FEWEST_QUADS):
-        steps = min(wanted, int(seconds / (4 * quads * seconds_per_step)) - 1)
-        if steps >= FEWEST_STEPS:
-            return Plan(quads, steps)
-    return Plan(FEWEST_QUADS, FEWEST_STEPS)
+    def length(self, number: int) -> Blocks:
+        """Of the blocks of a target that was opened."""
 
 
 def time_pairs(
@@ -78,17 +54,22 @@ def time_pairs(
     deadline: Deadline,
     limit: float = LIMIT,
     tolerated: float = TOLERATED,
-    seed: int = 0,
+    seed: int | None = None,
     watch: Watch | None = None,
 ) -> None:
     """Measure every target into its record, pair by pair and in turn, until each is settled or has failed.
 
-    The deadline ends it between quads. A pair is not begun where opening it and its shortest quad would outlast the
-    deadline, as far as earlier pairs tell. Both sides of a pair get the same seed and see the same batches.
-    Whatever interrupts it, processes are closed and the records keep what was measured.
+    A quad is not begun where it would outlast the deadline, nor a pair where opening it and its shortest quad would, as far
+    as earlier pairs tell. The first pair of a target is always opened while there is time; building and warming it up is
+    bounded by the lab's timeout, outside the budget. seed: of the first pair, each pair adds one; drawn for each gate, so
+    that two gates of the same code are independent, unless it is given. Both sides of a pair get the same seed and see the
+    same batches. Whatever interrupts it, processes are closed and the records keep what was measured.
     """
     watch = watch or Watch()
     pace = _Pace(deadline)
+    seed = drawn_seed() if seed is None else seed
+    for record in records:
+        record.seed = seed
     try:
         while turn := [number for number, record in enumerate(records) if pace.allows(record)]:
             for number in turn:
@@ -96,9 +77,18 @@ def time_pairs(
                 if pace.allows(record):  # still
                     _pair(lab, number, record, pace.seconds(records), deadline, seed, watch)
                     record.settled = is_settled(record, limit, tolerated, len(records))
+    except BaseException:
+        mark_interrupted(records)
+        raise
     finally:
         for record in records:
             record.load = load_average()
+
+
+def mark_interrupted(records: Sequence[TargetRecord]) -> None:
+    """Say of targets that no look has settled that neither data nor budget ended their measuring."""
+    for record in records:
+        record.interrupted = not record.settled
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,21 +101,29 @@ class _Pace:
         """Whether another pair of this target is wanted, and would come to a quad in time."""
         if not self._to_come(record, PAIRS):
             return False
-        quad = _quad_seconds(FEWEST_STEPS, record.seconds_per_step("base") or 0.0)
-        return self.deadline.left() > _opening(record) + quad
+        shortest = SHORTEST[record.length].quad_seconds(_step_seconds(record) or 0.0)
+        if record.pairs and not record.groups():
+            shortest = record.pairs[-1].quad_seconds  # that one did not fit
+        return self.deadline.left() > _opening(record) + shortest
 
     def seconds(self, records: Sequence[TargetRecord]) -> float:
         """Seconds of steps that the next pair may take, so that all targets come to as late a look as they can.
 
         That is the last one for which opening takes no more than half of the time that is left: what is spent on opening
-        measures nothing.
+        measures nothing. Where there is none, it is the first look, and after that as many pairs as leave half of the time.
         """
         for look in reversed(LOOKS):
             to_come = [self._to_come(record, look.generations) for record in records]
             opening = sum(n * _opening(record) for n, record in zip(to_come, records, strict=True))
             if sum(to_come) and opening <= self.deadline.left() / 2:
                 return (self.deadline.left() - opening) / sum(to_come)
-        return 0.0
+        to_come = [self._to_come(record, LOOKS[0].generations) for record in records]
+        if not sum(to_come):
+            rest = [record for record in records if self._to_come(record, PAIRS)]
+            turns = max(1, int(self.deadline.left() / 2 / sum(_opening(record) for record in rest)))
+            to_come = [turns if record in rest else 0 for record in records]
+        opening = sum(n * _opening(record) for n, record in zip(to_come, records, strict=True))
+        return max(0.0, (self.deadline.left() - opening) / sum(to_come))
 
     def _to_come(self, record: TargetRecord, pairs: int) -> int:
         return 0 if record.settled or record.failures else max(0, pairs - len(record.pairs))
@@ -141,10 +139,10 @@ def _pair(
 ) -> None:
     """One more pair of target `number`, into its record; `seconds` of steps, both sides together."""
     done = len(record.pairs)
-    draw = random.Random(f"{seed} {number} {done}")
-    pair = Pair(draw.choice(SIDES), seed + done)
+    first, start = arranged(seed, number, done)
+    pair = Pair(first, seed + done)
     before = deadline.left()
-    opened = lab.open(number, pair.first, pair.seed)
+    opened = lab.open(number, pair.first, pair.seed, before)
     pair.opening = before - deadline.left()
     subjects = {side: item for side, item in opened.items() if not isinstance(item, TrialFailed)}
     try:
@@ -153,11 +151,12 @@ def _pair(
                 record.failures[side] = _why(item, done)
         if record.failures:
             return
-        record.typical = lab.typical(number)
+        record.typical, record.length = lab.typical(number), lab.length(number)
         record.pairs.append(pair)
-        known = record.seconds_per_step("base") or min(subject.seconds_per_step for subject in subjects.values())
-        plan = planned(max(known, 1e-6), seconds)
-        _quads(record, pair, subjects, plan, deadline, draw.randrange(2), watch)
+        known = _step_seconds(record) or statistics.fmean(one.seconds_per_step for one in subjects.values())
+        plan = planned(max(known, 1e-6), min(seconds, deadline.left()), record.length)
+        pair.quad_seconds = plan.quad_seconds(known)
+        _quads(record, pair, subjects, plan, deadline, start, watch)
     finally:
         for subject in subjects.values():
             subject.close()
@@ -172,27 +171,52 @@ def _quads(
     start: int,
     watch: Watch,
 ) -> None:
-    """Quads of a pair, ABBA and BAAB in turn: so each side follows its own block, which is faster then, equally often."""
+    """Quads of a pair, as far as they fit before the deadline."""
+    expected = pair.quad_seconds
     for number in range(plan.quads):
-        if number and deadline.left() <= 0:
+        left = deadline.left()
+        if left < expected:
             return
-        blocks: list[TimedBlock] = []
+        try:
+            blocks = _rounds(subjects, plan, start + number * plan.rounds)
+        except _SideFailed as failed:
+            record.failures[failed.side] = _why(failed.failure, len(record.pairs) - 1)
+            return
+        expected = left - deadline.left()
+        pair.quads.append(Quad(tuple(blocks)))
+        for side in SIDES:
+            seconds = statistics.median(block.seconds(record.typical) for block in blocks if block.side == side)
+            watch.block({"target": record.target, "side": side}, seconds)
+
+
+class _SideFailed(Exception):
+    """A side whose step failed in a block."""
+
+    def __init__(self, side: Side, failure: TrialFailed) -> None:
+        super().__init__(str(failure))
+        self.side, self.failure = side, failure
+
+
+def _rounds(subjects: dict[Side, Subject], plan: Plan, start: int) -> list[TimedBlock]:
+    """Blocks of a quad, ABBA and BAAB in turn: so each side follows its own block, which is faster then, equally often."""
+    blocks = []
+    for number in range(plan.rounds):
         for side in ORDERS[(start + number) % 2]:
             try:
-                blocks.append(subjects[side].block(side, plan.steps))
+                blocks.append(subjects[side].block(side, plan.steps, plan.untimed))
             except TrialFailed as failure:
-                record.failures[side] = _why(failure, len(record.pairs) - 1)
-                return
-            watch.block({"target": record.target, "side": side}, blocks[-1].seconds(record.typical))
-        pair.quads.append(Quad(tuple(blocks)))
+                raise _SideFailed(side, failure) from failure
+    return blocks
 
 
 def _why(failure: TrialFailed, done: int) -> str:
     return f"{failure} (in process pair {done + 1}, after it had run)" if done else str(failure)
 
 
-def _quad_seconds(steps: int, seconds_per_step: float) -> float:
-    return 4 * (steps + 1) * seconds_per_step
+def _step_seconds(record: TargetRecord) -> float | None:
+    """Seconds of a step, as the mean of both sides; None before the first quad."""
+    known = [record.seconds_per_step(side) for side in SIDES]
+    return statistics.fmean(seconds for seconds in known if seconds) if any(known) else None
 
 
 def time_targets(
@@ -206,16 +230,24 @@ def time_targets(
     timeout: float = START_SECONDS,
     relocated: tuple[str, str] | None = None,
     reference: str = "",
-    seed: int = 0,
+    seed: int | None = None,
     watch: Watch | None = None,
     clock: Clock | None = None,
+    facts: dict[tuple[int, Side], Facts] | None = None,
 ) -> None:
     """Measure targets as they are here against those in base_folder, in child processes, for `budget` seconds.
 
+    Building and warming up a pair ends by `timeout`, not by the budget, which may therefore be outlasted by that.
+
     records: the caller's, one for each target in their order, or none, and then it gets them; `decision.judged_together`
-    says what they mean. reference: what the base is called in messages. The rest: see `pair_lab.PairLab`, `time_pairs`.
+    says what they mean. reference: what the base is called in messages. facts: gets those of what was built, by the
+    number of the target and the side. The rest: see `pair_lab.PairLab`, `time_pairs`.
     """
     records += [TargetRecord(str(target), reference) for target in targets[len(records) :]]
     deadline = Deadline(budget, clock or WallClock())
-    lab = PairLab(targets, base_folder, device, timeout, relocated)
+    try:
+        lab = PairLab(targets, base_folder, device, timeout, relocated, {} if facts is None else facts)
+    except BaseException:
+        mark_interrupted(records)
+        raise
     time_pairs(lab, records, deadline, limit, tolerated, seed, watch)

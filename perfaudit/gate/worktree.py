@@ -42,7 +42,7 @@ def temporary_checkout(top: Path, commit: str) -> Iterator[Checkout]:
     cannot write the files.
     """
     sweep()
-    folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-")).resolve()
+    folder = _temporary_folder(top)
     with contextlib.ExitStack() as at_end:
         at_end.callback(remove, folder)
         record = at_end.enter_context((folder / "unlocked").open("w"))
@@ -54,6 +54,37 @@ def temporary_checkout(top: Path, commit: str) -> Iterator[Checkout]:
         except GitFailed as failure:
             raise NothingMeasured(f"the files of {commit[:12]} cannot be checked out: {failure}") from failure
         yield checkout
+
+
+def _temporary_folder(top: Path) -> Path:
+    """A new folder on the file system of `top`, where that has a place for one: reading and writing costs the same there.
+
+    Not in the repository, nor in its `.git`: training that looks for `**/*.png` below its own folder would find those of the
+    reference too, and the two sides would differ. Not beside it, where a gate that was killed would leave its remains.
+    """
+    for place in _places():
+        with contextlib.suppress(OSError):  # full, or not ours to read or write
+            if _is_near(place, top):
+                place.mkdir(parents=True, exist_ok=True)
+                return Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=place))
+    return Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-")).resolve()
+
+
+def _places() -> tuple[Path, ...]:
+    """Folders for what is temporary. /tmp is often in memory, or another disk than that of the repository."""
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111  # without a home: as it is
+    places = (Path(tempfile.gettempdir()), Path("/var/tmp"), Path(cache, "perfaudit"))
+    return tuple(place.resolve() for place in places if place.is_absolute())
+
+
+def _is_near(place: Path, top: Path) -> bool:
+    """Whether a folder is, or would be, on the file system of the repository and outside of it."""
+    there = next(folder for folder in (place, *place.parents) if folder.exists())
+    return _device(there) == _device(top) and not place.is_relative_to(top)
+
+
+def _device(folder: Path) -> int:
+    return folder.stat().st_dev
 
 
 def _fill(checkout: Checkout, repository: Path, commit: str, place: Path) -> None:
@@ -159,7 +190,7 @@ def _recorded(folder: Path) -> list[tuple[str, str]]:
 
 def sweep() -> None:
     """Remove the temporary folders of gates that were killed: this user's, that no process holds locked."""
-    for folder in Path(tempfile.gettempdir()).resolve().glob(f"{PREFIX}*"):
+    for folder in (folder for place in dict.fromkeys(_places()) for folder in place.glob(f"{PREFIX}*")):
         with contextlib.suppress(OSError):  # another gate removes it, or it is somebody else's
             state = folder.lstat()
             if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.getuid():

@@ -27,8 +27,9 @@ def counters(training: Any) -> Reply:  # Any: target.training.Training
 
     values: by name. by_name: their parts: by operator, or by kind of sync. places: [path, line, text of the line, what,
     how often] for operators and syncs under a line of the user's own; the backward pass has none. unsteady: counters that
-    another step right behind it did not have, with words. absent: what could not be counted, with words. as_run: whether
-    there is something to count in a training without observation too, see `counters_as_run`.
+    another step right behind it did not have, with words; least: of these, the smaller value. absent: what could not be
+    counted, with words. as_run: whether there is something to count in a training without observation too, see
+    `counters_as_run`.
 
     What runs from the loader's batch on is counted; loading is not, because it may be another process that does it. A
     compiled function is counted as it is written. Floating-point operations are those of torch's own registry, in which
@@ -40,7 +41,7 @@ def counters(training: Any) -> Reply:  # Any: target.training.Training
     """
     import torch
 
-    found: Reply = {"values": {}, "by_name": {}, "places": {}, "unsteady": {}, "absent": {}}
+    found: Reply = {"values": {}, "by_name": {}, "places": {}, "unsteady": {}, "least": {}, "absent": {}}
     seed_all(training.seed)
     compiled = compiles(training)
     _count_syncs(training, found)
@@ -111,6 +112,7 @@ def _count_steps(training: Any, compiled: bool, found: Reply) -> None:
         other = second["values"].get(name)
         if value != other and other is not None:
             found["unsteady"][name] = f"{value:,} and {other:,} in two steps"
+            found["least"][name] = min(value, other)
 
 
 def _fresh_epoch(training: Any) -> None:

@@ -117,8 +117,10 @@ class _ChildSubject:
         self._child.close()
 
 
-def build_command(target: dict[str, Any], variant: Variant, device: str, seed: int) -> dict[str, Any]:
-    """The command that builds a variant in a child."""
+def build_command(
+    target: dict[str, Any], variant: Variant, device: str, seed: int = 0, relocated: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """The command that builds a variant in a child. relocated: see `worker.Holder.do_build`."""
     return {
         "do": "build",
         "target": target,
@@ -128,4 +130,5 @@ def build_command(target: dict[str, Any], variant: Variant, device: str, seed: i
         "device": device,
         "seed": seed,
         "fixed_batch": variant.fixed_batch,
+        "relocated": None if relocated is None else list(relocated),
     }

@@ -113,14 +113,14 @@ def student_quantile(freedom: int, alpha: float) -> float:
     low, high = 0.0, math.pi / 2  # of the angle whose tangent is t / sqrt(freedom)
     for _ in range(80):
         middle = (low + high) / 2
-        if _within(middle, freedom) < 1 - alpha:
+        if student_within(middle, freedom) < 1 - alpha:
             low = middle
         else:
             high = middle
     return math.tan((low + high) / 2) * math.sqrt(freedom)
 
 
-def _within(angle: float, freedom: int) -> float:
+def student_within(angle: float, freedom: int) -> float:
     """P(|t| <= tan(angle) * sqrt(freedom)) for Student's t."""
     sine, cosine = math.sin(angle), math.cos(angle)
     odd = freedom % 2

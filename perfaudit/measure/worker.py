@@ -337,24 +337,33 @@ class Holder:
             "finite": finite,
         }
 
-    def do_steps(self, steps: int) -> Reply:
-        """Run one step that is not timed, then time `steps` of them one by one: "seconds" is a list.
+    def do_steps(self, steps: int, untimed: int = 1) -> Reply:
+        """Run `untimed` steps, then time `steps` of them one by one: "seconds" and "samples" are lists.
 
         With them, as `do_block` has them: seconds of all together on the wall clock, of the process and of waiting for a
         core, and the mean cost of an epoch's restart per step, which is left out of the seconds.
         """
         from perfaudit.measure.step_times import step_seconds
+        from perfaudit.target.training import samples_in
 
         training = self.training
-        training.whole_step(self.on_fixed_batch)
+        for _ in range(untimed):
+            training.whole_step(self.on_fixed_batch)
         training.synchronize()
         queued, cpu, wall = queued_seconds(), time.process_time(), time.perf_counter()
-        seconds, with_restarts = step_seconds(training, steps, self.on_fixed_batch)
+        seconds, samples, with_restarts = step_seconds(training, steps, samples_in, self.on_fixed_batch)
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         queued = max(0.0, queued_seconds() - queued)  # a thread that ended takes its share with it
         training.phases.take()
         per_step = 0.0 if with_restarts else self._restart_per_step()
-        return {"seconds": seconds, "restart_per_step": per_step, "wall": wall, "cpu": cpu, "queued": queued}
+        return {
+            "seconds": seconds,
+            "samples": samples,
+            "restart_per_step": per_step,
+            "wall": wall,
+            "cpu": cpu,
+            "queued": queued,
+        }
 
     def _restart_per_step(self) -> float:
         """What starting an epoch costs, as a median without the first, shared out among its steps."""

@@ -16,7 +16,7 @@ from perfaudit.pytest_plugin.gate_run import NotJudged, Ran, gate_command, run_g
 from perfaudit.pytest_plugin.words import said_of
 
 if TYPE_CHECKING:
-    from perfaudit.gate.counting import Counted
+    from perfaudit.gate.counted import Counted
     from perfaudit.target.names import Target
 
 

@@ -38,6 +38,11 @@ class Complaint:
     places: tuple[Place, ...] = ()
     counter: str = ""
 
+    @property
+    def place(self) -> Place:
+        """The first of its places; without any, the beginning of the target's file, for formats that need one."""
+        return self.places[0] if self.places else Place(self.target, 1, 0)
+
 
 def complaints(gate: Gate) -> list[Complaint]:
     """Of counters and times: what fails the build first, slower steps before counters, those with a line before others."""
@@ -75,8 +80,14 @@ def _of_counters(gate: Gate) -> list[Complaint]:
             found += [_grown(counted, change) for change in in_order(counted.changes) if is_blamed(change)]
         elif counted.verdict != "pass":
             message = "\n".join([counters_phrase(counted), *counter_sentences(counted)])
-            found.append(_other(gate, counted.verdict, message, counted.target))
+            level = "warning" if _has_drifted(gate, counted) else _level(gate, counted.verdict)
+            found.append(Complaint(f"gate/{counted.verdict.replace('_', '-')}", level, message, counted.target))
     return found
+
+
+def _has_drifted(gate: Gate, counted: CountersVerdict) -> bool:
+    """Whether a file holds counters that can no longer be compared: a check that nobody would miss."""
+    return gate.kind == "baseline" and counted.verdict == "not_judged" and not counted.reason.startswith("new:")
 
 
 def counter_sentences(counted: CountersVerdict) -> list[str]:

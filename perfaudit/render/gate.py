@@ -72,7 +72,10 @@ def what_next(report: Report) -> list[str]:
     if report.findings and gate.findings is not None and gate.findings.verdict == "regressed":
         said.append(f"`perfaudit explain {report.findings[0].rule}` says why the first new finding costs time")
     if gate.verdict == "regressed" and gate.kind != "self_test":
-        said.append('a wanted change is accepted, with its reason, by `perfaudit gate update --accept "why"`')
+        slower = any(timed.verdict == "regressed" for timed in gate.times)
+        grew = any(counted.verdict == "regressed" for counted in gate.counters)
+        bound = " --slower 10%" if slower and not grew else ""
+        said.append(f'a wanted change is accepted, with its reason, by `perfaudit gate update --accept "why"{bound}`')
     if gate.verdict == "improved" and gate.kind == "baseline":
         said.append(
             '`perfaudit gate update --accept "why"` stores the better values, so that they are held from now on'

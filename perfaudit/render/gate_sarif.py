@@ -54,13 +54,13 @@ def results(gate: Gate, shown: Gate, index: dict[str, int], artifact: Callable[[
 
 def _result(exact: Complaint, seen: Complaint, index: dict[str, int], artifact: Callable[[str], Json]) -> Json:
     key = hashlib.sha256("\0".join([exact.check, exact.target, exact.counter]).encode(errors="surrogatepass"))
-    places = [
+    places: list[Json] = [
         {
             "physicalLocation": {"artifactLocation": artifact(place.path), "region": {"startLine": place.line}},
             "message": {"text": f"{words.what}, {place.count:,} more" if words.what else f"{place.count:,} more"},
         }
         for place, words in zip(exact.places, seen.places, strict=True)
-    ]
+    ] or [{"physicalLocation": {"artifactLocation": artifact(exact.place.path), "region": {"startLine": 1}}}]
     result: Json = {
         "ruleId": exact.check,
         "ruleIndex": index[exact.check],

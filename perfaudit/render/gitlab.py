@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from typing import Any
 
-from perfaudit.render.complaints import COUNTER_GREW, complaints
+from perfaudit.render.complaints import COUNTER_GREW, STEP_SLOWER, complaints
 from perfaudit.render.words import in_cell, place_of, printable, unused
 from perfaudit.report import Report
 
@@ -22,9 +22,9 @@ def render(report: Report) -> str:
     seen: Counter[str] = Counter()
     shown = printable(report)
     for complaint in complaints(shown.gate) if shown.gate is not None else []:
-        if complaint.check == COUNTER_GREW and complaint.places:  # an entry without a line has no place in a diff
-            place, key = complaint.places[0], _hash(COUNTER_GREW, complaint.target, complaint.counter)
-            entries.append(_entry(complaint.message, COUNTER_GREW, key, "major", place.path, place.line, seen))
+        if complaint.check in (COUNTER_GREW, STEP_SLOWER):
+            place, key = complaint.place, _hash(complaint.check, complaint.target, complaint.counter)
+            entries.append(_entry(complaint.message, complaint.check, key, "major", place.path, place.line, seen))
     for finding in shown.findings:
         found = finding.location
         path = found.path if found is not None else _NO_PLACE

@@ -114,6 +114,6 @@ def _seen(smallest: tuple[float, ...]) -> str:
     if len(ordered) == 1:
         return f"it can see a slowdown of {high} of a step or more, and none below"
     return (
-        f"every gate that came to an interval can see a slowdown of {high} of a step, half of them one of {middle}, "
-        f"none one below {low}"
+        f"smallest slowdown that such a gate can see here: {middle} of a step (median), between {low} and {high}; what is "
+        "smaller stays inconclusive"
     )

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from perfaudit.errors import TargetError
+from perfaudit.errors import NoTarget, TargetError
 
 ROLES = {
     "model": ("build_model", "make_model", "get_model", "create_model"),
@@ -178,7 +178,7 @@ def choose_target(paths: list[str], folder: Path, configured: dict[str, str] | N
         return parse(with_factories[0], names)
     if not with_factories:
         where = ", ".join(paths) or "the working directory"
-        raise TargetError(f"no file in {where} defines factories ({how_to_define()})")
+        raise NoTarget(f"no file in {where} defines factories ({how_to_define()})")
     raise TargetError(f"several files define factories: {', '.join(with_factories)}; name one of them")
 
 

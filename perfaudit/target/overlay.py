@@ -18,7 +18,7 @@ from typing import Any
 
 from perfaudit.target.provenance import LIBRARIES, OURS
 
-_PACKAGE = str(Path(__file__).resolve().parents[2])
+PACKAGE = str(Path(__file__).resolve().parents[2])  # the folder from which perfaudit is imported
 _LOADER = importlib.machinery.SourceFileLoader
 _code_on_disk = _LOADER.get_code
 _data_on_disk = _LOADER.get_data
@@ -116,7 +116,7 @@ class _Known:
 _known = _Known()
 
 
-class _Carried:
+class Carried:
     """Unpickled as None, after running a text: what a spawned process is told before it imports anything of the user's."""
 
     def __init__(self, text: str) -> None:
@@ -145,7 +145,7 @@ def _carry_to_spawned() -> None:
 
     @functools.wraps(original)
     def preparation_data(name: str) -> dict[str, Any]:  # Any: as multiprocessing has it
-        text = _IN_SPAWNED.format(package=_PACKAGE, files=_files, texts=_texts)
-        return {**original(name), "patched by perfaudit": _Carried(text)}
+        text = _IN_SPAWNED.format(package=PACKAGE, files=_files, texts=_texts)
+        return {**original(name), "patched by perfaudit": Carried(text)}
 
     spawn.get_preparation_data = preparation_data

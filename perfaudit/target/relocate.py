@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from perfaudit.target.overlay import _PACKAGE, _Carried
+from perfaudit.target.installed import FOLDERS_OF_PACKAGES, copies, is_installed
+from perfaudit.target.overlay import PACKAGE, Carried
 from perfaudit.target.provenance import LIBRARIES, OURS
 
 MARKS_OF_ENVIRONMENTS = ("pyvenv.cfg", "conda-meta")
-FOLDERS_OF_PACKAGES = {"site-packages", "dist-packages"}
 
 _base_root = ""  # where the project comes from in this process, once something took its place
 
@@ -49,33 +49,45 @@ def take_the_place(head_root: str, base_root: str) -> None:
 
 
 def strays(head_root: str) -> tuple[str, ...]:
-    """Files below `head_root` from which modules were imported although something else was to take its place, in order.
+    """Files from which modules were imported although something else was to take their place, in order: those below
+    `head_root`, and the project's own in site-packages.
 
-    If there are any, the reference is partly the same code as what it is compared with. Not counted: installed packages,
-    perfaudit itself, and what the other checkout holds as a link, because the user asked for it.
+    If there are any, the reference is partly the same code as what it is compared with. Not counted: installed packages
+    of others, perfaudit itself, and what the other checkout holds as a link, because the user asked for it.
     """
     head = os.path.realpath(head_root)
-    found = set()
+    found, installed = set(), set()
     for module in list(sys.modules.values()):
         file = getattr(module, "__dict__", {}).get("__file__")  # no getattr for it: lazy modules import on that
         if not isinstance(file, str) or not os.path.isabs(file) or _is_below(os.path.normpath(file), _base_root):  # noqa: PTH117
             continue
         real = os.path.realpath(file)
-        ours = _is_below(real, _base_root) or real.startswith((*LIBRARIES, OURS))
-        if not ours and _is_below(real, head) and not _is_installed(real, head):
+        if _is_below(real, _base_root) or real.startswith(OURS):
+            continue
+        if not real.startswith(LIBRARIES) and _is_below(real, head) and not _is_installed(real, head):
             found.add(real)
-    return tuple(sorted(found))
+        elif is_installed(file):
+            installed.add(os.path.normpath(file))
+    return tuple(sorted(found | copies(installed, head, _base_root)))
 
 
 def refusal(found: Sequence[str]) -> str:
-    """Why a reference that imports these files of the working tree is not judged, "" where it imports none."""
-    if not found:
-        return ""
-    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
-    return (
-        f"it imports {', '.join(found[:3])}{more} from the working tree, so both sides would run the same code; import it by "
-        "its place in the project rather than by an absolute path"
-    )
+    """Why a reference that imports these files, which are `strays`, is not judged; "" where it imports none."""
+    installed = [file for file in found if is_installed(file)]
+    tree = [file for file in found if not is_installed(file)]
+    said = [
+        f"it imports {_listed(files)} {where}, so both sides would run the same code; {cure}"
+        for files, where, cure in (
+            (tree, "from the working tree", "import it by its place in the project rather than by an absolute path"),
+            (installed, "from a copy of the project in site-packages", "install it editable: pip install -e ."),
+        )
+        if files
+    ]
+    return "; ".join(said)
+
+
+def _listed(files: Sequence[str]) -> str:
+    return ", ".join(files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
 
 
 def _moved(entry: str, head: str, base: str) -> str:
@@ -146,7 +158,7 @@ def _carry_to_spawned(head: str, base: str) -> None:
 
     @functools.wraps(original)
     def preparation_data(name: str) -> dict[str, Any]:  # Any: as multiprocessing has it
-        text = _IN_SPAWNED.format(package=_PACKAGE, head=head, base=base)
-        return {"relocated by perfaudit": _Carried(text), **original(name)}
+        text = _IN_SPAWNED.format(package=PACKAGE, head=head, base=base)
+        return {"relocated by perfaudit": Carried(text), **original(name)}
 
     spawn.get_preparation_data = preparation_data

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -73,7 +72,8 @@ def commit(message: str) -> None:
         (["--against", "main", "-o", "net.py"], "would replace source code"),
         (["--against", "main", "--layers", "counters"], "defines factories"),
         (["--against", "main", "../other.py"], "no such file"),
-        (["--self-test", "--layers", "findings"], "--self-test needs a target"),
+        (["--self-test", "--layers", "findings"], "--self-test is about counters and time"),
+        (["--self-test"], "--self-test needs a target"),
         (["update"], "name the reason"),
         (["update", "--accept", "why"], "perfaudit-gate.json: no such baseline"),
         (["init", "--ci", "jenkins", "--path", "."], "--ci jenkins"),
@@ -103,7 +103,7 @@ def test_a_new_finding_fails_with_its_line(repository: Path, perfaudit: Run) -> 
     assert done.code == 1
     assert (report["gate"]["verdict"], report["gate"]["fails"]) == ("regressed", True)
     assert [(f["rule"], f["path"], f["line"]) for f in report["findings"]] == [("PA501", "net.py", 2)]
-    assert report["gate"]["notes"] == ["not committed: 1 changed Python file; the code is judged as it is here"]
+    assert report["gate"]["notes"] == ["not committed: 1 changed file; the code is judged as it is here"]
     assert "file=net.py,line=2" in (repository / "notes").read_text()
     assert perfaudit("gate", "--against", "main", "--layers", "findings", "--exit-zero").code == 0
 
@@ -145,6 +145,34 @@ def test_nothing_to_look_at_is_no_pass(repository: Path, perfaudit: Run) -> None
     assert perfaudit("gate", "--against", "main", "--layers", "findings").code == 3
 
 
+def test_without_a_target_two_layers_are_said_to_be_missing(repository: Path, perfaudit: Run) -> None:
+    done = perfaudit("gate", "--against", "main", "--format", "json")
+    (note, *_) = [note for note in json.loads(done.out)["gate"]["notes"] if note.startswith("no target")]
+    assert (done.code, note) == (0, "no target: no file here defines factories, so counters and time are not judged")
+
+
+def test_a_target_that_only_the_reference_has_is_no_pass(repository: Path, perfaudit: Run) -> None:
+    (repository / "train.py").write_text(TARGET)
+    commit("a target")
+    (repository / "train.py").write_text(
+        TARGET.replace("build_model", "network").replace("build_dataloader", "batches")
+    )
+    done = perfaudit("gate", "--against", "main", "--format", "json")
+    (counted,) = json.loads(done.out)["gate"]["counters"]
+    assert (done.code, counted["target"], counted["verdict"]) == (3, "train.py", "failed")
+    assert counted["reason"].endswith("defines factories there, and no file here does")
+
+
+def test_targets_of_the_project_file_are_relative_to_it(
+    repository: Path, perfaudit: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (repository / "pyproject.toml").write_text('[tool.perfaudit.gate]\ntargets = ["train.py"]\n')
+    (repository / "below").mkdir()
+    monkeypatch.chdir(repository / "below")
+    done = perfaudit("gate", "--against", "main")
+    assert (done.code, "targets of [tool.perfaudit.gate] are relative to its folder" in done.err) == (2, True)
+
+
 @pytest.mark.slow
 def test_a_new_target_passes_and_a_broken_reference_does_not(repository: Path, perfaudit: Run) -> None:
     (repository / "train.py").write_text(TARGET)
@@ -171,13 +199,18 @@ def test_sigterm_removes_the_worktree_and_prints_what_is_known(repository: Path)
     for line in process.stderr:
         if "counting a step" in line:
             break
-    ours = f"perfaudit-gate-{process.pid}-*"
-    assert list(Path(tempfile.gettempdir()).glob(ours))
+    (worktree,) = worktrees()[1:]
+    assert worktree.is_dir()
     process.send_signal(signal.SIGTERM)
     out, _ = process.communicate(timeout=60)
     report = json.loads(out)
     assert process.returncode == 130
     assert (report["interrupted"], report["gate"]["findings"]["verdict"]) == (True, "pass")
-    assert not list(Path(tempfile.gettempdir()).glob(ours))
-    done = subprocess.run(["git", "worktree", "list"], capture_output=True, text=True, check=True)
-    assert len(done.stdout.splitlines()) == 1
+    assert report["gate"]["verdict"] == "failed"  # what was not looked at is no pass
+    assert len(worktrees()) == 1
+    assert not worktree.exists()
+
+
+def worktrees() -> list[Path]:
+    done = subprocess.run(["git", "worktree", "list", "--porcelain"], capture_output=True, text=True, check=True)
+    return [Path(line.removeprefix("worktree ")) for line in done.stdout.splitlines() if line.startswith("worktree ")]

@@ -11,10 +11,12 @@ from typing import Any, ClassVar
 import pytest
 
 from perfaudit.gate import counting
+from perfaudit.gate.comparable import fingerprint
 from perfaudit.gate.counted import Counted, Spot
 from perfaudit.gate.counters_compared import compared
 from perfaudit.gate.counting import agreed, count
 from perfaudit.measure.child import ChildFailed
+from perfaudit.measure.environment import host
 from perfaudit.target.names import Target
 
 Project = Callable[..., Path]
@@ -24,6 +26,7 @@ REPLY: dict[str, Any] = {
     "by_name": {"operators": {"aten::mul": 3, "aten::add": 2}},
     "places": {"host_syncs": [["a.py", 3, "loss.item()", "item", 1]]},
     "unsteady": {},
+    "least": {},
     "absent": {"flops": "no formula"},
     "as_run": False,
     "device": "cpu",
@@ -58,6 +61,24 @@ def test_what_two_runs_do_not_agree_on_is_set_aside(other: dict[str, Any], aside
     assert found.absent.keys() == {"flops"} or "host_syncs" in aside
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "least"),
+    [
+        ({}, {}, {}),
+        ({}, {"values": {"operators": 7, "host_syncs": 1}}, {"operators": 5}),
+        ({"values": {"operators": 7, "host_syncs": 1}}, {}, {"operators": 5}),
+        ({}, {"values": {"operators": 5}}, {}),  # a run that says nothing of it may have had none
+        ({}, {"by_name": {"operators": {"aten::mul": 2, "aten::add": 3}}}, {"operators": 5}),
+        ({"unsteady": {"operators": "5 and 4 in two steps"}, "least": {"operators": 4}}, {}, {"operators": 4}),
+        ({}, {"unsteady": {"operators": "5 and 4 in two steps"}, "least": {"operators": 4}}, {"operators": 4}),
+    ],
+)
+def test_the_smallest_value_of_all_that_were_seen(
+    one: dict[str, Any], other: dict[str, Any], least: dict[str, int]
+) -> None:
+    assert agreed(reply(**one), reply(**other)).least == least
+
+
 COUNTED = Counted(
     {"operators": 5, "host_syncs": 1},
     {"operators": {"aten::add": 2, "aten::mul": 3}},
@@ -70,6 +91,8 @@ COUNTED = Counted(
     "cpu",
     "2.13.0",
     "float32",
+    {"peak_live_bytes": 10_240},
+    {"threads": 2},
 )
 
 
@@ -79,6 +102,7 @@ def test_a_file_holds_all_but_the_lines_of_operators() -> None:
     read = Counted.from_json(json.loads(text))
     assert read.places == {"host_syncs": COUNTED.places["host_syncs"]}
     assert read.as_json() == COUNTED.as_json()
+    assert (read.least, read.facts) == ({}, {})  # of what has just been counted only
     assert compared("t.py", read, COUNTED, {}).verdict == "pass"
 
 
@@ -98,6 +122,7 @@ def edited(*path: Any, to: Any) -> Any:
         ([], "the counters is a list, not an object"),
         ({}, "the counters lack 'absent'"),
         (edited("valeus", to={}), "the counters have 'valeus', which is none of values, by_name"),
+        (edited("facts", to={}), "the counters have 'facts', which is none of values, by_name"),
         (edited("values", to=[]), "values is a list, not an object"),
         (edited("values", "operators", to="5"), "values.operators is '5', not a whole number from 0"),
         (edited("values", "operators", to=5.0), "values.operators is 5.0, not a whole number from 0"),
@@ -155,9 +180,25 @@ def test_a_step_counted_and_what_chance_decides_set_aside(project: Project) -> N
     by_order = "for _ in range(ord(min('abcdefgh', key=hash))): x = x * 1"  # texts hash otherwise in each process
     by_chance = counted(project, TRAIN.replace("{extra}", by_order))
     assert by_chance.set_aside["operators"].endswith(" in two runs")
-    assert compared("train.py", plain, by_chance, {}).set_aside["operators"].startswith("not reproducible now: ")
+    assert by_chance.least["operators"] >= plain.values["operators"] + ord("a")  # each of the texts has more
+    grown = next(c for c in compared("train.py", plain, by_chance, {}).changes if c.counter == "operators")
+    assert grown.after == by_chance.least["operators"]
     by_time = counted(project, TRAIN.replace("{extra}", "for _ in range(os.urandom(1)[0]): x = x * 1"))
     assert {"operators", "bytes_allocated"} <= set(by_time.set_aside)
+
+
+@pytest.mark.slow
+def test_another_type_of_the_parameters_is_the_change_that_is_judged(project: Project) -> None:
+    text = TRAIN.replace("{extra}", "x = x.to(model[0].weight.dtype)")
+    single = counted(project, text)
+    double = counted(project, text.replace("nn.Linear(8, 3))", "nn.Linear(8, 3)).double()"))
+    assert (single.dtype, double.dtype) == ("float32", "float64")
+    found = compared("train.py", single, double, {})
+    assert found.verdict == "regressed"
+    assert {"bytes_allocated", "peak_live_bytes"} <= {change.counter for change in found.changes if change.grew}
+    here = fingerprint(double.facts, host())  # as a file would hold it
+    assert (here.device, here.dtypes, here.torch) == ("cpu", ("float64",), double.torch)
+    assert here.cores > 0 and here.threads > 0
 
 
 @pytest.mark.slow
@@ -228,7 +269,7 @@ class FakeChild:
 
     def receive(self, timeout: float) -> dict[str, Any]:
         if self.command["do"] == "build":
-            return {"strays": self.strays}
+            return {"strays": self.strays, "threads": int(self.seed)}
         if self.command.get("as_run"):
             ran = {"graph_breaks": int(self.seed), "kernels_launched": 7}
             return {"values": ran, "by_name": {}, "places": {}, "unsteady": {}, "absent": {}}
@@ -258,6 +299,22 @@ def test_two_processes_side_by_side_and_one_after_another_on_one_core(
         "fork 1 in None", "build 1", "count 1", "end 1", "start 2 in None", "build 2", "count 2", "end 2",
     ]  # fmt: skip
     assert os.environ["PYTHONHASHSEED"] == "99"
+
+
+def test_the_facts_are_those_of_the_first_process(children: type[FakeChild]) -> None:
+    children.as_run = True
+    assert count(Target("t.py"), None, "cpu", 1.0).facts["threads"] == 1
+
+
+def test_a_child_is_told_what_to_build(children: type[FakeChild], monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[dict[str, Any]] = []
+    send = FakeChild.send
+    monkeypatch.setattr(FakeChild, "send", lambda self, command: (told.append(command), send(self, command))[1])
+    count(Target("t.py", {"model": "m.py:net"}), Path("base"), "cpu", 1.0, ["/head", "/base"], twice=False)
+    assert told[0] == {
+        "do": "build", "target": {"file": "t.py", "names": {"model": "m.py:net"}}, "overlay": {}, "knob": "",
+        "settings": {}, "device": "cpu", "seed": 0, "fixed_batch": False, "relocated": ["/head", "/base"],
+    }  # fmt: skip
 
 
 def test_once_is_one_process(children: type[FakeChild]) -> None:

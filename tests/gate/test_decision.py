@@ -6,6 +6,7 @@ import math
 import random
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -13,6 +14,7 @@ from perfaudit.gate import signed_rank
 from perfaudit.gate.decision import (
     ALPHA,
     LOOKS,
+    Bounds,
     _tail,
     between_pairs,
     both,
@@ -145,7 +147,7 @@ def test_verdicts(slowdown: float, pairs: int, verdict: str) -> None:
 def test_what_a_verdict_holds() -> None:
     found = judged(spread(0.0, 4), limit=0.04, tolerated=0.02)
     assert found.low < 1 < found.high < 1.04
-    assert found.smallest == pytest.approx(1.02 * found.ratio / found.low - 1)  # type: ignore[operator]
+    assert found.smallest == pytest.approx(1.02 * math.sqrt(found.high / found.low) - 1)
     assert (found.limit, found.tolerated, found.target) == (0.04, 0.02, "train.py")
     assert found.seconds_before == pytest.approx(0.010)
     assert found.wall_over_cpu == pytest.approx(1.25)
@@ -173,7 +175,79 @@ def test_what_cannot_be_told_says_why() -> None:
     assert (one.low, one.high, one.smallest) == (0.0, math.inf, None)
     wide = judged(record(*[[-0.05, 0.05, -0.05, 0.05]] * 4))
     assert (wide.verdict, wide.reason) == ("inconclusive", "the interval reaches from below +1 % to above +5 %")
-    assert judged(record()).verdict == "failed"  # nothing was looked at, which is never a pass
+    none = judged(record(), ended=True)  # nothing was looked at, which is never a pass, nor a fault of the code
+    assert (none.verdict, none.ratio) == ("inconclusive", None)
+    assert none.reason == "not reached: the budget ended before its turn; raise --budget"
+
+
+BOUNDS = {4: Bounds(0.010, 0.030), 8: Bounds(-0.050, 0.012), 16: Bounds(-0.06, 0.06)}
+
+
+def rule_of_looks(groups, threshold, alpha_low, alpha_high):  # type: ignore[no-untyped-def]
+    return BOUNDS[len(groups)]
+
+
+def test_what_could_have_been_called_is_what_the_last_look_resolves() -> None:
+    """Looks say 1 to 3 %, then -5 to 1.2 %, then ±6 %: together 1 to 1.2 %. The centre of all quads, -2 %, lies outside."""
+    found = judged(record(*[[-0.02]] * 16), rule=rule_of_looks)
+    assert (found.low, found.high) == (pytest.approx(math.exp(0.010)), pytest.approx(math.exp(0.012)))
+    assert found.ratio == found.low
+    assert found.smallest == pytest.approx(1.01 * math.exp(0.06) - 1)
+
+
+def test_looks_that_contradict_each_other_leave_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(BOUNDS, 8, Bounds(-0.05, 0.005))
+    found = judged(record(*[[0.0]] * 8), rule=rule_of_looks)
+    assert (found.low, found.high) == (pytest.approx(math.exp(-0.05)), pytest.approx(math.exp(0.005)))
+    assert found.verdict == "pass"
+
+
+def sampled(before: float, after: float, slowdown: float = 0.0, mean: bool = False) -> TargetRecord:
+    """Four pairs in which steps of both sides have other samples; seconds per step grow by the slowdown."""
+    seen = record(*[[math.log1p(slowdown)] * 4] * 4)
+    of: dict[Side, float] = {"base": before, "head": after}
+    for pair in seen.pairs:
+        pair.quads = [
+            Quad(tuple(replace(b, median_samples=of[b.side], mean_samples=of[b.side]) for b in q.blocks))
+            for q in pair.quads
+        ]
+    seen.typical = "mean" if mean else "median"
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "slowdown", "verdict", "ratio", "told"),
+    [
+        (256, 32, -0.5, "regressed", 4.0, True),  # half as long, for an eighth of the samples
+        (32, 256, 3.0, "improved", 0.5, True),
+        (64, 64, 0.0, "pass", 1.0, False),
+        (60.1, 60.4, 0.0, "pass", 1.0, False),  # blocks that end in other places of an epoch
+        (0, 64, 0.0, "pass", 1.0, False),  # not known
+    ],
+)
+def test_other_batches_are_judged_by_seconds_per_sample(
+    before: float, after: float, slowdown: float, verdict: str, ratio: float, told: bool
+) -> None:
+    for mean in (False, True):
+        found = judged(sampled(before, after, slowdown, mean))
+        assert (found.verdict, found.ratio) == (verdict, pytest.approx(ratio))
+        words = f"per sample: a step has {after:g} samples now, {before:g} before"
+        assert found.reason == (words if told else "")
+
+
+def test_a_smaller_last_batch_is_no_other_batch() -> None:
+    """Where the median of a block's steps counts, so does that of their samples."""
+    seen = sampled(64, 64)
+    seen.pairs[0].quads[0] = Quad(tuple(replace(b, median_samples=16.0) for b in seen.pairs[0].quads[0].blocks))
+    assert judged(seen).reason == ""
+
+
+def test_a_quad_of_rounds_counts_as_its_centre() -> None:
+    """One round of nine meets a hiccup of 2 s; the others say 1 %."""
+    rounds = [quad(math.log(1.01), number).blocks for number in range(8)]
+    hiccup = tuple(replace(b, median=2.0) if b.side == "head" else b for b in quad(0.0).blocks)
+    seen = Quad(tuple(b for four in [*rounds, hiccup] for b in four))
+    assert seen.log_ratio("median") == pytest.approx(math.log(1.01))
 
 
 def test_the_end_of_the_budget_spends_what_is_left_of_the_error() -> None:
@@ -207,8 +281,6 @@ def test_targets_are_corrected_together() -> None:
     """Holm on paper: of p = 0.004, 0.006, 0.02 at 1 %, the first fails 1 % / 3; of 0.003, 0.004, 0.02 two are rejected."""
 
     def rule_of(p_values: dict[str, float]):  # type: ignore[no-untyped-def]  # a rule, by the first ratio of the record
-        from perfaudit.gate.decision import Bounds
-
         def rule(groups, threshold, alpha_low, alpha_high):  # type: ignore[no-untyped-def]
             p = p_values[f"{groups[0][0]:.1f}"] * LOOKS[0].alpha / ALPHA  # as the looks weigh it
             return Bounds(threshold + 0.01 if p <= alpha_low else threshold - 0.01, math.inf, p)

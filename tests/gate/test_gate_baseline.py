@@ -46,7 +46,11 @@ BASELINE = Baseline(
         "train.py": TargetState(HERE, COUNTED.as_json(), Seconds(0.0123, 0.0121, 0.0131, 12)),
         "eval.py": TargetState(HERE, {}, None),
     },
-    (Acceptance("2026-11-22", "a deeper model", ("train.py",), ("train.py operators 100 -> 120",), time=True),),
+    (
+        Acceptance(
+            "2026-11-22", "a deeper model", ("train.py",), ("train.py operators 100 -> 120",), (("train.py", 0.2),)
+        ),
+    ),
 )
 TEXT = """{
  "schema": "perfaudit.gate/1",
@@ -57,10 +61,12 @@ TEXT = """{
     "train.py operators 100 -> 120"
    ],
    "reason": "a deeper model",
+   "slower": {
+    "train.py": 0.2
+   },
    "targets": [
     "train.py"
-   ],
-   "time": true
+   ]
   }
  ],
  "findings": [
@@ -281,8 +287,8 @@ def test_what_this_version_does_not_read(text: str, message: str, project: Proje
         (TEXT, "", "Expecting value: line 1 column 1 (char 0)"),
         (TEXT[300:], "", "(char "),  # truncated
         (TEXT[-3:], "", "Expecting"),
-        (' "findings": [\n', '<<<<<<< HEAD\n "findings": [\n', "line 16: a merge conflict is not resolved (<<<<<<<)"),
-        (' "targets": {\n', '=======\n "targets": {\n', "line 20: a merge conflict is not resolved (=======)"),
+        (' "findings": [\n', '<<<<<<< HEAD\n "findings": [\n', "line 18: a merge conflict is not resolved (<<<<<<<)"),
+        (' "targets": {\n', '=======\n "targets": {\n', "line 22: a merge conflict is not resolved (=======)"),
         ('"operators": 120', '"operators": 1, "operators": 120', "'operators' stands 2 times in one object"),
         ('"host_syncs": 1,\n', '"host_syncs": 1,\n     "host_syncs": 1,\n', "'host_syncs' stands 2 times in one object"),
         ('"operators": 120', '"operators": -120', "values.operators is -120, not a whole number from 0"),
@@ -304,7 +310,10 @@ def test_what_this_version_does_not_read(text: str, message: str, project: Proje
         ('"eval.py": {', '"./train.py": {', "targets: 'train.py' stands there twice"),
         ('"at": "2026-11-22"', '"at": "yesterday"', "accepted[0].at: 'yesterday' is no date such as 2026-11-22"),
         ('"reason": "a deeper model"', '"reason": " "', "accepted[0].reason is empty"),
-        ('"time": true', '"time": "yes"', "accepted[0].time must be true or false"),
+        ('"train.py": 0.2', '"train.py": "much"',
+            "accepted[0].slower: 'train.py' must have a share of a step such as 0.15, it has 'much'"),
+        ('"train.py": 0.2', '"train.py": -0.2', "accepted[0].slower: 'train.py' must have a share"),
+        ('"slower": {', '"time": true, "slowed": {', "accepted[0] has no key 'slowed'"),
         ('"cores": 2', '"cores": 2.5', "targets['eval.py'].environment.cores must be a count, it is 2.5"),
         ('"seconds_per_step": null', '"seconds_per_step": 0.1', "targets['eval.py'].seconds_per_step must be null, or"),
         ('"median": 0.0123', '"median": -1', "targets['train.py'].seconds_per_step: low, median and high must be times"),

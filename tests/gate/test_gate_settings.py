@@ -49,6 +49,7 @@ def test_nothing_set_is_the_default(tmp_path: Path) -> None:
         ('inconclusive = "warn"', "inconclusive: 'warn' is neither pass nor fail"),
         ("counters = 3", "counters: must be a table of percentages by counter, it is 3"),
         ('counters = {operators = "lots"}', "counters: 'lots' is no percentage"),
+        ('counters = {operator = "1%"}', "counters: 'operator' is no counter; there are operators, flops"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, text: str, words: str) -> None:

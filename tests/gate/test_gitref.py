@@ -17,7 +17,8 @@ from git_repository import Repository, settled
 
 from perfaudit.errors import NothingMeasured, UserError
 from perfaudit.gate import git as running
-from perfaudit.gate.gitref import checked_out
+from perfaudit.gate import worktree
+from perfaudit.gate.gitref import NoCommitYet, checked_out
 from perfaudit.gate.worktree import PREFIX, RECORD
 
 
@@ -89,9 +90,71 @@ def test_a_dirty_worktree_is_said(repository: Repository) -> None:
     repository.write(**{"a.py": "2", "new/b.py": "", "notes.txt": "changed"})
     repository.git("mv", "d.py", "e.py")  # two changes: one file went, one came
     with checked_out("HEAD", repository.folder) as reference:
-        note = "not committed: 3 changed and 1 untracked Python files; the code is judged as it is here"
+        note = "not committed: 4 changed files and 1 untracked Python file; the code is judged as it is here"
         assert reference.notes == (note,)
         assert (reference.root / "a.py").read_text() == "1"
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({}, "the reference is this very commit: nothing differs"),
+        (
+            {"photo.png": ""},
+            "the reference is this very commit: nothing differs",
+        ),  # untracked data, of which git knows nothing
+        ({"conf.yaml": "b"}, "not committed: 1 changed file; the code is judged as it is here"),
+        ({"x.py": "", "y.ipynb": ""}, "not committed: 2 untracked Python files; the code is judged as it is here"),
+    ],
+)
+def test_a_commit_and_itself(repository: Repository, files: dict[str, str], said: str) -> None:
+    repository.commit(**{"a.py": "1", "conf.yaml": "a"})
+    repository.write(**files)
+    for ref in ("HEAD", "main"):
+        with checked_out(ref, repository.folder) as reference:
+            assert reference.notes == (said,)
+    repository.commit()
+    with checked_out("HEAD~1", repository.folder) as reference:
+        assert reference.notes == ()
+
+
+# ---- where it lies ---------------------------------------------------------------------------------------------------
+
+
+def test_it_lies_on_the_file_system_of_the_code(
+    repository: Repository, temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository.commit(**{"a.py": "1"})
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    near = {repository.folder, tmp_path}
+
+    def device(folder: Path) -> int:  # whose temporary folders are in memory
+        return 1 if folder in near else 2
+
+    monkeypatch.setattr(worktree, "_device", device)
+    killed = tmp_path / "cache" / "perfaudit" / f"{PREFIX}1-killed"
+    with checked_out("HEAD", repository.folder) as reference:
+        assert reference.root.parents[1] == killed.parent
+        killed.mkdir()
+        (killed / RECORD).write_text("")
+    near.add(temporary)
+    with checked_out("HEAD", repository.folder) as reference:
+        assert reference.root.parents[1] == temporary
+        assert not killed.exists()  # it is looked for in all of these places
+    near -= {tmp_path, temporary}
+    with checked_out("HEAD", repository.folder) as reference:
+        assert reference.root.parents[1] == temporary  # nothing is near
+
+
+def test_it_does_not_lie_in_the_repository(
+    repository: Repository, temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where home is a repository its cache is no place: training that looks for files would find them twice."""
+    repository.commit(**{"a.py": "1", ".gitignore": ".cache\n"})
+    monkeypatch.setenv("XDG_CACHE_HOME", str(repository.folder / ".cache"))
+    monkeypatch.setattr(worktree, "_device", lambda folder: 1 if folder == repository.folder else 2)
+    with checked_out("HEAD", repository.folder) as reference:
+        assert reference.root.parents[1] == temporary
 
 
 # ---- refs that are not there -----------------------------------------------------------------------------------------
@@ -103,10 +166,10 @@ def test_a_dirty_worktree_is_said(repository: Repository) -> None:
         ("mian", "--against mian: no such commit in .*/project; near to it are: main"),
         ("origin/x", r"--against origin/x: no such commit .* git fetch origin \+x:refs/remotes/origin/x"),
         ("a.py", "--against a.py: a file, not a commit; a file is compared with by --baseline FILE"),
-        ("HEAD:a.py", "--against HEAD:a.py: no such commit"),
+        ("HEAD:a.py", r"--against HEAD:a.py: no commit; name one of .*/project: a branch, a tag or a hash"),
         ("--upload-pack=touch x", "--against '--upload-pack=touch x': no name of a commit"),
         ("^main", r"--against '\^main': no name of a commit"),
-        ("main..main", "--against main..main: no such commit"),
+        ("main..main", r"--against main..main: no commit; name one"),
         ("-h", "--against '-h': no name of a commit"),
         ("", "--against '': no name of a commit"),
         ("a\nb", r"--against 'a\\nb': no name of a commit"),
@@ -140,7 +203,7 @@ def test_a_shallow_clone(repository: Repository, tmp_path: Path) -> None:
 def test_where_there_is_nothing_to_compare_with(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(UserError, match="no commit yet"), checked_out("main", repository.folder):
+    with pytest.raises(NoCommitYet, match="no commit yet"), checked_out("main", repository.folder):
         pass
     (tmp_path / "plain").mkdir()
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
@@ -211,7 +274,7 @@ def test_a_repository_in_which_no_worktree_can_be_made(repository: Repository, t
     repository.commit(**{"a.py": "1", "kept.py": "", ".gitattributes": "kept.py export-ignore\n"})
     (repository.folder / ".git" / "worktrees").write_text("no folder")
     with checked_out("HEAD", repository.folder / ".") as reference:
-        assert reference.notes[0].startswith("git could not add a worktree (")
+        assert reference.notes[-1].startswith("git could not add a worktree (")
         assert (reference.root / "a.py").read_text() == "1"
         assert (reference.root / "kept.py").exists()
     assert list(temporary.iterdir()) == []
@@ -250,7 +313,7 @@ def test_links_lead_to_the_data_and_leave_it_alone(repository: Repository) -> No
     with checked_out("HEAD", repository.folder, ["data/images", "here.txt", "./none"]) as reference:
         assert (reference.root / "data" / "images" / "1.txt").read_text() == "pixels"
         assert (reference.root / "here.txt").read_text() == "old"  # git has it
-        assert reference.notes == (f"--link none: there is none in {repository.folder}",)
+        assert reference.notes[1:] == (f"--link none: there is none in {repository.folder}",)
     assert (repository.folder / "data" / "images" / "1.txt").read_text() == "pixels"
 
 
@@ -303,13 +366,14 @@ def test_a_submodule_whose_commit_is_not_here(with_submodules: Repository) -> No
     repository.git("commit", "--quiet", "-m", "a commit that nobody has")
     with checked_out("HEAD", repository.folder) as reference:
         assert reference.missing == ("lib",)
-        assert f"fetch it: git -C lib fetch origin {'1' * 40}" in reference.notes[0]
+        assert reference.notes[0] == "not committed: 1 changed file; the code is judged as it is here"  # the submodule
+        assert f"fetch it: git -C lib fetch origin {'1' * 40}" in reference.notes[1]
 
 
 def test_a_submodule_that_nobody_has_checked_out_is_the_same_on_both_sides(with_submodules: Repository) -> None:
     repository = with_submodules
     repository.git("submodule", "--quiet", "deinit", "--force", "--all")
-    with checked_out("HEAD", repository.folder) as reference:
+    with checked_out("HEAD~1", repository.folder) as reference:
         assert (reference.notes, reference.missing) == ((), ())
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import py_compile
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,11 +12,12 @@ import pytest
 from git_repository import Repository, settled
 
 from perfaudit.config import Config, find_config
-from perfaudit.errors import UserError
+from perfaudit.errors import ConfigError, UserError
 from perfaudit.findings import Finding
 from perfaudit.gate.gitref import checked_out
 from perfaudit.gate.new_findings import Judged, against_known, against_ref
 from perfaudit.report import Report
+from perfaudit.static import registry
 from perfaudit.static.baseline import as_known
 from perfaudit.static.plan import options_of
 from perfaudit.static.scan import scan
@@ -178,15 +181,17 @@ def test_a_comment_silences_and_taking_it_away_speaks(repository: Repository) ->
 def test_a_file_that_no_longer_parses_is_no_pass(repository: Repository) -> None:
     repository.commit(**{"a.py": ANOMALY, "b.py": "import torch\n", "template.py": "import torch {{ name }}\n"})
     verdict, _, report = judged()
-    assert (verdict.verdict, verdict.known) == ("pass", 1)  # as it was before
+    assert (verdict.verdict, verdict.known, verdict.lost) == ("pass", 1, "")  # as it was before
     assert verdict.reason.startswith("not audited: template.py (")
     repository.write(**{"a.py": "import torch\ndef (:\n"})
     verdict, new, report = judged()
     assert (verdict.verdict, verdict.gone, new) == ("failed", 0, ())  # what it held is not gone
     assert verdict.reason.startswith("could be audited before: a.py (")
     assert [skipped.path for skipped in report.skipped] == ["a.py", "template.py"]
+    assert verdict.lost == verdict.reason
     repository.write(**{"b.py": ANOMALY})
-    assert judged()[0].verdict == "regressed"
+    worse = judged()[0]
+    assert (worse.verdict, worse.new, worse.lost) == ("regressed", 1, verdict.lost)  # not forgotten over the other
 
 
 def test_a_file_that_parses_again_is_not_all_new(repository: Repository) -> None:
@@ -237,6 +242,132 @@ def test_against_a_file(repository: Repository) -> None:
     assert numbers(against_known(known, ["."], config)[0])[:2] == ("failed", 0)
     repository.write(**{"b.py": "import torch\n"})
     assert numbers(against_known(known, ["."], config)[0]) == ("pass", 0, 1, 1)
+
+
+# ---- rules of the project's own --------------------------------------------------------------------------------------
+
+SETTINGS = '[tool.perfaudit]\nrules = ["mine"]\n'
+RULE = """id = "XY001"
+name = "no-such-thing"
+title = "Ours"
+area = "input"
+severity = "warning"
+fix = "none"
+why = "Because."
+sources = ["https://example.org"]
+
+[[example]]
+bad = "import torch"
+lines = [1]
+[[example]]
+good = "import math"
+"""
+CHECK = """import pathlib
+from perfaudit.static.registry import check
+with pathlib.Path({ran!r}).open("a") as ran:
+    ran.write({text!r})
+
+
+@check("XY001", call="torch.ours")
+def ours(source, call):
+    yield call, "ours", None
+"""
+OURS = "import torch\ntorch.ours()\n"
+
+
+@pytest.fixture
+def ran(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file into which the rules write that they were run; the project has rules of its own."""
+    monkeypatch.setattr(registry, "_CHECKS", list(registry.all_checks()))  # as it was, after the test
+    file = repository.folder.parent / "ran"
+    file.write_text("")
+    repository.commit(
+        **{
+            "pyproject.toml": SETTINGS,
+            "mine/XY001-no-such-thing.toml": RULE,
+            "mine/no_such_thing.py": CHECK.format(ran=str(file), text="old;"),
+            "a.py": "import torch\n",
+        }
+    )
+    return file
+
+
+def test_rules_that_the_reference_holds_are_run(repository: Repository, ran: Path) -> None:
+    repository.write(**{"a.py": OURS})
+    verdict, new, report = judged()
+    assert (places(new), verdict.verdict, report.notes) == ([("XY001", "a.py", 2)], "regressed", ())
+    assert ran.read_text() == "old;"
+
+
+NOT_RUN = "rules of mine/ are not run: this change adds or edits them"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"mine/no_such_thing.py": "import pathlib\npathlib.Path('bad').write_text('')\n"},
+        {"mine/helper.py": "x = 1\n"},
+        {"mine/XY001-no-such-thing.toml": RULE.replace("warning", "error")},
+    ],
+)
+def test_rules_that_the_change_edits_are_not_run(repository: Repository, ran: Path, change: dict[str, str]) -> None:
+    repository.write(**{"a.py": OURS + "torch.autograd.set_detect_anomaly(True)\n", **change})
+    _, new, report = judged()
+    assert (places(new), report.notes) == ([("PA501", "a.py", 3)], (NOT_RUN,))
+    assert (ran.read_text(), Path("bad").exists()) == ("", False)
+
+
+def test_byte_code_that_the_change_brings_is_not_run(repository: Repository, ran: Path) -> None:
+    """Byte code that says not to compare it with its source; that is run from the folder of the reference alone."""
+    bad = repository.folder.parent / "bad.py"
+    bad.write_text("import pathlib\npathlib.Path('bad').write_text('')\n")
+    cached = importlib.util.cache_from_source("mine/no_such_thing.py")
+    py_compile.compile(str(bad), cached, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+    repository.write(**{"a.py": OURS})
+    assert places(judged()[1]) == [("XY001", "a.py", 2)]
+    assert (ran.read_text(), Path("bad").exists()) == ("old;", False)
+
+
+def test_rules_that_the_change_adds_are_not_run(repository: Repository, ran: Path) -> None:
+    repository.commit(**{"pyproject.toml": "[tool.perfaudit]\n", "a.py": OURS})  # a folder that nobody names
+    repository.write(**{"pyproject.toml": SETTINGS})
+    _, new, report = judged()
+    assert (new, report.notes, ran.read_text()) == ((), (NOT_RUN,), "")
+
+
+def test_a_file_says_nothing_of_rules(repository: Repository, ran: Path) -> None:
+    repository.write(**{"a.py": OURS})
+    verdict, new, report = against_known((), ["."], find_config(Path.cwd()))
+    assert (verdict.verdict, new, ran.read_text()) == ("pass", (), "")
+    assert report.notes[0].startswith("rules of mine/ are not run: a file does not tell whether")
+
+
+@pytest.mark.parametrize(
+    ("settings", "verdict"),
+    [
+        ('select = ["XY"]\n', "not_judged"),
+        ('select = ["PA501", "XY001"]\n', "regressed"),
+        ('select = ["PA501", "XY001"]\nignore = ["PA5"]\n', "not_judged"),
+        ('ignore = ["no-such-thing"]\n', "regressed"),
+        ('[tool.perfaudit.severity]\nXY001 = "error"\nPA501 = "info"\n', "regressed"),
+        ('[tool.perfaudit.per-file-ignores]\n"b.py" = ["XY001", "PA501"]\n"a.py" = ["XY"]\n', "regressed"),
+        ('[tool.perfaudit.per-file-ignores]\n"a.py" = ["XY001", "PA501"]\n', "pass"),
+    ],
+)
+def test_settings_that_name_rules_that_are_not_run(
+    repository: Repository, ran: Path, settings: str, verdict: str
+) -> None:
+    repository.write(**{"pyproject.toml": SETTINGS + settings, "a.py": ANOMALY, "mine/more.py": ""})
+    assert judged()[0].verdict == verdict
+    said, _, _ = against_known((), ["a.py"], find_config(Path.cwd()))
+    assert said.verdict == verdict
+    assert (said.verdict == "not_judged") == said.reason.startswith("no rule is left: rules of mine/ are not run")
+
+
+def test_a_name_that_no_rule_has_is_still_wrong(repository: Repository, ran: Path) -> None:
+    repository.write(**{"pyproject.toml": SETTINGS + 'select = ["ZZ1"]\n', "mine/more.py": ""})
+    with pytest.raises(ConfigError, match="no rule is called 'ZZ1'"):
+        judged()
 
 
 def scanned() -> Report:

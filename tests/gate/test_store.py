@@ -357,3 +357,12 @@ def test_an_environment_that_somebody_edited(tmp_path: Path, environment: str) -
     connection.close()
     assert series(tmp_path, "ratio") == []
     assert series(tmp_path, "step_time")[0].points[0].low is None
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.98, 1.00), (1.03, 1.05)])
+def test_a_ratio_outside_its_interval_is_a_link_all_the_same(tmp_path: Path, low: float, high: float) -> None:
+    """Bounds are those of the tightest looks, the ratio is of all quads: the interval is widened to hold it."""
+    append(tmp_path, gate(replace(TIME, ratio=1.02, low=low, high=high), commit=COMMITS[0] + "0" * 28), COMMITS[1])
+    (drift,) = drifts(series(tmp_path, "ratio"))
+    (point,) = drift.points
+    assert (point.value, point.low, point.high) == pytest.approx((1.02, min(low, 1.02), max(high, 1.02)))

@@ -11,8 +11,10 @@ import pytest
 from conftest import FakeClock
 
 from perfaudit.gate.decision import judged, judged_together
-from perfaudit.gate.records import Side, TargetRecord, TimedBlock, Typical
-from perfaudit.gate.timing import FEWEST_STEPS, Plan, planned, time_pairs, time_targets
+from perfaudit.gate.pair_lab import _warm_up
+from perfaudit.gate.pair_plan import FEWEST_STEPS, Plan, arranged, drawn_seed, planned
+from perfaudit.gate.records import Blocks, Side, TargetRecord, TimedBlock, Typical
+from perfaudit.gate.timing import time_pairs, time_targets
 from perfaudit.measure.child import Child
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.runner import TrialFailed
@@ -23,8 +25,11 @@ from perfaudit.target.names import parse
 class FakeLab:
     """Steps of a side take `speeds[number][side]` seconds, opening a pair takes `opening`; some fail as told."""
 
-    def __init__(self, clock: FakeClock, *speeds: tuple[float, float], opening: float = 0.0) -> None:
-        self.clock, self.opening = clock, opening
+    def __init__(
+        self, clock: FakeClock, *speeds: tuple[float, float], opening: float = 0.0, blocks: Blocks = "short"
+    ) -> None:
+        self.clock, self.opening, self.blocks = clock, opening, blocks
+        self.samples: dict[Side, float] = {"base": 32, "head": 32}
         self.speeds: list[dict[Side, float]] = [{"base": base, "head": head} for base, head in speeds]
         self.fails_to_open: dict[tuple[int, Side], str] = {}
         self.fails_at_block: tuple[Side, int] | None = None
@@ -32,9 +37,11 @@ class FakeLab:
         self.order: list[tuple[int, Side]] = []
         self.steps: list[int] = []
         self.opened: list[tuple[int, Side, int]] = []
+        self.left: list[float] = []
         self.alive = 0
 
-    def open(self, number: int, first: Side, seed: int) -> dict[Side, FakeSubject | TrialFailed]:
+    def open(self, number: int, first: Side, seed: int, seconds: float) -> dict[Side, FakeSubject | TrialFailed]:
+        self.left.append(seconds)
         self.clock.sleep(self.opening)
         self.opened.append((number, first, seed))
         sides: list[Side] = ["base", "head"]
@@ -47,13 +54,16 @@ class FakeLab:
     def typical(self, number: int) -> Typical:
         return "median"
 
+    def length(self, number: int) -> Blocks:
+        return self.blocks
+
 
 class FakeSubject:
     def __init__(self, lab: FakeLab, number: int, seconds: float) -> None:
         self.lab, self.number, self.seconds_per_step = lab, number, seconds
         lab.alive += 1
 
-    def block(self, side: Side, steps: int) -> TimedBlock:
+    def block(self, side: Side, steps: int, untimed: int) -> TimedBlock:
         lab = self.lab
         if lab.interrupt_at == len(lab.order):
             raise KeyboardInterrupt
@@ -62,8 +72,9 @@ class FakeSubject:
         lab.order.append((self.number, side))
         lab.steps.append(steps)
         seconds = lab.speeds[self.number][side]
-        lab.clock.sleep((steps + 1) * seconds)
-        return TimedBlock(side, steps, seconds, seconds, 0.0, steps * seconds, steps * seconds, 0.0)
+        lab.clock.sleep((steps + untimed) * seconds)
+        total, samples = steps * seconds, lab.samples[side]
+        return TimedBlock(side, steps, seconds, seconds, 0.0, total, total, 0.0, samples, samples)
 
     def close(self) -> None:
         self.lab.alive -= 1
@@ -91,20 +102,43 @@ def test_identical_code_passes_at_the_first_look(clock: FakeClock) -> None:
 
 
 def test_quads_take_turns_so_that_each_side_follows_itself_equally_often(clock: FakeClock) -> None:
-    lab = FakeLab(clock, (0.010, 0.010))
-    (record,) = run(lab)
-    starts = set()
-    for pair in record.pairs:
-        sides = [block.side for quad in pair.quads for block in quad.blocks]
-        assert len(pair.quads) % 2 == 0
-        for quad, following in itertools.pairwise(pair.quads):
-            assert quad.blocks[0].side == quad.blocks[3].side != quad.blocks[1].side == quad.blocks[2].side
-            assert following.blocks[0].side != quad.blocks[0].side
-        after_itself = [a for a, b in itertools.pairwise(sides) if a == b]
-        assert after_itself.count("base") == after_itself.count("head")
-        starts.add(sides[0])
-    assert starts == {"base", "head"}  # drawn for each pair
-    assert {first for _, first, _ in lab.opened} == {"base", "head"}
+    for blocks in ("short", "long"):
+        (record,) = run(FakeLab(clock, (0.010, 0.010), blocks=blocks))  # type: ignore[arg-type]
+        for pair in record.pairs:
+            sides = [block.side for quad in pair.quads for block in quad.blocks]
+            assert len(pair.quads) % 2 == 0
+            rounds = [sides[i : i + 4] for i in range(0, len(sides), 4)]
+            for four, following in itertools.pairwise(rounds):
+                assert four[0] == four[3] != four[1] == four[2]
+                assert following[0] != four[0]
+            after_itself = [a for a, b in itertools.pairwise(sides) if a == b]
+            assert after_itself.count("base") - after_itself.count("head") in {-1, 0, 1}
+        starts = [pair.quads[0].blocks[0].side for pair in record.pairs]
+        assert (starts.count("base"), starts.count("head")) == (2, 2)
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_order_is_balanced_at_every_look_by_design(number: int) -> None:
+    """Which side is opened first, and with which the first block begins: each half of the pairs, and all four together alike."""
+    for seed in range(20):
+        order = [arranged(seed, number, pair) for pair in range(16)]
+        for look in (4, 8, 16):
+            assert sorted(order[:look]) == sorted([(s, o) for s in ("base", "head") for o in (0, 1)] * (look // 4))
+
+
+def test_order_differs_from_gate_to_gate_and_from_target_to_target() -> None:
+    firsts = {(seed, number): arranged(seed, number, 0) for seed in range(20) for number in range(3)}
+    assert len({firsts[seed, 1] for seed in range(20)}) == 4
+    assert any(firsts[seed, 0] != firsts[seed, 1] for seed in range(20))
+
+
+def test_the_seed_of_a_gate_is_drawn_and_kept(clock: FakeClock) -> None:
+    (record,) = run(FakeLab(clock, (0.010, 0.010)))
+    assert record.seed == record.pairs[0].seed
+    assert run(FakeLab(clock, (0.010, 0.010)), seed=5)[0].seed == 5
+    drawn = {drawn_seed() for _ in range(20)}
+    assert len(drawn) > 10
+    assert all(0 <= seed < 2**24 for seed in drawn)
 
 
 def test_every_pair_has_a_seed_of_its_own_for_both_sides(clock: FakeClock) -> None:
@@ -114,19 +148,26 @@ def test_every_pair_has_a_seed_of_its_own_for_both_sides(clock: FakeClock) -> No
 
 
 @pytest.mark.parametrize(
-    ("seconds_per_step", "seconds", "plan"),
+    ("seconds_per_step", "seconds", "length", "plan"),
     [
-        (0.010, 60.0, Plan(4, 35)),  # three seconds a side, however large the budget
-        (0.010, 3.0, Plan(4, 17)),  # shorter blocks rather than fewer quads
-        (0.010, 0.5, Plan(2, 5)),
-        (0.010, 0.0, Plan(2, FEWEST_STEPS)),
-        (2.000, 6.0, Plan(2, FEWEST_STEPS)),  # takes 64 s
-        (0.150, 6.0, Plan(2, 3)),
-        (1e-6, 60.0, Plan(4, 2000)),
+        (0.010, 60.0, "short", Plan(4, 17, 2, 0)),  # three seconds a side, however large the budget
+        (0.010, 3.0, "short", Plan(4, 8, 2, 0)),  # fewer rounds rather than fewer quads
+        (0.010, 0.2, "short", Plan(2, 1, 2, 0)),
+        (0.010, 0.0, "short", Plan(2, 1, 2, 0)),
+        (0.150, 6.0, "short", Plan(4, 2, 1, 0)),
+        (2.000, 6.0, "short", Plan(2, 1, 1, 0)),  # takes 16 s
+        (1e-6, 60.0, "short", Plan(4, 20, 2000, 0)),
+        (0.010, 60.0, "long", Plan(4, 1, 35, 1)),
+        (0.010, 3.0, "long", Plan(4, 1, 17, 1)),  # shorter blocks rather than fewer quads
+        (0.010, 0.5, "long", Plan(2, 1, 5, 1)),
+        (0.010, 0.0, "long", Plan(2, 1, FEWEST_STEPS, 1)),
+        (2.000, 6.0, "long", Plan(2, 1, FEWEST_STEPS, 1)),  # takes 64 s
+        (0.150, 6.0, "long", Plan(2, 1, 3, 1)),
+        (1e-6, 60.0, "long", Plan(4, 1, 2000, 1)),
     ],
 )
-def test_what_a_pair_is_made_of(seconds_per_step: float, seconds: float, plan: Plan) -> None:
-    assert planned(seconds_per_step, seconds) == plan
+def test_what_a_pair_is_made_of(seconds_per_step: float, seconds: float, length: Blocks, plan: Plan) -> None:
+    assert planned(seconds_per_step, seconds, length) == plan
 
 
 def test_the_budget_is_shared_out_over_sixteen_pairs(clock: FakeClock) -> None:
@@ -134,9 +175,9 @@ def test_the_budget_is_shared_out_over_sixteen_pairs(clock: FakeClock) -> None:
     lab = FakeLab(clock, (0.010, 0.010), opening=1.0)
     opened = lab.open
 
-    def swinging(number: int, first: Side, seed: int) -> dict[Side, FakeSubject | TrialFailed]:
+    def swinging(number: int, first: Side, seed: int, seconds: float) -> dict[Side, FakeSubject | TrialFailed]:
         lab.speeds[0]["head"] = 0.0108 if seed % 2 else 0.0096
-        return opened(number, first, seed)
+        return opened(number, first, seed, seconds)
 
     lab.open = swinging  # type: ignore[method-assign]
     (record,) = run(lab, budget=40.0)
@@ -147,10 +188,10 @@ def test_the_budget_is_shared_out_over_sixteen_pairs(clock: FakeClock) -> None:
 
 
 def test_slow_steps_make_fewer_pairs_and_the_verdict_says_so(clock: FakeClock) -> None:
-    lab = FakeLab(clock, (1.0, 1.0), opening=4.0)
+    lab = FakeLab(clock, (1.0, 1.0), opening=4.0, blocks="long")
     (record,) = run(lab, budget=120.0)
     assert set(lab.steps) == {FEWEST_STEPS}
-    assert clock.now() <= 120.0 + 16.0  # the last quad may end behind it
+    assert clock.now() <= 120.0
     found = judged(record, ended=True)
     assert found.verdict == "inconclusive"
     assert found.reason.endswith("are too few for an interval (a step takes 1 s): raise --budget")
@@ -165,36 +206,62 @@ def test_the_end_of_the_budget_comes_between_quads(clock: FakeClock) -> None:
 
 
 def test_nothing_is_begun_that_cannot_come_to_a_quad(clock: FakeClock) -> None:
-    lab = FakeLab(clock, (0.5, 0.5), opening=5.0)
+    lab = FakeLab(clock, (0.5, 0.5), opening=5.0, blocks="long")
     run(lab, budget=30.0)
     assert (len(lab.opened), clock.now()) == (1, 21.0)  # another one would come to its first quad after 13 s
     assert run(FakeLab(clock, (0.5, 0.5)), budget=0.0)[0].pairs == []
 
 
 def test_targets_take_turns(clock: FakeClock) -> None:
-    """The budget ends before either has four pairs of long blocks, and both can be judged: neither waits for the other."""
-    lab = FakeLab(clock, (0.3, 0.3), (0.01, 0.01), opening=2.0)
+    """The budget is enough for four pairs of each, of short blocks, and both can be judged: neither waits for the other."""
+    lab = FakeLab(clock, (0.3, 0.3), (0.01, 0.01), opening=2.0, blocks="long")
     records = run(lab, budget=60.0)
     assert [number for number, _, _ in lab.opened[:6]] == [0, 1, 0, 1, 0, 1]
-    assert [len(record.pairs) for record in records] == [4, 3]
+    assert [len(record.pairs) for record in records] == [4, 4]
     assert [found.verdict for found in judged_together(records)] == ["pass", "pass"]
 
 
 def test_a_look_that_opening_alone_would_eat_up_is_not_aimed_for(clock: FakeClock) -> None:
     """16 pairs take 64 s to open and 8 take 32, so 60 s go to four pairs, whose blocks are as long as they should be."""
-    lab = FakeLab(clock, (0.010, 0.010), opening=4.0)
+    lab = FakeLab(clock, (0.010, 0.010), opening=4.0, blocks="long")
     (record,) = run(lab, budget=60.0)
     assert (record.settled, len(record.pairs)) == (True, 4)
     assert set(lab.steps[16:]) == {35}
+
+
+def test_where_opening_takes_most_of_the_budget_the_rest_goes_into_steps(clock: FakeClock) -> None:
+    """Four pairs take 24 s of 36 to open; 3 s are left for the steps of each but the first, which knew nothing of that."""
+    lab = FakeLab(clock, (0.020, 0.020), opening=6.0)
+    (record,) = run(lab, budget=36.0)
+    assert len(record.pairs) == 4
+    rounds = [sum(len(quad.blocks) for quad in pair.quads) // 4 for pair in record.pairs]
+    assert min(rounds[1:]) >= 25
+    assert clock.now() <= 36.0
+
+
+def test_after_the_first_look_half_of_the_time_goes_into_steps(clock: FakeClock) -> None:
+    """Four pairs were not enough, and opening four more takes most of what is left: fewer, with longer sides."""
+    lab = FakeLab(clock, (0.020, 0.020), opening=6.0)
+    opened = lab.open
+
+    def swinging(number: int, first: Side, seed: int, seconds: float) -> dict[Side, FakeSubject | TrialFailed]:
+        lab.speeds[0]["head"] = 0.022 if seed % 2 else 0.019
+        return opened(number, first, seed, seconds)
+
+    lab.open = swinging  # type: ignore[method-assign]
+    (record,) = run(lab, budget=64.0)
+    assert 4 < len(record.pairs) < 8
+    assert all(sum(len(quad.blocks) for quad in pair.quads) > 4 * 20 for pair in record.pairs[4:-1])
+    assert clock.now() <= 64.0
 
 
 def test_a_settled_target_leaves_its_time_to_the_others(clock: FakeClock) -> None:
     lab = FakeLab(clock, (0.010, 0.015), (0.010, 0.010))
     opened = lab.open
 
-    def swinging(number: int, first: Side, seed: int) -> dict[Side, FakeSubject | TrialFailed]:
+    def swinging(number: int, first: Side, seed: int, seconds: float) -> dict[Side, FakeSubject | TrialFailed]:
         lab.speeds[1]["head"] = 0.0106 if seed % 2 else 0.0098
-        return opened(number, first, seed)
+        return opened(number, first, seed, seconds)
 
     lab.open = swinging  # type: ignore[method-assign]
     clear, open_ = run(lab, budget=150.0)
@@ -214,7 +281,7 @@ def test_a_side_that_does_not_open_ends_its_target_only(clock: FakeClock, side: 
 
 
 def test_a_step_that_crashes_on_one_side_only_says_where(clock: FakeClock) -> None:
-    lab = FakeLab(clock, (0.01, 0.01))
+    lab = FakeLab(clock, (0.01, 0.01), blocks="long")
     lab.fails_at_block = ("head", 13)
     (record,) = run(lab)
     assert record.failures == {"head": "out of memory (in process pair 2, after it had run)"}
@@ -223,7 +290,7 @@ def test_a_step_that_crashes_on_one_side_only_says_where(clock: FakeClock) -> No
 
 
 def test_an_interruption_loses_no_quad_and_no_process(clock: FakeClock) -> None:
-    lab = FakeLab(clock, (0.01, 0.01))
+    lab = FakeLab(clock, (0.01, 0.01), blocks="long")
     lab.interrupt_at = 4 * 4 + 6
     record = TargetRecord("train.py")
     with pytest.raises(KeyboardInterrupt):
@@ -231,6 +298,93 @@ def test_an_interruption_loses_no_quad_and_no_process(clock: FakeClock) -> None:
     assert [len(pair.quads) for pair in record.pairs] == [4, 1]
     assert lab.alive == 0
     assert judged(record, ended=True).verdict == "inconclusive"
+
+
+def test_a_quad_that_would_outlast_the_budget_is_not_begun(clock: FakeClock) -> None:
+    """Four blocks of four steps of 3 s: 48 s, of which 40 are left. Nobody could say more than that, and what to do."""
+    lab = FakeLab(clock, (3.0, 3.0), opening=4.0, blocks="long")
+    (record,) = run(lab, budget=44.0)
+    assert (lab.order, len(lab.opened), clock.now()) == ([], 1, 4.0)  # nor is another pair opened for it
+    found = judged(record, ended=True)
+    assert (found.verdict, found.ratio, found.smallest) == ("inconclusive", None, None)
+    assert found.reason == (
+        "nothing was measured within the budget, because the shortest quad of blocks, about 48 s, did not fit: raise --budget"
+    )
+
+
+def test_the_slower_side_counts_for_what_fits(clock: FakeClock) -> None:
+    lab = FakeLab(clock, (0.5, 4.0), opening=1.0)
+    (record,) = run(lab, budget=12.0)
+    assert [len(pair.quads) for pair in record.pairs] == [1]
+    assert clock.now() <= 12.0
+
+
+def test_a_target_that_got_no_turn_was_not_reached(clock: FakeClock) -> None:
+    lab = FakeLab(clock, (0.5, 0.5), (0.5, 0.5), opening=20.0)
+    _, late = run(lab, budget=20.0)
+    found = judged(late, ended=True)
+    assert (found.verdict, found.reason) == (
+        "inconclusive",
+        "not reached: the budget ended before its turn; raise --budget",
+    )
+
+
+def test_an_interrupted_gate_is_not_told_to_raise_its_budget(clock: FakeClock) -> None:
+    lab = FakeLab(clock, (0.01, 0.01), (0.01, 0.01), blocks="long")
+    lab.interrupt_at = 6  # in the second quad of the first pair
+    records = [TargetRecord("a.py"), TargetRecord("b.py")]
+    with pytest.raises(KeyboardInterrupt):
+        time_pairs(lab, records, Deadline(120, clock))
+    assert [verdict.reason for verdict in judged_together(records)] == [
+        "interrupted: 1 quads of blocks in 1 pair of processes are too few for an interval",
+        "not reached: interrupted before its turn",
+    ]
+
+
+def test_the_lab_is_told_how_long_a_warm_up_may_be(clock: FakeClock) -> None:
+    lab = FakeLab(clock, (0.010, 0.010), opening=1.0)
+    run(lab, budget=40.0)
+    assert lab.left[0] == 40.0
+    assert 40.0 - 6.0 < lab.left[1] < 40.0 - 1.0
+
+
+def test_a_smaller_batch_is_judged_by_its_samples(clock: FakeClock) -> None:
+    """A step of 32 samples takes a seventh of one of 256: it is slower by a sample."""
+    lab = FakeLab(clock, (0.070, 0.010))
+    lab.samples = {"base": 256, "head": 32}
+    (record,) = run(lab)
+    found = judged(record)
+    assert (found.verdict, found.ratio) == ("regressed", pytest.approx(8 / 7))
+    assert (found.seconds_before, found.seconds_after) == pytest.approx((0.070, 0.010))
+    assert found.reason == "per sample: a step has 32 samples now, 256 before"
+
+
+class FakeSubjectOfLoader:
+    """Steps take a second each on the clock of the blocks."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+        self.seconds_per_step = 0.0
+
+    def block(self, side: Side, steps: int, untimed: int = 1) -> TimedBlock:
+        self.asked.append(steps)
+        return TimedBlock(side, steps, 1.0, 1.0, 0.0, float(steps), float(steps), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("workers", "prefetch", "seconds", "asked"),
+    [
+        (0, None, 100.0, [1, 2]),
+        (4, 2, 100.0, [1, 8, 2]),
+        (16, 8, 1000.0, [1, *[8] * 8, 2]),  # 64 batches ahead at most
+        (16, 8, 20.0, [1, 8, 8, 8]),  # cut off
+        (4, 2, 0.0, [1, 8]),
+    ],
+)
+def test_warming_up(workers: int, prefetch: int | None, seconds: float, asked: list[int]) -> None:
+    subject = FakeSubjectOfLoader()
+    _warm_up(subject, "base", {"num_workers": workers, "prefetch_factor": prefetch}, seconds)  # type: ignore[arg-type]
+    assert (subject.asked, subject.seconds_per_step) == (asked, 1.0)
 
 
 class FakeTraining:
@@ -241,12 +395,13 @@ class FakeTraining:
         self.clock, self.every, self.made, self.waits = clock, every, 0, 0
         self.restart_seconds: list[float] = []
 
-    def whole_step(self, fixed: bool) -> None:
+    def whole_step(self, fixed: bool) -> int:
         if self.made % self.every == 0:
             self.restart_seconds.append(0.5)
             self.clock.sleep(0.5)
         self.made += 1
         self.clock.sleep(0.010 * self.made)
+        return self.made  # a batch; so many samples are in it
 
     def synchronize(self) -> None:
         self.waits += 1
@@ -254,16 +409,21 @@ class FakeTraining:
 
 def test_steps_on_the_cpu_are_timed_without_restarts(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.perf_counter", clock.now)
-    seconds, with_restarts = step_seconds(FakeTraining("cpu", clock), 4)
-    assert (seconds, with_restarts) == (pytest.approx([0.01, 0.02, 0.03, 0.04]), False)
+    seconds, samples, with_restarts = step_seconds(FakeTraining("cpu", clock), 4, int)
+    assert (seconds, samples, with_restarts) == (pytest.approx([0.01, 0.02, 0.03, 0.04]), [1, 2, 3, 4], False)
 
 
 @pytest.mark.parametrize(
-    ("every", "seconds", "with_restarts"),
-    [(3, [0.02, 0.03], False), (1, [0.51, 0.52, 0.53, 0.54], True)],
+    ("every", "seconds", "samples", "with_restarts"),
+    [(3, [0.02, 0.03], [2, 3], False), (1, [0.51, 0.52, 0.53, 0.54], [1, 2, 3, 4], True)],
 )
 def test_steps_on_cuda_are_timed_by_events_and_one_wait(
-    clock: FakeClock, monkeypatch: pytest.MonkeyPatch, every: int, seconds: list[float], with_restarts: bool
+    clock: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
+    every: int,
+    seconds: list[float],
+    samples: list[int],
+    with_restarts: bool,
 ) -> None:
     class Event:
         def __init__(self, enable_timing: bool) -> None:
@@ -278,7 +438,7 @@ def test_steps_on_cuda_are_timed_by_events_and_one_wait(
     cuda = types.SimpleNamespace(Event=Event, current_stream=lambda device: device)
     monkeypatch.setitem(__import__("sys").modules, "torch", types.SimpleNamespace(cuda=cuda))
     training = FakeTraining("cuda", clock, every)
-    assert step_seconds(training, 4) == (pytest.approx(seconds), with_restarts)
+    assert step_seconds(training, 4, int) == (pytest.approx(seconds), samples, with_restarts)
     assert training.waits == 1
 
 
@@ -323,7 +483,8 @@ def asked_for_five_steps(device: str) -> dict[str, Any]:
 def test_do_steps_answers_with_each_step(project: Any) -> None:
     project(**{"train.py": TRAIN})
     reply = asked_for_five_steps("cpu")
-    assert set(reply) == {"seconds", "restart_per_step", "wall", "cpu", "queued"}
+    assert set(reply) == {"seconds", "samples", "restart_per_step", "wall", "cpu", "queued"}
+    assert reply["samples"] == [8] * 5
     assert len(reply["seconds"]) == 5
     assert 0 < sum(reply["seconds"]) <= reply["wall"]
 

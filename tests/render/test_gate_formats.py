@@ -123,8 +123,8 @@ def test_a_ratio_in_words(ratio: float, low: float, high: float, words: str) -> 
         ((0.05,), "it can see a slowdown of 5 % of a step or more, and none below"),
         (
             (0.079, 0.031),
-            "every gate that came to an interval can see a slowdown of 7.9 % of a step, half of them one of 3.1 %, none one"
-            " below 3.1 %",
+            "smallest slowdown that such a gate can see here: 3.1 % of a step (median), between 3.1 % and 7.9 %; what is "
+            "smaller stays inconclusive",
         ),
     ],
 )
@@ -256,7 +256,7 @@ def test_sarif_is_valid_and_fingerprints_are_unique(name: str) -> None:
 def test_sarif_results() -> None:
     results = sarif(SEVERAL)["results"]
     assert [(result["ruleId"], len(result["locations"])) for result in results] == [
-        ("gate/step-slower", 0),
+        ("gate/step-slower", 1),  # without a line of its own: the target's first
         ("gate/counter-grew", 1),
         ("PA000", 1),
     ]
@@ -268,6 +268,7 @@ def test_sarif_results() -> None:
         },
         "message": {"text": "item, 13 more"},
     }
+    assert results[0]["locations"][0]["physicalLocation"]["region"] == {"startLine": 1}
     assert results[1]["relatedLocations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "data/load.py"
 
 
@@ -297,14 +298,15 @@ def test_sarif_says_what_could_not_be_measured(gated: Any, succeeded: bool) -> N
     assert ("error" in worst) is not succeeded
 
 
-def test_gitlab_shows_what_has_a_line() -> None:
+def test_gitlab_shows_everything_that_fails() -> None:
     entries = json.loads(renderer("gitlab")(COUNTERS))
     assert [(entry["check_name"], entry["severity"], entry["location"]) for entry in entries] == [
-        ("gate/counter-grew", "major", {"path": "train.py", "lines": {"begin": 88}})
+        ("gate/counter-grew", "major", {"path": "train.py", "lines": {"begin": 88}}),
+        ("gate/counter-grew", "major", {"path": "train.py", "lines": {"begin": 1}}),  # it has no line of its own
     ]
     several = json.loads(renderer("gitlab")(SEVERAL))
-    assert [entry["check_name"] for entry in several] == ["gate/counter-grew", "PA000"]
-    assert len({entry["fingerprint"] for entry in several}) == 2
+    assert [entry["check_name"] for entry in several] == ["gate/step-slower", "gate/counter-grew", "PA000"]
+    assert len({entry["fingerprint"] for entry in several}) == 3
 
 
 def test_json_has_no_infinity_and_no_tuple() -> None:
@@ -332,9 +334,16 @@ def test_a_long_page_is_cut_and_says_so() -> None:
 
 def test_what_can_be_done_next_is_said_where_it_fits() -> None:
     accept = 'a wanted change is accepted, with its reason, by `perfaudit gate update --accept "why"`\n'
-    assert [name for name, gated in GATES.items() if text(gated).count(accept)] == [
-        "new findings", "counters", "time", "advice", "several", "odd",
-    ]  # fmt: skip
+    slower = accept.replace("`\n", " --slower 10%`\n")  # no counter grew by which a bound could be told
+    told = {name: [words in text(gated) for words in (accept, slower)] for name, gated in GATES.items()}
+    assert {name: words for name, words in told.items() if any(words)} == {
+        "new findings": [True, False],
+        "counters": [True, False],
+        "time": [False, True],
+        "advice": [True, False],
+        "several": [True, False],
+        "odd": [True, False],
+    }
     assert text(NEW_FINDINGS).endswith(f"`perfaudit explain PA000` says why the first new finding costs time\n{accept}")
     assert "--budget" in text(OPEN_PASSES)
     assert text(PASS).endswith("the whole interval lies below the 5 % slowdown that has to be excluded\n")

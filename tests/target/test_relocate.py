@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from perfaudit.target.installed import copies
+from perfaudit.target.relocate import refusal
+
 PACKAGE = Path(__file__).parents[2]
 RUN = """
 import json, sys
@@ -212,6 +215,153 @@ def test_a_base_inside_the_head(tmp_path: Path) -> None:
     two.write("project_x.py")
     (two.site / "x.pth").write_text(f"{two.head}\n")
     assert two.imported("project_x") == ({"project_x": "base"}, [])
+
+
+# ---- copies of the project in site-packages --------------------------------------------------------------------------
+
+
+class Installed(Two):
+    """The project installed as a copy: `install` writes what pip leaves in site-packages."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.site = folder / "env" / "site-packages"
+        self.site.mkdir(parents=True)
+
+    def install(self, *names: str, source: str = "", **texts: str) -> list[str]:
+        """Copies of these files of the head, and what pip says of where it had them from."""
+        for name in names:
+            path = self.site / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("WHERE = 'installed'\n")
+        for name, text in texts.items():
+            info = self.site / "project_x-1.0.dist-info" / name.replace("_json", ".json")
+            info.parent.mkdir(exist_ok=True)
+            info.write_text(text)
+        return [str(self.site / name) for name in names]
+
+    def from_pip(self, *names: str, place: Path, told: str = "") -> list[str]:
+        url = f'{{"url": "file://{place}", {told or chr(34) + "dir_info" + chr(34) + ": {}"}}}'
+        record = "".join(f"{name},sha256=x,1\n" for name in names)
+        return self.install(*names, direct_url_json=url, RECORD=record + "../../../bin/x,,\n")
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Installed:
+    return Installed(tmp_path.resolve())
+
+
+@pytest.mark.parametrize("layout", ["src/", ""])
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_copy_of_the_project_is_seen(installed: Installed, layout: str, is_known: bool) -> None:
+    """As `pip install .` leaves it, and from a wheel that was built elsewhere. It is the same code on both sides."""
+    for name in ("project_x/__init__.py", "project_x/inner.py", "single_x.py"):
+        installed.write(f"{layout}{name}")
+    (installed.base / layout / "project_x" / "inner.py").write_text("WHERE = 'head'\n")  # not changed since
+    names = ("project_x/__init__.py", "project_x/inner.py", "single_x.py")
+    files = installed.from_pip(*names, place=installed.head) if is_known else installed.install(*names)
+    found, left = installed.imported("project_x", "project_x.inner", "single_x")
+    assert (set(found.values()), left) == ({"installed"}, [files[0], files[2]])
+    words = refusal(left)
+    assert words.startswith(f"it imports {files[0]}, {files[2]} from a copy of the project in site-packages, so both ")
+    assert words.endswith("install it editable: pip install -e .")
+
+
+def test_an_editable_install_beside_what_pip_says(installed: Installed) -> None:
+    installed.write("src/project_x/__init__.py")
+    installed.from_pip(place=installed.head, told='"dir_info": {"editable": true}')
+    (installed.site / "project_x.pth").write_text(f"{installed.head / 'src'}\n")
+    assert installed.imported("project_x") == ({"project_x": "base"}, [])
+
+
+def test_a_copy_that_the_change_does_not_touch(installed: Installed) -> None:
+    for place in (installed.head, installed.base):
+        (place / "src" / "project_x").mkdir(parents=True)
+        (place / "src" / "project_x" / "__init__.py").write_text("WHERE = 'alike'\n")
+    installed.write("train_x.py")
+    names = ("project_x/__init__.py", "project_x/_version.py", "project_x/made_pb2.py")  # two are made by the build
+    installed.from_pip(*names, place=installed.head)
+    (installed.head / "src" / "project_x" / "_version.py").write_text("")
+    modules = ("project_x", "project_x._version", "project_x.made_pb2")
+    assert installed.imported(*modules) == (dict.fromkeys(modules, "installed"), [])
+
+
+def test_a_module_that_the_change_adds_to_a_copy(installed: Installed) -> None:
+    for place in (installed.head, installed.base):
+        (place / "project_x").mkdir()
+        (place / "project_x" / "__init__.py").write_text("")
+    (installed.head / "project_x" / "added.py").write_text("")
+    files = installed.from_pip("project_x/__init__.py", "project_x/added.py", place=installed.head)
+    assert installed.imported("project_x.added")[1] == [files[1]]
+
+
+@pytest.mark.parametrize(
+    ("place", "is_copy"),
+    [
+        ("datasets/load_x.py", False),  # a folder of scripts, no package
+        ("tests/datasets/__init__.py", False),
+        ("third_party/datasets/__init__.py", False),
+        ("datasets.py", False),
+        ("datasets/__init__.py", True),
+    ],
+)
+def test_a_library_that_shares_a_name(installed: Installed, place: str, is_copy: bool) -> None:
+    installed.write(place)
+    files = installed.install("datasets/__init__.py", "datasets/load_x.py")
+    copies = files[:1] if is_copy else []
+    assert installed.imported("datasets", "datasets.load_x") == (
+        {"datasets": "installed", "datasets.load_x": "installed"},
+        copies,
+    )
+
+
+def test_libraries_that_pip_had_from_the_project(installed: Installed) -> None:
+    """Vendored libraries: changed or not; wheels that lie there may be of anybody."""
+    for place in (installed.head, installed.base):
+        (place / "third_party" / "lib" / "python" / "lib_x").mkdir(parents=True)
+        (place / "third_party" / "lib" / "python" / "lib_x" / "__init__.py").write_text("")
+        (place / "wheels").mkdir()
+    installed.from_pip("lib_x/__init__.py", "other_x.py", place=installed.head / "third_party" / "lib")
+    assert installed.imported("lib_x")[1] == []
+    wheel = installed.head / "wheels" / "other_x.whl"
+    installed.from_pip("lib_x/__init__.py", "other_x.py", place=wheel, told='"archive_info": {}')
+    assert installed.imported("lib_x", "other_x")[1] == []
+    installed.write("third_party/lib/python/lib_x/__init__.py")
+    files = installed.from_pip("lib_x/__init__.py", place=installed.head / "third_party" / "lib")
+    assert installed.imported("lib_x")[1] == files
+
+
+@pytest.mark.parametrize(
+    ("changed", "is_copy"),
+    [("ops/src/kernel.cu", True), ("ops/setup.py", True), ("ops/README.md", False), ("a.cu", False)],
+)
+def test_a_compiled_module_whose_source_the_change_edits(installed: Installed, changed: str, is_copy: bool) -> None:
+    for place in (installed.head, installed.base):
+        (place / "ops" / "src").mkdir(parents=True)
+        for name in ("ops/src/kernel.cu", "ops/setup.py", "ops/README.md", "a.cu"):
+            (place / name).write_text("")
+    (installed.head / changed).write_text("changed")
+    (installed.head / "ops" / "made.c").write_text("by the build")
+    [binary] = installed.from_pip("ops_x.cpython-311-x86_64-linux-gnu.so", place=installed.head / "ops")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(installed.site))
+        assert copies([binary], str(installed.head), str(installed.base)) == ({binary} if is_copy else set())
+
+
+def test_what_pip_left_damaged_is_passed_over(installed: Installed) -> None:
+    installed.write("src/project_x/__init__.py")
+    for text in ("{", "[]", '{"url": 3, "dir_info": {}}', '{"url": "file:///", "dir_info": []}'):
+        files = installed.install("project_x/__init__.py", direct_url_json=text)
+        assert installed.imported("project_x") == ({"project_x": "installed"}, files)
+
+
+def test_words_for_both_kinds() -> None:
+    assert refusal(()) == ""
+    words = refusal([f"/p/{n}.py" for n in range(5)] + ["/v/site-packages/x.py"])
+    assert words.startswith(
+        "it imports /p/0.py, /p/1.py, /p/2.py and 2 more from the working tree, so both sides would "
+    )
+    assert "; it imports /v/site-packages/x.py from a copy of the project in site-packages" in words
 
 
 IN_PROCESSES = """
