@@ -15,7 +15,7 @@ from perfaudit.errors import NoTarget, NothingMeasured, UserError
 
 if TYPE_CHECKING:
     from perfaudit.config import Config
-    from perfaudit.gate.gate import Request
+    from perfaudit.gate.request import Request
     from perfaudit.gate.settings import GateSettings
     from perfaudit.measure.watch import Watch
     from perfaudit.target.names import Target
@@ -55,7 +55,7 @@ def request_for(
 ) -> Request:
     """What is asked for. Raises UserError."""
     from perfaudit.cli.measuring import factory_names
-    from perfaudit.gate.gate import Request
+    from perfaudit.gate.request import Request
     from perfaudit.quantities import seconds_of
 
     roles = factory_names(config, factory or [])

@@ -12,8 +12,8 @@ from perfaudit.errors import UserError
 from perfaudit.gate.counters_compared import compared
 from perfaudit.gate.counting import count
 from perfaudit.gate.decision import judged
-from perfaudit.gate.gate import Request, inside_here
 from perfaudit.gate.records import Side, TargetRecord
+from perfaudit.gate.request import Request, inside_here
 from perfaudit.gate.timing import time_targets
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.environment import host

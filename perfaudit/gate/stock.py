@@ -6,8 +6,8 @@ from perfaudit.errors import NothingMeasured
 from perfaudit.gate.baseline import Baseline, TargetState
 from perfaudit.gate.comparable import fingerprint
 from perfaudit.gate.counting import count
-from perfaudit.gate.gate import Request, inside_here
 from perfaudit.gate.new_findings import scanned_here
+from perfaudit.gate.request import Request, inside_here
 from perfaudit.gate.step_time import step_time
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.environment import host

@@ -1,0 +1,141 @@
+"""A gate against a commit: both versions scanned, counted and timed in one run on one machine."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from perfaudit.errors import TargetError, UserError
+from perfaudit.gate.accepted import acceptances_since, time_with_acceptances, with_acceptances
+from perfaudit.gate.baseline import gate_baseline_if_there
+from perfaudit.gate.counted import Counted
+from perfaudit.gate.counters_compared import compared
+from perfaudit.gate.counting import count
+from perfaudit.gate.decision import judged_together
+from perfaudit.gate.gitref import Reference, checked_out
+from perfaudit.gate.new_findings import against_ref
+from perfaudit.gate.records import TargetRecord
+from perfaudit.gate.request import Known, Request, inside_here, new_counters, take_findings
+from perfaudit.gate.settings import BASELINE
+from perfaudit.gate.timing import time_targets
+from perfaudit.measure.child import ChildFailed
+from perfaudit.measure.watch import Watch
+from perfaudit.target.names import Target, choose_target, factories
+from perfaudit.verdicts import CountersVerdict, TimeVerdict
+
+
+def against_commit(request: Request, known: Known, watch: Watch) -> None:
+    """Judge all layers against the commit that the settings name, into `known`. Raises UserError."""
+    settings = request.settings
+    targets = [inside_here(target) for target in request.targets]
+    watch.stage(f"checking out {settings.against}")
+    known.against = settings.against
+    with checked_out(settings.against, Path.cwd(), settings.links) as reference:
+        known.against, known.commit = f"{reference.name} ({reference.commit[:12]})", reference.commit
+        known.notes += reference.notes
+        _take_acceptances(request, known, reference)
+        if "findings" in request.layers:
+            watch.stage("scanning both versions")
+            found = against_ref(reference, settings.paths, request.config)
+            take_findings(known, *found)
+        _look_for_targets(request, known, reference)
+        known.new_targets = {target.file for target in targets if _is_new(target, reference)}
+        there = [target for target in targets if target.file not in known.new_targets]
+        if "counters" in request.layers:
+            for target in targets:
+                known.counters[target.file] = (
+                    _counters(request, known, target, reference, watch)
+                    if target in there
+                    else new_counters(request, known, target, watch)
+                )
+        failed = {name for name, verdict in known.counters.items() if verdict.verdict == "failed"}
+        timed = [target for target in there if target.file not in failed]
+        if "time" in request.layers:
+            for name in sorted(failed & {target.file for target in targets}):
+                known.times[name] = TimeVerdict(name, "not_judged", "it does not run, as its counters say")
+        if "time" in request.layers and timed:
+            _time(request, known, timed, reference, watch)
+
+
+def _take_acceptances(request: Request, known: Known, reference: Reference) -> None:
+    """Read what this change accepts: in the baseline file as it is here, and not in the reference's."""
+    file = request.settings.baseline or BASELINE
+    known.baseline = gate_baseline_if_there(Path(file))
+    known.accepted, note = acceptances_since(known.baseline, reference.folder / file, Path(file))
+    known.notes += [note] if note else []
+
+
+def _look_for_targets(request: Request, known: Known, reference: Reference) -> None:
+    """Without a target, say that two layers judge nothing; a target that the reference alone has is a failure."""
+    if request.targets or request.layers == ("findings",):
+        return
+    known.notes.append("no target: no file here defines factories, so counters and time are not judged")
+    if not reference.folder.is_dir():
+        return
+    with contextlib.chdir(reference.folder), contextlib.suppress(TargetError):
+        gone = choose_target([], reference.folder).file
+        why = f"{known.against} defines factories there, and no file here does"
+        known.counters[gone] = CountersVerdict(gone, "failed", why)
+
+
+def _is_new(target: Target, reference: Reference) -> bool:
+    """Whether the reference does not have a target: no such file, or one without the factories that are in it here."""
+    there = reference.folder / target.file
+    if not there.is_file():
+        return True
+    roles = {"model", "dataloader"} - target.names.keys()
+    return roles <= factories(target.file).keys() and not roles <= factories(str(there)).keys()
+
+
+def _counters(request: Request, known: Known, target: Target, reference: Reference, watch: Watch) -> CountersVerdict:
+    """The reference is counted once, and again only where it differs: what it does not repeat is no difference."""
+    try:
+        watch.stage(f"counting a step of {target.file}: your code")
+        side = "your code"
+        after = known.counted[target.file] = count(target, None, request.device, request.timeout)
+        side = "the reference"
+        for twice in (False, True):
+            watch.stage(f"counting a step of {target.file}: the reference{', again' if twice else ''}")
+            before = _counted_there(request, target, reference, twice)
+            verdict = compared(target.file, before, after, request.settings.tolerance)
+            if verdict.verdict == "pass" and verdict.set_aside.keys() <= after.set_aside.keys() | after.absent.keys():
+                break
+    except (ChildFailed, UserError) as failure:
+        return CountersVerdict(target.file, "failed", f"{side} does not run: {failure}{_hint(side, str(failure))}")
+    return with_acceptances(verdict, known.baseline, known.accepted)
+
+
+def _hint(side: str, failure: str) -> str:
+    """What to do where the reference lacks a file that may be here, "" else."""
+    lacks = side == "the reference" and ("FileNotFoundError" in failure or "No such file" in failure)
+    return "; what git ignores, such as data, is not in the reference: --link FOLDER puts it there" if lacks else ""
+
+
+def _counted_there(request: Request, target: Target, reference: Reference, twice: bool) -> Counted:
+    moved = [str(reference.head_root), str(reference.root)]
+    return count(target, reference.folder, request.device, request.timeout, moved, twice=twice)
+
+
+def _time(request: Request, known: Known, targets: Sequence[Target], reference: Reference, watch: Watch) -> None:
+    settings = request.settings
+    watch.stage("timing both versions, interleaved")
+    known.records = [TargetRecord(target.file, known.against) for target in targets]
+    try:
+        time_targets(
+            targets,
+            reference.folder,
+            known.records,
+            settings.budget,
+            settings.max_regression,
+            settings.tolerate,
+            request.device,
+            request.timeout,
+            (str(reference.head_root), str(reference.root)),
+            known.against,
+            watch=watch,
+            facts=known.built,
+        )
+    finally:  # an interruption leaves pairs that say something
+        for verdict in judged_together(known.records, settings.max_regression, settings.tolerate):
+            known.times[verdict.target] = time_with_acceptances(verdict, known.accepted)

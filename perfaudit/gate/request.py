@@ -1,0 +1,95 @@
+"""What a gate is asked for, and what it knows so far."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from perfaudit.config import Config
+from perfaudit.errors import TargetError, UserError
+from perfaudit.findings import Finding
+from perfaudit.gate.accepted import Accepted, findings_with_acceptances
+from perfaudit.gate.baseline import Baseline
+from perfaudit.gate.counted import Counted
+from perfaudit.gate.counting import count
+from perfaudit.gate.records import Side, TargetRecord
+from perfaudit.gate.settings import GateSettings
+from perfaudit.measure.child import ChildFailed
+from perfaudit.measure.facts import Facts
+from perfaudit.measure.watch import Watch
+from perfaudit.report import Report
+from perfaudit.target.names import Target
+from perfaudit.verdicts import LAYERS, CountersVerdict, FindingsVerdict, TimeVerdict
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is to be judged, and how. targets: their files relative to the working directory; timeout: seconds."""
+
+    targets: tuple[Target, ...]
+    settings: GateSettings
+    config: Config
+    device: str = "auto"
+    timeout: float = 120.0
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        return self.settings.layers or LAYERS
+
+
+@dataclass(slots=True)
+class Known:
+    """What a gate knows so far. It outlives the measuring, so that an interruption loses nothing.
+
+    counted: counters of this code, by target. records: what was timed. new_targets: those that the reference does not have.
+    """
+
+    against: str = ""
+    commit: str = ""
+    findings: FindingsVerdict | None = None
+    new: tuple[Finding, ...] = ()
+    scanned: Report = field(default_factory=lambda: Report("gate"))
+    counters: dict[str, CountersVerdict] = field(default_factory=dict)
+    counted: dict[str, Counted] = field(default_factory=dict)
+    records: list[TargetRecord] = field(default_factory=list)
+    times: dict[str, TimeVerdict] = field(default_factory=dict)
+    built: dict[tuple[int, Side], Facts] = field(default_factory=dict)  # what was timed: see `timing.time_targets`
+    new_targets: set[str] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
+    baseline: Baseline | None = None  # of this code, as far as there is one
+    accepted: Accepted = field(default_factory=Accepted)  # since the reference
+
+
+def inside_here(target: Target) -> Target:
+    """The target with its file relative to the working directory. Raises TargetError for one outside, which no commit has."""
+    relative = os.path.relpath(target.file)
+    if relative.startswith(".."):
+        raise TargetError(f"{target.file}: lies outside the working directory, so the reference has no such file")
+    return replace(target, file=Path(relative).as_posix())
+
+
+def refuse_two_of_one_file(targets: Sequence[Target]) -> None:
+    """Raise UserError for two targets in one file: reports and baselines tell targets by their files."""
+    files = Counter(os.path.realpath(target.file) for target in targets)
+    for target in targets:
+        if files[os.path.realpath(target.file)] > 1:
+            raise UserError(f"{target.file} is named twice; gate the factories of one file one after the other")
+
+
+def take_findings(known: Known, verdict: FindingsVerdict, new: tuple[Finding, ...], scanned: Report) -> None:
+    """Keep what layer 1 says, less what this change accepts."""
+    known.scanned = scanned
+    known.findings, known.new = findings_with_acceptances(verdict, new, known.accepted)
+
+
+def new_counters(request: Request, known: Known, target: Target, watch: Watch) -> CountersVerdict:
+    """A new target has nothing to be compared with, but it must run."""
+    watch.stage(f"counting a step of {target.file}, which is new")
+    try:
+        now = known.counted[target.file] = count(target, None, request.device, request.timeout)
+    except (ChildFailed, UserError) as failure:
+        return CountersVerdict(target.file, "failed", f"your code does not run: {failure}")
+    return CountersVerdict(target.file, "not_judged", f"new: {known.against} does not have it", dict(now.values))
