@@ -10,10 +10,8 @@ STAMP := $(VENV)/.installed
 demo: $(STAMP)
 	$(BIN)/perfaudit scan sample_models/digits_cnn.py --measure --exit-zero
 
-# What starts processes that import torch runs by itself, the rest on two cores.
 test: check gate
-	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 # The sample models against the previous commit: what its step counts, and what the scanner says of it.
 gate: $(STAMP)
