@@ -25,6 +25,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import lzma
 import math
 import os
 import platform
@@ -463,7 +464,11 @@ def told(runs: Sequence[Json]) -> str:
 
 
 def read(paths: Sequence[Path]) -> list[Json]:
-    return [json.loads(line) for path in paths for line in path.read_text().splitlines() if line]
+    """The runs of record files, those that are packed (.xz) too."""
+    texts = [
+        lzma.decompress(path.read_bytes()).decode() if path.suffix == ".xz" else path.read_text() for path in paths
+    ]
+    return [json.loads(line) for text in texts for line in text.splitlines() if line]
 
 
 # ---- the command line ----------------------------------------------------------------------------------------------

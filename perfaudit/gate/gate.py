@@ -9,7 +9,7 @@ from perfaudit.gate.against_commit import against_commit
 from perfaudit.gate.against_file import against_file
 from perfaudit.gate.gitref import NoCommitYet
 from perfaudit.gate.request import Known, Request, refuse_two_of_one_file
-from perfaudit.measure.environment import host
+from perfaudit.measure.environment import host_of
 from perfaudit.measure.watch import Watch
 from perfaudit.measurements import Environment
 from perfaudit.report import Report
@@ -72,10 +72,8 @@ def _report(request: Request, known: Known, seconds: float, interrupted: bool) -
 
 def _environment(known: Known) -> Environment:
     """This machine, with what the first training that was built says of torch and the device."""
-    facts = next(filter(None, [*(counted.facts for counted in known.counted.values()), *known.built.values()]), None)
-    if facts is None:
-        return host()
-    return host(facts["device_name"], facts["torch"], facts["driver"], facts["threads"])
+    counted = (counted.facts for counted in known.counted.values())
+    return host_of(next(filter(None, [*counted, *known.built.values()]), None))
 
 
 def overall(

@@ -16,7 +16,7 @@ from perfaudit.gate.records import Side, TargetRecord
 from perfaudit.gate.request import Request, inside_here
 from perfaudit.gate.timing import time_targets
 from perfaudit.measure.child import ChildFailed
-from perfaudit.measure.environment import host
+from perfaudit.measure.environment import host_of
 from perfaudit.measure.facts import Facts
 from perfaudit.measure.watch import Watch
 from perfaudit.report import Report
@@ -59,8 +59,7 @@ def self_test(request: Request, runs: int, watch: Watch) -> Report:
         seconds=time.monotonic() - started,
     )
     names = ", ".join(target.file for target in targets)
-    facts = next(iter(built.values()), None)
-    where = host(facts["device_name"], facts["torch"], facts["driver"], facts["threads"]) if facts else host()
+    where = host_of(next(iter(built.values()), None))
     return Report("gate", target=names, environment=where, gate=told, interrupted=interrupted)
 
 

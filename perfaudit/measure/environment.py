@@ -6,8 +6,11 @@ import os
 import platform
 import subprocess
 from pathlib import Path
+from typing import Any
 
 from perfaudit.measurements import Environment
+
+Facts = dict[str, Any]  # JSON, as `measure.facts` makes it; that module needs this one
 
 
 def usable_cores() -> int:
@@ -75,6 +78,11 @@ def host(device: str = "cpu", torch: str = "", driver: str = "", threads: int = 
         commit=_commit(),
         load=load_average(),
     )
+
+
+def host_of(facts: Facts | None) -> Environment:
+    """This machine, with what the facts of a built training say of torch and the device; nothing of these without."""
+    return host(facts["device_name"], facts["torch"], facts["driver"], facts["threads"]) if facts else host()
 
 
 def _commit() -> str:

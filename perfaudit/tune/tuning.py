@@ -328,7 +328,7 @@ def bout_of(tuning: Tuning, name: str) -> Bout | None:
 
 def environment_of(facts: Facts) -> Environment:
     """The machine, with what a child said of torch and the device."""
-    return environment.host(facts["device_name"], facts["torch"], facts["driver"], facts["threads"])
+    return environment.host_of(facts)
 
 
 def variant_of(name: str, settings: Settings) -> Variant:

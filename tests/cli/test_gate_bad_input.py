@@ -13,28 +13,13 @@ from pathlib import Path
 
 import pytest
 from conftest import Done
+from gate_programs import SILENT, SLOW, TARGET
 
 from perfaudit.gate.baseline import Acceptance, Baseline, TargetState, read_gate_baseline, write_gate_baseline
 from perfaudit.gate.comparable import Fingerprint
 from perfaudit.gate.counted import Counted
 from perfaudit.tune.journal import measuring
 
-SILENT = "import torch\nx = torch.zeros(3)\n"
-SLOW = "import torch\ntorch.autograd.set_detect_anomaly(True)\n"
-
-TARGET = """
-import torch
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
-
-
-def build_model():
-    return nn.Linear(8, 2)
-
-
-def build_dataloader():
-    return DataLoader(TensorDataset(torch.zeros(32, 8), torch.zeros(32, dtype=torch.long)), batch_size=8)
-"""
 CRASHES = (
     TARGET
     + """
