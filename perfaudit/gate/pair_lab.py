@@ -94,9 +94,11 @@ class PairLab:
 
     def _build(self, target: Target, side: Side, seed: int) -> dict[str, Any]:
         file = _relative(target.file) if side == "base" else target.file
-        moved = list(self.relocated) if self.relocated is not None and side == "base" else None
+        moved = self.relocated
+        if moved is not None and side == "head":  # in its own place: both sides do the same before they load
+            moved = moved[0], moved[0]
         plain = Variant("plain", "", {})
-        return build_command({"file": file, "names": target.names}, plain, self.device, seed, moved)
+        return build_command({"file": file, "names": target.names}, plain, self.device, seed, moved, scattered=True)
 
     def _ready(self, number: int, side: Side, child: Child, seconds: float) -> _ChildSubject | TrialFailed:
         try:
@@ -105,7 +107,7 @@ class PairLab:
             self._is_what_it_says(side, facts)
             subject = _ChildSubject(child, self.timeout)
             _warm_up(subject, side, facts["loader"], seconds)
-            _refuse_strays(child.ask({"do": "strays"}, self.timeout)["strays"])  # what a step imports
+            _refuse_strays(side, child.ask({"do": "strays"}, self.timeout)["strays"])  # what a step imports
             child.pause()
             return subject
         except ChildFailed as failure:
@@ -117,7 +119,7 @@ class PairLab:
 
     def _is_what_it_says(self, side: Side, facts: Facts) -> None:
         """Raise TrialFailed where what runs is not this side's code, or not what it was in the pair before."""
-        _refuse_strays(facts["strays"])
+        _refuse_strays(side, facts["strays"])
         for real, digest in (facts.get("digests") or {}).items():
             if self.ran.setdefault((side, real), digest) != digest:
                 raise TrialFailed(f"{os.path.relpath(real)} changed while it was measured")
@@ -134,9 +136,13 @@ def _warm_up(subject: _ChildSubject, side: Side, loader: dict[str, Any], seconds
         spent, to_come = spent + block.wall, to_come - CHUNK
 
 
-def _refuse_strays(strays: list[str]) -> None:
-    """Raise TrialFailed where the reference imports files of the code as it is."""
-    if words := refusal(strays):
+def _refuse_strays(side: Side, strays: list[str]) -> None:
+    """Raise TrialFailed where the reference imports files of the code as it is.
+
+    Both sides are asked: a process that has looked at all its modules takes steps 1.5 % faster from then on (char_gpt of 14 ms,
+    188 pairs), probably for where its memory lies afterwards.
+    """
+    if side == "base" and (words := refusal(strays)):
         raise TrialFailed(words)
 
 

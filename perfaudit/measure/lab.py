@@ -118,9 +118,14 @@ class _ChildSubject:
 
 
 def build_command(
-    target: dict[str, Any], variant: Variant, device: str, seed: int = 0, relocated: Sequence[str] | None = None
+    target: dict[str, Any],
+    variant: Variant,
+    device: str,
+    seed: int = 0,
+    relocated: Sequence[str] | None = None,
+    scattered: bool = False,
 ) -> dict[str, Any]:
-    """The command that builds a variant in a child. relocated: see `worker.Holder.do_build`."""
+    """The command that builds a variant in a child. relocated, scattered: see `worker.Holder.do_build`."""
     return {
         "do": "build",
         "target": target,
@@ -131,4 +136,5 @@ def build_command(
         "seed": seed,
         "fixed_batch": variant.fixed_batch,
         "relocated": None if relocated is None else list(relocated),
+        "scattered": scattered,
     }

@@ -169,6 +169,7 @@ class Holder:
         self.on_fixed_batch = False
         self.in_force = contextlib.ExitStack()  # what a knob's setting has changed
         self.left = ""  # a folder from which nothing may be imported, because a copy takes its place
+        self.padding: list[bytearray] = []  # kept for where it lies
 
     def close(self) -> None:
         self.in_force.close()
@@ -185,11 +186,13 @@ class Holder:
         seed: int = 0,
         fixed_batch: bool = False,
         relocated: list[str] | None = None,
+        scattered: bool = False,
     ) -> Reply:
         """Build the training as the target's factories say, with patched texts and the settings of one knob.
 
         Replies with device, versions, length of an epoch, switches, and where loader and optimizer were built.
-        relocated: a folder, and the copy of it from which everything is to be imported instead.
+        relocated: a folder, and the copy of it from which everything is to be imported instead. scattered: see
+        `measure.layout`.
         """
         from perfaudit.measure.facts import facts_of
         from perfaudit.target import overlay as patched
@@ -201,6 +204,10 @@ class Holder:
             from perfaudit.target.relocate import take_the_place
 
             take_the_place(*relocated)
+        if scattered:
+            from perfaudit.measure import layout
+
+            self.padding = layout.scattered()
         # As `python file.py` has it: the file's folder first.
         patched.install(overlay)
         setup = _knob(knob).setup(settings) if knob else None

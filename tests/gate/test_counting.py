@@ -177,13 +177,16 @@ def test_a_step_counted_and_what_chance_decides_set_aside(project: Project) -> N
     plain = counted(project, TRAIN.replace("{extra}", "pass"))
     assert (plain.set_aside, plain.absent) == ({}, {})
     assert (plain.values["samples"], plain.values["parameters"], plain.values["host_syncs"]) == (8, 67, 0)
-    by_order = "for _ in range(ord(min('abcdefgh', key=hash))): x = x * 1"  # texts hash otherwise in each process
+    # Texts hash otherwise in each process: two agree once in a thousand runs of this test.
+    by_order = "for _ in range(min(range(100, 1100), key=lambda i: hash(str(i)))): x = x * 1"
     by_chance = counted(project, TRAIN.replace("{extra}", by_order))
     assert by_chance.set_aside["operators"].endswith(" in two runs")
-    assert by_chance.least["operators"] >= plain.values["operators"] + ord("a")  # each of the texts has more
+    assert by_chance.least["operators"] >= plain.values["operators"] + 100
     grown = next(c for c in compared("train.py", plain, by_chance, {}).changes if c.counter == "operators")
     assert grown.after == by_chance.least["operators"]
-    by_time = counted(project, TRAIN.replace("{extra}", "for _ in range(os.urandom(1)[0]): x = x * 1"))
+    by_time = counted(
+        project, TRAIN.replace("{extra}", "for _ in range(int.from_bytes(os.urandom(2)) % 1000): x = x * 1")
+    )
     assert {"operators", "bytes_allocated"} <= set(by_time.set_aside)
 
 
@@ -313,7 +316,7 @@ def test_a_child_is_told_what_to_build(children: type[FakeChild], monkeypatch: p
     count(Target("t.py", {"model": "m.py:net"}), Path("base"), "cpu", 1.0, ["/head", "/base"], twice=False)
     assert told[0] == {
         "do": "build", "target": {"file": "t.py", "names": {"model": "m.py:net"}}, "overlay": {}, "knob": "",
-        "settings": {}, "device": "cpu", "seed": 0, "fixed_batch": False, "relocated": ["/head", "/base"],
+        "settings": {}, "device": "cpu", "seed": 0, "fixed_batch": False, "relocated": ["/head", "/base"], "scattered": False,
     }  # fmt: skip
 
 
