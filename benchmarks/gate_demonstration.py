@@ -153,9 +153,7 @@ def row(commit: Commit, report: dict[str, Any]) -> str:
         for change in counters["changes"]
         if change["counter"] in ("host_syncs", "flops", "operators")
     ]
-    times = [
-        f"{t['ratio']:.3f} [{t['low']:.3f}, {t['high'] or float('inf'):.3f}], {t['pairs']} pairs" for t in gate["times"]
-    ]
+    times = [interval(time) for time in gate["times"]]
     cells = [
         commit.title,
         f"{said.get('findings', '-')} {', '.join(where)}",
@@ -164,6 +162,14 @@ def row(commit: Commit, report: dict[str, Any]) -> str:
         str(report["rc"]),
     ]
     return "| " + " | ".join(cell.strip() for cell in cells) + " |"
+
+
+def interval(time: dict[str, Any]) -> str:
+    """A ratio with its interval; why there is none where there is none."""
+    if time["ratio"] is None or time["low"] is None:
+        return str(time["reason"])
+    high = "" if time["high"] is None else f"{time['high']:.3f}"
+    return f"{time['ratio']:.3f} [{time['low']:.3f}, {high}], {time['pairs']} pairs"
 
 
 def unexpected(commit: Commit, report: dict[str, Any]) -> list[str]:

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.metadata
 import json
 import lzma
 import math
@@ -43,6 +44,7 @@ from perfaudit.gate.decision import LIMIT, LOOKS, TOLERATED, Rule, between_pairs
 from perfaudit.gate.records import Quad, TargetRecord, from_json, to_json
 from perfaudit.gate.timing import time_targets
 from perfaudit.measure.child import Child
+from perfaudit.measure.environment import usable_cores
 from perfaudit.measure.nursery import child_environment
 from perfaudit.target.names import parse
 
@@ -302,11 +304,19 @@ def one(kind: str, target: str, out: Path, budget: float, tools: Path | None, nu
         "quads": found.quads,
         "wall_over_cpu": found.wall_over_cpu,
         "load": found.load,
+        "machine": machine(),
         "injected": injected,
         "stored": stored,
         "pytest_benchmark": rival,
         "record": to_json(record),
     }
+
+
+def machine() -> str:
+    """What measured, in words: kept with each run, because a table may be printed elsewhere."""
+    cores = f"{usable_cores()} of {os.cpu_count()} cores"
+    versions = f"Python {platform.python_version()}, torch {importlib.metadata.version('torch')}"
+    return f"{platform.system()} {platform.machine()}, {cores}, {versions}"
 
 
 def install_rival(tools: Path) -> None:
@@ -376,11 +386,25 @@ def rejudged(run: Json, rule: Rule, clock: str = "wall") -> str:
 
 
 def red(run: Json, method: str) -> bool | None:
-    """Whether a method called a run slower; None where it did not run."""
+    """Whether a method called a run slower; None where it did not run, or to no end."""
     if method == "gate":
         return bool(run["verdict"] == "regressed")
     found = run.get(method) or {}
-    return bool(found["red"]) if found else None
+    return bool(found["red"]) if found and not failed(found) else None
+
+
+def failed(rival: Json) -> bool:
+    """Whether pytest-benchmark left with an error that is not the comparison's."""
+    before, after = rival.get("codes") or (0, 0)
+    return bool(before or (after and not rival["red"]))
+
+
+def step_seconds(run: Json) -> float | None:
+    """The median step of the reference in a run; None where nothing was measured."""
+    record = from_json(run["record"])
+    quads = [quad for pair in record.pairs for quad in pair.quads]
+    blocks = [block.median for quad in quads for block in quad.blocks if block.side == "base"]
+    return statistics.median(blocks) if blocks else None
 
 
 def share(calls: Sequence[bool]) -> str:
@@ -419,6 +443,7 @@ def details(runs: Sequence[Json]) -> str:
         "target",
         "kind",
         "runs",
+        "step, median",
         "verdicts",
         "injected",
         "ratio, quartiles",
@@ -433,11 +458,13 @@ def details(runs: Sequence[Json]) -> str:
         ratios = [run["ratio"] for run in mine if run["ratio"]]
         quartiles = statistics.quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else ratios
         smallest = [run["smallest"] for run in mine if run["smallest"] is not None]
+        steps = [seconds for run in mine if (seconds := step_seconds(run)) is not None]
         injected = {f"{100 * run['injected']['share']:.1f} %" for run in mine if run["injected"]}
         cells = [
             target,
             kind,
             str(len(mine)),
+            f"{1000 * statistics.median(steps):.0f} ms" if steps else "–",
             ", ".join(f"{verdicts.count(word)} {word}" for word in sorted(set(verdicts))),
             ", ".join(sorted(injected)) or "none",
             " ".join(f"{value:.3f}" for value in quartiles),
@@ -457,10 +484,12 @@ def told(runs: Sequence[Json]) -> str:
     """Both tables, and how they came about."""
     kept = [run for run in runs if run["verdict"] != "crashed"]
     lost = len(runs) - len(kept)
-    machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
-    how = "Trainings of sample_models, shrunk so that a step takes 10 to 20 ms of one core, with OMP_NUM_THREADS=1."
+    machines = " / ".join(sorted({run.get("machine", "a machine that the record does not name") for run in kept}))
+    how = "Trainings of sample_models, shrunk, on one core each with OMP_NUM_THREADS=1."
     count = "No run crashed" if not lost else f"{lost} of {len(runs)} runs crashed and count for nothing below"
-    return f"{machine}. {how} {count}.\n\n{table(kept)}\n\n{details(kept)}"
+    rivals = sum(failed(run["pytest_benchmark"]) for run in kept if run.get("pytest_benchmark"))
+    errors = f" pytest-benchmark ended {rivals} times with another error, which counts for nothing." if rivals else ""
+    return f"{machines}. {how} {count}.{errors}\n\n{table(kept)}\n\n{details(kept)}"
 
 
 def read(paths: Sequence[Path]) -> list[Json]:

@@ -33,3 +33,8 @@ def share_of(text: str) -> float:
     if not match:
         raise UserError(f"{text!r} is no percentage; write e.g. 5%")
     return float(match[1]) / 100
+
+
+def percent(share: float) -> str:
+    """A share with one digit, and none where it is whole: 0.05 is "5 %"."""
+    return f"{100 * share:.1f} %".replace(".0 %", " %")

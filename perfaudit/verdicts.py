@@ -9,7 +9,8 @@ LAYERS = ("findings", "counters", "time")
 
 # pass: no regression. improved: a gain was shown. regressed: a loss was shown. inconclusive: neither, within the budget.
 # accepted: a loss that the project has accepted with a reason. not_judged: nothing to compare with (a new target, a layer
-# that was not asked for, times of another machine), which fails nothing. failed: could not be measured, which is no pass.
+# that was not asked for, times of another machine); a layer fails nothing by it, and the whole is no pass. failed: could not
+# be measured, which is no pass.
 GateVerdict = Literal["pass", "improved", "regressed", "inconclusive", "accepted", "not_judged", "failed"]
 
 Kind = Literal["ref", "baseline", "self_test"]
@@ -30,7 +31,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class CounterChange:
-    """A counter of one training step that is not what it was. Values are counts, bytes, or operations of one step.
+    """A counter of one training step that is not what it was, or has other parts. Values: counts, bytes, operations.
 
     by_name: by how much it changed for each operator or kind of sync, largest growth first; {} where it has no parts.
     places: lines to blame for growth, as far as they are known. accepted: why the project takes it, "" where it does not.
@@ -48,6 +49,11 @@ class CounterChange:
     @property
     def grew(self) -> bool:
         return self.after > self.before
+
+    @property
+    def more_and_less(self) -> tuple[int, int]:
+        """By how much those of its parts grew that grew, and by how much the others fell."""
+        return sum(by for by in self.by_name.values() if by > 0), -sum(by for by in self.by_name.values() if by < 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +142,8 @@ class Gate:
 
     commit: the full hash of the reference, "" for a file. verdict: of all layers together: "regressed" where any is,
     else "failed" where any is, else "inconclusive", else "improved" where some layer shows a gain, else "pass";
-    "not_judged" where nothing was. fails: whether that fails the build, as `--inconclusive` and the like decide.
+    "not_judged" where nothing was, also where the budget ended before a single quad was timed. fails: whether that fails
+    the build, which is where the exit code is not 0, unless `--exit-zero` makes it so.
     """
 
     against: str

@@ -64,8 +64,11 @@ def test_the_table_counts_calls_of_each_method() -> None:
     assert f"| char_gpt | stored mean, > 5 % | 1 of 2 (50.0 %, 1.3 to 98.7) | – | {all_} | 8 |" in table
     assert f"| char_gpt | pytest-benchmark, mean:5% | 0 of 1 (0.0 %, 0.0 to 97.5) | – | {all_} | 9 |" in table
     details = gate_power.details(runs)
-    assert "| char_gpt | aa | 2 | 1 inconclusive, 1 pass | none | 1.000 1.000 1.000 | 4.0 | 3.0 % | 2.0 |" in details
-    assert "| char_gpt | slow10 | 1 | 1 regressed | 10.0 % | 1.100 | 4.0 | 3.0 % | 2.0 |" in details
+    assert (
+        "| char_gpt | aa | 2 | 10 ms | 1 inconclusive, 1 pass | none | 1.000 1.000 1.000 | 4.0 | 3.0 % | 2.0 |"
+        in details
+    )
+    assert "| char_gpt | slow10 | 1 | 10 ms | 1 regressed | 10.0 % | 1.100 | 4.0 | 3.0 % | 2.0 |" in details
 
 
 @pytest.mark.parametrize(
@@ -90,9 +93,27 @@ def test_runs_that_crashed_are_told_and_count_for_nothing() -> None:
     assert (lost["verdict"], lost["said"]) == ("crashed", "Traceback\nMemoryError")
     both = [gate_power.judged_anew(run, gate_power.RULES["both"], "wall") for run in [*runs, lost]]
     told = gate_power.told(both)
-    assert "shrunk so that a step takes 10 to 20 ms of one core, with OMP_NUM_THREADS=1. 1 of 2 runs crashed" in told
+    assert "shrunk, on one core each with OMP_NUM_THREADS=1. 1 of 2 runs crashed" in told
     assert gate_power.table(runs) in told
     assert "No run crashed." in gate_power.told(runs)
+
+
+def test_the_machine_is_the_one_that_measured() -> None:
+    runs = [measured("aa", "pass", False, None, [1.0] * 4, machine=machine) for machine in ("Linux a", "Linux b")]
+    assert gate_power.told([*runs, measured("aa", "pass", False, None, [1.0] * 4)]).startswith(
+        "Linux a / Linux b / a machine that the record does not name. "
+    )
+    assert "cores, Python 3." in gate_power.machine()
+    assert "torch " in gate_power.machine()
+
+
+def test_a_rival_that_ends_with_another_error_is_no_miss() -> None:
+    runs = [measured("slow10", "regressed", True, False, [1.1] * 4) for _ in range(3)]
+    runs[0]["pytest_benchmark"]["codes"] = [0, 1]  # of the comparison there is no word
+    runs[1]["pytest_benchmark"]["codes"] = [0, 0]
+    runs[2]["pytest_benchmark"] |= {"codes": [0, 1], "red": True}
+    assert [gate_power.red(run, "pytest_benchmark") for run in runs] == [None, False, True]
+    assert "pytest-benchmark ended 1 times with another error" in gate_power.told(runs)
 
 
 def test_a_run_that_crashes_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

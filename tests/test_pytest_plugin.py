@@ -44,6 +44,9 @@ def counters(verdict: str, **parts: Any) -> Gate:
     return gate(verdict, counters=(CountersVerdict("train.py", verdict, **parts),))  # type: ignore[arg-type]
 
 
+NEW = counters("not_judged", reason="a new target").counters  # by which the whole of a gate passes
+
+
 def timed(verdict: str, **parts: Any) -> Gate:
     return gate(verdict, times=(TimeVerdict("train.py", verdict, **parts),))  # type: ignore[arg-type]
 
@@ -180,8 +183,13 @@ def test_a_new_finding_fails_with_its_place(suite: Suite) -> None:
     [
         (counters("accepted", changes=(dataclasses.replace(GREW, accepted="logging"),)), {"passed": 3}, ""),
         (counters("improved"), {"passed": 3}, ""),
-        (counters("not_judged", reason="a new target"), {"passed": 2, "skipped": 1}, "a new target"),
+        (gate(counters=NEW), {"passed": 2, "skipped": 1}, "a new target"),
         (counters("failed", reason="does not import"), {"passed": 2, "errors": 1}, "does not import"),
+        (
+            gate("not_judged", findings=FindingsVerdict("not_judged"), counters=counters("not_judged").counters),
+            {"passed": 1, "errors": 2},
+            "the gate judged nothing: counters of train.py not judged",
+        ),
         (gate(counters=()), {"passed": 2, "errors": 1}, "the gate says nothing of counters of train.py"),
         (gate(findings=None), {"passed": 2, "errors": 1}, "the gate says nothing of findings of the project"),
     ],
@@ -514,7 +522,9 @@ def test_no_layer_is_no_pass(suite: Suite, layers: str, words: str) -> None:
         (counters("regressed", changes=(GREW,)), "failed", "E *AssertionError: 14 more host syncs per step at train.py:88*"),
         (counters("failed", reason="it died"), "failed", "E *StepNotMeasured: counters of train.py could not be measured*"),
         (gate(counters=()), "failed", "E *StepNotMeasured: the gate says nothing of counters of train.py*"),
-        (counters("not_judged", reason="a new target"), "skipped", "SKIPPED*counters of train.py not judged*"),
+        (gate("not_judged", findings=None, counters=counters("not_judged", reason="torch 2 then, 3 now").counters),
+         "failed", "E *StepNotMeasured: the gate judged nothing: counters of train.py not judged*torch 2 then, 3 now*"),
+        (gate(counters=NEW), "skipped", "SKIPPED*counters of train.py not judged*"),
     ],
 )  # fmt: skip
 def test_what_the_gate_says_of_a_step(suite: Suite, judged: Gate, outcome: str, words: str) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+import traceback
 
 import typer
 
 from perfaudit.cli import apply, explain, gate, history, migrate_checkpoint, rules, scan, tune
-from perfaudit.errors import UserError
+from perfaudit.errors import NOTHING_MEASURED, UserError
 
 HELP = """Find out why PyTorch training is slow, prove it, and get the patch.
 
@@ -21,7 +22,7 @@ HELP = """Find out why PyTorch training is slow, prove it, and get the patch.
     perfaudit migrate-checkpoint OLD NEW     old checkpoints for a model whose biases are gone
     perfaudit explain PA201                  why a rule exists
 
-Exit codes: 0 nothing to report · 1 findings, or the gate failed · 2 wrong use · 3 nothing could be looked at or
+Exit codes: 0 nothing to report · 1 findings, or the gate found a regression · 2 wrong use · 3 nothing could be looked at or
 measured · 130 interrupted.
 """
 
@@ -64,7 +65,8 @@ def root(
 def run() -> int:
     """Run the command line and return its exit code; a UserError is one line on stderr, never a traceback.
 
-    typer itself leaves with 2 for wrong options, 130 for Ctrl-C, and the code of `typer.Exit`.
+    typer itself leaves with 2 for wrong options, 130 for Ctrl-C, and the code of `typer.Exit`. A fault of the machine or of
+    this program is a traceback and 3: Python and typer would leave with 1, which says that there are findings.
     """
     try:
         app()
@@ -72,3 +74,10 @@ def run() -> int:
     except UserError as error:
         print(f"perfaudit: {error}", file=sys.stderr)
         return error.exit_code
+    except SystemExit as leaving:
+        if isinstance(leaving.__context__, (OSError, typer.Abort)):  # nobody reads what is said, or input has ended
+            return NOTHING_MEASURED
+        raise
+    except Exception:
+        traceback.print_exc()
+        return NOTHING_MEASURED

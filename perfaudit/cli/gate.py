@@ -1,4 +1,4 @@
-"""`perfaudit gate`: a red check for changes that make training slower, and only for those."""
+"""`perfaudit gate`: findings, counters and step time of this code against a reference; it fails where one got worse."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from perfaudit.cli.gate_options import (
     Paths,
     Targets,
     Timeout,
-    ended_by_signals,
     measures,
     request_for,
     settings_for,
 )
 from perfaudit.cli.output import check_writable, emit, format_option, say
 from perfaudit.errors import FOUND, INTERRUPTED, NOTHING_MEASURED, OK, NothingMeasured, UserError
+from perfaudit.gate.signals import ended_by_signals, hold_back
 
 if TYPE_CHECKING:
     from perfaudit.gate.settings import GateSettings
@@ -95,7 +95,7 @@ def check(
     tolerate: Annotated[str, typer.Option(help="A slowdown up to this never fails (default 1%).")] = "",
     budget: Annotated[str, typer.Option(help="Time for the time layer, all targets together (default 120s).")] = "",
     inconclusive: Annotated[
-        str, typer.Option(metavar="pass|fail", help="What a time does that stays undecided (default pass).")
+        str, typer.Option(metavar="pass|fail", help="What a layer does that could not tell (default pass).")
     ] = "",
     link: Annotated[
         list[str] | None,
@@ -106,9 +106,16 @@ def check(
     device: Device = "auto",
     timeout: Timeout = "2m",
     self_test: Annotated[
-        bool, typer.Option("--self-test", help="Gate identical code, several times: what can be seen here?")
+        bool,
+        typer.Option(
+            "--self-test",
+            help="Gate identical code, --runs times a target and up to --budget each: what can be seen here? "
+            "Exit code 0 whatever it saw, 3 where the code does not run.",
+        ),
     ] = False,
-    runs: Annotated[int, typer.Option(min=1, help="With --self-test: gates per target.")] = 5,
+    runs: Annotated[
+        int, typer.Option(min=1, help="With --self-test: gates per target, so 5 take up to 10 minutes.")
+    ] = 5,
     format: Annotated[str, format_option(*FORMATS)] = "text",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to a file.")] = None,
     report: Annotated[
@@ -119,6 +126,7 @@ def check(
     exit_zero: Annotated[bool, typer.Option("--exit-zero", help="Exit with 0 even when it regressed.")] = False,
 ) -> None:
     """Parse, gate, note, render, exit."""
+    from perfaudit.gate.against_file import stored_targets
     from perfaudit.gate.gate import gate
     from perfaudit.gate.self_test import self_test as test_itself
 
@@ -128,10 +136,11 @@ def check(
     others = [_report_file(text) for text in report or []]
     for file in (output, *(file for _, file in others)):
         check_writable(file)
-    request = request_for(config, settings, factory, device, timeout)
+    request = request_for(config, settings, factory, device, timeout, stored_targets(settings))
     with ended_by_signals():
         with measures(request) as watch:
             done = test_itself(request, runs, watch) if self_test else gate(request, watch)
+            hold_back()
         if not no_history and not self_test and not done.interrupted:
             _note(done)
         emit(done, format, output)
@@ -202,12 +211,15 @@ def _note(done: Report) -> None:
 
 
 def _code(done: Report, exit_zero: bool) -> int:
-    """The exit code of a gate: what could not be measured is no pass, and what is known to have regressed is told first."""
+    """The exit code of a gate: what could not be measured is no pass, and what is known to have regressed is told first.
+
+    `Gate.fails` is whether it is not 0; --exit-zero is about what regressed, and makes no pass of what could not be measured.
+    """
     gate = done.gate
     if gate is None:
         raise NothingMeasured("nothing was judged")
-    if gate.fails:
-        return OK if exit_zero else FOUND
-    if done.interrupted:
+    if done.interrupted and gate.verdict != "regressed":
         return INTERRUPTED
-    return NOTHING_MEASURED if gate.verdict in ("failed", "not_judged") else OK
+    if gate.verdict in ("failed", "not_judged"):
+        return NOTHING_MEASURED
+    return FOUND if gate.fails and not exit_zero else OK

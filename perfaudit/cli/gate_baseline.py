@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sized
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,13 +16,13 @@ from perfaudit.cli.gate_options import (
     Targets,
     Timeout,
     baseline_file,
-    ended_by_signals,
     measures,
     request_for,
     settings_for,
 )
 from perfaudit.cli.output import check_writable, say
 from perfaudit.errors import UserError
+from perfaudit.gate.signals import ended_by_signals
 
 INIT_HELP = """Write a baseline file, meant to be committed, and print the snippet for CI.
 
@@ -41,7 +41,8 @@ UPDATE_HELP = """Take what there is now into the baseline file, after a change t
 
 New findings and counters that grew are accepted at what they are now; a slower step by as much as its work grew
 (operators, FLOPs or bytes), or by what --slower says. The gate of this change says so with the reason, and passes. The
-file is part of the change and is reviewed with it.
+file is part of the change and is reviewed with it; where there is none, it is made. Targets whose file is gone are
+dropped, and findings outside --path stay as they are.
 """
 
 
@@ -60,8 +61,9 @@ def init(
     """Parse, take stock, write, print the snippet."""
     from perfaudit.cli.output import write
     from perfaudit.gate.baseline import write_gate_baseline
-    from perfaudit.gate.snippets import snippet
+    from perfaudit.gate.snippets import Typed, snippet
     from perfaudit.gate.stock import stock
+    from perfaudit.render.words import count
 
     config, settings = settings_for(targets, path)
     file = baseline_file(baseline, settings)
@@ -71,12 +73,13 @@ def init(
         )
     check_writable(file)
     request = request_for(config, replace(settings, baseline=str(file), against=""), factory, device, timeout)
-    printed = "" if ci == "none" else snippet(ci, settings, file)
+    found = replace(settings, targets=settings.targets or tuple(target.file for target in request.targets))
+    typed = Typed(path or (), factory or (), device, timeout)
+    printed = "" if ci == "none" else snippet(ci, found, file, typed=typed)
     with ended_by_signals(), measures(request) as watch:
         now = stock(request, watch)
     write_gate_baseline(file, now)
-    held = f"{len(now.findings)} finding{_s(now.findings)}, {len(now.targets)} target{_s(now.targets)}"
-    say(f"{file}: written: {held}; commit it")
+    say(f"{file}: written: {count(len(now.findings), 'finding')}, {count(len(now.targets), 'target')}; commit it")
     write(printed, None)
 
 
@@ -99,10 +102,11 @@ def update(
     """Parse, take stock, write what changed and why."""
     import datetime
 
-    from perfaudit.gate.accepted import updated
-    from perfaudit.gate.baseline import read_gate_baseline, write_gate_baseline
+    from perfaudit.gate.baseline import gate_baseline_if_there, write_gate_baseline
+    from perfaudit.gate.baseline_update import updated
     from perfaudit.gate.stock import stock
     from perfaudit.quantities import share_of
+    from perfaudit.render.words import count
 
     if slower and no_time:
         raise UserError("--slower accepts a slower step, --no-time does not: choose one")
@@ -111,25 +115,29 @@ def update(
         raise UserError('name the reason, which is kept in the file: perfaudit gate update --accept "why it is wanted"')
     config, settings = settings_for(targets, path)
     file = baseline_file(baseline, settings)
-    before = read_gate_baseline(file)
+    before = gate_baseline_if_there(file)
     check_writable(file)
-    if not settings.targets:
-        settings = replace(settings, targets=tuple(before.targets))
-    request = request_for(config, replace(settings, baseline=str(file), against=""), factory, device, timeout)
+    held = before.targets if before else {}
+    gone = [name for name in held if not Path(name).exists()]
+    stored = tuple(name for name in held if name not in gone)
+    request = request_for(config, replace(settings, baseline=str(file), against=""), factory, device, timeout, stored)
     with ended_by_signals(), measures(request) as watch:
-        now = stock(request, watch)
+        now = stock(request, watch, before)
     today = datetime.date.today().isoformat()  # as the people who review it have it
-    after, changes = updated(before, now, accept, today, not no_time, bound)
+    after, changes = updated(before, now, accept, today, not no_time, bound, gone)
+    if not changes and before is None:
+        raise UserError(f"{file}: not written: there is no finding and no target here that could be accepted")
     if not changes:
         raise UserError(
             f"{file}: nothing changed, so there is nothing to accept and nothing was written; a step that is slower by itself "
-            "is accepted by --slower 10%"
+            "is accepted by --slower 10%. Where `gate init` wrote the file after the change, it holds the change already: "
+            "remove it, or take the one from before the change, and repeat this"
         )
     write_gate_baseline(file, after)
     for change in changes:
         say(f"  {change}")
-    say(f"{file}: written, {len(changes)} change{_s(changes)} accepted")
-
-
-def _s(things: Sized) -> str:
-    return "" if len(things) == 1 else "s"
+    say(f"{file}: {'made anew' if before is None else 'written'}, {count(len(changes), 'change')} accepted; commit it")
+    if not request.targets:
+        say("no target here defines factories, so no counters are accepted; name one: perfaudit gate update train.py …")
+    elif before is None and bound is None and not no_time:
+        say("by how much its work grew is not known without a file, so a slower step is accepted by --slower 10% only")

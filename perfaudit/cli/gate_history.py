@@ -7,23 +7,54 @@ import difflib
 import io
 import json
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfaudit.cli.gate_history_text import Shown, history_text, local, looked_at
+from perfaudit.cli.gate_history_text import history_text, local
 from perfaudit.cli.output import write
 from perfaudit.errors import NothingMeasured, UserError
 
 if TYPE_CHECKING:
-    from perfaudit.gate.series import Series
+    from perfaudit.gate.change_points import ChangePoint
+    from perfaudit.gate.series import Point, Series
     from perfaudit.report import Json
 
 SCHEMA = "perfaudit.gate-history/1"
 
 _COLUMNS = (
     *("series", "target", "environment", "at", "commit", "reference"),
-    *("value", "low", "high", "n", "verdict", "change_from", "change_p"),
+    *("value", "low", "high", "n", "verdict", "change_from", "change_p", "kind"),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A series with what is seen in it.
+
+    drift: what the whole of a chain says, "slower", "faster" or ""; most: the gate that did most for it, as a ratio.
+    """
+
+    series: Series
+    changes: tuple[ChangePoint, ...] = ()
+    drift: str = ""
+    most: Point | None = None
+
+
+def looked_at(series: Series, ratios: Sequence[Series] = ()) -> Shown:
+    """The series with its changes. A product carries its errors along, so a drift is judged as a whole instead.
+
+    ratios: what a drift is made of.
+    """
+    from perfaudit.gate.change_points import change_points, exact_changes
+    from perfaudit.gate.drift import called, largest
+    from perfaudit.gate.series import DRIFT
+
+    if series.metric == DRIFT:
+        return Shown(series, drift=called(series), most=largest(series, ratios))
+    values = [point.value for point in series.points]
+    return Shown(series, tuple(exact_changes(values) if series.is_exact else change_points(values)))
 
 
 def gate_runs(folder: Path) -> Json | None:
@@ -46,7 +77,7 @@ def gate_runs_words(runs: Json) -> str:
 
 def show(metric: str, target: str | None, format_: str, output: Path | None, limit: int) -> None:
     """Write the history of a metric. Raises NothingMeasured where no gate was run, UserError for a name nobody knows."""
-    shown = [looked_at(one) for one in _found(Path.cwd(), metric, target)]
+    shown = _shown(Path.cwd(), metric, target)
     if format_ == "json":
         data = {"schema": SCHEMA, "metric": metric, "series": [_json(each) for each in shown]}
         write(json.dumps(data, indent=2, allow_nan=False) + "\n", output)
@@ -60,7 +91,8 @@ def show(metric: str, target: str | None, format_: str, output: Path | None, lim
         write(text if signs else in_ascii(text), output)
 
 
-def _found(folder: Path, metric: str, target: str | None) -> list[Series]:
+def _shown(folder: Path, metric: str, target: str | None) -> list[Shown]:
+    """The series of a metric with what is seen in them, the one with the newest gate first. Raises as `show`."""
     from perfaudit.gate.drift import drifts
     from perfaudit.gate.series import DRIFT, metrics, series, targets
 
@@ -69,14 +101,15 @@ def _found(folder: Path, metric: str, target: str | None) -> list[Series]:
         raise NothingMeasured(f"no gate was run in {folder} so far; `perfaudit gate` notes what it measures there")
     if metric not in known:
         raise UserError(f"no gate here noted a metric {metric!r}{_meant(metric, known)}; they have: {_listed(known)}")
-    found = drifts(series(folder, "ratio", target)) if metric == DRIFT else series(folder, metric, target)
+    ratios = series(folder, "ratio", target) if metric == DRIFT else []
+    found = drifts(ratios) if metric == DRIFT else series(folder, metric, target)
     if not found and target is not None and target not in targets(folder):
         raise UserError(f"no gate here noted a target {target!r}; they have: {_listed(targets(folder))}")
     if not found and metric == DRIFT:
         raise NothingMeasured("no gate against a commit had an interval so far, so there is nothing to multiply")
     if not found:
         raise NothingMeasured(f"no gate of {target} noted {metric}")
-    return found
+    return [looked_at(one, ratios) for one in found]
 
 
 def _listed(names: list[str]) -> str:
@@ -118,6 +151,7 @@ def _json(shown: Shown) -> Json:
     drift = {"drift": shown.drift} if series.metric == "drift" else {}
     return {
         "target": series.target,
+        "kind": series.kind,
         "environment": series.environment,
         "points": points,
         "changes": changes,
@@ -137,5 +171,6 @@ def _csv(shown: list[Shown]) -> str:
             change = changes.get(i)
             begins = (change.before, change.p) if change else (None, None)
             measured = (p.value, p.low, p.high, p.n, p.verdict)
-            rows.writerow([number, each.series.target, machine, p.at, p.head, p.reference, *measured, *begins])
+            place = (number, each.series.target, machine, p.at, p.head, p.reference)
+            rows.writerow([*place, *measured, *begins, each.series.kind])
     return out.getvalue()

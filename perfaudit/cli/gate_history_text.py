@@ -6,13 +6,12 @@ import shutil
 import sys
 import time
 from calendar import timegm
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfaudit.cli.output import is_terminal, say
 
 if TYPE_CHECKING:
+    from perfaudit.cli.gate_history import Shown
     from perfaudit.gate.change_points import ChangePoint
     from perfaudit.gate.series import Series
     from perfaudit.render.paint import Paint
@@ -26,32 +25,12 @@ WORDS = {
     "findings": "findings of the scan",
     "new_findings": "findings that the reference does not have",
 }
+_WAYS = {"ref": "timed in turns with the reference", "baseline": "timed alone"}
 _TIMES = ("step_time", "reference_step_time")
 _RATIOS = ("ratio", "drift")
 _COMMIT = 12  # characters of a hash
 _CHANGES_SHOWN = 10  # of the newest; of counters every change of value is one
 _OTHERS_SHOWN = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """A series with what is seen in it. drift: what the whole of a chain says, "slower", "faster" or ""."""
-
-    series: Series
-    changes: tuple[ChangePoint, ...] = ()
-    drift: str = ""
-
-
-def looked_at(series: Series) -> Shown:
-    """The series with its changes. A product carries its errors along, so a drift is judged as a whole instead."""
-    from perfaudit.gate.change_points import change_points, exact_changes
-    from perfaudit.gate.drift import called
-    from perfaudit.gate.series import DRIFT
-
-    if series.metric == DRIFT:
-        return Shown(series, drift=called(series))
-    values = [point.value for point in series.points]
-    return Shown(series, tuple(exact_changes(values) if series.is_exact else change_points(values)))
 
 
 def history_text(shown: list[Shown], to_stdout: bool, signs: bool, limit: int) -> str:
@@ -82,7 +61,8 @@ def _section(shown: Shown, paint: Paint, width: int, signs: bool, limit: int) ->
     first, last = local(series.points[0].at), local(series.points[-1].at)
     when = first if len(values) == 1 else f"{first} to {last}"
     machine = _machine(series.environment)
-    said = [one_line(f"{count(len(values), 'gate')}, {when}{machine}")]
+    way = f", {_WAYS['baseline']}" if series.kind == "baseline" else ""
+    said = [one_line(f"{count(len(values), 'gate')}, {when}{machine}{way}")]
     low, high, newest = (_value(series, v) for v in (min(values), max(values), values[-1]))
     said.append(f"lowest {low}, highest {high}, last {newest}")
     line = sparkline(values, width - 4, BLOCKS if signs else ASCII)
@@ -143,16 +123,18 @@ def _verdicts(shown: Shown, paint: Paint) -> list[str]:
         said.append(f"no change of level (E-divisive means, p ≤ {LEVEL}, at least {MINIMUM} gates on each side)")
     if series.metric == "step_time" and shown.changes:
         before = series.points[shown.changes[-1].index - 1]
-        said.append(f"times of different hours differ with the machine's state too: {_settled_by(series, before.head)}")
+        settled = f": {command}" if (command := _settled_by(series, before.head)) else ""
+        said.append(f"times of different hours differ with the machine's state too{settled}")
     return said
 
 
 def _settled_by(series: Series, commit: str) -> str:
-    """What measures the code as it is and a commit side by side, whatever lies between them."""
+    """What measures the code as it is and a commit side by side, whatever lies between them; "" without a commit."""
     from perfaudit.render.words import one_line
 
-    command = f"perfaudit gate {series.target} --against {commit.rstrip('+')[:_COMMIT]}"
-    return f"`{one_line(command)}` measures both side by side"
+    if not (known := commit.rstrip("+")[:_COMMIT]):
+        return ""
+    return f"`{one_line(f'perfaudit gate {series.target} --against {known}')}` measures both side by side"
 
 
 def _change_words(series: Series, change: ChangePoint, paint: Paint) -> str:
@@ -172,8 +154,7 @@ def _change_words(series: Series, change: ChangePoint, paint: Paint) -> str:
 
 
 def _drift_words(shown: Shown, paint: Paint) -> list[str]:
-    from perfaudit.gate.drift import CALLED_BEYOND, largest
-    from perfaudit.gate.series import series as read
+    from perfaudit.gate.drift import CALLED_BEYOND
     from perfaudit.render.words import count, one_line
 
     points = shown.series.points
@@ -181,13 +162,12 @@ def _drift_words(shown: Shown, paint: Paint) -> list[str]:
     low, high = _value(shown.series, last.low or 0.0), _value(shown.series, last.high or 0.0)
     ratio = f"{_value(shown.series, last.value)} [{low}, {high}] over {count(last.n or 1, 'gate')}"
     settled = f"each gate adds its error; {_settled_by(shown.series, points[0].reference)}"
-    if not shown.drift:
+    if not shown.drift or shown.most is None:
         return [
             f"{ratio}: no drift beyond {100 * CALLED_BEYOND:.0f} % can be told",
             *([settled] if len(points) > 1 else []),
         ]
-    most = largest(shown.series, read(Path.cwd(), "ratio", shown.series.target))
-    by_one = f"most of one gate: {most.value:.3f} in {_commit(most.head)}"
+    by_one = f"most of one gate: {shown.most.value:.3f} in {_commit(shown.most.head)}"
     text = f"▲ {shown.drift} since {local(points[0].at)[:10]}: {ratio}; {by_one}"
     return [paint(one_line(text), "red" if shown.drift == "slower" else "green"), settled]
 
@@ -203,7 +183,8 @@ def _others(first: Series, others: list[Shown], width: int) -> str:
     for other in others[:_OTHERS_SHOWN]:
         series = other.series
         differs = {k: v for k, v in series.environment.items() if first.environment.get(k) != v}
-        why = _machine(differs) if differs else ", another chain of commits"
+        why = _machine(differs) or (f", {_WAYS.get(series.kind, series.kind)}" if series.kind != first.kind else "")
+        why = why or ", another chain of commits"
         value = _value(series, median(point.value for point in series.points))
         ended = local(series.points[-1].at)[:10]
         lines.append(f"not compared: {count(len(series.points), 'gate')} until {ended}{why}: median {value}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +37,7 @@ def settings_for(targets: list[str] | None, paths: list[str] | None) -> tuple[Co
     """The configuration of the working directory, with the targets and paths of the command line over it."""
     from perfaudit.config import find_config
     from perfaudit.gate.settings import settings_of
+    from perfaudit.static.discover import shown
 
     config = find_config(Path.cwd())
     settings = settings_of(config)
@@ -47,23 +47,30 @@ def settings_for(targets: list[str] | None, paths: list[str] | None) -> tuple[Co
             f"{config.path}: {' and '.join(named)} of [tool.perfaudit.gate] are relative to its folder: run the gate there, "
             f"or name them on the command line"
         )
+    if settings.baseline and config.path is not None:
+        settings = replace(settings, baseline=shown(config.path.parent / settings.baseline))
     return config, replace(settings, targets=tuple(targets or settings.targets), paths=tuple(paths or settings.paths))
 
 
 def request_for(
-    config: Config, settings: GateSettings, factory: list[str] | None, device: str, timeout: str
+    config: Config,
+    settings: GateSettings,
+    factory: list[str] | None,
+    device: str,
+    timeout: str,
+    stored: tuple[str, ...] = (),
 ) -> Request:
-    """What is asked for. Raises UserError."""
+    """What is asked for. stored: files of targets that a baseline holds, for where none is named. Raises UserError."""
     from perfaudit.cli.measuring import factory_names
     from perfaudit.gate.request import Request
     from perfaudit.quantities import seconds_of
 
     roles = factory_names(config, factory or [])
-    return Request(_chosen(settings, roles), settings, config, device, seconds_of(timeout))
+    return Request(_chosen(settings, roles, stored), settings, config, device, seconds_of(timeout))
 
 
-def _chosen(settings: GateSettings, roles: dict[str, str]) -> tuple[Target, ...]:
-    """The targets named, else the configured one, else the one file here that defines factories.
+def _chosen(settings: GateSettings, roles: dict[str, str], stored: tuple[str, ...]) -> tuple[Target, ...]:
+    """The targets named, else the stored ones, else the configured one, else the one file here that defines factories.
 
     None where there is none, unless a layer that needs one was asked for.
     """
@@ -71,8 +78,8 @@ def _chosen(settings: GateSettings, roles: dict[str, str]) -> tuple[Target, ...]
 
     if settings.layers == ("findings",):
         return ()
-    if settings.targets:
-        return tuple(choose_target([text], Path.cwd(), roles) for text in settings.targets)
+    if named := settings.targets or stored:
+        return tuple(choose_target([text], Path.cwd(), roles) for text in named)
     try:
         return (choose_target([], Path.cwd(), roles),)
     except NoTarget:
@@ -86,27 +93,6 @@ def baseline_file(baseline: Path | None, settings: GateSettings) -> Path:
     from perfaudit.gate.settings import BASELINE
 
     return baseline or Path(settings.baseline or BASELINE)
-
-
-@contextlib.contextmanager
-def ended_by_signals() -> Iterator[None]:
-    """SIGTERM ends what runs inside as Ctrl-C does. The second signal does not count, so that tidying up is not cut: CI sends
-    SIGINT and, seconds later, SIGTERM. The third one does, for somebody who waits at a terminal.
-    """
-    seen = 0
-
-    def end(number: int, frame: object) -> None:
-        nonlocal seen
-        seen += 1
-        if seen != 2:
-            raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

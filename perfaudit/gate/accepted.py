@@ -3,110 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from perfaudit.errors import ConfigError, UserError
+from perfaudit.errors import ConfigError
 from perfaudit.findings import Finding
-from perfaudit.gate.baseline import (
-    Acceptance,
-    Baseline,
-    TargetState,
-    counter_values,
-    gate_baseline_if_there,
-)
-from perfaudit.gate.baseline_changes import changes_between, essence
-from perfaudit.gate.comparable import Seconds
+from perfaudit.gate.baseline import Acceptance, Baseline, counter_values, gate_baseline_if_there
+from perfaudit.gate.comparable import Fingerprint
 from perfaudit.gate.comparable import compared as compared_environments
+from perfaudit.quantities import percent
 from perfaudit.static.baseline import Known
 from perfaudit.static.baseline import compared as compared_with_known
 from perfaudit.verdicts import CountersVerdict, FindingsVerdict, GateVerdict, TimeVerdict
 
 Entry = TypeVar("Entry")
-
-SAME_TIME = 0.01  # of a step: the slowdown that never fails; a time that is this near the stored one is no change
-WORK = ("operators", "flops", "bytes_allocated")  # counters that tell how much longer a step that does more may take
-
-
-def updated(
-    before: Baseline | None, now: Baseline, reason: str, at: str, time: bool = True, slower: float | None = None
-) -> tuple[Baseline, tuple[str, ...]]:
-    """The baseline with what is now in it and why, and what changed in words; the same one, and (), where nothing did.
-
-    now: all findings that the file shall hold, and the targets that were counted; others stay as they were. at: the day,
-    as "2026-11-22". The entry names the targets whose counters are not what the file said, and by how much the step of
-    each may be slower: `slower` for all targets of now, as a share of the step; without it, as much as its work grew
-    (`_growth`). A stored time that changed speaks for no slower step: it is too noisy for a bound. time: False to keep
-    stored times and to accept no slower step.
-    Raises UserError for an empty reason, and for `slower` without a target.
-    """
-    if not reason.strip():
-        raise UserError(
-            'an acceptance needs a reason, which is kept: perfaudit gate update --accept "why it is wanted"'
-        )
-    if slower is not None and not now.targets:
-        raise UserError("a slower step is accepted of a target; name one: perfaudit gate update train.py …")
-    old = before or Baseline()
-    targets = {name: _renewed(old.targets.get(name), state, time) for name, state in now.targets.items()}
-    after = replace(old, findings=now.findings, targets={**old.targets, **targets})
-    bounds = _bounds(old.targets, targets, slower) if time else {}
-    words = [f"{name} may be up to {_percent(share)} slower" for name, share in sorted(bounds.items())]
-    changes = (*changes_between(old, after), *words)
-    if not changes:
-        return old, ()
-    recounted = tuple(sorted(name for name, state in targets.items() if _is_recounted(old.targets.get(name), state)))
-    entry = Acceptance(at, reason.strip(), recounted, changes, tuple(sorted(bounds.items())))
-    return replace(after, accepted=(*old.accepted, entry)), changes
-
-
-def _bounds(old: Mapping[str, TargetState], now: Mapping[str, TargetState], slower: float | None) -> dict[str, float]:
-    """By how much the step of each target may be slower, as a share; without those for which that says nothing."""
-    if slower is not None:
-        return dict.fromkeys(now, slower)
-    grown = {name: round(_growth(old.get(name), state), 4) for name, state in now.items()}
-    return {name: share for name, share in grown.items() if share > SAME_TIME}
-
-
-def _growth(old: TargetState | None, now: TargetState) -> float:
-    """The largest relative growth among the counters of WORK, by sample; 0 where nothing grew, or nothing is comparable.
-
-    A sample takes longer by about as much as is done more for it, unless that is of another kind: a host sync may cost far
-    more than the two operators it consists of. That has to be accepted in so many words.
-    """
-    if old is None or compared_environments(old.environment, now.environment).level == "nothing":
-        return 0.0
-    before, after = counter_values(old), counter_values(now)
-    batches = [values.get("samples", 0) for values in (before, after)]
-    larger = batches[1] / batches[0] if all(batches) else 1.0  # times of unequal batches are compared by sample too
-    grown = [after[name] / before[name] / larger - 1 for name in WORK if name in after and before.get(name)]
-    return max(grown, default=0.0)
-
-
-def _is_recounted(old: TargetState | None, now: TargetState) -> bool:
-    return old is None or essence(old) != essence(now)
-
-
-def _renewed(old: TargetState | None, now: TargetState, time: bool) -> TargetState:
-    """What is kept of a target. A stored time stays where nothing else changed and that of now is none or much the same."""
-    if old is None:
-        return now
-    stored, seconds = old.seconds_per_step, now.seconds_per_step
-    if old.environment == now.environment and essence(old) == essence(now):
-        keeps = not time or seconds is None or (stored is not None and not _differs(stored, seconds))
-        return old if keeps else now
-    if time:
-        return now
-    return replace(now, seconds_per_step=stored if old.environment == now.environment else None)
-
-
-def _differs(stored: Seconds, now: Seconds) -> bool:
-    """Whether a step takes another time, as far as two measurements on different days can say.
-
-    Where the quartiles meet it is a noisy hour as likely, and no change to be kept.
-    """
-    return stored.is_apart_from(now) and abs(now.median / stored.median - 1) > SAME_TIME
 
 
 def new_acceptances(head: Baseline | None, base: Baseline | None) -> tuple[Acceptance, ...]:
@@ -134,14 +46,18 @@ class Accepted:
     findings: tuple[Known, ...] = ()
 
 
-def acceptances_since(head: Baseline | None, base_file: Path, stands_for: Path) -> tuple[Accepted, str]:
+def acceptances_since(head: Baseline | None, base_file: Path | None, stands_for: Path) -> tuple[Accepted, str]:
     """What has been accepted since a reference, and a note in words, "" where there is nothing to say.
 
     base_file: the baseline in the reference's worktree; stands_for: where it lies in the user's project. No such file is
-    no fault. Of one that cannot be read it is not known what it accepts, so nothing counts as new, and the note says so.
+    no fault. Where none can be (None: it lies outside the repository), or one that cannot be read, it is not known what
+    was accepted before, so nothing counts as new, and the note says so.
     """
     if head is None or not head.accepted:
         return Accepted(), ""
+    if base_file is None:
+        outside = f"{stands_for} lies outside the repository, so the reference has no such file"
+        return Accepted(), f"nothing counts as accepted by this change: {outside}"
     try:
         base = gate_baseline_if_there(base_file, stands_for)
     except ConfigError as error:
@@ -158,11 +74,14 @@ def _not_known_before(head: Baseline, base: Baseline | None) -> tuple[Known, ...
     return _added(head.findings, base.findings if base else (), lambda known: (known.path, known.rule, known.digest))
 
 
-def with_acceptances(counters: CountersVerdict, head: Baseline | None, accepted: Accepted) -> CountersVerdict:
+def with_acceptances(
+    counters: CountersVerdict, head: Baseline | None, accepted: Accepted, environment: Fingerprint | None = None
+) -> CountersVerdict:
     """The verdict on counters where the project has accepted growth in this change.
 
     Growth is accepted to the very value that the baseline of this change holds; any other has regressed all the same. What
     is not reproducible has no value, and is accepted where that baseline says so too; where it does not, it stays open.
+    environment: of this count, which says whether that baseline was written where other values are to be expected.
     """
     why = next((entry.reason for entry in reversed(accepted.entries) if counters.target in entry.targets), "")
     state = head.targets.get(counters.target) if head else None
@@ -179,10 +98,23 @@ def with_acceptances(counters: CountersVerdict, head: Baseline | None, accepted:
                 taken = stored.get(change.counter, "nothing")
                 beyond.append(f"{change.counter} is accepted at {taken}, it is {change.after} now")
         changes.append(change)
+    if beyond and environment is not None:
+        beyond += _written_elsewhere(state.environment, environment)
     is_open = any(name in stored and name not in counters.counters for name in counters.set_aside)
     said: GateVerdict = "regressed" if beyond else "inconclusive" if is_open else "accepted"
     reason = "; ".join(filter(None, [counters.reason, *beyond]))
     return replace(counters, verdict=said, changes=tuple(changes), reason=reason)
+
+
+def _written_elsewhere(stored: Fingerprint, now: Fingerprint) -> list[str]:
+    """Why an accepted value cannot be that of now, and what helps, where the file is of another environment; [] else."""
+    comparable = compared_environments(stored, now)
+    if comparable.level != "nothing":
+        return []
+    return [
+        f"what was accepted was counted in another environment ({comparable.reason}) and cannot be compared: write the file "
+        'anew in an environment like this one, with `perfaudit gate update --accept "why"`'
+    ]
 
 
 def time_with_acceptances(verdict: TimeVerdict, accepted: Accepted) -> TimeVerdict:
@@ -200,7 +132,7 @@ def time_with_acceptances(verdict: TimeVerdict, accepted: Accepted) -> TimeVerdi
     share, why = max(bounds, key=lambda bound: bound[0])  # the latest of equal ones
     if verdict.low - 1 <= share:
         return replace(verdict, verdict="accepted", accepted=why)
-    beyond = f"accepted up to {_percent(share)} slower ({why}), it is at least {_percent(verdict.low - 1)}"
+    beyond = f"accepted up to {percent(share)} slower ({why}), it is at least {percent(verdict.low - 1)}"
     return replace(verdict, reason="; ".join(filter(None, [verdict.reason, beyond])))
 
 
@@ -225,7 +157,3 @@ def findings_with_acceptances(
     if lost := verdict.lost:
         return replace(counted, verdict="failed", reason=lost), left
     return replace(counted, verdict="accepted", reason=told), left
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.3g} %"

@@ -9,6 +9,7 @@ from pathlib import Path
 from perfaudit.errors import TargetError, UserError
 from perfaudit.gate.accepted import acceptances_since, time_with_acceptances, with_acceptances
 from perfaudit.gate.baseline import gate_baseline_if_there
+from perfaudit.gate.comparable import fingerprint
 from perfaudit.gate.counted import Counted
 from perfaudit.gate.counters_compared import compared
 from perfaudit.gate.counting import count
@@ -18,10 +19,12 @@ from perfaudit.gate.new_findings import against_ref
 from perfaudit.gate.records import TargetRecord
 from perfaudit.gate.request import Known, Request, inside_here, new_counters, take_findings
 from perfaudit.gate.settings import BASELINE
+from perfaudit.gate.targets_there import gone_targets, is_new
 from perfaudit.gate.timing import time_targets
 from perfaudit.measure.child import ChildFailed
+from perfaudit.measure.environment import host
 from perfaudit.measure.watch import Watch
-from perfaudit.target.names import Target, choose_target, factories
+from perfaudit.target.names import Target, choose_target
 from perfaudit.verdicts import CountersVerdict, TimeVerdict
 
 
@@ -40,8 +43,9 @@ def against_commit(request: Request, known: Known, watch: Watch) -> None:
             found = against_ref(reference, settings.paths, request.config)
             take_findings(known, *found)
         _look_for_targets(request, known, reference)
-        known.new_targets = {target.file for target in targets if _is_new(target, reference)}
+        known.new_targets = {target.file for target in targets if is_new(target, reference)}
         there = [target for target in targets if target.file not in known.new_targets]
+        new = [target for target in targets if target.file in known.new_targets]
         if "counters" in request.layers:
             for target in targets:
                 known.counters[target.file] = (
@@ -52,8 +56,10 @@ def against_commit(request: Request, known: Known, watch: Watch) -> None:
         failed = {name for name, verdict in known.counters.items() if verdict.verdict == "failed"}
         timed = [target for target in there if target.file not in failed]
         if "time" in request.layers:
-            for name in sorted(failed & {target.file for target in targets}):
+            for name in sorted(failed & {target.file for target in there}):
                 known.times[name] = TimeVerdict(name, "not_judged", "it does not run, as its counters say")
+            for target in new:
+                known.times[target.file] = _new_time(request, known, target, watch)
         if "time" in request.layers and timed:
             _time(request, known, timed, reference, watch)
 
@@ -62,13 +68,19 @@ def _take_acceptances(request: Request, known: Known, reference: Reference) -> N
     """Read what this change accepts: in the baseline file as it is here, and not in the reference's."""
     file = request.settings.baseline or BASELINE
     known.baseline = gate_baseline_if_there(Path(file))
-    known.accepted, note = acceptances_since(known.baseline, reference.folder / file, Path(file))
+    known.accepted, note = acceptances_since(known.baseline, reference.counterpart(Path(file)), Path(file))
     known.notes += [note] if note else []
 
 
 def _look_for_targets(request: Request, known: Known, reference: Reference) -> None:
-    """Without a target, say that two layers judge nothing; a target that the reference alone has is a failure."""
-    if request.targets or request.layers == ("findings",):
+    """Say of targets that the reference alone has that nothing is compared with them; where none is left, it is a failure."""
+    if request.layers == ("findings",):
+        return
+    if request.targets:
+        known.notes += [
+            f"{file}: a target in {known.against} and none here, so nothing is compared with it"
+            for file in gone_targets(request, reference)
+        ]
         return
     known.notes.append("no target: no file here defines factories, so counters and time are not judged")
     if not reference.folder.is_dir():
@@ -77,15 +89,6 @@ def _look_for_targets(request: Request, known: Known, reference: Reference) -> N
         gone = choose_target([], reference.folder).file
         why = f"{known.against} defines factories there, and no file here does"
         known.counters[gone] = CountersVerdict(gone, "failed", why)
-
-
-def _is_new(target: Target, reference: Reference) -> bool:
-    """Whether the reference does not have a target: no such file, or one without the factories that are in it here."""
-    there = reference.folder / target.file
-    if not there.is_file():
-        return True
-    roles = {"model", "dataloader"} - target.names.keys()
-    return roles <= factories(target.file).keys() and not roles <= factories(str(there)).keys()
 
 
 def _counters(request: Request, known: Known, target: Target, reference: Reference, watch: Watch) -> CountersVerdict:
@@ -99,14 +102,15 @@ def _counters(request: Request, known: Known, target: Target, reference: Referen
             watch.stage(f"counting a step of {target.file}: the reference{', again' if twice else ''}")
             before = _counted_there(request, target, reference, twice)
             verdict = compared(target.file, before, after, request.settings.tolerance)
-            if verdict.verdict == "pass" and verdict.set_aside.keys() <= after.set_aside.keys() | after.absent.keys():
+            same = verdict.verdict == "pass" and not verdict.changes
+            if same and verdict.set_aside.keys() <= after.set_aside.keys() | after.absent.keys():
                 break
     except (ChildFailed, UserError) as failure:
-        return CountersVerdict(target.file, "failed", f"{side} does not run: {failure}{_hint(side, str(failure))}")
-    return with_acceptances(verdict, known.baseline, known.accepted)
+        return CountersVerdict(target.file, "failed", f"{side} does not run: {failure}{hint(side, str(failure))}")
+    return with_acceptances(verdict, known.baseline, known.accepted, fingerprint(after.facts, host()))
 
 
-def _hint(side: str, failure: str) -> str:
+def hint(side: str, failure: str) -> str:
     """What to do where the reference lacks a file that may be here, "" else."""
     lacks = side == "the reference" and ("FileNotFoundError" in failure or "No such file" in failure)
     return "; what git ignores, such as data, is not in the reference: --link FOLDER puts it there" if lacks else ""
@@ -115,6 +119,17 @@ def _hint(side: str, failure: str) -> str:
 def _counted_there(request: Request, target: Target, reference: Reference, twice: bool) -> Counted:
     moved = [str(reference.head_root), str(reference.root)]
     return count(target, reference.folder, request.device, request.timeout, moved, twice=twice)
+
+
+def _new_time(request: Request, known: Known, target: Target, watch: Watch) -> TimeVerdict:
+    """A new target has nothing to be compared with, but it must run: its counters say so, or one step does."""
+    if target.file not in known.counters:
+        watch.stage(f"running a step of {target.file}, which is new")
+        try:
+            known.counted[target.file] = count(target, None, request.device, request.timeout, twice=False)
+        except (ChildFailed, UserError) as failure:
+            return TimeVerdict(target.file, "failed", f"your code does not run: {failure}")
+    return TimeVerdict(target.file, "not_judged", f"new: {known.against} does not have it")
 
 
 def _time(request: Request, known: Known, targets: Sequence[Target], reference: Reference, watch: Watch) -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from perfaudit.config import Config
 from perfaudit.errors import UserError
-from perfaudit.gate.baseline import TargetState, read_gate_baseline
-from perfaudit.gate.comparable import Comparable, compared, fingerprint, stored_time
+from perfaudit.gate.baseline import TargetState, gate_baseline_if_there, read_gate_baseline
+from perfaudit.gate.baseline_changes import named
+from perfaudit.gate.comparable import Comparable, Seconds, compared, fingerprint, stored_time
 from perfaudit.gate.counted import Counted
 from perfaudit.gate.counters_compared import compared as counters_compared
 from perfaudit.gate.counting import count
 from perfaudit.gate.new_findings import against_known
-from perfaudit.gate.request import Known, Request, inside_here, new_counters, take_findings
+from perfaudit.gate.request import Known, Request, as_stored, inside_here, new_counters, own_names, take_findings
 from perfaudit.gate.settings import GateSettings, baseline_in
 from perfaudit.gate.step_time import step_time
 from perfaudit.measure.child import ChildFailed
@@ -33,26 +35,61 @@ def against_file(request: Request, known: Known, watch: Watch) -> None:
     known.baseline = read_gate_baseline(Path(name))
     if "time" in settings.layers:
         raise UserError(f"{name} holds times as advice only; the time layer measures against a commit: --against REF")
-    if not request.targets and request.layers != ("findings",):
+    if not request.targets and not known.baseline.targets and request.layers != ("findings",):
         known.notes.append("no target: no file here defines factories, so counters are not judged")
-        for gone in known.baseline.targets:
-            known.counters[gone] = CountersVerdict(
-                gone, "failed", f"{name} has counters of it, and it is no target here"
-            )
     if "findings" in request.layers:
         watch.stage("scanning")
         take_findings(known, *against_known(known.baseline.findings, settings.paths, request.config))
-    for target in (inside_here(target) for target in request.targets):
-        state = known.baseline.targets.get(target.file)
-        if state is None and "counters" in request.layers:
-            known.new_targets.add(target.file)
-            known.counters[target.file] = new_counters(request, known, target, watch)
-        elif state is not None and "counters" in request.layers:
-            _against_state(request, known, target, state, watch)
+    if "counters" in request.layers:
+        targets = [inside_here(target) for target in request.targets]
+        _tell_what_is_left(request, known, {target.file for target in targets})
+        for target in targets:
+            _judge(request, known, target, known.baseline.targets.get(target.file), watch)
 
 
-def _against_state(request: Request, known: Known, target: Target, state: TargetState, watch: Watch) -> None:
+def stored_targets(settings: GateSettings) -> tuple[str, ...]:
+    """Files here that the baseline to compare with holds counters of, for where no target is named.
+
+    () for a gate against a commit, and without a file. Raises ConfigError for a file that cannot be read.
+    """
+    name = "" if settings.against or settings.targets else settings.baseline or baseline_in(Path.cwd())
+    baseline = gate_baseline_if_there(Path(name)) if name else None
+    return tuple(file for file in baseline.targets if _is_here(file)) if baseline else ()
+
+
+def _is_here(file: str) -> bool:
+    return not _is_outside(file) and Path(file).is_file()
+
+
+def _is_outside(file: str) -> bool:
+    return Path(file).is_absolute() or Path(file).parts[:1] == ("..",)
+
+
+def _tell_what_is_left(request: Request, known: Known, judged: set[str]) -> None:
+    """Say which targets of the file are not judged: on purpose where others were named, no pass where none was."""
+    assert known.baseline is not None
+    left = sorted(known.baseline.targets.keys() - judged)
+    on_purpose = [file for file in left if request.settings.targets or (judged and _is_outside(file))]
+    if on_purpose:
+        why = "not named" if request.settings.targets else "outside the working directory"
+        known.notes.append(f"{known.against} has counters of {', '.join(on_purpose)} too, which are not judged: {why}")
+    for file in sorted(set(left) - set(on_purpose)):
+        why = "it lies outside the working directory: run the gate in the folder of that file"
+        if not _is_outside(file):
+            why = 'there is no such file; where that is wanted: perfaudit gate update --accept "why"'
+        known.counters[file] = CountersVerdict(file, "failed", f"{known.against} has counters of it, and {why}")
+
+
+def _judge(request: Request, known: Known, target: Target, state: TargetState | None, watch: Watch) -> None:
     """Judge one target by what the file says of it: its counters, and its time as advice."""
+    if state is None:
+        known.new_targets.add(target.file)
+        known.counters[target.file] = new_counters(request, known, target, watch)
+        return
+    if words := _other_factories(target, state, request.config):
+        known.counters[target.file] = CountersVerdict(target.file, "failed", f"{known.against} {words}")
+        return
+    target = as_stored(target, state, request.config)
     watch.stage(f"counting a step of {target.file}")
     try:
         now = known.counted[target.file] = count(target, None, request.device, request.timeout)
@@ -61,14 +98,30 @@ def _against_state(request: Request, known: Known, target: Target, state: Target
         return
     comparable = compared(state.environment, fingerprint(now.facts, host()))
     known.counters[target.file] = _stored_counters(target.file, state, now, comparable, request.settings)
-    if "time" in request.layers and state.seconds_per_step is not None and comparable.level == "all":
-        watch.stage(f"timing {target.file}")
-        try:
-            seconds, _ = step_time(target, request.device, request.timeout)
-        except UserError as failure:
-            known.times[target.file] = TimeVerdict(target.file, "not_judged", f"not timed: {failure}", advice=True)
-        else:
-            known.times[target.file] = stored_time(target.file, state.seconds_per_step, seconds, comparable)
+    if "time" in request.layers:
+        known.times[target.file] = _stored_time(request, target, state.seconds_per_step, comparable, watch)
+
+
+def _other_factories(target: Target, state: TargetState, config: Config) -> str:
+    """In words, that a target is asked for with other factories than those that were counted; "" else."""
+    asked = own_names(target, config)
+    if not asked or not state.names or asked == state.names:
+        return ""
+    return f"has counters of it with other factories ({named(state.names)}) than those asked for ({named(asked)})"
+
+
+def _stored_time(
+    request: Request, target: Target, stored: Seconds | None, comparable: Comparable, watch: Watch
+) -> TimeVerdict:
+    """What the stored time says; a step is timed only where both are of the same environment."""
+    if stored is None or comparable.level != "all":
+        return stored_time(target.file, stored, None, comparable)
+    watch.stage(f"timing {target.file}")
+    try:
+        seconds, _ = step_time(target, request.device, request.timeout)
+    except UserError as failure:
+        return stored_time(target.file, stored, None, comparable, str(failure))
+    return stored_time(target.file, stored, seconds, comparable)
 
 
 def _stored_counters(

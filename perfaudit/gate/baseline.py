@@ -7,7 +7,6 @@ merge. No absolute path and nothing that changes by itself is in it.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date
@@ -15,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from perfaudit.errors import ConfigError, UserError
+from perfaudit.gate.baseline_versions import SCHEMA, in_this_version
 from perfaudit.gate.committed_json import dumped, loaded
 from perfaudit.gate.comparable import Fingerprint, Seconds, damaged_unless, text_of, texts_of
 from perfaudit.gate.counted import Counted
 from perfaudit.static.baseline import Known
 from perfaudit.static.discover import shown
 from perfaudit.static.fix import replace_file
-
-SCHEMA = "perfaudit.gate/1"
+from perfaudit.target.names import ROLES
 
 Json = dict[str, Any]  # Any: nested JSON
 
@@ -44,11 +43,15 @@ class Acceptance:
 
 @dataclass(frozen=True, slots=True)
 class TargetState:
-    """What is known of one target. counters: JSON of `counting.Counted`; {} where they were never counted."""
+    """What is known of one target. counters: JSON of `counting.Counted`; {} where they were never counted.
+
+    names: of its factories by role, as in `target.names.Target`, without those that the project's configuration gives.
+    """
 
     environment: Fingerprint
     counters: Json = field(default_factory=dict)
     seconds_per_step: Seconds | None = None
+    names: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,36 +85,11 @@ def gate_baseline_if_there(path: Path, stands_for: Path | None = None) -> Baseli
 def parsed(data: bytes, path: Path) -> Baseline:
     """The content of a baseline file from its bytes; path: where it lies. Raises ConfigError that says what and where."""
     try:
-        content = _in_this_version(loaded(data), path)
+        content = in_this_version(loaded(data), path)
         return _content(content, path)
     except (ValueError, RecursionError) as error:
         cure = "take a version of it from git, or write it again with `perfaudit gate init`"
         raise ConfigError(f"{path}: a damaged baseline: {error}; {cure}") from error
-
-
-def _of_a_scan(data: Json) -> Json:
-    """The file that `perfaudit scan --baseline` keeps: findings only."""
-    return {**data, "schema": SCHEMA, "accepted": [], "targets": {}}
-
-
-# What makes the next version of an older one. For perfaudit.gate/2: change SCHEMA, and add a row "perfaudit.gate/1" whose
-# function returns the keys of version 2; rows are followed until SCHEMA is reached.
-_MIGRATIONS: dict[str, Callable[[Json], Json]] = {"perfaudit.baseline/1": _of_a_scan}
-
-
-def _in_this_version(data: Any, path: Path) -> Json:
-    """The content with the keys of this version. Raises ConfigError for a newer one and for what is no baseline."""
-    while True:
-        schema = data.get("schema") if isinstance(data, dict) else None
-        if schema == SCHEMA:
-            return dict(data)
-        migrate = _MIGRATIONS.get(schema) if isinstance(schema, str) else None
-        if migrate is None:
-            break
-        data = migrate(data)
-    if isinstance(schema, str) and re.fullmatch(r"perfaudit\.(gate|baseline)/\d+", schema):
-        raise ConfigError(f"{path}: made by a newer perfaudit ({schema}); this one reads {SCHEMA}: upgrade it")
-    raise ConfigError(f"{path}: not a baseline of `perfaudit gate`; this one reads {SCHEMA}")
 
 
 def _content(data: Json, path: Path) -> Baseline:
@@ -129,10 +107,10 @@ def _content(data: Json, path: Path) -> Baseline:
     return Baseline(tuple(findings), targets, tuple(accepted))
 
 
-def _has_keys(data: Any, keys: set[str], where: str) -> None:
+def _has_keys(data: Any, keys: set[str], where: str, optional: str = "") -> None:
     """Raises ValueError for an object with other keys: a misspelt one must not mean that nothing is known."""
     damaged_unless(isinstance(data, dict), f"{where} must be an object")
-    for key in sorted(data.keys() - keys):
+    for key in sorted(data.keys() - keys - {optional}):
         raise ValueError(f"{where} has no key {key!r} (it has: {', '.join(sorted(keys))})")
     for key in sorted(keys - data.keys()):
         raise ValueError(f"{where} lacks {key!r}")
@@ -171,7 +149,7 @@ def _slower(entry: Any, where: str, path: Path) -> tuple[tuple[str, float], ...]
 
 
 def _state(entry: Any, where: str, path: Path) -> TargetState:
-    _has_keys(entry, {"environment", "counters", "seconds_per_step"}, where)
+    _has_keys(entry, {"environment", "counters", "seconds_per_step"}, where, "factories")
     environment = Fingerprint.from_json(entry["environment"], f"{where}.environment")
     counters, seconds = entry["counters"], entry["seconds_per_step"]
     damaged_unless(isinstance(counters, dict), f"{where}.counters must be an object")
@@ -182,7 +160,21 @@ def _state(entry: Any, where: str, path: Path) -> TargetState:
             raise ValueError(f"{where}.counters: {error}") from error
         counters = _with_places(counters, lambda name: _placed(name, f"{where}.counters.places", path))
     stored = None if seconds is None else Seconds.from_json(seconds, f"{where}.seconds_per_step")
-    return TargetState(environment, counters, stored)
+    return TargetState(environment, counters, stored, _names(entry.get("factories", {}), f"{where}.factories", path))
+
+
+def _names(entry: Any, where: str, path: Path) -> dict[str, str]:
+    damaged_unless(isinstance(entry, dict), f"{where} must be an object of roles and names")
+    for role, name in entry.items():
+        damaged_unless(role in ROLES, f"{where} has no role {role!r} (there are {', '.join(ROLES)})")
+        damaged_unless(bool(text_of(name, f"{where}.{role}")), f"{where}.{role} is empty")
+    return {role: _with_file(name, lambda file: _placed(file, where, path)) for role, name in entry.items()}
+
+
+def _with_file(name: str, placed: Callable[[str], str]) -> str:
+    """The name of a factory with the path replaced that it may begin with, as in "other.py:name"."""
+    file, colon, function = name.rpartition(":")
+    return f"{placed(file)}{colon}{function}"
 
 
 def _with_places(counters: Json, placed: Callable[[str], str]) -> Json:
@@ -195,7 +187,7 @@ def _with_places(counters: Json, placed: Callable[[str], str]) -> Json:
 
 def counter_values(state: TargetState) -> dict[str, int]:
     """The counters of one step of a target by name, {} where it was never counted."""
-    return dict(Counted.from_json(state.counters).values) if state.counters else {}
+    return dict(state.counters.get("values", {}))
 
 
 def _placed(name: str, where: str, path: Path) -> str:
@@ -243,6 +235,11 @@ def text(path: Path, baseline: Baseline) -> str:
                 "counters": _with_places(state.counters, placed) if state.counters else {},
                 "environment": state.environment.as_json(),
                 "seconds_per_step": state.seconds_per_step.as_json() if state.seconds_per_step else None,
+                **(
+                    {"factories": {role: _with_file(factory, placed) for role, factory in state.names.items()}}
+                    if state.names
+                    else {}
+                ),
             }
             for name, state in baseline.targets.items()
         },

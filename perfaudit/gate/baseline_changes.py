@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from perfaudit.gate.baseline import Baseline, TargetState, counter_values
 from perfaudit.gate.comparable import differences
@@ -10,7 +11,7 @@ from perfaudit.static.baseline import Known
 
 
 def changes_between(before: Baseline, after: Baseline) -> tuple[str, ...]:
-    """What differs, in words: findings that came and went, then counters, environment and time of each target."""
+    """What differs, in words: findings and targets that came and went, then environment, counters and time of each target."""
     old, new = Counter(before.findings), Counter(after.findings)
     came = [f"new finding {_in_words(known)}" for known in sorted((new - old).elements())]
     went = [f"gone: finding {_in_words(known)}" for known in sorted((old - new).elements())]
@@ -19,7 +20,8 @@ def changes_between(before: Baseline, after: Baseline) -> tuple[str, ...]:
         for name, state in sorted(after.targets.items())
         for words in _target_changes(before.targets.get(name), state)
     ]
-    return (*came, *went, *of_targets)
+    left = [f"{name} is gone" for name in sorted(before.targets.keys() - after.targets.keys())]
+    return (*came, *went, *left, *of_targets)
 
 
 def _in_words(known: Known) -> str:
@@ -32,6 +34,8 @@ def _target_changes(old: TargetState | None, new: TargetState) -> list[str]:
     before, after = counter_values(old), counter_values(new)
     differing = differences(old.environment, new.environment)
     changes = [f"{name} {was} -> {now}" for name, (was, now) in differing.items()]
+    if old.names != new.names:
+        changes.append(f"factories {named(old.names)} -> {named(new.names)}")
     other = [name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)]
     changes += [f"{name} {before.get(name, 'not counted')} -> {after.get(name, 'not counted')}" for name in other]
     if not changes and essence(old) != essence(new):
@@ -42,6 +46,11 @@ def _target_changes(old: TargetState | None, new: TargetState) -> list[str]:
             f"step {f'{1000 * stored.median:.4g} ms' if stored else 'not timed'} -> {1000 * seconds.median:.4g} ms"
         )
     return changes
+
+
+def named(names: Mapping[str, str]) -> str:
+    """The factories of a target in words: "model make_a, step my_step"."""
+    return ", ".join(f"{role} {name}" for role, name in sorted(names.items())) or "found by their names"
 
 
 def essence(state: TargetState) -> tuple[object, ...]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from perfaudit.measurements import Environment
+from perfaudit.quantities import percent
 from perfaudit.verdicts import TimeVerdict
 
 Level = Literal["all", "no_times", "nothing"]
@@ -203,11 +204,13 @@ def _is_same_source(stored: Fingerprint, now: Fingerprint) -> bool:
     return same_release and stored.device == now.device == "cpu"
 
 
-def stored_time(target: str, stored: Seconds | None, now: Seconds | None, comparable: Comparable) -> TimeVerdict:
+def stored_time(
+    target: str, stored: Seconds | None, now: Seconds | None, comparable: Comparable, failure: str = ""
+) -> TimeVerdict:
     """What a stored time says beside one of now: advice, never a verdict.
 
-    Medians of identical code that was timed at least 2.5 minutes apart differed by more than 5 % in 71 % of the pairs on
-    a calm machine, and in 91 % on a loaded one.
+    now: None where it was not measured, because nothing is stored, in another environment, or for the `failure` that is told.
+    How often a mean of identical code lies above a stored one by more than 5 %: benchmarks/gate_power.md, "stored mean".
     """
     before, after = (side.median if side else None for side in (stored, now))
 
@@ -216,15 +219,11 @@ def stored_time(target: str, stored: Seconds | None, now: Seconds | None, compar
 
     if before is None:
         return advice("no time of it is stored; measure with --against REF")
-    if after is None:
-        return advice("not timed, because stored times decide nothing; measure with --against REF")
     if comparable.level != "all":
         return advice(f"stored times are of another environment: {comparable.reason}")
+    if after is None:
+        return advice(f"not timed: {failure}")
     ratio = after / before
-    what = f"{_percent(abs(ratio - 1))} {'slower' if ratio > 1 else 'faster'} than the file says"
+    what = f"{percent(abs(ratio - 1))} {'slower' if ratio > 1 else 'faster'} than the file says"
     excuse = "a noisy hour" if ratio > 1 else "a calm hour"
     return advice(f"stored times cry wolf: {what}, which {excuse} explains as well; measure with --against REF", ratio)
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %" if share >= 0.0995 else f"{100 * share:.1f} %"

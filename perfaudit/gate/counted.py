@@ -2,9 +2,38 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
+
+COUNTERS = (
+    "operators",
+    "flops",
+    "bytes_allocated",
+    "peak_live_bytes",
+    "host_syncs",
+    "parameters",
+    "trainable_parameters",
+    "samples",
+    "dataset_samples",
+    "samples_repeated",
+    "samples_skipped",
+    "copies_to_device",
+    "bytes_to_device",
+    "unpinned_copies",
+    "kernels_launched",
+    "graphs_replayed",
+    "graph_breaks",
+    "recompilations",
+)
+
+# What is known of every target, if only why it could not be counted. A counter that is added later is not in files that are
+# there by then, so it must not stand here.
+OF_ALL = (*COUNTERS[: COUNTERS.index("dataset_samples")], "samples_repeated", "samples_skipped")
+_ON_ACCELERATORS = ("copies_to_device", "bytes_to_device", "unpinned_copies")
+_ON_CUDA = ("kernels_launched", "graphs_replayed")
+_TOGETHER = (("dataset_samples", "samples_repeated"), ("recompilations", "graph_breaks"))
 
 _PLACES_IN_FILES = ("host_syncs",)  # the lines of operators would make a baseline of thousands of lines
 _IN_NO_FILE = ("least", "facts")
@@ -77,20 +106,28 @@ class Counted:
             if sum(inner.values()) != values.get(name):
                 total = f"{values[name]:,}" if name in values else "not there"
                 raise ValueError(f"by_name.{name} adds up to {sum(inner.values()):,}, and values.{name} is {total}")
-        places = _mapping(parts["places"], "places")
-        return cls(
-            values,
-            by_name,
-            {name: _spots(spots, f"places.{name}") for name, spots in places.items()},
-            {
-                name: _text(words, f"set_aside.{name}")
-                for name, words in _mapping(parts["set_aside"], "set_aside").items()
-            },
-            {name: _text(words, f"absent.{name}") for name, words in _mapping(parts["absent"], "absent").items()},
-            _text(parts["device"], "device"),
-            _text(parts["torch"], "torch"),
-            _text(parts["dtype"], "dtype"),
-        )
+        places = {name: _spots(spots, f"places.{name}") for name, spots in _mapping(parts["places"], "places").items()}
+        aside, absent = (_texts(parts[part], part) for part in ("set_aside", "absent"))
+        device, torch, dtype = (_text(parts[part], part) for part in ("device", "torch", "dtype"))
+        if strange := sorted(places.keys() - values.keys()):
+            raise ValueError(f"places has {strange[0]!r}, which is not among values")
+        _refuse_gaps(values, aside, absent, device)
+        return cls(values, by_name, places, aside, absent, device, torch, dtype)
+
+
+def _refuse_gaps(values: Mapping[str, int], aside: Mapping[str, str], absent: Mapping[str, str], device: str) -> None:
+    """Raises ValueError for a name that is no counter, stands twice, or is missing: it would not be compared, unnoticed."""
+    stand = Counter([*values, *aside, *absent])
+    for name, times in stand.items():
+        if name not in COUNTERS:
+            raise ValueError(f"{name!r} is no counter; there are {', '.join(COUNTERS)}")
+        if times > 1:
+            raise ValueError(f"{name!r} stands {times} times in values, set_aside and absent")
+    needed = [*OF_ALL, *(_ON_ACCELERATORS if device != "cpu" else ()), *(_ON_CUDA if device == "cuda" else ())]
+    needed += [name for name, other in _TOGETHER if other in values or other in aside]
+    for name in needed:
+        if name not in stand:
+            raise ValueError(f"{name!r} is neither in values nor in set_aside nor in absent")
 
 
 def _sorted(found: Mapping[str, Any]) -> dict[str, Any]:  # values as they were
@@ -117,6 +154,10 @@ def _text(found: object, name: str) -> str:
     if not isinstance(found, str):
         raise ValueError(f"{name} is {_kind(found)}, not a text")
     return found
+
+
+def _texts(found: object, name: str) -> dict[str, str]:
+    return {key: _text(value, f"{name}.{key}") for key, value in _mapping(found, name).items()}
 
 
 def _spots(found: object, name: str) -> list[Spot]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from perfaudit.gate.counted import Counted, Spot
 from perfaudit.verdicts import CounterChange, CountersVerdict, GateVerdict, Place
 
+OPERATORS = "operators"
 PLACES_SHOWN = 10  # of operators; a changed layer touches every line behind it
 
 # What a step works on, which is nobody's fault.
@@ -24,13 +25,15 @@ def compared(target: str, before: Counted, after: Counted, tolerated: Mapping[st
 
     Whether the environment of a file's counters is the same is asked in `comparable`, and nothing of it here.
     tolerated: share by which a counter may grow, by name, 0 where it is not there; nothing may grow from 0. Any other
-    growth is a regression; a gain is shown where something fell and nothing grew. A counter that was reproducible before
-    and is not now, or that can no longer be taken, has grown where even the smallest of its values is beyond what is
-    tolerated (the change then has that value); else it leaves the verdict "inconclusive", with words, unless another one
-    regressed. Set aside, with words, is what the reference does not have or set aside itself, and what makes no sense for
-    one side. Where the batch has another number of samples, operators, syncs and launches are compared all the same, which
-    a step makes whatever its batch. Of operations and bytes more for fewer samples is growth and less for more samples a
-    gain; anything else is of other work and set aside, as are the loader's counters where the dataset has another length.
+    growth is a regression. A gain is shown where something fell and nothing grew, no single operator either, because not all
+    cost the same. Other parts with the same sum are a change that decides nothing.
+    A counter that was reproducible before and is not now, or that can no longer be taken, has grown where even the smallest
+    of its values is beyond what is tolerated (the change then has that value); else it leaves the verdict "inconclusive",
+    with words, unless another one regressed. Set aside, with words, is what the reference does not have or set aside itself,
+    and what makes no sense for one side. Where the batch has another number of samples, operators, syncs and launches are
+    compared all the same, which a step makes whatever its batch. Of operations and bytes more for fewer samples is growth
+    and less for more samples a gain; anything else is of other work and set aside, as are the loader's counters where the
+    dataset has another length.
     """
     aside = _set_aside(before, after)
     lost = [name for name in sorted(aside) if name in before.values and name in {**after.set_aside, **after.absent}]
@@ -42,11 +45,8 @@ def compared(target: str, before: Counted, after: Counted, tolerated: Mapping[st
     if not values and not unknown:
         reason = "no counter can be compared"
         return CountersVerdict(target, "not_judged", reason, dict(after.values), set_aside=aside)
-    changes = tuple(
-        _change(name, before, after, value, tolerated.get(name, 0.0))
-        for name, value in sorted(values.items())
-        if before.values[name] != value
-    )
+    found = [_change(name, before, after, value, tolerated.get(name, 0.0)) for name, value in sorted(values.items())]
+    changes = tuple(change for change in found if change.before != change.after or change.by_name)
     reason = "; ".join([*(_by_smallest(*item) for item in grown.items()), *_cannot_be_told(unknown, after)])
     return CountersVerdict(target, _verdict(changes, bool(unknown)), reason, dict(after.values), changes, aside)
 
@@ -57,7 +57,9 @@ def _verdict(changes: tuple[CounterChange, ...], is_open: bool) -> GateVerdict:
         return "regressed"
     if is_open:
         return "inconclusive"
-    return "improved" if changes and not grown else "pass"
+    is_dearer = any(change.counter == OPERATORS and change.more_and_less[0] for change in changes)
+    has_fallen = any(change.after < change.before for change in changes)
+    return "improved" if has_fallen and not grown and not is_dearer else "pass"
 
 
 def _has_grown_anyway(name: str, before: Counted, after: Counted, tolerated: Mapping[str, float]) -> bool:
@@ -146,14 +148,16 @@ def _change(name: str, before: Counted, after: Counted, new: int, tolerated: flo
     old = before.values[name]
     if name not in after.values:  # nor are its parts and lines the same in two runs
         return CounterChange(name, old, new)
+    allowed = old < new <= old * (1 + tolerated)
+    if any(side.values[name] and name not in side.by_name for side in (before, after)):
+        return CounterChange(name, old, new, allowed=allowed)
     parts, others = after.by_name.get(name, {}), before.by_name.get(name, {})
     differences = {part: parts.get(part, 0) - others.get(part, 0) for part in {*parts, *others}}
     by_name = dict(sorted(((p, d) for p, d in differences.items() if d), key=lambda item: (-item[1], item[0])))
     places: tuple[Place, ...] = ()
     if new > old and name in before.places and name in after.places:
         places = _explained(grown_places(before.places[name], after.places[name]), by_name)
-        places = places[:PLACES_SHOWN] if name == "operators" else places
-    allowed = old < new <= old * (1 + tolerated)
+        places = places[:PLACES_SHOWN] if name == OPERATORS else places
     return CounterChange(name, old, new, by_name, places, allowed=allowed)
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from perfaudit.gate.counted import Counted, Spot
-from perfaudit.measure.child import Child, ChildFailed
+from perfaudit.measure.child import Child
 from perfaudit.measure.environment import usable_cores
 from perfaudit.measure.lab import build_command
 from perfaudit.measure.ledger import Variant
 from perfaudit.target.names import Target, sets_variables_early
-from perfaudit.target.relocate import refusal
+from perfaudit.target.relocate import refuse
 
 HASH_SEEDS = ("1", "2")  # of fresh processes: an order that comes out of a set of texts differs from other processes'
 
@@ -35,7 +35,7 @@ def count(
     folder: the working directory of the processes, ours without it. timeout: seconds that building the training may take,
     and counting. relocated: as in the command that builds a training. on_stage: told in words what begins. twice: False
     for one process, which cannot tell what another one would not agree on. `Counted.facts` is what the first one built.
-    Raises ChildFailed for a training that does not build or run, or that is not the code it should be.
+    Raises ChildFailed for a training that does not build or run, TargetError for one that is not the code it should be.
     """
     file = target.file if folder is None else _from_here(target.file)
     variant = Variant("as it is", "", {})
@@ -69,11 +69,11 @@ def _asked(build: Reply, question: Reply, folder: Path | None, timeout: float, k
             built = []
             for child in children:
                 built.append(child.receive(timeout))
-                _refuse_strays(built[-1]["strays"])
+                refuse(built[-1]["strays"])
                 child.send(question)
             for child, facts in zip(children, built, strict=True):
                 replies.append({**child.receive(timeout), "facts": facts})
-                _refuse_strays(child.ask({"do": "strays"}, timeout)["strays"])  # what a step imports
+                refuse(child.ask({"do": "strays"}, timeout)["strays"])  # what a step imports
     return replies
 
 
@@ -81,12 +81,6 @@ def _from_here(file: str) -> str:
     """The file as it is called in another folder that stands for the working directory."""
     relative = os.path.relpath(file)
     return file if relative.startswith("..") else relative
-
-
-def _refuse_strays(strays: list[str]) -> None:
-    """Raise ChildFailed where the reference imports files of the code as it is."""
-    if words := refusal(strays):
-        raise ChildFailed("target", words)
 
 
 @contextlib.contextmanager

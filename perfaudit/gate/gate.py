@@ -15,6 +15,8 @@ from perfaudit.measurements import Environment
 from perfaudit.report import Report
 from perfaudit.verdicts import CountersVerdict, FindingsVerdict, Gate, GateVerdict, TimeVerdict
 
+_FAIL = ("regressed", "failed", "not_judged")  # of the whole; what was not looked at is no pass
+
 
 def gate(request: Request, watch: Watch) -> Report:
     """The report of a gate: new findings, and `Report.gate` with the verdicts. Ctrl-C ends it early with what is known.
@@ -42,18 +44,15 @@ def gate(request: Request, watch: Watch) -> Report:
 
 
 def _report(request: Request, known: Known, seconds: float, interrupted: bool) -> Report:
-    if "time" in request.layers and request.settings.against:
-        for name in sorted(known.new_targets):
-            known.times[name] = TimeVerdict(name, "not_judged", f"new: {known.against} does not have it")
     verdict = overall(known.findings, tuple(known.counters.values()), tuple(known.times.values()), known.new_targets)
     if interrupted and verdict != "regressed":
-        verdict = "failed"  # what was not looked at is no pass
+        verdict = "failed"
     judged = Gate(
         against=known.against,
         kind="ref" if request.settings.against else "baseline",
         verdict=verdict,
         commit=known.commit,
-        fails=verdict == "regressed" or (verdict == "inconclusive" and request.settings.inconclusive == "fail"),
+        fails=verdict in _FAIL or (verdict == "inconclusive" and request.settings.inconclusive == "fail"),
         findings=known.findings,
         counters=tuple(known.counters.values()),
         times=tuple(known.times.values()),
@@ -85,9 +84,13 @@ def overall(
     """What all layers say together: the worst of them, as `verdicts.Gate` has it.
 
     new_targets: targets that the reference does not have; where nothing else was judged they pass, because they were
-    looked for and found to be new.
+    looked for and found to be new. A time without a single quad leaves the whole inconclusive where something else was
+    judged; by itself it judges nothing.
     """
     said = [part.verdict for part in (findings, *counters, *times) if part is not None]
+    unmeasured = [timed.target for timed in times if timed.verdict == "inconclusive" and not timed.quads]
+    if unmeasured and set(said) <= {"inconclusive", "not_judged"} and said.count("inconclusive") == len(unmeasured):
+        return "not_judged"
     worst: GateVerdict
     for worst in ("regressed", "failed", "inconclusive"):
         if worst in said:

@@ -35,6 +35,10 @@ _OWN = {"LC_ALL": "C", "LANGUAGE": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONA
 _WITHOUT_HELPERS = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "submodule.recurse=false")
 
 
+class NoRepository(UserError):
+    """No git, or no repository that it can read."""
+
+
 class GitFailed(Exception):
     """A git command that failed; the message is the line of what it said that tells why. code: None where it did not end."""
 
@@ -49,7 +53,7 @@ def git(
 ) -> str:
     """What a git command prints, run in this folder, less one line end. Bytes that are no UTF-8 are kept as surrogates.
 
-    extra: variables for this command. Raises GitFailed, and UserError where git is not installed.
+    extra: variables for this command. Raises GitFailed, and NoRepository where git is not installed.
     """
     environment = {key: value for key, value in os.environ.items() if not _leads_elsewhere(key)}
     try:
@@ -64,7 +68,7 @@ def git(
     except FileNotFoundError as error:
         if not folder.is_dir():
             raise GitFailed(f"{folder}: no such folder") from error
-        raise UserError(
+        raise NoRepository(
             "git is not installed, and --against needs it; install it, or compare with a file: --baseline FILE"
         ) from error
     except OSError as error:

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
-from perfaudit.errors import UserError
-from perfaudit.gate.git import GitFailed, git
+from perfaudit.errors import NothingMeasured, UserError
+from perfaudit.gate.git import GitFailed, NoRepository, git
+from perfaudit.gate.working_files import bring
 from perfaudit.gate.worktree import temporary_checkout
 
 SHORT = 12  # characters of a hash, as `measurements.Environment.commit` has it
@@ -67,6 +68,26 @@ def checked_out(ref: str, working: Path, links: Sequence[str] = ()) -> Iterator[
         yield Reference(ref, commit, checkout.root, folder, top, said, tuple(checkout.missing))
 
 
+@contextlib.contextmanager
+def copied(working: Path, links: Sequence[str] = ()) -> Iterator[Reference]:
+    """The code in `working` as it is, a second time, in a place where a reference would lie, and removed as that is.
+
+    What git ignores is not there, unless it is linked. Raises UserError for a link that cannot be, NoRepository and
+    NoCommitYet where there is no commit to begin with, NothingMeasured where the files cannot be written.
+    """
+    wanted = [_inside(link) for link in links]
+    top = _top(working)
+    commit = _commit_of("HEAD", top, working)
+    with temporary_checkout(top, commit) as checkout:
+        linked = _linked(wanted, top, checkout.root)
+        try:
+            bring(top, commit, checkout.root)
+        except (GitFailed, OSError) as failure:
+            raise NothingMeasured(f"the working files cannot be copied: {failure}") from failure
+        folder = checkout.root / working.resolve().relative_to(top)
+        yield Reference("HEAD", commit, checkout.root, folder, top, (*checkout.notes, *linked), tuple(checkout.missing))
+
+
 def _top(working: Path) -> Path:
     """The top of the checkout around a folder."""
     try:
@@ -81,7 +102,7 @@ def _top(working: Path) -> Path:
         problem = f"git does not trust it, because it belongs to another user: git config --global --add safe.directory {working}"
     else:
         problem = f"git cannot read it: {said}"
-    raise UserError(f"{working}: {problem}")
+    raise NoRepository(f"{working}: {problem}")
 
 
 def _commit_of(ref: str, top: Path, working: Path) -> str:
@@ -198,6 +219,9 @@ def _linked(paths: Sequence[PurePath], top: Path, root: Path) -> list[str]:
         elif not place.parent.resolve().is_relative_to(root):
             notes.append(f"--link {path}: not linked, because a link in the reference leads out of it there")
         elif not os.path.lexists(place):
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.symlink_to(top / path)
+            try:
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.symlink_to(top / path)
+            except OSError as error:  # a file in the reference where there is a folder here
+                notes.append(f"--link {path}: not linked in the reference: {(error.strerror or str(error)).lower()}")
     return notes

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from perfaudit.errors import TargetError
 from perfaudit.gate.records import Blocks, Side, TimedBlock, Typical
 from perfaudit.measure.child import Child, ChildFailed
 from perfaudit.measure.environment import usable_cores
@@ -20,7 +21,7 @@ from perfaudit.measure.ledger import Variant
 from perfaudit.measure.nursery import START_SECONDS, nursery
 from perfaudit.measure.runner import TrialFailed
 from perfaudit.target.names import Target, imported_modules, sets_variables_early
-from perfaudit.target.relocate import refusal
+from perfaudit.target.relocate import refuse
 
 OTHER: dict[Side, Side] = {"base": "head", "head": "base"}
 MOST_AHEAD = 64  # steps of the warm-up that use up what a loader's workers have ready
@@ -94,11 +95,8 @@ class PairLab:
 
     def _build(self, target: Target, side: Side, seed: int) -> dict[str, Any]:
         file = _relative(target.file) if side == "base" else target.file
-        moved = self.relocated
-        if moved is not None and side == "head":  # in its own place: both sides do the same before they load
-            moved = moved[0], moved[0]
-        plain = Variant("plain", "", {})
-        return build_command({"file": file, "names": target.names}, plain, self.device, seed, moved, scattered=True)
+        what, plain = {"file": file, "names": target.names}, Variant("plain", "", {})
+        return build_command(what, plain, self.device, seed, self.relocated, in_place=side == "head", scattered=True)
 
     def _ready(self, number: int, side: Side, child: Child, seconds: float) -> _ChildSubject | TrialFailed:
         try:
@@ -107,10 +105,12 @@ class PairLab:
             self._is_what_it_says(side, facts)
             subject = _ChildSubject(child, self.timeout)
             _warm_up(subject, side, facts["loader"], seconds)
-            _refuse_strays(side, child.ask({"do": "strays"}, self.timeout)["strays"])  # what a step imports
+            strays = child.ask({"do": "strays"}, self.timeout)["strays"]  # both sides are asked: see `relocate.strays`
+            if side == "base":
+                refuse(strays)  # for what a step imports
             child.pause()
             return subject
-        except ChildFailed as failure:
+        except (ChildFailed, TargetError) as failure:
             child.close()
             return TrialFailed(str(failure))
         except TrialFailed as failure:
@@ -118,8 +118,9 @@ class PairLab:
             return failure
 
     def _is_what_it_says(self, side: Side, facts: Facts) -> None:
-        """Raise TrialFailed where what runs is not this side's code, or not what it was in the pair before."""
-        _refuse_strays(side, facts["strays"])
+        """Raise TargetError where what runs is not this side's code, TrialFailed where it is not that of the pair before."""
+        if side == "base":
+            refuse(facts["strays"])
         for real, digest in (facts.get("digests") or {}).items():
             if self.ran.setdefault((side, real), digest) != digest:
                 raise TrialFailed(f"{os.path.relpath(real)} changed while it was measured")
@@ -134,16 +135,6 @@ def _warm_up(subject: _ChildSubject, side: Side, loader: dict[str, Any], seconds
         block = subject.block(side, min(to_come, CHUNK))
         subject.seconds_per_step = block.seconds("median")
         spent, to_come = spent + block.wall, to_come - CHUNK
-
-
-def _refuse_strays(side: Side, strays: list[str]) -> None:
-    """Raise TrialFailed where the reference imports files of the code as it is.
-
-    Both sides are asked: a process that has looked at all its modules takes steps 1.5 % faster from then on (char_gpt of 14 ms,
-    188 pairs), probably for where its memory lies afterwards.
-    """
-    if side == "base" and (words := refusal(strays)):
-        raise TrialFailed(words)
 
 
 class _ChildSubject:

@@ -12,7 +12,7 @@ from perfaudit.config import Config
 from perfaudit.errors import TargetError, UserError
 from perfaudit.findings import Finding
 from perfaudit.gate.accepted import Accepted, findings_with_acceptances
-from perfaudit.gate.baseline import Baseline
+from perfaudit.gate.baseline import Baseline, TargetState
 from perfaudit.gate.counted import Counted
 from perfaudit.gate.counting import count
 from perfaudit.gate.records import Side, TargetRecord
@@ -77,6 +77,18 @@ def refuse_two_of_one_file(targets: Sequence[Target]) -> None:
     for target in targets:
         if files[os.path.realpath(target.file)] > 1:
             raise UserError(f"{target.file} is named twice; gate the factories of one file one after the other")
+
+
+def own_names(target: Target, config: Config) -> dict[str, str]:
+    """The names of a target's factories by role, without those that the project's configuration gives."""
+    return {role: name for role, name in target.names.items() if config.target.get(role) != name}
+
+
+def as_stored(target: Target, stored: TargetState | None, config: Config) -> Target:
+    """The target with the factories that a baseline holds of it, where it is asked for without naming any."""
+    if stored is None or own_names(target, config):
+        return target
+    return replace(target, names={**target.names, **stored.names})
 
 
 def take_findings(known: Known, verdict: FindingsVerdict, new: tuple[Finding, ...], scanned: Report) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perfaudit.errors import UserError
+from perfaudit.gate.against_commit import hint
 from perfaudit.gate.counters_compared import compared
 from perfaudit.gate.counting import count
 from perfaudit.gate.decision import judged
+from perfaudit.gate.git import NoRepository
+from perfaudit.gate.gitref import NoCommitYet, Reference, copied
 from perfaudit.gate.records import Side, TargetRecord
 from perfaudit.gate.request import Request, inside_here
 from perfaudit.gate.timing import time_targets
@@ -27,8 +31,11 @@ from perfaudit.verdicts import CountersVerdict, Gate, GateVerdict, SelfTest, Tim
 def self_test(request: Request, runs: int, watch: Watch) -> Report:
     """The report of `runs` gates of each target against itself, each with fresh processes and the whole budget.
 
-    Every call of a regression is a false alarm, and then the verdict is "regressed", although nothing did. Raises
-    UserError where no target is named. Ctrl-C ends it early; gates that were finished count.
+    As in a gate against a commit one side is loaded from a worktree, where git holds the code: see `gitref.copied`.
+
+    Every call of a regression is a false alarm, and then the verdict is "inconclusive": nothing regressed, and what such a
+    gate says here is not to be relied on. Raises UserError where no target is named. Ctrl-C ends it early; gates that were
+    finished are told, and the verdict is "failed".
     """
     if request.layers == ("findings",):
         raise UserError("--self-test is about counters and time; findings are the same in identical code")
@@ -39,28 +46,52 @@ def self_test(request: Request, runs: int, watch: Watch) -> Report:
     counters: list[CountersVerdict] = []
     ran: dict[str, list[_Ran]] = {}
     built: dict[tuple[int, Side], Facts] = {}
+    notes: list[str] = []
     interrupted = False
     try:
-        for target in targets:
-            if "counters" in request.layers:
-                counters.append(_counters(request, target, watch))
-            if "time" in request.layers:
-                _gates(request, target, runs, ran.setdefault(target.file, []), watch, built)
+        with _beside(request, notes, watch) as copy:
+            for target in targets:
+                if "counters" in request.layers:
+                    counters.append(_counters(request, target, watch))
+                if "time" in request.layers:
+                    _gates(request, target, runs, ran.setdefault(target.file, []), watch, built, copy)
     except KeyboardInterrupt:
         interrupted = True
     ran = {target: gates for target, gates in ran.items() if gates}
+    verdict: GateVerdict = "failed" if interrupted else _verdict(counters, ran)
     told = Gate(
         against="itself",
         kind="self_test",
-        verdict=_verdict(counters, ran),
+        verdict=verdict,
+        fails=verdict == "failed",
         counters=tuple(counters),
         times=tuple(gates[-1].verdict for gates in ran.values()),
         self_tests={target: _summary(gates) for target, gates in ran.items()},
+        notes=tuple(notes),
         seconds=time.monotonic() - started,
     )
     names = ", ".join(target.file for target in targets)
     where = host_of(next(iter(built.values()), None))
     return Report("gate", target=names, environment=where, gate=told, interrupted=interrupted)
+
+
+@contextlib.contextmanager
+def _beside(request: Request, notes: list[str], watch: Watch) -> Iterator[Reference | None]:
+    """The code a second time, for the side of the reference; None where no times are asked for, or git does not hold it."""
+    with contextlib.ExitStack() as at_end:
+        copy = None
+        if "time" in request.layers:
+            watch.stage("copying the code into a worktree")
+            try:
+                copy = at_end.enter_context(copied(Path.cwd(), request.settings.links))
+                notes += copy.notes
+            except (NoRepository, NoCommitYet) as error:
+                why = str(error).partition(";")[0]
+                notes.append(
+                    f"both sides were loaded from this folder, because there is no commit ({why}): what loading a reference "
+                    "from a worktree may do to times was not seen"
+                )
+        yield copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +106,7 @@ def _verdict(counters: Sequence[CountersVerdict], ran: Mapping[str, Sequence[_Ra
     said = {c.verdict for c in counters} | {gate.verdict.verdict for gates in ran.values() for gate in gates}
     if "failed" in said or not said:
         return "failed"
-    return "regressed" if "regressed" in said else "pass"
+    return "inconclusive" if "regressed" in said else "pass"
 
 
 def _counters(request: Request, target: Target, watch: Watch) -> CountersVerdict:
@@ -89,27 +120,38 @@ def _counters(request: Request, target: Target, watch: Watch) -> CountersVerdict
 
 
 def _gates(
-    request: Request, target: Target, runs: int, ran: list[_Ran], watch: Watch, built: dict[tuple[int, Side], Facts]
+    request: Request,
+    target: Target,
+    runs: int,
+    ran: list[_Ran],
+    watch: Watch,
+    built: dict[tuple[int, Side], Facts],
+    copy: Reference | None,
 ) -> None:
     """Gate a target against itself so often, each gate into `ran` as soon as it is finished."""
     settings = request.settings
+    folder = copy.folder if copy else Path.cwd()
+    relocated = (str(copy.head_root), str(copy.root)) if copy else None
     for run in range(runs):
         watch.stage(f"gate {run + 1} of {runs} of {target.file} against itself")
         began = time.monotonic()
         record = TargetRecord(target.file, "itself")
         time_targets(
             [target],
-            Path.cwd(),
+            folder,
             [record],
             settings.budget,
             settings.max_regression,
             settings.tolerate,
             request.device,
             request.timeout,
+            relocated,
             watch=watch,
             facts=built,
         )
         verdict = judged(record, settings.max_regression, settings.tolerate, ended=True)
+        if copy and "base" in record.failures:
+            verdict = replace(verdict, reason=verdict.reason + hint("the reference", verdict.reason))
         ran.append(_Ran(verdict, time.monotonic() - began))
         if verdict.verdict == "failed":
             return

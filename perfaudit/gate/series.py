@@ -16,7 +16,7 @@ DRIFT = "drift"  # computed from the ratios (`gate.drift`), not kept
 _COUNTERS_DEPEND_ON = ("device", "platform", "torch")
 
 _QUERY = """
-    SELECT runs.id, at, head, reference, against, layer, target, value, low, high, n, measured.verdict, environment
+    SELECT runs.id, at, head, reference, against, kind, layer, target, value, low, high, n, measured.verdict, environment
     FROM measured JOIN runs ON runs.id = run
     WHERE metric = ? AND typeof(value) IN ('integer', 'real') AND (? IS NULL OR target = ?)
     ORDER BY runs.id, target
@@ -45,13 +45,18 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Points of one metric and target that may be compared, oldest first. environment: what they have in common."""
+    """Points of one metric and target that may be compared, oldest first. environment: what they have in common.
+
+    kind: of times, that of their gates: with "ref" two versions took turns, with "baseline" one ran alone, which takes
+    another time for the same code. "" for other layers, whose values do not depend on it.
+    """
 
     metric: str
     layer: str
     target: str
     environment: dict[str, str] = field(default_factory=dict)
     points: tuple[Point, ...] = ()
+    kind: str = ""
 
     @property
     def is_exact(self) -> bool:
@@ -71,17 +76,20 @@ class Gates:
 def series(folder: Path, metric: str, target: str | None = None) -> list[Series]:
     """The series of a metric, the one with the newest gate first; [] where there is none. Raises UserError as `reading`.
 
-    Points of other machines or versions are series of their own. For `drift` see `gate.drift.drifts`.
+    Points of other machines or versions, and times taken in another way, are series of their own. For `drift` see
+    `gate.drift.drifts`.
     """
     with reading(folder) as connection:
         rows = connection.execute(_QUERY, (metric, target, target)).fetchall() if connection else []
-    grouped: dict[tuple[str, str, str], list[Point]] = {}
-    for run, at, head, reference, against, layer, of, value, low, high, n, verdict, environment in rows:
-        key = (layer, of, json.dumps(_comparable(layer, environment), sort_keys=True))
+    grouped: dict[tuple[str, str, str, str], list[Point]] = {}
+    for run, at, head, reference, against, kind, layer, of, value, low, high, n, verdict, environment in rows:
+        way = kind if layer == "time" else ""
+        key = (layer, of, json.dumps(_comparable(layer, environment), sort_keys=True), way)
         point = Point(run, at, head, reference, value, _number(low), _number(high), n, verdict, against)
         grouped.setdefault(key, []).append(point)
     found = [
-        Series(metric, layer, of, json.loads(shared), tuple(points)) for (layer, of, shared), points in grouped.items()
+        Series(metric, layer, of, json.loads(shared), tuple(points), way)
+        for (layer, of, shared, way), points in grouped.items()
     ]
     return sorted(found, key=lambda each: each.points[-1].run, reverse=True)
 

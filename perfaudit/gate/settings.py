@@ -9,42 +9,23 @@ from typing import Any, Literal
 
 from perfaudit.config import Config
 from perfaudit.errors import ConfigError, UserError
+from perfaudit.gate.counted import COUNTERS
 from perfaudit.quantities import seconds_of, share_of
 from perfaudit.verdicts import LAYERS
 
 BASELINE = "perfaudit-gate.json"  # looked for in the working directory where neither a reference nor a file is named
-
-COUNTERS = (
-    "operators",
-    "flops",
-    "bytes_allocated",
-    "peak_live_bytes",
-    "host_syncs",
-    "parameters",
-    "trainable_parameters",
-    "samples",
-    "dataset_samples",
-    "samples_repeated",
-    "samples_skipped",
-    "copies_to_device",
-    "bytes_to_device",
-    "unpinned_copies",
-    "kernels_launched",
-    "graphs_replayed",
-    "graph_breaks",
-    "recompilations",
-)
 
 
 @dataclass(frozen=True, slots=True)
 class GateSettings:
     """What the project file sets for the gate; the command line goes over it.
 
-    targets: as the user writes them. paths: what is scanned. against: a git reference; baseline: a file; "" where the
-    project names none. layers: () for all that the reference allows. max_regression: the slowdown that the interval must
-    exclude for a pass; tolerate: the slowdown that never fails (shares of the step). budget: seconds for the time layer.
-    inconclusive: what an undecided time does. links: folders that git ignores, to be found beside the reference's code
-    as well. tolerance: by counter, the share by which it may grow.
+    targets: as the user writes them. paths: what is scanned. against: a git reference; baseline: a file, which a project
+    names relative to the folder of its pyproject.toml; "" where the project names none. layers: () for all that the
+    reference allows. max_regression: the slowdown that the interval must exclude for a pass; tolerate: the slowdown that
+    never fails (shares of the step). budget: seconds for the time layer. inconclusive: what a layer does that could not tell.
+    links: folders that git ignores, to be found beside the reference's code as well. tolerance: by counter, the share by
+    which it may grow.
     """
 
     targets: tuple[str, ...] = ()
@@ -95,7 +76,7 @@ def layers_of(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def outcome_of(text: str) -> Literal["pass", "fail"]:
-    """What an inconclusive time does. Raises UserError for another word than pass or fail."""
+    """What a layer does that could not tell. Raises UserError for another word than pass or fail."""
     if text == "pass":
         return "pass"
     if text == "fail":

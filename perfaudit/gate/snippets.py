@@ -2,35 +2,79 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shlex
+import tomllib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from perfaudit.config import find_config
 from perfaudit.errors import UserError
 from perfaudit.gate.settings import BASELINE, GateSettings
 from perfaudit.verdicts import LAYERS
 
 MAIN = "origin/main"  # the branch that changes go into, where the project names none
 
+# In a pipeline of merged results HEAD is the merge with the target branch as it is now, whose commit the first variable
+# holds; it is empty in other pipelines of merge requests, where the second one is where the change left its target branch.
+GITLAB_BASE = "${CI_MERGE_REQUEST_TARGET_BRANCH_SHA:-$CI_MERGE_REQUEST_DIFF_BASE_SHA}"
 
-def snippet(ci: str, settings: GateSettings, baseline: Path, folder: Path | None = None) -> str:
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """Options of `perfaudit gate init` that the command in CI needs again, because no file holds them."""
+
+    paths: Sequence[str] = ()
+    factories: Sequence[str] = ()  # ROLE=NAME
+    device: str = "auto"  # this and the next as the command has them without the option
+    timeout: str = "2m"
+
+    def words(self) -> list[str]:
+        """What was typed, word by word."""
+        given = [("--path", path) for path in self.paths] + [("--factory", name) for name in self.factories]
+        if self.device != "auto":
+            given.append(("--device", self.device))
+        if self.timeout != "2m":
+            given.append(("--timeout", self.timeout))
+        return [word for pair in given for word in pair]
+
+
+def snippet(
+    ci: str, settings: GateSettings, baseline: Path, folder: Path | None = None, typed: Typed | None = None
+) -> str:
     """The text for one of github, gitlab, pre-commit and plain, ending with a line break. Raises UserError for another.
 
-    baseline: the file that was written. folder: the project, which says how its requirements are installed (default: the
-    working directory).
+    settings: with the targets that were found. baseline: the file that was written. folder: the project, which says how its
+    requirements are installed (default: the working directory).
     """
     if ci not in _TEXTS:
         raise UserError(f"--ci {ci}: there are snippets for {', '.join(_TEXTS)}, and none prints nothing")
-    return _TEXTS[ci](settings, baseline, folder or Path.cwd())
+    folder = folder or Path.cwd()
+    text = _TEXTS[ci](settings, baseline, folder, typed or Typed())
+    return "".join(f"{line}\n" for line in _settings_to_add(settings, baseline, folder)) + text
 
 
-def gate_command(settings: GateSettings, against: str, further: Sequence[str] = ()) -> str:
+def gate_command(settings: GateSettings, against: str, typed: Typed, further: Sequence[str] = ()) -> str:
     """The command line for a shell. against: a git reference, quoted already where it is a variable of the shell."""
-    words = ["perfaudit", "gate", *(shlex.quote(target) for target in settings.targets)]
-    words += ["--against", against]
+    words = ["perfaudit", "gate", *map(shlex.quote, settings.targets), "--against", against]
     if layers := _layers(settings):
         words += ["--layers", ",".join(layers)]
-    return " ".join([*words, *further])
+    return " ".join([*words, *map(shlex.quote, typed.words()), *further])
+
+
+def _settings_to_add(settings: GateSettings, baseline: Path, folder: Path) -> list[str]:
+    """Comments with what the command cannot say: it takes `--against` or `--baseline`, and reads acceptances in a file."""
+    if os.path.normpath(folder / baseline) == os.path.normpath(folder / (settings.baseline or BASELINE)):
+        return []
+    config = find_config(folder).path
+    named = Path(os.path.relpath(folder / baseline, config.parent if config else folder)).as_posix()
+    return [
+        "# pyproject.toml, so that the gate knows what `perfaudit gate update` accepts there:",
+        "#     [tool.perfaudit.gate]",
+        f"#     baseline = {json.dumps(named)}",
+    ]
 
 
 def _layers(settings: GateSettings) -> tuple[str, ...]:
@@ -40,19 +84,20 @@ def _layers(settings: GateSettings) -> tuple[str, ...]:
     return () if set(settings.layers) == set(LAYERS) else settings.layers
 
 
-def _plain(settings: GateSettings, baseline: Path, folder: Path) -> str:
-    from_file = " ".join(["perfaudit gate", *map(shlex.quote, settings.targets), "--baseline", _file(baseline)])
+def _plain(settings: GateSettings, baseline: Path, folder: Path, typed: Typed) -> str:
+    words = [*settings.targets, "--baseline", baseline.as_posix(), *typed.words()]
+    from_file = " ".join(["perfaudit gate", *map(shlex.quote, words)])
     return (
         "# against the commit at which this branch left the main one; every layer runs in this one call\n"
-        f"{gate_command(settings, shlex.quote(settings.against or MAIN))}\n"
+        f"{gate_command(settings, shlex.quote(settings.against or MAIN), typed)}\n"
         "# without git, findings and counters only: against what the file says\n"
         f"{from_file}\n"
     )
 
 
-def _github(settings: GateSettings, baseline: Path, folder: Path) -> str:
+def _github(settings: GateSettings, baseline: Path, folder: Path, typed: Typed) -> str:
     # In a pull request the checkout is the merge of the base and the change: its first parent is the exact base.
-    gate = gate_command(settings, "HEAD^1", ("--format github", '--report markdown="$RUNNER_TEMP/gate.md"'))
+    gate = gate_command(settings, "HEAD^1", typed, ("--format github", '--report markdown="$RUNNER_TEMP/gate.md"'))
     requirements = _requirements(folder)
     lines = [
         "# .github/workflows/perfaudit.yml",
@@ -84,8 +129,8 @@ def _github(settings: GateSettings, baseline: Path, folder: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _gitlab(settings: GateSettings, baseline: Path, folder: Path) -> str:
-    reports = ("--report junit=perfaudit-junit.xml", "--report gitlab=perfaudit-quality.json")
+def _gitlab(settings: GateSettings, baseline: Path, folder: Path, typed: Typed) -> str:
+    gate = gate_command(settings, f'"{GITLAB_BASE}"', typed, ["--report junit=perfaudit-junit.xml"])
     lines = [
         "# .gitlab-ci.yml",
         "perfaudit-gate:",
@@ -101,12 +146,11 @@ def _gitlab(settings: GateSettings, baseline: Path, folder: Path) -> str:
         *(f"  {line}" for line in _advice(settings)),
         "  script:",
         *_shell("", _install(settings, _requirements(folder)), 4),
-        *_shell("", gate_command(settings, '"$CI_MERGE_REQUEST_DIFF_BASE_SHA"', reports), 4),
+        *_shell("", gate, 4),
         "  artifacts:",
         "    when: always",
         "    reports:",
         "      junit: perfaudit-junit.xml",
-        "      codequality: perfaudit-quality.json",
     ]
     return "\n".join(lines) + "\n"
 
@@ -116,7 +160,9 @@ def _shell(key: str, command: str, indent: int) -> list[str]:
     return [f"{' ' * indent}{f'{key}:' if key else '-'} |", f"{' ' * indent}  {command}"]
 
 
-def _pre_commit(settings: GateSettings, baseline: Path, folder: Path) -> str:
+def _pre_commit(settings: GateSettings, baseline: Path, folder: Path, typed: Typed) -> str:
+    paths = ", ".join(map(json.dumps, Typed(typed.paths).words()))  # the other options are of what is run
+    arguments = f"        args: [{paths}]\n" if paths else ""
     return (
         "# .pre-commit-config.yaml\n"
         "repos:\n"
@@ -124,6 +170,7 @@ def _pre_commit(settings: GateSettings, baseline: Path, folder: Path) -> str:
         "    rev: …\n"
         "    hooks:\n"
         "      - id: perfaudit-gate  # new findings since the last commit; runs nothing of your code\n"
+        f"{arguments}"
     )
 
 
@@ -131,8 +178,8 @@ def _install(settings: GateSettings, requirements: str) -> str:
     """A line of shell that installs perfaudit, and what the training needs where a layer runs it."""
     if _layers(settings) == ("findings",):
         return "pip install perfaudit"
-    needs = {"requirements.txt": " -r requirements.txt", "pyproject.toml": " -e ."}
-    return f"pip install torch perfaudit{needs.get(requirements, '  # and what your training needs besides')}"
+    needs = {"": "  # and what your training needs besides", "requirements.txt": " -r requirements.txt"}
+    return f"pip install torch perfaudit{needs.get(requirements, ' -e .')}"
 
 
 def _advice(settings: GateSettings) -> list[str]:
@@ -146,11 +193,20 @@ def _advice(settings: GateSettings) -> list[str]:
 
 def _requirements(folder: Path) -> str:
     """The file that says what the project needs, "" without one. A cache of actions/setup-python fails without one."""
-    return next((name for name in ("requirements.txt", "pyproject.toml") if (folder / name).is_file()), "")
+    if (folder / "requirements.txt").is_file():
+        return "requirements.txt"
+    if _is_package(folder / "pyproject.toml"):
+        return "pyproject.toml"
+    return "setup.py" if (folder / "setup.py").is_file() else ""
 
 
-def _file(baseline: Path) -> str:
-    return shlex.quote(baseline.as_posix() or BASELINE)
+def _is_package(pyproject: Path) -> bool:
+    """Whether pip can install what the file describes. Of settings of tools alone setuptools would make a package by guess."""
+    try:
+        tables = tomllib.loads(pyproject.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return not tables.keys().isdisjoint({"project", "build-system"})
 
 
 _TEXTS = {"github": _github, "gitlab": _gitlab, "pre-commit": _pre_commit, "plain": _plain}

@@ -2,29 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 from perfaudit.errors import NothingMeasured
 from perfaudit.gate.baseline import Baseline, TargetState
 from perfaudit.gate.comparable import fingerprint
 from perfaudit.gate.counting import count
 from perfaudit.gate.new_findings import scanned_here
-from perfaudit.gate.request import Request, inside_here
+from perfaudit.gate.request import Request, as_stored, inside_here, own_names, refuse_two_of_one_file
 from perfaudit.gate.step_time import step_time
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.environment import host
 from perfaudit.measure.watch import Watch
-from perfaudit.static.baseline import as_known
+from perfaudit.static.baseline import Known, as_known, is_below
+from perfaudit.static.discover import shown
 from perfaudit.static.plan import options_of
 from perfaudit.target.names import Target
 
 
-def stock(request: Request, watch: Watch) -> Baseline:
-    """The state of all targets of a request. Raises NothingMeasured for one that does not run: a file must not lack it."""
+def stock(request: Request, watch: Watch, before: Baseline | None = None) -> Baseline:
+    """The state of all targets of a request. Raises NothingMeasured for one that does not run: a file must not lack it.
+
+    before: what the file holds so far, None for no file. Its findings outside the paths of the request stay, and so do the
+    factories of a target that is asked for without naming any. Raises UserError for two targets of one file.
+    """
+    refuse_two_of_one_file(request.targets)
     watch.stage("scanning")
-    report = scanned_here(request.settings.paths, options_of(request.config), request.config)
+    paths = request.settings.paths
+    report = scanned_here(paths, options_of(request.config), request.config)
     targets = {}
     for target in map(inside_here, request.targets):
-        targets[target.file] = _state(request, target, watch)
-    return Baseline(tuple(as_known(report.findings)), targets)
+        stored = before.targets.get(target.file) if before else None
+        targets[target.file] = _state(request, as_stored(target, stored, request.config), watch)
+    left = _not_looked_at(before.findings if before else (), paths)
+    return Baseline((*left, *as_known(report.findings)), targets)
+
+
+def _not_looked_at(known: Sequence[Known], paths: Sequence[str]) -> list[Known]:
+    """The findings in files that a scan of these paths does not read; those of no file are looked for by every scan."""
+    places = tuple(shown(Path(path)) for path in paths)
+    return [item for item in known if item.path and not is_below(item.path, places)]
 
 
 def _state(request: Request, target: Target, watch: Watch) -> TargetState:
@@ -35,4 +53,5 @@ def _state(request: Request, target: Target, watch: Watch) -> TargetState:
         raise NothingMeasured(f"{target.file} does not run: {failure}") from failure
     watch.stage(f"timing {target.file}")
     seconds, _ = step_time(target, request.device, request.timeout)
-    return TargetState(fingerprint(counted.facts, host()), counted.as_json(), seconds)
+    environment, names = fingerprint(counted.facts, host()), own_names(target, request.config)
+    return TargetState(environment, counted.as_json(), seconds, names)

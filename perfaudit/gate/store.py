@@ -13,7 +13,6 @@ import json
 import math
 import os
 import sqlite3
-import statistics
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -159,7 +158,7 @@ def _rows(gate: Gate) -> list[_Row]:
     """What a gate came to: layer, target, metric, value, low, high, n and the verdict of that layer for that target."""
     rows: list[_Row] = []
     if (found := gate.findings) is not None and found.verdict not in ("failed", "not_judged"):
-        counts = {"findings": found.new + found.known, "new_findings": found.new}
+        counts = {"findings": found.new + found.accepted + found.known, "new_findings": found.new}
         rows += [("findings", "", name, count, None, None, None, found.verdict) for name, count in counts.items()]
     for counted in gate.counters:
         rows += [
@@ -169,10 +168,6 @@ def _rows(gate: Gate) -> list[_Row]:
         ]
     for timed in gate.times:
         rows += _time_rows(timed)
-    for target, test in gate.self_tests.items():
-        if test.smallest:
-            middle = statistics.median(test.smallest)
-            rows.append(("time", target, "smallest_slowdown", middle, None, None, len(test.smallest), gate.verdict))
     return [row for row in rows if math.isfinite(row[3])]
 
 

@@ -10,15 +10,18 @@ import re
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from perfaudit.errors import NothingMeasured
 from perfaudit.gate.git import CHECKOUT_SECONDS, GitFailed, git, git_unless_locked
+from perfaudit.gate.signals import hold_back
 
 PREFIX = "perfaudit-gate-"
 RECORD = "worktrees"  # of a temporary folder: a line [git's folder, worktree] each; locked as long as the gate lives
+LONG_AGO = 3600.0  # seconds; making and removing a folder take seconds, a large one on a slow disk minutes
 _NOT_SPARSE = ("-c", "core.sparseCheckout=false", "-c", "core.splitIndex=false", "-c", "advice.detachedHead=false")
 _GITLINK = re.compile(r"160000 commit ([0-9a-f]+)\t(.*)", re.DOTALL)
 
@@ -38,26 +41,34 @@ def temporary_checkout(top: Path, commit: str) -> Iterator[Checkout]:
     """The files of a commit of the repository at `top`, in a folder that is called as `top` is: that is the name of
     a package where the repository itself is one.
 
-    Removed in every case; what a gate that was killed left behind is removed before. Raises NothingMeasured where git
-    cannot write the files.
+    Removed in every case; what a gate that was killed left behind is removed before. Raises NothingMeasured where the
+    files cannot be written.
     """
-    sweep()
-    folder = _temporary_folder(top)
     with contextlib.ExitStack() as at_end:
-        at_end.callback(remove, folder)
-        record = at_end.enter_context((folder / "unlocked").open("w"))
-        fcntl.flock(record, fcntl.LOCK_EX)
-        (folder / "unlocked").rename(folder / RECORD)  # nobody sees it without the lock
-        checkout = Checkout(folder, folder / (top.name or "repository"))
         try:
+            sweep()
+            folder, notes = _temporary_folder(top)
+            _lock(folder, at_end)
+            checkout = Checkout(folder, folder / (top.name or "repository"), notes)
             _fill(checkout, top, commit, checkout.root)
-        except GitFailed as failure:
+        except (GitFailed, OSError) as failure:
             raise NothingMeasured(f"the files of {commit[:12]} cannot be checked out: {failure}") from failure
         yield checkout
 
 
-def _temporary_folder(top: Path) -> Path:
+def _lock(folder: Path, at_end: contextlib.ExitStack) -> None:
+    """Have a folder removed at the end, and not by other gates as long as this one lives."""
+    at_end.callback(remove, folder)
+    at_end.callback(hold_back)  # runs before: a signal that cut the removal would leave the worktree behind
+    record = at_end.enter_context((folder / "unlocked").open("w"))
+    with contextlib.suppress(OSError):  # a file system without locks: `sweep` leaves alone what it cannot lock
+        fcntl.flock(record, fcntl.LOCK_EX)
+    (folder / "unlocked").rename(folder / RECORD)  # nobody sees it without the lock
+
+
+def _temporary_folder(top: Path) -> tuple[Path, list[str]]:
     """A new folder on the file system of `top`, where that has a place for one: reading and writing costs the same there.
+    Where it has none, a note says so.
 
     Not in the repository, nor in its `.git`: training that looks for `**/*.png` below its own folder would find those of the
     reference too, and the two sides would differ. Not beside it, where a gate that was killed would leave its remains.
@@ -66,8 +77,13 @@ def _temporary_folder(top: Path) -> Path:
         with contextlib.suppress(OSError):  # full, or not ours to read or write
             if _is_near(place, top):
                 place.mkdir(parents=True, exist_ok=True)
-                return Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=place))
-    return Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-")).resolve()
+                return Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=place)), []
+    folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-")).resolve()
+    note = (
+        f"the reference lies in {folder.parent}, on another file system than this code, where reading files may take another "
+        "time; TMPDIR may name a folder on the same one, outside of the repository"
+    )
+    return folder, [note] if _device(folder.parent) != _device(top) else []
 
 
 def _places() -> tuple[Path, ...]:
@@ -98,7 +114,7 @@ def _fill(checkout: Checkout, repository: Path, commit: str, place: Path) -> Non
         checkout.notes.append(
             f"git could not add a worktree ({failure}): the files of {commit[:12]} were written without"
         )
-    for path, wanted in _submodules(repository, commit):
+    for path, wanted in submodules(repository, commit):
         _fill_submodule(checkout, repository / path, wanted, place / path)
 
 
@@ -125,7 +141,7 @@ def _write_files(folder: Path, repository: Path, commit: str, place: Path) -> No
     git(place, *_NOT_SPARSE, *where, *write, extra=index, seconds=CHECKOUT_SECONDS)
 
 
-def _submodules(repository: Path, commit: str) -> list[tuple[str, str]]:
+def submodules(repository: Path, commit: str) -> list[tuple[str, str]]:
     """Path and commit of each submodule that a commit records."""
     entries = git(repository, "ls-tree", "-r", "-z", "--full-tree", commit).split("\0")
     return [(match[2], match[1]) for entry in entries if (match := _GITLINK.fullmatch(entry))]
@@ -195,6 +211,27 @@ def sweep() -> None:
             state = folder.lstat()
             if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.getuid():
                 continue
+            if not (folder / RECORD).exists():
+                if _is_abandoned(folder, state.st_mtime):
+                    remove(folder)
+                continue
             with (folder / RECORD).open() as record:
                 fcntl.flock(record, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 remove(folder)
+
+
+def _is_abandoned(folder: Path, changed: float) -> bool:
+    """Whether the gate that made a folder was killed before it signed for it, or while it removed it. changed: in seconds.
+
+    Its process is not enough: that of another container cannot be seen from here.
+    """
+    pid = folder.name.removeprefix(PREFIX).partition("-")[0]
+    if not pid.isdecimal() or changed > time.time() - LONG_AGO:
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):  # somebody else's
+        return False
+    return False

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from perfaudit.errors import NothingMeasured
 from perfaudit.measure.nursery import Nursery, child_environment, nursery, start_command
 
 Reply = dict[str, Any]  # JSON
@@ -38,20 +39,29 @@ class Child:
 
     fresh: a new interpreter rather than a fork of one that has torch imported already (for programs that set variables
     before they import torch). folder: its working directory, ours without it. Use as a context manager; leaving it ends
-    the process and everything it started.
+    the process and everything it started. Raises NothingMeasured where the machine does not let one start.
     """
 
     def __init__(self, fresh: bool = False, folder: Path | None = None) -> None:
-        self._output = tempfile.TemporaryFile()  # noqa: SIM115  # closed in close()
-        command_read, self._commands = os.pipe()
-        self._replies, reply_write = os.pipe()
         try:
-            self._process = _start(command_read, reply_write, self._output.fileno(), fresh, folder)
-        finally:
-            os.close(command_read)
-            os.close(reply_write)
+            self._start(fresh, folder)
+        except OSError as error:
+            why = (error.strerror or str(error)).lower()
+            raise NothingMeasured(f"no process to measure in can be started: {why}") from error
         self._buffer = b""
         self._paused = False
+
+    def _start(self, fresh: bool, folder: Path | None) -> None:
+        with contextlib.ExitStack() as ours, contextlib.ExitStack() as childs:
+            self._output = ours.enter_context(tempfile.TemporaryFile())
+            command_read, self._commands = os.pipe()
+            childs.callback(os.close, command_read)
+            ours.callback(os.close, self._commands)
+            self._replies, reply_write = os.pipe()
+            childs.callback(os.close, reply_write)
+            ours.callback(os.close, self._replies)
+            self._process = _start(command_read, reply_write, self._output.fileno(), fresh, folder)
+            ours.pop_all()  # closed in close()
 
     def __enter__(self) -> Child:
         return self

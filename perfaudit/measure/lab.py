@@ -123,9 +123,10 @@ def build_command(
     device: str,
     seed: int = 0,
     relocated: Sequence[str] | None = None,
+    in_place: bool = False,
     scattered: bool = False,
 ) -> dict[str, Any]:
-    """The command that builds a variant in a child. relocated, scattered: see `worker.Holder.do_build`."""
+    """The command that builds a variant in a child. relocated, in_place, scattered: see `worker.Holder.do_build`."""
     return {
         "do": "build",
         "target": target,
@@ -136,5 +137,6 @@ def build_command(
         "seed": seed,
         "fixed_batch": variant.fixed_batch,
         "relocated": None if relocated is None else list(relocated),
+        "in_place": in_place,
         "scattered": scattered,
     }

@@ -168,7 +168,7 @@ class Holder:
         self.training: Any = None  # target.training.Training, imported when it is asked for
         self.on_fixed_batch = False
         self.in_force = contextlib.ExitStack()  # what a knob's setting has changed
-        self.left = ""  # a folder from which nothing may be imported, because a copy takes its place
+        self.relocated: list[str] | None = None  # a folder from which nothing may be imported, and what takes its place
         self.padding: list[bytearray] = []  # kept for where it lies
 
     def close(self) -> None:
@@ -186,13 +186,14 @@ class Holder:
         seed: int = 0,
         fixed_batch: bool = False,
         relocated: list[str] | None = None,
+        in_place: bool = False,
         scattered: bool = False,
     ) -> Reply:
         """Build the training as the target's factories say, with patched texts and the settings of one knob.
 
         Replies with device, versions, length of an epoch, switches, and where loader and optimizer were built.
-        relocated: a folder, and the copy of it from which everything is to be imported instead. scattered: see
-        `measure.layout`.
+        relocated: a folder, and the copy of it from which everything is to be imported instead. in_place: from the folder
+        all the same, after doing what it takes to import it from the copy. scattered: see `measure.layout`.
         """
         from perfaudit.measure.facts import facts_of
         from perfaudit.target import overlay as patched
@@ -203,7 +204,7 @@ class Holder:
         if relocated is not None:
             from perfaudit.target.relocate import take_the_place
 
-            take_the_place(*relocated)
+            take_the_place(relocated[0], relocated[0] if in_place else relocated[1])
         if scattered:
             from perfaudit.measure import layout
 
@@ -220,14 +221,14 @@ class Holder:
             self.on_fixed_batch = setup.fixed_batch
         self.doing = f"{target['file']}: one training step"
         self.built = True
-        self.left = relocated[0] if relocated is not None else ""
+        self.relocated = relocated
         return {**facts_of(self.training), **self.do_strays()}
 
     def do_strays(self) -> Reply:
         """Under "strays", files that were imported so far from the folder that a copy takes the place of: see `do_build`."""
         from perfaudit.target import relocate
 
-        return {"strays": relocate.strays(self.left) if self.left else []}
+        return {"strays": relocate.strays(*self.relocated) if self.relocated is not None else []}
 
     def do_ask(self, knob: str, question: str, arguments: Reply) -> Reply:
         """What a knob wants to know of the training that was built: its method `answer_<question>`."""

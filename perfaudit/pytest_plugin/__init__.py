@@ -72,7 +72,7 @@ def pytest_assertrepr_compare(left: object, right: object, op: str) -> list[str]
 def perf_step(pytestconfig: pytest.Config) -> Steps:
     """perfaudit: what one training step of a target does, counted: `perf_step("train.py").host_syncs == 0`.
 
-    The target is run in processes of its own, once a session. `perfaudit explain` and docs/pytest.md name the counters.
+    The target is run in processes of its own, once a session. docs/gate.md has the names of the counters.
     """
     from perfaudit.pytest_plugin.asked import project_of
     from perfaudit.pytest_plugin.steps import Steps

@@ -33,7 +33,7 @@ class Said:
 def said_of(ran: Ran, layer: str, target: str) -> list[Said]:
     """What a gate says of one layer and target, which is more than one verdict where a target is named twice.
 
-    Raises NotJudged where it says nothing, because silence is no pass, and for a gate that gave no report.
+    Raises NotJudged where it says nothing or has judged nothing at all, which is no pass, and for a gate without a report.
     """
     report = report_of(ran)
     try:
@@ -44,6 +44,8 @@ def said_of(ran: Ran, layer: str, target: str) -> list[Said]:
     notes = "".join(f"\n  {note}" for note in gate.notes)
     if not said:
         raise NotJudged(f"the gate says nothing of {layer} of {target or 'the project'} against {gate.against}{notes}")
+    if gate.verdict == "not_judged":
+        raise NotJudged("the gate judged nothing: " + "\n".join(each.words for each in said) + notes)
     return [replace(each, details=(each.details.rstrip() + notes).strip("\n")) for each in said]
 
 

@@ -89,11 +89,26 @@ def exact(counter: str, value: int) -> str:
 
 
 def difference(change: CounterChange) -> str:
-    """How much more or less there is: "14 more", "4,194,304 bytes less (4.0 MiB)"."""
+    """How much more or less there is: "14 more", "4,194,304 bytes less (4.0 MiB)", "10 fewer: 20 more and 30 fewer by name"."""
     by = abs(change.after - change.before)
     size = amount(change.counter, by)
-    way = "more" if change.grew else "less" if _is_amount(change.counter) else "fewer"
-    return f"{exact(change.counter, by)} {way}" + (f" ({size})" if size else "")
+    said = f"{exact(change.counter, by)} {_way(change)}" + (f" ({size})" if size else "")
+    parts = both_ways(change)
+    if change.after == change.before:
+        return f"the same in all: {parts}"
+    return f"{said}: {parts}" if parts else said
+
+
+def both_ways(change: CounterChange) -> str:
+    """What hides in a sum that did not grow, where some of its parts grew: "20 more and 30 fewer by name"; "" elsewhere."""
+    more, less = change.more_and_less
+    if change.grew or not more:
+        return ""
+    return f"{exact(change.counter, more)} more and {exact(change.counter, less)} {_way(change)} by name"
+
+
+def _way(change: CounterChange) -> str:
+    return "more" if change.grew else "less" if _is_amount(change.counter) else "fewer"
 
 
 def difference_sentence(change: CounterChange) -> str:

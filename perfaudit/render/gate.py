@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 
 from perfaudit.render.counter_words import (
     amount,
@@ -71,11 +72,13 @@ def what_next(report: Report) -> list[str]:
     said = []
     if report.findings and gate.findings is not None and gate.findings.verdict == "regressed":
         said.append(f"`perfaudit explain {report.findings[0].rule}` says why the first new finding costs time")
-    if gate.verdict == "regressed" and gate.kind != "self_test":
-        slower = any(timed.verdict == "regressed" for timed in gate.times)
-        grew = any(counted.verdict == "regressed" for counted in gate.counters)
+    if gate.verdict == "regressed":
+        slower = [timed.target for timed in gate.times if timed.verdict == "regressed"]
+        grew = [counted.target for counted in gate.counters if counted.verdict == "regressed"]
+        targets = "".join(f" {shlex.quote(target)}" for target in dict.fromkeys([*grew, *slower]))
         bound = " --slower 10%" if slower and not grew else ""
-        said.append(f'a wanted change is accepted, with its reason, by `perfaudit gate update --accept "why"{bound}`')
+        command = f'perfaudit gate update{targets} --accept "why"{bound}'
+        said.append(f"a wanted change is accepted, with its reason, by `{command}`")
     if gate.verdict == "improved" and gate.kind == "baseline":
         said.append(
             '`perfaudit gate update --accept "why"` stores the better values, so that they are held from now on'

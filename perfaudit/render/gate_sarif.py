@@ -75,4 +75,5 @@ def _result(exact: Complaint, seen: Complaint, index: dict[str, int], artifact: 
 def notifications(shown: Gate) -> list[Json]:
     """The verdict, and everything that is no result: what could not be told, measured or judged, and what was accepted."""
     told = [(_LEVEL[c.level], c.message) for c in complaints(shown) if c.check not in _TEXTS]
-    return [{"level": level, "message": {"text": text}} for level, text in [("note", headline(shown)), *told]]
+    verdict = "error" if shown.verdict in ("failed", "not_judged") else "note"
+    return [{"level": level, "message": {"text": text}} for level, text in [(verdict, headline(shown)), *told]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfaudit.render.counter_words import difference_sentence, in_order, is_blamed
+from perfaudit.render.counter_words import both_ways, counter_name, difference_sentence, in_order, is_blamed
 from perfaudit.render.time_words import at_most, slower
 from perfaudit.render.words import count
 from perfaudit.verdicts import CounterChange, CountersVerdict, FindingsVerdict, Gate, GateVerdict, TimeVerdict
@@ -15,7 +15,7 @@ _TOLD: dict[GateVerdict, tuple[GateVerdict, ...]] = {
     "improved": ("improved", "accepted", "pass", "not_judged"),
     "pass": ("accepted", "pass", "not_judged"),
     "accepted": ("accepted", "pass", "not_judged"),
-    "not_judged": ("not_judged",),
+    "not_judged": ("not_judged", "inconclusive"),
 }
 
 
@@ -95,7 +95,9 @@ def counters_phrase(counted: CountersVerdict) -> str:
     if counted.verdict in ("failed", "inconclusive"):
         return f"counters of {counted.target} could not be {'measured' if counted.verdict == 'failed' else 'told'}"
     if counted.verdict == "pass":
-        return "no counter grew" if not any(change.grew for change in counted.changes) else "counters grew as allowed"
+        said = "no counter grew" if not any(change.grew for change in counted.changes) else "counters grew as allowed"
+        hidden = [f"{counter_name(c.counter)}: {both_ways(c)}" for c in in_order(counted.changes) if both_ways(c)]
+        return f"{said} ({hidden[0]})" if hidden else said
     changes = [change for change in in_order(counted.changes) if _decided(counted, change)]
     if not changes:
         return f"counters of {counted.target} {word(counted.verdict)}"

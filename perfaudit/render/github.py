@@ -39,7 +39,9 @@ def _gate(gate: Gate, findings: tuple[Finding, ...]) -> list[str]:
     fails = gate.findings is not None and gate.findings.verdict == "regressed"
     new = [_finding(finding, "error" if fails else _COMMAND[finding.severity]) for finding in findings]
     others = [_complaint(c) for c in told if c not in first]
-    verdict = _command("notice", {"title": "perfaudit gate"}, headline(gate))
+    said = (fails and findings) or any(c.level == "error" for c in told)
+    level = "error" if gate.fails and not said else "notice"  # interrupted, or nothing was judged
+    verdict = _command(level, {"title": "perfaudit gate"}, headline(gate))
     return [*(_complaint(c) for c in first), *new, *others, verdict]
 
 

@@ -43,7 +43,14 @@ def render(report: Report) -> str:
     for item in report.skipped:
         ET.SubElement(_case(suite, one_line(item.path), "not audited"), "skipped", message=item.reason)
     if report.gate is not None:
-        ET.SubElement(suite, "system-out").text = "\n".join([headline(report.gate), *remarks(report)])
+        said = [headline(report.gate), *remarks(report)]
+        if report.interrupted or (
+            report.gate.fails and suite.find(".//failure") is None and suite.find(".//error") is None
+        ):
+            kind = "interrupted" if report.interrupted else report.gate.verdict
+            case = _case(suite, "perfaudit gate", "everything was judged")
+            ET.SubElement(case, "error", type=kind, message=said[0]).text = "\n".join(said)
+        ET.SubElement(suite, "system-out").text = "\n".join(said)
     found = {tag: len(list(suite.iter(tag))) for tag in ("testcase", "failure", "error", "skipped")}
     counts = {"tests": str(found["testcase"]), "failures": str(found["failure"]), "errors": str(found["error"])}
     root.attrib.update(counts)

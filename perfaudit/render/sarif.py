@@ -223,5 +223,5 @@ def _invocation(report: Report, shown: Report) -> Json:
     ]
     notifications += [{"level": "note", "message": {"text": remark}} for remark in remarks(shown)]
     notifications += gate_sarif.notifications(shown.gate) if shown.gate is not None else []
-    failed = report.gate is not None and report.gate.verdict == "failed"
+    failed = report.gate is not None and report.gate.verdict in ("failed", "not_judged")
     return {"executionSuccessful": not report.interrupted and not failed, "toolExecutionNotifications": notifications}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
@@ -13,6 +14,7 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 FOLDERS_OF_PACKAGES = {"site-packages", "dist-packages"}
+MARKS_OF_ENVIRONMENTS = ("pyvenv.cfg", "conda-meta")
 GENERATED = {"_version.py", "version.py", "__version__.py"}  # written by builds: they differ, and make nothing slower
 PYTHON = {".py"}
 NATIVE = {".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".h", ".hpp", ".pxd", ".pyx", ".rs", "CMakeLists.txt", "setup.py"}
@@ -32,6 +34,21 @@ class _Top:
 
 def is_installed(path: str) -> bool:
     return bool(FOLDERS_OF_PACKAGES & set(PurePath(path).parts))
+
+
+@functools.lru_cache(maxsize=4096)
+def is_installed_below(path: str, root: str) -> bool:
+    """Whether a path inside a folder belongs to an environment, or to installed packages, that lie in that folder too."""
+    relative = PurePath(path).relative_to(root)
+    if FOLDERS_OF_PACKAGES & set(relative.parts):
+        return True
+    folders = [Path(root, parent) for parent in (relative, *relative.parents) if parent.parts]
+    return any((folder / mark).exists() for folder in folders for mark in MARKS_OF_ENVIRONMENTS)
+
+
+def is_below(path: str, folder: str) -> bool:
+    """Whether a path is a folder or lies in it, as they are written; nothing lies in ""."""
+    return bool(folder) and (path == folder or path.startswith(folder.rstrip(os.sep) + os.sep))
 
 
 def copies(files: Iterable[str], head: str, base: str) -> set[str]:
@@ -148,7 +165,7 @@ def _place(url: Path, head: str) -> str | None:
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     source = os.path.realpath(url2pathname(parts.path))
-    return os.path.relpath(source, head) if source == head or source.startswith(head.rstrip(os.sep) + os.sep) else None
+    return os.path.relpath(source, head) if is_below(source, head) else None
 
 
 def _top_names(record: Path) -> set[str]:

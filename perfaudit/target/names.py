@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import importlib.util
 import re
+import symtable
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from perfaudit.errors import NoTarget, TargetError
 
@@ -26,6 +28,13 @@ ROLES = {
     "ema": ("build_ema",),
 }
 _EARLY = re.compile(r"""environ[^\n]*["'](OMP|MKL|KMP|GOMP|OPENBLAS|NUMEXPR|TORCH|PYTORCH|CUDA|ATEN|DNNL|ONEDNN)_""")
+_UNREADABLE = (
+    OSError,
+    SyntaxError,
+    ValueError,
+    RecursionError,
+    MemoryError,
+)  # what reading and parsing a file may raise
 _RETURNS = {"Module": "model", "DataLoader": "dataloader", "Optimizer": "optimizer"}  # last part of a return annotation
 
 
@@ -106,6 +115,27 @@ def factories(file: str) -> dict[str, str]:
     return found
 
 
+def defines(file: str, name: str) -> bool:
+    """Whether a file may have a top-level name; False only where its text settles that it has none."""
+    try:
+        text: Any = Path(file).read_bytes()  # Any: it takes bytes as compile() does, and typeshed says text
+        symbols = symtable.symtable(text, file, "exec").get_symbols()
+    except _UNREADABLE:
+        return True
+    bound = {symbol.get_name() for symbol in symbols if symbol.is_assigned() or symbol.is_imported()}
+    star = any(isinstance(n, ast.ImportFrom) and n.names[0].name == "*" for n in _top_level(_parsed(file)))
+    return star or bool(bound & {name, "__getattr__"})
+
+
+def parses(file: str) -> bool:
+    """Whether the text of a file can be read as Python."""
+    try:
+        ast.parse(Path(file).read_bytes())
+    except _UNREADABLE:
+        return False
+    return True
+
+
 def imported_modules(file: str) -> list[str]:
     """Dotted names of the modules a file imports at its top level; [] if it cannot be read."""
     names: list[str] = []
@@ -135,7 +165,7 @@ def _parsed(file: str) -> list[ast.stmt]:
     """The top-level statements of a file, [] if it cannot be read: the import in the child will say why."""
     try:
         return ast.parse(Path(file).read_bytes()).body
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+    except _UNREADABLE:
         return []
 
 

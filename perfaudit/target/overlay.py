@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from perfaudit.target.installed import is_below, is_installed_below
 from perfaudit.target.provenance import LIBRARIES, OURS
 
 PACKAGE = str(Path(__file__).resolve().parents[2])  # the folder from which perfaudit is imported
@@ -27,6 +28,7 @@ _texts: dict[str, str] = {}  # patched text by real path
 _bytes: dict[str, bytes] = {}  # the same as they would be written
 _ran: dict[str, str] = {}  # digest of the text that was imported, by real path: the project's files, and patched ones
 _files: dict[str, str] = {}  # by the names under which `load` has imported them
+_project = ""  # the top of the project; the working directory without it
 
 
 def install(texts: dict[str, str]) -> None:
@@ -47,6 +49,12 @@ def install(texts: dict[str, str]) -> None:
     _LOADER.get_code = _get_code  # type: ignore[assignment,method-assign]  # for the life of this child
     _LOADER.get_data = _get_data  # type: ignore[assignment,method-assign]
     _carry_to_spawned()
+
+
+def belongs_to_project(root: str) -> None:
+    """From now on, what lies below this folder is the project's, also where the working directory is a folder in it."""
+    global _project
+    _project = os.path.realpath(root)
 
 
 def imported_as(name: str, path: str) -> None:
@@ -77,8 +85,8 @@ def _get_code(self: importlib.machinery.SourceFileLoader, fullname: str) -> type
 
 
 def _is_projects(real: str) -> bool:
-    here = os.path.realpath(Path.cwd()) + os.sep
-    return real.startswith(here) and not real.startswith((*LIBRARIES, OURS))
+    root = _project or os.path.realpath(Path.cwd())
+    return is_below(real, root) and not real.startswith((*LIBRARIES, OURS)) and not is_installed_below(real, root)
 
 
 def _get_data(self: importlib.machinery.SourceFileLoader, path: str) -> bytes:

@@ -17,7 +17,7 @@ from gate_programs import SILENT, SLOW, TARGET
 
 from perfaudit.gate.baseline import Acceptance, Baseline, TargetState, read_gate_baseline, write_gate_baseline
 from perfaudit.gate.comparable import Fingerprint
-from perfaudit.gate.counted import Counted
+from perfaudit.gate.counted import OF_ALL, Counted
 from perfaudit.tune.journal import measuring
 
 CRASHES = (
@@ -278,7 +278,8 @@ def test_a_change_of_the_type_of_parameters_is_judged_against_a_commit(repositor
 @pytest.mark.slow
 def test_a_file_of_another_type_of_parameters_judges_no_counters(repository: Path, perfaudit: Run) -> None:
     there = Fingerprint("2.0.0", "cpu", "cpu", ("float64",), "Linux x86_64", "3.12", "AMD EPYC 7B13", 2, 2, "")
-    state = TargetState(there, Counted({"operators": 1}).as_json())
+    counted = Counted({"operators": 1}, absent=dict.fromkeys(OF_ALL[1:], "not here"))
+    state = TargetState(there, counted.as_json())
     write_gate_baseline(Path("perfaudit-gate.json"), Baseline(targets={"train.py": state}))
     done = perfaudit("gate", "train.py", "--layers", "findings,counters", "--report", "github=notes")
     assert done.code == 0, done.out + done.err

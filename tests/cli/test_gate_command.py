@@ -59,7 +59,7 @@ def commit(message: str) -> None:
         (["--self-test", "--layers", "findings"], "--self-test is about counters and time"),
         (["--self-test"], "--self-test needs a target"),
         (["update"], "name the reason"),
-        (["update", "--accept", "why"], "perfaudit-gate.json: no such baseline"),
+        (["update", "--accept", "why"], "no finding and no target here that could be accepted"),
         (["init", "--ci", "jenkins", "--path", "."], "--ci jenkins"),
     ],
 )
@@ -126,7 +126,9 @@ def test_the_first_layer_does_not_import_what_it_reads(repository: Path, perfaud
 
 def test_nothing_to_look_at_is_no_pass(repository: Path, perfaudit: Run) -> None:
     (repository / "net.py").unlink()
-    assert perfaudit("gate", "--against", "main", "--layers", "findings").code == 3
+    done = perfaudit("gate", "--against", "main", "--layers", "findings", "--format", "json")
+    judged = json.loads(done.out)["gate"]
+    assert (done.code, judged["verdict"], judged["fails"]) == (3, "not_judged", True)
 
 
 def test_without_a_target_two_layers_are_said_to_be_missing(repository: Path, perfaudit: Run) -> None:
@@ -144,6 +146,7 @@ def test_a_target_that_only_the_reference_has_is_no_pass(repository: Path, perfa
     done = perfaudit("gate", "--against", "main", "--format", "json")
     (counted,) = json.loads(done.out)["gate"]["counters"]
     assert (done.code, counted["target"], counted["verdict"]) == (3, "train.py", "failed")
+    assert json.loads(done.out)["gate"]["fails"]
     assert counted["reason"].endswith("defines factories there, and no file here does")
 
 
@@ -167,6 +170,33 @@ def test_a_new_target_passes_and_a_broken_reference_does_not(repository: Path, p
     (repository / "train.py").write_text(TARGET)
     done = perfaudit("gate", "train.py", "--against", "main", "--layers", "counters")
     assert (done.code, "nothing_that_exists" in done.out) == (3, True)
+    (repository / "train.py").write_text("def f(:\n" + TARGET)
+    commit("no Python")
+    (repository / "train.py").write_text(TARGET)
+    done = perfaudit("gate", "train.py", "--against", "main", "--layers", "counters")
+    assert (done.code, "the reference does not run" in done.out) == (3, True)
+
+
+@pytest.mark.slow
+def test_a_new_target_is_run_where_only_times_are_asked_for(repository: Path, perfaudit: Run) -> None:
+    times = ("new.py", "--against", "main", "--layers", "time")
+    (repository / "new.py").write_text(TARGET)
+    done = perfaudit("gate", *times)
+    assert (done.code, "new: main" in done.out.replace("\n  ", " ")) == (0, True)
+    (repository / "new.py").write_text(TARGET.replace("nn.Linear(8, 2)", "nn.Linear(9, 2)"))
+    done = perfaudit("gate", *times)
+    assert (done.code, "your code does not run" in done.out) == (3, True)
+
+
+@pytest.mark.slow
+def test_a_target_that_moved_is_new_and_a_note_says_what_is_not_compared(repository: Path, perfaudit: Run) -> None:
+    (repository / "train.py").write_text(TARGET)
+    commit("a target")
+    (repository / "train.py").rename(repository / "main.py")
+    done = perfaudit("gate", "main.py", "--against", "main", "--layers", "counters", "--format", "json")
+    notes = json.loads(done.out)["gate"]["notes"]
+    (note,) = [note for note in notes if note.startswith("train.py: a target in main")]
+    assert (done.code, note.endswith("and none here, so nothing is compared with it")) == (0, True)
 
 
 @pytest.mark.slow

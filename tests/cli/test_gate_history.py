@@ -174,6 +174,38 @@ def test_other_machines_and_targets_are_told_apart(project: Project, perfaudit: 
     assert "train.py" not in alone
 
 
+def test_times_taken_in_another_way_are_told_apart(project: Project, perfaudit: Run) -> None:
+    folder = project()
+    gates(folder, TIMES)
+    alone = TimeVerdict("train.py", "not_judged", seconds_after=0.05, advice=True)
+    for day in range(12, 20):
+        at = NOON + 86400 * day
+        gate = Gate("perfaudit-gate.json", "baseline", "pass", times=(alone,))
+        assert store.append(folder, gate, commit(day), HERE, lambda at=at: at) == ""  # type: ignore[misc]
+    out = perfaudit("history", "--metric", "step_time").out
+    assert out.count("▲") == 0
+    assert "torch 2.13.0, Python 3.11, Linux x86_64, timed alone" in " ".join(out.split())
+    said = "not compared: 12 gates until 2026-12-02, timed in turns with the reference: median 42.55 ms\n"
+    assert out.endswith(said)
+    data = json.loads(perfaudit("history", "--metric", "step_time", "--format", "json").out)
+    assert [series["kind"] for series in data["series"]] == ["baseline", "ref"]
+    rows = list(csv.DictReader(io.StringIO(perfaudit("history", "--metric", "step_time", "--format", "csv").out)))
+    assert [row["kind"] for row in rows] == ["baseline"] * 8 + ["ref"] * 12
+
+
+def test_without_git_no_command_is_named(project: Project, perfaudit: Run) -> None:
+    folder = project()
+    for day, ms in enumerate(TIMES):
+        at = NOON + 86400 * day
+        gate = Gate("gate.json", "baseline", "pass", times=(TimeVerdict("train.py", "pass", seconds_after=ms / 1e3),))
+        assert store.append(folder, gate, "", HERE, lambda at=at: at) == ""  # type: ignore[misc]
+    out = perfaudit("history", "--metric", "step_time").out
+    assert out.endswith(
+        "▲ 2026-11-27 ?: 41.20 ms → 43.95 ms, +6.7 %, p 0.002\n"
+        + ("times of different hours differ with the machine's state too\n")
+    )
+
+
 def test_for_programs(project: Project, perfaudit: Run) -> None:
     gates(project(), TIMES)
     data = json.loads(perfaudit("history", "--metric", "step_time", "--format", "json").out)

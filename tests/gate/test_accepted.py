@@ -16,12 +16,12 @@ from perfaudit.gate.accepted import (
     findings_with_acceptances,
     new_acceptances,
     time_with_acceptances,
-    updated,
     with_acceptances,
 )
 from perfaudit.gate.baseline import Acceptance, Baseline, TargetState, read_gate_baseline, write_gate_baseline
+from perfaudit.gate.baseline_update import updated
 from perfaudit.gate.comparable import Fingerprint, Seconds
-from perfaudit.gate.counted import Counted, Spot
+from perfaudit.gate.counted import OF_ALL, Counted, Spot
 from perfaudit.static.baseline import Known
 from perfaudit.verdicts import CounterChange, CountersVerdict, FindingsVerdict, GateVerdict, TimeVerdict
 
@@ -104,6 +104,22 @@ def test_lines_that_moved_and_values_that_are_never_the_same_are_no_change() -> 
 
     before = counted(12, "4,096 and 8,192 in two runs")
     assert updated(before, counted(14, "4,096 and 6,000 in two runs"), "why", "2026-11-22") == (before, ())
+
+
+def test_a_target_whose_file_is_gone_is_dropped() -> None:
+    after, changes = updated(BEFORE, now(BIAS), "one model less", "2026-11-22", gone=["eval.py"])
+    assert (changes, list(after.targets)) == (("eval.py is gone",), ["train.py"])
+
+
+def test_other_factories_are_a_change_whose_work_says_nothing() -> None:
+    other = replace(state(SLOW, operators=200, host_syncs=1), names={"model": "make_b"})
+    after, changes = updated(BEFORE, now(BIAS, train=other), "another model", "2026-11-22")
+    assert changes[:2] == ("train.py factories found by their names -> model make_b", "train.py operators 100 -> 200")
+    assert (after.targets["train.py"], after.accepted[0].slower) == (other, ())
+    same = replace(BEFORE.targets["train.py"], names={"model": "make_b"})
+    after, changes = updated(BEFORE, now(BIAS, train=same), "another name", "2026-11-22")
+    assert changes == ("train.py factories found by their names -> model make_b",)
+    assert after.targets["train.py"] == same
 
 
 def test_other_operators_with_the_same_sum_are_a_change() -> None:
@@ -257,6 +273,16 @@ def test_the_file_of_the_reference_may_be_missing_or_damaged(project: Callable[.
     assert acceptances_since(None, there, here) == (Accepted(), "")
 
 
+def test_a_file_outside_the_repository_accepts_nothing() -> None:
+    outside = Path("/elsewhere/gate.json")
+    assert acceptances_since(Baseline(accepted=(NEW,)), None, outside) == (
+        Accepted(),
+        "nothing counts as accepted by this change: /elsewhere/gate.json lies outside the repository, so the reference has "
+        "no such file",
+    )
+    assert acceptances_since(Baseline(), None, outside) == (Accepted(), "")
+
+
 @pytest.mark.parametrize(
     ("head", "base", "findings"),
     [
@@ -305,6 +331,26 @@ def test_other_growth_than_the_file_says_has_regressed(after: int) -> None:
     assert verdict.verdict == "regressed"
     assert verdict.reason == f"operators is accepted at 120, it is {after} now"
     assert not verdict.changes[0].accepted
+
+
+@pytest.mark.parametrize(
+    ("environment", "reason"),
+    [
+        (HERE, "operators is accepted at 120, it is 121 now"),
+        (replace(HERE, cores=64), "operators is accepted at 120, it is 121 now"),  # the same operators
+        (
+            replace(HERE, torch="2.14.0"),
+            "operators is accepted at 120, it is 121 now; what was accepted was counted in another environment (torch 2.13.0 "
+            "when it was written, 2.14.0 now) and cannot be compared: write the file anew in an environment like this one, "
+            'with `perfaudit gate update --accept "why"`',
+        ),
+    ],
+)
+def test_what_was_accepted_in_another_environment_is_said_to_be(environment: Fingerprint, reason: str) -> None:
+    verdict = with_acceptances(regressed(replace(OPERATORS, after=121)), HEAD, Accepted((NEW,)), environment)
+    assert (verdict.verdict, verdict.reason) == ("regressed", reason)
+    same = with_acceptances(regressed(OPERATORS), HEAD, Accepted((NEW,)), environment)
+    assert same.verdict == "accepted"  # the very value that was reviewed
 
 
 def test_one_counter_accepted_and_one_not() -> None:
@@ -448,9 +494,14 @@ def test_what_can_no_longer_be_read_is_not_accepted_with_what_can() -> None:
 
 def test_an_acceptance_survives_the_file(project: Callable[..., Path]) -> None:
     file = project() / "perfaudit-gate.json"
-    after, _ = updated(BEFORE, now(BIAS, train=state(operators=120, host_syncs=1)), "a deeper model", "2026-11-22")
+    before, is_now = (
+        TargetState(HERE, Counted({"operators": number}, absent=dict.fromkeys(OF_ALL[1:], "why")).as_json())
+        for number in (100, 120)
+    )
+    known = Baseline((BIAS,), {"train.py": before})
+    after, _ = updated(known, now(BIAS, train=is_now), "a deeper model", "2026-11-22")
     write_gate_baseline(file, after)
     head = read_gate_baseline(file)
-    accepted = Accepted(new_acceptances(head, BEFORE))
+    accepted = Accepted(new_acceptances(head, known))
     assert with_acceptances(regressed(OPERATORS), head, accepted).verdict == "accepted"
     assert time_with_acceptances(TimeVerdict("train.py", "regressed", low=1.2), accepted).verdict == "accepted"

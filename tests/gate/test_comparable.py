@@ -136,16 +136,20 @@ ALL = Comparable("all")
             "stored times cry wolf: 12 % slower than the file says, which a noisy hour explains as well; "
             "measure with --against REF")),
         (TIME, Seconds(0.096, 0.09, 0.1, 12), ALL, (
-            "stored times cry wolf: 4.0 % faster than the file says, which a calm hour explains as well; "
+            "stored times cry wolf: 4 % faster than the file says, which a calm hour explains as well; "
             "measure with --against REF")),
         (None, TIME, ALL, "no time of it is stored; measure with --against REF"),
-        (TIME, None, ALL, "not timed, because stored times decide nothing; measure with --against REF"),
-        (TIME, TIME, Comparable("no_times", ("cores 8 when it was written, 2 now",)),
+        (TIME, None, ALL, "not timed: it ran out of memory"),
+        (TIME, None, Comparable("no_times", ("cores 8 when it was written, 2 now",)),
             "stored times are of another environment: cores 8 when it was written, 2 now"),
+        (None, None, Comparable("nothing", ("torch 2 when it was written, 3 now",)),
+            "no time of it is stored; measure with --against REF"),
     ],
 )  # fmt: skip
-def test_a_stored_time_is_advice(stored: Seconds, now: Seconds, comparable: Comparable, reason: str) -> None:
-    verdict = stored_time("train.py", stored, now, comparable)
+def test_a_stored_time_is_advice(
+    stored: Seconds | None, now: Seconds | None, comparable: Comparable, reason: str
+) -> None:
+    verdict = stored_time("train.py", stored, now, comparable, "it ran out of memory")
     assert (verdict.verdict, verdict.advice, verdict.reason) == ("not_judged", True, reason)
 
 

@@ -57,6 +57,31 @@ def test_nothing_grows_from_nothing_within_a_share() -> None:
     assert found.verdict == "regressed"
 
 
+def parts(**operators: int) -> Counted:
+    """BEFORE with these operators, `mul` for "aten::mul"."""
+    named = {f"aten::{name}": count for name, count in operators.items()}
+    return replace(now(operators=sum(operators.values())), by_name={**BEFORE.by_name, "operators": named})
+
+
+@pytest.mark.parametrize(
+    ("after", "verdict", "by_name"),
+    [
+        (parts(mul=600, add=86), "pass", None),
+        (parts(mul=580, add=106), "pass", {"aten::add": 20, "aten::mul": -20}),  # as many, of other kinds
+        (parts(mul=570, add=106), "pass", {"aten::add": 20, "aten::mul": -30}),  # fewer, which may cost more
+        (parts(mul=570, add=86), "improved", {"aten::mul": -30}),
+        (parts(mul=570, add=120), "regressed", {"aten::add": 34, "aten::mul": -30}),
+        (replace(now(), by_name={"host_syncs": {"item": 2}}), "pass", None),  # parts that are not known differ in nothing
+        (replace(now(), by_name={**BEFORE.by_name, "host_syncs": {"item": 1, "bool": 1}}), "pass", {"bool": 1, "item": -1}),
+    ],
+)  # fmt: skip
+def test_parts_that_differ_are_told_and_fail_nothing(
+    after: Counted, verdict: str, by_name: dict[str, int] | None
+) -> None:
+    found = compared("train.py", BEFORE, after, {})
+    assert (found.verdict, [change.by_name for change in found.changes]) == (verdict, [by_name] if by_name else [])
+
+
 def test_growth_is_told_by_kind_and_line() -> None:
     spots = [*BEFORE.places["host_syncs"], Spot("train.py", 91, "if loss.isnan():", "bool", 14)]
     after = replace(

@@ -29,11 +29,23 @@ from perfaudit.static.baseline import Known, write_baseline
 Project = Callable[..., Path]
 
 HERE = Fingerprint("2.13.0+cpu", "cpu", "cpu", ("float32",), "Linux x86_64", "3.12", "AMD EPYC 7B13", 2, 2, "")
+VALUES = {
+    "bytes_allocated": 4096,
+    "dataset_samples": 32,
+    "host_syncs": 1,
+    "operators": 120,
+    "parameters": 18,
+    "samples": 8,
+    "samples_repeated": 0,
+    "samples_skipped": 0,
+    "trainable_parameters": 18,
+}
 COUNTED = Counted(
-    {"operators": 120, "host_syncs": 1},
+    VALUES,
     {"operators": {"aten::mul": 70, "aten::add": 50}, "host_syncs": {"item": 1}},
     {"host_syncs": [Spot("train.py", 12, "total += loss.item()", "item", 1)]},
     {"peak_live_bytes": "4,096 and 8,192 in two runs"},
+    {"flops": "no formula"},
     torch="2.13.0+cpu",
     dtype="float32",
 )
@@ -44,7 +56,7 @@ BASELINE = Baseline(
     ),
     {
         "train.py": TargetState(HERE, COUNTED.as_json(), Seconds(0.0123, 0.0121, 0.0131, 12)),
-        "eval.py": TargetState(HERE, {}, None),
+        "eval.py": TargetState(HERE, {}, None, {"model": "nets/all.py:small"}),
     },
     (
         Acceptance(
@@ -90,11 +102,16 @@ TEXT = """{
     "threads": 2,
     "torch": "2.13.0+cpu"
    },
+   "factories": {
+    "model": "nets/all.py:small"
+   },
    "seconds_per_step": null
   },
   "train.py": {
    "counters": {
-    "absent": {},
+    "absent": {
+     "flops": "no formula"
+    },
     "by_name": {
      "host_syncs": {
       "item": 1
@@ -116,8 +133,15 @@ TEXT = """{
     },
     "torch": "2.13.0+cpu",
     "values": {
+     "bytes_allocated": 4096,
+     "dataset_samples": 32,
      "host_syncs": 1,
-     "operators": 120
+     "operators": 120,
+     "parameters": 18,
+     "samples": 8,
+     "samples_repeated": 0,
+     "samples_skipped": 0,
+     "trainable_parameters": 18
     }
    },
    "environment": {
@@ -155,7 +179,7 @@ def test_the_file_as_a_review_shows_it(project: Project) -> None:
     write_gate_baseline(file, BASELINE)
     assert file.read_text(encoding="utf-8") == TEXT
     assert read_gate_baseline(file) == in_order(BASELINE)
-    assert counter_values(read_gate_baseline(file).targets["train.py"]) == {"operators": 120, "host_syncs": 1}
+    assert counter_values(read_gate_baseline(file).targets["train.py"]) == VALUES
 
 
 def test_the_same_state_gives_the_same_bytes_whatever_its_order(project: Project) -> None:
@@ -191,17 +215,19 @@ def test_paths_are_relative_to_the_file_and_shown_from_where_one_stands(
     counted = replace(COUNTED, places={"host_syncs": [Spot("models/train.py", 3, "x", "item", 1)]})
     inside = Baseline(
         (Known("models/train.py", "PA201", "aa", "m"), Known("", "PA000", "bb", "of no file")),
-        {"models/train.py": TargetState(HERE, counted.as_json())},
+        {"models/train.py": TargetState(HERE, counted.as_json(), names={"model": "models/net.py:make", "step": "run"})},
         (Acceptance("2026-11-22", "why", ("models/train.py",)),),
     )
     write_gate_baseline(Path("ci/known.json"), inside)
     text = (folder / "ci" / "known.json").read_text()
     assert text.count('"../models/train.py"') == 4 and str(folder) not in text
+    assert '"model": "../models/net.py:make"' in text
     assert read_gate_baseline(Path("ci/known.json")) == in_order(inside)
     monkeypatch.chdir(folder / "models")
     there = read_gate_baseline(folder / "ci" / "known.json")
     assert (list(there.targets), there.findings[0].path) == (["train.py"], "")
     assert (there.findings[1].path, there.accepted[0].targets) == ("train.py", ("train.py",))
+    assert there.targets["train.py"].names == {"model": "net.py:make", "step": "run"}
     write_gate_baseline(Path("../ci/known.json"), there)
     assert (folder / "ci" / "known.json").read_text() == text
 
@@ -243,7 +269,7 @@ def test_the_baseline_of_a_scan_is_one_with_findings_only(project: Project) -> N
 
 
 def test_the_next_version_is_a_row_in_a_table(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    from perfaudit.gate import baseline
+    from perfaudit.gate import baseline_versions
 
     file = project() / "perfaudit-gate.json"
     file.write_text('{"schema": "perfaudit.gate/0", "known": []}')
@@ -253,7 +279,7 @@ def test_the_next_version_is_a_row_in_a_table(project: Project, monkeypatch: pyt
     def of_zero(data: dict[str, Any]) -> dict[str, Any]:
         return {"schema": "perfaudit.baseline/1", "findings": data["known"]}
 
-    monkeypatch.setitem(baseline._MIGRATIONS, "perfaudit.gate/0", of_zero)
+    monkeypatch.setitem(baseline_versions._MIGRATIONS, "perfaudit.gate/0", of_zero)
     assert read_gate_baseline(file) == Baseline()
 
 
@@ -318,6 +344,12 @@ def test_what_this_version_does_not_read(text: str, message: str, project: Proje
         ('"seconds_per_step": null', '"seconds_per_step": 0.1', "targets['eval.py'].seconds_per_step must be null, or"),
         ('"median": 0.0123', '"median": -1', "targets['train.py'].seconds_per_step: low, median and high must be times"),
         ('"n": 12', '"n": 0', "targets['train.py'].seconds_per_step.n must be a count, it is 0"),
+        ('"model": "nets', '"models": "nets', "targets['eval.py'].factories has no role 'models' (there are model, dataloader"),
+        ('"nets/all.py:small"', '""', "targets['eval.py'].factories.model is empty"),
+        ('"nets/all.py:small"', "3", "targets['eval.py'].factories.model must be a text, it is 3"),
+        ('"nets/all.py:small"', '"/home/me/all.py:small"', "factories: '/home/me/all.py' is an absolute path"),
+        ('     "parameters": 18,\n', "", "'parameters' is neither in values nor in set_aside nor in absent"),
+        ('"peak_live_bytes": "', '"operators": "', "'operators' stands 2 times in values, set_aside and absent"),
         ('"low": 0.0121', '"low": 0.02', "seconds_per_step: low, median and high must be times in this order"),
     ],
 )  # fmt: skip
@@ -348,14 +380,33 @@ def test_wherever_it_is_cut_it_is_damaged(cut: int, project: Project) -> None:
 
 @pytest.mark.parametrize("number", range(len(re.findall(r'"\w+":', TEXT))))
 def test_whatever_is_misspelt_is_noticed_unless_it_is_a_name(number: int, project: Project) -> None:
-    """Only names of sums' parts and of what was set aside are free."""
+    """Only names of sums' parts are free."""
     match = list(re.finditer(r'"(\w+)":', TEXT))[number]
     (project() / "known.json").write_text(TEXT[: match.start(1)] + "x" + TEXT[match.start(1) :], encoding="utf-8")
     try:
         read_gate_baseline(Path("known.json"))
     except ConfigError:
         return
-    assert match[1] in ("item", "peak_live_bytes") or (match[1], TEXT[match.end() :][:2]) in {("host_syncs", " [")}
+    assert match[1] == "item"
+
+
+@pytest.mark.parametrize("name", [*VALUES, "peak_live_bytes", "flops"])
+def test_a_counter_that_is_taken_out_is_noticed(name: str, project: Project) -> None:
+    file = project() / "known.json"
+    data = json.loads(TEXT)
+    for part in ("values", "set_aside", "absent", "by_name", "places"):
+        data["targets"]["train.py"]["counters"][part].pop(name, None)
+    file.write_text(json.dumps(data))
+    with pytest.raises(ConfigError, match=f"'{name}' is neither in values nor in set_aside nor in absent"):
+        read_gate_baseline(file)
+
+
+def test_a_file_that_does_not_speak_of_factories_is_read(project: Project) -> None:
+    file = project() / "known.json"
+    data = json.loads(TEXT)
+    del data["targets"]["eval.py"]["factories"]
+    file.write_text(json.dumps(data))
+    assert read_gate_baseline(file).targets["eval.py"] == TargetState(HERE)
 
 
 def test_names_that_are_no_text_in_utf_8_are_written_and_read(project: Project) -> None:

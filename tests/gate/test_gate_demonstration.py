@@ -43,3 +43,18 @@ def test_each_commit_is_judged_as_it_deserves(tmp_path: Path) -> None:
     assert (script.verdicts(report), report["rc"]) == ({"findings": "pass", "counters": "regressed"}, 1)
     grown = {change["counter"] for change in report["gate"]["counters"][0]["changes"]}
     assert {"flops", "operators", "parameters"} <= grown
+
+
+@pytest.mark.slow
+def test_four_times_the_work_fails_by_time(tmp_path: Path) -> None:
+    """The tenth more of `benchmarks/gate_demonstration.py` needs a calm machine; this is seen on any."""
+    script = _script()
+    script.repository(tmp_path)
+    text = (tmp_path / "train.py").read_text()
+    (tmp_path / "train.py").write_text(text.replace("DEPTH = 11", "DEPTH = 44"))
+    script._git(tmp_path, "commit", "--all", "--quiet", "--message", "much deeper")
+    report = script.gated(tmp_path, "main", "time", 60)
+    assert (script.verdicts(report), report["rc"]) == ({"time": "regressed"}, 1)
+    (time,) = report["gate"]["times"]
+    assert time["pairs"] == 4
+    assert time["low"] > 1.5

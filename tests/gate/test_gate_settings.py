@@ -9,7 +9,7 @@ import pytest
 from perfaudit.config import read_config
 from perfaudit.errors import UserError
 from perfaudit.gate.settings import GateSettings, baseline_in, layers_of, settings_of
-from perfaudit.quantities import share_of
+from perfaudit.quantities import percent, share_of
 
 
 def settings(tmp_path: Path, text: str) -> GateSettings:
@@ -71,6 +71,13 @@ def test_the_usual_baseline_is_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("text", "share"), [("5%", 0.05), (" 0.5 % ", 0.005), ("100%", 1.0)])
 def test_shares(text: str, share: float) -> None:
     assert share_of(text) == share
+
+
+@pytest.mark.parametrize(
+    ("share", "text"), [(0.05, "5 %"), (0.225, "22.5 %"), (0.0004, "0 %"), (1.0, "100 %"), (12.5, "1250 %")]
+)
+def test_shares_as_text(share: float, text: str) -> None:
+    assert percent(share) == text
 
 
 @pytest.mark.parametrize("text", ["5", "0.05", "-5%", "five%", ""])

@@ -135,6 +135,7 @@ def test_it_lies_on_the_file_system_of_the_code(
     killed = tmp_path / "cache" / "perfaudit" / f"{PREFIX}1-killed"
     with checked_out("HEAD", repository.folder) as reference:
         assert reference.root.parents[1] == killed.parent
+        assert not any("file system" in note for note in reference.notes)
         killed.mkdir()
         (killed / RECORD).write_text("")
     near.add(temporary)
@@ -144,6 +145,10 @@ def test_it_lies_on_the_file_system_of_the_code(
     near -= {tmp_path, temporary}
     with checked_out("HEAD", repository.folder) as reference:
         assert reference.root.parents[1] == temporary  # nothing is near
+        assert any(
+            note.startswith(f"the reference lies in {temporary}, on another file system than this code")
+            for note in reference.notes
+        )
 
 
 def test_it_does_not_lie_in_the_repository(
@@ -304,6 +309,47 @@ def test_files_that_cannot_be_written_are_no_pass(
     assert list(temporary.iterdir()) == []
 
 
+def test_no_folder_for_temporary_files_is_no_traceback(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere() -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    repository.commit(**{"a.py": "1"})
+    monkeypatch.setattr("tempfile.gettempdir", nowhere)
+    with pytest.raises(NothingMeasured, match=r"cannot be checked out: .*No usable temporary"):  # noqa: SIM117
+        with checked_out("HEAD", repository.folder):
+            pass
+
+
+def test_a_disk_that_is_full(repository: Repository, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(checkout: object, *where: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    repository.commit(**{"a.py": "1"})
+    monkeypatch.setattr(worktree, "_fill", full)
+    with pytest.raises(NothingMeasured, match="No space left on device"), checked_out("HEAD", repository.folder):
+        pass
+    assert list(temporary.iterdir()) == []
+
+
+def test_an_error_of_what_runs_inside_stays_itself(repository: Repository) -> None:
+    repository.commit(**{"a.py": "1"})
+    with pytest.raises(OSError, match="mine"), checked_out("HEAD", repository.folder):
+        raise OSError("mine")
+
+
+def test_a_file_system_without_locks(repository: Repository, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_locks(file: object, how: int) -> None:
+        raise OSError(37, "No locks available")
+
+    repository.commit(**{"a.py": "1"})
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with checked_out("HEAD", repository.folder) as reference:
+        assert (reference.root / "a.py").read_text() == "1"
+        with checked_out("HEAD", repository.folder):
+            assert reference.root.exists()  # another gate may live in it
+    assert list(temporary.iterdir()) == []
+
+
 # ---- links -----------------------------------------------------------------------------------------------------------
 
 
@@ -315,6 +361,15 @@ def test_links_lead_to_the_data_and_leave_it_alone(repository: Repository) -> No
         assert (reference.root / "here.txt").read_text() == "old"  # git has it
         assert reference.notes[1:] == (f"--link none: there is none in {repository.folder}",)
     assert (repository.folder / "data" / "images" / "1.txt").read_text() == "pixels"
+
+
+def test_a_link_where_the_reference_has_a_file_is_said(repository: Repository) -> None:
+    repository.commit(**{"data": "a file", "a.py": "1"})
+    (repository.folder / "data").unlink()
+    repository.write(**{"data/images/1.txt": "pixels"})
+    with checked_out("HEAD", repository.folder, ["data/images"]) as reference:
+        assert reference.notes[-1] == "--link data/images: not linked in the reference: file exists"
+        assert (reference.root / "data").read_text() == "a file"
 
 
 @pytest.mark.parametrize("link", ["../x", "/etc", "a/../../x", "", ".", ".git/hooks"])
@@ -424,6 +479,24 @@ def test_what_a_killed_gate_left_is_removed_by_the_next(repository: Repository, 
         assert not place.parent.exists()
     alive.communicate()
     assert (len(repository.worktrees()), list(temporary.iterdir())) == (1, [])
+
+
+@pytest.mark.parametrize(
+    ("name", "is_old", "goes"),
+    [("{dead}-x", True, True), ("{dead}-x", False, False), ("{alive}-x", True, False), ("of-the-user", True, False)],
+)
+def test_folders_of_gates_that_were_killed_before_they_signed_or_while_they_removed(
+    repository: Repository, temporary: Path, name: str, is_old: bool, goes: bool
+) -> None:
+    repository.commit(**{"a.py": "1"})
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    folder = temporary / f"{PREFIX}{name.format(dead=dead.pid, alive=os.getpid())}"
+    (folder / "project").mkdir(parents=True)
+    if is_old:
+        os.utime(folder, (0, 0))
+    with checked_out("HEAD", repository.folder):
+        assert folder.exists() != goes
 
 
 def test_what_was_killed_while_git_worked_is_removed_too(repository: Repository, temporary: Path) -> None:

@@ -1,4 +1,4 @@
-"""What both sides of a pair are told to build: the same, but for where the code is."""
+"""What both sides of a pair are told: the same, but for where the code is; and when."""
 
 from __future__ import annotations
 
@@ -7,9 +7,53 @@ from typing import Any
 
 import pytest
 
+from perfaudit.gate import pair_lab
 from perfaudit.gate.pair_lab import PairLab
 from perfaudit.gate.records import Side
+from perfaudit.measure.runner import TrialFailed
 from perfaudit.target.names import Target
+
+STEPS = {"seconds": [0.1], "samples": [8], "restart_per_step": 0.0, "wall": 0.1, "cpu": 0.1, "queued": 0.0}
+LOADER = {"num_workers": 0, "prefetch_factor": None}
+
+
+class FakeChild:
+    """Writes down what happens to it; `strays` is what each side would find imported from the working tree."""
+
+    log: list[str]
+    strays: list[str]
+
+    def __init__(self, fresh: bool, folder: Path | None) -> None:
+        self.name = "base" if folder else "head"
+        self.note("start")
+
+    def note(self, what: str) -> None:
+        self.log.append(f"{what} {self.name}")
+
+    def send(self, command: dict[str, Any]) -> None:
+        assert command["do"] == "build"
+
+    def receive(self, timeout: float) -> dict[str, Any]:
+        self.note("built")
+        return {"loader": LOADER, "device": "cpu", "strays": self.strays}
+
+    def ask(self, command: dict[str, Any], timeout: float) -> dict[str, Any]:
+        self.note(command["do"])
+        return {"strays": self.strays} if command["do"] == "strays" else dict(STEPS)
+
+    def pause(self) -> None: ...
+
+    def close(self) -> None:
+        self.note("close")
+
+
+@pytest.fixture
+def children(monkeypatch: pytest.MonkeyPatch) -> type[FakeChild]:
+    monkeypatch.setattr(pair_lab, "Child", FakeChild)
+    monkeypatch.setattr(pair_lab, "nursery", lambda: None)
+    monkeypatch.setattr(pair_lab, "usable_cores", lambda: 2)
+    FakeChild.log, FakeChild.strays = [], []
+    return FakeChild
 
 
 def told(side: Side, relocated: tuple[str, str] | None) -> dict[str, Any]:
@@ -18,8 +62,9 @@ def told(side: Side, relocated: tuple[str, str] | None) -> dict[str, Any]:
 
 def test_both_sides_are_relocated_and_their_memory_scattered() -> None:
     base, head = told("base", ("/head", "/base")), told("head", ("/head", "/base"))
-    assert (base.pop("relocated"), head.pop("relocated")) == (["/head", "/base"], ["/head", "/head"])
+    assert (base.pop("in_place"), head.pop("in_place")) == (False, True)
     assert base == head
+    assert base["relocated"] == ["/head", "/base"]
     assert base["scattered"] is True
     assert base["seed"] == 7
 
@@ -27,3 +72,28 @@ def test_both_sides_are_relocated_and_their_memory_scattered() -> None:
 @pytest.mark.parametrize("side", ["base", "head"])
 def test_without_a_reference_elsewhere_nothing_is_relocated(side: Side) -> None:
     assert told(side, None)["relocated"] is None
+
+
+def test_both_sides_are_opened_at_once_and_on_one_core_one_after_the_other(
+    children: type[FakeChild], monkeypatch: pytest.MonkeyPatch, project: Any
+) -> None:
+    project(**{"train.py": ""})
+    lab = PairLab([Target("train.py")], Path("base"))
+    ready = ["built {0}", "steps {0}", "steps {0}", "strays {0}"]
+    head, base = ([line.format(side) for line in ready] for side in ("head", "base"))
+    children.log.clear()
+    lab.open(0, "head", 1)
+    assert children.log == ["start head", "start base", *head, *base]
+    children.log.clear()
+    monkeypatch.setattr(pair_lab, "usable_cores", lambda: 1)
+    lab.open(0, "base", 1)
+    assert children.log == ["start base", *base, "start head", *head]
+
+
+def test_only_the_reference_is_refused_for_what_it_imports(children: type[FakeChild], project: Any) -> None:
+    project(**{"train.py": ""})
+    children.strays = ["model.py"]
+    opened = PairLab([Target("train.py")], Path("base")).open(0, "head", 1)
+    assert isinstance(opened["base"], TrialFailed)
+    assert "it imports model.py from the working tree" in str(opened["base"])
+    assert not isinstance(opened["head"], TrialFailed)

@@ -15,11 +15,12 @@ import pytest
 
 from perfaudit.errors import UserError
 from perfaudit.gate.settings import BASELINE, GateSettings
-from perfaudit.gate.snippets import snippet
+from perfaudit.gate.snippets import Typed, snippet
 
 ROOT = Path(__file__).parent.parent.parent
 KINDS = ("github", "gitlab", "pre-commit", "plain")
 ODD = GateSettings(targets=("my models/a #1.py", "$(touch x).py", "it's.py:main"), layers=("findings", "counters"))
+TYPED = Typed(("src", "my tools"), ("model=make #1",), "cpu", "5m")
 
 
 def read_yaml(text: str) -> Any:  # Any: nested YAML
@@ -92,6 +93,7 @@ def texts() -> dict[str, str]:
     for name, settings in {"plain": GateSettings(("train.py",)), "odd": ODD, "none": GateSettings()}.items():
         for ci in KINDS[:3]:
             found[f"{ci} {name}"] = snippet(ci, settings, Path(BASELINE), ROOT)
+            found[f"{ci} {name}, with options"] = snippet(ci, settings, Path("ci/known gate.json"), ROOT, TYPED)
     return found
 
 
@@ -184,7 +186,7 @@ def test_every_format_is_one_there_is() -> None:
     from perfaudit.render import all_formats
 
     used = re.findall(r"--(?:format|report) \"?(\w+)", "\n".join(texts().values()))
-    assert set(used) >= {"github", "markdown", "json", "junit", "gitlab"}
+    assert set(used) >= {"github", "markdown", "json", "junit"}
     assert set(used) <= set(all_formats())
 
 
@@ -220,17 +222,58 @@ def test_the_plain_command() -> None:
     ]
 
 
+@pytest.mark.parametrize("ci", ["github", "gitlab", "plain"])
+def test_what_was_typed_stands_in_the_command(ci: str) -> None:
+    text = snippet(ci, GateSettings(("train.py",)), Path(BASELINE), ROOT, TYPED)
+    shell = text if ci == "plain" else "\n".join(scripts(read_yaml(text)))
+    for words in commands(shell):
+        at = words.index("--path")
+        assert words[at : at + 10] == [
+            "--path", "src", "--path", "my tools", "--factory", "model=make #1", "--device", "cpu", "--timeout", "5m",
+        ]  # fmt: skip
+    assert "tool.perfaudit" not in text
+
+
+def test_the_hook_gets_the_paths_only() -> None:
+    text = snippet("pre-commit", GateSettings(("train.py",)), Path(BASELINE), ROOT, TYPED)
+    assert read_yaml(text)["repos"][0]["hooks"][0]["args"] == ["--path", "src", "--path", "my tools"]
+
+
+@pytest.mark.parametrize("ci", KINDS)
+def test_another_file_is_named_in_the_settings(ci: str) -> None:
+    """The gate reads what is accepted in the file that the settings name, and takes no --baseline beside --against."""
+    named = '#     [tool.perfaudit.gate]\n#     baseline = "ci/known.json"\n'
+    assert named in snippet(ci, GateSettings(("train.py",)), Path("ci/known.json"), ROOT)
+    settings = GateSettings(("train.py",), baseline="ci/known.json")
+    assert "tool.perfaudit" not in snippet(ci, settings, Path("ci/known.json"), ROOT)
+
+
+def test_the_settings_are_relative_to_the_folder_of_their_file(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.perfaudit]\n")
+    (tmp_path / "small").mkdir()
+    text = snippet("plain", GateSettings(("train.py",)), Path("known.json"), tmp_path / "small")
+    assert '#     baseline = "small/known.json"\n' in text
+
+
+UNPACKED = "pip install torch perfaudit  # and what your training needs besides"
+
+
 @pytest.mark.parametrize(
-    ("file", "install", "cache"),
+    ("file", "text", "install", "cache"),
     [
-        ("requirements.txt", "pip install torch perfaudit -r requirements.txt", "requirements.txt"),
-        ("pyproject.toml", "pip install torch perfaudit -e .", "pyproject.toml"),
-        ("", "pip install torch perfaudit  # and what your training needs besides", None),
+        ("requirements.txt", "", "pip install torch perfaudit -r requirements.txt", "requirements.txt"),
+        ("pyproject.toml", '[project]\nname = "a"', "pip install torch perfaudit -e .", "pyproject.toml"),
+        ("pyproject.toml", "[build-system]\nrequires = []", "pip install torch perfaudit -e .", "pyproject.toml"),
+        ("setup.py", "", "pip install torch perfaudit -e .", "setup.py"),
+        ("pyproject.toml", "[tool.perfaudit.gate]", UNPACKED, None),  # "Multiple top-level modules discovered"
+        ("pyproject.toml", "[project", UNPACKED, None),
+        ("README.md", "", UNPACKED, None),
     ],
 )
-def test_what_the_project_needs_is_installed(file: str, install: str, cache: str | None, tmp_path: Path) -> None:
-    if file:
-        (tmp_path / file).touch()
+def test_what_the_project_needs_is_installed(
+    file: str, text: str, install: str, cache: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / file).write_text(text)
     text = snippet("github", GateSettings(("train.py",)), Path(BASELINE), tmp_path)
     steps = read_yaml(text)["jobs"]["gate"]["steps"]
     assert [step["run"] for step in steps if step.get("name") == "install"] == [install + "\n"]
@@ -252,7 +295,7 @@ def test_another_ci_is_refused() -> None:
 def test_the_hook_runs_the_first_layer_only() -> None:
     hooks = {hook["id"]: hook for hook in read_yaml((ROOT / ".pre-commit-hooks.yaml").read_text())}
     gate = hooks["perfaudit-gate"]
-    assert gate["entry"].split() == ["perfaudit", "gate", "--layers", "findings", "--against", "HEAD"]
+    assert gate["entry"].split() == ["perfaudit", "gate", "--layers", "findings", "--against", "HEAD", "--no-history"]
     assert (gate["pass_filenames"], gate["language"]) == (False, "python")
     assert [
         hook["id"] for hook in read_yaml(snippet("pre-commit", GateSettings(), Path(BASELINE)))["repos"][0]["hooks"]
@@ -456,6 +499,33 @@ def test_a_checkout_of_the_reference_itself_is_said(runner: Runner) -> None:
     assert "::warning::perfaudit gate: the checkout is the reference itself" in log
 
 
+@pytest.mark.parametrize(
+    ("pipeline", "against"),
+    [
+        ({"CI_MERGE_REQUEST_DIFF_BASE_SHA": "1f2e3d"}, "1f2e3d"),
+        # of merged results: HEAD is the merge with the target branch as it is now, and the diff base an older commit of it
+        ({"CI_MERGE_REQUEST_DIFF_BASE_SHA": "1f2e3d", "CI_MERGE_REQUEST_TARGET_BRANCH_SHA": "4c5b6a"}, "4c5b6a"),
+        ({"CI_MERGE_REQUEST_DIFF_BASE_SHA": "1f2e3d", "CI_MERGE_REQUEST_TARGET_BRANCH_SHA": ""}, "1f2e3d"),
+    ],
+)
+def test_in_gitlab_a_change_is_compared_with_what_it_is_merged_with(
+    pipeline: dict[str, str], against: str, runner: Runner
+) -> None:
+    runner.clone()
+    job = read_yaml((ROOT / "ci" / "perfaudit-gate.gitlab-ci.yml").read_text())["perfaudit-gate"]
+    included = {name: value for name, value in job["variables"].items() if name.startswith("PERFAUDIT_")}
+    printed = read_yaml(snippet("gitlab", GateSettings(("train.py",)), Path(BASELINE), ROOT))["perfaudit-gate"]
+    called = runner.folder / "called"
+    (runner.folder / "bin" / "perfaudit").write_text(STUB)
+    (runner.folder / "bin" / "perfaudit").chmod(0o755)
+    base = {"CALLED": str(called), "PATH": f"{runner.folder / 'bin'}:{os.environ['PATH']}", **pipeline}
+    for script, variables in (("\n".join(job["script"]), included), (printed["script"][-1], {})):
+        subprocess.run(["sh", "-e"], input=script, text=True, cwd=runner.work, env=variables | base, check=True)
+        words = called.read_text().split()
+        assert words[words.index("--against") + 1] == against
+        called.unlink()
+
+
 def test_the_gitlab_job_calls_what_its_variables_say(runner: Runner) -> None:
     runner.clone()
     job = read_yaml((ROOT / "ci" / "perfaudit-gate.gitlab-ci.yml").read_text())["perfaudit-gate"]
@@ -472,7 +542,7 @@ def test_the_gitlab_job_calls_what_its_variables_say(runner: Runner) -> None:
         assert done.returncode == 1
         assert called.read_text().split() == [
             "-P", "-m", "perfaudit", "gate", "--against", "1f2e3d", "--layers", "findings",
-            "--report", "junit=perfaudit-junit.xml", "--report", "gitlab=perfaudit-quality.json", "train.py", "*.py",
+            "--report", "junit=perfaudit-junit.xml", "train.py", "*.py",
         ]  # fmt: skip
 
 

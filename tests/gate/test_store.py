@@ -16,7 +16,7 @@ from perfaudit.gate import store
 from perfaudit.gate.drift import called, drifts, largest
 from perfaudit.gate.series import Gates, gates, metrics, series, targets
 from perfaudit.measurements import Environment
-from perfaudit.verdicts import CountersVerdict, FindingsVerdict, Gate, SelfTest, TimeVerdict
+from perfaudit.verdicts import CountersVerdict, FindingsVerdict, Gate, TimeVerdict
 
 NOON = 1_795_262_400.0  # 2026-11-21 12:00:00 UTC
 HERE = Environment("cpu", "3.11.4", "Linux x86_64", 2, 8 << 30, torch="2.13.0", threads=2, commit="x", load=0.3)
@@ -41,7 +41,7 @@ def test_everything_a_gate_came_to(tmp_path: Path) -> None:
     counted = CountersVerdict(
         "train.py", "regressed", counters={"host_syncs": 3, "peak_bytes": 1 << 40, "flops": 2**70}
     )
-    made = gate(findings=FindingsVerdict("pass", new=1, known=4), counters=(counted,))
+    made = gate(findings=FindingsVerdict("regressed", new=1, known=4, accepted=2), counters=(counted,))
     assert append(tmp_path, made) == ""
     assert (tmp_path / ".perfaudit" / ".gitignore").read_text() == "*\n"
     times = ["ratio", "drift", "reference_step_time", "smallest_slowdown", "step_time"]
@@ -54,7 +54,7 @@ def test_everything_a_gate_came_to(tmp_path: Path) -> None:
     assert (point.at, point.head, point.reference) == ("2026-11-21T12:00:00Z", "b" * 12, "a" * 40)
     assert (point.value, point.low, point.high, point.n, point.verdict) == (1.02, 1.01, 1.03, 32, "pass")
     known = {"step_time": 0.0408, "reference_step_time": 0.040, "smallest_slowdown": 0.021, "host_syncs": 3}
-    known |= {"peak_bytes": 1 << 40, "flops": float(2**70), "findings": 5, "new_findings": 1}
+    known |= {"peak_bytes": 1 << 40, "flops": float(2**70), "findings": 7, "new_findings": 1}
     for metric, value in known.items():
         (point,) = series(tmp_path, metric)[0].points
         assert (point.value, point.low) == (value, None)
@@ -79,12 +79,16 @@ def test_what_is_not_known_is_not_kept(tmp_path: Path, time: TimeVerdict, kept: 
     assert gates(tmp_path).count == 1
 
 
-def test_layers_without_a_verdict_and_self_tests(tmp_path: Path) -> None:
-    test = {"train.py": SelfTest(3, 0, 0, (0.03, 0.01, 0.02))}
-    unjudged = FindingsVerdict("not_judged", "not asked for")
-    append(tmp_path, gate(None, findings=unjudged, self_tests=test, kind="self_test"))
-    assert metrics(tmp_path) == ["smallest_slowdown"]
-    assert series(tmp_path, "smallest_slowdown")[0].points[0].value == 0.02
+def test_a_layer_without_a_verdict(tmp_path: Path) -> None:
+    append(tmp_path, gate(None, findings=FindingsVerdict("not_judged", "not asked for")))
+    assert (metrics(tmp_path), gates(tmp_path).count) == ([], 1)
+
+
+def test_what_is_accepted_is_there_before_and_after(tmp_path: Path) -> None:
+    for verdict in (FindingsVerdict("accepted", accepted=3, known=4), FindingsVerdict("pass", known=7)):
+        append(tmp_path, gate(None, findings=verdict))
+    (one,) = series(tmp_path, "findings")
+    assert [point.value for point in one.points] == [7, 7]  # the next, innocent gate is not where it grew
 
 
 def test_nothing_there(tmp_path: Path) -> None:
@@ -112,6 +116,16 @@ def test_other_machines_form_other_series(tmp_path: Path) -> None:
     assert [one.environment["torch"] for one in series(tmp_path, "step_time")] == ["2.13.0", "2.14.0", "2.13.0"]
     assert [len(one.points) for one in series(tmp_path, "operators")] == [3, 1]  # cores do not change what is done
     assert [len(one.points) for one in series(tmp_path, "findings")] == [4]
+
+
+def test_a_step_that_is_timed_alone_is_no_point_beside_steps_timed_in_turns(tmp_path: Path) -> None:
+    counted = (CountersVerdict("train.py", "pass", counters={"operators": 400}),)
+    for kind in ("ref", "baseline", "ref"):
+        time = replace(TIME, advice=kind == "baseline")
+        append(tmp_path, gate(time, counters=counted, findings=FindingsVerdict("pass"), kind=kind))
+    assert [(one.kind, len(one.points)) for one in series(tmp_path, "step_time")] == [("ref", 2), ("baseline", 1)]
+    for metric in ("operators", "findings"):
+        assert [(one.kind, len(one.points)) for one in series(tmp_path, metric)] == [("", 3)]
 
 
 def test_targets_form_other_series(tmp_path: Path) -> None:

@@ -72,9 +72,8 @@ OPEN_PASSES = report(Gate(MAIN, "ref", "inconclusive", COMMIT, False, NO_NEW, (S
 OPEN_FAILS = report(
     Gate(
         MAIN, "ref", "inconclusive", COMMIT, True, times=(
-            replace(OPEN, ratio=None, low=0.0, high=float("inf"), quads=0, pairs=1, smallest=None, load=None,
-                    wall_over_cpu=None, seconds_before=None, seconds_after=None,
-                    reason="0 quads of blocks in 1 pair of processes are too few for an interval: raise --budget"),
+            replace(OPEN, low=0.0, high=float("inf"), quads=3, pairs=1, smallest=None,
+                    reason="3 quads of blocks in 1 pair of processes are too few for an interval: raise --budget"),
         ),
     )
 )  # fmt: skip
@@ -93,16 +92,52 @@ ACCEPTED = report(
 )  # fmt: skip
 NEW_TARGET = report(
     Gate(
-        MAIN, "ref", "not_judged", COMMIT, False, None,
-        (CountersVerdict("new.py", "not_judged", "new.py is not there in origin/main: a new target", NOW),),
-        (TimeVerdict("new.py", "not_judged", "new.py is not there in origin/main: a new target"),),
+        MAIN, "ref", "pass", COMMIT, False, None,
+        (CountersVerdict("new.py", "not_judged", f"new: {MAIN} does not have it", NOW),),
+        (TimeVerdict("new.py", "not_judged", f"new: {MAIN} does not have it"),),
+        notes=(f"train.py: a target in {MAIN} and none here, so nothing is compared with it",),
+    )
+)  # fmt: skip
+NOT_REACHED = report(
+    Gate(
+        MAIN, "ref", "not_judged", COMMIT, True,
+        times=(
+            TimeVerdict(
+                "train.py", "inconclusive", "not reached: the budget ended before its turn; raise --budget", load=0.4
+            ),
+        ),
+    )
+)  # fmt: skip
+DRIFTED = report(
+    Gate(
+        FILE, "baseline", "not_judged", "", True,
+        counters=(
+            CountersVerdict(
+                "train.py", "not_judged", "not comparable: torch 2.12.0 when it was written, 2.13.0 now", NOW
+            ),
+        ),
     )
 )  # fmt: skip
 BROKEN = report(
     Gate(
         MAIN, "ref", "failed", COMMIT, True, NO_NEW,
         (CountersVerdict("train.py", "failed", "the reference does not run: NameError: name 'torhc' is not defined"),),
-        (TimeVerdict("train.py", "failed", "the reference does not run: NameError: name 'torhc' is not defined"),),
+        (TimeVerdict("train.py", "not_judged", "it does not run, as its counters say"),),
+    )
+)  # fmt: skip
+INTERRUPTED = report(Gate(MAIN, "ref", "failed", COMMIT, True, NO_NEW), interrupted=True)
+SWAPPED = report(
+    Gate(
+        MAIN, "ref", "pass", COMMIT, False, NO_NEW,
+        (
+            CountersVerdict(
+                "train.py", "pass", "", NOW,
+                (
+                    CounterChange("host_syncs", 16, 16, {"item": 1, "tolist": -1}),
+                    CounterChange("operators", 1242, 1232, {"aten::copy_": 20, "aten::view": -30}),
+                ),
+            ),
+        ),
     )
 )  # fmt: skip
 DIRTY = report(
@@ -125,7 +160,7 @@ ADVICE = report(
 )  # fmt: skip
 SELF_TEST = report(
     Gate(
-        "itself", "self_test", "pass",
+        "itself", "self_test", "inconclusive",
         counters=(
             replace(SAME, set_aside={"samples_repeated": "3 and 4 in two runs"}),
             CountersVerdict("eval.py", "pass", counters=NOW),
@@ -176,7 +211,11 @@ GATES = {
     "inconclusive, fails": OPEN_FAILS,
     "accepted": ACCEPTED,
     "new target": NEW_TARGET,
+    "not reached": NOT_REACHED,
+    "drifted": DRIFTED,
     "broken": BROKEN,
+    "interrupted": INTERRUPTED,
+    "swapped": SWAPPED,
     "dirty": DIRTY,
     "advice": ADVICE,
     "self-test": SELF_TEST,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from perfaudit.errors import TargetError
-from perfaudit.target.names import choose_target
+from perfaudit.target.names import choose_target, defines
 
 Project = Callable[..., Path]
 MODEL = "def build_model():\n    pass\n"
@@ -43,3 +43,28 @@ def test_what_could_be_meant_is_listed(project: Project, paths: list[str], why: 
     folder = project(**FILES)
     with pytest.raises(TargetError, match=why):
         choose_target(paths, folder)
+
+
+@pytest.mark.parametrize(
+    ("text", "there"),
+    [
+        ("def big(): ...", True),
+        ("async def big(): ...", True),
+        ("class big: ...", True),
+        ("from nets import big", True),
+        ("from nets import large as big", True),
+        ("from nets import *", True),
+        ("big = small", True),
+        ("with x as big: ...", True),
+        ("def __getattr__(name): ...", True),
+        ("def big(:", True),  # running it says what is wrong
+        ("", False),
+        ("print(big)", False),
+        ("def small():\n    big = 1", False),
+        ("from nets import big as small", False),
+        ("class nets:\n    def big(self): ...", False),
+    ],
+)
+def test_a_name_that_a_file_may_have(tmp_path: Path, text: str, there: bool) -> None:
+    (tmp_path / "train.py").write_text(text)
+    assert defines(str(tmp_path / "train.py"), "big") == there

@@ -29,7 +29,7 @@ for name in {names!r}:
         found[name] = importlib.import_module(name).WHERE
     except ImportError:
         found[name] = "not there"
-print(json.dumps([found, strays({head!r})]))
+print(json.dumps([found, strays({head!r}, {base!r})]))
 """
 FINDER = """
 import importlib.util, sys
@@ -215,6 +215,60 @@ def test_a_base_inside_the_head(tmp_path: Path) -> None:
     two.write("project_x.py")
     (two.site / "x.pth").write_text(f"{two.head}\n")
     assert two.imported("project_x") == ({"project_x": "base"}, [])
+
+
+BOTH = """
+import json, os, sys
+sys.path.append({package!r})
+from perfaudit.target import overlay, relocate
+sys.path.remove({package!r})
+relocate.take_the_place({head!r}, {own!r})
+overlay.install({{}})
+for name in {names!r}:
+    __import__(name)
+realpath, copies, asked, given = os.path.realpath, relocate.copies, [], []
+os.path.realpath = lambda path: asked.append(path) or realpath(path)
+relocate.copies = lambda files, *roots: given.extend([sorted(files), roots]) or copies(files, *roots)
+found = relocate.strays({head!r}, {base!r})
+counts = len(asked), [name for name in given[0] if name.endswith("_x.py")], given[1]
+print(json.dumps([counts, os.environ["PYTHONPATH"], [os.path.relpath(path, {own!r}) for path in overlay.digests()], found]))
+"""
+
+
+@pytest.mark.parametrize("place", ["env/lib/site-packages", "env_with_a_mark/site-packages"])
+def test_the_code_as_it_is_does_what_the_reference_does(two: Two, place: str) -> None:
+    """Also with an environment in the repository, seen from a folder in it: as many files looked at, and the same copies."""
+    two.write("src/project_x.py")
+    two.write("sub/deep_x.py")
+    (two.head / place).mkdir(parents=True)
+    (two.head / place / "library_x.py").write_text("")
+    if "mark" in place:
+        (two.head / "env_with_a_mark" / "pyvenv.cfg").write_text("")
+    (two.site / "x.pth").write_text(f"{two.head / 'src'}\n{two.head / place}\n")
+    start = f"import site, sys; sys.path.remove(''); site.addsitedir({str(two.site)!r})\n"
+    said = {}
+    for own in (two.head, two.base):
+        roots = {"head": str(two.head), "base": str(two.base), "own": str(own)}
+        code = BOTH.format(package=str(PACKAGE), names=("project_x", "library_x", "deep_x"), **roots)
+        done = subprocess.run(
+            [sys.executable, "-c", start + code],
+            cwd=own / "sub",
+            env={**os.environ, "PYTHONPATH": str(two.head / "sub")},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        counts, python_path, digests, found = json.loads(done.stdout)
+        assert python_path == os.pathsep.join([str(own / "sub"), str(own / "src")])
+        assert sorted(digests) == [
+            "src/project_x.py",
+            "sub/deep_x.py",
+        ]  # of the repository, and not of what is installed
+        assert found == []
+        said[own] = counts
+    assert said[two.head] == said[two.base]
+    assert said[two.head][1] == [str(two.head / place / "library_x.py")]
 
 
 # ---- copies of the project in site-packages --------------------------------------------------------------------------

@@ -1,0 +1,83 @@
+"""Which targets the reference has, by its text alone: what is new here, and what is no target here any more."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+from perfaudit.config import Config, find_config
+from perfaudit.errors import UserError
+from perfaudit.gate.gitref import Reference
+from perfaudit.gate.request import Request
+from perfaudit.target.names import Target, defines, factories, parse, parses
+
+_NEEDED = {"model", "dataloader"}  # roles without which nothing can be trained
+
+
+def is_new(target: Target, reference: Reference) -> bool:
+    """Whether the reference does not have a target: no such file, or one without the factories that are meant here.
+
+    A file that cannot be parsed is there, and so is what lies in a submodule that could not be filled: running it says why
+    it does not run.
+    """
+    there = reference.folder / target.file
+    if not _may_exist(there, reference):
+        return True
+    if not parses(str(there)):
+        return False
+    roles = _NEEDED - target.names.keys()
+    if roles <= factories(target.file).keys() and not roles <= factories(str(there)).keys():
+        return True
+    return any(_lacks(reference, target, name) for name in target.names.values())
+
+
+def _lacks(reference: Reference, target: Target, name: str) -> bool:
+    """Whether the reference does not have a factory that the user names, as "name", "Class.name" or "other.py:name"."""
+    file, _, name = name.rpartition(":")
+    place = Path(file or target.file)
+    if place.is_absolute() or ".." in place.parts:  # not of the project, or told only by running it
+        return False
+    there = reference.folder / place
+    return not _may_exist(there, reference) or not defines(str(there), name.partition(".")[0])
+
+
+def _may_exist(there: Path, reference: Reference) -> bool:
+    return os.path.lexists(there) or any(there.is_relative_to(reference.root / path) for path in reference.missing)
+
+
+def gone_targets(request: Request, reference: Reference) -> list[str]:
+    """Files that are targets in the reference, as it configures them or else as they define factories, and none here."""
+    if not reference.folder.is_dir():
+        return []
+    configured = _configured(request.config, Path.cwd())
+    here = {target.file for target in request.targets} | configured
+    with contextlib.chdir(reference.folder):
+        configured_there = _configured_there()
+        there = configured_there or {path.name for path in Path().glob("*.py") if _offers_training(path.name)}
+    if configured and configured_there:
+        return sorted(there - here)
+    return sorted(file for file in there - here if not _offers_training(file))  # else another command may name it
+
+
+def _offers_training(file: str) -> bool:
+    return factories(file).keys() >= _NEEDED
+
+
+def _configured_there() -> set[str]:
+    try:
+        return _configured(find_config(Path.cwd()), Path.cwd())
+    except UserError:  # it cannot be read, or this perfaudit does not know its keys
+        return set()
+
+
+def _configured(config: Config, folder: Path) -> set[str]:
+    """Files of the targets that the project file of a folder, the working directory, names; without those that do not exist."""
+    if config.path is None or config.path.parent != folder:
+        return set()
+    named = config.gate.get("targets") or [config.target.get("file")]
+    files = set()
+    for text in named if isinstance(named, list) else []:
+        with contextlib.suppress(UserError):
+            files.add(os.path.normpath(parse(str(text or "")).file))
+    return files

@@ -1,0 +1,319 @@
+"""`perfaudit gate init`, `gate update` and a gate against the file that these write: which targets, factories and findings."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Done
+from gate_programs import SILENT, SLOW, TARGET
+
+from perfaudit.errors import UserError
+from perfaudit.gate import against_commit, against_file, request, stock
+from perfaudit.gate.baseline import read_gate_baseline
+from perfaudit.gate.comparable import Seconds
+from perfaudit.gate.counted import Counted
+from perfaudit.target.names import Target
+
+Run = Callable[..., Done]
+
+FACTS = {
+    "torch": "2.13.0", "device": "cpu", "device_name": "cpu", "driver": "", "threads": 2, "cores": 2,
+    "model": {"dtypes": ["float32"]},
+}  # fmt: skip
+COUNTED = Counted(
+    {
+        "operators": 100, "flops": 10, "bytes_allocated": 10, "peak_live_bytes": 10, "host_syncs": 0, "parameters": 18,
+        "trainable_parameters": 18, "samples": 8, "dataset_samples": 32, "samples_repeated": 0, "samples_skipped": 0,
+    },
+    facts=FACTS,
+)  # fmt: skip
+
+
+class Steps:
+    """Counting and timing played: each operator stands in the text of a target as `# operators: 100`."""
+
+    def __init__(self) -> None:
+        self.counted: list[tuple[str, dict[str, str]]] = []  # files and factories
+        self.timed: list[str] = []
+        self.facts: dict[str, Any] = FACTS
+        self.crashes = ""
+
+    def count(self, target: Target, folder: Path | None, *_: object, **__: object) -> Counted:
+        if folder is None:
+            self.counted.append((target.file, dict(target.names)))
+        _, said, number = ((folder or Path()) / target.file).read_text().partition("# operators: ")
+        operators = int(number.split()[0]) if said else 100
+        return replace(COUNTED, values={**COUNTED.values, "operators": operators}, facts=self.facts)
+
+    def step_time(self, target: Target, *_: object) -> tuple[Seconds, dict[str, Any]]:
+        if self.crashes:
+            raise UserError(self.crashes)
+        self.timed.append(target.file)
+        return Seconds(0.01, 0.01, 0.01, 12), self.facts
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
+    played = Steps()
+    for module in (against_commit, against_file, request, stock):
+        monkeypatch.setattr(module, "count", played.count)
+    for module in (against_file, stock):
+        monkeypatch.setattr(module, "step_time", played.step_time)
+    return played
+
+
+def gated(perfaudit: Run, *arguments: str) -> tuple[int, dict[str, Any]]:
+    done = perfaudit("gate", *arguments, "--format", "json", "--no-history")
+    return done.code, json.loads(done.out)["gate"] if done.out else {"err": done.err}
+
+
+def verdicts(gate: dict[str, Any]) -> dict[str, str]:
+    return {counted["target"]: counted["verdict"] for counted in gate["counters"]}
+
+
+# ---- which targets ---------------------------------------------------------------------------------------------------
+
+
+def test_the_targets_of_the_file_are_judged_where_none_is_named(
+    project: Callable[..., Path], perfaudit: Run, steps: Steps
+) -> None:
+    folder = project(**{"src/train.py": TARGET, "eval.py": TARGET})
+    assert perfaudit("gate", "init", "src/train.py", "--ci", "none").code == 0
+    code, gate = gated(perfaudit)
+    assert (code, verdicts(gate), gate["notes"]) == (0, {"src/train.py": "pass"}, [])  # and not eval.py, which is here
+    (folder / "src" / "train.py").write_text(f"{TARGET}# operators: 101\n")
+    code, gate = gated(perfaudit)
+    assert (code, verdicts(gate)) == (1, {"src/train.py": "regressed"})
+
+
+def test_targets_of_the_file_that_were_not_named_are_told(
+    project: Callable[..., Path], perfaudit: Run, steps: Steps
+) -> None:
+    project(**{"train.py": TARGET, "eval.py": TARGET})
+    perfaudit("gate", "init", "train.py", "eval.py", "--ci", "none")
+    code, gate = gated(perfaudit, "train.py")
+    assert (code, verdicts(gate)) == (0, {"train.py": "pass"})
+    assert gate["notes"] == ["perfaudit-gate.json has counters of eval.py too, which are not judged: not named"]
+    assert gated(perfaudit, "--layers", "findings")[1]["notes"] == []
+
+
+def test_a_target_whose_file_is_gone_is_no_pass_until_it_is_dropped(
+    project: Callable[..., Path], perfaudit: Run, steps: Steps
+) -> None:
+    folder = project(**{"train.py": TARGET, "eval.py": TARGET})
+    perfaudit("gate", "init", "train.py", "eval.py", "--ci", "none")
+    (folder / "eval.py").unlink()
+    code, gate = gated(perfaudit)
+    assert (code, verdicts(gate)) == (3, {"eval.py": "failed", "train.py": "pass"})
+    (reason,) = [counted["reason"] for counted in gate["counters"] if counted["target"] == "eval.py"]
+    assert reason.startswith(
+        "perfaudit-gate.json has counters of it, and there is no such file; where that is wanted: "
+    )
+    done = perfaudit("gate", "update", "--accept", "one model less")
+    assert (done.code, "  eval.py is gone\n" in done.err) == (0, True), done.err
+    code, gate = gated(perfaudit)
+    assert (code, verdicts(gate)) == (0, {"train.py": "pass"})
+
+
+def test_targets_outside_the_working_directory_are_not_judged_there(
+    project: Callable[..., Path], perfaudit: Run, steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = project(**{"train.py": TARGET, "below/eval.py": TARGET, "empty/net.py": SILENT})
+    perfaudit("gate", "init", "train.py", "below/eval.py", "--ci", "none")
+    monkeypatch.chdir(folder / "below")
+    code, gate = gated(perfaudit, "--baseline", "../perfaudit-gate.json")
+    assert (code, verdicts(gate)) == (0, {"eval.py": "pass"})
+    assert gate["notes"] == [
+        "../perfaudit-gate.json has counters of ../train.py too, which are not judged: outside the working directory"
+    ]
+    monkeypatch.chdir(folder / "empty")
+    code, gate = gated(perfaudit, "--baseline", "../perfaudit-gate.json")
+    assert (code, set(verdicts(gate).values())) == (3, {"failed"})
+
+
+# ---- which factories -------------------------------------------------------------------------------------------------
+
+TWO = TARGET + "\n\ndef make_a():\n    return nn.Linear(8, 3)\n\n\ndef make_b():\n    return nn.Linear(8, 4)\n"
+
+
+def test_the_factories_of_a_target_are_kept_and_used(
+    project: Callable[..., Path], perfaudit: Run, steps: Steps
+) -> None:
+    project(**{"train.py": TWO})
+    perfaudit("gate", "init", "train.py:make_a", "--ci", "none")
+    file = Path("perfaudit-gate.json")
+    assert read_gate_baseline(file).targets["train.py"].names == {"model": "make_a"}
+    gated(perfaudit)
+    gated(perfaudit, "train.py")
+    perfaudit("gate", "update", "--accept", "why")
+    perfaudit("gate", "update", "train.py", "--accept", "why")
+    assert steps.counted == [("train.py", {"model": "make_a"})] * 5
+    code, gate = gated(perfaudit, "train.py:make_b")
+    assert (code, verdicts(gate), len(steps.counted)) == (3, {"train.py": "failed"}, 5)
+    assert gate["counters"][0]["reason"] == (
+        "perfaudit-gate.json has counters of it with other factories (model make_a) than those asked for (model make_b)"
+    )
+    done = perfaudit("gate", "update", "train.py:make_b", "--accept", "the other one")
+    assert "  train.py factories model make_a -> model make_b\n" in done.err
+    assert gated(perfaudit, "train.py:make_b")[0] == 0
+
+
+def test_factories_that_the_project_configures_are_not_kept(
+    project: Callable[..., Path], perfaudit: Run, steps: Steps
+) -> None:
+    folder = project(**{"train.py": TWO, "pyproject.toml": '[tool.perfaudit.target]\nmodel = "make_a"\n'})
+    perfaudit("gate", "init", "train.py", "--ci", "none")
+    assert read_gate_baseline(Path("perfaudit-gate.json")).targets["train.py"].names == {}
+    (folder / "pyproject.toml").write_text('[tool.perfaudit.target]\nmodel = "make_b"\n')
+    gated(perfaudit)
+    assert [names for _, names in steps.counted] == [{"model": "make_a"}, {"model": "make_b"}]
+
+
+@pytest.mark.parametrize("command", [("init",), ("update", "--accept", "why")])
+def test_two_targets_of_one_file_are_refused(
+    project: Callable[..., Path], perfaudit: Run, steps: Steps, command: tuple[str, ...]
+) -> None:
+    project(**{"train.py": TWO})
+    done = perfaudit("gate", *command, "train.py:make_a", "train.py:make_b")
+    assert (done.code, steps.counted) == (2, [])
+    assert "train.py is named twice" in done.err
+    assert not Path("perfaudit-gate.json").exists()
+
+
+# ---- which findings --------------------------------------------------------------------------------------------------
+
+
+def test_known_findings_outside_the_scanned_paths_stay(project: Callable[..., Path], perfaudit: Run) -> None:
+    folder = project(**{"a/net.py": SLOW, "b/net.py": SILENT})
+    perfaudit("gate", "init", "--ci", "none")
+    (folder / "b" / "net.py").write_text(SLOW)
+    done = perfaudit("gate", "update", "--accept", "why", "--path", "b")
+    assert (done.code, "1 change accepted" in done.err) == (0, True), done.err
+    assert [known.path for known in read_gate_baseline(Path("perfaudit-gate.json")).findings] == [
+        "a/net.py",
+        "b/net.py",
+    ]
+    assert gated(perfaudit)[0] == 0
+    (folder / "a" / "net.py").write_text(SILENT)
+    assert "gone: finding" in perfaudit("gate", "update", "--accept", "why").err
+
+
+# ---- times -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_stored_time_is_told_wherever_it_was_taken(
+    project: Callable[..., Path], perfaudit: Run, steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project(**{"train.py": TARGET})
+    monkeypatch.setattr("perfaudit.gate.comparable.cpu_model", lambda cpuinfo: "AMD EPYC 7B13")
+    perfaudit("gate", "init", "--ci", "none")
+
+    def reason() -> str:
+        (timed,) = gated(perfaudit)[1]["times"]
+        return str(timed["reason"])
+
+    assert reason().startswith("stored times cry wolf")
+    steps.crashes = "it ran out of memory"
+    assert reason() == "not timed: it ran out of memory"
+    steps.crashes, steps.facts = "", {**FACTS, "cores": 64}
+    timed = len(steps.timed)
+    assert reason() == "stored times are of another environment: cores 2 when it was written, 64 now"
+    steps.facts = {**FACTS, "torch": "2.14.0"}
+    assert reason() == "stored times are of another environment: torch 2.13.0 when it was written, 2.14.0 now"
+    assert len(steps.timed) == timed  # what would say nothing is not measured
+
+
+# ---- against a commit ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def repository(project: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with one commit of a target, without a baseline, as the working directory."""
+    for who in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{who}_NAME", "A")
+        monkeypatch.setenv(f"GIT_{who}_EMAIL", "a@example.org")
+    folder = project(**{"train.py": TARGET, "below/.keep": "", ".gitignore": ".perfaudit/\n"})
+    git("init", "--quiet", "--initial-branch=main")
+    commit("one")
+    return folder
+
+
+def git(*arguments: str) -> None:
+    subprocess.run(["git", *arguments], check=True, capture_output=True)
+
+
+def commit(message: str) -> None:
+    git("add", "--all")
+    git("commit", "--quiet", "-m", message)
+
+
+AGAINST = ("--against", "main", "--layers", "findings,counters")
+
+
+def accept_a_loss(folder: Path, perfaudit: Run) -> None:
+    git("switch", "--quiet", "--create", "deeper")
+    slow = "torch.autograd.set_detect_anomaly(True)"
+    (folder / "train.py").write_text(f"{TARGET}\n\n{slow}\n# operators: 120\n")
+    done = perfaudit("gate", "update", "--accept", "a deeper model")
+    assert (done.code, "made anew, 2 changes accepted" in done.err) == (0, True), done.err
+    assert "a slower step is accepted by --slower 10% only" in done.err
+
+
+def test_a_wanted_change_is_accepted_without_a_file_so_far(repository: Path, perfaudit: Run, steps: Steps) -> None:
+    accept_a_loss(repository, perfaudit)
+    Path("perfaudit-gate.json").rename("kept")
+    code, gate = gated(perfaudit, *AGAINST)
+    assert (code, gate["findings"]["verdict"], verdicts(gate)) == (1, "regressed", {"train.py": "regressed"})
+    Path("kept").rename("perfaudit-gate.json")
+    commit("a deeper model")
+    code, gate = gated(perfaudit, *AGAINST)
+    assert (code, gate["findings"]["verdict"], verdicts(gate)) == (0, "accepted", {"train.py": "accepted"})
+    assert gate["counters"][0]["changes"][0]["accepted"] == "a deeper model"
+
+
+def test_what_was_accepted_with_another_torch_says_so(repository: Path, perfaudit: Run, steps: Steps) -> None:
+    accept_a_loss(repository, perfaudit)
+    (repository / "train.py").write_text((repository / "train.py").read_text().replace("120", "121"))
+    steps.facts = {**FACTS, "torch": "2.14.0"}
+    code, gate = gated(perfaudit, *AGAINST)
+    assert (code, verdicts(gate)) == (1, {"train.py": "regressed"})
+    assert (
+        "operators is accepted at 120, it is 121 now; what was accepted was counted in another environment (torch 2.13.0 "
+        in (gate["counters"][0]["reason"])
+    )
+
+
+@pytest.mark.parametrize("is_absolute", [False, True])
+def test_the_baseline_of_the_project_file_is_found_from_below(
+    repository: Path, perfaudit: Run, steps: Steps, monkeypatch: pytest.MonkeyPatch, is_absolute: bool
+) -> None:
+    (repository / "train.py").rename("below/train.py")
+    name = f"{repository}/ci.json" if is_absolute else "ci.json"
+    (repository / "pyproject.toml").write_text(f'[tool.perfaudit.gate]\nbaseline = "{name}"\n')
+    commit("below")
+    monkeypatch.chdir(repository / "below")
+    accept_a_loss(repository / "below", perfaudit)
+    assert (repository / "ci.json").is_file()
+    code, gate = gated(perfaudit, *AGAINST)
+    assert (code, gate["findings"]["verdict"], verdicts(gate)) == (0, "accepted", {"train.py": "accepted"})
+
+
+def test_a_file_that_init_wrote_after_the_change_holds_it_already(
+    repository: Path, perfaudit: Run, steps: Steps
+) -> None:
+    perfaudit("gate", "init", "--ci", "none")
+    done = perfaudit("gate", "update", "--accept", "a deeper model")
+    assert (done.code, "Where `gate init` wrote the file after the change" in done.err) == (2, True)
+
+
+def test_nothing_to_accept_makes_no_file(project: Callable[..., Path], perfaudit: Run) -> None:
+    project(**{"net.py": SILENT})
+    done = perfaudit("gate", "update", "--accept", "why")
+    assert (done.code, "there is no finding and no target here" in done.err) == (2, True)
+    assert not Path("perfaudit-gate.json").exists()

@@ -1,0 +1,95 @@
+"""Which targets a reference has, from the text of its files alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from perfaudit.config import find_config
+from perfaudit.gate.gitref import Reference
+from perfaudit.gate.request import Request
+from perfaudit.gate.settings import GateSettings
+from perfaudit.gate.targets_there import gone_targets, is_new
+from perfaudit.target.names import Target
+
+BOTH = "def build_model(): ...\ndef build_dataloader(): ...\n"
+BIG = BOTH + "def build_big(): ...\nclass Nets:\n    def big(self): ...\n"
+LOADER = "def build_dataloader(): ...\n"
+
+
+def reference(folder: Path, missing: tuple[str, ...] = ()) -> Reference:
+    return Reference("main", "0" * 40, folder, folder, Path.cwd(), (), missing)
+
+
+@pytest.mark.parametrize(
+    ("before", "names", "new"),
+    [
+        (BOTH, {}, False),
+        (None, {}, True),
+        ("", {}, True),
+        (LOADER, {}, True),  # a model that was defined elsewhere
+        (BOTH + "def f(:", {}, False),  # broken there, which is no new target
+        ("import *", {"model": "build_big"}, False),
+        (BIG, {"model": "build_big"}, False),
+        (BOTH, {"model": "build_big"}, True),
+        (LOADER + "from nets import *", {"model": "build_big"}, False),
+        (BIG, {"model": "Nets.big"}, False),
+        (BOTH, {"model": "Nets.big"}, True),
+        (BOTH, {"model": "train.py:build_model"}, False),
+        (BOTH, {"model": "new.py:build_model"}, True),
+        (BOTH, {"optimizer": "build_adam"}, True),
+        (BOTH, {"model": "/elsewhere/nets.py:build"}, False),
+        (None, {"model": "/elsewhere/nets.py:build"}, True),
+    ],
+)
+def test_what_is_new(project: Callable[..., Path], before: str | None, names: dict[str, str], new: bool) -> None:
+    folder = project(**{"train.py": BIG, "new.py": BOTH})
+    (folder / "before").mkdir()
+    if before is not None:
+        (folder / "before" / "train.py").write_text(before)
+    assert is_new(Target("train.py", names), reference(folder / "before")) == new
+
+
+def test_what_may_be_there_is_not_new(project: Callable[..., Path]) -> None:
+    folder = project(**{"lib/train.py": BOTH, "data/train.py": BOTH, "before/a.py": ""})
+    there = folder / "before"
+    (there / "data").symlink_to("/nonexistent")
+    (there / "data.py").symlink_to("/nonexistent.py")
+    assert is_new(Target("lib/train.py"), reference(there))
+    assert not is_new(
+        Target("lib/train.py"), reference(there, missing=("lib",))
+    )  # a submodule that could not be filled
+    assert not is_new(Target("data.py"), reference(there))
+
+
+GATE = "[tool.perfaudit.gate]\ntargets = {}\n"
+ONE, TWO = GATE.format('["train.py"]'), GATE.format('["train.py", "sub/eval.py:build_model"]')
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "gone"),
+    [
+        ({"train.py": BOTH}, {"train.py": BOTH}, []),
+        ({"train.py": BOTH, "part.py": LOADER}, {"train.py": BOTH}, []),
+        ({"train.py": BOTH, "old.py": BOTH}, {"train.py": BOTH}, ["old.py"]),  # renamed, say
+        ({"train.py": BOTH, "old.py": BOTH}, {"train.py": BOTH, "old.py": ""}, ["old.py"]),
+        ({"train.py": BOTH, "old.py": BOTH}, {"train.py": BOTH, "old.py": BOTH}, []),  # another command may name it
+        ({"train.py": BOTH, "old.py": BOTH, "pyproject.toml": ONE}, {"train.py": BOTH}, []),  # it was no target there
+        ({"train.py": BOTH, "sub/eval.py": BOTH, "pyproject.toml": TWO}, {"train.py": BOTH, "pyproject.toml": ONE},
+         ["sub/eval.py"]),
+        ({"train.py": BOTH, "sub/eval.py": BOTH, "pyproject.toml": TWO},
+         {"train.py": BOTH, "sub/eval.py": BOTH, "pyproject.toml": ONE}, ["sub/eval.py"]),  # taken out of the gate
+        ({"train.py": BOTH, "sub/eval.py": BOTH, "pyproject.toml": TWO},
+         {"train.py": BOTH, "sub/eval.py": BOTH, "pyproject.toml": TWO}, []),  # the command line names one of two
+        ({"train.py": BOTH, "pyproject.toml": "[tool.perfaudit"}, {"train.py": BOTH}, []),
+    ],
+)  # fmt: skip
+def test_what_is_no_target_any_more(
+    project: Callable[..., Path], before: dict[str, str], now: dict[str, str], gone: list[str]
+) -> None:
+    folder = project(**{f"before/{name}": text for name, text in before.items()}, **now)
+    request = Request((Target("train.py"),), GateSettings(), find_config(folder))
+    assert gone_targets(request, reference(folder / "before")) == gone
+    assert Path.cwd().samefile(folder)
