@@ -34,8 +34,8 @@ def self_test(request: Request, runs: int, watch: Watch) -> Report:
     As in a gate against a commit one side is loaded from a worktree, where git holds the code: see `gitref.copied`.
 
     Every call of a regression is a false alarm, and then the verdict is "inconclusive": nothing regressed, and what such a
-    gate says here is not to be relied on. Raises UserError where no target is named. Ctrl-C ends it early; gates that were
-    finished are told, and the verdict is "failed".
+    gate says here is not to be relied on. Raises UserError where no target is named. "failed": the code does not run, no gate
+    came to a single measurement within the budget, or Ctrl-C ended it early, when gates that were finished are told.
     """
     if request.layers == ("findings",):
         raise UserError("--self-test is about counters and time; findings are the same in identical code")
@@ -103,8 +103,9 @@ class _Ran:
 
 
 def _verdict(counters: Sequence[CountersVerdict], ran: Mapping[str, Sequence[_Ran]]) -> GateVerdict:
-    said = {c.verdict for c in counters} | {gate.verdict.verdict for gates in ran.values() for gate in gates}
-    if "failed" in said or not said:
+    times = [gate.verdict for gates in ran.values() for gate in gates]
+    said = {part.verdict for part in (*counters, *times)}
+    if "failed" in said or not said or (times and not any(timed.quads for timed in times)):
         return "failed"
     return "inconclusive" if "regressed" in said else "pass"
 

@@ -53,6 +53,10 @@ def fail(record: TargetRecord) -> None:
     record.failures["head"] = "out of memory"
 
 
+def nothing(record: TargetRecord) -> None:
+    record.pairs.append(Pair("base", 0))
+
+
 def interrupt(record: TargetRecord) -> None:
     raise KeyboardInterrupt
 
@@ -63,6 +67,7 @@ def interrupt(record: TargetRecord) -> None:
         (lean(0.0), "pass", False),
         (lean(0.2), "inconclusive", False),  # a false alarm: nothing regressed
         (fail, "failed", True),
+        (nothing, "failed", True),
         (interrupt, "failed", True),
     ],
 )
