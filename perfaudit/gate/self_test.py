@@ -104,7 +104,7 @@ class _Ran:
 
 def _verdict(counters: Sequence[CountersVerdict], ran: Mapping[str, Sequence[_Ran]]) -> GateVerdict:
     times = [gate.verdict for gates in ran.values() for gate in gates]
-    said = {part.verdict for part in (*counters, *times)}
+    said = {counted.verdict for counted in counters} | {timed.verdict for timed in times}
     if "failed" in said or not said or (times and not any(timed.quads for timed in times)):
         return "failed"
     return "inconclusive" if "regressed" in said else "pass"
