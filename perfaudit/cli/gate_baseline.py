@@ -80,6 +80,10 @@ def init(
         now = stock(request, watch)
     write_gate_baseline(file, now)
     say(f"{file}: written: {count(len(now.findings), 'finding')}, {count(len(now.targets), 'target')}; commit it")
+    if not request.targets:
+        say(
+            "no target: no file here defines factories, so counters are not kept; name one: perfaudit gate init train.py"
+        )
     write(printed, None)
 
 

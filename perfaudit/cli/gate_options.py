@@ -74,9 +74,11 @@ def _chosen(settings: GateSettings, roles: dict[str, str], stored: tuple[str, ..
 
     None where there is none, unless a layer that needs one was asked for.
     """
-    from perfaudit.target.names import choose_target
+    from perfaudit.target.names import choose_target, parse
 
     if settings.layers == ("findings",):
+        for text in settings.targets:
+            parse(text)  # a file that is not there is a mistake, although nothing of it is run
         return ()
     if named := settings.targets or stored:
         return tuple(choose_target([text], Path.cwd(), roles) for text in named)

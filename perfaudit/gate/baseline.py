@@ -7,6 +7,7 @@ merge. No absolute path and nothing that changes by itself is in it.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date
@@ -18,6 +19,7 @@ from perfaudit.gate.baseline_versions import SCHEMA, in_this_version
 from perfaudit.gate.committed_json import dumped, loaded
 from perfaudit.gate.comparable import Fingerprint, Seconds, damaged_unless, text_of, texts_of
 from perfaudit.gate.counted import Counted
+from perfaudit.gate.settings import BASELINE
 from perfaudit.static.baseline import Known
 from perfaudit.static.discover import shown
 from perfaudit.static.fix import replace_file
@@ -71,7 +73,7 @@ def read_gate_baseline(path: Path, stands_for: Path | None = None) -> Baseline:
     try:
         data = path.read_bytes()
     except FileNotFoundError as error:
-        raise ConfigError(f"{path}: no such baseline; write it with `perfaudit gate init`") from error
+        raise ConfigError(f"{path}: no such baseline; write it with `{_init(path)}`") from error
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
     return parsed(data, stands_for or path)
@@ -88,8 +90,13 @@ def parsed(data: bytes, path: Path) -> Baseline:
         content = in_this_version(loaded(data), path)
         return _content(content, path)
     except (ValueError, RecursionError) as error:
-        cure = "take a version of it from git, or write it again with `perfaudit gate init`"
+        cure = f"take a version of it from git, or write it again with `{_init(path)} --force`"
         raise ConfigError(f"{path}: a damaged baseline: {error}; {cure}") from error
+
+
+def _init(path: Path) -> str:
+    """The command that writes a baseline there."""
+    return "perfaudit gate init" + ("" if str(path) == BASELINE else f" --baseline {shlex.quote(str(path))}")
 
 
 def _content(data: Json, path: Path) -> Baseline:

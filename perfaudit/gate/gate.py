@@ -56,7 +56,7 @@ def _report(request: Request, known: Known, seconds: float, interrupted: bool) -
         findings=known.findings,
         counters=tuple(known.counters.values()),
         times=tuple(known.times.values()),
-        notes=tuple(known.notes),
+        notes=(*known.notes, *_unfinished(request, known, interrupted)),
         seconds=seconds,
     )
     return known.scanned.with_(
@@ -67,6 +67,17 @@ def _report(request: Request, known: Known, seconds: float, interrupted: bool) -
         gate=judged,
         interrupted=interrupted,
     )
+
+
+def _unfinished(request: Request, known: Known, interrupted: bool) -> list[str]:
+    """What an interruption cut, as a note."""
+    done = {
+        "findings": known.findings is not None,
+        "counters": known.counters.keys() >= {target.file for target in request.targets},
+        "time": known.times.keys() >= {target.file for target in request.targets},
+    }
+    cut = [layer for layer in request.layers if not done[layer]] if interrupted else []
+    return [f"interrupted before {' and '.join(cut)} {'was' if len(cut) == 1 else 'were'} finished"] if cut else []
 
 
 def _environment(known: Known) -> Environment:

@@ -67,7 +67,9 @@ def inside_here(target: Target) -> Target:
     """The target with its file relative to the working directory. Raises TargetError for one outside, which no commit has."""
     relative = os.path.relpath(target.file)
     if relative.startswith(".."):
-        raise TargetError(f"{target.file}: lies outside the working directory, so the reference has no such file")
+        raise TargetError(
+            f"{target.file}: lies outside the working directory, and so outside of what is compared; run the gate above it"
+        )
     return replace(target, file=Path(relative).as_posix())
 
 

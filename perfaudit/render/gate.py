@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
+from collections.abc import Sequence
 
 from perfaudit.render.counter_words import (
     amount,
@@ -76,7 +78,7 @@ def what_next(report: Report) -> list[str]:
         slower = [timed.target for timed in gate.times if timed.verdict == "regressed"]
         grew = [counted.target for counted in gate.counters if counted.verdict == "regressed"]
         targets = "".join(f" {shlex.quote(target)}" for target in dict.fromkeys([*grew, *slower]))
-        bound = " --slower 10%" if slower and not grew else ""
+        bound = f" --slower {_bound(gate.times)}%" if slower and not grew else ""
         command = f'perfaudit gate update{targets} --accept "why"{bound}'
         said.append(f"a wanted change is accepted, with its reason, by `{command}`")
     if gate.verdict == "improved" and gate.kind == "baseline":
@@ -86,6 +88,13 @@ def what_next(report: Report) -> list[str]:
     if any(timed.verdict == "inconclusive" and not timed.advice for timed in gate.times):
         said.append("a longer `--budget` or a machine with less else to do lets smaller slowdowns be seen")
     return said
+
+
+def _bound(times: Sequence[TimeVerdict]) -> int:
+    """By how much a step may be slower so that all that regressed here is accepted: the next 5 % above every interval."""
+    slower = [timed for timed in times if timed.verdict == "regressed"]
+    highest = max(timed.high if timed.high and math.isfinite(timed.high) else timed.ratio or 1.0 for timed in slower)
+    return max(5, 5 * math.ceil(round(20 * (highest - 1), 6)))
 
 
 def _wrapped(text: str, width: int, indent: str) -> str:

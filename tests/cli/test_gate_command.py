@@ -46,7 +46,10 @@ def commit(message: str) -> None:
         (["--against", "main", "--baseline", "gate.json"], "choose one"),
         (["--against", "nowhere"], "no such commit"),
         (["--against", "-x"], "no name of a commit"),
-        (["--baseline", "gate.json"], "gate.json: no such baseline; write it with `perfaudit gate init`"),
+        (
+            ["--baseline", "gate.json"],
+            "gate.json: no such baseline; write it with `perfaudit gate init --baseline gate.json`",
+        ),
         (["--against", "main", "--layers", "speed"], "'speed' is no layer of the gate"),
         (["--against", "main", "--max-regression", "5"], "'5' is no percentage"),
         (["--against", "main", "--tolerate", "9%"], "--tolerate must be below --max-regression"),
@@ -55,6 +58,7 @@ def commit(message: str) -> None:
         (["--against", "main", "--report", "concise=x"], "write FORMAT=FILE with a format of text, json"),
         (["--against", "main", "-o", "net.py"], "would replace source code"),
         (["--against", "main", "--layers", "counters"], "defines factories"),
+        (["nope.py", "--against", "main", "--layers", "findings"], "nope.py: no such file"),
         (["--against", "main", "../other.py"], "no such file"),
         (["--self-test", "--layers", "findings"], "--self-test is about counters and time"),
         (["--self-test"], "--self-test needs a target"),
@@ -96,6 +100,7 @@ def test_a_baseline_without_targets_is_written_read_and_renewed(repository: Path
     done = perfaudit("gate", "init", "--ci", "plain")
     assert (done.code, "perfaudit gate --against origin/main" in done.out) == (0, True)
     assert "0 findings, 0 targets; commit it" in done.err
+    assert "no target: no file here defines factories, so counters are not kept" in done.err
     assert "is there already" in perfaudit("gate", "init").err
     assert perfaudit("gate", "--layers", "findings").code == 0
     (repository / "net.py").write_text(SLOW)
@@ -220,6 +225,7 @@ def test_sigterm_removes_the_worktree_and_prints_what_is_known(repository: Path)
     report = json.loads(out)
     assert process.returncode == 130
     assert (report["interrupted"], report["gate"]["findings"]["verdict"]) == (True, "pass")
+    assert any(note.startswith("interrupted before ") for note in report["gate"]["notes"])
     assert report["gate"]["verdict"] == "failed"  # what was not looked at is no pass
     assert len(worktrees()) == 1
     assert not worktree.exists()

@@ -360,7 +360,7 @@ def test_a_damaged_one_is_an_error_that_says_where(old: str, new: str, problem: 
         read_gate_baseline(Path("known.json"))
     assert str(caught.value).startswith("known.json: a damaged baseline: ")
     assert problem in str(caught.value)
-    assert str(caught.value).endswith("write it again with `perfaudit gate init`")
+    assert str(caught.value).endswith("write it again with `perfaudit gate init --baseline known.json --force`")
     assert caught.value.exit_code == 2
 
 
