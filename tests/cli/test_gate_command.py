@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Done
-from gate_programs import SILENT, SLOW, TARGET
+from gate_programs import SILENT, SLOW, TARGET, commit, git
 
 Run = Callable[..., Done]
 
@@ -28,15 +28,6 @@ def repository(project: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) ->
     git("init", "--quiet", "--initial-branch=main")
     commit("one")
     return folder
-
-
-def git(*arguments: str) -> None:
-    subprocess.run(["git", *arguments], check=True, capture_output=True)
-
-
-def commit(message: str) -> None:
-    git("add", "--all")
-    git("commit", "--quiet", "-m", message)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import Done
-from gate_programs import SILENT, SLOW, TARGET
+from gate_programs import SILENT, SLOW, TARGET, commit, git
 
 from perfaudit.errors import UserError
 from perfaudit.gate import against_commit, against_file, request, stock
@@ -242,15 +241,6 @@ def repository(project: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) ->
     git("init", "--quiet", "--initial-branch=main")
     commit("one")
     return folder
-
-
-def git(*arguments: str) -> None:
-    subprocess.run(["git", *arguments], check=True, capture_output=True)
-
-
-def commit(message: str) -> None:
-    git("add", "--all")
-    git("commit", "--quiet", "-m", message)
 
 
 AGAINST = ("--against", "main", "--layers", "findings,counters")
