@@ -164,6 +164,14 @@ def row(commit: Commit, report: dict[str, Any]) -> str:
     return "| " + " | ".join(cell.strip() for cell in cells) + " |"
 
 
+def machine(environment: dict[str, Any]) -> str:
+    """Where the gates ran, as a sentence; load is that at the start."""
+    versions = f"torch {environment['torch']}, Python {environment['python']}"
+    cores, threads = environment["cores"], os.environ.get("OMP_NUM_THREADS", "not set")
+    load = f"load {environment['load']:.2f}, OMP_NUM_THREADS {threads}"
+    return f"On {environment['device']}, {cores} cores, {versions}, {environment['platform']}, {load}."
+
+
 def interval(time: dict[str, Any]) -> str:
     """A ratio with its interval; why there is none where there is none."""
     if time["ratio"] is None or time["low"] is None:
@@ -199,16 +207,20 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write gate_demonstration.md beside this file")
     asked = parser.parse_args()
     lines = ["| commit | findings | counters | time | exit |", "|---|---|---|---|---|"]
-    wrong = []
+    wrong, on = [], ""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for commit, made in zip(COMMITS, repository(folder)[1:], strict=True):
             report = gated(folder, made, asked.layers, asked.budget)
             lines.append(row(commit, report))
             print(lines[-1], flush=True)
+            on = on or machine(report["environment"])
             wrong += [f"{commit.title}: {problem}" for problem in unexpected(commit, report)]
     command = "python " + " ".join(["benchmarks/gate_demonstration.py", *sys.argv[1:]])
-    text = f"# A project gated commit by commit\n\n    {command}\n\n" + "\n".join(lines) + "\n"
+    said = (
+        "Each row is the gate of one commit against the one before; the ratio is of time per step, with its interval."
+    )
+    text = f"# A project gated commit by commit\n\n    {command}\n\n{said} {on}\n\n" + "\n".join(lines) + "\n"
     if asked.write:
         (Path(__file__).parent / "gate_demonstration.md").write_text(text)
     if wrong:

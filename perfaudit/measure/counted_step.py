@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from perfaudit.measure.flop_formulas import formulas
 from perfaudit.measure.memory import held, live_bytes, tensors_in
 from perfaudit.target.provenance import is_users, shown_path
 from perfaudit.target.training import samples_in
@@ -56,13 +57,11 @@ class _Step:
     """Carries out the operators of one step and counts them."""
 
     def __init__(self, device_type: str, top: Any) -> None:  # Any: a frame
-        from torch.utils.flop_counter import flop_registry
-
         self.operators, self.flops, self.allocated = Counter[str](), Counter[str](), Counter[str]()
         self.lines: Counter[tuple[str, int, str]] = Counter()  # path, line, operator
         self.copies: Counter[str] = Counter()
         self.no_flops = ""
-        self._formulas = flop_registry
+        self._formulas = formulas()
         self._device_type = device_type
         self._top = top  # its callers are none of the step's
         self._running = ""  # the operator whose results are looked at
@@ -100,13 +99,13 @@ class _Step:
         return result
 
     def _count_flops(self, name: str, func: Any, args: Any, kwargs: Any, result: Any) -> None:
-        formula: Any = self._formulas.get(getattr(func, "_overloadpacket", None))
+        formula = self._formulas.get(getattr(func, "_overloadpacket", None))
         if formula is None or self.no_flops:
             return
         try:
             self.flops[name] += int(formula(*args, **kwargs, out_val=result))
-        except Exception as error:  # torch's formulas do not take every layout
-            self.no_flops = f"torch cannot count those of {name}: {type(error).__name__}: {error}"[:300]
+        except Exception as error:  # formulas do not take every layout
+            self.no_flops = f"those of {name} cannot be counted: {type(error).__name__}: {error}"[:300]
 
     def _users_line(self) -> tuple[str, int] | None:
         frame = sys._getframe(2)

@@ -32,8 +32,8 @@ def counters(training: Any) -> Reply:  # Any: target.training.Training
     `counters_as_run`.
 
     What runs from the loader's batch on is counted; loading is not, because it may be another process that does it. A
-    compiled function is counted as it is written. Floating-point operations are those of torch's own registry, in which
-    element-wise operators and some fused ones (attention on a CPU) are missing: these count 0. Bytes are those of
+    compiled function is counted as it is written. Floating-point operations are those of `flop_formulas`, in which
+    element-wise operators and some rare ones are missing: these count 0. Bytes are those of
     storages on the training's device that are new in the step (`bytes_allocated`) or alive at once (`peak_live_bytes`,
     with parameters, gradients, and the optimizer's state). The copies are there on an accelerator only.
 

@@ -1,0 +1,105 @@
+"""Operations that torch's registry leaves out, beside the same arithmetic spelled out in operators that it knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import sdpa_backward_flop_count, sdpa_flop_count
+
+from perfaudit.measure.flop_formulas import formulas
+
+
+class Counting(TorchDispatchMode):
+    """Adds up what the formulas give."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.formulas, self.flops, self.names = formulas(), 0, set[str]()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if formula := self.formulas.get(func._overloadpacket):
+            self.flops += formula(*args, **(kwargs or {}), out_val=result)
+            self.names.add(str(func._overloadpacket))
+        return result
+
+
+def flops(run: Callable[[], Any], through: str = "") -> int:
+    with Counting() as counting:
+        run()
+    assert not through or through in counting.names, counting.names
+    return counting.flops
+
+
+FUSED = "aten._scaled_dot_product_flash_attention_for_cpu"
+
+
+def test_fused_attention_does_the_products_of_the_one_in_parts() -> None:
+    query, key = torch.randn(2, 3, 7, 8), torch.randn(2, 3, 5, 8)
+    fused = flops(lambda: scaled_dot_product_attention(query, key, key), FUSED)
+    with sdpa_kernel(SDPBackend.MATH):
+        assert flops(lambda: scaled_dot_product_attention(query, key, key)) == fused
+    assert fused == sdpa_flop_count(query.shape, key.shape, key.shape) == 2 * (2 * 3 * 7 * 5 * 8) * 2
+
+
+def test_the_backward_pass_of_attention_takes_five_products() -> None:
+    shapes = ((2, 3, 7, 8), (2, 3, 5, 8), (2, 3, 5, 8))
+    tensors = [torch.randn(shape, requires_grad=True) for shape in shapes]
+    result = scaled_dot_product_attention(*tensors)
+    backward = flops(lambda: result.sum().backward(), f"{FUSED}_backward")
+    assert backward == sdpa_backward_flop_count(result.shape, *shapes) == 5 * 2 * (2 * 3 * 7 * 5 * 8)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"num_layers": 2, "bidirectional": True}, {"bias": False, "batch_first": True}],
+    ids=["one layer", "both directions", "no bias"],
+)
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
+def test_an_lstm_of_onednn_does_the_products_of_its_cells(settings: dict[str, Any]) -> None:
+    net = nn.LSTM(6, 10, **settings)
+    layers = net.num_layers * (2 if net.bidirectional else 1)
+
+    def run() -> None:
+        tokens = torch.randn(4, 5, 6, requires_grad=True)
+        batch = 4 if net.batch_first else 5
+        state = [torch.randn(layers, batch, 10, requires_grad=True) for _ in range(2)]
+        net(tokens, tuple(state))[0].sum().backward()
+
+    fused = flops(run, "aten.mkldnn_rnn_layer_backward")
+    with torch.backends.mkldnn.flags(enabled=False):
+        assert flops(run) == fused
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_cudnn_s_layers_do_the_products_of_their_cells(kind: Any) -> None:
+    net = kind(6, 10, num_layers=2, bidirectional=True)
+    tokens = torch.randn(4, 5, 6)
+    with torch.backends.mkldnn.flags(enabled=False):
+        cells = flops(lambda: net(tokens))
+    found = formulas()
+    layers = found[torch.ops.aten._cudnn_rnn]
+    weights = [weight.detach() for weight in net.parameters()]
+    assert layers(tokens, weights, 4, None, torch.zeros(4, 5, 10), None) == cells
+    assert layers(tokens.reshape(20, 6), weights, 4, None, torch.zeros(4, 5, 10), None) == cells  # packed
+    assert found[torch.ops.aten._cudnn_rnn_backward](tokens, weights, 4, None) == 2 * cells
+
+
+def test_a_matrix_times_a_vector() -> None:
+    matrix, vector = torch.randn(6, 10), torch.randn(10)
+    assert flops(lambda: matrix @ vector, "aten.mv") == 2 * 6 * 10
+    assert flops(lambda: torch.addmv(torch.randn(6), matrix, vector), "aten.addmv") == 2 * 6 * 10
+    assert flops(lambda: matrix @ vector[:, None], "aten.mm") == 2 * 6 * 10
+
+
+def test_torch_s_own_formulas_stay() -> None:
+    from torch.utils.flop_counter import flop_registry
+
+    assert formulas().items() >= flop_registry.items()
