@@ -65,6 +65,7 @@ class _ChecksByDefault(typer.core.TyperGroup):
         return super().parse_args(ctx, args)
 
 
+RUNS = 5  # of a self-test; ten minutes of measuring for a target, at the default budget
 FORMATS = ("text", "json", "markdown", "github", "gitlab", "junit", "sarif")
 
 _WIDE = {"help_option_names": ["-h", "--help"], "max_content_width": 110}  # as the other commands have it
@@ -114,8 +115,9 @@ def check(
         ),
     ] = False,
     runs: Annotated[
-        int, typer.Option(min=1, help="With --self-test: gates per target, so 5 take up to 10 minutes.")
-    ] = 5,
+        int | None,
+        typer.Option(min=1, help="With --self-test: gates per target (default 5, which take up to 10 minutes)."),
+    ] = None,
     format: Annotated[str, format_option(*FORMATS)] = "text",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to a file.")] = None,
     report: Annotated[
@@ -130,6 +132,10 @@ def check(
     from perfaudit.gate.gate import gate
     from perfaudit.gate.self_test import self_test as test_itself
 
+    if self_test and (against or baseline is not None):
+        raise UserError("--self-test gates this code against itself: leave --against and --baseline out")
+    if runs is not None and not self_test:
+        raise UserError("--runs is how many gates --self-test makes; a gate is one run")
     typed = Typed(against, baseline, layers, max_regression, tolerate, budget, inconclusive, tuple(link or ()))
     config, settings = settings_for(targets, path)
     settings = typed.over(settings)
@@ -139,7 +145,7 @@ def check(
     request = request_for(config, settings, factory, device, timeout, stored_targets(settings))
     with ended_by_signals():
         with measures(request) as watch:
-            done = test_itself(request, runs, watch) if self_test else gate(request, watch)
+            done = test_itself(request, runs or RUNS, watch) if self_test else gate(request, watch)
             hold_back()
         if not no_history and not self_test and not done.interrupted:
             _note(done)

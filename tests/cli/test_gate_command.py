@@ -53,6 +53,8 @@ def repository(project: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) ->
         (["--against", "main", "../other.py"], "no such file"),
         (["--self-test", "--layers", "findings"], "--self-test is about counters and time"),
         (["--self-test"], "--self-test needs a target"),
+        (["--self-test", "--against", "main"], "leave --against and --baseline out"),
+        (["--against", "main", "--runs", "3"], "--runs is how many gates --self-test makes"),
         (["update"], "name the reason"),
         (["update", "--accept", "why"], "no finding and no target here that could be accepted"),
         (["init", "--ci", "jenkins", "--path", "."], "--ci jenkins"),
