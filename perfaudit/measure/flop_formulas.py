@@ -1,7 +1,9 @@
-"""Floating-point operations of operators that torch's own registry leaves out, by their shapes. Child only.
+"""Floating-point operations of operators by their shapes: torch's own registry, what it leaves out, and attention as we count it.
+Child only.
 
 A multiplication and an addition count as two, as in `torch.utils.flop_counter`; what is done element by element counts 0 there
-and here.
+and here. What a kernel computes a second time to save memory is no work of the algorithm and is not counted: attention that is
+written out and attention in one operator come to the same number, so that a change from the one to the other is none.
 """
 
 from __future__ import annotations
@@ -13,12 +15,18 @@ Formula = Callable[..., int]  # of an operator's arguments, and out_val: its res
 
 
 def formulas() -> dict[Any, Formula]:
-    """By operator: torch's own, and ours of what it has none for and this torch knows."""
+    """By operator, those that this torch knows."""
     import torch
     from torch.utils.flop_counter import flop_registry
 
-    ours = {getattr(torch.ops.aten, name): formula for name, formula in _OURS.items() if hasattr(torch.ops.aten, name)}
-    return {**ours, **flop_registry}
+    found: dict[Any, Formula] = dict(flop_registry)
+    for operator, formula in flop_registry.items():
+        if (query := _PACKED_BACKWARD.get(str(operator))) is not None:
+            found[operator] = _without_the_scores(formula, query)
+    for name, formula in _OURS.items():
+        if hasattr(torch.ops.aten, name):
+            found[getattr(torch.ops.aten, name)] = formula
+    return found
 
 
 def _attention(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
@@ -30,8 +38,21 @@ def _attention(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
 
 
 def _attention_backward(_gradient: Any, query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
-    """The scores again, and the gradients of scores, values, queries and keys: as torch's `sdpa_backward_flop_count`."""
-    return int(2 * query.shape[:-1].numel() * key.shape[-2] * (3 * query.shape[-1] + 2 * value.shape[-1]))
+    """The gradients of scores, values, queries and keys; torch's formula has the scores, computed again, as a fifth product."""
+    return 2 * _attention(query, key, value)
+
+
+def _without_the_scores(formula: Formula, query: int) -> Formula:
+    """torch's formula of a backward pass over packed sequences, whose lengths it knows, without the scores computed again.
+
+    query: where it stands among the arguments; key and value follow. Of products of the widths q and v it has 3 q + 2 v.
+    """
+
+    def backward(*arguments: Any, **named: Any) -> int:
+        q, v = (int(arguments[place].shape[-1]) for place in (query, query + 2))
+        return formula(*arguments, **named) * (2 * q + 2 * v) // (3 * q + 2 * v)
+
+    return backward
 
 
 def _matrix_vector(matrix: Any, *_: Any, **__: Any) -> int:
@@ -70,10 +91,19 @@ def _cudnn_layers_backward(*arguments: Any, **_: Any) -> int:
 _OURS: dict[str, Formula] = {
     "_scaled_dot_product_flash_attention_for_cpu": _attention,
     "_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
+    "_scaled_dot_product_flash_attention_backward": _attention_backward,
+    "_scaled_dot_product_efficient_attention_backward": _attention_backward,
+    "_scaled_dot_product_cudnn_attention_backward": _attention_backward,
     "mkldnn_rnn_layer": _onednn_layer,
     "mkldnn_rnn_layer_backward": _onednn_layer_backward,
     "_cudnn_rnn": _cudnn_layers,
     "_cudnn_rnn_backward": _cudnn_layers_backward,
     "mv": _matrix_vector,
     "addmv": _added_matrix_vector,
+}
+
+_PACKED_BACKWARD = {
+    "aten._flash_attention_backward": 1,
+    "aten._efficient_attention_backward": 1,
+    "flex_attention_backward": 0,
 }
