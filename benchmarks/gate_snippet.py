@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -184,10 +183,11 @@ def main() -> None:
     print(text)
     if asked.write:
         head = "# The snippets of `perfaudit gate init` in clean clones\n\n    python benchmarks/gate_snippet.py --write\n\n"
+        machine = host()
         said = (
             "Not on the services themselves: their commands, with the variables they set. Seconds are of the whole job; the\n"
             "first of each service installs torch and perfaudit. An exit code of 1 is the sync that the second change adds.\n"
-            f"On {host().cores} cores, {platform.platform(terse=True)}, Python {platform.python_version()}.\n\n"
+            f"On {machine.cores} cores, {machine.platform}, Python {machine.python}.\n\n"
         )
         (Path(__file__).parent / "gate_snippet.md").write_text(f"{head}{said}{text}\n")
     wrong = [one for one in ran if max(one.codes) != EXPECTED[int(one.change.rpartition("-")[2])] or not one.wrote]
