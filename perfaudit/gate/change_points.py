@@ -19,7 +19,7 @@ from itertools import accumulate, pairwise
 
 LEVEL = 0.01  # of calling a change where there is none, for each series; a false alarm costs more than a late one
 PERMUTATIONS = 499  # p goes down to 0.002, and is never 0
-MINIMUM = 4  # points on each side: a level has a median; 2 or 3 see a step no sooner (benchmarks/change_points.md)
+MINIMUM = 4  # points on each side: a level has a median; 2 or 3 see a step a gate sooner at most (benchmarks/change_points.md)
 
 _ROUNDING = 1e-9  # of a statistic: permutations that come to the same sum in another order count as equal
 
