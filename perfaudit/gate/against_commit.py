@@ -14,7 +14,7 @@ from perfaudit.gate.counted import Counted
 from perfaudit.gate.counters_compared import compared
 from perfaudit.gate.counting import count
 from perfaudit.gate.decision import judged_together
-from perfaudit.gate.gitref import Reference, checked_out
+from perfaudit.gate.gitref import Reference, checked_out, linkable, linked
 from perfaudit.gate.new_findings import against_ref
 from perfaudit.gate.records import TargetRecord
 from perfaudit.gate.request import Known, Request, inside_here, new_counters, take_findings
@@ -34,7 +34,8 @@ def against_commit(request: Request, known: Known, watch: Watch) -> None:
     targets = [inside_here(target) for target in request.targets]
     watch.stage(f"checking out {settings.against}")
     known.against = settings.against
-    with checked_out(settings.against, Path.cwd(), settings.links) as reference:
+    links = linkable(settings.links)
+    with checked_out(settings.against, Path.cwd()) as reference:
         known.against, known.commit = f"{reference.name} ({reference.commit[:12]})", reference.commit
         known.notes += reference.notes
         _take_acceptances(request, known, reference)
@@ -42,6 +43,8 @@ def against_commit(request: Request, known: Known, watch: Watch) -> None:
             watch.stage("scanning both versions")
             found = against_ref(reference, settings.paths, request.config)
             take_findings(known, *found)
+        if request.layers != ("findings",):
+            known.notes += linked(links, reference)
         _look_for_targets(request, known, reference)
         known.new_targets = {target.file for target in targets if is_new(target, reference)}
         there = [target for target in targets if target.file not in known.new_targets]

@@ -28,16 +28,17 @@ def compared(target: str, before: Counted, after: Counted, tolerated: Mapping[st
     growth is a regression. A gain is shown where something fell and nothing grew, no single operator either, because not all
     cost the same. Other parts with the same sum are a change that decides nothing.
     A counter that was reproducible before and is not now, or that can no longer be taken, has grown where even the smallest
-    of its values is beyond what is tolerated (the change then has that value); else it leaves the verdict "inconclusive",
-    with words, unless another one regressed. Set aside, with words, is what the reference does not have or set aside itself,
-    and what makes no sense for one side. Where the batch has another number of samples, operators, syncs and launches are
-    compared all the same, which a step makes whatever its batch. Of operations and bytes more for fewer samples is growth
-    and less for more samples a gain; anything else is of other work and set aside, as are the loader's counters where the
-    dataset has another length.
+    of its values is beyond what is tolerated (the change then has that value). It has grown as well where both processes saw
+    it change from step to step alike, never below what it was, and on average beyond what is tolerated (the change has the
+    larger value). Else it leaves the verdict "inconclusive", with words, unless another one regressed. Set aside, with words,
+    is what the reference does not have or set aside itself, and what makes no sense for one side. Where the batch has another
+    number of samples, operators, syncs and launches are compared all the same, which a step makes whatever its batch. Of
+    operations and bytes more for fewer samples is growth and less for more samples a gain; anything else is of other work and
+    set aside, as are the loader's counters where the dataset has another length.
     """
     aside = _set_aside(before, after)
     lost = [name for name in sorted(aside) if name in before.values and name in {**after.set_aside, **after.absent}]
-    grown = {name: after.least[name] for name in lost if _has_grown_anyway(name, before, after, tolerated)}
+    grown = {name: grown_to for name in lost if (grown_to := _grown_anyway(name, before, after, tolerated)) is not None}
     aside = {name: words for name, words in sorted(aside.items()) if name not in grown}
     unknown = [name for name in lost if name not in grown]
     values = {name: value for name, value in after.values.items() if name in before.values and name not in aside}
@@ -47,7 +48,7 @@ def compared(target: str, before: Counted, after: Counted, tolerated: Mapping[st
         return CountersVerdict(target, "not_judged", reason, dict(after.values), set_aside=aside)
     found = [_change(name, before, after, value, tolerated.get(name, 0.0)) for name, value in sorted(values.items())]
     changes = tuple(change for change in found if change.before != change.after or change.by_name)
-    reason = "; ".join([*(_by_smallest(*item) for item in grown.items()), *_cannot_be_told(unknown, after)])
+    reason = "; ".join([*(_judged_by(*item, after) for item in grown.items()), *_cannot_be_told(unknown, after)])
     return CountersVerdict(target, _verdict(changes, bool(unknown)), reason, dict(after.values), changes, aside)
 
 
@@ -62,16 +63,22 @@ def _verdict(changes: tuple[CounterChange, ...], is_open: bool) -> GateVerdict:
     return "improved" if has_fallen and not grown and not is_dearer else "pass"
 
 
-def _has_grown_anyway(name: str, before: Counted, after: Counted, tolerated: Mapping[str, float]) -> bool:
-    """Whether each value that was seen of a counter that is not reproducible now is beyond what is tolerated."""
+def _grown_anyway(name: str, before: Counted, after: Counted, tolerated: Mapping[str, float]) -> int | None:
+    """The value to which a counter has grown that is not the same in each step or run now; None where that is not certain."""
     least, old = after.least.get(name), before.values[name]
     if least is None or name in _UNITS:
-        return False
-    return least > old * (1 + tolerated.get(name, 0.0)) and not _other_work(name, old, least, before, after)
+        return None
+    most, allowed = after.most.get(name, least), old * (1 + tolerated.get(name, 0.0))
+    value = least if least > allowed else most
+    is_certain = value == least or (least >= old and (least + most) / 2 > allowed)
+    return value if is_certain and value > allowed and not _other_work(name, old, value, before, after) else None
 
 
-def _by_smallest(name: str, least: int) -> str:
-    return f"{name} is not reproducible now and judged by the smallest value that was seen, {least:,}"
+def _judged_by(name: str, value: int, after: Counted) -> str:
+    least = after.least[name]
+    if value == least:
+        return f"{name} is not reproducible now and judged by the smallest value that was seen, {value:,}"
+    return f"{name} changes from step to step now, alike in both runs: {value:,} in one of two steps, {least:,} in the other"
 
 
 def _cannot_be_told(unknown: list[str], after: Counted) -> list[str]:
@@ -146,10 +153,10 @@ def _other(when: str) -> str:
 
 def _change(name: str, before: Counted, after: Counted, new: int, tolerated: float) -> CounterChange:
     old = before.values[name]
-    if name not in after.values:  # nor are its parts and lines the same in two runs
+    if after.values.get(name, after.most.get(name)) != new:  # nor are its parts and lines the same in two runs
         return CounterChange(name, old, new)
     allowed = old < new <= old * (1 + tolerated)
-    if any(side.values[name] and name not in side.by_name for side in (before, after)):
+    if any(value and name not in side.by_name for value, side in ((old, before), (new, after))):
         return CounterChange(name, old, new, allowed=allowed)
     parts, others = after.by_name.get(name, {}), before.by_name.get(name, {})
     differences = {part: parts.get(part, 0) - others.get(part, 0) for part in {*parts, *others}}

@@ -105,18 +105,17 @@ def _joined(observed: Reply, ran: Reply) -> Reply:
 def agreed(one: Reply, other: Reply) -> Counted:
     """Two answers about the same code as one: counters that differ between them, or within them, are set aside."""
     values: dict[str, int] = {}
-    by_name: dict[str, dict[str, int]] = {}
     aside: dict[str, str] = {}
     absent: dict[str, str] = {**other["absent"], **one["absent"]}
     for name in sorted({*one["values"], *other["values"]}):
-        words = _difference(name, one, other)
-        if words:
+        if words := _difference(name, one, other):
             aside[name] = words
-            continue
-        values[name] = one["values"][name]
-        if name in one["by_name"]:
-            by_name[name] = one["by_name"][name]
-    places = {name: [Spot(*spot) for spot in spots] for name, spots in one["places"].items() if name in values}
+        else:
+            values[name] = one["values"][name]
+    most = {name: one["most"][name] for name in aside if _change_alike(name, one, other)}
+    known = values.keys() | most.keys()
+    by_name = {name: parts for name, parts in one["by_name"].items() if name in known}
+    places = {name: [Spot(*spot) for spot in spots] for name, spots in one["places"].items() if name in known}
     absent = {name: words for name, words in absent.items() if name not in values and name not in aside}
     return Counted(
         values,
@@ -128,6 +127,7 @@ def agreed(one: Reply, other: Reply) -> Counted:
         one["torch"],
         one["dtype"],
         least={name: min(_least(name, one), _least(name, other)) for name in aside if _in_both(name, one, other)},
+        most=most,
         facts=one.get("facts", {}),
     )
 
@@ -136,9 +136,15 @@ def _in_both(name: str, one: Reply, other: Reply) -> bool:
     return name in one["values"] and name in other["values"]
 
 
+def _change_alike(name: str, one: Reply, other: Reply) -> bool:
+    """Whether both processes saw a counter change from one step to the next, between the same values."""
+    kept = [[reply[part].get(name) for part in ("least", "most", "by_name")] for reply in (one, other)]
+    return kept[0] == kept[1] and kept[0][0] is not None
+
+
 def _least(name: str, reply: Reply) -> int:
     """The smaller of the values that one process saw in two steps."""
-    return int(min(reply["values"][name], reply.get("least", {}).get(name, reply["values"][name])))
+    return int(min(reply["values"][name], reply["least"].get(name, reply["values"][name])))
 
 
 def _difference(name: str, one: Reply, other: Reply) -> str:

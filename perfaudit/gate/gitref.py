@@ -46,25 +46,21 @@ class Reference:
 
 
 @contextlib.contextmanager
-def checked_out(ref: str, working: Path, links: Sequence[str] = ()) -> Iterator[Reference]:
+def checked_out(ref: str, working: Path) -> Iterator[Reference]:
     """The commit at which the code in `working` left a ref, in a temporary worktree that is removed in every case.
 
-    links: files and folders relative to the top of the repository that git does not hold, such as data; they are there too,
-    as symbolic links. The working files stay as they are: what is not committed is measured with the rest, and noted.
-    Raises UserError for a ref or a link that cannot be, or without git, NoCommitYet before the first commit, NothingMeasured
-    where the files cannot be written.
+    The working files stay as they are: what is not committed is measured with the rest, and noted. Raises UserError for a
+    ref that cannot be, or without git, NoCommitYet before the first commit, NothingMeasured where the files cannot be written.
     """
-    wanted = [_inside(link) for link in links]
     top = _top(working)
     try:
         commit, notes = _left_at(ref, _commit_of(ref, top, working), top)
     except GitFailed as failure:
         raise UserError(f"--against {ref}: git cannot tell what to compare with: {failure}") from failure
     with temporary_checkout(top, commit) as checkout:
-        linked = _linked(wanted, top, checkout.root)
         folder = checkout.root / working.resolve().relative_to(top)
         differs = _uncommitted(top) or _same(commit, top)
-        said = (*notes, *differs, *checkout.notes, *linked)
+        said = (*notes, *differs, *checkout.notes)
         yield Reference(ref, commit, checkout.root, folder, top, said, tuple(checkout.missing))
 
 
@@ -75,7 +71,7 @@ def copied(working: Path, links: Sequence[str] = ()) -> Iterator[Reference]:
     What git ignores is not there, unless it is linked. Raises UserError for a link that cannot be, NoRepository and
     NoCommitYet where there is no commit to begin with, NothingMeasured where the files cannot be written.
     """
-    wanted = [_inside(link) for link in links]
+    wanted = linkable(links)
     top = _top(working)
     commit = _commit_of("HEAD", top, working)
     with temporary_checkout(top, commit) as checkout:
@@ -199,18 +195,32 @@ def _same(commit: str, top: Path) -> list[str]:
     return ["the reference is this very commit: nothing differs"] if commit == _hash("HEAD", top) else []
 
 
-def _inside(link: str) -> PurePath:
-    """The relative path of a link. Raises UserError for one that leaves the repository, or is all of it."""
-    path = PurePath(os.path.normpath(link))
-    if not link or path.is_absolute() or path.parts[:1] in ((), ("..",), (".git",)) or not link.isprintable():
-        raise UserError(
-            f"--link {link!r}: name a file or folder in the repository, relative to its top, such as --link data/images"
-        )
-    return path
+def linkable(links: Sequence[str]) -> list[PurePath]:
+    """The relative paths of files and folders that git does not hold, such as data, and the reference is to have as well.
+
+    Raises UserError for one that leaves the repository, or is all of it.
+    """
+    paths = []
+    for link in links:
+        path = PurePath(os.path.normpath(link))
+        if not link or path.is_absolute() or path.parts[:1] in ((), ("..",), (".git",)) or not link.isprintable():
+            raise UserError(
+                f"--link {link!r}: name a file or folder in the repository, relative to its top, such as --link data/images"
+            )
+        paths.append(path)
+    return paths
+
+
+def linked(paths: Sequence[PurePath], reference: Reference) -> list[str]:
+    """Link what is in the checkout but not in the reference; notes for what is not there.
+
+    Not before the findings are judged: what is linked is of this change, and would be taken for known, and its rules for
+    the reference's, whose code a scan runs.
+    """
+    return _linked(paths, reference.head_root, reference.root)
 
 
 def _linked(paths: Sequence[PurePath], top: Path, root: Path) -> list[str]:
-    """Link what is in the checkout but not in the ref; notes for what is not there."""
     notes = []
     for path in paths:
         place = root / path

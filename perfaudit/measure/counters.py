@@ -9,7 +9,7 @@ from perfaudit.errors import TargetError
 from perfaudit.measure.counted_step import COPIES, OF_A_STEP, counted_step, places
 from perfaudit.measure.counters_as_run import compiles
 from perfaudit.target.load import is_out_of_memory
-from perfaudit.target.observed.syncs import syncs
+from perfaudit.target.observed.syncs import Seen, syncs_of_steps
 from perfaudit.target.observed.untouched import Unobservable, uncompiled
 from perfaudit.target.sampling import first_batches
 from perfaudit.target.training import seed_all
@@ -25,10 +25,11 @@ MOST_INDICES = 2_000_000  # of an epoch that are drawn; at half a second for a m
 def counters(training: Any) -> Reply:  # Any: target.training.Training
     """Counters of one training step after two warm ones, and of one epoch of the loader's indices, as JSON.
 
-    values: by name. by_name: their parts: by operator, or by kind of sync. places: [path, line, text of the line, what,
+    values: by name, of the first of two steps that are counted; where the second one has more of something, of that one.
+    by_name: their parts: by operator, or by kind of sync. places: [path, line, text of the line, what,
     how often] for operators and syncs under a line of the user's own; the backward pass has none. unsteady: counters that
-    another step right behind it did not have, with words; least: of these, the smaller value. absent: what could not be
-    counted, with words. as_run: whether there is something to count in a training without observation too, see
+    another step right behind it did not have, with words; least, most: of these, the smaller and the larger value. absent:
+    what could not be counted, with words. as_run: whether there is something to count in a training without observation too, see
     `counters_as_run`.
 
     What runs from the loader's batch on is counted; loading is not, because it may be another process that does it. A
@@ -37,11 +38,11 @@ def counters(training: Any) -> Reply:  # Any: target.training.Training
     storages on the training's device that are new in the step (`bytes_allocated`) or alive at once (`peak_live_bytes`,
     with parameters, gradients, and the optimizer's state). The copies are there on an accelerator only.
 
-    The training goes on from where six steps at most leave it.
+    The training goes on from where seven steps at most leave it.
     """
     import torch
 
-    found: Reply = {"values": {}, "by_name": {}, "places": {}, "unsteady": {}, "least": {}, "absent": {}}
+    found: Reply = {"values": {}, "by_name": {}, "places": {}, "unsteady": {}, "least": {}, "most": {}, "absent": {}}
     seed_all(training.seed)
     compiled = compiles(training)
     _count_syncs(training, found)
@@ -59,28 +60,40 @@ def counters(training: Any) -> Reply:  # Any: target.training.Training
 
 
 def _count_syncs(training: Any, found: Reply) -> None:
-    """Host syncs by kind and line. These are the first two steps, behind which the optimizer's state is there."""
+    """Host syncs by kind and line, of two steps. The one before them leaves the optimizer's state behind."""
     _fresh_epoch(training)
     try:
-        seen = syncs(training)
+        both = syncs_of_steps(training, 2, lambda: _fresh_epoch_if_short(training))
     except Unobservable as error:
         found["absent"]["host_syncs"] = str(error)
         for _ in range(2):
             training.whole_step()  # says what is wrong where the step fails unobserved too
         return
+    most = max(both, key=_how_many)
     by_name: Counter[str] = Counter()
-    for item in seen:
+    lines: Counter[tuple[str, int, str]] = Counter()
+    for item in most:  # what of the batch and what of the parameters is read on a line is one thing here
         by_name[item["what"]] += item["count"]
-    lines = Counter({(item["path"], item["line"], item["what"]): 0 for item in seen})
-    for item in seen:  # what of the batch and what of the parameters is read on a line is one thing here
         lines[(item["path"], item["line"], item["what"])] += item["count"]
-    found["values"]["host_syncs"] = by_name.total()
     found["by_name"]["host_syncs"] = dict(by_name)
     found["places"]["host_syncs"] = places(lines)
+    _keep(found, "host_syncs", *map(_how_many, both))
+
+
+def _how_many(seen: list[Seen]) -> int:
+    return sum(item["count"] for item in seen)
+
+
+def _keep(found: Reply, name: str, value: int, other: int) -> None:
+    """Keep what two steps have of a counter: the larger value, and where they differ that they do."""
+    found["values"][name] = max(value, other)
+    if value != other:
+        found["unsteady"][name] = f"{value:,} and {other:,} in two steps"
+        found["least"][name], found["most"][name] = sorted((value, other))
 
 
 def _count_steps(training: Any, compiled: bool, found: Reply) -> None:
-    """Two steps, each counted: the values of the first, and which of them the second does not share."""
+    """Two steps, each counted: the larger value of both, and which of them are not the same."""
     import torch
 
     names = OF_A_STEP if training.device.type == "cpu" else OF_A_STEP + COPIES
@@ -93,8 +106,7 @@ def _count_steps(training: Any, compiled: bool, found: Reply) -> None:
     try:
         with uncompiled(training.model):
             first = counted_step(training)
-            if (training.epoch_batches or SHORT_EPOCH) < SHORT_EPOCH:
-                _fresh_epoch(training)
+            _fresh_epoch_if_short(training)
             second = counted_step(training)
     except TargetError:
         raise
@@ -106,13 +118,13 @@ def _count_steps(training: Any, compiled: bool, found: Reply) -> None:
         why = f"a step under observation failed: {type(error).__name__}: {words}"[:300]
         found["absent"].update(dict.fromkeys(names, why))
         return
-    for part in ("values", "by_name", "places", "absent"):
-        found[part].update(first[part])
+    found["absent"].update(first["absent"])
     for name, value in first["values"].items():
-        other = second["values"].get(name)
-        if value != other and other is not None:
-            found["unsteady"][name] = f"{value:,} and {other:,} in two steps"
-            found["least"][name] = min(value, other)
+        other = second["values"].get(name, value)
+        _keep(found, name, value, other)
+        for part in ("by_name", "places"):
+            parts = second[part] if other > value else first[part]
+            found[part].update({name: parts[name]} if name in parts else {})
 
 
 def _fresh_epoch(training: Any) -> None:
@@ -121,6 +133,12 @@ def _fresh_epoch(training: Any) -> None:
 
     if not isinstance(training.loader.dataset, IterableDataset):
         training.close()
+
+
+def _fresh_epoch_if_short(training: Any) -> None:
+    """As `_fresh_epoch`, where the batch would else soon be the smaller last one of an epoch."""
+    if (training.epoch_batches or SHORT_EPOCH) < SHORT_EPOCH:
+        _fresh_epoch(training)
 
 
 def _count_indices(training: Any, found: Reply) -> None:

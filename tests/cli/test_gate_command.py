@@ -122,6 +122,45 @@ def test_the_first_layer_does_not_import_what_it_reads(repository: Path, perfaud
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+LINKS = """[tool.perfaudit]
+rules = ["mine"]
+[tool.perfaudit.gate]
+link = ["mine", "loop.py", "pyproject.toml"]
+"""
+RULE = """id = "XY001"
+name = "no-such-thing"
+title = "Ours"
+area = "input"
+severity = "warning"
+fix = "none"
+why = "Because."
+sources = ["https://example.org"]
+
+[[example]]
+bad = "import torch"
+lines = [1]
+[[example]]
+good = "import math"
+"""
+
+
+@pytest.mark.parametrize("layers", ["findings", "findings,counters"])
+def test_what_a_change_links_is_neither_run_as_a_rule_nor_known(repository: Path, perfaudit: Run, layers: str) -> None:
+    """The settings are those of the change: linked into the reference before the scan, its files would be the reference's."""
+    (repository / "train.py").write_text(TARGET)
+    commit("a target")
+    (repository / "mine").mkdir()
+    (repository / "mine" / "XY001-no-such-thing.toml").write_text(RULE)
+    (repository / "mine" / "no_such_thing.py").write_text("import pathlib\npathlib.Path('ran').touch()\n")
+    (repository / "loop.py").write_text(SLOW)
+    (repository / "pyproject.toml").write_text(LINKS)
+    done = perfaudit("gate", "--against", "main", "--layers", layers, "--format", "json")
+    report = json.loads(done.out)
+    assert [(f["rule"], f["path"]) for f in report["findings"]] == [("PA501", "loop.py")]
+    assert (done.code, (repository / "ran").exists()) == (1, False)
+    assert "rules of mine/ are not run: this change adds or edits them" in done.out
+
+
 def test_nothing_to_look_at_is_no_pass(repository: Path, perfaudit: Run) -> None:
     (repository / "net.py").unlink()
     done = perfaudit("gate", "--against", "main", "--layers", "findings", "--format", "json")

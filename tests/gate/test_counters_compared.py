@@ -217,10 +217,12 @@ def test_more_work_for_fewer_samples_is_tolerated_as_any_growth() -> None:
     assert (change.counter, change.allowed) == ("flops", True)
 
 
-def unsteady(words: str, least: int | None = None, name: str = "operators", **values: int | None) -> Counted:
-    """BEFORE with a counter that two runs do not agree on."""
-    smallest = {} if least is None else {name: least}
-    return replace(now(**{name: None, **values}), set_aside={name: words}, least=smallest)
+def unsteady(
+    words: str, least: int | None = None, name: str = "operators", most: int | None = None, **values: int | None
+) -> Counted:
+    """BEFORE with a counter that two runs do not agree on, or, with `most`, that changes in both from step to step."""
+    smallest, largest = ({} if value is None else {name: value} for value in (least, most))
+    return replace(now(**{name: None, **values}), set_aside={name: words}, least=smallest, most=largest)
 
 
 @pytest.mark.parametrize(
@@ -247,6 +249,19 @@ def unsteady(words: str, least: int | None = None, name: str = "operators", **va
          "flops was counted before and cannot be now, so growth cannot be told", ()),
         (replace(now(flops=None, operators=None), absent={"flops": "no", "operators": "no"}), {}, "inconclusive",
          "flops, operators were counted before and cannot be now, so growth cannot be told", ()),
+        # what changes from step to step, in both runs alike
+        (unsteady("686 and 690 in two steps", 686, most=690), {}, "regressed",
+         "operators changes from step to step now, alike in both runs: 690 in one of two steps, 686 in the other",
+         (CounterChange("operators", 686, 690),)),
+        (unsteady("690 and 685 in two steps", 685, most=690), {}, "inconclusive",
+         "operators was reproducible before and not now, so growth cannot be told", ()),
+        (unsteady("686 and 690 in two steps", 686, most=690), {"operators": 0.003}, "inconclusive",  # 688 on average
+         "operators was reproducible before and not now, so growth cannot be told", ()),
+        (unsteady("690 and 700 in two steps", 690, most=700), {}, "regressed",
+         "operators is not reproducible now and judged by the smallest value that was seen, 690",
+         (CounterChange("operators", 686, 690),)),
+        (unsteady("1,000 and 2,100 in two steps", 1000, "flops", 2100, samples=64), {}, "inconclusive",
+         "flops was reproducible before and not now, so growth cannot be told", ()),
         # a larger batch, or one of chance, explains growth, and a sample more is no fault
         (unsteady("2,000 and 2,100 in two runs", 2000, "flops", samples=64), {}, "inconclusive",
          "flops was reproducible before and not now, so growth cannot be told", ()),

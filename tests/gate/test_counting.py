@@ -27,12 +27,16 @@ REPLY: dict[str, Any] = {
     "places": {"host_syncs": [["a.py", 3, "loss.item()", "item", 1]]},
     "unsteady": {},
     "least": {},
+    "most": {},
     "absent": {"flops": "no formula"},
     "as_run": False,
     "device": "cpu",
     "torch": "2.13.0",
     "dtype": "float32",
 }
+
+
+TURNS = {"unsteady": {"operators": "5 and 4 in two steps"}, "least": {"operators": 4}, "most": {"operators": 5}}
 
 
 def reply(**parts: Any) -> dict[str, Any]:
@@ -62,21 +66,29 @@ def test_what_two_runs_do_not_agree_on_is_set_aside(other: dict[str, Any], aside
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "least"),
+    ("one", "other", "least", "most"),
     [
-        ({}, {}, {}),
-        ({}, {"values": {"operators": 7, "host_syncs": 1}}, {"operators": 5}),
-        ({"values": {"operators": 7, "host_syncs": 1}}, {}, {"operators": 5}),
-        ({}, {"values": {"operators": 5}}, {}),  # a run that says nothing of it may have had none
-        ({}, {"by_name": {"operators": {"aten::mul": 2, "aten::add": 3}}}, {"operators": 5}),
-        ({"unsteady": {"operators": "5 and 4 in two steps"}, "least": {"operators": 4}}, {}, {"operators": 4}),
-        ({}, {"unsteady": {"operators": "5 and 4 in two steps"}, "least": {"operators": 4}}, {"operators": 4}),
+        ({}, {}, {}, {}),
+        ({}, {"values": {"operators": 7, "host_syncs": 1}}, {"operators": 5}, {}),
+        ({"values": {"operators": 7, "host_syncs": 1}}, {}, {"operators": 5}, {}),
+        ({}, {"values": {"operators": 5}}, {}, {}),  # a run that says nothing of it may have had none
+        ({}, {"by_name": {"operators": {"aten::mul": 2, "aten::add": 3}}}, {"operators": 5}, {}),
+        (TURNS, {}, {"operators": 4}, {}),
+        ({}, TURNS, {"operators": 4}, {}),
+        (TURNS, TURNS, {"operators": 4}, {"operators": 5}),
+        (TURNS, {**TURNS, "least": {"operators": 3}}, {"operators": 3}, {}),
+        (TURNS, {**TURNS, "by_name": {"operators": {"aten::mul": 5}}}, {"operators": 4}, {}),
     ],
 )
-def test_the_smallest_value_of_all_that_were_seen(
-    one: dict[str, Any], other: dict[str, Any], least: dict[str, int]
+def test_the_smallest_value_of_all_and_the_larger_where_both_change_alike(
+    one: dict[str, Any], other: dict[str, Any], least: dict[str, int], most: dict[str, int]
 ) -> None:
-    assert agreed(reply(**one), reply(**other)).least == least
+    found = agreed(reply(**one), reply(**other))
+    assert (found.least, found.most) == (least, most)
+    assert (found.by_name.keys(), found.as_json()["by_name"].keys()) == (
+        most.keys() | {"operators"} - least.keys(),
+        {"operators"} - least.keys(),
+    )
 
 
 TRAIN = """
@@ -122,6 +134,26 @@ def test_a_step_counted_and_what_chance_decides_set_aside(project: Project) -> N
         project, TRAIN.replace("{extra}", "for _ in range(int.from_bytes(os.urandom(2)) % 1000): x = x * 1")
     )
     assert {"operators", "bytes_allocated"} <= set(by_time.set_aside)
+
+
+@pytest.mark.slow
+def test_a_sync_in_every_second_step_is_growth_with_its_line(project: Project) -> None:
+    steps = TRAIN.replace("def training_step", "steps = []\n\n\ndef training_step")
+    plain = counted(project, steps.replace("{extra}", "steps.append(1)"))
+    for parity in (0, 1):  # whichever of the steps that are looked at it is in
+        extra = f"steps.append(1)\n    if len(steps) % 2 == {parity}:\n        y.sum().item()"
+        turns = counted(project, steps.replace("{extra}", extra))
+        assert turns.set_aside["host_syncs"] in ("0 and 1 in two steps", "1 and 0 in two steps")
+        found = compared("train.py", plain, turns, {})
+        (syncs,) = [change for change in found.changes if change.counter == "host_syncs"]
+        assert (found.verdict, syncs.before, syncs.after) == ("regressed", 0, 1)
+        assert [(place.path, place.line, place.what) for place in syncs.places] == [("train.py", 22, "item")]
+        assert (
+            found.reason.endswith(
+                "host_syncs changes from step to step now, alike in both runs: 1 in one of two steps, 0 in the other; operators changes from step to step now, alike in both runs: 25 in one of two steps, 23 in the other"
+            )
+            or "host_syncs changes from step to step now" in found.reason
+        )
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import os
 import sys
 import types
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from perfaudit.target.observed.untouched import Unobservable, uncompiled
@@ -58,10 +59,18 @@ def syncs(training: Any) -> list[Seen]:  # Any: target.training.Training
     The training goes on from where the two steps leave it. Compiled code is run as it is written.
     Raises Unobservable for a step that fails under observation.
     """
+    return syncs_of_steps(training, 1)[0]
+
+
+def syncs_of_steps(training: Any, steps: int, before_each: Callable[[], None] = lambda: None) -> list[list[Seen]]:
+    """As `syncs`, of so many steps behind the warm one. before_each: called before each of them, to choose their batches."""
+    found = []
     try:
         with uncompiled(training.model):
             training.whole_step()
-            seen = _watched_step(training, training.batch())
+            for _ in range(steps):
+                before_each()
+                found.append(_watched_step(training, training.batch()))
         training.synchronize()
         training.phases.take()  # steps under observation are no times to go by
     except Unobservable:
@@ -70,8 +79,11 @@ def syncs(training: Any) -> list[Seen]:  # Any: target.training.Training
         first = (str(error).splitlines() or [""])[0]
         raise Unobservable(f"a step under observation failed: {type(error).__name__}: {first}"[:300]) from error
     return [
-        {"what": what, "of": of, "path": path, "line": line, "count": count}
-        for (path, line, what, of), count in sorted(seen.items())
+        [
+            {"what": what, "of": of, "path": path, "line": line, "count": count}
+            for (path, line, what, of), count in sorted(seen.items())
+        ]
+        for seen in found
     ]
 
 
