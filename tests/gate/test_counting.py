@@ -148,12 +148,7 @@ def test_a_sync_in_every_second_step_is_growth_with_its_line(project: Project) -
         (syncs,) = [change for change in found.changes if change.counter == "host_syncs"]
         assert (found.verdict, syncs.before, syncs.after) == ("regressed", 0, 1)
         assert [(place.path, place.line, place.what) for place in syncs.places] == [("train.py", 22, "item")]
-        assert (
-            found.reason.endswith(
-                "host_syncs changes from step to step now, alike in both runs: 1 in one of two steps, 0 in the other; operators changes from step to step now, alike in both runs: 25 in one of two steps, 23 in the other"
-            )
-            or "host_syncs changes from step to step now" in found.reason
-        )
+        assert "host_syncs changes from step to step now, alike in both runs: 1 in one of two steps, 0" in found.reason
 
 
 @pytest.mark.slow
