@@ -45,7 +45,7 @@ class Acceptance:
 
 @dataclass(frozen=True, slots=True)
 class TargetState:
-    """What is known of one target. counters: JSON of `counting.Counted`; {} where they were never counted.
+    """What is known of one target. counters: JSON of `counted.Counted`; {} where they were never counted.
 
     names: of its factories by role, as in `target.names.Target`, without those that the project's configuration gives.
     """

@@ -8,13 +8,15 @@ import re
 from collections import Counter
 from typing import Any
 
+LARGEST = 2**63 - 1  # bytes, operations or whatever is counted; also what SQLite can keep
 _CONFLICT = re.compile(r"^(<{7}|\|{7}|={7}|>{7})(?: .*)?$", re.MULTILINE)  # as git writes them
 
 
 def loaded(data: bytes) -> Any:
     """The content. Raises ValueError that says what is wrong, and where as far as that is known.
 
-    Wrong besides what is no JSON: a merge conflict, a key that stands twice in one object, and a number that is none (NaN).
+    Wrong besides what is no JSON: a merge conflict, a key that stands twice in one object, a number that is none (NaN), and
+    a whole one that nothing here can be.
     """
     text = data.decode("utf-8-sig")
     if conflict := _CONFLICT.search(text):
@@ -33,7 +35,12 @@ def loaded(data: bytes) -> Any:
             raise ValueError(f"{digits} is not a finite number")
         return value
 
-    return json.loads(text, object_pairs_hook=once, parse_float=number, parse_constant=number)
+    def whole(digits: str) -> int:
+        if len(digits) > len(str(LARGEST)) or abs(value := int(digits)) > LARGEST:
+            raise ValueError(f"{digits[:20]}… is too large a number")
+        return value
+
+    return json.loads(text, object_pairs_hook=once, parse_float=number, parse_constant=number, parse_int=whole)
 
 
 def _on_lines(lines: list[int]) -> str:

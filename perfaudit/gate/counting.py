@@ -16,8 +16,6 @@ from perfaudit.measure.ledger import Variant
 from perfaudit.target.names import Target, sets_variables_early
 from perfaudit.target.relocate import refuse
 
-HASH_SEEDS = ("1", "2")  # of fresh processes: an order that comes out of a set of texts differs from other processes'
-
 Reply = dict[str, Any]  # JSON
 
 
@@ -57,13 +55,14 @@ def _asked(build: Reply, question: Reply, folder: Path | None, timeout: float, k
 
     Each answer has the facts of its training beside it, as "facts".
     """
+    seeds = hash_seeds()
     waves = [list(enumerate(kinds))] if usable_cores() >= 2 else [[item] for item in enumerate(kinds)]
     replies = []
     for wave in waves:
         with contextlib.ExitStack() as stack:
             children = []
             for number, fresh in wave:
-                with _hash_seed(HASH_SEEDS[number]):
+                with _hash_seed(seeds[number]):
                     children.append(stack.enter_context(Child(fresh=fresh, folder=folder)))
                 children[-1].send(build)
             built = []
@@ -81,6 +80,14 @@ def _from_here(file: str) -> str:
     """The file as it is called in another folder that stands for the working directory."""
     relative = os.path.relpath(file)
     return file if relative.startswith("..") else relative
+
+
+def hash_seeds() -> tuple[str, str]:
+    """Of both processes, where they are fresh: an order that comes out of a set of texts is then not the same in both.
+
+    A fork has that of this process, which the second one differs from as well.
+    """
+    return "1", "3" if os.environ.get("PYTHONHASHSEED") == "2" else "2"
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from perfaudit.errors import UserError
+from perfaudit.gate.committed_json import LARGEST
 from perfaudit.gate.comparable import cpu_model
 from perfaudit.measure.folder import FOLDER, made
 from perfaudit.measurements import Environment
@@ -31,7 +32,6 @@ FINGERPRINT = ("device", "driver", "torch", "python", "platform", "cores", "thre
 _APPLICATION = int.from_bytes(b"PAgt")  # says that a file is ours, where `user_version` alone could be anybody's
 _WAIT = 10.0  # seconds for another gate that is writing; it needs milliseconds
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-_LARGEST = 2**63 - 1  # an integer of SQLite
 
 # Each step leads from the version before to the next; `PRAGMA user_version` counts those taken. Steps are only ever added.
 _STEPS = (
@@ -162,7 +162,7 @@ def _rows(gate: Gate) -> list[_Row]:
         rows += [("findings", "", name, count, None, None, None, found.verdict) for name, count in counts.items()]
     for counted in gate.counters:
         rows += [
-            ("counters", counted.target, name, count if abs(count) <= _LARGEST else float(count), None, None, None, v)
+            ("counters", counted.target, name, count if abs(count) <= LARGEST else float(count), None, None, None, v)
             for name, count in counted.counters.items()
             for v in (counted.verdict,)
         ]

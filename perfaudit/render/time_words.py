@@ -112,8 +112,8 @@ def _seen(smallest: tuple[float, ...]) -> str:
     ordered = sorted(smallest)
     low, middle, high = (percent(ordered[at]) for at in (0, (len(ordered) - 1) // 2, -1))
     if len(ordered) == 1:
-        return f"it can see a slowdown of {high} of a step or more, and none below"
+        return f"it can see a slowdown of {high} of a step or more; what is smaller is not called"
     return (
         f"smallest slowdown that such a gate can see here: {middle} of a step (median), between {low} and {high}; what is "
-        "smaller stays inconclusive"
+        "smaller is not called: it passes or stays inconclusive"
     )

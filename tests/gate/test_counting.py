@@ -14,7 +14,7 @@ from perfaudit.gate import counting
 from perfaudit.gate.comparable import fingerprint
 from perfaudit.gate.counted import Counted, Spot
 from perfaudit.gate.counters_compared import compared
-from perfaudit.gate.counting import agreed, count
+from perfaudit.gate.counting import agreed, count, hash_seeds
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.environment import host
 from perfaudit.target.names import Target
@@ -89,6 +89,15 @@ def test_the_smallest_value_of_all_and_the_larger_where_both_change_alike(
         most.keys() | {"operators"} - least.keys(),
         {"operators"} - least.keys(),
     )
+
+
+@pytest.mark.parametrize("ours", ["", "0", "1", "2", "3", "random"])
+def test_the_second_process_hashes_otherwise_than_the_first_and_than_we(
+    monkeypatch: pytest.MonkeyPatch, ours: str
+) -> None:
+    monkeypatch.setenv("PYTHONHASHSEED", ours)
+    first, second = hash_seeds()
+    assert second not in (first, ours)
 
 
 TRAIN = """

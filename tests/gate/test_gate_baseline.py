@@ -320,6 +320,8 @@ def test_what_this_version_does_not_read(text: str, message: str, project: Proje
         ('"operators": 120', '"operators": -120', "values.operators is -120, not a whole number from 0"),
         ('"operators": 120', '"operators": NaN', "NaN is not a finite number"),
         ('"operators": 120', '"operators": 1e999', "1e999 is not a finite number"),
+        ('"operators": 120', '"operators": 9223372036854775808', "9223372036854775808… is too large a number"),
+        ('"operators": 120', '"operators": 1' + 400 * "0", "10000000000000000000… is too large a number"),
         ('"operators": 120', '"operators": true', "targets['train.py'].counters: values.operators is True"),
         ('"operators": 120', '"operators": "120"', "values.operators is '120'"),
         ('"operators": 120', '"operaters": 120', "targets['train.py'].counters: "),  # misspelt

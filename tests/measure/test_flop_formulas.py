@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -41,16 +42,21 @@ def flops(run: Callable[[], Any], through: str = "") -> int:
 FUSED = "aten._scaled_dot_product_flash_attention_for_cpu"
 
 
-def attention() -> None:
-    shapes = ((2, 3, 7, 8), (2, 3, 5, 8), (2, 3, 5, 8))
-    scaled_dot_product_attention(*(torch.randn(shape, requires_grad=True) for shape in shapes)).sum().backward()
+Wanted = tuple[bool, ...]
 
 
-def test_fused_attention_does_the_products_of_the_one_in_parts() -> None:
+@pytest.mark.parametrize("wanted", [w for w in itertools.product((True, False), repeat=3) if any(w)])
+def test_fused_attention_does_the_products_of_the_one_in_parts(wanted: Wanted) -> None:
+    def attention() -> None:
+        shapes = ((2, 3, 7, 8), (2, 3, 5, 8), (2, 3, 5, 8))
+        inputs = [torch.randn(shape, requires_grad=want) for shape, want in zip(shapes, wanted, strict=True)]
+        scaled_dot_product_attention(*inputs).sum().backward()
+
     fused = flops(attention, f"{FUSED}_backward")
     with sdpa_kernel(SDPBackend.MATH):
         assert flops(attention, "aten.bmm") == fused
-    assert fused == 6 * 2 * (2 * 3 * 7 * 5 * 8)
+    backward = sum(wanted) + (wanted[0] or wanted[1])
+    assert fused == (2 + backward) * 2 * (2 * 3 * 7 * 5 * 8)
 
 
 # Of the accelerators' kernels there are only shapes here: of torch's five products of the backward pass four are counted.
@@ -76,46 +82,41 @@ def test_scores_that_are_computed_again_do_not_count(name: str, gradient_first: 
     assert flop_registry[operator](*arguments, out_val=None) == scores * (3 * 8 + 2 * width)
 
 
+def recurrent(net: Any, tokens: bool, state: bool) -> None:
+    """Forward and backward; whether the gradients of the tokens and of the first state are wanted."""
+    count = net.num_layers * (2 if net.bidirectional else 1)
+    states = [torch.zeros(count, 4 if net.batch_first else 5, 10, requires_grad=state) for _ in range(2)]
+    first = tuple(states) if isinstance(net, nn.LSTM) else states[0]
+    net(torch.randn(4, 5, 6, requires_grad=tokens), first)[0].sum().backward()
+
+
 @pytest.mark.parametrize(
     "settings",
     [{}, {"num_layers": 2, "bidirectional": True}, {"bias": False, "batch_first": True}],
     ids=["one layer", "both directions", "no bias"],
 )
+@pytest.mark.parametrize(("tokens", "state"), [(True, True), (True, False), (False, False)])
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
-def test_an_lstm_of_onednn_does_the_products_of_its_cells(settings: dict[str, Any]) -> None:
+def test_an_lstm_of_onednn_does_the_products_of_its_cells(settings: dict[str, Any], tokens: bool, state: bool) -> None:
     net = nn.LSTM(6, 10, **settings)
-    layers = net.num_layers * (2 if net.bidirectional else 1)
-
-    def run() -> None:
-        tokens = torch.randn(4, 5, 6, requires_grad=True)
-        batch = 4 if net.batch_first else 5
-        state = [torch.randn(layers, batch, 10, requires_grad=True) for _ in range(2)]
-        net(tokens, tuple(state))[0].sum().backward()
-
-    fused = flops(run, "aten.mkldnn_rnn_layer_backward")
+    fused = flops(lambda: recurrent(net, tokens, state), "aten.mkldnn_rnn_layer_backward")
     with torch.backends.mkldnn.flags(enabled=False):
-        assert flops(run) == fused
+        assert flops(lambda: recurrent(net, tokens, state)) == fused
 
 
+@pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
-def test_cudnn_s_layers_do_the_products_of_their_cells(kind: Any) -> None:
-    net = kind(6, 10, num_layers=2, bidirectional=True)
-    tokens = torch.randn(4, 5, 6)
+def test_cudnn_s_layers_do_the_products_of_their_cells(kind: Any, bidirectional: bool) -> None:
+    """By shapes: there is no such kernel here. Outside of a backward pass all gradients are taken to be wanted."""
+    net = kind(6, 10, num_layers=2, bidirectional=bidirectional)
     with torch.backends.mkldnn.flags(enabled=False):
-        cells = flops(lambda: net(tokens))
-    found = formulas()
-    layers = found[torch.ops.aten._cudnn_rnn]
-    weights = [weight.detach() for weight in net.parameters()]
-    assert layers(tokens, weights, 4, None, torch.zeros(4, 5, 10), None) == cells
-    assert layers(tokens.reshape(20, 6), weights, 4, None, torch.zeros(4, 5, 10), None) == cells  # packed
-    assert found[torch.ops.aten._cudnn_rnn_backward](tokens, weights, 4, None) == 2 * cells
-
-
-def test_a_matrix_times_a_vector() -> None:
-    matrix, vector = torch.randn(6, 10), torch.randn(10)
-    assert flops(lambda: matrix @ vector, "aten.mv") == 2 * 6 * 10
-    assert flops(lambda: torch.addmv(torch.randn(6), matrix, vector), "aten.addmv") == 2 * 6 * 10
-    assert flops(lambda: matrix @ vector[:, None], "aten.mm") == 2 * 6 * 10
+        cells = flops(lambda: recurrent(net, tokens=True, state=True))
+    found, weights = formulas(), [weight.detach() for weight in net.parameters()]
+    state, rest = torch.zeros(len(weights) // 4, 5, 10), (None,) * 12
+    for tokens in (torch.zeros(4, 5, 6), torch.zeros(20, 6)):  # packed
+        forward = found[torch.ops.aten._cudnn_rnn](tokens, weights, 4, None, state, None)
+        backward = found[torch.ops.aten._cudnn_rnn_backward](tokens, weights, 4, None, state, *rest, bidirectional)
+        assert forward + backward == cells
 
 
 def test_torch_s_other_formulas_stay() -> None:

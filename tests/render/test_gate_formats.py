@@ -131,11 +131,11 @@ def test_a_ratio_in_words(ratio: float, low: float, high: float, words: str) -> 
     ("smallest", "words"),
     [
         ((), "no gate came to an interval: no slowdown of any size can be seen here within the budget"),
-        ((0.05,), "it can see a slowdown of 5 % of a step or more, and none below"),
+        ((0.05,), "it can see a slowdown of 5 % of a step or more; what is smaller is not called"),
         (
             (0.079, 0.031),
             "smallest slowdown that such a gate can see here: 3.1 % of a step (median), between 3.1 % and 7.9 %; what is "
-            "smaller stays inconclusive",
+            "smaller is not called: it passes or stays inconclusive",
         ),
     ],
 )
