@@ -34,6 +34,12 @@ def counted() -> set[str]:
                 names.add(node.slice.value)
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _is_values(node.func.value):
                 names |= {keyword.arg for keyword in node.keywords if keyword.arg is not None}
+            elif (
+                isinstance(node, ast.Call)
+                and ast.unparse(node.func) == "_keep"
+                and isinstance(node.args[1], ast.Constant)
+            ):
+                names.add(node.args[1].value)
     return names
 
 

@@ -271,6 +271,22 @@ def test_it_gates_the_project_from_wherever_pytest_is_started(suite: Suite, monk
     assert f"ended with code 0: {suite.folder}" in lines(suite.run("--perfaudit", ".."))
 
 
+def test_the_project_is_the_nearest_one_where_pytest_has_its_root_above(
+    suite: Suite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One file configures pytest for all of a repository, a package below has a gate of its own."""
+    inner = suite.pytester.mkdir("package")
+    (inner / "pyproject.toml").write_text('[tool.perfaudit.gate]\ntargets = ["net.py"]\n')
+    (inner / "net.py").write_text(TRAIN)
+    (suite.folder / "pyproject.toml").write_text(PROJECT + "\n[tool.pytest.ini_options]\n")
+    suite.does("import os; print(os.getcwd(), file=sys.stderr)")
+    assert f"ended with code 0: {suite.folder}\n" in lines(suite.run("--perfaudit")) + "\n"
+    monkeypatch.chdir(inner)
+    result = suite.run("--perfaudit")
+    assert "rootdir: " + str(suite.folder) in lines(result)
+    assert f"ended with code 0: {inner}" in lines(result)
+
+
 def test_collecting_runs_no_gate(suite: Suite) -> None:
     result = suite.run("--perfaudit", "--collect-only", "-q")
     assert "perfaudit::counters[train.py]" in lines(result)
@@ -454,6 +470,8 @@ def test_a_failed_assertion_shows_the_lines(suite: Suite, counting: list[tuple[A
         ("host_sync", "train.py has no counter 'host_sync'; it has: host_syncs, operators"),
         ("peak_live_bytes", "peak_live_bytes of train.py has no number: 100 and 104 in two runs"),
         ("graph_breaks", "graph_breaks of train.py has no number: the training compiles nothing"),
+        ("recompilations", "recompilations of train.py has no number: nothing in it is compiled"),
+        ("kernels_launched", "kernels_launched of train.py has no number: it ran on cpu"),
     ],
 )
 def test_a_counter_that_is_not_there_is_no_zero(

@@ -195,7 +195,9 @@ def _others(first: Series, others: list[Shown], width: int) -> str:
 
 def _machine(environment: dict[str, str]) -> str:
     """What is known of a machine: ", on cpu, AMD EPYC 7763, 2 cores, 1 thread, torch 2.13.0, Python 3.11.4"."""
-    words = {"torch": "torch {}", "python": "Python {}", "cores": "{} cores", "threads": "{} threads"}
+    words = {"torch": "torch {}", "python": "Python {}"}
+    for name in ("cores", "threads"):
+        words[name] = f"{{}} {name.removesuffix('s') if environment.get(name) == '1' else name}"
     order = ("device", "cpu", "driver", "cores", "threads", "torch", "python", "platform")
     parts = [
         words.get(name, "{}").format(environment[name]) for name in order if environment.get(name) not in (None, "")

@@ -43,9 +43,10 @@ def settings_for(targets: list[str] | None, paths: list[str] | None) -> tuple[Co
     settings = settings_of(config)
     named = [key for key, typed in (("targets", targets), ("paths", paths)) if key in config.gate and not typed]
     if named and config.path is not None and config.path.parent != Path.cwd():
+        typed = " and ".join({"targets": "TARGET", "paths": "--path"}[key] for key in named)
         raise UserError(
             f"{config.path}: {' and '.join(named)} of [tool.perfaudit.gate] are relative to its folder: run the gate there, "
-            f"or name them on the command line"
+            f"or name {typed} on the command line, relative to this one"
         )
     if settings.baseline and config.path is not None:
         settings = replace(settings, baseline=shown(config.path.parent / settings.baseline))

@@ -162,12 +162,22 @@ def _state(entry: Any, where: str, path: Path) -> TargetState:
     damaged_unless(isinstance(counters, dict), f"{where}.counters must be an object")
     if counters:
         try:
-            Counted.from_json(counters)
+            _refuse_two_environments(Counted.from_json(counters), environment)
         except ValueError as error:
             raise ValueError(f"{where}.counters: {error}") from error
         counters = _with_places(counters, lambda name: _placed(name, f"{where}.counters.places", path))
     stored = None if seconds is None else Seconds.from_json(seconds, f"{where}.seconds_per_step")
     return TargetState(environment, counters, stored, _names(entry.get("factories", {}), f"{where}.factories", path))
+
+
+def _refuse_two_environments(counted: Counted, environment: Fingerprint) -> None:
+    """Raises ValueError for counters of another torch, device or type than the environment beside them says."""
+    for name, here, beside in (
+        ("torch", counted.torch, environment.torch),
+        ("device", counted.device, environment.device),
+        ("dtype", counted.dtype, ", ".join(environment.dtypes)),
+    ):
+        damaged_unless(here == beside, f"{name} is {here!r}, and {beside!r} in the environment of the same target")
 
 
 def _names(entry: Any, where: str, path: Path) -> dict[str, str]:

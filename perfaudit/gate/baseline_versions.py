@@ -34,6 +34,6 @@ def in_this_version(data: Any, path: Path) -> Json:
         if migrate is None:
             break
         data = migrate(data)
-    if isinstance(schema, str) and re.fullmatch(r"perfaudit\.(gate|baseline)/\d+", schema):
+    if isinstance(schema, str) and re.fullmatch(r"perfaudit\.(gate|baseline)/[1-9]\d{,5}", schema):
         raise ConfigError(f"{path}: made by a newer perfaudit ({schema}); this one reads {SCHEMA}: upgrade it")
     raise ConfigError(f"{path}: not a baseline of `perfaudit gate`; this one reads {SCHEMA}")

@@ -124,6 +124,7 @@ def _hash(name: str, top: Path) -> str:
         return ""
 
 
+_SHORT_HASH = re.compile(r"[0-9a-f]{4,39}")
 _EXPRESSION = re.compile(r"[~^@:]|\.\.|[\s?*\[]")  # what is in no name of a branch: git check-ref-format
 
 
@@ -134,6 +135,11 @@ def _why_unknown(ref: str, top: Path, working: Path) -> str:
         remote, branch = "origin", ref
     fetch = f"git fetch --depth=1 {remote} +{branch}:refs/remotes/{remote}/{branch}"
     shallow = git(top, "rev-parse", "--is-shallow-repository") == "true"
+    if shallow and _SHORT_HASH.fullmatch(ref):
+        return (
+            "no such commit here; this clone is shallow: where it is the short hash of one, name all 40 digits of it (which "
+            "can be fetched then), or clone with the history: `fetch-depth: 0` in GitHub Actions, `GIT_DEPTH: 0` in GitLab CI"
+        )
     if expression := _EXPRESSION.search(ref):
         if shallow and expression[0] in "~^@":
             return "no such commit here; this clone is shallow: git fetch --deepen=10, or `fetch-depth: 0` in CI"

@@ -145,14 +145,10 @@ def _judged(head: Report, before: Before, paths: Sequence[str], rules: RulesOfGa
     seen = rank.ranked([finding for finding in left if not _reason_unseen(finding, before)])
     verdict = FindingsVerdict("pass", "", len(seen), old + moved, max(0, gone - moved))
     lost = sorted(path for path in unread if path in before.seen)
-    report = head.with_(
-        command="gate",
-        findings=seen,
-        known=verdict.known,
-        gone=verdict.gone,
-        notes=(*rules.notes, *_notes(blind, before)),
-    )
-    return _with_words(verdict, report, unread, lost, paths), seen, report
+    verdict = _with_words(verdict, head, unread, lost, paths, told := _notes(blind, before))
+    notes = rules.notes if verdict.verdict == "inconclusive" else (*rules.notes, *told)
+    report = head.with_(command="gate", findings=seen, known=verdict.known, gone=verdict.gone, notes=notes)
+    return verdict, seen, report
 
 
 def _not_known_otherwise(new: Sequence[Finding], findings: Sequence[Finding], known: Sequence[Known]) -> list[Finding]:
@@ -203,9 +199,18 @@ def _notes(blind: Sequence[Finding], before: Before) -> tuple[str, ...]:
 
 
 def _with_words(
-    verdict: FindingsVerdict, report: Report, unread: dict[str, str], lost: Sequence[str], paths: Sequence[str]
+    verdict: FindingsVerdict,
+    report: Report,
+    unread: dict[str, str],
+    lost: Sequence[str],
+    paths: Sequence[str],
+    blind: Sequence[str],
 ) -> FindingsVerdict:
-    """The verdict and its reason. A file that the reference could read and that cannot be read now is no pass."""
+    """The verdict and its reason.
+
+    A file that the reference could read and that cannot be read now is no pass, and where it is not known what the
+    reference held, it is not known whether what is here now is new. blind: of which files that is so, in words.
+    """
     if not report.files and not unread:
         left_out = f" besides {report.tests_left_out} tests" if report.tests_left_out else ""
         return replace(verdict, verdict="not_judged", reason=f"no Python files in {', '.join(paths)}{left_out}")
@@ -216,6 +221,8 @@ def _with_words(
         return replace(verdict, verdict="regressed", reason=reason)
     if lost:
         return replace(verdict, verdict="failed", reason=verdict.lost)
+    if blind:
+        return replace(verdict, verdict="inconclusive", reason="; ".join(filter(None, [reason, *blind])))
     return replace(verdict, verdict="pass" if report.files else "failed", reason=reason)
 
 

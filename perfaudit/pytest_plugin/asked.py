@@ -51,9 +51,13 @@ class Asked:
 
 
 def project_of(config: pytest.Config) -> Project:
-    """The project around pytest's root folder. Raises pytest.UsageError for a configuration that cannot be read."""
+    """The project around the folder that pytest was started in, or around its root folder, if it was started outside of that.
+
+    Raises pytest.UsageError for a configuration that cannot be read.
+    """
+    started = config.invocation_params.dir
     try:
-        found = find_config(config.rootpath)
+        found = find_config(started if started.is_relative_to(config.rootpath) else config.rootpath)
         settings = settings_of(found)
     except UserError as error:
         raise pytest.UsageError(f"perfaudit: {error}") from error

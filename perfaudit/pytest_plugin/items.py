@@ -41,11 +41,14 @@ class GateTest(pytest.Item):
         self._said: list[Said] = []
 
     def setup(self) -> None:
+        problem = ""
         try:
             ran = session_gate(self.config, lambda: run_gate(self._command(), self.asked.project.folder))
             self._said = said_of(ran, self.layer, self.target)
         except NotJudged as error:
-            pytest.fail(str(error), pytrace=False)
+            problem = str(error)
+        if problem:  # not from inside the handler: pytest would show both
+            pytest.fail(problem, pytrace=False)
         for said in self._said:
             if said.verdict == "failed":
                 pytest.fail(said.words, pytrace=False)

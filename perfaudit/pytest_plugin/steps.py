@@ -89,11 +89,20 @@ class Step:
         __tracebackhide__ = True
         if name.startswith("_"):  # asked for by copy, by debuggers and by pytest; they are no counters
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        from perfaudit.gate.counted import COUNTERS
+
         counted = self._count()
         if name in counted.values:
             return Count(counted.values[name], _places(counted, name))
         if why := _not_counted(counted).get(name):
             raise AttributeError(f"{name} of {self._text} has no number: {why}")
+        if name in COUNTERS:
+            what = (
+                "nothing in it is compiled"
+                if name in ("graph_breaks", "recompilations")
+                else f"it ran on {counted.device}"
+            )
+            raise AttributeError(f"{name} of {self._text} has no number: {what}")
         raise AttributeError(f"{self._text} has no counter {name!r}; it has: {', '.join(sorted(counted.values))}")
 
     def against_baseline(self, file: str | Path | None = None) -> None:

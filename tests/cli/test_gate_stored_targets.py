@@ -48,7 +48,8 @@ class Steps:
             self.counted.append((target.file, dict(target.names)))
         _, said, number = ((folder or Path()) / target.file).read_text().partition("# operators: ")
         operators = int(number.split()[0]) if said else 100
-        return replace(COUNTED, values={**COUNTED.values, "operators": operators}, facts=self.facts)
+        versions = {"torch": self.facts["torch"], "dtype": ", ".join(self.facts["model"]["dtypes"])}
+        return replace(COUNTED, values={**COUNTED.values, "operators": operators}, facts=self.facts, **versions)
 
     def step_time(self, target: Target, *_: object) -> tuple[Seconds, dict[str, Any]]:
         if self.crashes:

@@ -494,9 +494,10 @@ def test_what_can_no_longer_be_read_is_not_accepted_with_what_can() -> None:
 
 def test_an_acceptance_survives_the_file(project: Callable[..., Path]) -> None:
     file = project() / "perfaudit-gate.json"
+    absent, dtype = dict.fromkeys(OF_ALL[1:], "why"), ", ".join(HERE.dtypes)
+    counted = Counted({}, absent=absent, device=HERE.device, torch=HERE.torch, dtype=dtype)
     before, is_now = (
-        TargetState(HERE, Counted({"operators": number}, absent=dict.fromkeys(OF_ALL[1:], "why")).as_json())
-        for number in (100, 120)
+        TargetState(HERE, replace(counted, values={"operators": number}).as_json()) for number in (100, 120)
     )
     known = Baseline((BIAS,), {"train.py": before})
     after, _ = updated(known, now(BIAS, train=is_now), "a deeper model", "2026-11-22")

@@ -197,6 +197,9 @@ def test_a_shallow_clone(repository: Repository, tmp_path: Path) -> None:
     words = r"shallow; fetch it: (git fetch --depth=1 origin \+main:refs/remotes/origin/main) .*`fetch-depth: 0`"
     with pytest.raises(UserError, match=words) as raised, checked_out("origin/main", tmp_path / "clone"):
         pass
+    short = repository.git("rev-parse", "--short=12", "HEAD~1")
+    with pytest.raises(UserError, match="name all 40 digits"), checked_out(short, tmp_path / "clone"):
+        pass  # no server gives a commit by a part of its hash
     found = re.search(words, str(raised.value))
     assert found is not None
     subprocess.run(found[1].split(), cwd=tmp_path / "clone", check=True, capture_output=True)  # as it says

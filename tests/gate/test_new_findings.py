@@ -198,16 +198,19 @@ def test_a_file_that_parses_again_is_not_all_new(repository: Repository) -> None
     repository.commit(**{"a.py": "def (:\n" + ANOMALY})
     repository.write(**{"a.py": ANOMALY})
     verdict, new, report = judged()
-    assert (verdict.verdict, new) == ("pass", ())
-    assert report.notes[0].startswith("a.py: 1 finding is not judged: the reference's could not be audited (")
+    assert (verdict.verdict, new, report.notes) == ("inconclusive", (), ())
+    assert verdict.reason.startswith("a.py: 1 finding is not judged: the reference's could not be audited (")
+    repository.write(**{"b.py": ANOMALY})
+    verdict, new, report = judged()
+    assert (verdict.verdict, len(new), len(report.notes)) == ("regressed", 1, 1)
 
 
 def test_a_submodule_that_the_reference_lacks_is_not_all_new(repository: Repository) -> None:
     repository.commit(**{"a.py": "import torch\n"})
     repository.write(**{"lib/x.py": ANOMALY})
     verdict, new, report = judged(missing=("lib",))
-    assert (verdict.verdict, new) == ("pass", ())
-    assert report.notes == ("lib/x.py: 1 finding is not judged: the reference's submodule is not here",)
+    assert (verdict.verdict, new, report.notes) == ("inconclusive", (), ())
+    assert verdict.reason == "lib/x.py: 1 finding is not judged: the reference's submodule is not here"
 
 
 def test_nothing_to_scan(repository: Repository) -> None:

@@ -565,7 +565,7 @@ def test_installing_takes_the_version_that_is_asked_for(runner: Runner) -> None:
             "CALLED": str(called), "PATH": f"{runner.folder / 'bin'}:{os.environ['PATH']}",
         }  # fmt: skip
         subprocess.run(["bash", "-e"], input=script, text=True, env=environment, check=True, capture_output=True)
-        assert called.read_text().split() == ["-m", "pip", "install", "--quiet", words]
+        assert called.read_text().split() == ["-P", "-m", "pip", "install", "--quiet", words]
     called.unlink()
     subprocess.run(
         ["bash", "-e"], input=script, text=True, env={**environment, "PERFAUDIT_VERSION": "none"}, check=True
