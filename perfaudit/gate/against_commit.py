@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from perfaudit.errors import TargetError, UserError
@@ -19,7 +20,7 @@ from perfaudit.gate.new_findings import against_ref
 from perfaudit.gate.records import TargetRecord
 from perfaudit.gate.request import Known, Request, inside_here, new_counters, take_findings
 from perfaudit.gate.settings import BASELINE
-from perfaudit.gate.targets_there import gone_targets, is_new
+from perfaudit.gate.targets_there import former_files, gone_targets, is_new
 from perfaudit.gate.timing import time_targets
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.environment import host
@@ -45,14 +46,16 @@ def against_commit(request: Request, known: Known, watch: Watch) -> None:
             take_findings(known, *found)
         if request.layers != ("findings",):
             known.notes += linked(links, reference)
-        _look_for_targets(request, known, reference)
-        known.new_targets = {target.file for target in targets if is_new(target, reference)}
+        former = former_files(targets, reference)
+        known.notes += [f"{file} was {before} in {known.against}" for file, before in former.items()]
+        _look_for_targets(request, known, reference, former)
+        known.new_targets = {target.file for target in targets if is_new(target, reference)} - former.keys()
         there = [target for target in targets if target.file not in known.new_targets]
         new = [target for target in targets if target.file in known.new_targets]
         if "counters" in request.layers:
             for target in targets:
                 known.counters[target.file] = (
-                    _counters(request, known, target, reference, watch)
+                    _counters(request, known, target, former.get(target.file, target.file), reference, watch)
                     if target in there
                     else new_counters(request, known, target, watch)
                 )
@@ -64,7 +67,7 @@ def against_commit(request: Request, known: Known, watch: Watch) -> None:
             for target in new:
                 known.times[target.file] = _new_time(request, known, target, watch)
         if "time" in request.layers and timed:
-            _time(request, known, timed, reference, watch)
+            _time(request, known, timed, former, reference, watch)
 
 
 def _take_acceptances(request: Request, known: Known, reference: Reference) -> None:
@@ -75,7 +78,7 @@ def _take_acceptances(request: Request, known: Known, reference: Reference) -> N
     known.notes += [note] if note else []
 
 
-def _look_for_targets(request: Request, known: Known, reference: Reference) -> None:
+def _look_for_targets(request: Request, known: Known, reference: Reference, former: Mapping[str, str]) -> None:
     """Say of targets that the reference alone has that nothing is compared with them; where none is left, it is a failure."""
     if request.layers == ("findings",):
         return
@@ -83,6 +86,7 @@ def _look_for_targets(request: Request, known: Known, reference: Reference) -> N
         known.notes += [
             f"{file}: a target in {known.against} and none here, so nothing is compared with it"
             for file in gone_targets(request, reference)
+            if file not in former.values()
         ]
         return
     known.notes.append("no target: no file here defines factories, so counters and time are not judged")
@@ -94,8 +98,13 @@ def _look_for_targets(request: Request, known: Known, reference: Reference) -> N
         known.counters[gone] = CountersVerdict(gone, "failed", why)
 
 
-def _counters(request: Request, known: Known, target: Target, reference: Reference, watch: Watch) -> CountersVerdict:
-    """The reference is counted once, and again only where it differs: what it does not repeat is no difference."""
+def _counters(
+    request: Request, known: Known, target: Target, before_as: str, reference: Reference, watch: Watch
+) -> CountersVerdict:
+    """The reference is counted once, and again only where it differs: what it does not repeat is no difference.
+
+    before_as: the file of the target in the reference.
+    """
     try:
         watch.stage(f"counting a step of {target.file}: your code")
         side = "your code"
@@ -103,7 +112,7 @@ def _counters(request: Request, known: Known, target: Target, reference: Referen
         side = "the reference"
         for twice in (False, True):
             watch.stage(f"counting a step of {target.file}: the reference{', again' if twice else ''}")
-            before = _counted_there(request, target, reference, twice)
+            before = _counted_there(request, replace(target, file=before_as), reference, twice)
             verdict = compared(target.file, before, after, request.settings.tolerance)
             same = verdict.verdict == "pass" and not verdict.changes
             if same and verdict.set_aside.keys() <= after.set_aside.keys() | after.absent.keys():
@@ -135,7 +144,14 @@ def _new_time(request: Request, known: Known, target: Target, watch: Watch) -> T
     return TimeVerdict(target.file, "not_judged", f"new: {known.against} does not have it")
 
 
-def _time(request: Request, known: Known, targets: Sequence[Target], reference: Reference, watch: Watch) -> None:
+def _time(
+    request: Request,
+    known: Known,
+    targets: Sequence[Target],
+    former: Mapping[str, str],
+    reference: Reference,
+    watch: Watch,
+) -> None:
     settings = request.settings
     watch.stage("timing both versions, interleaved")
     known.records = [TargetRecord(target.file, known.against) for target in targets]
@@ -153,6 +169,7 @@ def _time(request: Request, known: Known, targets: Sequence[Target], reference: 
             known.against,
             watch=watch,
             facts=known.built,
+            former=former,
         )
     finally:  # an interruption leaves pairs that say something
         for verdict in judged_together(known.records, settings.max_regression, settings.tolerate):

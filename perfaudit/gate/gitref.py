@@ -15,6 +15,7 @@ from perfaudit.gate.git import GitFailed, NoRepository, git
 from perfaudit.gate.working_files import bring
 from perfaudit.gate.worktree import temporary_checkout
 
+LIKE = "90%"  # of a text: another training that began as a copy of one that is gone is none under another name
 SHORT = 12  # characters of a hash, as `measurements.Environment.commit` has it
 
 
@@ -199,6 +200,29 @@ def _files(count: int, kind: str) -> str:
 def _same(commit: str, top: Path) -> list[str]:
     """A note where the code as it is has been committed, and is what it is compared with."""
     return ["the reference is this very commit: nothing differs"] if commit == _hash("HEAD", top) else []
+
+
+def renamed(reference: Reference) -> dict[str, str]:
+    """Files of the working directory that the reference has under another name, and that name, both as seen from there.
+
+    git tells them by the likeness of their texts, among files that it tracks. {} where it cannot tell.
+    """
+    question = (
+        "diff",
+        "--name-status",
+        f"--find-renames={LIKE}",
+        "--diff-filter=R",
+        "--no-ext-diff",
+        "-z",
+        reference.commit,
+    )
+    try:
+        fields = git(reference.head_root, *question).split("\0")  # how alike, old name, new name
+    except GitFailed:
+        return {}
+    here = Path.cwd().resolve()
+    names = [os.path.relpath(reference.head_root / field, here) for field in fields]
+    return {names[i + 2]: names[i + 1] for i in range(0, len(fields) - 2, 3)}
 
 
 def linkable(links: Sequence[str]) -> list[PurePath]:

@@ -6,7 +6,7 @@ import contextlib
 import math
 import os
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,13 +43,14 @@ class PairLab:
     timeout: float = START_SECONDS
     relocated: tuple[str, str] | None = None
     facts: dict[tuple[int, Side], Facts] = field(default_factory=dict)  # by the target's number
+    former: Mapping[str, str] = field(default_factory=dict)
     ran: dict[tuple[Side, str], str] = field(default_factory=dict)  # SHA-256 of the files that ran, by real path
     fresh: list[bool] = field(default_factory=list)  # for each target: see `measure.child.Child`
 
     def __post_init__(self) -> None:
         """Have the libraries that the targets import ready for all children, unless they set variables before that."""
         for target in self.targets:
-            files = [target.file, str(self.base_folder / _relative(target.file))]
+            files = [target.file, str(self.base_folder / self._file_there(target))]
             self.fresh.append(any(sets_variables_early(file) for file in files))
             parent = None if self.fresh[-1] else nursery()
             if parent is not None:
@@ -94,9 +95,13 @@ class PairLab:
         return "short" if devices == {"cpu"} and self.typical(number) == "median" else "long"
 
     def _build(self, target: Target, side: Side, seed: int) -> dict[str, Any]:
-        file = _relative(target.file) if side == "base" else target.file
+        file = self._file_there(target) if side == "base" else target.file
         what, plain = {"file": file, "names": target.names}, Variant("plain", "", {})
         return build_command(what, plain, self.device, seed, self.relocated, in_place=side == "head", scattered=True)
+
+    def _file_there(self, target: Target) -> str:
+        """The target's file as seen from the working directory, which means its counterpart as seen from the reference's."""
+        return os.path.relpath(self.former.get(target.file, target.file))
 
     def _ready(self, number: int, side: Side, child: Child, seconds: float) -> _ChildSubject | TrialFailed:
         try:
@@ -164,8 +169,3 @@ class _ChildSubject:
 
     def close(self) -> None:
         self._child.close()
-
-
-def _relative(file: str) -> str:
-    """The path of a file as seen from the working directory, which means the counterpart when seen from the reference's."""
-    return os.path.relpath(file)

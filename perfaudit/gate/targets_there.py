@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from perfaudit.config import Config, find_config
 from perfaudit.errors import UserError
-from perfaudit.gate.gitref import Reference
+from perfaudit.gate.gitref import Reference, renamed
 from perfaudit.gate.request import Request
 from perfaudit.target.names import Target, defines, factories, parse, parses
 
@@ -30,6 +32,18 @@ def is_new(target: Target, reference: Reference) -> bool:
     if roles <= factories(target.file).keys() and not roles <= factories(str(there)).keys():
         return True
     return any(_lacks(reference, target, name) for name in target.names.values())
+
+
+def former_files(targets: Sequence[Target], reference: Reference) -> dict[str, str]:
+    """By the file of a target: what the reference calls it, where the target is there under another name."""
+    new = [target for target in targets if is_new(target, reference)]
+    names = renamed(reference) if new else {}
+    return {
+        target.file: before
+        for target in new
+        if (before := names.get(os.path.normpath(target.file), "..")).partition("/")[0] != ".."
+        and not is_new(replace(target, file=before), reference)
+    }
 
 
 def _lacks(reference: Reference, target: Target, name: str) -> bool:

@@ -234,6 +234,7 @@ def time_targets(
     watch: Watch | None = None,
     clock: Clock | None = None,
     facts: dict[tuple[int, Side], Facts] | None = None,
+    former: Mapping[str, str] | None = None,
 ) -> None:
     """Measure targets as they are here against those in base_folder, in child processes, for `budget` seconds.
 
@@ -241,12 +242,13 @@ def time_targets(
 
     records: the caller's, one for each target in their order, or none, and then it gets them; `decision.judged_together`
     says what they mean. reference: what the base is called in messages. facts: gets those of what was built, by the
-    number of the target and the side. The rest: see `pair_lab.PairLab`, `time_pairs`.
+    number of the target and the side. former: by the file of a target, what it is called in base_folder, where that is
+    not the same. The rest: see `pair_lab.PairLab`, `time_pairs`.
     """
     records += [TargetRecord(str(target), reference) for target in targets[len(records) :]]
     deadline = Deadline(budget, clock or WallClock())
     try:
-        lab = PairLab(targets, base_folder, device, timeout, relocated, {} if facts is None else facts)
+        lab = PairLab(targets, base_folder, device, timeout, relocated, {} if facts is None else facts, former or {})
     except BaseException:
         mark_interrupted(records)
         raise

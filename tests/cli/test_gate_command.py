@@ -237,6 +237,37 @@ def test_a_target_that_moved_is_new_and_a_note_says_what_is_not_compared(reposit
 
 
 @pytest.mark.slow
+def test_a_target_under_another_name_is_compared_with_what_it_was(repository: Path, perfaudit: Run) -> None:
+    (repository / "train.py").write_text(TARGET)
+    commit("a target")
+    (repository / "jobs").mkdir()
+    git("mv", "train.py", "jobs/main.py")
+    asked = (
+        "gate",
+        "jobs/main.py",
+        "--against",
+        "main",
+        "--layers",
+        "counters,time",
+        "--budget",
+        "1s",
+        "--format",
+        "json",
+    )
+    done = perfaudit(*asked)
+    gate = json.loads(done.out)["gate"]
+    assert (done.code, gate["counters"][0]["verdict"]) == (0, "pass")
+    assert gate["times"][0]["verdict"] in ("pass", "inconclusive", "improved"), gate["times"]
+    assert any(note.startswith("jobs/main.py was train.py in main (") for note in gate["notes"])
+    assert not any("nothing is compared with it" in note for note in gate["notes"])
+    dearer = TARGET.replace("nn.Linear(8, 2)", "nn.Linear(8, 9)")
+    (repository / "jobs" / "main.py").write_text(dearer)
+    done = perfaudit(*asked)
+    (counters,) = json.loads(done.out)["gate"]["counters"]
+    assert (done.code, counters["verdict"], counters["target"]) == (1, "regressed", "jobs/main.py")
+
+
+@pytest.mark.slow
 def test_sigterm_removes_the_worktree_and_prints_what_is_known(repository: Path) -> None:
     (repository / "train.py").write_text(TARGET.replace("8, 2)", "8, 2)\n\n\nimport time\ntime.sleep(600)"))
     commit("sleeps")
