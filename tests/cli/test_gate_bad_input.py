@@ -278,7 +278,8 @@ def test_a_change_of_the_type_of_parameters_is_judged_against_a_commit(repositor
 @pytest.mark.slow
 def test_a_file_of_another_type_of_parameters_judges_no_counters(repository: Path, perfaudit: Run) -> None:
     there = Fingerprint("2.0.0", "cpu", "cpu", ("float64",), "Linux x86_64", "3.12", "AMD EPYC 7B13", 2, 2, "")
-    counted = Counted({"operators": 1}, absent=dict.fromkeys(OF_ALL[1:], "not here"))
+    absent = dict.fromkeys(OF_ALL[1:], "not here")
+    counted = Counted({"operators": 1}, absent=absent, torch=there.torch, dtype="float64")
     state = TargetState(there, counted.as_json())
     write_gate_baseline(Path("perfaudit-gate.json"), Baseline(targets={"train.py": state}))
     done = perfaudit("gate", "train.py", "--layers", "findings,counters", "--report", "github=notes")
