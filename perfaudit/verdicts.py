@@ -109,7 +109,8 @@ class FindingsVerdict:
     """Layer 1. new, known, gone: numbers of findings; the new ones are the report's findings.
 
     lost: which files could be audited before and cannot be now, in words; a layer with any is "failed" where it is not
-    "regressed", whatever was accepted.
+    "regressed", whatever was accepted. unjudged: of which findings it is not known whether they are new, in words; a layer
+    with any is "inconclusive" where it is neither of these.
     """
 
     verdict: GateVerdict
@@ -119,6 +120,7 @@ class FindingsVerdict:
     gone: int = 0
     accepted: int = 0  # new ones that the baseline of this change holds
     lost: str = ""
+    unjudged: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -472,6 +472,7 @@ def test_a_failed_assertion_shows_the_lines(suite: Suite, counting: list[tuple[A
         ("graph_breaks", "graph_breaks of train.py has no number: the training compiles nothing"),
         ("recompilations", "recompilations of train.py has no number: nothing in it is compiled"),
         ("kernels_launched", "kernels_launched of train.py has no number: it ran on cpu"),
+        ("dataset_samples", "dataset_samples of train.py has no number: its dataset has no length"),
     ],
 )
 def test_a_counter_that_is_not_there_is_no_zero(

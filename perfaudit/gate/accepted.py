@@ -142,7 +142,8 @@ def findings_with_acceptances(
     """The verdict on new findings, and those of them that this change has not accepted.
 
     A finding that the reference's file holds as well is not accepted: it was known there, and came back. Where all are
-    accepted and a file can no longer be audited, the layer has failed: what that file holds is not known.
+    accepted and a file can no longer be audited, the layer has failed: what that file holds is not known. Where all are
+    accepted and of others it is not known whether they are new, it is inconclusive.
     """
     if verdict.verdict != "regressed" or not accepted.findings:
         return verdict, findings
@@ -156,4 +157,6 @@ def findings_with_acceptances(
         return replace(counted, reason=told), left
     if lost := verdict.lost:
         return replace(counted, verdict="failed", reason=lost), left
+    if verdict.unjudged:
+        return replace(counted, verdict="inconclusive", reason=f"{told}; {verdict.unjudged}"), left
     return replace(counted, verdict="accepted", reason=told), left

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from perfaudit.errors import TargetError, UserError
 from perfaudit.gate.accepted import acceptances_since, time_with_acceptances, with_acceptances
@@ -28,6 +29,9 @@ from perfaudit.measure.watch import Watch
 from perfaudit.target.names import Target, choose_target
 from perfaudit.verdicts import CountersVerdict, TimeVerdict
 
+Former = Mapping[str, tuple[str, int]]  # see `targets_there.former_files`
+Verdict = TypeVar("Verdict", CountersVerdict, TimeVerdict)
+
 
 def against_commit(request: Request, known: Known, watch: Watch) -> None:
     """Judge all layers against the commit that the settings name, into `known`. Raises UserError."""
@@ -47,7 +51,7 @@ def against_commit(request: Request, known: Known, watch: Watch) -> None:
         if request.layers != ("findings",):
             known.notes += linked(links, reference)
         former = former_files(targets, reference)
-        known.notes += [f"{file} was {before} in {known.against}" for file, before in former.items()]
+        known.notes += [f"{file} was {before} in {known.against}" for file, (before, _) in former.items()]
         _look_for_targets(request, known, reference, former)
         known.new_targets = {target.file for target in targets if is_new(target, reference)} - former.keys()
         there = [target for target in targets if target.file not in known.new_targets]
@@ -55,7 +59,7 @@ def against_commit(request: Request, known: Known, watch: Watch) -> None:
         if "counters" in request.layers:
             for target in targets:
                 known.counters[target.file] = (
-                    _counters(request, known, target, former.get(target.file, target.file), reference, watch)
+                    _counters(request, known, target, former, reference, watch)
                     if target in there
                     else new_counters(request, known, target, watch)
                 )
@@ -78,7 +82,7 @@ def _take_acceptances(request: Request, known: Known, reference: Reference) -> N
     known.notes += [note] if note else []
 
 
-def _look_for_targets(request: Request, known: Known, reference: Reference, former: Mapping[str, str]) -> None:
+def _look_for_targets(request: Request, known: Known, reference: Reference, former: Former) -> None:
     """Say of targets that the reference alone has that nothing is compared with them; where none is left, it is a failure."""
     if request.layers == ("findings",):
         return
@@ -86,7 +90,7 @@ def _look_for_targets(request: Request, known: Known, reference: Reference, form
         known.notes += [
             f"{file}: a target in {known.against} and none here, so nothing is compared with it"
             for file in gone_targets(request, reference)
-            if file not in former.values()
+            if file not in {before for before, _ in former.values()}
         ]
         return
     known.notes.append("no target: no file here defines factories, so counters and time are not judged")
@@ -99,12 +103,10 @@ def _look_for_targets(request: Request, known: Known, reference: Reference, form
 
 
 def _counters(
-    request: Request, known: Known, target: Target, before_as: str, reference: Reference, watch: Watch
+    request: Request, known: Known, target: Target, former: Former, reference: Reference, watch: Watch
 ) -> CountersVerdict:
-    """The reference is counted once, and again only where it differs: what it does not repeat is no difference.
-
-    before_as: the file of the target in the reference.
-    """
+    """The reference is counted once, and again only where it differs: what it does not repeat is no difference."""
+    there = replace(target, file=former[target.file][0]) if target.file in former else target
     try:
         watch.stage(f"counting a step of {target.file}: your code")
         side = "your code"
@@ -112,14 +114,24 @@ def _counters(
         side = "the reference"
         for twice in (False, True):
             watch.stage(f"counting a step of {target.file}: the reference{', again' if twice else ''}")
-            before = _counted_there(request, replace(target, file=before_as), reference, twice)
+            before = _counted_there(request, there, reference, twice)
             verdict = compared(target.file, before, after, request.settings.tolerance)
             same = verdict.verdict == "pass" and not verdict.changes
             if same and verdict.set_aside.keys() <= after.set_aside.keys() | after.absent.keys():
                 break
     except (ChildFailed, UserError) as failure:
         return CountersVerdict(target.file, "failed", f"{side} does not run: {failure}{hint(side, str(failure))}")
-    return with_acceptances(verdict, known.baseline, known.accepted, fingerprint(after.facts, host()))
+    accepted = with_acceptances(verdict, known.baseline, known.accepted, fingerprint(after.facts, host()))
+    return _of_the_same_training(accepted, former)
+
+
+def _of_the_same_training(verdict: Verdict, former: Former) -> Verdict:
+    """Where a file of another name and text was compared with: that got worse against what may have been another training."""
+    before, alike = former.get(verdict.target, ("", 100))
+    if verdict.verdict != "regressed" or alike == 100:
+        return verdict
+    doubt = f"{before}, of which {alike} % stand in {verdict.target}, may have been another training"
+    return replace(verdict, verdict="inconclusive", reason="; ".join(filter(None, [verdict.reason, doubt])))
 
 
 def hint(side: str, failure: str) -> str:
@@ -148,7 +160,7 @@ def _time(
     request: Request,
     known: Known,
     targets: Sequence[Target],
-    former: Mapping[str, str],
+    former: Former,
     reference: Reference,
     watch: Watch,
 ) -> None:
@@ -169,8 +181,9 @@ def _time(
             known.against,
             watch=watch,
             facts=known.built,
-            former=former,
+            former={file: before for file, (before, _) in former.items()},
         )
     finally:  # an interruption leaves pairs that say something
         for verdict in judged_together(known.records, settings.max_regression, settings.tolerate):
-            known.times[verdict.target] = time_with_acceptances(verdict, known.accepted)
+            accepted = time_with_acceptances(verdict, known.accepted)
+            known.times[verdict.target] = _of_the_same_training(accepted, former)

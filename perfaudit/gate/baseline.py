@@ -171,11 +171,13 @@ def _state(entry: Any, where: str, path: Path) -> TargetState:
 
 
 def _refuse_two_environments(counted: Counted, environment: Fingerprint) -> None:
-    """Raises ValueError for counters of another torch, device or type than the environment beside them says."""
+    """Raises ValueError for counters of another torch or device than the environment beside them says.
+
+    Types may differ: those of the environment are of the training as it was built, and a first step may change them.
+    """
     for name, here, beside in (
         ("torch", counted.torch, environment.torch),
         ("device", counted.device, environment.device),
-        ("dtype", counted.dtype, ", ".join(environment.dtypes)),
     ):
         damaged_unless(here == beside, f"{name} is {here!r}, and {beside!r} in the environment of the same target")
 

@@ -36,7 +36,7 @@ _ON_CUDA = ("kernels_launched", "graphs_replayed")
 _TOGETHER = (("dataset_samples", "samples_repeated"), ("recompilations", "graph_breaks"))
 
 _PLACES_IN_FILES = ("host_syncs",)  # the lines of operators would make a baseline of thousands of lines
-_IN_NO_FILE = ("least", "most", "facts")
+_IN_NO_FILE = ("least", "most", "turns", "facts")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -56,11 +56,11 @@ class Counted:
 
     by_name: parts of a counter, by operator or kind of sync, whose sum it is. places: lines of the user's own, by counter.
     set_aside: counters that the two processes did not agree on, absent: those that could not be taken, with words each.
-    A counter that makes no sense for the target (copies to the device on a CPU) is in none of them. least: of counters
-    that are set aside, the smallest value of all that were seen, where each process had one. most: of those of them that
-    both processes saw change from one step to the next in the same way, the larger value, which by_name and places are of
-    then. facts: of the first training
-    that was built (`measure.facts`). These are known where it has just been counted, and in no file.
+    A counter that makes no sense for the target (copies to the device on a CPU) is in none of them. least, most: of counters
+    that are set aside, the smallest and the largest value of all that were seen, where each process had one. turns: those of
+    them that both processes saw take turns between two values from step to step; by_name and places are of the larger one.
+    facts: of the first training that was built (`measure.facts`). These are known where it has just been counted, and in no
+    file.
     """
 
     values: dict[str, int]
@@ -73,6 +73,7 @@ class Counted:
     dtype: str = ""  # of the parameters: "bfloat16, float32"
     least: dict[str, int] = field(default_factory=dict, compare=False)
     most: dict[str, int] = field(default_factory=dict, compare=False)
+    turns: frozenset[str] = field(default=frozenset(), compare=False)
     facts: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)  # Any: nested JSON
 
     def as_json(self) -> dict[str, Any]:

@@ -29,26 +29,34 @@ def compared(target: str, before: Counted, after: Counted, tolerated: Mapping[st
     cost the same. Other parts with the same sum are a change that decides nothing.
     A counter that was reproducible before and is not now, or that can no longer be taken, has grown where even the smallest
     of its values is beyond what is tolerated (the change then has that value). It has grown as well where both processes saw
-    it change from step to step alike, never below what it was, and on average beyond what is tolerated (the change has the
-    larger value). Else it leaves the verdict "inconclusive", with words, unless another one regressed. Set aside, with words,
-    is what the reference does not have or set aside itself, and what makes no sense for one side. Where the batch has another
-    number of samples, operators, syncs and launches are compared all the same, which a step makes whatever its batch. Of
-    operations and bytes more for fewer samples is growth and less for more samples a gain; anything else is of other work and
-    set aside, as are the loader's counters where the dataset has another length.
+    it take turns between two values, none of them below what it was, and on average beyond what is tolerated (the change has
+    the larger value). Else it leaves the verdict "inconclusive", with words, unless another one regressed. One that is
+    reproducible on neither side has grown where its smallest value now is beyond its largest before by more than it scatters
+    on either side, because chance may have drawn other batches. Set aside, with words, is any other that the reference does
+    not have or set aside itself, and what makes no sense for one side. Where the batch has another number of samples,
+    operators, syncs and launches are compared all the same, which a step makes whatever its batch. Of operations and bytes
+    more for fewer samples is growth and less for more samples a gain; anything else is of other work and set aside, as are
+    the loader's counters where the dataset has another length.
     """
     aside = _set_aside(before, after)
     lost = [name for name in sorted(aside) if name in before.values and name in {**after.set_aside, **after.absent}]
     grown = {name: grown_to for name in lost if (grown_to := _grown_anyway(name, before, after, tolerated)) is not None}
-    aside = {name: words for name, words in sorted(aside.items()) if name not in grown}
+    risen = {name: after.least[name] for name in aside if _has_risen(name, before, after, tolerated)}
+    aside = {name: words for name, words in sorted(aside.items()) if name not in {*grown, *risen}}
     unknown = [name for name in lost if name not in grown]
     values = {name: value for name, value in after.values.items() if name in before.values and name not in aside}
     values |= grown
-    if not values and not unknown:
+    if not values and not unknown and not risen:
         reason = "no counter can be compared"
         return CountersVerdict(target, "not_judged", reason, dict(after.values), set_aside=aside)
     found = [_change(name, before, after, value, tolerated.get(name, 0.0)) for name, value in sorted(values.items())]
+    found += [CounterChange(name, before.most[name], value) for name, value in risen.items()]
+    found.sort(key=lambda change: change.counter)
     changes = tuple(change for change in found if change.before != change.after or change.by_name)
-    reason = "; ".join([*(_judged_by(*item, after) for item in grown.items()), *_cannot_be_told(unknown, after)])
+    told = [
+        f"{name} is reproducible neither before nor now, and {value:,} or more now" for name, value in risen.items()
+    ]
+    reason = "; ".join([*told, *(_judged_by(*item, after) for item in grown.items()), *_cannot_be_told(unknown, after)])
     return CountersVerdict(target, _verdict(changes, bool(unknown)), reason, dict(after.values), changes, aside)
 
 
@@ -68,17 +76,27 @@ def _grown_anyway(name: str, before: Counted, after: Counted, tolerated: Mapping
     least, old = after.least.get(name), before.values[name]
     if least is None or name in _UNITS:
         return None
-    most, allowed = after.most.get(name, least), old * (1 + tolerated.get(name, 0.0))
+    most, allowed = after.most[name] if name in after.turns else least, old * (1 + tolerated.get(name, 0.0))
     value = least if least > allowed else most
     is_certain = value == least or (least >= old and (least + most) / 2 > allowed)
     return value if is_certain and value > allowed and not _other_work(name, old, value, before, after) else None
+
+
+def _has_risen(name: str, before: Counted, after: Counted, tolerated: Mapping[str, float]) -> bool:
+    """Whether a counter that is reproducible on neither side is far beyond all that was seen of it before."""
+    if name in _UNITS or any(name not in side.set_aside or name not in side.least for side in (before, after)):
+        return False
+    most, least = before.most[name], after.least[name]
+    scatter = max(side.most[name] - side.least[name] for side in (before, after))
+    beyond = least - most * (1 + tolerated.get(name, 0.0))
+    return beyond > scatter and not _other_work(name, most, least, before, after)
 
 
 def _judged_by(name: str, value: int, after: Counted) -> str:
     least = after.least[name]
     if value == least:
         return f"{name} is not reproducible now and judged by the smallest value that was seen, {value:,}"
-    return f"{name} changes from step to step now, alike in both runs: {value:,} in one of two steps, {least:,} in the other"
+    return f"{name} takes turns from step to step now: {value:,} in every second step, {least:,} in the others"
 
 
 def _cannot_be_told(unknown: list[str], after: Counted) -> list[str]:
@@ -153,7 +171,8 @@ def _other(when: str) -> str:
 
 def _change(name: str, before: Counted, after: Counted, new: int, tolerated: float) -> CounterChange:
     old = before.values[name]
-    if after.values.get(name, after.most.get(name)) != new:  # nor are its parts and lines the same in two runs
+    known = after.most.get(name) if name in after.turns else after.values.get(name)
+    if known != new:  # nor are its parts and lines the same in two runs
         return CounterChange(name, old, new)
     allowed = old < new <= old * (1 + tolerated)
     if any(value and name not in side.by_name for value, side in ((old, before), (new, after))):

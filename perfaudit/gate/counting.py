@@ -119,8 +119,8 @@ def agreed(one: Reply, other: Reply) -> Counted:
             aside[name] = words
         else:
             values[name] = one["values"][name]
-    most = {name: one["most"][name] for name in aside if _change_alike(name, one, other)}
-    known = values.keys() | most.keys()
+    turns = frozenset(name for name in aside if _take_turns(name, one, other))
+    known = values.keys() | turns
     by_name = {name: parts for name, parts in one["by_name"].items() if name in known}
     places = {name: [Spot(*spot) for spot in spots] for name, spots in one["places"].items() if name in known}
     absent = {name: words for name, words in absent.items() if name not in values and name not in aside}
@@ -133,25 +133,26 @@ def agreed(one: Reply, other: Reply) -> Counted:
         one["device"],
         one["torch"],
         one["dtype"],
-        least={name: min(_least(name, one), _least(name, other)) for name in aside if _in_both(name, one, other)},
-        most=most,
+        least={name: min(seen) for name in aside if (seen := _seen(name, one, other))},
+        most={name: max(seen) for name in aside if (seen := _seen(name, one, other))},
+        turns=turns,
         facts=one.get("facts", {}),
     )
 
 
-def _in_both(name: str, one: Reply, other: Reply) -> bool:
-    return name in one["values"] and name in other["values"]
+def _take_turns(name: str, one: Reply, other: Reply) -> bool:
+    """Whether both processes saw a counter take turns between the same two values: what is done once does not come back."""
+    steps = one["steps"].get(name, [])
+    if steps != other["steps"].get(name) or one["by_name"].get(name) != other["by_name"].get(name):
+        return False
+    return len(steps) == 4 and steps[:2] == steps[2:]
 
 
-def _change_alike(name: str, one: Reply, other: Reply) -> bool:
-    """Whether both processes saw a counter change from one step to the next, between the same values."""
-    kept = [[reply[part].get(name) for part in ("least", "most", "by_name")] for reply in (one, other)]
-    return kept[0] == kept[1] and kept[0][0] is not None
-
-
-def _least(name: str, reply: Reply) -> int:
-    """The smaller of the values that one process saw in two steps."""
-    return int(min(reply["values"][name], reply["least"].get(name, reply["values"][name])))
+def _seen(name: str, one: Reply, other: Reply) -> list[int]:
+    """The values of a counter in all steps of both processes; [] where one has none."""
+    if name not in one["values"] or name not in other["values"]:
+        return []
+    return [value for reply in (one, other) for value in reply["steps"].get(name, [reply["values"][name]])]
 
 
 def _difference(name: str, one: Reply, other: Reply) -> str:

@@ -15,7 +15,7 @@ from perfaudit.gate.git import GitFailed, NoRepository, git
 from perfaudit.gate.working_files import bring
 from perfaudit.gate.worktree import temporary_checkout
 
-LIKE = "90%"  # of a text: another training that began as a copy of one that is gone is none under another name
+LIKE = 80  # percent of a text, from which on it may be the same file under another name
 SHORT = 12  # characters of a hash, as `measurements.Environment.commit` has it
 
 
@@ -202,27 +202,20 @@ def _same(commit: str, top: Path) -> list[str]:
     return ["the reference is this very commit: nothing differs"] if commit == _hash("HEAD", top) else []
 
 
-def renamed(reference: Reference) -> dict[str, str]:
-    """Files of the working directory that the reference has under another name, and that name, both as seen from there.
+def renamed(reference: Reference) -> dict[str, tuple[str, int]]:
+    """Files here that the reference has under another name: that name, and how much of the text is the same, in percent.
 
-    git tells them by the likeness of their texts, among files that it tracks. {} where it cannot tell.
+    Names are as seen from the working directory. git tells it, among files that it tracks; {} where it cannot.
     """
-    question = (
-        "diff",
-        "--name-status",
-        f"--find-renames={LIKE}",
-        "--diff-filter=R",
-        "--no-ext-diff",
-        "-z",
-        reference.commit,
-    )
+    question = ("diff", "--name-status", f"--find-renames={LIKE}%", "--diff-filter=R", "--no-ext-diff", "-z")
     try:
-        fields = git(reference.head_root, *question).split("\0")  # how alike, old name, new name
+        fields = git(reference.head_root, *question, reference.commit).split("\0")  # R097, name before, name now
     except GitFailed:
         return {}
     here = Path.cwd().resolve()
-    names = [os.path.relpath(reference.head_root / field, here) for field in fields]
-    return {names[i + 2]: names[i + 1] for i in range(0, len(fields) - 2, 3)}
+    rows = [fields[i : i + 3] for i in range(0, len(fields) - 2, 3)]
+    names = [[os.path.relpath(reference.head_root / name, here) for name in row[1:]] for row in rows]
+    return {now: (before, int(row[0][1:])) for row, (before, now) in zip(rows, names, strict=True)}
 
 
 def linkable(links: Sequence[str]) -> list[PurePath]:

@@ -215,6 +215,7 @@ def _with_words(
         left_out = f" besides {report.tests_left_out} tests" if report.tests_left_out else ""
         return replace(verdict, verdict="not_judged", reason=f"no Python files in {', '.join(paths)}{left_out}")
     reason = f"not audited: {_named(unread, sorted(unread))}" if unread else ""
+    verdict = replace(verdict, unjudged="; ".join(blind))
     if lost:
         verdict = replace(verdict, lost=f"could be audited before: {_named(unread, lost)}")
     if verdict.new:
@@ -222,7 +223,7 @@ def _with_words(
     if lost:
         return replace(verdict, verdict="failed", reason=verdict.lost)
     if blind:
-        return replace(verdict, verdict="inconclusive", reason="; ".join(filter(None, [reason, *blind])))
+        return replace(verdict, verdict="inconclusive", reason="; ".join(filter(None, [reason, verdict.unjudged])))
     return replace(verdict, verdict="pass" if report.files else "failed", reason=reason)
 
 

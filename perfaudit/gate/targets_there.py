@@ -34,16 +34,20 @@ def is_new(target: Target, reference: Reference) -> bool:
     return any(_lacks(reference, target, name) for name in target.names.values())
 
 
-def former_files(targets: Sequence[Target], reference: Reference) -> dict[str, str]:
-    """By the file of a target: what the reference calls it, where the target is there under another name."""
+def former_files(targets: Sequence[Target], reference: Reference) -> dict[str, tuple[str, int]]:
+    """By the file of a target that is new: what the reference calls it, where it has it under another name, and how alike
+    both are, in percent.
+    """
     new = [target for target in targets if is_new(target, reference)]
     names = renamed(reference) if new else {}
-    return {
-        target.file: before
-        for target in new
-        if (before := names.get(os.path.normpath(target.file), "..")).partition("/")[0] != ".."
-        and not is_new(replace(target, file=before), reference)
-    }
+    found = {}
+    for target in new:
+        place = Path(target.file).absolute()
+        now = os.path.relpath(Path(os.path.realpath(place.parent), place.name), Path.cwd().resolve())
+        before, alike = names.get(now, ("..", 0))
+        if Path(before).parts[0] != ".." and not is_new(replace(target, file=before), reference):
+            found[target.file] = before, alike
+    return found
 
 
 def _lacks(reference: Reference, target: Target, name: str) -> bool:

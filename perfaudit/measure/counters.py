@@ -23,26 +23,25 @@ MOST_INDICES = 2_000_000  # of an epoch that are drawn; at half a second for a m
 
 
 def counters(training: Any) -> Reply:  # Any: target.training.Training
-    """Counters of one training step after two warm ones, and of one epoch of the loader's indices, as JSON.
+    """Counters of one warm training step, and of one epoch of the loader's indices, as JSON.
 
     values: by name, of the first of two steps that are counted; where the second one has more of something, of that one.
-    by_name: their parts: by operator, or by kind of sync. places: [path, line, text of the line, what,
-    how often] for operators and syncs under a line of the user's own; the backward pass has none. unsteady: counters that
-    another step right behind it did not have, with words; least, most: of these, the smaller and the larger value. absent:
-    what could not be counted, with words. as_run: whether there is something to count in a training without observation too, see
-    `counters_as_run`.
+    by_name: their parts: by operator, or by kind of sync. places: [path, line, text of the line, what, how often] for
+    operators and syncs under a line of the user's own; the backward pass has none. unsteady: counters that the two steps do
+    not share, with words; steps: of these, the values of four steps. absent: what could not be counted, with words. as_run:
+    whether there is something to count in a training without observation too, see `counters_as_run`.
 
     What runs from the loader's batch on is counted; loading is not, because it may be another process that does it. A
     compiled function is counted as it is written. Floating-point operations are those of `flop_formulas`, in which
-    element-wise operators and some rare ones are missing: these count 0. Bytes are those of
-    storages on the training's device that are new in the step (`bytes_allocated`) or alive at once (`peak_live_bytes`,
-    with parameters, gradients, and the optimizer's state). The copies are there on an accelerator only.
+    element-wise operators and some rare ones are missing: these count 0. Bytes are those of storages on the training's
+    device that are new in the step (`bytes_allocated`) or alive at once (`peak_live_bytes`, with parameters, gradients, and
+    the optimizer's state). The copies are there on an accelerator only.
 
-    The training goes on from where seven steps at most leave it.
+    The training goes on from where these steps leave it: five, and up to six more where steps differ, or fail.
     """
     import torch
 
-    found: Reply = {"values": {}, "by_name": {}, "places": {}, "unsteady": {}, "least": {}, "most": {}, "absent": {}}
+    found: Reply = {"values": {}, "by_name": {}, "places": {}, "unsteady": {}, "steps": {}, "absent": {}}
     seed_all(training.seed)
     compiled = compiles(training)
     _count_syncs(training, found)
@@ -63,13 +62,15 @@ def _count_syncs(training: Any, found: Reply) -> None:
     """Host syncs by kind and line, of two steps. The one before them leaves the optimizer's state behind."""
     _fresh_epoch(training)
     try:
-        both = syncs_of_steps(training, 2, lambda: _fresh_epoch_if_short(training))
+        seen = syncs_of_steps(training, 2, lambda: _fresh_epoch_if_short(training))
+        if _how_many(seen[0]) != _how_many(seen[1]):
+            seen += syncs_of_steps(training, 2, lambda: _fresh_epoch_if_short(training), warm=True)
     except Unobservable as error:
         found["absent"]["host_syncs"] = str(error)
         for _ in range(2):
             training.whole_step()  # says what is wrong where the step fails unobserved too
         return
-    most = max(both, key=_how_many)
+    most = max(seen[:2], key=_how_many)
     by_name: Counter[str] = Counter()
     lines: Counter[tuple[str, int, str]] = Counter()
     for item in most:  # what of the batch and what of the parameters is read on a line is one thing here
@@ -77,23 +78,23 @@ def _count_syncs(training: Any, found: Reply) -> None:
         lines[(item["path"], item["line"], item["what"])] += item["count"]
     found["by_name"]["host_syncs"] = dict(by_name)
     found["places"]["host_syncs"] = places(lines)
-    _keep(found, "host_syncs", *map(_how_many, both))
+    _keep(found, "host_syncs", [_how_many(step) for step in seen])
 
 
 def _how_many(seen: list[Seen]) -> int:
     return sum(item["count"] for item in seen)
 
 
-def _keep(found: Reply, name: str, value: int, other: int) -> None:
-    """Keep what two steps have of a counter: the larger value, and where they differ that they do."""
-    found["values"][name] = max(value, other)
-    if value != other:
-        found["unsteady"][name] = f"{value:,} and {other:,} in two steps"
-        found["least"][name], found["most"][name] = sorted((value, other))
+def _keep(found: Reply, name: str, seen: list[int]) -> None:
+    """Keep what two steps have of a counter: the larger value; where they differ, that they do, and what two more have."""
+    found["values"][name] = max(seen[:2])
+    if seen[0] != seen[1]:
+        found["unsteady"][name] = f"{seen[0]:,} and {seen[1]:,} in two steps"
+        found["steps"][name] = seen
 
 
 def _count_steps(training: Any, compiled: bool, found: Reply) -> None:
-    """Two steps, each counted: the larger value of both, and which of them are not the same."""
+    """Two steps, each counted: the larger value of both; two more, where something is not the same in them."""
     import torch
 
     names = OF_A_STEP if training.device.type == "cpu" else OF_A_STEP + COPIES
@@ -105,9 +106,8 @@ def _count_steps(training: Any, compiled: bool, found: Reply) -> None:
     seed_all(training.seed)  # so that batches and dropouts do not depend on how much chance the construction used up
     try:
         with uncompiled(training.model):
-            first = counted_step(training)
-            _fresh_epoch_if_short(training)
-            second = counted_step(training)
+            first, second = _two_steps(training)
+            more = [] if first["values"] == second["values"] else _two_steps(training)
     except TargetError:
         raise
     except Exception as error:  # whatever the user's code raises when every operator is watched
@@ -120,11 +120,17 @@ def _count_steps(training: Any, compiled: bool, found: Reply) -> None:
         return
     found["absent"].update(first["absent"])
     for name, value in first["values"].items():
-        other = second["values"].get(name, value)
-        _keep(found, name, value, other)
+        seen = [value, *(step["values"].get(name, value) for step in (second, *more))]
+        _keep(found, name, seen)
         for part in ("by_name", "places"):
-            parts = second[part] if other > value else first[part]
+            parts = second[part] if seen[1] > value else first[part]
             found[part].update({name: parts[name]} if name in parts else {})
+
+
+def _two_steps(training: Any) -> list[Reply]:
+    first = counted_step(training)
+    _fresh_epoch_if_short(training)
+    return [first, counted_step(training)]
 
 
 def _fresh_epoch(training: Any) -> None:

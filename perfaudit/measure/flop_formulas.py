@@ -2,9 +2,9 @@
 Child only.
 
 A multiplication and an addition count as two, as in `torch.utils.flop_counter`; what is done element by element counts 0 there
-and here. What a kernel computes a second time to save memory, or although nobody wants that gradient, is no work of the algorithm
-and is not counted: attention and recurrent layers come to the same number written out and in one operator, so that a change from
-the one to the other is none.
+and here. What a kernel computes a second time to save memory, or although `backward()` has nobody to pass that gradient on to, is
+no work of the algorithm and is not counted: attention and recurrent layers come to the same number written out and in one
+operator, so that a change from the one to the other is none. (`torch.autograd.grad` may ask for fewer gradients than that.)
 """
 
 from __future__ import annotations

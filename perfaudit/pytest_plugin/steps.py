@@ -97,12 +97,7 @@ class Step:
         if why := _not_counted(counted).get(name):
             raise AttributeError(f"{name} of {self._text} has no number: {why}")
         if name in COUNTERS:
-            what = (
-                "nothing in it is compiled"
-                if name in ("graph_breaks", "recompilations")
-                else f"it ran on {counted.device}"
-            )
-            raise AttributeError(f"{name} of {self._text} has no number: {what}")
+            raise AttributeError(f"{name} of {self._text} has no number: {_why_none(name, counted.device)}")
         raise AttributeError(f"{self._text} has no counter {name!r}; it has: {', '.join(sorted(counted.values))}")
 
     def against_baseline(self, file: str | Path | None = None) -> None:
@@ -177,6 +172,15 @@ def _layers(names: Iterable[str]) -> tuple[str, ...]:
 
 def _not_counted(counted: Counted) -> dict[str, str]:
     return {**counted.absent, **counted.set_aside}
+
+
+def _why_none(name: str, device: str) -> str:
+    """Why a counter that there is makes no sense for a step."""
+    if name in ("graph_breaks", "recompilations"):
+        return "nothing in it is compiled"
+    if name == "dataset_samples":
+        return "its dataset has no length"
+    return f"it ran on {device}"
 
 
 def _places(counted: Counted, name: str) -> tuple[str, ...]:

@@ -458,6 +458,9 @@ def test_new_findings_that_the_file_of_this_change_holds_are_accepted() -> None:
     left, remaining = findings_with_acceptances(verdict, found, Accepted((NEW,), (LOADER, BIAS)))
     assert remaining == ()
     assert left == FindingsVerdict("accepted", "accepted: a deeper model", new=0, known=4, accepted=2)
+    unjudged = replace(verdict, unjudged="a.py: 1 finding is not judged")
+    left, _ = findings_with_acceptances(unjudged, found, Accepted((NEW,), (LOADER, BIAS)))
+    assert (left.verdict, left.reason) == ("inconclusive", "accepted: a deeper model; a.py: 1 finding is not judged")
 
 
 @pytest.mark.parametrize("accepted", [Accepted(), Accepted((NEW,)), Accepted((NEW,), (LOADER,))])

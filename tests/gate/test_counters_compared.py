@@ -220,9 +220,12 @@ def test_more_work_for_fewer_samples_is_tolerated_as_any_growth() -> None:
 def unsteady(
     words: str, least: int | None = None, name: str = "operators", most: int | None = None, **values: int | None
 ) -> Counted:
-    """BEFORE with a counter that two runs do not agree on, or, with `most`, that changes in both from step to step."""
-    smallest, largest = ({} if value is None else {name: value} for value in (least, most))
-    return replace(now(**{name: None, **values}), set_aside={name: words}, least=smallest, most=largest)
+    """BEFORE with a counter that two runs do not agree on, or, with `most`, that takes turns in both."""
+    smallest = {} if least is None else {name: least}
+    largest = {} if least is None else {name: most or least}
+    turns = frozenset({name}) if most else frozenset[str]()
+    gone = now(**{name: None, **values})
+    return replace(gone, set_aside={name: words}, least=smallest, most=largest, turns=turns)
 
 
 @pytest.mark.parametrize(
@@ -251,7 +254,7 @@ def unsteady(
          "flops, operators were counted before and cannot be now, so growth cannot be told", ()),
         # what changes from step to step, in both runs alike
         (unsteady("686 and 690 in two steps", 686, most=690), {}, "regressed",
-         "operators changes from step to step now, alike in both runs: 690 in one of two steps, 686 in the other",
+         "operators takes turns from step to step now: 690 in every second step, 686 in the others",
          (CounterChange("operators", 686, 690),)),
         (unsteady("690 and 685 in two steps", 685, most=690), {}, "inconclusive",
          "operators was reproducible before and not now, so growth cannot be told", ()),
@@ -280,6 +283,31 @@ def test_a_counter_that_is_lost_is_no_pass(
     judged = {change.counter for change in changes}
     assert {*after.set_aside, *after.absent} - judged <= set(found.set_aside)
     assert not judged & set(found.set_aside)
+
+
+@pytest.mark.parametrize(
+    ("was", "is_now", "tolerated", "verdict"),
+    [
+        ((4, 5), (10, 13), {}, "regressed"),
+        ((4, 5), (6, 7), {}, "not_judged"),  # other batches may be as far apart
+        ((4, 5), (7, 7), {}, "regressed"),
+        ((4, 5), (10, 16), {}, "not_judged"),
+        ((4, 5), (10, 13), {"host_syncs": 0.5}, "not_judged"),
+        ((4, 5), (4, 5), {}, "not_judged"),
+        ((10, 13), (4, 5), {}, "not_judged"),
+    ],
+)
+def test_what_is_reproducible_on_neither_side(
+    was: tuple[int, int], is_now: tuple[int, int], tolerated: dict[str, float], verdict: str
+) -> None:
+    before, after = (
+        Counted({}, set_aside={"host_syncs": "words"}, least={"host_syncs": low}, most={"host_syncs": high})
+        for low, high in (was, is_now)
+    )
+    found = compared("t.py", before, after, tolerated)
+    grown = (CounterChange("host_syncs", was[1], is_now[0]),) if verdict == "regressed" else ()
+    assert (found.verdict, found.changes) == (verdict, grown)
+    assert ("host_syncs" in found.set_aside) == (verdict != "regressed")
 
 
 def test_what_is_lost_is_told_with_its_values() -> None:

@@ -26,8 +26,7 @@ REPLY: dict[str, Any] = {
     "by_name": {"operators": {"aten::mul": 3, "aten::add": 2}},
     "places": {"host_syncs": [["a.py", 3, "loss.item()", "item", 1]]},
     "unsteady": {},
-    "least": {},
-    "most": {},
+    "steps": {},
     "absent": {"flops": "no formula"},
     "as_run": False,
     "device": "cpu",
@@ -36,7 +35,8 @@ REPLY: dict[str, Any] = {
 }
 
 
-TURNS = {"unsteady": {"operators": "5 and 4 in two steps"}, "least": {"operators": 4}, "most": {"operators": 5}}
+TURNS = {"unsteady": {"operators": "5 and 4 in two steps"}, "steps": {"operators": [5, 4, 5, 4]}}
+ONCE = {**TURNS, "steps": {"operators": [5, 4, 4, 4]}}
 
 
 def reply(**parts: Any) -> dict[str, Any]:
@@ -66,29 +66,29 @@ def test_what_two_runs_do_not_agree_on_is_set_aside(other: dict[str, Any], aside
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "least", "most"),
+    ("one", "other", "seen", "turns"),
     [
-        ({}, {}, {}, {}),
-        ({}, {"values": {"operators": 7, "host_syncs": 1}}, {"operators": 5}, {}),
-        ({"values": {"operators": 7, "host_syncs": 1}}, {}, {"operators": 5}, {}),
-        ({}, {"values": {"operators": 5}}, {}, {}),  # a run that says nothing of it may have had none
-        ({}, {"by_name": {"operators": {"aten::mul": 2, "aten::add": 3}}}, {"operators": 5}, {}),
-        (TURNS, {}, {"operators": 4}, {}),
-        ({}, TURNS, {"operators": 4}, {}),
-        (TURNS, TURNS, {"operators": 4}, {"operators": 5}),
-        (TURNS, {**TURNS, "least": {"operators": 3}}, {"operators": 3}, {}),
-        (TURNS, {**TURNS, "by_name": {"operators": {"aten::mul": 5}}}, {"operators": 4}, {}),
+        ({}, {}, None, False),
+        ({}, {"values": {"operators": 7, "host_syncs": 1}}, (5, 7), False),
+        ({"values": {"operators": 7, "host_syncs": 1}}, {}, (5, 7), False),
+        ({}, {"values": {"operators": 5}}, None, False),  # a run that says nothing of it may have had none
+        ({}, {"by_name": {"operators": {"aten::mul": 2, "aten::add": 3}}}, (5, 5), False),
+        (TURNS, {}, (4, 5), False),
+        ({}, TURNS, (4, 5), False),
+        (TURNS, TURNS, (4, 5), True),
+        (ONCE, ONCE, (4, 5), False),
+        (TURNS, {**TURNS, "steps": {"operators": [5, 3, 5, 3]}}, (3, 5), False),
+        (TURNS, {**TURNS, "by_name": {"operators": {"aten::mul": 5}}}, (4, 5), False),
     ],
 )
-def test_the_smallest_value_of_all_and_the_larger_where_both_change_alike(
-    one: dict[str, Any], other: dict[str, Any], least: dict[str, int], most: dict[str, int]
+def test_the_values_of_all_steps_and_whether_they_take_turns(
+    one: dict[str, Any], other: dict[str, Any], seen: tuple[int, int] | None, turns: bool
 ) -> None:
     found = agreed(reply(**one), reply(**other))
-    assert (found.least, found.most) == (least, most)
-    assert (found.by_name.keys(), found.as_json()["by_name"].keys()) == (
-        most.keys() | {"operators"} - least.keys(),
-        {"operators"} - least.keys(),
-    )
+    assert (found.least, found.most) == (({}, {}) if seen is None else ({"operators": seen[0]}, {"operators": seen[1]}))
+    assert found.turns == ({"operators"} if turns else set())
+    assert ("operators" in found.by_name) == (turns or "operators" in found.values)
+    assert ("operators" in found.as_json()["by_name"]) == ("operators" in found.values)
 
 
 @pytest.mark.parametrize("ours", ["", "0", "1", "2", "3", "random"])
@@ -157,7 +157,17 @@ def test_a_sync_in_every_second_step_is_growth_with_its_line(project: Project) -
         (syncs,) = [change for change in found.changes if change.counter == "host_syncs"]
         assert (found.verdict, syncs.before, syncs.after) == ("regressed", 0, 1)
         assert [(place.path, place.line, place.what) for place in syncs.places] == [("train.py", 22, "item")]
-        assert "host_syncs changes from step to step now, alike in both runs: 1 in one of two steps, 0" in found.reason
+        assert "host_syncs takes turns from step to step now: 1 in every second step, 0 in the others" in found.reason
+
+
+@pytest.mark.slow
+def test_a_sync_that_is_made_once_is_no_growth_that_can_be_told(project: Project) -> None:
+    steps = TRAIN.replace("def training_step", "steps = []\n\n\ndef training_step")
+    plain = counted(project, steps.replace("{extra}", "steps.append(1)"))
+    for step in (2, 3):
+        once = f"steps.append(1)\n    if len(steps) == {step}:\n        y.sum().item()"
+        found = compared("train.py", plain, counted(project, steps.replace("{extra}", once)), {})
+        assert (found.verdict, found.changes) == ("inconclusive", ())
 
 
 @pytest.mark.slow

@@ -62,12 +62,18 @@ def syncs(training: Any) -> list[Seen]:  # Any: target.training.Training
     return syncs_of_steps(training, 1)[0]
 
 
-def syncs_of_steps(training: Any, steps: int, before_each: Callable[[], None] = lambda: None) -> list[list[Seen]]:
-    """As `syncs`, of so many steps behind the warm one. before_each: called before each of them, to choose their batches."""
+def syncs_of_steps(
+    training: Any, steps: int, before_each: Callable[[], None] = lambda: None, warm: bool = False
+) -> list[list[Seen]]:
+    """As `syncs`, of so many steps in a row. before_each: called before each of them, to choose their batches.
+
+    warm: whether the training has just made a step; else one is made first.
+    """
     found = []
     try:
         with uncompiled(training.model):
-            training.whole_step()
+            if not warm:
+                training.whole_step()
             for _ in range(steps):
                 before_each()
                 found.append(_watched_step(training, training.batch()))
