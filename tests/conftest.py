@@ -24,6 +24,24 @@ class FakeClock:
         self.seconds += seconds
 
 
+# A rule of a project's own, as XY001-no-such-thing.toml has it; its check lies beside it as no_such_thing.py.
+OWN_RULE = """id = "XY001"
+name = "no-such-thing"
+title = "Ours"
+area = "input"
+severity = "warning"
+fix = "none"
+why = "Because."
+sources = ["https://example.org"]
+
+[[example]]
+bad = "import torch"
+lines = [1]
+[[example]]
+good = "import math"
+"""
+
+
 @pytest.fixture
 def clock() -> FakeClock:
     return FakeClock()

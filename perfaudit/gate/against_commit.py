@@ -49,7 +49,7 @@ def against_commit(request: Request, known: Known, watch: Watch) -> None:
             found = against_ref(reference, settings.paths, request.config)
             take_findings(known, *found)
         if request.layers != ("findings",):
-            known.notes += linked(links, reference)
+            known.notes += linked(links, reference.head_root, reference.root)
         former = former_files(targets, reference)
         known.notes += [f"{file} was {before} in {known.against}" for file, (before, _) in former.items()]
         _look_for_targets(request, known, reference, former)

@@ -76,13 +76,13 @@ def copied(working: Path, links: Sequence[str] = ()) -> Iterator[Reference]:
     top = _top(working)
     commit = _commit_of("HEAD", top, working)
     with temporary_checkout(top, commit) as checkout:
-        linked = _linked(wanted, top, checkout.root)
+        said = linked(wanted, top, checkout.root)
         try:
             bring(top, commit, checkout.root)
         except (GitFailed, OSError) as failure:
             raise NothingMeasured(f"the working files cannot be copied: {failure}") from failure
         folder = checkout.root / working.resolve().relative_to(top)
-        yield Reference("HEAD", commit, checkout.root, folder, top, (*checkout.notes, *linked), tuple(checkout.missing))
+        yield Reference("HEAD", commit, checkout.root, folder, top, (*checkout.notes, *said), tuple(checkout.missing))
 
 
 def _top(working: Path) -> Path:
@@ -234,16 +234,12 @@ def linkable(links: Sequence[str]) -> list[PurePath]:
     return paths
 
 
-def linked(paths: Sequence[PurePath], reference: Reference) -> list[str]:
-    """Link what is in the checkout but not in the reference; notes for what is not there.
+def linked(paths: Sequence[PurePath], top: Path, root: Path) -> list[str]:
+    """Link what is in the checkout at `top` but not in the reference at `root`; notes for what is not there.
 
     Not before the findings are judged: what is linked is of this change, and would be taken for known, and its rules for
     the reference's, whose code a scan runs.
     """
-    return _linked(paths, reference.head_root, reference.root)
-
-
-def _linked(paths: Sequence[PurePath], top: Path, root: Path) -> list[str]:
     notes = []
     for path in paths:
         place = root / path

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Done
+from conftest import OWN_RULE, Done
 from gate_programs import SILENT, SLOW, TARGET, commit, git
 
 Run = Callable[..., Done]
@@ -127,21 +127,6 @@ rules = ["mine"]
 [tool.perfaudit.gate]
 link = ["mine", "loop.py", "pyproject.toml"]
 """
-RULE = """id = "XY001"
-name = "no-such-thing"
-title = "Ours"
-area = "input"
-severity = "warning"
-fix = "none"
-why = "Because."
-sources = ["https://example.org"]
-
-[[example]]
-bad = "import torch"
-lines = [1]
-[[example]]
-good = "import math"
-"""
 
 
 @pytest.mark.parametrize("layers", ["findings", "findings,counters"])
@@ -150,7 +135,7 @@ def test_what_a_change_links_is_neither_run_as_a_rule_nor_known(repository: Path
     (repository / "train.py").write_text(TARGET)
     commit("a target")
     (repository / "mine").mkdir()
-    (repository / "mine" / "XY001-no-such-thing.toml").write_text(RULE)
+    (repository / "mine" / "XY001-no-such-thing.toml").write_text(OWN_RULE)
     (repository / "mine" / "no_such_thing.py").write_text("import pathlib\npathlib.Path('ran').touch()\n")
     (repository / "loop.py").write_text(SLOW)
     (repository / "pyproject.toml").write_text(LINKS)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from conftest import OWN_RULE
 from git_repository import Repository, settled
 
 from perfaudit.config import Config, find_config
@@ -250,21 +251,6 @@ def test_against_a_file(repository: Repository) -> None:
 # ---- rules of the project's own --------------------------------------------------------------------------------------
 
 SETTINGS = '[tool.perfaudit]\nrules = ["mine"]\n'
-RULE = """id = "XY001"
-name = "no-such-thing"
-title = "Ours"
-area = "input"
-severity = "warning"
-fix = "none"
-why = "Because."
-sources = ["https://example.org"]
-
-[[example]]
-bad = "import torch"
-lines = [1]
-[[example]]
-good = "import math"
-"""
 CHECK = """import pathlib
 from perfaudit.static.registry import check
 with pathlib.Path({ran!r}).open("a") as ran:
@@ -287,7 +273,7 @@ def ran(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> Path:
     repository.commit(
         **{
             "pyproject.toml": SETTINGS,
-            "mine/XY001-no-such-thing.toml": RULE,
+            "mine/XY001-no-such-thing.toml": OWN_RULE,
             "mine/no_such_thing.py": CHECK.format(ran=str(file), text="old;"),
             "a.py": "import torch\n",
         }
@@ -310,7 +296,7 @@ NOT_RUN = "rules of mine/ are not run: this change adds or edits them"
     [
         {"mine/no_such_thing.py": "import pathlib\npathlib.Path('bad').write_text('')\n"},
         {"mine/helper.py": "x = 1\n"},
-        {"mine/XY001-no-such-thing.toml": RULE.replace("warning", "error")},
+        {"mine/XY001-no-such-thing.toml": OWN_RULE.replace("warning", "error")},
     ],
 )
 def test_rules_that_the_change_edits_are_not_run(repository: Repository, ran: Path, change: dict[str, str]) -> None:
