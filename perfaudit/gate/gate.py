@@ -10,6 +10,7 @@ from perfaudit.gate.against_file import against_file
 from perfaudit.gate.gitref import NoCommitYet
 from perfaudit.gate.request import Known, Request, refuse_two_of_one_file
 from perfaudit.measure.environment import host_of
+from perfaudit.measure.nursery import refusal
 from perfaudit.measure.watch import Watch
 from perfaudit.measurements import Environment
 from perfaudit.report import Report
@@ -56,7 +57,7 @@ def _report(request: Request, known: Known, seconds: float, interrupted: bool) -
         findings=known.findings,
         counters=tuple(known.counters.values()),
         times=tuple(known.times.values()),
-        notes=(*known.notes, *_unfinished(request, known, interrupted)),
+        notes=(*known.notes, *filter(None, [refusal()]), *_unfinished(request, known, interrupted)),
         seconds=seconds,
     )
     return known.scanned.with_(

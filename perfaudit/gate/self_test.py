@@ -22,6 +22,7 @@ from perfaudit.gate.timing import time_targets
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.environment import host_of
 from perfaudit.measure.facts import Facts
+from perfaudit.measure.nursery import refusal
 from perfaudit.measure.watch import Watch
 from perfaudit.report import Report
 from perfaudit.target.names import Target
@@ -67,7 +68,7 @@ def self_test(request: Request, runs: int, watch: Watch) -> Report:
         counters=tuple(counters),
         times=tuple(gates[-1].verdict for gates in ran.values()),
         self_tests={target: _summary(gates) for target, gates in ran.items()},
-        notes=tuple(notes),
+        notes=(*notes, *filter(None, [refusal()])),
         seconds=time.monotonic() - started,
     )
     names = ", ".join(target.file for target in targets)

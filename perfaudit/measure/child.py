@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from perfaudit.errors import NothingMeasured
-from perfaudit.measure.nursery import Nursery, child_environment, nursery, start_command
+from perfaudit.measure.nursery import CannotFork, Nursery, child_environment, nursery, refuse, start_command
 
 Reply = dict[str, Any]  # JSON
 
@@ -229,8 +229,12 @@ class _Forked:
 def _start(commands: int, replies: int, output: int, fresh: bool, folder: Path | None) -> _Fresh | _Forked:
     parent = None if fresh else nursery()
     if parent is not None:
-        with contextlib.suppress(OSError):
+        try:
             return _Forked(parent, commands, replies, output, folder)
+        except CannotFork as refused:
+            refuse(str(refused))
+        except OSError:  # the nursery is gone, and its children with it
+            pass
     return _Fresh(commands, replies, output, folder)
 
 

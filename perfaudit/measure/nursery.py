@@ -1,7 +1,8 @@
 """A process that has torch imported and forks the children from it: importing it anew for each variant took longest.
 
-It is started with the first child, never imports the user's code or touches a device, and ends with this process.
-Linux only; elsewhere, and on request, each child is a fresh interpreter.
+It is started with the first child, never imports the user's code or touches a device, and ends with this process. Before
+each fork it makes sure of that (`fork_safety`). Linux only; elsewhere, on request, and where something has initialised a
+device in it all the same, each child is a fresh interpreter.
 """
 
 from __future__ import annotations
@@ -44,6 +45,10 @@ def start_command(entry: str, *arguments: int) -> list[str]:
     return [sys.executable, "-c", _START_WORKER.format(entry=entry), package, *map(str, arguments)]
 
 
+class CannotFork(Exception):
+    """The process that forks the children may not be forked from, and why."""
+
+
 class Nursery:
     """Forks workers on request and knows how they ended, because they are its children."""
 
@@ -68,13 +73,16 @@ class Nursery:
     def fork(self, commands: int, replies: int, output: int, folder: Path | None = None) -> int:
         """The pid of a new worker that reads commands, writes replies and prints on these descriptors. Raises OSError.
 
-        folder: its working directory, this process' own without it.
+        Raises CannotFork where the process is not one to fork from. folder: its working directory, this process' own without it.
         """
         descriptors = array.array("i", [commands, replies, output])
         place = str(folder or Path.cwd())
         request = {"do": "fork", "folder": place, "environment": child_environment()}  # as they are now
         self._socket.sendmsg([json.dumps(request).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
-        return int(self._reply())
+        reply = self._reply()
+        if reply.startswith("!"):
+            raise CannotFork(reply[1:])
+        return int(reply)
 
     def preload(self, modules: list[str]) -> None:
         """Import libraries that every child would import anew, if they are in LIBRARIES; a failure is left to the child."""
@@ -91,7 +99,7 @@ class Nursery:
         return int(answer) if answer else None
 
     def _reply(self) -> str:
-        data = self._socket.recv(256)
+        data = self._socket.recv(4096)
         if not data:
             raise OSError("the process that starts the children has ended")
         text = data.decode()
@@ -111,12 +119,13 @@ def child_environment() -> dict[str, str]:
 
 
 _nursery: Nursery | None = None
+_refused = ""  # why it may not be forked from
 
 
 def nursery() -> Nursery | None:
     """The nursery of this process, started when it is first needed; None where children are started afresh."""
     global _nursery
-    if sys.platform != "linux":
+    if sys.platform != "linux" or _refused:
         return None
     if _nursery is None or not _nursery.alive():
         import atexit
@@ -124,3 +133,19 @@ def nursery() -> Nursery | None:
         _nursery = Nursery()
         atexit.register(_nursery.close)
     return _nursery
+
+
+def refuse(why: str) -> None:
+    """Fork no more in this process: what was initialised in the nursery stays so, and a new one would be like it."""
+    global _refused
+    _refused = why
+
+
+def refusal() -> str:
+    """A sentence on why children were not forked, "" where they were or where nobody asked for it."""
+    if not _refused:
+        return ""
+    return (
+        "each process was started afresh, which takes longer: the one that children are forked from may not be, because "
+        f"{_refused}"
+    )

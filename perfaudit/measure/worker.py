@@ -13,10 +13,14 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perfaudit.measure import first_steps
+
+if TYPE_CHECKING:
+    import socket
 
 Reply = dict[str, Any]  # JSON
 
@@ -49,8 +53,14 @@ def nurse(channel: int, parent: int) -> None:
     import array
     import socket
 
+    from perfaudit.measure import fork_safety
+
     _die_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threads = fork_safety.thread_count()
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = (
+        "1"  # a library that asks for a device on import then initialises none
+    )
     with contextlib.suppress(ImportError):
         import torch
         import torch._dynamo  # noqa: F401  # the first optimizer imports it, which takes another second
@@ -73,25 +83,38 @@ def nurse(channel: int, parent: int) -> None:
             continue
         descriptors = array.array("i")
         descriptors.frombytes(ancillary[0][2][: 3 * size])
-        commands, replies, output = descriptors
-        here = os.getpid()
-        pid = os.fork()
-        if pid == 0:
-            requests.close()
-            os.setsid()
-            os.dup2(output, 1)
-            os.dup2(output, 2)
-            os.close(output)
-            os.chdir(request["folder"])
-            os.environ.clear()
-            os.environ.update(request["environment"])
-            try:
-                serve(commands, replies, here)
-            finally:
-                os._exit(1)
+        answer = forked(request, requests, descriptors, threads)
         for descriptor in descriptors:
             os.close(descriptor)
-        requests.sendall(str(pid).encode())
+        requests.sendall(answer.encode())
+
+
+def forked(request: Reply, requests: socket.socket, descriptors: Sequence[int], threads: int) -> str:
+    """The pid of a new worker on these descriptors (commands, replies, output), or "!" and why none may be forked.
+
+    threads: of this process, before it imported anything.
+    """
+    from perfaudit.measure import fork_safety
+
+    if why := fork_safety.reason_not_to_fork(threads):
+        return f"!{why}"
+    commands, replies, output = descriptors
+    here = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        requests.close()
+        os.setsid()
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        os.close(output)
+        os.chdir(request["folder"])
+        os.environ.clear()
+        os.environ.update(request["environment"])
+        try:
+            serve(commands, replies, here)
+        finally:
+            os._exit(1)
+    return str(pid)
 
 
 def _exit_code(pid: int, ended: dict[int, int]) -> str:

@@ -10,6 +10,7 @@ from perfaudit.knobs import knob
 from perfaudit.knobs._code import inside_project
 from perfaudit.measure.clock import Clock, Deadline, WallClock
 from perfaudit.measure.environment import free_memory
+from perfaudit.measure.nursery import refusal
 from perfaudit.measure.watch import Watch
 from perfaudit.measurements import NO_TIME, Winner
 from perfaudit.report import Report, to_json
@@ -104,7 +105,7 @@ def report_of(tuning: Tuning, interrupted: bool, withhold: bool = False) -> Repo
     """
     bouts = tuning.bouts
     winners = [winner_of(tuning, bout, interrupted) for bout in bouts]
-    notes = [*tuning.notes, *([] if interrupted else _late(tuning, winners))]
+    notes = [*tuning.notes, *filter(None, [refusal()]), *([] if interrupted else _late(tuning, winners))]
     ranked = sorted(winners, key=lambda w: -w.saving.low if w.saving is not None and not w.keeps_current else 1.0)
     return Report(
         "tune",
