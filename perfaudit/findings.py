@@ -10,7 +10,8 @@ Safety = Literal["safe", "unsafe", "manual"]
 Basis = Literal["measured", "profiled", "documented"]
 
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
-CHANGES = ("rounding", "rng", "checkpoint", "order", "algorithm", "aliasing")  # what an unsafe fix may alter
+# What an unsafe fix may alter.
+CHANGES = ("rounding", "precision", "rng", "checkpoint", "order", "algorithm", "aliasing")
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -76,7 +76,7 @@ def test_a_rule(tmp_path: Path) -> None:
         (
             'changes = ["rng"]',
             'changes = ["luck"]',
-            "key 'changes': 'luck' is none of rounding, rng, checkpoint, order, algorithm, aliasing",
+            "key 'changes': 'luck' is none of rounding, precision, rng, checkpoint, order, algorithm, aliasing",
         ),
         ('changes = ["rng"]', 'changes = "rng"', "key 'changes': must be a list of texts"),
         (

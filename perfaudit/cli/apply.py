@@ -34,7 +34,8 @@ def command(
     unsafe_fixes: Annotated[
         bool,
         typer.Option(
-            "--unsafe-fixes", help="Of a scan: also fixes that change rounding, the random stream, checkpoints, …"
+            "--unsafe-fixes",
+            help="Of a scan: also fixes that change rounding, precision, the random stream, checkpoints, …",
         ),
     ] = False,
     allow: Annotated[

@@ -56,7 +56,7 @@ def command(
         bool,
         typer.Option(
             "--unsafe-fixes",
-            help="With --fix or --diff: also fixes that change rounding, the random stream, checkpoints, …",
+            help="With --fix or --diff: also fixes that change rounding, precision, the random stream, checkpoints, …",
         ),
     ] = False,
     allow: Annotated[

@@ -76,7 +76,7 @@ def command(
         str | None,
         typer.Option(
             metavar="CHANGES",
-            help="What besides speed patches of a climb may change: rounding, rng, checkpoint, order, algorithm; "
+            help="What besides speed patches of a climb may change: rounding, precision, rng, checkpoint, order, algorithm; "
             "`safe` for nothing (default: rounding). With knobs named, climb with these.",
         ),
     ] = None,

@@ -112,7 +112,7 @@ class Precision(Knob):
 
     def changes(self, settings: Settings) -> tuple[str, ...]:
         """With a loss scale, a step whose gradients overflow is left out, as the first ones often are."""
-        return ("rounding", "algorithm") if settings["precision"] == "fp16" else ("rounding",)
+        return ("precision", "algorithm") if settings["precision"] == "fp16" else ("precision",)
 
     def tolerance(self, settings: Settings) -> float | None:
         return _TOLERANCES.get(str(settings["precision"]))

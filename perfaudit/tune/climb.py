@@ -19,12 +19,13 @@ from perfaudit.tune.final import LEAST, START, final_race, seconds_for_final
 from perfaudit.tune.learning import stand_on
 from perfaudit.tune.look import gains_per_second
 from perfaudit.tune.outcome import UNDECIDED, comparisons_of, judged, winner_of
-from perfaudit.tune.search import not_allowed, search
+from perfaudit.tune.search import flag_for, not_allowed, search
 from perfaudit.tune.shares import in_order, seconds_for, seconds_to_decide, weight
 from perfaudit.tune.tuning import Accepted, Bout, Climb, Tuning, bout_of, key_of
 from perfaudit.tune.verify import was_compared
 
 LOOKING_SHARE = 0.15  # of the budget, for the first look at all patches
+OFFERED = frozenset({"precision"})  # changes that may gain most and are not taken unasked: told, not handed over
 SEARCHES = 2  # of one knob: on what stood when its turn came, and once more on all that was accepted since
 
 
@@ -50,11 +51,17 @@ def climb(tuning: Tuning, state: Climb, knobs: list[str], deadline: Deadline, me
                 state.left[name] = NO_TIME
             continue
         rungs = len(state.rungs)
-        _search(tuning, state, name, tuning.deadline(seconds_for(tuning, name, waiting, left)), memory_budget, searched)
+        behind = [*waiting, *_to_offer(state)]
+        _search(tuning, state, name, tuning.deadline(seconds_for(tuning, name, behind, left)), memory_budget, searched)
         if len(state.rungs) > rungs:
             waiting += [name for name in _no_longer_idle(tuning, idle) if _is_allowed(state, name)]
         if not waiting:
             waiting = _worth_another_search(tuning, state, searched)
+    offers = _to_offer(state)
+    while offers:
+        name = offers.pop(0)
+        left = deadline.left() - (seconds_for_final(tuning, state) if state.rungs else 0.0)
+        _offer(tuning, state, name, tuning.deadline(seconds_for(tuning, name, offers, left)), memory_budget)
     final_race(tuning, state, deadline)
 
 
@@ -71,8 +78,39 @@ def _is_allowed(state: Climb, name: str) -> bool:
     """Whether some patch of a knob may be allowed; why none is, is kept."""
     changes = [change for change in knob(name).changes_always if change not in state.allow]
     if changes:
-        state.left[name] = not_allowed(tuple(changes))
+        state.lacking[name] = tuple(changes)
+        state.left[name] = not_allowed(tuple(changes), state.allow)
     return not changes
+
+
+def _to_offer(state: Climb) -> list[str]:
+    """Knobs whose patches change nothing but OFFERED besides what is allowed; none where nothing besides speed may change."""
+    return [name for name, changes in state.lacking.items() if changes and set(changes) <= OFFERED and state.allow]
+
+
+def _offer(tuning: Tuning, state: Climb, name: str, deadline: Deadline, memory_budget: int) -> None:
+    """Race a knob whose patches are not allowed, on top of what was accepted, and say what it would gain; nothing is taken."""
+    changes = state.lacking[name]
+    how = f"it changes {' and '.join(changes)}: {flag_for(changes, state.allow)}"
+    told = len(tuning.not_applicable)
+    if deadline.left() < seconds_to_decide(tuning):
+        state.left[name] = f"not measured, for want of time; {how}"
+        return
+    search(tuning, name, deadline, memory_budget, state.allow | OFFERED)
+    refused, tuning.not_applicable[told:] = tuning.not_applicable[told:], []
+    bout = bout_of(tuning, name)
+    if bout is None:
+        state.left[name] = f"not measured: {refused[0].reason if refused else NO_TIME}; {how}"
+        return
+    state.offered.add(name)
+    tuning.record.results(tuning, bout)
+    winner = winner_of(tuning, bout)
+    state.left[name] = f"{winner.words}; {how}"
+    if not winner.keeps_current and winner.saving is not None:
+        ratio = 1 - bout.share * (1 - _decisive(tuning, bout, winner).ratio)
+        of = "step with the rungs above" if state.rungs else "step"
+        interval = f"[{1 - winner.saving.high:.2f}, {1 - winner.saving.low:.2f}]"
+        state.left[name] = f"{winner.words}: would take {ratio:.2f} {interval} of the {of}; {how}"
 
 
 def _no_longer_idle(tuning: Tuning, idle: list[str]) -> list[str]:

@@ -54,7 +54,7 @@ def said_of_gradients(
         return f"; {_WHAT} are equal to the bit"
     one = roundoff(names)
     if changes and found.gap <= max(_floor(one), least):
-        return _agree(found)
+        return _agree(found, None, changes)
     one = max(one, roundoff(reference.seed()[1]))
     nudge = max(one, min(NUDGE * one, NUDGE_MOST))
     own = reference.sensitivity(nudge)
@@ -63,10 +63,10 @@ def said_of_gradients(
     if own is not None and own.again > SMALL_NOISE:
         return f"; {_WHAT} are not compared: two runs of your own code differ by {own.again:.1e}"
     if found.gap <= allowed and not (equal and (own is None or not own.again)):
-        return _agree(found, allowed)
+        return _agree(found, allowed, changes)
     if "rng" in changes and (reason := _drawn(found, own, allowed)):
         return f"; {_WHAT} are not compared: {reason}"
-    promised = "rounding" if changes else "nothing but speed"
+    promised = rounds(changes)
     limit = f", tolerance {allowed:.1e}" if changes else ""
     raise TrialFailed(
         f"more than the promised change ({promised}): {_WHAT} differ by {found.gap:.1e} of their norm "
@@ -95,6 +95,13 @@ def _allowed(one: float, own: Sensitivity | None, nudge: float) -> float:
     return max(_floor(one), min(max(spread * own.nudged, SPREAD_OF_JUMPS * own.again), MOST))
 
 
-def _agree(found: FirstGradients, allowed: float | None = None) -> str:
+def rounds(changes: Collection[str]) -> str:
+    """What these changes make of the last digits."""
+    return "precision" if "precision" in changes else "rounding" if changes else "nothing but speed"
+
+
+def _agree(found: FirstGradients, allowed: float | None, changes: Collection[str]) -> str:
     limit = "" if allowed is None else f", tolerance {allowed:.1e}"
+    if "precision" in changes:
+        return f"; fewer bits move {_WHAT} by {100 * found.gap:.2g} % of their norm (worst: {found.name}{limit})"
     return f"; {_WHAT} agree within {found.gap:.1e} (worst: {found.name}{limit})"

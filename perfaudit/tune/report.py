@@ -101,11 +101,13 @@ def _search_all(
 def report_of(tuning: Tuning, interrupted: bool, withhold: bool = False) -> Report:
     """What a tuning has found, complete or not; winners in the order of what they save for certain.
 
-    withhold: hand over no patch, because the files are no longer what was measured.
+    withhold: hand over no patch, because the files are no longer what was measured. Nor is one of a knob that was only
+    offered.
     """
     bouts = tuning.bouts
     winners = [winner_of(tuning, bout, interrupted) for bout in bouts]
     notes = [*tuning.notes, *filter(None, [refusal()]), *([] if interrupted else _late(tuning, winners))]
+    offered = tuning.climb.offered if tuning.climb is not None else set()
     ranked = sorted(winners, key=lambda w: -w.saving.low if w.saving is not None and not w.keeps_current else 1.0)
     return Report(
         "tune",
@@ -114,7 +116,7 @@ def report_of(tuning: Tuning, interrupted: bool, withhold: bool = False) -> Repo
         calibration=tuning.calibration,
         trials=tuple(entry for bout in bouts for entry in trials_of(bout)),
         comparisons=tuple(compared for bout in bouts for compared in comparisons_of(tuning, bout)),
-        winners=tuple(replace(w, fix=None) for w in ranked) if withhold else tuple(ranked),
+        winners=tuple(replace(w, fix=None) if withhold or w.knob in offered else w for w in ranked),
         ladder=ladder_of(tuning, withhold) if tuning.climb is not None else None,
         not_applicable=tuple(tuning.not_applicable),
         notes=tuple(notes),

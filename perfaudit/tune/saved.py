@@ -18,6 +18,8 @@ T = TypeVar("T")
 MAX_REPORT_BYTES = 64 << 20  # 5,000 findings, each with the longest diff that a scan writes for one, are 100 MB
 MAX_ENTRIES = 100_000  # of one list
 
+_FEWER_BITS = {"PA303", "PA304", "precision"}  # rules and the knob whose fixes compute in fewer bits
+
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _SCHEMA = re.compile(r"perfaudit\.report/(\d{1,9})")
 
@@ -119,6 +121,8 @@ def _fix(item: Json, where: str) -> Fix | None:
     safety, changes = _get(data, "safety", str, where), _get(data, "changes", list, where)
     if not all(isinstance(change, str) and change in CHANGES for change in changes):
         raise _Damaged(f"{where}changes holds something else than {', '.join(CHANGES)}")
+    if _FEWER_BITS & {str(item.get("rule")), str(item.get("knob"))}:  # before `precision` had a name, it was `rounding`
+        changes = ["precision" if change == "rounding" else change for change in changes]
     title, diff = _get(data, "title", str, where), _get(data, "diff", str, where)
     before = _digest(data, "before", where, optional=True)
     if safety == "safe" and not changes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from perfaudit.findings import Fix, Location
+from perfaudit.findings import CHANGES, Fix, Location
 from perfaudit.knobs import Bench, Knob, Probe, Refused, Reply, Told, Unanswered, knob
 from perfaudit.measure.child import Child, ChildFailed
 from perfaudit.measure.clock import Deadline
@@ -143,13 +143,20 @@ def _climbable(tuning: Tuning, bout: Bout, tried: list[Variant], allow: frozense
             unallowed.update(dict.fromkeys(c for c in found[1].changes if c not in allow))
     if not kept:
         why = CHANGED if changed_files(tuning) else NO_LINE
-        raise Refused(not_allowed(tuple(unallowed)) if unallowed else why)
+        if tuning.climb is not None:
+            tuning.climb.lacking[bout.name] = tuple(unallowed)
+        raise Refused(not_allowed(tuple(unallowed), allow) if unallowed else why)
     return kept
 
 
-def not_allowed(changes: tuple[str, ...]) -> str:
-    """Why a patch that changes these things was not climbed."""
-    return f"it changes {' and '.join(changes)}; allow that with --allow {','.join(changes)}"
+def not_allowed(changes: tuple[str, ...], allow: frozenset[str]) -> str:
+    """Why a patch that changes these things besides what is allowed was not climbed."""
+    return f"it changes {' and '.join(changes)}; allow that with {flag_for(changes, allow)}"
+
+
+def flag_for(changes: tuple[str, ...], allow: frozenset[str]) -> str:
+    """The flag that allows these changes beside what is allowed already."""
+    return f"--allow {','.join(change for change in CHANGES if change in {*changes, *allow})}"
 
 
 def _bench(tuning: Tuning, bout: Bout, memory_budget: int, deadline: Deadline, seconds: float) -> Bench:

@@ -115,7 +115,8 @@ class Climb:
 
     allow: what besides speed rungs may change. originals: text and encoding of the files that rungs edit, as they were
     when the first did. dropped: rungs that were taken out again, with the reason and the number of rungs below them. left:
-    by knob, why it was not climbed. start_bytes: peak memory of a step of the user's code.
+    by knob, why it was not climbed. lacking: by knob, what its patches change that is not allowed. offered: knobs that were
+    raced all the same, to say what they would gain. start_bytes: peak memory of a step of the user's code.
     """
 
     allow: frozenset[str]
@@ -123,6 +124,8 @@ class Climb:
     originals: dict[str, tuple[str, str]] = field(default_factory=dict)
     dropped: list[tuple[Accepted, str, int]] = field(default_factory=list)
     left: dict[str, str] = field(default_factory=dict)
+    lacking: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    offered: set[str] = field(default_factory=set)
     final: Final | None = None
     start_bytes: int | None = None
 

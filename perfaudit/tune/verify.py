@@ -12,7 +12,7 @@ from perfaudit.measure.child import Child
 from perfaudit.measure.facts import Facts
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.runner import TrialFailed
-from perfaudit.tune.gradients import said_of_gradients
+from perfaudit.tune.gradients import rounds, said_of_gradients
 from perfaudit.tune.tolerance import (
     ANOTHER_STREAM,
     SMALL_NOISE,
@@ -26,6 +26,7 @@ from perfaudit.tune.tolerance import (
     gaps,
     largest,
     losses_command,
+    roundoff,
     tolerance,
     types_of,
 )
@@ -44,7 +45,8 @@ def was_compared(said: str) -> bool:
 class Verifier:
     """Compares the first losses of each variant, and the gradients of its first step, with the base's, as its fix promises.
 
-    A safe fix gives the same losses to the bit. `rounding` and `checkpoint` stay within what `tolerance` says; `rng` and
+    A safe fix gives the same losses to the bit. `rounding` and `checkpoint` stay within what `tolerance` says of the types that
+    the base computes in; only `precision` may bring coarser ones, and is held to what those do. `rng` and
     `checkpoint` start from the base's parameters, and what another random stream still changes must stay within what one
     changes in the user's own code. `algorithm` and `order` promise nothing: the losses must be finite. Where the user's code
     does not repeat itself, that is said, and the gap between two of its runs widens what is allowed, or is too large to
@@ -63,6 +65,7 @@ class Verifier:
     memory_budget: int | None = None
     peaks: dict[str, int] = field(default_factory=dict)
     _curve: Curve | None = None
+    _types: list[str] = field(default_factory=list)  # that the base computes in
     _folder: tempfile.TemporaryDirectory[str] | None = None
 
     def __enter__(self) -> Verifier:
@@ -81,7 +84,8 @@ class Verifier:
         state, gradients = (str(Path(self._folder.name) / name) for name in ("base.pt", "gradients.pt"))
         if variant.key == self.base:
             if self._curve is None:
-                self._curve = self._losses(child, save_state=state, save_gradients=gradients)
+                self._curve = self._losses(child, save_state=state, save_gradients=gradients, observe=True)
+                self._types = [*types_of(facts), *self._curve.dtypes]
                 if not variant.overlay:
                     self.reference.know(self._curve)
                 self._ask_peak(variant)
@@ -90,8 +94,11 @@ class Verifier:
             raise TrialFailed("not compared with the unpatched code, because that could not be run")
         changes = self.changes[variant.key]
         carry = bool(set(changes) & {"rng", "checkpoint"})
-        curve = self._losses(child, load_state=state if carry else "", load_gradients=gradients)
-        names = [*types_of(facts), _AUTOCASTS.get(str(variant.settings.get("precision")), "")]
+        curve = self._losses(child, load_state=state if carry else "", load_gradients=gradients, observe=True)
+        names = [*types_of(facts), *curve.dtypes, _AUTOCASTS.get(str(variant.settings.get("precision")), "")]
+        if "precision" not in changes:
+            _refuse_fewer_bits(names, self._types)
+            names = self._types
         least = self.tolerances.get(variant.key, 0.0)
         said = self._judged(curve, self._curve, changes, names, least)
         if self._curve.is_finite and not curve.missing:
@@ -185,12 +192,19 @@ class Verifier:
                 unproven = "" if changes else ", so equality to the bit could not be checked"
                 return f"{limit.words(found)}; {own}{unproven}"
         step = largest(found)
-        promised = "another random stream" if "rng" in changes else "rounding" if changes else "nothing but speed"
+        promised = "another random stream" if "rng" in changes else rounds(changes)
         gap = f"the losses of {len(found)} steps from one seed differ by up to {found[step]:.1e} of the loss"
         if average > found[step]:
             gap = f"the sums of the average behind {len(found)} steps from one seed differ by {average:.1e}"
         where = f" (largest at step {step + 1})" if found[step] else ""
         raise TrialFailed(f"more than the promised change ({promised}): {gap}{where}{f'; {own}' if noise else ''}")
+
+
+def _refuse_fewer_bits(names: list[str], own: list[str]) -> None:
+    """Raise TrialFailed where a coarser type takes part than in the base: the patch does not say so."""
+    coarse = max(names, key=lambda name: roundoff([name]), default="")
+    if roundoff([coarse]) > roundoff(own):
+        raise TrialFailed(f"more than the promised change: it computes in {coarse}, which is a change of precision")
 
 
 def _largest(curve: Curve, base: Curve) -> str:

@@ -204,7 +204,7 @@ def test_only_the_selected_rules_and_what_is_left_is_said(project: Project, perf
     assert perfaudit("apply", "report.json", "--select", "PA999").err == (
         "perfaudit: --select PA999: the report has no such finding\n"
     )
-    assert "fixes change rounding, rng" in perfaudit("apply", "report.json", "--allow", "speed").err
+    assert "fixes change rounding, precision, rng" in perfaudit("apply", "report.json", "--allow", "speed").err
 
 
 def test_a_file_that_changed_after_the_scan_refuses_all(project: Project, perfaudit: Run) -> None:
@@ -291,6 +291,20 @@ def test_a_report_from_the_cache_can_be_applied(project: Project, perfaudit: Run
     for _ in range(2):
         perfaudit("scan", ".", "--format", "json", "-o", "report.json")
     assert perfaudit("apply", "report.json").err.startswith("train.py: 1 fixed\n")
+
+
+def test_fewer_bits_of_an_older_report_are_no_rounding(project: Project, perfaudit: Run) -> None:
+    project(**{"train.py": TRAIN})
+    report = scan_of(("ReLU", "GELU"))
+    report["findings"][0] |= {"rule": "PA304"}
+    report["findings"][0]["fix"] |= {"safety": "unsafe", "changes": ["rounding"]}
+    Path("report.json").write_text(json.dumps(report))
+    done = perfaudit("apply", "report.json", "--allow", "rounding")
+    assert (done.code, Path("train.py").read_text()) == (0, TRAIN)
+    assert "1 fix not applied, changing precision" in done.err
+    assert read_report(Path("report.json")).findings[0].fix.changes == ("precision",)  # type: ignore[union-attr]
+    perfaudit("apply", "report.json", "--allow", "precision")
+    assert Path("train.py").read_text() == TRAIN.replace("ReLU", "GELU")
 
 
 # ---- reports that nobody should believe --------------------------------------------------------------------------

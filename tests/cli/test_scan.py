@@ -107,7 +107,7 @@ def test_exit_codes(project: Project, perfaudit: Run, arguments: list[str], code
         ),
         (
             ["a.py", "--fix", "--allow", "sleep"],
-            "perfaudit: --allow sleep: fixes change rounding, rng, checkpoint, order, algorithm, aliasing\n",
+            "perfaudit: --allow sleep: fixes change rounding, precision, rng, checkpoint, order, algorithm, aliasing\n",
         ),
         (["a.py", "-o", "empty/no/r.txt"], "perfaudit: empty/no/r.txt: not written: no such file or directory\n"),
     ],

@@ -164,9 +164,9 @@ def test_what_else_changes_is_said() -> None:
 @pytest.mark.parametrize(
     ("name", "changes", "tolerance"),
     [
-        ("tf32", ("rounding",), 16 / 2**11),
-        ("bf16", ("rounding",), 16 / 2**8),
-        ("fp16", ("rounding", "algorithm"), 16 / 2**11),
+        ("tf32", ("precision",), 16 / 2**11),
+        ("bf16", ("precision",), 16 / 2**8),
+        ("fp16", ("precision", "algorithm"), 16 / 2**11),
     ],
 )
 def test_what_is_promised(name: str, changes: tuple[str, ...], tolerance: float) -> None:

@@ -264,8 +264,8 @@ def test_two_that_exclude_each_other_leave_the_better_one(climbing: Climbing) ->
 @pytest.mark.parametrize(
     ("knob", "allow", "reason"),
     [
-        (Switch("a", ("rng",)), "rounding", "it changes rng; allow that with --allow rng"),
-        (Switch("a", ("rounding", "order")), "rounding", "it changes order; allow that with --allow order"),
+        (Switch("a", ("rng",)), "rounding", "it changes rng; allow that with --allow rounding,rng"),
+        (Switch("a", ("rounding", "order")), "rounding", "it changes order; allow that with --allow rounding,order"),
         (Switch("a", ("rounding",)), "", "it changes rounding; allow that with --allow rounding"),
         (Switch("a", line=False), "rounding", "no patch could be made of it without a doubt"),
     ],
@@ -276,6 +276,41 @@ def test_what_is_not_climbed_is_named_with_the_reason(climbing: Climbing, knob: 
     assert [rung.knob for rung in found.rungs] == ["b"]
     said = {item.knob: item.reason for item in [*found.left, *report.not_applicable]}
     assert said["a"].startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("allow", "budget", "said"),
+    [
+        ("rounding", 400.0, r"turn a on: would take 0\.70 \[0\.\d+, 0\.\d+\] of the step with the rungs above; {}"),
+        ("rounding", 12.0, "not measured, for want of time; {}"),
+        ("", 400.0, "it changes precision; allow that with --allow precision"),
+    ],
+)
+def test_what_fewer_bits_would_gain_is_told_with_the_flag_and_nothing_is_taken(
+    climbing: Climbing, allow: str, budget: float, said: str
+) -> None:
+    report = climbing(independent, Switch("a", ("precision",)), Switch("b"), allow=allow, budget=budget)
+    found = ladder(report)
+    assert [rung.knob for rung in found.rungs] == ["b"]
+    assert found.changes == ()
+    if found.files:
+        assert patched(report) == {"a": 0, "b": 1, "c": 0}
+    (left,) = [item.reason for item in found.left if item.knob == "a"]
+    assert re.fullmatch(said.format("it changes precision: --allow rounding,precision"), left), left
+    assert all(winner.fix is None for winner in report.winners if winner.knob == "a")
+    assert report.not_applicable == ()
+
+
+def test_fewer_bits_that_gain_nothing_are_said_to(climbing: Climbing) -> None:
+    found = ladder(climbing(independent, Switch("c", ("precision",)), Switch("a")))
+    (left,) = found.left
+    assert left.reason.startswith("keep what you have: ")
+    assert left.reason.endswith("; it changes precision: --allow rounding,precision")
+
+
+def test_fewer_bits_that_are_allowed_are_climbed(climbing: Climbing) -> None:
+    found = ladder(climbing(independent, Switch("a", ("precision",)), allow="rounding,precision"))
+    assert (found.changes, found.left) == (("precision",), ())
 
 
 def test_what_was_not_compared_is_not_handed_over(climbing: Climbing, monkeypatch: pytest.MonkeyPatch) -> None:

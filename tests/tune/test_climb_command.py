@@ -90,7 +90,7 @@ def test_a_saved_report_patches_a_fresh_copy(
         ("--all -o folder", "folder: is a folder"),
         ("--all --out folder", "folder: is a folder"),
         ("--all --allow safe,rng", "`safe` allows nothing besides speed"),
-        ("--all --allow nonsense", "--allow nonsense: patches change rounding,"),
+        ("--all --allow nonsense", "--allow nonsense: patches change rounding, precision,"),
     ],
 )
 def test_what_could_go_wrong_later_is_refused_before_anything_is_measured(
