@@ -7,7 +7,7 @@ from typing import Literal
 
 Severity = Literal["error", "warning", "info"]
 Safety = Literal["safe", "unsafe", "manual"]
-Basis = Literal["measured", "profiled", "documented"]
+Basis = Literal["measured", "profiled", "benchmarked", "documented"]
 
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
 # What an unsafe fix may alter.
@@ -82,11 +82,23 @@ class FilePatch:
 
 
 @dataclass(frozen=True, slots=True)
+class Expected:
+    """The range that was known of a saving before it was measured, as fractions of a step."""
+
+    basis: Basis
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
 class Saving:
     """Share of a training step that goes away, as an interval of fractions in 0..1 (negative: it gets slower).
 
-    `basis` says how it is known; the three are never mixed. `seconds_per_step` is the middle of a measured saving; `clock`
-    says which time was measured, that on the wall or the processor's.
+    `basis` says how it is known; the four are never mixed: measured or profiled here, on the user's training; benchmarked by
+    this project, on another one; documented by somebody else. `seconds_per_step` is the middle of a measured saving; `clock`
+    says which time was measured, that on the wall or the processor's. `source` is the link of a documented saving and the
+    command of a benchmarked one; `conditions` is what the link says, or device and versions of the command. `expected` is
+    what was known before a measured one was measured.
     """
 
     basis: Basis
@@ -95,6 +107,8 @@ class Saving:
     seconds_per_step: float | None = None
     source: str = ""
     clock: Literal["wall", "cpu"] = "wall"
+    conditions: str = ""
+    expected: Expected | None = None
 
 
 @dataclass(frozen=True, slots=True)

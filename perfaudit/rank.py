@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from perfaudit.findings import SEVERITIES, Finding
+from perfaudit.findings import SEVERITIES, Basis, Finding
 
 PAYS, NOT_MEASURED, DOES_NOT_PAY = 0, 1, 2
+_BASES: tuple[Basis, ...] = ("profiled", "benchmarked", "documented")  # of what was not measured
 
 
 def group(finding: Finding) -> int:
@@ -17,7 +18,8 @@ def group(finding: Finding) -> int:
 def ranked(findings: list[Finding] | tuple[Finding, ...]) -> tuple[Finding, ...]:
     """Findings in the order of a report.
 
-    What was not measured is ordered by severity, then the documented upper bound, then what runs on every step.
+    What was not measured is ordered by severity, then by how the saving is known (a benchmark can be repeated, a document only
+    read), then by its upper bound, then by what runs on every step. What a profile of the user's run says stands before it.
     """
     return tuple(sorted(findings, key=_key))
 
@@ -29,6 +31,7 @@ def _key(finding: Finding) -> tuple[object, ...]:
     where = group(finding)
     if where != NOT_MEASURED and saving is not None:
         return (where, -saving.low, place)
-    basis = 0 if saving is not None and saving.basis == "profiled" else 1
+    basis = _BASES.index(saving.basis) if saving is not None else len(_BASES)
     high = saving.high if saving else 0.0
-    return (where, basis, SEVERITIES.index(finding.severity), -high, not finding.hot, place, finding.rule)
+    severity = SEVERITIES.index(finding.severity)
+    return (where, basis > 0, severity, basis, -high, not finding.hot, place, finding.rule)

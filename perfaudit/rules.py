@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from perfaudit.errors import RuleFileError
-from perfaudit.findings import CHANGES, SEVERITIES, Severity
+from perfaudit.findings import CHANGES, SEVERITIES, Saving, Severity
 
 FixKind = Literal["none", "safe", "unsafe", "manual"]
 AREAS = ("input", "model", "backend", "optimizer", "debugging", "host", "distributed", "evaluation", "environment")
@@ -18,6 +18,8 @@ AREAS = ("input", "model", "backend", "optimizer", "debugging", "host", "distrib
 _REQUIRED = {"id", "name", "title", "area", "severity", "fix", "why", "sources", "example"}
 _OPTIONAL = {"changes", "settled_by", "saving"}
 _EXAMPLE_KEYS = {"bad", "good", "lines", "fixed", "missed"}
+_DOCUMENTED = {"low", "high", "source", "says"}  # of a saving
+_BENCHMARKED = {"low", "high", "command", "device", "versions"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +41,6 @@ class Example:
 
 
 @dataclass(frozen=True, slots=True)
-class DocumentedSaving:
-    """The range a cited source gives, as fractions of a training step."""
-
-    low: float
-    high: float
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
 class Rule:
     """What a rule looks for and why; detection is Python, everything else is this.
 
@@ -64,7 +57,7 @@ class Rule:
     why: str
     sources: tuple[str, ...]
     settled_by: str
-    saving: DocumentedSaving | None
+    saving: Saving | None
     examples: tuple[Example, ...]
     path: str
 
@@ -189,18 +182,29 @@ def _texts(data: dict[str, Any], key: str, fail: Any) -> tuple[str, ...]:  # Any
     return tuple(value)
 
 
-def _saving(data: dict[str, Any], fail: Any) -> DocumentedSaving | None:  # Any: raw TOML, a closure
+def _saving(data: dict[str, Any], fail: Any) -> Saving | None:  # Any: raw TOML, a closure
+    """What is known of the saving: documented by a source that can be opened, or benchmarked by a command that prints it."""
     saving = data.get("saving")
     if saving is None:
         return None
-    if not isinstance(saving, dict) or set(saving) != {"low", "high", "source"}:
-        raise fail("saving", "must hold low, high and source")
-    low, high, source = saving["low"], saving["high"], saving["source"]
+    keys = set(saving) if isinstance(saving, dict) else set()
+    if keys not in (_DOCUMENTED, _BENCHMARKED):
+        either = "source and says (documented), or command, device and versions (benchmarked)"
+        raise fail("saving", f"must hold low and high, and either {either}")
+    low, high = saving["low"], saving["high"]
     if not (isinstance(low, float) and isinstance(high, float) and 0 <= low <= high < 1):
         raise fail("saving", "low and high are fractions of the step, 0.0 <= low <= high < 1.0")
-    if not isinstance(source, str) or not source.strip():
-        raise fail("saving", "source must be a text that is not empty")
-    return DocumentedSaving(low, high, source)
+    for key in sorted(keys - {"low", "high"}):
+        if not isinstance(saving[key], str) or not saving[key].strip():
+            raise fail("saving", f"{key} must be a text that is not empty")
+    if keys == _BENCHMARKED:
+        where = f"{saving['device']}, {saving['versions']}"
+        return Saving("benchmarked", low, high, source=saving["command"], conditions=where)
+    if not re.fullmatch(r"https?://\S+", saving["source"]):
+        raise fail(
+            "saving", "source must be a link that a reader can open; our own runs have command, device and versions"
+        )
+    return Saving("documented", low, high, source=saving["source"], conditions=saving["says"])
 
 
 def _examples(data: dict[str, Any], fail: Any) -> tuple[Example, ...]:  # Any: raw TOML, a closure

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from perfaudit.errors import RuleFileError
-from perfaudit.rules import DocumentedSaving, Example, all_rules, read_folder, read_rule
+from perfaudit.findings import Saving
+from perfaudit.rules import Example, all_rules, read_folder, read_rule
 
 RULE = """id = "PA999"
 name = "slow-thing"
@@ -18,7 +19,7 @@ severity = "warning"
 fix = "unsafe"
 changes = ["rng"]
 settled_by = "dataloader"
-saving = { low = 0.0, high = 0.5, source = "a paper" }
+saving = { low = 0.0, high = 0.5, source = "https://example.org/a", says = "up to twice as fast" }
 why = '''
 Because of
 this.
@@ -39,6 +40,10 @@ good = "z"
 """
 
 
+DOCUMENTED = 'source = "https://example.org/a", says = "up to twice as fast"'
+KEYS = "must hold low and high, and either source and says (documented), or command, device and versions (benchmarked)"
+
+
 def written(folder: Path, text: str, name: str = "PA999-slow-thing.toml") -> Path:
     path = folder / name
     path.write_text(text, encoding="utf-8")
@@ -50,9 +55,28 @@ def test_a_rule(tmp_path: Path) -> None:
     assert (rule.id, rule.name, rule.title, rule.area) == ("PA999", "slow-thing", "something is slow", "host")
     assert (rule.severity, rule.fix, rule.changes, rule.settled_by) == ("warning", "unsafe", ("rng",), "dataloader")
     assert (rule.why, rule.sources) == ("Because of this.", ("https://example.org",))
-    assert rule.saving == DocumentedSaving(0.0, 0.5, "a paper")
+    documented = Saving("documented", 0.0, 0.5, source="https://example.org/a", conditions="up to twice as fast")
+    assert rule.saving == documented
     assert rule.examples == (Example("x\ny", (2,), "x\nz"), Example("w", missed=True), Example("z"))
     assert [example.is_bad for example in rule.examples] == [True, True, False]
+
+
+def test_a_benchmarked_saving(tmp_path: Path) -> None:
+    ours = 'command = "make bench", device = "2-core CPU", versions = "torch 2.13.0"'
+    rule = read_rule(written(tmp_path, RULE.replace(DOCUMENTED, ours)))
+    assert rule.saving == Saving("benchmarked", 0.0, 0.5, source="make bench", conditions="2-core CPU, torch 2.13.0")
+
+
+def test_a_command_of_ours_is_no_document() -> None:
+    """What our own runs printed was once told as documented: nobody else had written it anywhere."""
+    documented = [
+        rule for rule in all_rules().values() if rule.saving is not None and rule.saving.basis == "documented"
+    ]
+    assert documented
+    for rule in documented:
+        assert rule.saving is not None
+        assert "perfaudit" not in rule.saving.source + rule.saving.conditions, rule.id
+        assert rule.saving.source in rule.sources, f"{rule.id}: the source of the saving is no source of the rule"
 
 
 @pytest.mark.parametrize(
@@ -92,8 +116,22 @@ def test_a_rule(tmp_path: Path) -> None:
         ('settled_by = "dataloader"', "settled_by = 1", "key 'settled_by': must be the name of a knob, or empty"),
         ('sources = ["https://example.org"]', "sources = []", "key 'sources': at least one"),
         ('sources = ["https://example.org"]', "sources = ['']", "key 'sources': must be a list of texts"),
-        ('source = "a paper" }', "}", None),  # not TOML: the comma before it
-        ('low = 0.0, high = 0.5, source = "a paper"', "low = 0.0", "key 'saving': must hold low, high and source"),
+        (f"{DOCUMENTED} }}", "}", None),  # not TOML: the comma before it
+        (f", high = 0.5, {DOCUMENTED}", "", f"key 'saving': {KEYS}"),
+        (DOCUMENTED, 'source = "https://example.org/a"', f"key 'saving': {KEYS}"),
+        (DOCUMENTED, f"{DOCUMENTED}, device = 'a CPU'", f"key 'saving': {KEYS}"),
+        (DOCUMENTED, "command = 'make'", f"key 'saving': {KEYS}"),
+        (DOCUMENTED, "command = 'make', device = 'a CPU'", f"key 'saving': {KEYS}"),
+        (
+            DOCUMENTED,
+            "command = 'make', device = 'a CPU', versions = ''",
+            "key 'saving': versions must be a text that is not empty",
+        ),
+        (
+            "https://example.org/a",
+            "on a 2-core CPU, our own command printed it",
+            "key 'saving': source must be a link that a reader can open; our own runs have command, device and versions",
+        ),
         (
             "high = 0.5",
             "high = 50",
@@ -104,7 +142,8 @@ def test_a_rule(tmp_path: Path) -> None:
             "low = 0.7",
             "key 'saving': low and high are fractions of the step, 0.0 <= low <= high < 1.0",
         ),
-        ('"a paper"', '""', "key 'saving': source must be a text that is not empty"),
+        ('"https://example.org/a"', '""', "key 'saving': source must be a text that is not empty"),
+        ('"up to twice as fast"', "2", "key 'saving': says must be a text that is not empty"),
         ("lines = [2]", "lines = [2]\nline = 2", "key 'example 1': unknown key 'line'"),
         ('good = "z"', 'good = "z"\nbad = "z"', "key 'example 3': has either `bad` or `good`"),
         ('good = "z"', "", "key 'example 3': has either `bad` or `good`"),

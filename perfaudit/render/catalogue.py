@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from perfaudit.render.words import saving_text
 from perfaudit.rules import Example, Rule
 
 _AREAS = {
@@ -53,7 +54,8 @@ def _section(rule: Rule) -> list[str]:
     """One rule: why, one example with its fix, what it is known to miss, sources."""
     lines = ["", f"### {rule.id}", "", f"**{rule.name}**: {rule.title}.", "", rule.why]
     if rule.saving is not None:
-        lines += ["", f"Documented: up to {100 * rule.saving.high:.0f} % of a step ({rule.saving.source})."]
+        said = saving_text(rule.saving)
+        lines += ["", f"{said[0].upper()}{said[1:]}."]
     shown = next((example for example in rule.examples if example.lines), None)
     if shown is not None:
         lines += ["", "Reported:", "", *_code(shown.text)]

@@ -6,6 +6,7 @@ import difflib
 import textwrap
 
 from perfaudit.render.paint import Paint, painted_diff, plain
+from perfaudit.render.words import saving_text
 from perfaudit.rules import Example, Rule
 
 _WIDTH = 96
@@ -17,8 +18,7 @@ def render(rule: Rule, paint: Paint = plain) -> str:
     parts += [textwrap.fill(rule.why, _WIDTH), ""]
     parts += [f"severity  {rule.severity}", f"fix       {_fix(rule)}"]
     if rule.saving is not None:
-        range_ = f"{100 * rule.saving.low:.0f} to {100 * rule.saving.high:.0f} % of a step"
-        parts.append(f"saving    {range_} (documented: {rule.saving.source})")
+        parts.append(f"saving    {saving_text(rule.saving)}")
     if rule.settled_by:
         parts.append("measured  by `perfaudit scan FILE --measure`, where the step it measures runs the line")
     bad = [example for example in rule.examples if example.lines]

@@ -29,7 +29,7 @@ def render(report: Report, in_colour: bool = False, width: int = 100) -> str:
         parts += tables.knobs(report, paint, width)
     measured_any = any(rank.group(f) != rank.NOT_MEASURED for f in report.findings)
     previous = None
-    seen: set[str] = set()  # rules whose documented saving was said already
+    seen: set[str] = set()  # rules whose documented or benchmarked saving was said already
     for number, finding in enumerate(report.findings, start=1):
         group = rank.group(finding)
         if measured_any and group != previous:
@@ -56,7 +56,7 @@ def _gate(report: Report, paint: Paint, width: int) -> str:
 
 _HEADINGS = {
     rank.PAYS: "MEASURED: these pay here, by the lower bound of what they save",
-    rank.NOT_MEASURED: "NOT MEASURED: known from documents",
+    rank.NOT_MEASURED: "NOT MEASURED: none of these was timed here",
     rank.DOES_NOT_PAY: "MEASURED: no saving shown here",
 }
 
@@ -68,8 +68,8 @@ def _left_out(report: Report, paint: Paint) -> list[str]:
 
 
 def _said_once(finding: Finding, seen: set[str]) -> Finding:
-    """The finding without the documented saving of its rule where an earlier one of the report has said it."""
-    if finding.saving is None or finding.saving.basis != "documented":
+    """The finding without what is known of its rule's saving where an earlier one of the report has said it."""
+    if finding.saving is None or finding.saving.basis not in ("documented", "benchmarked"):
         return finding
     known = finding.rule in seen
     seen.add(finding.rule)

@@ -149,21 +149,39 @@ def fix_title(fix: Fix, paint: Paint = plain) -> str:
 
 
 def saving_text(saving: Saving, paint: Paint = plain) -> str:
-    """What a saving is, with its basis: never the same words for measured and documented."""
+    """What a saving is, with its basis: no two bases have the same words or the same colour."""
     low, high = 100 * saving.low, 100 * saving.high
     if saving.basis == "documented":
-        return f"documented: saves up to {high:.0f} % of a step ({saving.source})"
+        known = "; ".join(part for part in (saving.conditions, saving.source) if part)
+        return f"{paint('documented', 'dim')}: saves up to {high:.0f} % of a step ({known})"
+    if saving.basis == "benchmarked":
+        where = "; ".join(part for part in (saving.conditions, f"`{saving.source}`") if part)
+        return f"{paint('benchmarked', 'bold')}: {low:.0f} to {high:.0f} % of a step in our own run ({where})"
+    basis = "; ".join(part for part in (saving.basis, _beside_expected(saving)) if part)
     step = "the step" if saving.clock == "wall" else "the step's processor time"
     of_what = "" if saving.clock == "wall" else " of processor time"
     per_step = f", {seconds(saving.seconds_per_step)}{of_what} a step" if saving.seconds_per_step is not None else ""
     if saving.low > 0:
-        return paint(f"saves {low:.1f} to {high:.1f} % of {step}{per_step}", "bold green") + f" ({saving.basis})"
+        return paint(f"saves {low:.1f} to {high:.1f} % of {step}{per_step}", "bold green") + f" ({basis})"
     if saving.high < 0:
-        return paint(f"costs {-high:.1f} to {-low:.1f} % of {step}", "bold red") + f" ({saving.basis})"
-    return (
-        paint(f"between {low:+.1f} and {high:+.1f} % of {step}: no saving could be shown", "yellow")
-        + f" ({saving.basis})"
-    )
+        return paint(f"costs {-high:.1f} to {-low:.1f} % of {step}", "bold red") + f" ({basis})"
+    return paint(f"between {low:+.1f} and {high:+.1f} % of {step}: no saving could be shown", "yellow") + f" ({basis})"
+
+
+def _beside_expected(saving: Saving) -> str:
+    """Where a measured saving lies outside of what was known of it, "" where it does not.
+
+    Processor time is a share of something else, and is not compared.
+    """
+    known = saving.expected
+    if known is None or saving.clock != "wall":
+        return ""
+    range_ = f"the {known.basis} {100 * known.low:.0f} to {100 * known.high:.0f} %"
+    if saving.low > known.high:
+        return f"more than {range_}"
+    if saving.high < known.low:
+        return f"less than {range_}"
+    return f"its upper end is above {range_}" if saving.high > known.high else ""
 
 
 def seconds(value: float) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from perfaudit.errors import RuleFileError
-from perfaudit.findings import Edit, Finding, Fix, Safety, Saving
+from perfaudit.findings import Edit, Finding, Fix, Safety
 from perfaudit.rules import Rule, read_folder, rule_heads
 from perfaudit.static import edit
 from perfaudit.static.source import Source
@@ -182,9 +182,6 @@ def _wanted(source: Source, item: Check) -> Iterator[ast.AST]:
 
 
 def finding_of(source: Source, rule: Rule, seen: Seen) -> Finding:
-    saving = None
-    if rule.saving is not None:
-        saving = Saving("documented", rule.saving.low, rule.saving.high, source=rule.saving.source)
     location = source.location(seen.node)
     return Finding(
         rule=rule.id,
@@ -192,7 +189,7 @@ def finding_of(source: Source, rule: Rule, seen: Seen) -> Finding:
         severity=rule.severity,
         message=seen.message,
         location=location,
-        saving=saving,
+        saving=rule.saving,
         fix=_fix(source, rule, seen.fix),
         snippet=source.lines[location.line - 1].strip(),
         hot=seen.hot,

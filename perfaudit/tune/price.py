@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from perfaudit import rank
 from perfaudit.errors import NothingMeasured
-from perfaudit.findings import Finding, Fix
+from perfaudit.findings import Expected, Finding, Fix, Saving
 from perfaudit.knobs import all_knobs, knob
 from perfaudit.knobs._code import inside_project
 from perfaudit.measure.child import Child, ChildFailed
@@ -180,6 +180,14 @@ def _noted(finding: Finding, note: str) -> Finding:
     return finding.with_(note="; ".join(part for part in (note, finding.note) if part))
 
 
+def _with_saving(finding: Finding, measured: Saving | None) -> Finding:
+    """The finding with what was measured, beside what was known of it until then."""
+    known = finding.saving
+    if measured is None or known is None:
+        return finding.with_(saving=measured)
+    return finding.with_(saving=replace(measured, expected=Expected(known.basis, known.low, known.high)))
+
+
 def _seen_together(group: list[Finding]) -> str:
     seen = sum(finding.note.startswith("observed:") for finding in group)
     return f"observed to be so at {seen} of {len(group)} places" if seen else ""
@@ -225,11 +233,11 @@ def _knobs(tuning: Tuning, priced: Priced, deadline: Deadline) -> None:
                 note = f"faster, but not by {least} for certain, so your setting stays; the best tried: {tried}"
                 measured = None
             gained = saving(bout.ledger, bout.base, best)
-            priced.kept.append(_noted(finding.with_(saving=gained, fix=measured), note))
+            priced.kept.append(_noted(_with_saving(finding, gained).with_(fix=measured), note))
         else:
             note = f"found by searching {name}" + (f"; {winner.verified}" if winner.verified else "")
             priced.kept.append(
-                _noted(finding.with_(saving=winner.saving, fix=winner.fix or Fix(winner.words, "manual")), note)
+                _noted(_with_saving(finding, winner.saving).with_(fix=winner.fix or Fix(winner.words, "manual")), note)
             )
 
 
@@ -335,7 +343,7 @@ def _results(tuning: Tuning, priced: Priced, ended: str = "the budget ended befo
                 note = f"measured too briefly for an interval, give it longer with --budget; {_checked(priced, key)}"
                 found.append(_noted(finding, note.rstrip("; ")))
             else:
-                found.append(_noted(finding.with_(saving=saving(race, BASE, compared)), _checked(priced, key)))
+                found.append(_noted(_with_saving(finding, saving(race, BASE, compared)), _checked(priced, key)))
     return found
 
 

@@ -56,7 +56,7 @@ FINDING = {
     "fix",
     "places",
 }
-SAVING = {"basis", "low", "high", "seconds_per_step", "source", "clock"}
+SAVING = {"basis", "low", "high", "seconds_per_step", "source", "clock", "conditions", "expected"}
 FIX = {"safety", "changes", "title", "diff", "before"}
 
 
@@ -122,6 +122,8 @@ def test_a_whole_report() -> None:
                     "seconds_per_step": None,
                     "source": "a paper",
                     "clock": "wall",
+                    "conditions": "",
+                    "expected": None,
                 },
                 "fix": {
                     "safety": "unsafe",

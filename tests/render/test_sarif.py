@@ -86,6 +86,8 @@ def test_the_results_of_a_whole_report() -> None:
                     "seconds_per_step": None,
                     "source": "a paper",
                     "clock": "wall",
+                    "conditions": "",
+                    "expected": None,
                 }
             },
         },
@@ -107,6 +109,8 @@ def test_the_results_of_a_whole_report() -> None:
                     "seconds_per_step": 0.004,
                     "source": "",
                     "clock": "wall",
+                    "conditions": "",
+                    "expected": None,
                 }
             },
         },

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
-from perfaudit.findings import Finding, Fix, Location, Saving, Severity
-from perfaudit.render.paint import wrapped
+from perfaudit.findings import Basis, Expected, Finding, Fix, Location, Saving, Severity
+from perfaudit.render.paint import colour, wrapped
 from perfaudit.render.text import render
 from perfaudit.render.words import saving_text, seconds
 from perfaudit.report import Report, Skipped
@@ -111,7 +112,7 @@ def test_groups_have_headings_once_something_was_measured() -> None:
     headings = [line for line in text.splitlines() if line.isupper() or line[:8] in ("MEASURED", "NOT MEAS")]
     assert headings == [
         "MEASURED: these pay here, by the lower bound of what they save",
-        "NOT MEASURED: known from documents",
+        "NOT MEASURED: none of these was timed here",
         "MEASURED: no saving shown here",
     ]
     assert "MEASURED" not in render(Report("scan", (finding(),), files=1))
@@ -121,6 +122,14 @@ def test_groups_have_headings_once_something_was_measured() -> None:
     ("saving", "text"),
     [
         (Saving("documented", 0.0, 0.6, source="a guide"), "documented: saves up to 60 % of a step (a guide)"),
+        (
+            Saving("documented", 0.0, 0.6, source="https://a.org", conditions="2 times as fast"),
+            "documented: saves up to 60 % of a step (2 times as fast; https://a.org)",
+        ),
+        (
+            Saving("benchmarked", 0.3, 0.6, source="make bench", conditions="2-core CPU, torch 2.13.0"),
+            "benchmarked: 30 to 60 % of a step in our own run (2-core CPU, torch 2.13.0; `make bench`)",
+        ),
         (Saving("measured", 0.1, 0.2, 0.004), "saves 10.0 to 20.0 % of the step, 4.00 ms a step (measured)"),
         (Saving("profiled", 0.1, 0.2), "saves 10.0 to 20.0 % of the step (profiled)"),
         (Saving("measured", -0.2, -0.1), "costs 10.0 to 20.0 % of the step (measured)"),
@@ -132,6 +141,30 @@ def test_groups_have_headings_once_something_was_measured() -> None:
 )
 def test_saving(saving: Saving, text: str) -> None:
     assert saving_text(saving) == text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [
+        (0.35, 0.47, "more than the documented 5 to 30 %"),
+        (0.25, 0.47, "its upper end is above the documented 5 to 30 %"),
+        (0.05, 0.30, ""),
+        (0.01, 0.06, ""),  # it may be as much as documented
+        (0.01, 0.04, "less than the documented 5 to 30 %"),
+        (-0.2, -0.1, "less than the documented 5 to 30 %"),
+    ],
+)
+def test_a_measured_saving_outside_of_what_was_known(low: float, high: float, said: str) -> None:
+    measured = Saving("measured", low, high, expected=Expected("documented", 0.05, 0.3))
+    assert saving_text(measured).endswith(f"(measured; {said})" if said else "(measured)")
+    in_cpu_time = replace(measured, clock="cpu")  # a share of something else
+    assert saving_text(in_cpu_time).endswith("(measured)")
+
+
+def test_no_two_bases_share_a_colour() -> None:
+    bases: tuple[Basis, ...] = ("measured", "benchmarked", "documented")
+    styles = {basis: re.findall("\x1b\\[[^m]*m", saving_text(Saving(basis, 0.1, 0.2), colour))[0] for basis in bases}
+    assert len(set(styles.values())) == len(bases)
 
 
 @pytest.mark.parametrize(

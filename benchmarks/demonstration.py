@@ -1,0 +1,165 @@
+"""The README's demonstration: a sample model audited and measured, and what this run says of three rules.
+
+    python benchmarks/demonstration.py [--write]
+
+Does what `perfaudit scan sample_models/digits_cnn.py --measure` does (4 to 6 minutes) and prints the README's block. With
+--write it also writes the record (benchmarks/demonstration.json), the README between its two marks, the range of each rule
+whose saving is benchmarked by this command, and docs/rules.md. Run it on a machine that does nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import platform
+import re
+import textwrap
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from perfaudit.findings import Expected, Finding
+from perfaudit.rules import Rule, read_folder
+
+ROOT = Path(__file__).resolve().parent.parent
+RECORD = ROOT / "benchmarks" / "demonstration.json"
+SAMPLE = "sample_models/digits_cnn.py"
+COMMAND = f"perfaudit scan {SAMPLE} --measure"
+BUDGET = 300.0  # seconds, as the command has it by default
+BEGIN, END = "<!-- written by benchmarks/demonstration.py -->\n", "<!-- until here -->\n"
+
+WIDTH = 130  # characters of the README's lines
+
+Json = dict[str, Any]
+
+
+def measured_record() -> Json:
+    """The record of one run: its conditions, what each patch saved, and the report as a person reads it."""
+    from perfaudit.cli.measuring import live
+    from perfaudit.cli.scanning import Plan
+    from perfaudit.render.text import render
+    from perfaudit.target.names import choose_target
+    from perfaudit.tune.journal import measuring
+    from perfaudit.tune.price import price
+
+    os.chdir(ROOT)
+    before, began = os.getloadavg()[0], time.monotonic()
+    report = Plan.of([SAMPLE], None, (), (), "info", False, 1, True, True, False).scanned()
+    with measuring(ROOT), live(BUDGET) as watch:
+        report = price(choose_target([SAMPLE], ROOT, {}), report, BUDGET, "auto", watch)
+    seen = report.environment
+    assert seen is not None
+    rounds = {str(comparison.candidate.get("patch")): comparison.n for comparison in report.comparisons}
+    savings = {
+        finding.rule: {
+            "low": finding.saving.low,
+            "high": finding.saving.high,
+            "clock": finding.saving.clock,
+            "rounds": rounds.get(finding.rule),
+        }
+        for finding in report.findings
+        if finding.saving is not None and finding.saving.basis == "measured"
+    }
+    rules = benchmarked_rules()
+    findings = tuple(beside_new_range(f) if f.rule in rules else f for f in report.findings)
+    return {
+        "command": COMMAND,
+        "device": f"{seen.cores}-core {platform.machine()} CPU" if seen.device == "cpu" else seen.device,
+        "versions": f"torch {seen.torch.partition('+')[0]}",
+        "load": [round(before, 1), round(os.getloadavg()[0], 1)],
+        "seconds": round(time.monotonic() - began),
+        "savings": savings,
+        "report": render(report.with_(findings=findings)).splitlines(),
+    }
+
+
+def benchmarked_rules() -> dict[str, Rule]:
+    """The rules whose saving is what this command printed."""
+    rules = read_folder(ROOT / "rules", examples=False)
+    return {rule.id: rule for rule in rules.values() if rule.saving is not None and rule.saving.source == COMMAND}
+
+
+def range_of(saving: Json) -> tuple[float, float] | None:
+    """A measured saving in whole percent, rounded outwards; None where nothing was shown to be saved of the step."""
+    if saving["low"] <= 0 or saving["clock"] != "wall":
+        return None
+    low, high = (round(100 * saving[end], 6) for end in ("low", "high"))  # 0.14 is 14.000000000000002 %
+    return math.floor(low) / 100, math.ceil(high) / 100
+
+
+def beside_new_range(finding: Finding) -> Finding:
+    """The finding beside the range that this run gives its rule, not beside that of the run before."""
+    saving = finding.saving
+    if saving is None or saving.basis != "measured":
+        return finding
+    new = range_of({"low": saving.low, "high": saving.high, "clock": saving.clock})
+    return finding if new is None else finding.with_(saving=replace(saving, expected=Expected("benchmarked", *new)))
+
+
+def shown_lines(report: Iterable[str]) -> list[str]:
+    """The part of the report that the README shows: what a step consists of, the races of the patches, and what pays."""
+    lines = list(report)
+    ends = [number for number, line in enumerate(lines) if line.startswith(("NOT MEASURED", "MEASURED: no saving"))]
+    pays = [number for number, line in enumerate(lines) if line.startswith("MEASURED: these pay")]
+    if not pays:
+        raise SystemExit("nothing was shown to pay here, so there is nothing to show: run it on a calmer machine")
+    step = next(number for number, line in enumerate(lines) if line.startswith("a step takes"))
+    races = next(number for number, line in enumerate(lines) if line.startswith("patched source against"))
+    return [*lines[step : lines.index("", step) + 1], *lines[races : ends[0] if ends else len(lines)]]
+
+
+def conditions(record: Json) -> str:
+    """Device, versions and what else the machine did, in words."""
+    load = "load {} before and {} after".format(*record["load"]) if record["load"] else "its load was not recorded"
+    took = f", {record['seconds']} s" if record["seconds"] else ""
+    return f"{record['device']} without GPU ({record['versions']}, {load}{took})"
+
+
+def block(record: Json) -> str:
+    """The README's block: under which conditions what was printed."""
+    shown = "".join(f"    {line}\n" if line else "\n" for line in shown_lines(record["report"]))
+    said = f"`make demo` runs `{record['command']}`. Part of what it printed on a {conditions(record)}; your numbers will differ:"
+    return f"{BEGIN}\n{textwrap.fill(said, WIDTH)}\n\n{shown.rstrip()}\n\n{END}"
+
+
+def write(record: Json) -> None:
+    """Put a record where its figures stand: the README, the rules, their page."""
+    from perfaudit.render.catalogue import render
+
+    RECORD.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    readme = ROOT / "README.md"
+    text = readme.read_text(encoding="utf-8")
+    before, _, rest = text.partition(BEGIN)
+    readme.write_text(before + block(record) + rest.partition(END)[2], encoding="utf-8")
+    for id_, rule in benchmarked_rules().items():
+        new = range_of(record["savings"][id_]) if id_ in record["savings"] else None
+        if new is None:
+            print(f"{id_}: nothing was shown to be saved, so {rule.path} stays as it is")
+            continue
+        keys = {"device": record["device"], "versions": record["versions"]}
+        figures = [f"low = {new[0]}, high = {new[1]}", f'command = "{COMMAND}"']
+        said = ", ".join([*figures, *(f'{key} = "{value}"' for key, value in keys.items())])
+        path = Path(rule.path)
+        path.write_text(
+            re.sub(r"^saving = .*$", f"saving = {{ {said} }}", path.read_text(encoding="utf-8"), count=1, flags=re.M),
+            encoding="utf-8",
+        )
+    (ROOT / "docs" / "rules.md").write_text(render(read_folder(ROOT / "rules").values()), encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help="write the record, the README, the rules and their page")
+    options = parser.parse_args()
+    record = measured_record()
+    print(block(record))
+    if options.write:
+        write(record)
+
+
+if __name__ == "__main__":
+    main()
