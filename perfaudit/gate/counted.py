@@ -35,6 +35,9 @@ _ON_ACCELERATORS = ("copies_to_device", "bytes_to_device", "unpinned_copies")
 _ON_CUDA = ("kernels_launched", "graphs_replayed")
 _TOGETHER = (("dataset_samples", "samples_repeated"), ("recompilations", "graph_breaks"))
 
+# An earlier version wrote 0 and 0 where the profiler saw nothing; no step on CUDA launches neither a kernel nor a graph.
+NOT_SEEN = "the file has none, which no step on CUDA has: the profiler did not see them when it was written"
+
 _PLACES_IN_FILES = ("host_syncs",)  # the lines of operators would make a baseline of thousands of lines
 _IN_NO_FILE = ("least", "most", "turns", "facts")
 
@@ -116,6 +119,10 @@ class Counted:
         if strange := sorted(places.keys() - values.keys()):
             raise ValueError(f"places has {strange[0]!r}, which is not among values")
         _refuse_gaps(values, aside, absent, device)
+        if device == "cuda" and values.get("operators") and not any(values.get(name, 1) for name in _ON_CUDA):
+            absent.update(dict.fromkeys(_ON_CUDA, NOT_SEEN))
+            values = {name: value for name, value in values.items() if name not in _ON_CUDA}
+            by_name = {name: inner for name, inner in by_name.items() if name not in _ON_CUDA}
         return cls(values, by_name, places, aside, absent, device, torch, dtype)
 
 

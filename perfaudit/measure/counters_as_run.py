@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 Reply = dict[str, Any]  # JSON
@@ -15,6 +15,7 @@ STEPS = 5  # of which what is compiled is counted; the first ones compile, and l
 _LAUNCHES = ("LaunchKernel", "LaunchCooperativeKernel")  # cudaLaunchKernelExC, cuLaunchKernel, hipModuleLaunchKernel
 _REPLAYS = ("cudaGraphLaunch", "cuGraphLaunch", "hipGraphLaunch")
 _RUNTIMES = ("cuda", "cu", "hip")
+_OF_LAUNCHES = ("kernels_launched", "graphs_replayed")
 
 
 def compiles(training: Any) -> bool:  # Any: target.training.Training
@@ -30,7 +31,8 @@ def counters_as_run(training: Any) -> Reply:
     """Counters of the first steps of a training as it is, as JSON: values, by_name and absent as in `counters`.
 
     graph_breaks, by reason, and recompilations: of all steps together, where something is compiled. kernels_launched and
-    graphs_replayed: of the last step, on CUDA and ROCm.
+    graphs_replayed: of the last step, on CUDA and ROCm; absent where the profiler is shown a kernel and does not see it,
+    because a 0 would then be no count.
     """
     found: Reply = {"values": {}, "by_name": {}, "places": {}, "unsteady": {}, "absent": {}}
     compiled = compiles(training)
@@ -45,8 +47,7 @@ def counters_as_run(training: Any) -> Reply:
     if compiled:
         _count_compiled(found)
     if training.device.type == "cuda":
-        names = list(_names_of_a_step(training))
-        found["values"]["kernels_launched"], found["values"]["graphs_replayed"] = launches(names)
+        _count_launches(training, found)
     training.phases.take()
     return found
 
@@ -77,14 +78,46 @@ def first_line(reason: str) -> str:
     return (reason.strip().splitlines() or [""])[0].strip()[:120]
 
 
-def _names_of_a_step(training: Any) -> Iterable[str]:
-    """Names of the events that the profiler sees in one step."""
+def _count_launches(training: Any, found: Reply) -> None:
+    """Kernels and graphs of one step, where the profiler sees those of a step that is known to launch one."""
+
+    def step() -> None:
+        training.whole_step()
+        training.synchronize()
+
+    def small() -> None:
+        torch.zeros(1, device=training.device)
+        training.synchronize()
+
+    import torch
+
+    if why := why_uncounted(names_of, small):
+        found["absent"].update(dict.fromkeys(_OF_LAUNCHES, why))
+    else:
+        found["values"].update(zip(_OF_LAUNCHES, launches(names_of(step)), strict=True))
+
+
+def why_uncounted(seen_of: Callable[[Callable[[], None]], Iterable[str]], small: Callable[[], None]) -> str:
+    """Why launches cannot be counted here, "" where they can. seen_of: events of what it runs; small: launches one kernel."""
+    try:
+        seen = launches(seen_of(small))
+    except RuntimeError as error:  # CUPTI refused: not permitted, or held by another profiler
+        return f"torch's profiler does not run here: {first_line(str(error))}"
+    if seen[0]:
+        return ""
+    return (
+        "torch's profiler does not see a kernel that was launched, so CUPTI is missing, not permitted, or held by another "
+        "profiler"
+    )
+
+
+def names_of(run: Callable[[], None]) -> list[str]:
+    """Names of the events that the profiler sees while this runs."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
-        training.whole_step()
-        training.synchronize()
-    return (event.name for event in seen.events())
+        run()
+    return [event.name for event in seen.events()]
 
 
 def launches(names: Iterable[str]) -> tuple[int, int]:

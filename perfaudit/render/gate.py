@@ -129,10 +129,18 @@ def _counters(counted: CountersVerdict, gate: Gate, paint: Paint, width: int) ->
     same = len(counted.counters.keys() - {change.counter for change in counted.changes} - counted.set_aside.keys())
     if judged and same:
         lines.append(f"  {count(same, 'counter')} the same")
-    for name, why in counted.set_aside.items():
-        lines.append(_wrapped(f"set aside: {counter_name(name)}: {why}", width, "  "))
+    for why, names in _by_reason(counted.set_aside).items():
+        lines.append(_wrapped(f"set aside: {' and '.join(names)}: {why}", width, "  "))
     heading = _heading(f"COUNTERS {counted.target}", counted.verdict, basis if judged else "", paint)
     return _block(heading, lines, width)
+
+
+def _by_reason(set_aside: dict[str, str]) -> dict[str, list[str]]:
+    """Names of counters by why they are set aside: several often share it."""
+    found: dict[str, list[str]] = {}
+    for name, why in set_aside.items():
+        found.setdefault(why, []).append(counter_name(name))
+    return found
 
 
 def _changes(changes: tuple[CounterChange, ...], paint: Paint, width: int) -> list[str]:

@@ -108,3 +108,42 @@ def test_a_loader_without_indices_says_nothing_of_its_dataset() -> None:
         del found["values"][name]
     found["absent"] |= dict.fromkeys(("samples_repeated", "samples_skipped"), "the dataset is iterable")
     assert set(Counted.from_json(found).absent) == {"flops", "samples_repeated", "samples_skipped"}
+
+
+def on_cuda(kernels: int, graphs: int) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(json.dumps(COUNTED.as_json()))
+    of_device = {"copies_to_device": 1, "bytes_to_device": 8, "unpinned_copies": 0}
+    found["values"] |= {**of_device, "kernels_launched": kernels, "graphs_replayed": graphs}
+    return {**found, "device": "cuda"}
+
+
+@pytest.mark.parametrize(
+    ("kernels", "graphs", "known"),
+    [
+        (9, 0, {"kernels_launched": 9, "graphs_replayed": 0}),
+        (0, 1, {"kernels_launched": 0, "graphs_replayed": 1}),
+        (0, 0, {}),  # written where the profiler saw nothing
+    ],
+)
+def test_no_launch_at_all_was_never_counted(kernels: int, graphs: int, known: dict[str, int]) -> None:
+    read = Counted.from_json(on_cuda(kernels, graphs))
+    launched = {name: value for name, value in read.values.items() if name in ("kernels_launched", "graphs_replayed")}
+    assert launched == known
+    assert set(read.absent) - {"flops"} == {"kernels_launched", "graphs_replayed"} - known.keys()
+    assert Counted.from_json(read.as_json()) == read
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "verdict", "said"),
+    [
+        ((0, 0), (9, 0), "pass", "9 now, not counted before: the file has none, which no step on CUDA has"),
+        ((9, 0), (0, 0), "inconclusive", "9 before, not counted now"),
+        ((0, 0), (0, 0), "pass", "not counted: the file has none"),
+    ],
+)
+def test_launches_that_one_side_lacks_are_no_growth_and_no_gain(
+    before: tuple[int, int], after: tuple[int, int], verdict: str, said: str
+) -> None:
+    found = compared("t.py", *(Counted.from_json(on_cuda(*side)) for side in (before, after)), {})
+    assert (found.verdict, found.changes) == (verdict, ())
+    assert found.set_aside["kernels_launched"].startswith(said)

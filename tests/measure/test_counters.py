@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from perfaudit.errors import TargetError
+from perfaudit.measure import counters_as_run
 from perfaudit.measure.counters import counters
-from perfaudit.measure.counters_as_run import first_line, launches, recompilations
+from perfaudit.measure.counters_as_run import first_line, launches, recompilations, why_uncounted
 from perfaudit.target.names import Target
 from perfaudit.target.training import Training
 
@@ -298,6 +299,50 @@ def test_launches_in_a_profile(names: list[str], found: tuple[int, int]) -> None
     assert launches(names) == found
 
 
+def _refuses(run: Callable[[], None]) -> list[str]:
+    raise RuntimeError("CUPTI_ERROR_INSUFFICIENT_PRIVILEGES\nmore")
+
+
+@pytest.mark.parametrize(
+    ("seen_of", "said"),
+    [
+        (lambda run: ["aten::zeros", "cudaLaunchKernel", "cudaStreamSynchronize"], ""),
+        (
+            lambda run: ["aten::zeros", "aten::fill_"],
+            "torch's profiler does not see a kernel that was launched, so CUPTI is",
+        ),
+        (
+            lambda run: [],
+            "torch's profiler does not see a kernel that was launched, so CUPTI is missing, not permitted, or",
+        ),
+        (_refuses, "torch's profiler does not run here: CUPTI_ERROR_INSUFFICIENT_PRIVILEGES"),
+    ],
+)
+def test_a_profiler_that_sees_no_kernel_counts_none(seen_of: Any, said: str) -> None:
+    found = why_uncounted(seen_of, lambda: None)
+    assert found.startswith(said) and bool(found) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("sees", "values"), [(True, {"kernels_launched": 2, "graphs_replayed": 0}), (False, {})], ids=["CUPTI", "without"]
+)
+def test_launches_that_cannot_be_counted_are_absent(monkeypatch: pytest.MonkeyPatch, sees: bool, values: Any) -> None:
+    """On a described device: a step of two kernels, with a profiler that sees them and one that does not."""
+    run = iter([["cudaLaunchKernel"], ["cudaLaunchKernel"] * 2])
+    monkeypatch.setattr(counters_as_run, "names_of", lambda _: next(run) if sees else ["aten::mul"])
+    training = SimpleNamespace(
+        device=SimpleNamespace(type="cuda"),
+        compiled_sites={},
+        model=torch.nn.Linear(1, 1),
+        whole_step=lambda: None,
+        synchronize=lambda: None,
+        phases=SimpleNamespace(take=dict),
+    )
+    found = counters_as_run.counters_as_run(training)
+    assert found["values"] == values
+    assert set(found["absent"]) == ({"kernels_launched", "graphs_replayed"} - values.keys())
+
+
 @pytest.mark.parametrize(
     ("compiled", "found"),
     [([], 0), ([("a.py", 1, "f")], 0), ([("a.py", 1, "f"), ("a.py", 9, "g")], 0), ([("a.py", 1, "f")] * 3, 2)],
@@ -313,12 +358,13 @@ def test_reasons_of_graph_breaks_are_one_line() -> None:
 
 @pytest.mark.gpu
 def test_copies_and_launches_on_a_device(project: Project) -> None:
-    from perfaudit.measure.counters_as_run import counters_as_run
-
     path = project(**{"on_device.py": TRAIN}) / "on_device.py"
     training = Training(Target(path.name), "cuda")
     values = counters(training)["values"]
     assert (values["copies_to_device"], values["unpinned_copies"]) == (2, 2)
     assert values["bytes_to_device"] == 8 * 4 * 4 + 8 * 8
-    ran = counters_as_run(training)["values"]
-    assert ran["kernels_launched"] > 10 and ran["graphs_replayed"] == 0
+    ran = counters_as_run.counters_as_run(training)
+    if ran["absent"]:  # without CUPTI
+        assert set(ran["absent"]) == {"kernels_launched", "graphs_replayed"} and not ran["values"]
+    else:
+        assert ran["values"]["kernels_launched"] > 10 and ran["values"]["graphs_replayed"] == 0

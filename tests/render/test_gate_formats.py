@@ -372,3 +372,15 @@ def test_what_can_be_done_next_is_said_where_it_fits() -> None:
     )
     assert "--budget" in text(OPEN_PASSES)
     assert text(PASS).endswith("the whole interval lies below the 5 % slowdown that has to be excluded\n")
+
+
+def test_counters_with_one_reason_share_a_line() -> None:
+    from perfaudit.render.gate import layers
+    from perfaudit.render.paint import plain
+    from perfaudit.verdicts import CountersVerdict, Gate
+
+    aside = dict.fromkeys(("kernels_launched", "graphs_replayed"), "not counted: no CUPTI") | {"flops": "no formula"}
+    gate = Gate("a", "ref", "pass", counters=(CountersVerdict("t.py", "pass", set_aside=aside),))
+    said = "\n".join(layers(gate, plain, 200))
+    assert "set aside: kernels launched and graphs replayed: not counted: no CUPTI\n" in said
+    assert "set aside: floating-point operations: no formula" in said
