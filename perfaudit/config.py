@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from perfaudit.errors import ConfigError
 from perfaudit.findings import SEVERITIES, Finding, Severity
+from perfaudit.ownership import folders_above, is_ours, not_ours
 from perfaudit.rules import Rule, line_of
 
 _LISTS = ("select", "ignore", "exclude", "rules")
@@ -25,6 +26,7 @@ class Config:
     per_file_ignores: names of rules by pattern of `.gitignore`, relative to the file's folder. severity: level by name of
     a rule or beginning of ids. rule_folders: of the user's own rules, relative to the file's folder. target: name by role
     ("model", "dataloader", …, or "file"). gate: the table of that name as it stands, which `gate.settings` reads.
+    notes: what is to be said of where the settings come from.
     """
 
     path: Path | None = None
@@ -37,6 +39,7 @@ class Config:
     tests: bool = False
     target: dict[str, str] = field(default_factory=dict)
     gate: dict[str, Any] = field(default_factory=dict)  # Any: raw TOML
+    notes: tuple[str, ...] = ()
 
     def own_rule_folders(self, working: Path) -> tuple[Path, ...]:
         """The folders of the user's own rules, whose Python files a scan runs.
@@ -67,19 +70,30 @@ def start_of(paths: Iterable[str]) -> Path:
 def project_folder(start: Path) -> Path:
     """The folder of the project around a folder: the nearest with a pyproject.toml or a repository, else itself."""
     tops = ("pyproject.toml", ".git")
-    return next((folder for folder in (start, *start.parents) if any((folder / top).exists() for top in tops)), start)
+    around = (folder for folder in folders_above(start) if any((folder / top).exists() for top in tops))
+    return next(filter(is_ours, around), start)
 
 
 def find_config(start: Path) -> Config:
     """The configuration of the nearest pyproject.toml with `[tool.perfaudit]` at or above a folder; else an empty one.
 
-    Raises ConfigError that names file and key.
+    Not above the folder's repository, and no file that another user owns, which a note names, as it does ignore files of
+    theirs (`static.discover` passes over them). Raises ConfigError that names file and key.
     """
-    for folder in (start, *start.parents):
+    config, theirs = Config(), []
+    folders = folders_above(start)
+    for folder in folders:
         path = folder / "pyproject.toml"
-        if path.is_file() and _has_table(path):
-            return read_config(path)
-    return Config()
+        if not path.is_file() or not _has_table(path):
+            continue
+        if is_ours(path):
+            config = read_config(path)
+            break
+        theirs.append(path)
+    ignores = (folder / ".gitignore" for folder in folders[1:])
+    theirs += [path for path in ignores if path.is_file() and not is_ours(path)]
+    note = not_ours(theirs)
+    return replace(config, notes=(note,)) if note else config
 
 
 def _has_table(path: Path) -> bool:

@@ -35,11 +35,11 @@ Paths = Annotated[
 
 def settings_for(targets: list[str] | None, paths: list[str] | None) -> tuple[Config, GateSettings]:
     """The configuration of the working directory, with the targets and paths of the command line over it."""
-    from perfaudit.config import find_config
+    from perfaudit.cli.settings import settings_of_project
     from perfaudit.gate.settings import settings_of
     from perfaudit.static.discover import shown
 
-    config = find_config(Path.cwd())
+    config = settings_of_project()
     settings = settings_of(config)
     named = [key for key, typed in (("targets", targets), ("paths", paths)) if key in config.gate and not typed]
     if named and config.path is not None and config.path.parent != Path.cwd():

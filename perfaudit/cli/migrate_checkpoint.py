@@ -44,12 +44,12 @@ def command(
     """Parse, migrate, tell."""
     from perfaudit.checkpoints.migrate import migrate
     from perfaudit.cli.measuring import factory_names, needs_torch
-    from perfaudit.config import find_config
+    from perfaudit.cli.settings import settings_of_project
     from perfaudit.quantities import seconds_of
     from perfaudit.target.names import choose_target
 
     needs_torch("migrate-checkpoint")
-    names = factory_names(find_config(Path.cwd()), factory or [])
+    names = factory_names(settings_of_project(), factory or [])
     chosen = choose_target([target] if target else [], Path.cwd(), names)
     done = migrate(old, new, chosen, device, seconds_of(timeout), check)
     write(_as_json(old, new, done) if format == "json" else _as_text(old, new, done), None)

@@ -24,11 +24,11 @@ HELP = """List every rule: id, name, severity, what its fix changes, and the kno
 
 def every_rule() -> dict[str, Rule]:
     """Our rules and those of the folders that `[tool.perfaudit] rules` names here; their Python is not run."""
-    from perfaudit.config import find_config
+    from perfaudit.cli.settings import settings_of_project
     from perfaudit.rules import all_rules, read_folder
 
     rules = dict(all_rules())
-    for folder in find_config(Path.cwd()).own_rule_folders(Path.cwd()):
+    for folder in settings_of_project().own_rule_folders(Path.cwd()):
         rules.update(read_folder(folder))
     return rules
 

@@ -53,11 +53,12 @@ class Plan:
         isolated: bool,
         force_exclude: bool,
     ) -> Plan:
-        from perfaudit.config import Config, find_config, project_folder, start_of
+        from perfaudit.cli.settings import settings_of_project
+        from perfaudit.config import Config, project_folder, start_of
         from perfaudit.static.plan import options_of
 
         start = start_of([stdin_filename or "."] if given == ["-"] else given)
-        config = Config() if isolated else find_config(start)
+        config = Config() if isolated else settings_of_project(start)
         options = options_of(config, select, ignore)
         options = replace(
             options,

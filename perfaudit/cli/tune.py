@@ -185,10 +185,10 @@ def _code(report: Report, exit_zero: bool) -> int:
 
 def _target(text: str | None, named: list[str]) -> Target:
     from perfaudit.cli.measuring import factory_names
-    from perfaudit.config import find_config
+    from perfaudit.cli.settings import settings_of_project
     from perfaudit.target.names import choose_target
 
-    return choose_target([text] if text else [], Path.cwd(), factory_names(find_config(Path.cwd()), named))
+    return choose_target([text] if text else [], Path.cwd(), factory_names(settings_of_project(), named))
 
 
 def _write_patch(report: Report, out: Path) -> None:

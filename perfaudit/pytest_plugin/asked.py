@@ -61,6 +61,8 @@ def project_of(config: pytest.Config) -> Project:
         settings = settings_of(found)
     except UserError as error:
         raise pytest.UsageError(f"perfaudit: {error}") from error
+    for note in found.notes:
+        config.issue_config_time_warning(pytest.PytestConfigWarning(f"perfaudit: {note}"), 2)
     folder = found.path.parent if found.path else config.rootpath
     against, baseline = _text(config, "perfaudit_against"), _text(config, "perfaudit_baseline")
     if against and baseline:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from perfaudit.config import is_pattern
 from perfaudit.errors import UserError
+from perfaudit.ownership import folders_above, is_ours
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
@@ -157,13 +158,15 @@ def _excluded(path: Path, excluded: tuple[GitIgnoreSpec, Path] | None, is_folder
 
 
 def _ignores_above(top: Path) -> Ignores:
-    """Ignore files of the parents up to the top of the repository, outermost first; none outside a repository."""
-    chain: list[Path] = []
-    for folder in (top, *top.parents):
-        if (folder / ".git").exists():
-            return [spec for parent in reversed(chain) for spec in _read_ignore(parent)]
-        chain.append(folder.parent)
-    return []
+    """Ignore files of the parents up to the top of the repository, outermost first; none outside a repository.
+
+    Without those of another user, who would say what is scanned of this one's.
+    """
+    folders = folders_above(top)
+    if not os.path.lexists(folders[-1] / ".git"):
+        return []
+    ours = (folder for folder in reversed(folders[1:]) if is_ours(folder / ".gitignore"))
+    return [spec for folder in ours for spec in _read_ignore(folder)]
 
 
 def _read_ignore(folder: Path) -> Ignores:
