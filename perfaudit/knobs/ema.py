@@ -10,6 +10,7 @@ from typing import Any
 from perfaudit.knobs import Bench, Facts, Knob, Setup, Told
 from perfaudit.knobs._code import Code, Patch, built_at
 from perfaudit.measurements import Settings
+from perfaudit.target.accelerator import accelerator_of
 from perfaudit.target.phases import HOST
 
 DECAY = 0.999
@@ -202,20 +203,9 @@ def average_of(way: str, model: Any) -> Average:
 
 def _on_side_stream(training: Any) -> Callable[[], None]:
     """`foreach_lerp` beside the next forward and backward pass; order is kept by events, never by waiting on the host."""
-    import torch
-
-    side, done = torch.cuda.Stream(), torch.cuda.Event()
-    average = average_of("foreach_lerp", training.model)
-
-    def update() -> None:
-        stepped = torch.cuda.current_stream().record_event()
-        with torch.cuda.stream(side):
-            side.wait_event(stepped)
-            average.update()
-            done.record(side)
-
+    update, wait_for_it = accelerator_of(training.device).beside(average_of("foreach_lerp", training.model).update)
     # The next update writes the parameters that the average still reads.
-    training.optimizer.register_step_pre_hook(lambda *_: torch.cuda.current_stream().wait_event(done))
+    training.optimizer.register_step_pre_hook(lambda *_: wait_for_it())
     return update
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from perfaudit.measure.environment import usable_cores
+from perfaudit.target.accelerator import accelerator_of
 from perfaudit.target.blocks import repeated_blocks
 from perfaudit.target.overlay import digests
 from perfaudit.target.provenance import LIBRARIES, OURS, span
@@ -22,17 +23,13 @@ def facts_of(training: Any) -> Facts:  # Any: target.training.Training
 
     from perfaudit.target.flags import flags
 
-    driver = ""
-    name = str(training.device)
-    if training.device.type == "cuda":
-        name = f"cuda ({torch.cuda.get_device_name(training.device)})"
-        driver = f"CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}"
+    accelerator = accelerator_of(training.device)
     return {
         "device": training.device.type,
-        "device_name": name,
-        "driver": driver,
-        "capability": list(torch.cuda.get_device_capability(training.device)) if driver else None,
-        "device_free": torch.cuda.mem_get_info(training.device)[0] if driver else None,
+        "device_name": accelerator.name,
+        "driver": accelerator.driver,
+        "capability": accelerator.capability,
+        "device_free": accelerator.free_bytes(),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
         "cores": usable_cores(),

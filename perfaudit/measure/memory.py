@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from perfaudit.target.accelerator import accelerator_of
+
 Run = Callable[[Any, Any, Any], Any]  # operator, positional and keyword arguments: what the operator returns
 
 
@@ -34,16 +36,15 @@ def peak_of_step(training: Any, batch: Any) -> int:
     One step is made first, so that the optimizer's state exists. On the CPU the bytes of live storages are counted at
     every operator; buffers inside a library (oneDNN's scratch memory) are not among them.
     """
-    import torch
-
     training.step(batch)
     training.optimizer.zero_grad()
-    if training.device.type == "cuda":
-        torch.cuda.synchronize()
-        torch.cuda.reset_peak_memory_stats()
+    accelerator = accelerator_of(training.device)
+    accelerator.synchronize()
+    accelerator.reset_peak()
+    if accelerator.peak_bytes() is not None:
         training.step(batch)
-        torch.cuda.synchronize()
-        return int(torch.cuda.max_memory_allocated())
+        accelerator.synchronize()
+        return accelerator.peak_bytes() or 0
     with live_bytes() as live:
         for tensor in [*held(training), *tensors_in(batch)]:
             live.see(tensor)

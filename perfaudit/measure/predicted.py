@@ -17,6 +17,7 @@ from typing import Any
 
 from perfaudit.measure.facts import is_filled
 from perfaudit.measure.memory import held, live_bytes, tensors_in
+from perfaudit.target.accelerator import same_random_numbers
 
 PeakAt = Callable[[int], int]  # batch size: peak bytes
 
@@ -302,10 +303,9 @@ def _put_back(training: Any, batch: Any) -> Iterator[None]:
     contents = list(_contents(training))
     numpy = sys.modules.get("numpy")
     streams = random.getstate(), numpy.random.get_state() if numpy else None
-    devices = [training.device] if training.device.type == "cuda" else []
     grad, autocast = torch.is_grad_enabled(), torch.is_autocast_cache_enabled()
     try:
-        with torch.random.fork_rng(devices=devices):
+        with same_random_numbers():
             yield
     finally:
         torch.set_grad_enabled(grad)

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from perfaudit.target.accelerator import Accelerator, accelerator_of
+
 
 def step_seconds(
     training: Any, steps: int, samples_in: Callable[[Any], int], fixed: bool = False
@@ -15,12 +17,14 @@ def step_seconds(
 
     training: target.training.Training. samples_in: number of samples of a batch.
 
-    Restarts are left out; `training.restart_seconds` has them. On CUDA the host does not wait between steps: one event
-    stands in the stream after each, and steps in which an epoch restarts are dropped, because how much of the host's
-    waiting the device had to wait for cannot be told. Where every step restarts, as in epochs of one batch, none is dropped.
+    Restarts are left out; `training.restart_seconds` has them. Where the device has a clock, the host does
+    not wait between steps: one event stands in its queue after each, and steps in which an epoch restarts are dropped,
+    because how much of the host's waiting the device had to wait for cannot be told. Where every step restarts, as in
+    epochs of one batch, none is dropped.
     """
-    if training.device.type == "cuda":
-        return _by_events(training, steps, samples_in, fixed)
+    accelerator = accelerator_of(training.device)
+    if accelerator.has_clock:
+        return _by_events(training, accelerator, steps, samples_in, fixed)
     seconds, samples = [], []
     for _ in range(steps):
         restarts = len(training.restart_seconds)
@@ -33,24 +37,17 @@ def step_seconds(
 
 
 def _by_events(
-    training: Any, steps: int, samples_in: Callable[[Any], int], fixed: bool
+    training: Any, accelerator: Accelerator, steps: int, samples_in: Callable[[Any], int], fixed: bool
 ) -> tuple[list[float], list[int], bool]:
-    import torch
-
-    def mark() -> Any:  # torch.cuda.Event
-        event = torch.cuda.Event(enable_timing=True)
-        event.record(torch.cuda.current_stream(training.device))
-        return event
-
-    marks, samples, restarted = [mark()], [], []
+    marks, samples, restarted = [accelerator.event()], [], []
     for _ in range(steps):
         restarts = len(training.restart_seconds)
         batch = training.whole_step(fixed)
-        marks.append(mark())
+        marks.append(accelerator.event())
         samples.append(samples_in(batch))
         restarted.append(len(training.restart_seconds) > restarts)
     training.synchronize()
-    seconds = [before.elapsed_time(after) / 1e3 for before, after in itertools.pairwise(marks)]
+    seconds = [accelerator.seconds_between(before, after) for before, after in itertools.pairwise(marks)]
     if all(restarted):
         return seconds, samples, True
     kept = [i for i, with_restart in enumerate(restarted) if not with_restart]

@@ -5,21 +5,24 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from perfaudit.target.accelerator import Accelerator
+
 # In the order of a step. "loading" and "transfer" are what the host waits for; the rest is computing.
 PHASES = ("loading", "transfer", "zero_grad", "forward", "backward", "optimizer", "average")
 HOST = " (host)"
 
 
 class Phases:
-    """Adds up seconds by phase. On CUDA, events stand in the stream, so that the host need not wait for them; what the host
-    itself takes to launch a phase is kept beside it, under the phase's name and HOST.
+    """Adds up seconds by phase. Where the device has a clock, events stand in its queue, so that the host need not wait for
+    them; what the host itself takes to launch a phase is kept beside it, under the phase's name and HOST.
     """
 
-    def __init__(self, device_type: str) -> None:
-        self._on_device = device_type == "cuda"
+    def __init__(self, accelerator: Accelerator) -> None:
+        self._accelerator = accelerator
+        self._on_device = accelerator.has_clock
         self._seconds: dict[str, float] = {}
         self._host = 0.0
-        self._events: list[tuple[str, Any, Any]] = []  # name, torch.cuda.Event before, after
+        self._events: list[tuple[str, Any, Any]] = []  # name, event before, after
         self._last: Any = None
 
     def begin(self) -> None:
@@ -45,16 +48,10 @@ class Phases:
     def take(self) -> dict[str, float]:
         """Seconds by phase since the last call; the device must have been waited for."""
         for name, before, after in self._events:
-            self.add(name, before.elapsed_time(after) / 1e3)
+            self.add(name, self._accelerator.seconds_between(before, after))
         found = self._seconds
         self._seconds, self._events = {}, []
         return found
 
     def _now(self) -> Any:
-        if not self._on_device:
-            return time.perf_counter()
-        import torch
-
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
+        return self._accelerator.event() if self._on_device else time.perf_counter()

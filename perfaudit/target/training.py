@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from perfaudit.errors import TargetError
+from perfaudit.target.accelerator import accelerator_of, make_current, pick_device
 from perfaudit.target.built_otherwise import loaders_built, optimizers_built
 from perfaudit.target.construction import Origins, anything_built, modules_built
 from perfaudit.target.load import Factory, faults_named, load, missing
@@ -57,7 +58,7 @@ class Training:
         self.around_loss: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
         self.scaler: Any = None
         self.non_blocking = bool(getattr(self.loader, "pin_memory", False))
-        self.phases = Phases(self.device.type)
+        self.phases = Phases(self.accelerator)
         self._update_before_step = False
         self._batches: Iterator[Batch] | None = None
         self.epoch_batches = _length(self.loader)
@@ -71,6 +72,7 @@ class Training:
         self, origins: Origins, device: str, loader_overrides: dict[str, Any], optimizer_overrides: dict[str, Any]
     ) -> None:
         target, seed = self.target, self.seed
+        make_current(device)
         with contextlib.ExitStack() as importing:  # scripts build loaders and optimizers at their top level
             seen = [importing.enter_context(loaders_built(loader_overrides))] if "torch" in sys.modules else []
             seen += [importing.enter_context(optimizers_built(optimizer_overrides))] if seen else []
@@ -84,9 +86,8 @@ class Training:
         self.device = pick_device(device)
         seed_all(seed)
         self.model = self._call("model", torch.nn.Module)
-        if all(p.device.type == "cpu" for p in self.model.parameters()) and self.device.type != "cpu":
-            with faults_named(f"{target.file}: the model does not move to {self.device}"):
-                self.model.to(self.device)
+        self._place_model(device)
+        self.accelerator = accelerator_of(self.device)
         self.model.train()
         seed_all(seed)
         with loaders_built(loader_overrides) as site_of:
@@ -99,6 +100,30 @@ class Training:
         groups = self.optimizer.param_groups
         self._refuse_without("optimizer", groups[0] if groups else {}, optimizer_overrides, ("fused", "foreach"))
         self.ema = self._ema()
+
+    def _place_model(self, asked: str) -> None:
+        """Move a model that is on the CPU to the device; where one is on a single other device, that is the training's.
+
+        Raises TargetError where the user asked for another one: what is waited for would not be what works.
+        """
+        there = {p.device for p in self.model.parameters()}
+        if all(device.type == "cpu" for device in there):
+            if self.device.type != "cpu":
+                with faults_named(f"{self.target.file}: the model does not move to {self.device}"):
+                    self.model.to(self.device)
+            return
+        if len(there) > 1 or "meta" in {device.type for device in there}:  # spread over devices, or without data yet
+            return
+        (own,) = there
+        if (own.type, own.index or 0) == (self.device.type, self.device.index or 0):
+            return
+        if asked != "auto":
+            name = getattr(self.factories["model"], "__name__", "the model factory")
+            raise TargetError(
+                f"{self.target.file}: {name}() puts the model on {own}, and --device says {asked}; leave --device out, or "
+                'let the factory leave the model on the CPU, or use `.cuda()` or `.to("cuda")` without a number'
+            )
+        self.device = own
 
     def _refuse_without(
         self, what: str, has: dict[str, Any], overrides: dict[str, Any], names: tuple[str, ...]
@@ -335,10 +360,7 @@ class Training:
 
     def synchronize(self) -> None:
         """Wait until the device has done all it was given."""
-        import torch
-
-        if self.device.type != "cpu":
-            getattr(torch, self.device.type).synchronize()
+        self.accelerator.synchronize()
 
     def close(self) -> None:
         """Let go of the loader's workers."""
@@ -370,25 +392,6 @@ def samples_in(batch: Batch) -> int:
         else ()
     )
     return next((samples_in(value) for value in values if isinstance(value, (torch.Tensor, list, tuple, dict))), 1)
-
-
-def pick_device(name: str) -> Any:
-    """A torch.device; "auto" is an accelerator if there is one. Raises TargetError for one that is not here."""
-    import torch
-
-    if name != "auto":
-        try:
-            device = torch.device(name)
-            torch.empty(1, device=device)
-        except (RuntimeError, AssertionError, NotImplementedError) as error:
-            first = str(error).splitlines()[0]
-            raise TargetError(f"--device {name}: not usable here ({first})") from error
-        return device
-    if torch.cuda.is_available():
-        return torch.device("cuda")
-    if torch.backends.mps.is_available():
-        return torch.device("mps")
-    return torch.device("cpu")
 
 
 def _moved(value: Any, device: Any, non_blocking: bool) -> Any:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from perfaudit.target.accelerator import same_random_numbers
+
 
 class Unobservable(Exception):
     """A training that cannot be watched; the message says why, in one line."""
@@ -76,17 +78,12 @@ def _put_back(buffers: list[tuple[Any, str, Any, Any]]) -> None:
 @contextmanager
 def _same_random_streams() -> Iterator[None]:
     """Put the random streams of Python, NumPy (where imported) and torch on all its devices back at the end."""
-    import torch
-
     python = random.getstate()
     numpy = sys.modules["numpy"].random.get_state() if "numpy" in sys.modules else None
-    mps = torch.mps.get_rng_state() if torch.backends.mps.is_available() else None
     try:
-        with torch.random.fork_rng(range(torch.cuda.device_count())):
+        with same_random_numbers():
             yield
     finally:
         random.setstate(python)
         if numpy is not None:
             sys.modules["numpy"].random.set_state(numpy)
-        if mps is not None:
-            torch.mps.set_rng_state(mps)
