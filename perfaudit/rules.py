@@ -61,6 +61,16 @@ class Rule:
     examples: tuple[Example, ...]
     path: str
 
+    @property
+    def has_patch(self) -> bool:
+        """Whether its findings can come with a patch, which is what `--measure` measures."""
+        return self.fix in ("safe", "unsafe")
+
+    @property
+    def knob_option(self) -> str:
+        """The option of `perfaudit tune` that tries what the rule asks for as a setting, "" where none does."""
+        return f"--{self.settled_by.replace('_', '-')}" if self.settled_by else ""
+
 
 def rules_folder() -> Path:
     """Where the rule files lie: inside the installed package, or beside it in a checkout."""

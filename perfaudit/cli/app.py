@@ -14,7 +14,7 @@ HELP = """Find out why PyTorch training is slow, prove it, and get the patch.
 
 \b
     perfaudit scan train.py                  static rules; your code is not run
-    perfaudit scan train.py --measure        the same, each finding priced on your model
+    perfaudit scan train.py --measure        the same, each patch priced on your model
     perfaudit tune train.py --all            climb: patches that pay, one on top of the other, proven
     perfaudit apply report.json              the patches of a saved report
     perfaudit gate train.py --against main   the check in CI: findings, counters, time

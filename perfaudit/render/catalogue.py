@@ -28,6 +28,9 @@ def render(rules: Iterable[Rule]) -> str:
         "",
         f"{len(rules)} rules, from their files in `rules/`; `perfaudit rules --format markdown` prints this page.",
         "",
+        "`scan --measure` measures a finding that has a patch, where the measured step runs its line and the device is one where",
+        "it can matter. An option of `tune` tries the same as a setting of the whole training. What has neither is not measured.",
+        "",
         "| rule | name | severity | fix | measured by |",
         "|---|---|---|---|---|",
     ]
@@ -43,7 +46,13 @@ def render(rules: Iterable[Rule]) -> str:
 
 def _row(rule: Rule) -> str:
     link = f"[{rule.id}](#{rule.id.lower()})"
-    return f"| {link} | `{rule.name}` | {rule.severity} | {_fix(rule)} | {rule.settled_by or '–'} |"
+    return f"| {link} | `{rule.name}` | {rule.severity} | {_fix(rule)} | {_measured(rule)} |"
+
+
+def _measured(rule: Rule) -> str:
+    by = ["`scan --measure`"] if rule.has_patch else []
+    by += [f"`tune {rule.knob_option}`"] if rule.knob_option else []
+    return ", ".join(by) or "–"
 
 
 def _fix(rule: Rule) -> str:

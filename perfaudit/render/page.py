@@ -19,8 +19,7 @@ def render(rule: Rule, paint: Paint = plain) -> str:
     parts += [f"severity  {rule.severity}", f"fix       {_fix(rule)}"]
     if rule.saving is not None:
         parts.append(f"saving    {saving_text(rule.saving)}")
-    if rule.settled_by:
-        parts.append("measured  by `perfaudit scan FILE --measure`, where the step it measures runs the line")
+    parts.append(f"measured  {_measured(rule)}")
     bad = [example for example in rule.examples if example.lines]
     parts += ["", paint("Reported", "bold")]
     for example in bad[:2]:
@@ -42,6 +41,15 @@ def _fix(rule: Rule) -> str:
         "manual": "advice only, never applied",
         "unsafe": f"unsafe: also changes {', '.join(rule.changes)}",
     }[rule.fix]
+
+
+def _measured(rule: Rule) -> str:
+    """What can be measured of it: its patch, a setting of the whole training, or nothing."""
+    patch = "by `perfaudit scan FILE --measure`, where it has a patch and the measured step runs its line"
+    setting = f"as a setting of the whole training by `perfaudit tune FILE {rule.knob_option}`"
+    if rule.has_patch:
+        return f"{patch}; {setting}" if rule.knob_option else patch
+    return f"no, for it has no patch; {setting}" if rule.knob_option else "no, for it has no patch"
 
 
 def _reported(example: Example, paint: Paint) -> list[str]:

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from conftest import Done
 
+from perfaudit.knobs import knob
+from perfaudit.render import catalogue
 from perfaudit.rules import Rule, all_rules
 
 Run = Callable[..., Done]
+
+
+def options_of_tune() -> set[str]:
+    from typer.main import get_command
+
+    from perfaudit.cli.app import app
+
+    tune: Any = get_command(app).commands["tune"]  # type: ignore[attr-defined]  # a group of typer
+    return {option for parameter in tune.params for option in parameter.opts}
 
 
 def test_rules(perfaudit: Run) -> None:
@@ -39,6 +51,25 @@ def test_explain(perfaudit: Run, rule: Rule) -> None:
     assert f"# perfaudit: ignore[{rule.id}] reason\n" in done.out
     assert "\x1b" not in done.out
     assert perfaudit("explain", rule.name).out == perfaudit("explain", rule.id.lower()).out == done.out
+
+
+@pytest.mark.parametrize("rule", all_rules().values(), ids=lambda rule: rule.id)
+def test_no_measurement_is_promised_without_a_patch(perfaudit: Run, rule: Rule) -> None:
+    (said,) = [line for line in perfaudit("explain", rule.id).out.splitlines() if line.startswith("measured ")]
+    row = next(line for line in catalogue.render([rule]).splitlines() if line.startswith(f"| [{rule.id}]"))
+    patched = any(example.fixed is not None for example in rule.examples)
+    assert ("scan FILE --measure" in said) == ("scan --measure" in row) == patched
+    assert ("no, for it has no patch" in said) == (not patched)
+    assert ("perfaudit tune FILE --" in said) == ("`tune --" in row) == bool(rule.settled_by)
+
+
+def test_an_option_that_is_named_exists_and_tries_it() -> None:
+    """A rule without a patch may point at a knob only where that knob says that it measures this rule."""
+    options = options_of_tune()
+    for rule in all_rules().values():
+        if rule.settled_by:
+            assert rule.knob_option in options, rule.id
+            assert rule.has_patch or rule.id in knob(rule.settled_by).rules, rule.id
 
 
 @pytest.mark.parametrize(
