@@ -274,7 +274,7 @@ def _inverse(found: list[float] | None) -> str:
 
 
 def page() -> str:
-    """The page of all records that are there."""
+    """The page of all records that are there, and below them what was written by hand (ladder_notes.md)."""
     kept: list[dict[str, Record]] = [json.loads(file.read_text()) for file in sorted(HERE.glob("ladder_*.json"))]
     commands = [
         f"    python benchmarks/ladder.py {sample} {record['options']} --write\n"
@@ -283,7 +283,8 @@ def page() -> str:
     ]
     parts = ["# From naive to expert by itself\n\n" + "".join(commands)]
     parts += [table(sample, record) for records in kept for sample, record in records.items()]
-    return "\n".join(parts)
+    notes = HERE / "ladder_notes.md"
+    return "\n".join([*parts, *([notes.read_text(encoding="utf-8")] if notes.exists() else [])])
 
 
 if __name__ == "__main__":

@@ -68,6 +68,10 @@ def record(**changed: Any) -> dict[str, Any]:
     }
 
 
+def test_the_page_is_that_of_the_records() -> None:
+    assert ladder.page() == (BENCHMARKS / "ladder.md").read_text(encoding="utf-8")
+
+
 TABLE = """
 ## gpt2
 

@@ -1,0 +1,331 @@
+"""What each figure of the README rests on: its words, made anew from records and constants, and what is no figure of ours.
+
+A tie is a piece of the README as it must read, built from its source. A number that no tie and no exemption covers is tied to
+nothing, and `problems` names it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from perfaudit import errors
+from perfaudit.gate.settings import GateSettings
+from perfaudit.knobs import all_knobs, cudnn, precision
+from perfaudit.measure import stats
+from perfaudit.rules import all_rules
+from perfaudit.tune import tolerance
+
+ROOT = Path(__file__).parent.parent
+BENCHMARKS = ROOT / "benchmarks"
+sys.path.insert(0, str(BENCHMARKS))
+
+import demonstration  # noqa: E402  # they stand in that folder
+import search_quality  # noqa: E402
+
+Json = dict[str, Any]
+
+# Words that are numbers; "one" and "two" stand in too many sentences that count nothing.
+IN_WORDS = {
+    3: "three",
+    4: "four",
+    5: "five",
+    6: "six",
+    7: "seven",
+    8: "eight",
+    9: "nine",
+    10: "ten",
+    12: "twelve",
+    16: "sixteen",
+}
+NUMBER = re.compile(rf"\d(?:[\d,.]*\d)?|\b(?:{'|'.join(IN_WORDS.values())})\b", re.IGNORECASE)
+
+EXEMPT = {
+    r"PA\d{1,3}\b": "identities of rules and areas; a test of its own looks that they exist",
+    r"\b(?:b?float16|TF32|tf32)\b": "names of types",
+    r"Apache-2\.0": "name of the licence",
+    r"`patch -p1`": "an option of another program",
+    r"DataLoader\(data, 64\)": "code in an example",
+    r"--memory 8GiB": "code in an example",
+    r"`mean:5%`": "name of another program's setting",
+    r"4 to 6 minutes": "what a person waits: the budget is 5 minutes, and a clear verdict ends it earlier",
+    r"Ten minutes do not always suffice": "the sentence behind it has the figures",
+}
+
+
+def problems(readme: str) -> list[str]:
+    """What is wrong with the figures of a README: ties that it does not hold, numbers without a tie, idle exemptions."""
+    covered = [False] * len(readme)
+    found = []
+
+    def cover(pattern: str, problem: str) -> None:
+        matches = list(re.finditer(pattern, readme))
+        if not matches:
+            found.append(problem)
+        for match in matches:
+            covered[match.start() : match.end()] = [True] * (match.end() - match.start())
+
+    for words, source in ties():
+        cover(r"\s+".join(map(re.escape, words.split())), f"{source} says: {words}")
+    cover(r"`perfaudit scan sample_models/\S+ --select \S+`:\n\n(?:    .*\n|\n)+", "the scan of a sample is not shown")
+    for pattern, why in EXEMPT.items():
+        cover(pattern, f"nothing reads {pattern} any more ({why}): take it out of EXEMPT")
+    for match in NUMBER.finditer(readme):
+        if not all(covered[match.start() : match.end()]):
+            line = readme.count("\n", 0, match.start()) + 1
+            found.append(f"README.md:{line}: {match[0]} is tied to no record: add a tie to tests/readme_figures.py")
+    return found
+
+
+def ties() -> Iterator[tuple[str, str]]:
+    """Each piece of the README that has figures, as its source has it, and the name of the source."""
+    for part in (_demonstration, _scan, _rules, _method, _ladder, _calibration, _search, _memory, _gate, _codes):
+        source, pieces = part()
+        yield from ((words, source) for words in pieces)
+
+
+def _record(name: str) -> Any:  # Any: nested JSON
+    return json.loads((BENCHMARKS / name).read_text(encoding="utf-8"))
+
+
+def _found(name: str, pattern: str) -> tuple[str, ...]:
+    """What a pattern finds in a page of benchmarks/, its spaces taken for any white space."""
+    text = (BENCHMARKS / name).read_text(encoding="utf-8")
+    match = re.search(pattern.replace(" ", r"\s+"), text)
+    assert match is not None, f"benchmarks/{name} does not say: {pattern}"
+    return match.groups()
+
+
+def _row(name: str, *first: str) -> list[str]:
+    """The cells of the row of a table that begins with these."""
+    for line in (BENCHMARKS / name).read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("|") and cells[: len(first)] == list(first):
+            return cells
+    raise AssertionError(f"benchmarks/{name} has no row {first}")
+
+
+def _percent(share: float, digits: int = 0) -> str:
+    return f"{100 * share:.{digits}f} %"
+
+
+def _demonstration() -> tuple[str, list[str]]:
+    return "benchmarks/demonstration.json", [demonstration.block(_record("demonstration.json"))]
+
+
+def _scan() -> tuple[str, list[str]]:
+    speed = _record("scan_speed.json")
+    row = max(speed["folders"], key=lambda folder: int(folder["files"]))
+    one = speed["small"]["scan of one file"]
+    seconds = {name: f"{tool['cpu_s']:.1f} s" for name, tool in row["tools"].items()}
+    return "benchmarks/scan_speed.json", [
+        f"Scanning the installed torch package ({row['files']:,} files) takes {seconds['perfaudit cold, 1 process']} of "
+        f"processor time in one process, and {seconds['perfaudit warm']} with the cache of an earlier scan",
+        f"Parsing the same files and nothing else takes {seconds['ast.parse']}, and a scan of one file "
+        f"{one['cpu_ms']:.0f} ms. All of it on {speed['cores']} cores, load {speed['load_before']};",
+    ]
+
+
+def _rules() -> tuple[str, list[str]]:
+    areas = ["input", "model", "backend and precision", "optimizer and averaging", "debugging left on", "host and device",
+             "distributed", "evaluation and memory"]  # fmt: skip
+    counts = [sum(id_.startswith(f"PA{number}") for id_ in all_rules()) for number in range(1, len(areas) + 1)]
+    pieces = [f"{len(all_rules())} rules read code"]
+    pieces += [
+        f"| PA{n} {area} | {count} |" for n, (area, count) in enumerate(zip(areas, counts, strict=True), start=1)
+    ]
+    page = "scan_quality.md"
+    (aim,) = _found(page, r"The aim was (\d+ %) right")
+    reports, right, arguable, wrong = _found(
+        page, r"\*\*Of (\d+) reports, (\d+) are right, (\d+) arguable and (\d+) wrong"
+    )
+    (repositories,) = _found(page, r"(\d+) public training repositories were set aside")
+    others, findings, read = _found(page, r"(\d+) other public repositories .* Of ([\d,]+) findings (\d+) were read")
+    (safe,) = _found(page, r"No safe patch was wrong, among (\d+)")
+    shares = [_row(page, name)[1] for name in ("right", "true, but hardly worth saying", "wrong")]
+    share = _percent(int(right) / int(reports))
+    return f"rules/ and benchmarks/{page}", [
+        *pieces,
+        f"The aim is that {aim} of the reports are right, and it is missed",
+        f"| {repositories} repositories | all {reports} | {right} ({share}) | {arguable} | {wrong} |",
+        f"| {others} others, later | {read} of {findings}, weighted | {' | '.join(shares)} |",
+        f"In the second reading no safe patch among {safe} was wrong",
+    ]
+
+
+def _method() -> tuple[str, list[str]]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    looks = [str(look.generations) for look in stats.LOOKS]
+    assert (tolerance.COMPARING_SECONDS, tolerance.SHARE_OF_SPREAD, tolerance.STREAMS) == (2, 0.5, 2), (
+        "two, half, twice"
+    )
+    bfloat16, other = precision._TOLERANCES["bf16"], cudnn.TOLERANCE
+    gate = GateSettings()
+    return "the code", [
+        f"Python {project['requires-python'].removeprefix('>=')} or newer",
+        f"(with a {_percent(1 - stats.ERROR)} interval)",
+        f"{IN_WORDS[len(all_knobs())].capitalize()} knobs:",
+        f"{IN_WORDS[len(all_knobs())]} knobs, what pays one on top of the other",
+        f"judged after {', '.join(looks[:-1])} and {looks[-1]} generations with {_percent(stats.ERROR)} error in all",
+        f"(as many as fit into two seconds, {tolerance.FEWEST_STEPS} to {tolerance.MOST_STEPS})",
+        f"must stay within {tolerance.SPREAD_OF_NUDGES:.0f} times what your own training does when its parameters are moved by "
+        f"{tolerance.NUDGE:.0f} roundings of the type, and within half of what another seed does",
+        f"({_percent(bfloat16)} of the loss under bfloat16, {_percent(other, 1)} else)",
+        "may differ by twice what another stream of your own code does",
+        f"from {_percent(tolerance.SMALL_NOISE)} in the first {IN_WORDS[tolerance.STEPS_SURE]} steps on",
+        f"*regressed* where the whole interval lies beyond +{_percent(gate.tolerate)}, *pass* where it lies below "
+        f"+{_percent(gate.max_regression)}",
+    ]
+
+
+def _ladder() -> tuple[str, list[str]]:
+    record = _record("ladder_cpu.json")
+    gpt, resnet = record["char_gpt"], record["photo_resnet"]
+    ms, ratios = gpt["race"]["ms"], gpt["race"]["ratios"]
+
+    def ratio(found: list[float]) -> str:
+        return "{:.3f} [{:.3f}, {:.3f}]".format(*found[:3])
+
+    def of_twin(found: list[float]) -> str:
+        return "{:.0f} % [{:.0f}, {:.0f}]".format(*(100 * value for value in found[:3]))
+
+    assert max(resnet["load"]) > search_quality.CALM, "it says that this was not calm"
+    loads = [f"load {before:.1f} before{{}}, {after:.1f} after" for before, after in (gpt["load"], resnet["load"])]
+    minutes = int(re.findall(r"--budget (\d+)", gpt["command"])[0]) // 60
+    (cores,) = re.findall(r"(\d+) cores", gpt["machine"])
+    rounds, *own = _found(
+        "ladder.md",
+        r"(\d+) rounds\), a step of their own loop: sample (\d+ ms), climbed (\d+ ms), twin (\d+ ms); "
+        r"against the sample: climbed ([\d.]+ \[[\d., ]+\])",
+    )
+    calm = _found(
+        "ladder.md",
+        r"On a calm machine a step of the sample takes (\d+ ms) in its own loop and (\d+ ms) in perfaudit's",
+    )
+    beside = _found("ladder.md", r"twin [\d.]+ ms: (\d+) % \[(\d+), (\d+)\] of the twin's speed")
+    return "benchmarks/ladder.md and ladder_cpu.json", [
+        f"climbed by `perfaudit tune char_gpt.py --all` in {IN_WORDS[minutes]} minutes on {cores} cores without GPU",
+        f"({loads[0].format(' the climb')} it)",
+        f"| sample | {ms['sample']:.0f} | 1 |",
+        f"library's GELU, fused attention | {ms['climbed']:.0f} | {ratio(ratios['climbed / sample'])} |",
+        f"| tuned by hand | {ms['twin']:.0f} | {ratio(ratios['twin / sample'])} |",
+        f"That is {of_twin(ratios['twin / climbed'])} of the twin's speed",
+        f"As a program of its own, {rounds} rounds, a step of the sample takes {own[0]}, climbed {own[1]}, "
+        f"tuned by hand {own[2]}; climbed against the sample that is {own[3]}",
+        f"On a calm machine a step of the sample takes {calm[0]} in its own loop and {calm[1]} in perfaudit's",
+        f"came to {of_twin(resnet['race']['ratios']['twin / climbed'])} with two rungs (workers, channels-last; "
+        f"{loads[1].format('')}, so not calm)",
+        "the climb ended at {} % [{}, {}]".format(*beside),
+    ]
+
+
+def _calibration() -> tuple[str, list[str]]:
+    page = "calibration.md"
+    (version,) = _found(page, r"One thread, (torch [\d.]+), on a machine that others used")
+    rows = []
+    for name in ("none", "3 %", "5 %", "10 %"):
+        cells = _row(page, "none (A/A)" if name == "none" else name, "wall")
+        rate, low, high = (float(number) for number in re.findall(r"[\d.]+", cells[5]))
+        digits = 1 if name == "none" else 0
+        called = f"{rate:.{digits}f} % [{low:.{digits}f}, {high:.{digits}f}]"
+        rows.append(f"| {name} | {cells[2]} | {called} | {cells[7]} % |")
+    same = _row(page, "none (A/A)", "wall")
+    return f"benchmarks/{page}", [
+        f"{same[2]} pairs of identical real trainings",
+        f"others used it (load {float(same[11]):.0f}, {version}, one thread,",
+        *rows,
+    ]
+
+
+def _search() -> tuple[str, list[str]]:
+    runs = {run["regime"]: run for run in _record("search_quality.json")["runs"]}
+    (settings,) = {len(run["sweep"]) for run in runs.values()}
+    named = {
+        "io, sleeping step": "a slow disk, sleeping",
+        "decode, real step": "decoding images, real",
+        "memory, real step": "memory, real",
+    }
+    rows = []
+    for regime, words in named.items():
+        run = runs[regime]
+        ours, best = (f"{run[key]['num_workers'] or 'no'} workers" for key in ("ours", "best"))
+        low_high = "{:.0f} % [{:+.0f}, {:+.0f}]".format(*(100 * value for value in run["regret"]))
+        regret = "none: the same" if run["ours"] == run["best"] else low_high
+        calm = "" if search_quality.is_calm(run) else ", not calm"
+        took = f"{run['seconds']:.0f} / {run['sweep_seconds']:.0f}"
+        rows.append(f"| {words} | {ours} | {best} | {regret} | {took} | {max(run['load']):.1f}{calm} |")
+    return "benchmarks/search_quality.json", [
+        f"against an exhaustive sweep of {settings} settings in the same run",
+        f"a load above {search_quality.CALM:.0f} is not calm",
+        *rows,
+    ]
+
+
+def _memory() -> tuple[str, list[str]]:
+    runs = {run["regime"]: run for run in _record("search_quality_batch.json")["runs"]}
+    (version,) = {run[name]["version"] for run in runs.values() for name in ("power", "binsearch")}
+    named = {
+        "ResNet-10 of width 16, 48 x 48": "ResNet-10",
+        "GPT, 3 blocks": "GPT",
+        "MLP, 30,000 hidden": "MLP with 30,000 hidden",
+    }
+    rows = []
+    for regime, words in named.items():
+        run = runs[regime]
+        power, binsearch = run["power"], run["binsearch"]
+        assert run["ours"]["confirming_seconds"] > 0, "it says that a real step confirmed it"
+        events = f"{'' if rows else 'out of memory '}{power['events']} and {binsearch['events']} times"
+        cells = [
+            f"{words}, {run['budget'] // 2**20} MiB",
+            run["true"]["limit"],
+            run["ours"]["limit"],
+            run["ours"]["events"],
+        ]
+        rows.append(f"| {' | '.join(map(str, cells))} | {power['limit']}, {binsearch['limit']}; {events} |")
+    return "benchmarks/search_quality_batch.json", [f"Lightning {version} power, binsearch", *rows]
+
+
+def _gate() -> tuple[str, list[str]]:
+    page = "gate_power.md"
+
+    def cell(text: str) -> str:
+        """ "0 of 120 (0.0 %, 0.0 to 3.0)" as the README has it, without the share."""
+        count, low, high = re.findall(r"(\d+ of \d+) \([\d.]+ %, ([\d.]+) to ([\d.]+)\)", text)[0]
+        return f"{count} ({re.sub(r'[.]0$', '', low) if float(low) == 0 else low} to {'100' if high == '100.0' else high} %)"
+
+    rows = {
+        name: _row(page, "all", name) for name in ("perfaudit gate", "stored mean, > 5 %", "pytest-benchmark, mean:5%")
+    }
+    ours, stored, rival = rows.values()
+    steps = [_row(page, target, "aa")[3].removesuffix(" ms") for target in ("char_gpt", "digits_cnn")]
+    verdicts = [_row(page, target, "aa")[4] for target in ("char_gpt", "digits_cnn")]
+    inconclusive = sum(int(n) for text in verdicts for n in re.findall(r"(\d+) inconclusive", text))
+    (same,) = re.findall(r"of (\d+)", ours[2])
+    (pinned,) = _found(page, r"(taskset -c 0 nice -n -10) python benchmarks/gate_power.py")
+    assert {"caught at +5 %", "caught at +10 %"} <= set(_row(page, "target", "method"))
+    return f"benchmarks/{page}", [
+        f"on steps of {steps[0]} and {steps[1]} ms, one core each |",
+        "| 5 % slower, caught | 10 % slower, caught |",
+        f"| `perfaudit gate`, interleaved pairs | {' | '.join(map(cell, ours[2:5]))} |",
+        f"| mean against a stored mean, > 5 % | {' | '.join(map(cell, stored[2:5]))} |",
+        f"| `pytest-benchmark`, `mean:5%` | {' | '.join(map(cell, rival[2:5]))} |",
+        f"In brackets exact 95 % intervals; a gate took {ours[5]} s (median), its rivals {stored[5]} and {rival[5]} s",
+        f"{inconclusive} of the {same} gates of identical code were inconclusive",
+        f"`{pinned}`",
+    ]
+
+
+def _codes() -> tuple[str, list[str]]:
+    return "perfaudit/errors.py", [
+        f"{errors.OK} nothing to report, or the gate passed",
+        f"{errors.FOUND} findings, something faster was found",
+        f"{errors.WRONG_USE} wrong use",
+        f"(for the gate: {errors.NOTHING_MEASURED})",
+        f"{errors.NOTHING_MEASURED} nothing could be looked at or measured",
+        f"{errors.INTERRUPTED} interrupted",
+    ]
