@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from forked_programs import Ended, run_programs
 
 from perfaudit.static.fix import patches
 from perfaudit.static.scan import scan
@@ -34,40 +35,42 @@ def test_every_sample_has_a_twin() -> None:
     assert [path.name for path in SLOW] == [path.name for path in FAST]
 
 
-@pytest.mark.parametrize("path", SLOW, ids=lambda path: path.stem)
-def test_all_fixes_together_still_train(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    shutil.copy(path, tmp_path)
-    (patched,) = patches(scan([path.name]).findings, unsafe=True)
-    assert patched.waiting == ()
-    Path("patch").write_text(patched.diff)
-    subprocess.run(["git", "apply", "patch"], check=True)
-    assert Path(path.name).read_text() == patched.after
-    command = [sys.executable, path.name, "--epochs", "1", "--steps", "2"]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=300, env={**_environment(), "OMP_WAIT_POLICY": "PASSIVE"}
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert re.search(r"loss \d", done.stdout)
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Ended]:
+    """Every sample as it is, with its safe fixes and with all that patch, by its name and which of these it is."""
+    top = tmp_path_factory.mktemp("samples")
+    programs: dict[tuple[str, str], Path] = {}
+    for path in SLOW:
+        for which in ("before", "safe", "all"):
+            programs[path.stem, which] = top / which / path.name
+            (top / which).mkdir(exist_ok=True)
+            shutil.copy(path, top / which)
+        with contextlib.chdir(top / "safe"):
+            for patched in patches(scan([path.name]).findings, unsafe=False):
+                Path(path.name).write_text(patched.after)
+        with contextlib.chdir(top / "all"):
+            (patched,) = patches(scan([path.name]).findings, unsafe=True)
+            assert patched.waiting == ()
+            Path("patch").write_text(patched.diff)
+            subprocess.run(["git", "apply", "patch"], check=True)
+            assert Path(path.name).read_text() == patched.after
+    ended = run_programs({path: ["--epochs", "1", "--steps", "2"] for path in programs.values()})
+    return {key: ended[path] for key, path in programs.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", SLOW, ids=lambda path: path.stem)
-def test_safe_fixes_leave_the_losses_as_they_are(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_fixes_together_still_train(path: Path, runs: dict[tuple[str, str], Ended]) -> None:
+    done = runs[path.stem, "all"]
+    assert done.code == 0, done.err[-2000:]
+    assert re.search(r"loss \d", done.out)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", SLOW, ids=lambda path: path.stem)
+def test_safe_fixes_leave_the_losses_as_they_are(path: Path, runs: dict[tuple[str, str], Ended]) -> None:
     """The same seed prints the same lines, to the last digit, before and after."""
-    monkeypatch.chdir(tmp_path)
-    shutil.copy(path, tmp_path)
-    (patched,) = patches(scan([path.name]).findings, unsafe=False) or pytest.skip("no safe fix in this sample")
-    before = _run(path.name)
-    Path(path.name).write_text(patched.after)
-    assert _run(path.name) == before
-
-
-def _run(name: str) -> str:
-    command = [sys.executable, name, "--epochs", "1", "--steps", "3"]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=300, env=_environment()).stdout
-
-
-def _environment() -> dict[str, str]:
-    import os
-
-    return {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": "1"}
+    before, after = runs[path.stem, "before"], runs[path.stem, "safe"]
+    assert before.code == after.code == 0, before.err[-2000:] + after.err[-2000:]
+    assert re.search(r"loss \d", before.out)
+    assert after.out == before.out

@@ -6,13 +6,11 @@ The first line of each file in `programs/` says what is compared: `# after the f
 from __future__ import annotations
 
 import math
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from forked_programs import run_programs
 
 from perfaudit.rules import all_rules
 from perfaudit.static.fix import patch
@@ -21,27 +19,6 @@ from perfaudit.static.source import Source
 
 PROGRAMS = sorted((Path(__file__).parent / "programs").glob("PA*.py"))
 PROMISE = re.compile(r"# after the fix: (equal|runs|close (?P<tolerance>[\d.e-]+))$")
-
-# One process imports torch and forks one child for each program: an import takes longer than a program.
-RUN_ALL = """
-import json, os, runpy, sys, traceback
-import torch, torch.nn, torch.utils.data, torch.optim.swa_utils
-torch.set_num_threads(1)
-for path in sys.stdin.read().split():
-    if not (child := os.fork()):
-        with open(path + ".out", "w") as out, open(path + ".err", "w") as err:
-            os.dup2(out.fileno(), 1), os.dup2(err.fileno(), 2)
-            code = 0
-            try:
-                runpy.run_path(path, run_name="__main__")
-            except BaseException:
-                traceback.print_exc()
-                code = 1
-            sys.stdout.flush(), sys.stderr.flush()
-            os._exit(code)
-    _, status = os.waitpid(child, 0)
-    print(path, os.waitstatus_to_exitcode(status))
-"""
 
 
 def rule_of(path: Path) -> str:
@@ -65,18 +42,11 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, st
     for path in PROGRAMS:
         (folder / f"before_{path.name}").write_text(path.read_text())
         (folder / f"after_{path.name}").write_text(fixed(path))
-    paths = sorted(str(path) for path in folder.glob("*.py"))
-    environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", RUN_ALL]
-    done = subprocess.run(command, input=" ".join(paths), capture_output=True, text=True, env=environment, timeout=300)
-    codes = dict(line.split() for line in done.stdout.splitlines())
-    for path in paths:
-        assert codes.get(path) == "0", f"{path}: {Path(path + '.err').read_text()[-2000:]}{done.stderr[-500:]}"
+    ended = run_programs({path: [] for path in sorted(folder.glob("*.py"))})
+    for path, done in ended.items():
+        assert done.code == 0, f"{path}: {done.err[-2000:]}"
     return {
-        path.name: (
-            (folder / f"before_{path.name}.out").read_text(),
-            (folder / f"after_{path.name}.out").read_text(),
-        )
+        path.name: (ended[folder / f"before_{path.name}"].out, ended[folder / f"after_{path.name}"].out)
         for path in PROGRAMS
     }
 
