@@ -332,17 +332,17 @@ def damaged(random: Random, text: str) -> str:
     return text
 
 
-@texts(150)
+@texts(60)
 def test_programs(random: Random) -> None:
     check_text(program(random))
 
 
-@texts(1200)
+@texts(600)
 def test_damaged_examples(random: Random) -> None:
     check_text(damaged(random, random.choice(SEEDS)))
 
 
-@texts(40)
+@texts(16)
 def test_damaged_files(random: Random) -> None:
     check_text(damaged(random, random.choice(FILES)))
 
@@ -372,7 +372,7 @@ def parsable(random: Random) -> str:
     return "f(x)  # y\n"
 
 
-@texts(200)
+@texts(80)
 def test_expressions_replaced(random: Random) -> None:
     """The tree is the old one with the new expression in the place of the old."""
     text, new = parsable(random), random.choice(TEXTS)
@@ -395,7 +395,7 @@ def test_expressions_replaced(random: Random) -> None:
         assert comments(after) == comments(text)
 
 
-@texts(200)
+@texts(80)
 def test_arguments_set_and_removed(random: Random) -> None:
     text = parsable(random)
     source = Source(NAME, text)
@@ -422,7 +422,7 @@ def test_arguments_set_and_removed(random: Random) -> None:
                 assert comments(after) == comments(text)
 
 
-@texts(70)
+@texts(30)
 def test_statements_moved(random: Random) -> None:
     """Statements wrapped, taken out, and put in: the program still compiles, and its comments are all there."""
     text = parsable(random)
@@ -486,7 +486,7 @@ def notebook(random: Random) -> dict[str, Any]:
     return {"cells": cells, "metadata": {"kernelspec": {"language": "python"}}, "nbformat": 4, "nbformat_minor": 5}
 
 
-@texts(150)
+@texts(80)
 def test_notebooks(random: Random) -> None:
     """A fix changes the text of code cells; everything else of the file stays as it was."""
     before = notebook(random)

@@ -34,12 +34,14 @@ def climbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, A
     """A folder in which a climb has written its patch into train.py and into plan.patch, and its report."""
     folder = tmp_path_factory.mktemp("climbed")
     (folder / "train.py").write_text(TRAIN)
-    command = (
-        "tune train.py --all --allow safe --budget 60s --apply --out plan.patch --format json --output report.json"
-    )
-    done = subprocess.run(
-        [sys.executable, "-m", "perfaudit", *command.split()], cwd=folder, capture_output=True, text=True
-    )
+    for budget in ("60s", "300s"):  # a machine that does other work needs more for a step that takes half the time
+        command = f"tune train.py --all --allow safe --budget {budget} --apply --out plan.patch"
+        done = subprocess.run(
+            [sys.executable, "-m", "perfaudit", *command.split(), "--format", "json", "--output", "report.json"],
+            cwd=folder, capture_output=True, text=True,
+        )  # fmt: skip
+        if done.returncode != 0:
+            break
     assert done.returncode == 1, done.stderr
     report: dict[str, Any] = json.loads((folder / "report.json").read_text())
     return folder, report

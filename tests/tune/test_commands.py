@@ -57,11 +57,14 @@ Project = Callable[..., Path]
 
 def test_scan_measure_prices_findings_by_their_own_patch(project: Project, perfaudit: Run) -> None:
     project(**{"train.py": TRAIN})
-    done = perfaudit("scan", "train.py", "--measure", "--budget", "40s", "--format", "json")
-    assert done.code == 1
-    report = json.loads(done.out)
-    assert (report["command"], report["target"]) == ("scan", "train.py")
-    found = {f["rule"]: f for f in report["findings"]}
+    for budget in ("40s", "200s"):  # a machine that does other work needs more for a step that takes half the time
+        done = perfaudit("scan", "train.py", "--measure", "--budget", budget, "--format", "json")
+        assert done.code == 1
+        report = json.loads(done.out)
+        assert (report["command"], report["target"]) == ("scan", "train.py")
+        found = {f["rule"]: f for f in report["findings"]}
+        if found["PA501"]["saving"]["basis"] == "measured":
+            break
     assert set(found) == {"PA201", "PA402", "PA501"}  # its samples lie in memory, so PA101 is silent
     assert "the same losses to the bit" in found["PA501"]["note"]
     assert found["PA501"]["saving"]["basis"] == "measured"
@@ -118,7 +121,7 @@ def test_tune_dataloader_reports_trials_race_and_winner(project: Project, perfau
 
 def test_tune_batch_size_stays_within_the_memory_given(project: Project, perfaudit: Run) -> None:
     project(**{"train.py": TRAIN})
-    done = perfaudit("tune", "train.py", "--batch-size", "--memory", "4GiB", "--budget", "30s", "--format", "json")
+    done = perfaudit("tune", "train.py", "--batch-size", "--memory", "4GiB", "--budget", "15s", "--format", "json")
     sizes = {t["settings"]["batch_size"]: t for t in json.loads(done.out)["trials"]}
     assert set(sizes) >= {4, 8, 16, 32} and max(sizes) <= 96
     peaks = [sizes[size]["peak_memory_bytes"] for size in sorted(sizes) if sizes[size]["peak_memory_bytes"]]
@@ -127,7 +130,7 @@ def test_tune_batch_size_stays_within_the_memory_given(project: Project, perfaud
 
 def test_tune_ema_says_what_each_way_adds(project: Project, perfaudit: Run) -> None:
     project(**{"train.py": TRAIN})
-    done = perfaudit("tune", "train.py", "--ema", "--budget", "30s", "--format", "json")
+    done = perfaudit("tune", "train.py", "--ema", "--budget", "20s", "--format", "json")
     trials = json.loads(done.out)["trials"]
     ways = {(t["settings"]["average"], t["settings"]["when"]) for t in trials}
     assert {
