@@ -83,7 +83,7 @@ def command(
     ] = None,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=0, help="Processes at most (0: as many as pay).")] = 0,
     no_cache: Annotated[
-        bool, typer.Option("--no-cache", help="Neither read nor write .perfaudit_cache in the project's folder.")
+        bool, typer.Option("--no-cache", help="Audit every file anew, and keep no results for the next scan.")
     ] = False,
     force_exclude: Annotated[
         bool, typer.Option("--force-exclude", help="Leave out excluded files and tests even where they are named.")

@@ -54,7 +54,7 @@ class Plan:
         force_exclude: bool,
     ) -> Plan:
         from perfaudit.cli.settings import settings_of_project
-        from perfaudit.config import Config, project_folder, start_of
+        from perfaudit.config import Config, start_of
         from perfaudit.static.plan import options_of
 
         start = start_of([stdin_filename or "."] if given == ["-"] else given)
@@ -64,7 +64,7 @@ class Plan:
             options,
             exclude_named=force_exclude,
             tests=tests or config.tests,
-            cache=None if no_cache or given == ["-"] else project_folder(start),
+            cache=not no_cache and given != ["-"],
             processes=jobs,
         )
         name = stdin_filename or "stdin.py"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from perfaudit import rank
-from perfaudit.config import Config, project_folder, start_of
+from perfaudit.config import Config
 from perfaudit.errors import UserError
 from perfaudit.findings import Finding
 from perfaudit.gate.gitref import Reference
@@ -72,8 +72,7 @@ def _no_rule(rules: RulesOfGate) -> Judged:
 
 def scanned_here(paths: Sequence[str], options: Options, config: Config) -> Report:
     """The report of a scan of the working files, as configured."""
-    own = replace(options, cache=project_folder(start_of(paths)))
-    return as_configured(scan(paths, own), options, config)
+    return as_configured(scan(paths, replace(options, cache=True)), options, config)
 
 
 def _scanned_there(reference: Reference, paths: Sequence[str], options: Options, config: Config) -> Before:

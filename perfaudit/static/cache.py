@@ -1,4 +1,7 @@
-"""Results of earlier scans, by what they depend on. Safe under concurrent runs, ignored when damaged, never needed."""
+"""Results of earlier scans, by what they depend on. Safe under concurrent runs, ignored when damaged, never needed.
+
+They lie in the user's own cache folder, not in the project, whose author could put links and entries of their own there.
+"""
 
 from __future__ import annotations
 
@@ -6,40 +9,56 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import hmac
 import json
 import os
+import re
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from perfaudit import __version__
-from perfaudit.findings import Edit, Finding, Fix, Location, Saving, Span
+from perfaudit import __version__, files
+from perfaudit.files import Folder
+from perfaudit.findings import Finding, Fix, Location, Saving
 from perfaudit.report import Skipped, UnusedSuppression
 from perfaudit.rules import rules_folder
 from perfaudit.static.audit import Audited
 from perfaudit.static.project import Project
+from perfaudit.user_folder import NoUserFolder, cache_folder, secret
 
-FOLDER = ".perfaudit_cache"
+FOLDER = "scan"  # in the user's cache folder of perfaudit
 KEEP_SECONDS = 30 * 24 * 3600  # entries that no scan has written for this long go
 _SWEEP_MARK = "swept"
+_ENTRY = re.compile(r"[0-9a-f]{40}\.json")
+_SEAL_BYTES = hashlib.sha256().digest_size
 
 Json = dict[str, Any]  # Any: nested JSON
 
 
-class Cache:
-    """One folder of entries, each a JSON file named by a digest of what it depends on.
+def open_cache(selected: frozenset[str], rule_files: str) -> Cache | None:
+    """The cache of a scan with these rules; None where the user has no folder for it, and nothing is said."""
+    try:
+        key = secret()
+        with cache_folder() as own:
+            folder = own.below(FOLDER, make=True, mode=0o700)
+    except (NoUserFolder, OSError):
+        return None
+    return Cache(folder, key, selected, rule_files)
 
-    An entry holds when the file's bytes, the rules that ran, this very program, and what the findings asked about other
-    files (`depends`) are the same. Where the folder cannot be written nothing is kept and nothing is said.
+
+class Cache:
+    """One folder of entries, each a JSON file named by a digest of what it depends on, and sealed with the user's secret.
+
+    An entry holds when the file's bytes and path, the rules that ran, this very program, and what the findings asked about
+    other files (`depends`) are the same. It never holds the text of a fix: a file for which there is one is audited anew.
     """
 
-    def __init__(self, folder: Path, selected: frozenset[str], rule_files: str) -> None:
-        self._folder = folder / FOLDER
+    def __init__(self, folder: Folder, key: bytes, selected: frozenset[str], rule_files: str) -> None:
+        self._folder = folder
+        self._key = key
         own = (__version__, sys.version_info[:3], _program_digest(), sorted(selected), rule_files)
         self._salt = hashlib.sha256(repr(own).encode()).hexdigest()
-        self._made: set[Path] = set()
 
     def get(self, path: str, shown_as: str, project: Project) -> Audited | None:
         """The result of an earlier scan of this file, None if there is none that still holds."""
@@ -47,7 +66,11 @@ class Cache:
         if entry is None:
             return None
         try:
-            data = json.loads(entry.read_bytes())
+            sealed = self._folder.read(entry, private=True)
+            text = sealed[_SEAL_BYTES:]
+            if not hmac.compare_digest(sealed[:_SEAL_BYTES], self._seal(entry, text)):
+                return None
+            data = json.loads(text)
             if data["depends"] != _depends(data["asked"], project):
                 return None
             return _decoded(data)
@@ -55,8 +78,9 @@ class Cache:
             return None
 
     def put(self, path: str, shown_as: str, project: Project, result: Audited) -> None:
-        """Keep a result; not that of a file that could not be audited, which may have had a passing reason."""
-        entry = self._entry(path, shown_as, project) if result.looked_at else None
+        """Keep a result; not that of a file that could not be audited, which may have had a passing reason, and none with
+        the text of a fix, which is only ever taken from the file itself."""
+        entry = self._entry(path, shown_as, project) if result.looked_at and not _has_fix(result) else None
         if entry is None:
             return
         asked = {
@@ -66,50 +90,41 @@ class Cache:
             "modules": [[folder, name] for folder, name in sorted(result.asked.modules)],
         }
         data = json.dumps({"asked": asked, "depends": _depends(asked, project), **_encoded(result)})
-        with contextlib.suppress(OSError):
-            self._make(entry.parent)
-            handle, name = tempfile.mkstemp(dir=entry.parent, prefix=".")
-            try:
-                with os.fdopen(handle, "w", encoding="utf-8", errors="surrogatepass") as file:
-                    file.write(data)
-                Path(name).replace(entry)
-            except BaseException:  # a full disk
-                Path(name).unlink(missing_ok=True)
-                raise
+        text = data.encode("utf-8", "surrogatepass")
+        with contextlib.suppress(OSError):  # a full disk
+            self._folder.write(entry, self._seal(entry, text) + text, 0o600, sync=False)
 
-    def _entry(self, path: str, shown_as: str, project: Project) -> Path | None:
+    def _entry(self, path: str, shown_as: str, project: Project) -> str | None:
         seen = project.glance(path)
         if seen is None:
             return None
-        key = hashlib.sha256(
-            f"{self._salt}\0{seen.digest}\0{path}\0{shown_as}".encode("utf-8", "surrogatepass")
-        ).hexdigest()
-        return self._folder / key[:2] / f"{key[2:40]}.json"
+        name = f"{self._salt}\0{seen.digest}\0{path}\0{shown_as}".encode("utf-8", "surrogatepass")
+        return f"{hmac.digest(self._key, name, 'sha256').hex()[:40]}.json"
 
-    def _make(self, folder: Path) -> None:
-        if folder in self._made:
-            return
-        if not self._folder.is_dir():
-            self._folder.mkdir(parents=True, exist_ok=True)
-            (self._folder / ".gitignore").write_text("*\n", encoding="utf-8")
-            (self._folder / "CACHEDIR.TAG").write_text(
-                "Signature: 8a477f597d28d172789f06886806bc55\n# made by perfaudit; may be deleted at any time\n",
-                encoding="utf-8",
-            )
-        folder.mkdir(exist_ok=True)
-        self._made.add(folder)
+    def _seal(self, entry: str, text: bytes) -> bytes:
+        return hmac.digest(self._key, entry.encode() + b"\0" + text, "sha256")
 
-    def sweep(self) -> None:
-        """Delete entries that were written long ago; looks once a day at most."""
-        mark = self._folder / _SWEEP_MARK
+    def close(self) -> None:
+        """Delete entries that were written long ago, once a day at most, and let go of the folder."""
+        with self._folder:
+            self._sweep()
+
+    def _sweep(self) -> None:
         now = time.time()
         with contextlib.suppress(OSError):
-            if not self._folder.is_dir() or (mark.exists() and now - mark.stat().st_mtime < 24 * 3600):
+            mark = self._folder.status(_SWEEP_MARK)
+            if mark is not None and now - mark.st_mtime < 24 * 3600:
                 return
-            mark.touch()
-            for entry in self._folder.glob("??/*"):
-                if now - entry.stat().st_mtime > KEEP_SECONDS:
-                    entry.unlink(missing_ok=True)
+            self._folder.write(_SWEEP_MARK, b"", 0o600, sync=False)
+            files.sweep(self._folder.path)
+            for name in filter(_ENTRY.fullmatch, self._folder.names()):
+                status = self._folder.status(name)
+                if status is not None and now - status.st_mtime > KEEP_SECONDS:
+                    self._folder.remove(name)
+
+
+def _has_fix(result: Audited) -> bool:
+    return any(finding.fix is not None and (finding.fix.edits or finding.fix.diff) for finding in result.findings)
 
 
 @functools.cache
@@ -167,12 +182,7 @@ def _finding(item: Json) -> Finding:
     made = {
         "location": Location(**item["location"]) if item["location"] else None,
         "saving": Saving(**item["saving"]) if item["saving"] else None,
-        "fix": _fix(fix) if fix else None,
+        "fix": Fix(fix["title"], fix["safety"], tuple(fix["changes"])) if fix else None,
         "places": tuple(Location(**place) for place in item["places"]),
     }
     return Finding(**{**item, **made})
-
-
-def _fix(item: Json) -> Fix:
-    edits = tuple(Edit(Span(**part["span"]), part["text"]) for part in item["edits"])
-    return Fix(item["title"], item["safety"], tuple(item["changes"]), edits, item["diff"], item["before"])

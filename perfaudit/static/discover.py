@@ -30,7 +30,6 @@ NEVER = {
     ".nox",
     ".mypy_cache",
     ".perfaudit",
-    ".perfaudit_cache",
     ".ipynb_checkpoints",
 }
 SUFFIXES = (".py", ".ipynb")

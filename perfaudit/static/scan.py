@@ -15,7 +15,7 @@ from perfaudit.report import Report, Skipped, UnusedSuppression
 from perfaudit.rules import Rule
 from perfaudit.static import discover
 from perfaudit.static.audit import Audited, audit, audit_file
-from perfaudit.static.cache import Cache
+from perfaudit.static.cache import open_cache
 from perfaudit.static.document import Document, document, is_notebook
 from perfaudit.static.fix import unfixed
 from perfaudit.static.project import Project, absolute
@@ -36,8 +36,8 @@ class Options:
 
     selected: rule ids, None for all. exclude: patterns as in `.gitignore`, relative to `base`, the working directory if it
     is None. tests: also test files below a folder. exclude_named: a file that is named is left out as one that is found.
-    cache: the folder that holds the cache, None for none. processes: at most so many, 0 for as many as pay.
-    rule_folders: of the user's own rules.
+    cache: whether results of earlier scans are taken and kept. processes: at most so many, 0
+    for as many as pay. rule_folders: of the user's own rules.
     """
 
     selected: frozenset[str] | None = None
@@ -45,7 +45,7 @@ class Options:
     exclude_named: bool = False
     base: Path | None = None
     tests: bool = False
-    cache: Path | None = None
+    cache: bool = False
     processes: int = 0
     rule_folders: tuple[Path, ...] = ()
 
@@ -62,7 +62,7 @@ def scan(
     selected = frozenset(known.rules) if options.selected is None else options.selected
     found = discover.python_files(paths, options.exclude, options.base, options.exclude_named)
     project = Project(file.path for file in found if not file.problem and not is_notebook(file.path))
-    cache = Cache(options.cache, selected, known.digest) if options.cache else None
+    cache = open_cache(selected, known.digest) if options.cache else None
     files = [file for file in found if options.tests or not _is_test(file, options.exclude_named)]
     results: dict[discover.File, Audited] = {}
     waiting: list[discover.File] = []
@@ -84,7 +84,7 @@ def scan(
         if progress is not None:
             progress(len(results), len(files))
     if cache:
-        cache.sweep()
+        cache.close()
     return _report([(file, results[file]) for file in files], len(found) - len(files))
 
 

@@ -353,19 +353,21 @@ def test_no_room_on_the_disk(project: Project, arguments: list[str]) -> None:
 
 
 def test_a_cache_on_a_full_disk_keeps_no_halves(
-    project: Project, perfaudit: Run, monkeypatch: pytest.MonkeyPatch
+    project: Project, perfaudit: Run, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    folder = project(**{"a.py": ANOMALY})
+    project(**{"a.py": "import torch\nfor batch in DataLoader(d):\n    pass\n"})
+    cache = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
 
-    def full(*_: object) -> NoReturn:
+    def full(*_: object, **__: object) -> NoReturn:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patching:
-        patching.setattr(Path, "replace", full)
-        assert perfaudit("scan", ".").code == 1
-    assert list((folder / ".perfaudit_cache").glob("??/*")) == []
-    assert perfaudit("scan", ".").code == 1
-    assert len(list((folder / ".perfaudit_cache").glob("??/*"))) == 1
+        patching.setattr(os, "replace", full)
+        assert perfaudit("scan", ".").code == 0
+    assert list((cache / "perfaudit" / "scan").iterdir()) == []
+    assert perfaudit("scan", ".").code == 0
+    assert len(list((cache / "perfaudit" / "scan").glob("*.json"))) == 1
 
 
 def test_two_fixes_at_the_same_time(project: Project) -> None:

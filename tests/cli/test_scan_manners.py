@@ -140,9 +140,10 @@ def test_tests_are_counted(project: Project, perfaudit: Run) -> None:
     assert perfaudit("scan", ".", "--tests").code == 1
 
 
-def test_no_cache(project: Project, perfaudit: Run) -> None:
+def test_no_cache(project: Project, perfaudit: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = project(**{"a.py": BAD, "pyproject.toml": ""})
-    perfaudit("scan", ".", "--no-cache")
-    assert not (folder / ".perfaudit_cache").exists()
-    perfaudit("scan", ".")
-    assert (folder / ".perfaudit_cache").is_dir()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    perfaudit("scan", "a.py", "--no-cache")
+    assert not (folder / "cache").exists()
+    perfaudit("scan", "a.py")
+    assert (folder / "cache" / "perfaudit" / "scan").is_dir()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from perfaudit.report import Report
 from perfaudit.static import scan as scanning
 from perfaudit.static.cache import FOLDER
 from perfaudit.static.scan import Options, scan
+from perfaudit.user_folder import cache_folder
 
 Project = Callable[..., Path]
 TRAIN = """
@@ -23,7 +25,23 @@ TRAIN = """
     for batch in Loader(ds):
         batch.cuda()
 """
+# What these two could do better has no patch, so that the result is kept.
+ADVISED = TRAIN.replace("torch.autograd.set_detect_anomaly(True)", "")
+KEPT = """
+    import torch
+    class Loader(torch.utils.data.DataLoader): pass
+    for batch in Loader(ds):
+        batch.cuda()
+"""
 DATA = "from torch.utils.data import DataLoader\nclass Loader(DataLoader): pass\n"
+
+
+@pytest.fixture
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache of the user's: the folder that will hold its entries."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+    with cache_folder() as folder:
+        return folder.path / FOLDER
 
 
 @pytest.fixture
@@ -41,7 +59,7 @@ def audits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def scanned(folder: Path, **options: object) -> Report:
-    return scan([str(folder)], Options(cache=folder, **options))  # type: ignore[arg-type]  # names are checked at run time
+    return scan([str(folder)], Options(cache=True, **options))  # type: ignore[arg-type]  # names are checked at run time
 
 
 def rules(report: Report) -> set[str]:
@@ -49,10 +67,10 @@ def rules(report: Report) -> set[str]:
 
 
 def test_the_second_scan_reads_results(project: Project, audits: list[str]) -> None:
-    folder = project(**{"train.py": TRAIN, "data.py": DATA, "bad.py": "import torch\nx = ("})
+    folder = project(**{"train.py": ADVISED, "data.py": DATA, "bad.py": "import torch\nx = ("})
     first = scanned(folder)
     assert sorted(audits) == ["bad.py", "data.py", "train.py"]
-    assert {"PA101", "PA501"} <= rules(first)
+    assert {"PA101", "PA102"} <= rules(first)
     audits.clear()
     assert scanned(folder) == first
     assert audits == ["bad.py"]  # what could not be audited is tried again
@@ -73,7 +91,7 @@ def test_the_second_scan_reads_results(project: Project, audits: list[str]) -> N
 def test_what_changed_is_audited_again(
     project: Project, audits: list[str], name: str, text: str, audited: list[str]
 ) -> None:
-    folder = project(**{"train.py": TRAIN, "data.py": DATA})
+    folder = project(**{"train.py": ADVISED, "data.py": DATA})
     scanned(folder)
     audits.clear()
     (folder / name).write_text(text)
@@ -91,37 +109,142 @@ def test_other_rules_are_another_entry(project: Project, audits: list[str]) -> N
 @pytest.mark.parametrize(
     "damage", [b"", b"{", b"[]", b'{"depends": {}}', b"\xff\xfe", b'{"findings": 3}', b"[" * 99999]
 )
-def test_damaged_entries_are_passed_over(project: Project, damage: bytes) -> None:
-    folder = project(**{"train.py": TRAIN, "data.py": DATA})
+def test_damaged_entries_are_passed_over(project: Project, cache: Path, damage: bytes) -> None:
+    folder = project(**{"train.py": ADVISED, "data.py": DATA})
     first = scanned(folder)
-    for entry in (folder / FOLDER).glob("??/*.json"):
+    for entry in cache.glob("*.json"):
         entry.write_bytes(damage)
     assert scanned(folder) == first
 
 
-def test_a_folder_that_cannot_be_written(project: Project) -> None:
-    folder = project(**{"train.py": TRAIN, "data.py": DATA, FOLDER: "a file of that name"})
+def test_a_folder_that_cannot_be_written(project: Project, cache: Path) -> None:
+    folder = project(**{"train.py": TRAIN, "data.py": DATA})
+    cache.write_text("a file of that name")
     assert "PA101" in rules(scanned(folder))
 
 
-def test_the_folder_keeps_out_of_version_control(project: Project) -> None:
-    folder = project(**{"train.py": TRAIN})
+def test_a_user_without_a_home(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    monkeypatch.setenv("HOME", "/nonexistent")
+    folder = project(**{"train.py": TRAIN, "data.py": DATA})
+    assert scanned(folder) == scan([str(folder)])
+
+
+def test_nothing_is_written_in_the_project(project: Project, cache: Path) -> None:
+    folder = project(**{"train.py": KEPT})
     scanned(folder)
-    assert (folder / FOLDER / ".gitignore").read_text() == "*\n"
-    assert (folder / FOLDER / "CACHEDIR.TAG").read_text().startswith("Signature: 8a477f597d28d172789f06886806bc55")
+    assert [path.name for path in folder.iterdir()] == ["train.py"]
+    assert [path.stat().st_mode & 0o777 for path in (cache, *sorted(cache.iterdir()))] == [0o700, 0o600, 0o600]
 
 
-def test_old_entries_go(project: Project) -> None:
-    import os
-
-    folder = project(**{"train.py": TRAIN})
+def test_links_of_a_project_lead_no_scan_anywhere(
+    project: Project, cache: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A folder of the user's, with a file that no scan has written for long, behind the name that the cache once had."""
+    precious = tmp_path_factory.mktemp("mine") / "ab" / "old.txt"
+    precious.parent.mkdir()
+    precious.write_text("precious")
+    os.utime(precious, (0, 0))
+    folder = project(**{"train.py": KEPT})
+    for name in (".perfaudit_cache", ".perfaudit", ".cache", "scan"):
+        (folder / name).symlink_to(precious.parent.parent)
     scanned(folder)
-    (entry,) = (folder / FOLDER).glob("??/*.json")
-    os.utime(entry, (0, 0))
-    (folder / FOLDER / "swept").unlink()
+    assert [path for path in precious.parent.parent.rglob("*") if path.is_file()] == [precious]
+
+
+def test_old_entries_go_and_nothing_else_does(project: Project, cache: Path) -> None:
+    folder = project(**{"train.py": KEPT})
+    scanned(folder)
+    (entry,) = cache.glob("*.json")
+    others = [cache / name for name in ("notes.txt", f"{'a' * 39}.json", f"{'b' * 40}.json")]
+    for other in others[:2]:
+        other.touch()
+    others[2].symlink_to(others[0])
+    for path in (entry, *others):
+        os.utime(path, (0, 0), follow_symlinks=False)
+    (cache / "swept").unlink()
     (folder / "train.py").write_text("import torch\n")
     scanned(folder)
     assert not entry.exists()
+    assert all(os.path.lexists(other) for other in others)
+
+
+# ---- entries that somebody else made -------------------------------------------------------------------------------------
+
+
+def test_an_entry_counts_for_the_user_who_made_it(
+    project: Project,
+    cache: Path,
+    audits: list[str],
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The cache is brought along, as from another machine: the same program, file, path and rules."""
+    folder = project(**{"train.py": KEPT})
+    first = scanned(folder)
+    (entry,) = cache.glob("*.json")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("other")))
+    audits.clear()
+    assert scanned(folder) == first
+    assert audits == ["train.py"]
+    (theirs,) = set(cache.glob("*.json")) - {entry}
+    theirs.write_bytes(entry.read_bytes())  # under the name that counts here
+    audits.clear()
+    scanned(folder)
+    assert audits == ["train.py"]
+
+
+def test_an_entry_that_was_changed_or_moved_is_none(project: Project, cache: Path, audits: list[str]) -> None:
+    folder = project(**{"train.py": KEPT, "other.py": KEPT})
+    first = scanned(folder)
+    one, other = sorted(cache.glob("*.json"))
+    data = one.read_bytes()
+    for forged in (data.replace(b"PA101", b"PA105"), data[:32] + b'{"findings": []}', b"", other.read_bytes()):
+        audits.clear()
+        one.write_bytes(forged)
+        assert forged != data
+        assert scanned(folder) == first
+        assert len(audits) == 1
+
+
+def test_an_entry_that_another_could_write_is_none(project: Project, cache: Path, audits: list[str]) -> None:
+    folder = project(**{"train.py": KEPT})
+    scanned(folder)
+    (entry,) = cache.glob("*.json")
+    entry.chmod(0o666)
+    audits.clear()
+    scanned(folder)
+    assert audits == ["train.py"]
+
+
+def test_the_text_of_a_fix_comes_from_the_file(project: Project, cache: Path, audits: list[str]) -> None:
+    folder = project(**{"train.py": TRAIN, "data.py": DATA})
+    first = scanned(folder)
+    fixes = [finding.fix for finding in first.findings if finding.fix is not None and finding.fix.edits]
+    assert fixes
+    for entry in cache.iterdir():
+        assert b"+++" not in entry.read_bytes()
+    audits.clear()
+    assert scanned(folder) == first
+    assert audits == ["train.py"]
+
+
+def test_an_entry_cannot_hold_the_text_of_a_fix() -> None:
+    """Even one with the right seal: what is read back has advice only."""
+    from perfaudit.static import cache
+
+    finding = {"rule": "PA501", "name": "x", "severity": "warning", "message": "m", "location": None, "saving": None}
+    fix = {
+        "title": "t",
+        "safety": "safe",
+        "changes": [],
+        "edits": [{"span": {}, "text": "evil"}],
+        "diff": "evil",
+        "before": "",
+    }
+    found = cache._finding({**finding, "fix": fix, "places": []})
+    assert found.fix is not None
+    assert (found.fix.edits, found.fix.diff) == ((), "")
 
 
 def test_scans_at_the_same_time(project: Project) -> None:
@@ -137,7 +260,7 @@ def test_a_module_that_comes_later_counts(project: Project) -> None:
     folder = project(
         **{"pyproject.toml": "", "pkg/train.py": "import torch\nfrom data import Loader\nl = Loader(ds)\n"}
     )
-    options = Options(cache=folder)
+    options = Options(cache=True)
     assert rules(scan(["pkg/train.py"], options)) == set()
     (folder / "pkg" / "data.py").write_text(DATA)
     assert rules(scan(["pkg/train.py"], options)) == {"PA101"}
