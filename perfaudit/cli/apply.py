@@ -50,10 +50,15 @@ def command(
     from perfaudit.render.words import one_line
     from perfaudit.static.ondisk import write_all
     from perfaudit.static.patching import git_patch_of
+    from perfaudit.tune.apply import sweep_for
     from perfaudit.tune.saved import read_report
 
     allowed, rules = allowed_changes(names(allow)), names(select)
-    plan = _plan(read_report(report), unsafe_fixes, allowed, rules)
+    read = read_report(report)
+    if not check:
+        for line in sweep_for(read, Path.cwd()):
+            say(one_line(line))
+    plan = _plan(read, unsafe_fixes, allowed, rules)
     if check:
         from perfaudit.render.words import signs
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -49,8 +50,19 @@ def settings_for(targets: list[str] | None, paths: list[str] | None) -> tuple[Co
             f"or name {typed} on the command line, relative to this one"
         )
     if settings.baseline and config.path is not None:
+        if _leads_out(config.path.parent, settings.baseline):
+            raise UserError(
+                f"{config.path}: [tool.perfaudit.gate] baseline = {settings.baseline!r} leads out of the project; "
+                "name such a file on the command line: --baseline"
+            )
         settings = replace(settings, baseline=shown(config.path.parent / settings.baseline))
     return config, replace(settings, targets=tuple(targets or settings.targets), paths=tuple(paths or settings.paths))
+
+
+def _leads_out(folder: Path, name: str) -> bool:
+    """Whether a path that a project has set lies outside of its repository, or of its folder where that is in none."""
+    top = next((place for place in (folder, *folder.parents) if (place / ".git").exists()), folder)
+    return not Path(os.path.normpath(folder / name)).is_relative_to(top)
 
 
 def request_for(

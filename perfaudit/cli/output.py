@@ -67,15 +67,15 @@ def write(content: str | bytes, output: Path | None) -> None:
 
     Raises UserError when it cannot be written.
     """
+    from perfaudit.files import reason, replace_file
+
     try:
         if output is None:
             _to_stdout(content)
         else:
-            from perfaudit.static.fix import replace_file
-
             replace_file(output, content if isinstance(content, bytes) else content.encode("utf-8", "replace"))
     except OSError as error:
-        raise UserError(f"{output or 'stdout'}: not written: {(error.strerror or str(error)).lower()}") from error
+        raise UserError(f"{output or 'stdout'}: not written: {reason(error)}") from error
 
 
 def _to_stdout(content: str | bytes) -> None:
@@ -102,8 +102,14 @@ SOURCES = (".py", ".ipynb")
 
 def check_writable(output: Path | None) -> None:
     """Raise UserError if a report could not be written there; asked before hours of measuring, not after."""
+    from perfaudit.files import destination, reason
+
     if output is None:
         return
+    try:
+        destination(output)
+    except OSError as error:
+        raise UserError(f"{output}: cannot be written: {reason(error)}") from error
     if output.is_dir():
         raise UserError(f"{output}: is a folder; name a file in it")
     if output.exists() and output.resolve().suffix in SOURCES:  # also behind a link

@@ -150,9 +150,14 @@ def fix_files(report: Report, again: Callable[[], Report], unsafe: bool, allow: 
 
     Says on stderr how many there were in each file. Raises UserError at the end for files that could not be written.
     """
+    from perfaudit.files import sweep
+    from perfaudit.render.words import one_line
     from perfaudit.static.fix import patches
     from perfaudit.static.fix import write as write_patch
 
+    for folder in dict.fromkeys(Path(f.location.path).parent for f in report.findings if f.location is not None):
+        for line in sweep(folder):  # what a run that was killed left there
+            say(one_line(line))
     fixed: Counter[str] = Counter()
     refused: dict[str, str] = {}
     for _ in range(MAX_ROUNDS):
@@ -170,8 +175,6 @@ def fix_files(report: Report, again: Callable[[], Report], unsafe: bool, allow: 
         if not done:
             break
         report = again()
-    from perfaudit.render.words import one_line
-
     for path, number in sorted(fixed.items()):
         say(f"{one_line(path)}: {number} fixed")
     if refused:

@@ -192,7 +192,7 @@ def _target(text: str | None, named: list[str]) -> Target:
 
 
 def _write_patch(report: Report, out: Path) -> None:
-    from perfaudit.static.fix import replace_file
+    from perfaudit.files import reason, replace_file
     from perfaudit.tune.apply import patch_bytes
 
     patch = patch_bytes(report)
@@ -202,7 +202,7 @@ def _write_patch(report: Report, out: Path) -> None:
     try:
         replace_file(out, patch)
     except OSError as error:
-        raise UserError(f"{out}: not written: {(error.strerror or str(error)).lower()}") from error
+        raise UserError(f"{out}: not written: {reason(error)}") from error
     say(f"{out}: written; `git apply {out}` applies it")
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from perfaudit.errors import ConfigError, UserError
+from perfaudit.files import reason, replace_file
 from perfaudit.gate.baseline_versions import SCHEMA, in_this_version
 from perfaudit.gate.committed_json import dumped, loaded
 from perfaudit.gate.comparable import Fingerprint, Seconds, damaged_unless, text_of, texts_of
@@ -22,7 +23,6 @@ from perfaudit.gate.counted import Counted
 from perfaudit.gate.settings import BASELINE
 from perfaudit.static.baseline import Known
 from perfaudit.static.discover import shown
-from perfaudit.static.fix import replace_file
 from perfaudit.target.names import ROLES
 
 Json = dict[str, Any]  # Any: nested JSON
@@ -223,7 +223,7 @@ def write_gate_baseline(path: Path, baseline: Baseline) -> None:
     try:
         replace_file(path, text(path, baseline).encode("utf-8", "backslashreplace"))
     except OSError as error:
-        raise UserError(f"{path}: not written: {(error.strerror or str(error)).lower()}") from error
+        raise UserError(f"{path}: not written: {reason(error)}") from error
 
 
 def text(path: Path, baseline: Baseline) -> str:

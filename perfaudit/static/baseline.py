@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perfaudit.errors import ConfigError, UserError
+from perfaudit.files import reason, replace_file
 from perfaudit.findings import Finding
 from perfaudit.static.discover import shown
-from perfaudit.static.fix import replace_file
 
 SCHEMA = "perfaudit.baseline/1"
 
@@ -63,7 +63,7 @@ def write_baseline(path: Path, known: Iterable[Known]) -> None:
     try:
         replace_file(path, text.encode("utf-8", "backslashreplace"))
     except OSError as error:
-        raise UserError(f"{path}: not written: {(error.strerror or str(error)).lower()}") from error
+        raise UserError(f"{path}: not written: {reason(error)}") from error
 
 
 def as_known(findings: Iterable[Finding]) -> list[Known]:

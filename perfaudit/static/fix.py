@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import ast
 import bisect
-import contextlib
-import errno
 import os
-import tempfile
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perfaudit.errors import UserError
+from perfaudit.files import reason, replace_source
 from perfaudit.findings import Edit, Finding, Fix
 from perfaudit.static import edit
 from perfaudit.static.document import Document, read_document
 from perfaudit.static.edit import Edits
-from perfaudit.static.source import Unreadable, read_text
+from perfaudit.static.source import Unreadable, decoded, read_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,41 +199,19 @@ def write(patched: Patched) -> None:
         raise UserError(f"{patched.path}: changed since it was read; scan it again")
     path = Path(patched.path)
     try:
-        if text.encode(encoding) != path.read_bytes():  # some old encodings write one character in several ways
+        data = path.read_bytes()
+        if data != text.encode(encoding):
+            if _text_in(data) != text:  # another process was faster
+                raise UserError(f"{patched.path}: changed since it was read; scan it again")
+            # Some old encodings write one character in several ways.
             raise UserError(f"{patched.path}: not written: its text in {encoding} would not give the same bytes again")
-        replace_file(path, patched.after.encode(encoding))
+        replace_source(path, patched.after.encode(encoding))
     except OSError as error:
-        raise UserError(f"{patched.path}: not written: {(error.strerror or str(error)).lower()}") from error
+        raise UserError(f"{patched.path}: not written: {reason(error)}") from error
 
 
-def replace_file(path: Path, data: bytes) -> None:
-    """Write the file through a temporary one beside it, so that a full disk or a crash leaves the old one whole.
-
-    Mode and owner stay. What is no regular file (`/dev/stdout`, a pipe) is written to. Raises OSError, also for a file
-    that is write-protected.
-    """
-    if path.exists() and not path.is_file():
-        path.write_bytes(data)
-        return
-    real = path.resolve()
-    if real.exists() and not os.access(real, os.W_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    handle, name = tempfile.mkstemp(dir=real.parent, prefix=f".{real.name}.")
+def _text_in(data: bytes) -> str | None:
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        if real.exists():
-            status = real.stat()
-            with contextlib.suppress(PermissionError):  # only root may give a file away
-                os.chown(name, status.st_uid, status.st_gid)
-            Path(name).chmod(status.st_mode & 0o7777)
-        else:
-            umask = os.umask(0)
-            os.umask(umask)
-            Path(name).chmod(0o666 & ~umask)
-        Path(name).replace(real)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+        return decoded(data)[0]
+    except Unreadable:
+        return None

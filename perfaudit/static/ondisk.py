@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import re
-import shutil
-import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from perfaudit.errors import UserError
+from perfaudit.files import Kept, Refused, forget, keep, put_back, reason, replace_source, source_place, sweep
 from perfaudit.static.discover import SUFFIXES
 from perfaudit.static.document import MAX_NOTEBOOK_BYTES, is_notebook
-from perfaudit.static.fix import replace_file
 from perfaudit.static.source import MAX_BYTES, Unreadable, decoded
 
 _UNUSUAL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # in a path: nothing that a terminal obeys
@@ -72,8 +69,11 @@ def inside(path: str, root: Path) -> Path:
         real = (root / path).resolve(strict=True)
         if not real.is_relative_to(root.resolve()):
             raise UserError(f"{path}: leads out of the project, to {real}")
+        source_place(root / path)
         if not real.is_file():
             raise UserError(f"{path}: no regular file")
+    except Refused as error:
+        raise UserError(reason(error)) from error
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such file here; paths are those of the folder in which it was measured") from error
     except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: links in a circle
@@ -125,50 +125,45 @@ def named_twice(paths: Iterable[str], root: Path) -> list[str]:
     return reasons
 
 
+def sweep_beside(paths: Iterable[str], root: Path) -> list[str]:
+    """Delete what killed processes left beside files of a project; sentences on what was kept of it."""
+    folders: dict[Path, None] = {}
+    for path in paths:
+        with contextlib.suppress(UserError):  # what is wrong with a path is said where it is opened
+            folders[inside(path, root).parent] = None
+    return [line for folder in folders for line in sweep(folder)]
+
+
 def write_all(files: Sequence[Planned]) -> None:
     """Replace all the files, or none: where one cannot be, those before it are put back.
 
     Raises UserError when a file is no longer what was planned for or cannot be written.
     """
-    with contextlib.ExitStack() as kept:
-        backs: list[tuple[Path, Path]] = []
-        try:
-            for item in files:
-                if item.real.read_bytes() != item.before:
-                    raise UserError(f"{item.path}: changed while its patch was written; nothing was written")
-                backs.append((_second_name(item.real, kept), item.real))
-                replace_file(item.real, item.after)
-        except BaseException as error:
-            lost = _put_back(backs)
-            if lost:
-                kept.pop_all()  # they hold what cannot be put back
-            elif not isinstance(error, OSError):
-                raise
-            reason = (getattr(error, "strerror", None) or str(error)).lower()
-            raise UserError(
-                "; ".join([f"{item.path}: not written: {reason}", *(lost or ["nothing was written"])])
-            ) from error
-
-
-def _put_back(backs: list[tuple[Path, Path]]) -> list[str]:
-    """Give the files what they held, and say of those for which that fails where it is."""
-    lost = []
-    for back, real in reversed(backs):
-        try:
-            back.replace(real)
-        except OSError:
-            lost.append(f"{real} could not be put back: what it held is {back}")
-    return lost
-
-
-def _second_name(real: Path, kept: contextlib.ExitStack) -> Path:
-    """Another name beside the file for what it holds now, until `kept` closes: a file comes back by renaming, which
-    needs no room on a full disk."""
-    folder = Path(tempfile.mkdtemp(dir=real.parent, prefix=f".{real.name}."))
-    kept.callback(shutil.rmtree, folder, ignore_errors=True)
-    name = folder / real.name
+    kept: list[Kept] = []
     try:
-        os.link(real, name)
-    except OSError:  # a file system without links
-        shutil.copy2(real, name)
-    return name
+        for item in files:
+            if item.real.read_bytes() != item.before:
+                raise UserError(f"{item.path}: changed while its patch was written; nothing was written")
+            kept.append(keep(item.real))
+            replace_source(item.real, item.after)
+    except BaseException as error:
+        lost = _put_back(kept)
+        if not lost and not isinstance(error, OSError):
+            raise
+        why = reason(error) if isinstance(error, OSError) else str(error).lower()
+        raise UserError("; ".join([f"{item.path}: not written: {why}", *(lost or ["nothing was written"])])) from error
+    finally:
+        for second in kept:
+            forget(second)
+
+
+def _put_back(kept: list[Kept]) -> list[str]:
+    """Give the files what they held, and say of those for which that fails where it is; those are not kept any more."""
+    lost = []
+    for second in reversed(kept):
+        try:
+            put_back(second)
+        except OSError:
+            lost.append(f"{second.real} could not be put back: what it held is {second.path}")
+            kept.remove(second)  # it holds what cannot be put back
+    return lost

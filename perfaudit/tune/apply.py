@@ -13,7 +13,7 @@ from perfaudit.report import Report
 from perfaudit.static import unified
 from perfaudit.static.document import is_notebook
 from perfaudit.static.fix import allowed, patch
-from perfaudit.static.ondisk import Planned, known, named_twice, opened, refuse, write_all
+from perfaudit.static.ondisk import Planned, known, named_twice, opened, refuse, sweep_beside, write_all
 from perfaudit.static.patching import git_patch, git_patch_of, has_diff, planned, replaced, with_diff
 
 ALREADY = "already applied"
@@ -29,11 +29,19 @@ class Plan:
     left: tuple[str, ...] = ()
 
 
+def sweep_for(report: Report, root: Path) -> list[str]:
+    """Delete what a killed process left beside the files of a report; sentences on what was kept of it."""
+    places = [item.location for item in (*report.findings, *report.winners) if item.location is not None]
+    ladder = report.ladder.files if report.ladder is not None else ()
+    return sweep_beside([*(place.path for place in places), *(file.path for file in ladder)], root)
+
+
 def apply_winners(report: Report) -> list[str]:
     """Write what `of_tuning` plans, and say what was done and what is left. Raises UserError; then nothing was written."""
+    kept = sweep_for(report, Path.cwd())
     plan = of_tuning(report, Path.cwd())
     write_all(plan.files)
-    return [*plan.done, *plan.left]
+    return [*kept, *plan.done, *plan.left]
 
 
 def patch_bytes(report: Report) -> bytes:

@@ -422,10 +422,15 @@ def test_names_that_are_no_text_in_utf_8_are_written_and_read(project: Project) 
 def test_a_folder_that_is_read_only(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     project()
 
-    def refused(**place: object) -> tuple[int, str]:  # root, who may run this, may write everywhere
-        raise PermissionError(13, "Permission denied")
+    def refused(
+        path: object, flags: int, *mode: int, **place: object
+    ) -> int:  # root, who may run this, may write everywhere
+        if flags & os.O_CREAT:
+            raise PermissionError(13, "Permission denied")
+        return real(path, flags, *mode, **place)  # type: ignore[arg-type]  # handed on as they came
 
-    monkeypatch.setattr("tempfile.mkstemp", refused)
+    real = os.open
+    monkeypatch.setattr(os, "open", refused)
     with pytest.raises(UserError, match=r"^perfaudit-gate\.json: not written: permission denied$"):
         write_gate_baseline(Path("perfaudit-gate.json"), BASELINE)
 

@@ -264,17 +264,17 @@ def test_a_file_that_cannot_be_written_puts_the_others_back(
     root: Path, monkeypatch: pytest.MonkeyPatch, failing: int, links: bool
 ) -> None:
     todo = planned(PATCHES, root)
-    replace_file = ondisk.replace_file
+    replace_source = ondisk.replace_source
 
     def full(path: Path, data: bytes) -> None:
         if path == todo[failing].real:
             raise OSError(28, "No space left on device")
-        replace_file(path, data)
+        replace_source(path, data)
 
-    def no_links(*_: object) -> None:
+    def no_links(*_: object, **__: object) -> None:
         raise OSError(95, "Operation not supported")
 
-    monkeypatch.setattr(ondisk, "replace_file", full)
+    monkeypatch.setattr(ondisk, "replace_source", full)
     if not links:
         monkeypatch.setattr(os, "link", no_links)
     with pytest.raises(UserError) as failed:
@@ -286,14 +286,14 @@ def test_a_file_that_cannot_be_written_puts_the_others_back(
 
 def test_an_interruption_puts_everything_back(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     todo = planned(PATCHES, root)
-    replace_file = ondisk.replace_file
+    replace_source = ondisk.replace_source
 
     def interrupted(path: Path, data: bytes) -> None:
-        replace_file(path, data)
+        replace_source(path, data)
         if path == todo[4].real:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(ondisk, "replace_file", interrupted)
+    monkeypatch.setattr(ondisk, "replace_source", interrupted)
     with pytest.raises(KeyboardInterrupt):
         write_all(todo)
     assert contents(root) == BEFORE
@@ -301,18 +301,18 @@ def test_an_interruption_puts_everything_back(root: Path, monkeypatch: pytest.Mo
 
 def test_what_cannot_be_put_back_is_kept_and_named(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     todo = planned(PATCHES[:2], root)
-    replace_file = ondisk.replace_file
+    replace_source = ondisk.replace_source
 
     def broken(path: Path, data: bytes) -> None:
         if path == todo[1].real:
-            monkeypatch.setattr(Path, "replace", no_more)
+            monkeypatch.setattr(os, "replace", no_more)
             raise OSError(5, "Input/output error")
-        replace_file(path, data)
+        replace_source(path, data)
 
-    def no_more(*_: object) -> None:
+    def no_more(*_: object, **__: object) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(ondisk, "replace_file", broken)
+    monkeypatch.setattr(ondisk, "replace_source", broken)
     with pytest.raises(UserError) as failed:
         write_all(todo)
     said = str(failed.value)
