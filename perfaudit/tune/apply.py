@@ -31,9 +31,9 @@ class Plan:
 
 def sweep_for(report: Report, root: Path) -> list[str]:
     """Delete what a killed process left beside the files of a report; sentences on what was kept of it."""
-    places = [item.location for item in (*report.findings, *report.winners) if item.location is not None]
+    places = [*(finding.location for finding in report.findings), *(winner.location for winner in report.winners)]
     ladder = report.ladder.files if report.ladder is not None else ()
-    return sweep_beside([*(place.path for place in places), *(file.path for file in ladder)], root)
+    return sweep_beside([*(place.path for place in places if place), *(file.path for file in ladder)], root)
 
 
 def apply_winners(report: Report) -> list[str]:
