@@ -10,7 +10,7 @@ import json
 import re
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +58,11 @@ EXEMPT = {
 }
 
 
-def problems(readme: str) -> list[str]:
-    """What is wrong with the figures of a README: ties that it does not hold, numbers without a tie, idle exemptions."""
+def problems(readme: str, pieces: Iterable[tuple[str, str]] | None = None) -> list[str]:
+    """What is wrong with the figures of a README: ties that it does not hold, numbers without a tie, idle exemptions.
+
+    pieces: of `ties`, which reads them anew without.
+    """
     covered = [False] * len(readme)
     found = []
 
@@ -70,8 +73,8 @@ def problems(readme: str) -> list[str]:
         for match in matches:
             covered[match.start() : match.end()] = [True] * (match.end() - match.start())
 
-    for words, source in ties():
-        cover(r"\s+".join(map(re.escape, words.split())), f"{source} says: {words}")
+    for words, source in ties() if pieces is None else pieces:
+        cover(pattern_of(words), f"{source} says: {words}")
     cover(r"`perfaudit scan sample_models/\S+ --select \S+`:\n\n(?:    .*\n|\n)+", "the scan of a sample is not shown")
     for pattern, why in EXEMPT.items():
         cover(pattern, f"nothing reads {pattern} any more ({why}): take it out of EXEMPT")
@@ -80,6 +83,11 @@ def problems(readme: str) -> list[str]:
             line = readme.count("\n", 0, match.start()) + 1
             found.append(f"README.md:{line}: {match[0]} is tied to no record: add a tie to tests/readme_figures.py")
     return found
+
+
+def pattern_of(words: str) -> str:
+    """The words, broken into lines anywhere."""
+    return r"\s+".join(map(re.escape, words.split()))
 
 
 def ties() -> Iterator[tuple[str, str]]:
@@ -306,6 +314,7 @@ def _gate() -> tuple[str, list[str]]:
     verdicts = [_row(page, target, "aa")[4] for target in ("char_gpt", "digits_cnn")]
     inconclusive = sum(int(n) for text in verdicts for n in re.findall(r"(\d+) inconclusive", text))
     (same,) = re.findall(r"of (\d+)", ours[2])
+    (level,) = _found("gate_power.py", r"def clopper_pearson\(hits: int, of: int, level: float = ([\d.]+)\)")
     (pinned,) = _found(page, r"(taskset -c 0 nice -n -10) python benchmarks/gate_power.py")
     assert {"caught at +5 %", "caught at +10 %"} <= set(_row(page, "target", "method"))
     return f"benchmarks/{page}", [
@@ -314,7 +323,8 @@ def _gate() -> tuple[str, list[str]]:
         f"| `perfaudit gate`, interleaved pairs | {' | '.join(map(cell, ours[2:5]))} |",
         f"| mean against a stored mean, > 5 % | {' | '.join(map(cell, stored[2:5]))} |",
         f"| `pytest-benchmark`, `mean:5%` | {' | '.join(map(cell, rival[2:5]))} |",
-        f"In brackets exact 95 % intervals; a gate took {ours[5]} s (median), its rivals {stored[5]} and {rival[5]} s",
+        f"In brackets exact {_percent(float(level))} intervals; a gate took {ours[5]} s (median), "
+        f"its rivals {stored[5]} and {rival[5]} s",
         f"{inconclusive} of the {same} gates of identical code were inconclusive",
         f"`{pinned}`",
     ]

@@ -1,4 +1,4 @@
-"""`perfaudit scan`: static rules, patches, and with `--measure` what each finding is worth on the user's model."""
+"""`perfaudit scan`: static rules, patches, and with `--measure` what each patch is worth on the user's model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HELP = """Find what makes training slow, by reading the code. Nothing is importe
     perfaudit scan src/ --select PA1,PA601       only some rules
     perfaudit scan train.py --diff | git apply   take the safe patches
     perfaudit scan train.py --fix                the same, written in place; reports what is left
-    perfaudit scan train.py --measure            load the model and price each finding
+    perfaudit scan train.py --measure            load the model and price each patch
     perfaudit scan . --baseline known.json       only what is new; --update-baseline accepts what there is
     perfaudit scan - --stdin-filename train.py   for editors
 
@@ -90,7 +90,7 @@ def command(
     ] = False,
     isolated: Annotated[bool, typer.Option("--isolated", help="Pay no attention to any pyproject.toml.")] = False,
     measure: Annotated[
-        bool, typer.Option("--measure", help="Load the factories and measure each finding (runs your code).")
+        bool, typer.Option("--measure", help="Load the factories and measure what each patch saves (runs your code).")
     ] = False,
     budget: Annotated[str, typer.Option(help="With --measure: time for all measuring, e.g. 90s or 5m.")] = "5m",
     timeout: Annotated[
