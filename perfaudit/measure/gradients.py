@@ -42,7 +42,7 @@ def save(training: Any, batch: Any, file: str) -> None:
     """Write the gradients as they are, what they are scaled with, and the tensors of their batch; nothing where that fails."""
     import torch
 
-    found = {_plain(name): _bare(p.grad) for name, p in training.model.named_parameters()}
+    found = {plain_name(name): _bare(p.grad) for name, p in training.model.named_parameters()}
     try:
         torch.save({"gradients": found, "scale": _scale(training), "batch": _tensors_in(batch)}, file)
     except Exception:  # tensors of a kind that does not pickle, or a full disk: the losses are compared still
@@ -75,7 +75,7 @@ def gap_to(model: Any, before: Gradients, factor: float = 1.0) -> Reply:
     numbers w = |g₀| / √n of the same module's weight, 0 without one. No gradient counts as zeros. factor: times the model's.
     The gap is a hexadecimal float, inf where a gradient of the model is not finite. "why" where nothing was compared.
     """
-    mine = {_plain(name): p for name, p in model.named_parameters(remove_duplicate=False)}
+    mine = {plain_name(name): p for name, p in model.named_parameters(remove_duplicate=False)}
     rows = []
     for name, theirs in before.items():
         parameter = mine.get(name)
@@ -124,7 +124,7 @@ def sensitivity(
         training._backward(loss)
 
     gradients(seed)
-    first = {_plain(name): _kept(p.grad) for name, p in model.named_parameters()}
+    first = {plain_name(name): _kept(p.grad) for name, p in model.named_parameters()}
 
     def gap(stream: int) -> float:
         gradients(stream)
@@ -155,7 +155,7 @@ def _squares(mine: Any, theirs: Any, factor: float) -> tuple[float, float]:
         own = 0.0 if theirs is None else _sum_of_squares(theirs)
         return own if mine is None else factor**2 * _sum_of_squares(mine), own
     apart = own = 0.0
-    for a, b in zip(_flat(mine).split(AT_ONCE), _flat(theirs).split(AT_ONCE), strict=True):
+    for a, b in zip(flat(mine).split(AT_ONCE), flat(theirs).split(AT_ONCE), strict=True):
         b = b.double()
         apart += float((a.double() * factor - b).square().sum())
         own += float(b.square().sum())
@@ -163,10 +163,10 @@ def _squares(mine: Any, theirs: Any, factor: float) -> tuple[float, float]:
 
 
 def _sum_of_squares(value: Any) -> float:
-    return sum(float(part.double().square().sum()) for part in _flat(value).split(AT_ONCE))
+    return sum(float(part.double().square().sum()) for part in flat(value).split(AT_ONCE))
 
 
-def _flat(value: Any) -> Any:
+def flat(value: Any) -> Any:
     """The elements in a row on the host, whatever the layout; of complex ones both parts, of sparse ones what is stored."""
     import torch
 
@@ -175,7 +175,7 @@ def _flat(value: Any) -> Any:
     return value.cpu().reshape(-1)
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
     """A parameter's name without what torch.compile and DataParallel put before parts of it."""
     return name.replace("_orig_mod.", "").removeprefix("module.")
 

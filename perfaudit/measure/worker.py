@@ -334,6 +334,20 @@ class Holder:
 
         return {"sensitivity": gradients.sensitivity(self.training, seed, other_seed, moved, seed_all)}
 
+    def do_exact(self, steps: int, seed: int, nudge: float = 0.0) -> Reply:
+        """The first steps with every float a double: see `measure.exact`. "why" where that cannot be.
+
+        A child that was asked this is never timed, nor asked for anything else.
+        """
+        from perfaudit.measure import exact
+
+        self.doing = "the first steps in double precision"
+        try:
+            return exact.first_steps(self.training, steps, seed, nudge)
+        except Exception as error:  # kernels without doubles, casts that nobody sees: then nothing is known of it
+            said = str(error).splitlines()[0][:200] if str(error) else ""
+            return {"why": said if isinstance(error, exact.NotInDoubles) else f"{type(error).__name__}: {said}"}
+
     def do_block(self, steps: int) -> Reply:
         """Run one step that is not timed, then `steps` timed ones, waiting for the device once at the end.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
 from collections.abc import Callable, Sequence
@@ -9,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from perfaudit.measure.ledger import Variant
+from perfaudit.tune.exact import STEPS as EXACT_STEPS
+from perfaudit.tune.exact import Exact, exact_of
 
 Json = dict[str, Any]  # Any: nested JSON
 
@@ -157,14 +160,17 @@ class Reference:
     """The user's code run again in fresh processes, each way at most once and only when something depends on it.
 
     ask: runs the user's unpatched code with this command "losses"; None where that failed. peak_of: peak bytes of one step
-    of a variant; raises ChildFailed. steps: how many are compared. timeout: seconds for all of them.
+    of a variant; raises ChildFailed. steps: how many are compared. timeout: seconds for all of them. ask_of: a variant's reply
+    to a command, None where that failed.
     """
 
     ask: Callable[[Json], Curve | None]
     peak_of: Callable[[Variant], int]
     steps: int = FEWEST_STEPS
     timeout: float = 300.0
+    ask_of: Callable[[Variant, Json], Json | None] | None = None
     _known: dict[str, Curve | None] = field(default_factory=dict)
+    _exact: dict[str, Exact] = field(default_factory=dict)
 
     def know(self, curve: Curve) -> None:
         """The losses of the user's code, seen elsewhere."""
@@ -203,6 +209,18 @@ class Reference:
             self._known[key] = self.ask({"do": "sensitivity", "seed": SEED, "other_seed": OTHER_SEED, "nudge": share})
         found = self._known[key]
         return found.sensitivity if found is not None else None
+
+    def exact(self, variant: Variant, nudge: float = 0.0) -> Exact:
+        """The first steps of a variant with every float a double."""
+        key = json.dumps(
+            [variant.key, variant.knob, variant.settings, variant.overlay, variant.apply_knob, nudge], sort_keys=True
+        )
+        if self.ask_of is None:
+            return Exact(why="nobody is there to ask")
+        if key not in self._exact:
+            command = {"do": "exact", "steps": EXACT_STEPS, "seed": SEED, "nudge": nudge}
+            self._exact[key] = exact_of(self.ask_of(variant, command))
+        return self._exact[key]
 
     def _mean(self, other: Curve | None) -> float | None:
         first = self.first()

@@ -33,6 +33,9 @@ CALIBRATING_ROUNDS = 4
 STEPS_TO_COMPARE = 28  # two variants, each with 5 steps of warm-up, 3 to see how long they take, and a round of 6
 LOSSES_LOOKED_AT = 50  # steps, to say from which one on the losses are NaN
 LOOKING_SECONDS = 2.0  # for these steps, at most
+DOUBLES = 3.0  # times the peak of a step: all of it in doubles, and the parameters as they were
+DOUBLES_SHARE = 0.5  # of the free memory, for one such step: the variants of a race are there too
+DOUBLES_SLOWER, DOUBLES_LEAST = 64.0, 20.0  # times the step, on cards with one unit for doubles in 64; seconds at least
 
 
 class Record(Memo):
@@ -164,6 +167,7 @@ class Tuning:
     seconds_to_open: float = 0.0  # one variant, with its warm-up
     seconds_per_step: float = 0.0  # of the second step ever made, for a first idea
     _reference: Reference | None = None
+    _own_peak: int | None = None  # bytes of a step of the unpatched code, once asked for
 
     def deadline(self, seconds: float) -> Deadline:
         """A deadline on this tuning's clock."""
@@ -286,7 +290,7 @@ class Tuning:
             per_step = self.calibration.seconds_per_step if self.calibration is not None else self.seconds_per_step
             steps = steps_to_compare(per_step)
             timeout = self.timeout + HANGING * steps * per_step
-            self._reference = Reference(self._own_losses, self._peak_of, steps, timeout)
+            self._reference = Reference(self._own_losses, self._peak_of, steps, timeout, self._asked_of)
         return self._reference
 
     def _own_losses(self, command: Json) -> Curve | None:
@@ -295,6 +299,23 @@ class Tuning:
         timeout = self.reference.timeout
         try:
             return curve_of(self.ask(key, Variant("again", "", {}), {**command, "timeout": timeout})[1])
+        except ChildFailed:
+            return None
+
+    def _asked_of(self, variant: Variant, command: Json) -> Json | None:
+        """What a process of its own with this variant replies; None where it fails."""
+        key = f"{json.dumps(command, sort_keys=True)} {variant.key} {digest_of_texts(variant.overlay)}"
+        free = (self.facts.get("device_free") or environment.free_memory()) * DOUBLES_SHARE
+        try:
+            if self._own_peak is None:
+                self._own_peak = self._peak_of(Variant("again", "", {}))
+            if free and DOUBLES * self._own_peak > free:
+                need = (
+                    f"{DOUBLES * self._own_peak / 2**30:.1f} GiB, more than {100 * DOUBLES_SHARE:.0f} % of what is free"
+                )
+                return {"why": f"the step would take {need}"}
+            timeout = max(DOUBLES_LEAST, DOUBLES_SLOWER * command["steps"] * self.seconds_per_step)
+            return self.ask(key, variant, {**command, "timeout": timeout})[1]
         except ChildFailed:
             return None
 

@@ -12,6 +12,7 @@ from perfaudit.measure.child import Child
 from perfaudit.measure.facts import Facts
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.runner import TrialFailed
+from perfaudit.tune.exact import FEWEST_BITS, NUDGE, said_of_exact
 from perfaudit.tune.gradients import rounds, said_of_gradients
 from perfaudit.tune.tolerance import (
     ANOTHER_STREAM,
@@ -65,6 +66,7 @@ class Verifier:
     memory_budget: int | None = None
     peaks: dict[str, int] = field(default_factory=dict)
     _curve: Curve | None = None
+    _base: Variant | None = None
     _types: list[str] = field(default_factory=list)  # that the base computes in
     _folder: tempfile.TemporaryDirectory[str] | None = None
 
@@ -84,6 +86,7 @@ class Verifier:
         state, gradients = (str(Path(self._folder.name) / name) for name in ("base.pt", "gradients.pt"))
         if variant.key == self.base:
             if self._curve is None:
+                self._base = variant
                 self._curve = self._losses(child, save_state=state, save_gradients=gradients, observe=True)
                 self._types = [*types_of(facts), *self._curve.dtypes]
                 if not variant.overlay:
@@ -103,8 +106,18 @@ class Verifier:
         said = self._judged(curve, self._curve, changes, names, least)
         if self._curve.is_finite and not curve.missing:
             said += said_of_gradients(curve, self._curve, changes, names, self.reference, least)
+            said += self._exactly(variant, changes)
         self._ask_peak(variant)
         self.said[variant.key] = said
+
+    def _exactly(self, variant: Variant, changes: tuple[str, ...]) -> str:
+        """What double precision shows of a patch that leaves the function what it is, "" for any other."""
+        base, reference = self._base, self.reference
+        if base is None or reference.ask_of is None or not changes or set(changes) - FEWEST_BITS:
+            return ""
+        theirs = reference.exact(base)
+        mine = theirs if theirs.why else reference.exact(variant)
+        return said_of_exact(mine, theirs, lambda: reference.exact(base, NUDGE))
 
     def _losses(self, child: Child, **options: Any) -> Curve:
         return curve_of(child.ask(losses_command(self.reference.steps, **options), self.reference.timeout))
