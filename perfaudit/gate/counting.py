@@ -38,31 +38,32 @@ def count(
     file = target.file if folder is None else _from_here(target.file)
     variant = Variant("as it is", "", {})
     build = build_command({"file": file, "names": target.names}, variant, device, relocated=relocated)
-    # One is a fork of a process that has torch imported, unless the user's file sets variables before that import.
-    early = sets_variables_early(str(folder / file) if folder else file)
-    kinds = (early, True) if twice else (early,)
+    # Forks of processes that have torch imported, unless the user's file sets variables before that import.
+    fresh = sets_variables_early(str(folder / file) if folder else file)
+    seeds = hash_seeds(fresh)[: 2 if twice else 1]
     on_stage(f"counting one step of {target}")
-    observed = _asked(build, {"do": "count"}, folder, timeout, kinds)
+    observed = _asked(build, {"do": "count"}, folder, timeout, fresh, seeds)
     if any(reply["as_run"] for reply in observed):
         on_stage(f"counting what {target} launches and compiles")
-        ran = _asked(build, {"do": "count", "as_run": True}, folder, timeout, kinds)
+        ran = _asked(build, {"do": "count", "as_run": True}, folder, timeout, fresh, seeds)
         observed = [_joined(*replies) for replies in zip(observed, ran, strict=True)]
     return agreed(observed[0], observed[-1])
 
 
-def _asked(build: Reply, question: Reply, folder: Path | None, timeout: float, kinds: Sequence[bool]) -> list[Reply]:
-    """The answers of processes with the training built, a fresh one for each True; side by side where there are two cores.
+def _asked(
+    build: Reply, question: Reply, folder: Path | None, timeout: float, fresh: bool, seeds: Sequence[str | None]
+) -> list[Reply]:
+    """The answers of processes with the training built, one for each hash seed; side by side where there are two cores.
 
     Each answer has the facts of its training beside it, as "facts".
     """
-    seeds = hash_seeds()
-    waves = [list(enumerate(kinds))] if usable_cores() >= 2 else [[item] for item in enumerate(kinds)]
+    waves = [seeds] if usable_cores() >= 2 else [[seed] for seed in seeds]
     replies = []
     for wave in waves:
         with contextlib.ExitStack() as stack:
             children = []
-            for number, fresh in wave:
-                with _hash_seed(seeds[number]):
+            for seed in wave:
+                with _hash_seed(seed):
                     children.append(stack.enter_context(Child(fresh=fresh, folder=folder)))
                 children[-1].send(build)
             built = []
@@ -82,17 +83,21 @@ def _from_here(file: str) -> str:
     return file if relative.startswith("..") else relative
 
 
-def hash_seeds() -> tuple[str, str]:
-    """Of both processes, where they are fresh: an order that comes out of a set of texts is then not the same in both.
+def hash_seeds(fresh: bool) -> tuple[str | None, str]:
+    """Of both processes: an order that comes out of a set of texts is then not the same in both.
 
-    A fork has that of this process, which the second one differs from as well.
+    The first one, where it is a fork, hashes as this process does (None), since other work forks from the same process.
     """
-    return "1", "3" if os.environ.get("PYTHONHASHSEED") == "2" else "2"
+    ours = os.environ.get("PYTHONHASHSEED")
+    return "1" if fresh else None, "3" if ours == "2" else "2"
 
 
 @contextlib.contextmanager
-def _hash_seed(seed: str) -> Iterator[None]:
-    """Processes started inside hash texts by this seed."""
+def _hash_seed(seed: str | None) -> Iterator[None]:
+    """Processes started inside hash texts by this seed, None for that of this process."""
+    if seed is None:
+        yield
+        return
     before = os.environ.get("PYTHONHASHSEED")
     os.environ["PYTHONHASHSEED"] = seed
     try:

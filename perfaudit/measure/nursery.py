@@ -118,21 +118,25 @@ def child_environment() -> dict[str, str]:
     return {**settings, **os.environ, "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
 
 
-_nursery: Nursery | None = None
+_nurseries: dict[str | None, Nursery] = {}  # by the seed with which they hash texts, which a fork cannot change
 _refused = ""  # why it may not be forked from
 
 
 def nursery() -> Nursery | None:
-    """The nursery of this process, started when it is first needed; None where children are started afresh."""
-    global _nursery
+    """The nursery of this process for the present PYTHONHASHSEED, started when it is first needed.
+
+    None where children are started afresh.
+    """
     if sys.platform != "linux" or _refused:
         return None
-    if _nursery is None or not _nursery.alive():
+    seed = os.environ.get("PYTHONHASHSEED")
+    found = _nurseries.get(seed)
+    if found is None or not found.alive():
         import atexit
 
-        _nursery = Nursery()
-        atexit.register(_nursery.close)
-    return _nursery
+        found = _nurseries[seed] = Nursery()
+        atexit.register(found.close)
+    return found
 
 
 def refuse(why: str) -> None:

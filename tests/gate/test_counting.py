@@ -96,7 +96,9 @@ def test_the_second_process_hashes_otherwise_than_the_first_and_than_we(
     monkeypatch: pytest.MonkeyPatch, ours: str
 ) -> None:
     monkeypatch.setenv("PYTHONHASHSEED", ours)
-    first, second = hash_seeds()
+    assert hash_seeds(fresh=False)[0] is None
+    assert hash_seeds(fresh=False)[1] != ours
+    first, second = hash_seeds(fresh=True)
     assert second not in (first, ours)
 
 
@@ -273,20 +275,20 @@ def test_two_processes_side_by_side_and_one_after_another_on_one_core(
     children: type[FakeChild], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count(Target("t.py"), Path("base"), "cpu", 1.0)
-    first = ["fork 1 in base", "build 1", "start 2 in base", "build 2", "count 1", "count 2", "end 2", "end 1"]
+    first = ["fork 99 in base", "build 99", "fork 2 in base", "build 2", "count 99", "count 2", "end 2", "end 99"]
     assert children.log == first
     children.log.clear()
     monkeypatch.setattr(counting, "usable_cores", lambda: 1)
     count(Target("t.py"), None, "cpu", 1.0)
     assert children.log == [
-        "fork 1 in None", "build 1", "count 1", "end 1", "start 2 in None", "build 2", "count 2", "end 2",
+        "fork 99 in None", "build 99", "count 99", "end 99", "fork 2 in None", "build 2", "count 2", "end 2",
     ]  # fmt: skip
     assert os.environ["PYTHONHASHSEED"] == "99"
 
 
 def test_the_facts_are_those_of_the_first_process(children: type[FakeChild]) -> None:
     children.as_run = True
-    assert count(Target("t.py"), None, "cpu", 1.0).facts["threads"] == 1
+    assert count(Target("t.py"), None, "cpu", 1.0).facts["threads"] == 99
 
 
 def test_a_child_is_told_what_to_build(children: type[FakeChild], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,7 +305,7 @@ def test_a_child_is_told_what_to_build(children: type[FakeChild], monkeypatch: p
 
 def test_once_is_one_process(children: type[FakeChild]) -> None:
     assert count(Target("t.py"), None, "cpu", 1.0, twice=False).values == REPLY["values"]
-    assert children.log == ["fork 1 in None", "build 1", "count 1", "end 1"]
+    assert children.log == ["fork 99 in None", "build 99", "count 99", "end 99"]
 
 
 def test_a_file_that_sets_variables_before_it_imports_torch_gets_fresh_processes(
@@ -320,9 +322,9 @@ def test_what_only_an_unobserved_training_shows_is_counted_in_other_processes(ch
     found = count(Target("t.py"), None, "cpu", 1.0, on_stage=stages.append)
     assert stages == ["counting one step of t.py", "counting what t.py launches and compiles"]
     assert found.values == {**REPLY["values"], "kernels_launched": 7}
-    assert found.set_aside == {"graph_breaks": "1 and 2 in two runs"}
+    assert found.set_aside == {"graph_breaks": "99 and 2 in two runs"}
     assert [line for line in children.log if line.startswith("count")] == [
-        "count 1", "count 2", "count 1 as run", "count 2 as run",
+        "count 99", "count 2", "count 99 as run", "count 2 as run",
     ]  # fmt: skip
 
 
@@ -330,7 +332,7 @@ def test_a_reference_that_imports_the_working_tree_is_refused(children: type[Fak
     children.strays = ["a.py", "b.py", "c.py", "d.py"]
     with pytest.raises(TargetError, match=r"it imports a.py, b.py, c.py and 1 more from the working tree"):
         count(Target("t.py"), Path("base"), "cpu", 1.0, relocated=["/head", "/base"])
-    assert children.log[-2:] == ["end 2", "end 1"]
+    assert children.log[-2:] == ["end 2", "end 99"]
 
 
 @pytest.mark.slow
