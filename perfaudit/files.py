@@ -13,9 +13,9 @@ import fcntl
 import hashlib
 import os
 import re
-import secrets
 import shutil
 import stat
+import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -242,12 +242,28 @@ def to_disk(handle: int) -> None:
             raise
 
 
+@contextlib.contextmanager
+def private_copy(data: bytes) -> Iterator[Path]:
+    """A file with this content in a new folder that only this user may look into; gone in the end, with all beside it."""
+    with private_folder() as folder:
+        path = folder / "copy"
+        path.write_bytes(data)
+        yield path
+
+
+@contextlib.contextmanager
+def private_folder() -> Iterator[Path]:
+    """A new folder for what is temporary, which only this user may look into; gone in the end."""
+    with tempfile.TemporaryDirectory(prefix="perfaudit-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
 # ---- temporary files, and what a killed process left of them -------------------------------------------------------------
 
 
 def _temporary_name(kind: str, of: str) -> str:
     """A name that only perfaudit gives: it holds a word and what that word and the file's name come to."""
-    word = secrets.token_hex(6)
+    word = os.urandom(6).hex()
     return f".{_shortened(of)}.perfaudit-{kind}-{word}-{_sign(kind, _shortened(of), word)}"
 
 

@@ -1,17 +1,15 @@
 """The gates of a folder, kept in `.perfaudit/gate.sqlite`: one row a gate, one for each value it came to.
 
 Writing never fails a gate: why it was not possible is a sentence. Nothing is ever deleted: a damaged file is moved aside.
-The file is in SQLite's ordinary mode with a rollback journal; WAL would leave two more files beside it and does not work on
-network file systems, and a gate writes once.
+SQLite only ever opens a private copy, which then replaces the file as a whole, one gate at a time. Beside a database it would
+believe a journal, whoever put it there, and delete the file that the journal names; and it would follow links.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import math
-import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -19,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from perfaudit.errors import UserError
+from perfaudit.files import Folder, private_copy, reason
 from perfaudit.gate.committed_json import LARGEST
 from perfaudit.gate.comparable import cpu_model
-from perfaudit.measure.folder import FOLDER, made
+from perfaudit.measure.folder import FOLDER, own_folder
 from perfaudit.measurements import Environment
 from perfaudit.verdicts import Gate, TimeVerdict
 
@@ -30,7 +29,8 @@ COMMIT = 12  # characters of a hash, as `Environment.commit` has it
 FINGERPRINT = ("device", "driver", "torch", "python", "platform", "cores", "threads")
 
 _APPLICATION = int.from_bytes(b"PAgt")  # says that a file is ours, where `user_version` alone could be anybody's
-_WAIT = 10.0  # seconds for another gate that is writing; it needs milliseconds
+_LOCK = "gate.lock"
+_MOST_BYTES = 256 << 20  # of a history; a gate adds some thousands
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 # Each step leads from the version before to the next; `PRAGMA user_version` counts those taken. Steps are only ever added.
@@ -65,15 +65,15 @@ def append(
     """
     path = folder.absolute() / FOLDER / NAME
     try:
-        made(path.parent)
-        try:
-            _write(path, gate, head_commit, environment, now())
-        except sqlite3.DatabaseError as error:
-            if not _is_damage(error):
-                raise
-            aside = _moved_aside(path, now())
-            _write(path, gate, head_commit, environment, now())
-            return f"{path} was damaged: moved to {aside.name}, and a new history begun" if aside else ""
+        with own_folder(folder.absolute(), make=True) as own, own.lock(_LOCK):
+            try:
+                _write(own, gate, head_commit, environment, now())
+            except sqlite3.DatabaseError as error:
+                if not _is_damage(error):
+                    raise
+                aside = _move_aside(own, now())
+                _write(own, gate, head_commit, environment, now())
+                return f"{path} was damaged: moved to {aside}, and a new history begun"
     except (OSError, sqlite3.Error, _Refused) as error:
         return f"the history was not written: {path}: {_words(error)}"
     return ""
@@ -83,12 +83,20 @@ def append(
 def reading(folder: Path) -> Iterator[sqlite3.Connection | None]:
     """The history of a folder to read from, None where there is none. Raises UserError for one that cannot be read."""
     path = folder.absolute() / FOLDER / NAME
-    if not path.exists():
-        yield None
-        return
     try:
-        with contextlib.closing(_readable(path)) as connection:
-            yield connection if _version(connection) else None
+        with own_folder(folder.absolute()) as own:
+            data = _content(own)
+    except FileNotFoundError:
+        data = b""
+    except (OSError, _Refused) as error:
+        raise UserError(f"{path}: cannot be read: {_words(error)}") from error
+    try:
+        with _opened(data) as (connection, _):
+            if _version(connection):
+                _migrate(connection)  # the copy: reading changes nothing
+                yield connection
+            else:
+                yield None
     except (sqlite3.Error, _Refused) as error:
         damaged = isinstance(error, sqlite3.DatabaseError) and _is_damage(error)
         advice = "; the next gate moves it aside and begins a new one" if damaged else ""
@@ -105,9 +113,25 @@ def fingerprint(environment: Environment) -> dict[str, str]:
     return {**parts, "python": python, "cpu": cpu_model()}
 
 
-def _write(path: Path, gate: Gate, head: str, environment: Environment, at: float) -> None:
-    with contextlib.closing(sqlite3.connect(path, timeout=_WAIT, isolation_level=None)) as connection:
-        connection.execute("BEGIN IMMEDIATE")  # one gate at a time, from the look at the version to the last row
+def _content(own: Folder) -> bytes:
+    """What the file holds, nothing where there is none. Raises OSError and _Refused."""
+    status = own.status(NAME)
+    if status is not None and status.st_size > _MOST_BYTES:
+        raise _Refused(f"larger than {_MOST_BYTES >> 20} MiB")
+    return own.read(NAME) if status is not None else b""
+
+
+@contextlib.contextmanager
+def _opened(data: bytes) -> Iterator[tuple[sqlite3.Connection, Path]]:
+    """A copy of a history, open, and where it is. Raises sqlite3.Error."""
+    with private_copy(data) as path, contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA trusted_schema = OFF")  # the file may be anybody's
+        yield connection, path
+
+
+def _write(own: Folder, gate: Gate, head: str, environment: Environment, at: float) -> None:
+    with _opened(_content(own)) as (connection, path):
+        connection.execute("BEGIN IMMEDIATE")
         _migrate(connection)
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
         machine = json.dumps(fingerprint(environment), sort_keys=True)
@@ -117,19 +141,8 @@ def _write(path: Path, gate: Gate, head: str, environment: Environment, at: floa
         rows = [(added.lastrowid, *map(_text, row)) for row in _rows(gate)]
         connection.executemany("INSERT OR REPLACE INTO measured VALUES (?,?,?,?,?,?,?,?,?)", rows)
         connection.execute("COMMIT")
-
-
-def _readable(path: Path) -> sqlite3.Connection:
-    """The history, brought to our version where it is older, which needs a folder that can be written to."""
-    connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=_WAIT, isolation_level=None)
-    version = _version(connection)
-    if 0 < version < len(_STEPS):
         connection.close()
-        connection = sqlite3.connect(path, timeout=_WAIT, isolation_level=None)
-        connection.execute("BEGIN IMMEDIATE")
-        _migrate(connection)
-        connection.execute("COMMIT")
-    return connection
+        own.write(NAME, path.read_bytes())
 
 
 def _version(connection: sqlite3.Connection) -> int:
@@ -137,6 +150,9 @@ def _version(connection: sqlite3.Connection) -> int:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    foreign = "SELECT count(*) FROM sqlite_master WHERE type NOT IN ('table', 'index')"
+    if connection.execute(foreign).fetchone() != (0,):
+        raise _Refused("it holds views or triggers, which no history of perfaudit does")
     if application != _APPLICATION and (tables or version):
         raise _Refused("it is a database, and not one of perfaudit")
     if version > len(_STEPS):
@@ -190,30 +206,14 @@ def _time_rows(timed: TimeVerdict) -> list[_Row]:
     return rows
 
 
-def _moved_aside(path: Path, at: float) -> Path | None:
-    """Where a damaged history went, with its journal; None where another gate has moved it already."""
-    lock = os.open(path.with_name("gate.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    try:
-        with contextlib.suppress(OSError):  # a file system without locks
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        if not _is_damaged(path):
-            return None
-        stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(at))
-        aside = next(p for n in range(10_000) if not (p := path.with_name(f"{NAME}.damaged-{stamp}-{n}")).exists())
-        path.replace(aside)
-        with contextlib.suppress(FileNotFoundError):
-            path.with_name(f"{path.name}-journal").replace(aside.with_name(f"{aside.name}-journal"))
-        return aside
-    finally:
-        os.close(lock)
-
-
-def _is_damaged(path: Path) -> bool:
-    try:
-        with contextlib.closing(sqlite3.connect(path, timeout=_WAIT, isolation_level=None)) as connection:
-            return bool(connection.execute("PRAGMA quick_check(1)").fetchone() != ("ok",))
-    except sqlite3.DatabaseError as error:
-        return _is_damage(error)
+def _move_aside(own: Folder, at: float) -> str:
+    """The name that a damaged history has got."""
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(at))
+    for number in range(10_000):
+        with contextlib.suppress(FileExistsError):
+            own.move(NAME, aside := f"{NAME}.damaged-{stamp}-{number}")
+            return aside
+    raise _Refused("it is damaged, and every name for it is taken")
 
 
 def _is_damage(error: sqlite3.DatabaseError) -> bool:
@@ -222,8 +222,9 @@ def _is_damage(error: sqlite3.DatabaseError) -> bool:
 
 
 def _words(error: Exception) -> str:
-    strerror = getattr(error, "strerror", None)
-    return (strerror or str(error)).lower() if not isinstance(error, _Refused) else str(error)
+    if isinstance(error, OSError):
+        return reason(error)
+    return str(error).lower() if isinstance(error, sqlite3.Error) else str(error)
 
 
 def _text(value: Any) -> Any:  # Any: what SQLite takes

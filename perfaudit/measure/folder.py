@@ -5,14 +5,23 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
+from perfaudit.files import Folder
+
 FOLDER = ".perfaudit"
 
 
-def made(folder: Path) -> Path:
-    """The folder, made if need be, with a `.gitignore` that keeps it out of commits. Raises OSError."""
-    folder.mkdir(parents=True, exist_ok=True)
-    ignore = folder / ".gitignore"
-    if not ignore.exists():
+def own_folder(folder: Path, *below: str, make: bool = False) -> Folder:
+    """`.perfaudit` in a folder, or a folder in that; close it. Raises OSError, `files.Refused` for a link or what is another
+    user's.
+
+    make: it is made if need be, with a `.gitignore` that keeps it out of commits.
+    """
+    own = Folder.opened(folder, FOLDER, make=make)
+    if make:
         with contextlib.suppress(OSError):
-            ignore.write_text("*\n")
-    return folder
+            if own.status(".gitignore") is None:
+                own.create(".gitignore", b"*\n")
+    for name in below:
+        with own:
+            own = own.below(name, make)
+    return own

@@ -19,15 +19,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from perfaudit import files
 from perfaudit.errors import UserError
-from perfaudit.measure.folder import FOLDER, made
+from perfaudit.files import Folder, Refused
+from perfaudit.measure.folder import FOLDER, own_folder
 
 SCHEMA = "perfaudit.run/1"
 RESUMABLE = ("unfinished", "interrupted", "out of time", "failed")
 
 _ENDS = ("finished", "interrupted", "out of time", "failed")
 _NAMES_TRIED = 20  # ids hold four random hex digits beside the second
-_NO_FSYNC_HERE = (errno.EINVAL, errno.ENOTSUP)  # file systems without it: the line is written all the same
 
 Json = dict[str, Any]  # Any: nested JSON
 
@@ -108,7 +109,8 @@ class Journal:
         """
         began = now()
         try:
-            path = _new_file(made(folder.absolute() / FOLDER) / "runs", began)
+            with own_folder(folder.absolute(), "runs", make=True) as runs:
+                path = runs.path / _new_file(runs, began)
         except OSError as error:
             journal = cls(None, start, (), now)
             journal.trouble = _trouble(folder / FOLDER, error)
@@ -116,8 +118,8 @@ class Journal:
         journal = cls(path, {**start, "schema": SCHEMA, "run": path.stem}, (), now)
         journal.append("start", **journal.start)
         if journal.trouble:
-            with contextlib.suppress(OSError):
-                path.unlink()  # a run without a start line is none
+            with contextlib.suppress(OSError), own_folder(folder.absolute(), "runs") as runs:
+                runs.remove(path.name)  # a run without a start line is none
         return journal
 
     @classmethod
@@ -139,7 +141,7 @@ class Journal:
         record = {"kind": kind, "at": round(self._now(), 3), **data}
         line = json.dumps(record).encode() + b"\n"
         try:
-            _append(self.path, line)
+            files.append(self.path, line)
         except OSError as error:
             self.trouble = _trouble(self.path, error)
 
@@ -163,7 +165,7 @@ def read_run(path: Path) -> Run:
 def all_runs(folder: Path) -> list[Run]:
     """The runs below a folder, newest first; one that cannot be read has `problem`."""
     runs = []
-    for path in (folder / FOLDER / "runs").glob("*.jsonl"):
+    for path in _files(folder):
         try:
             runs.append(read_run(path))
         except UserError as error:
@@ -182,7 +184,7 @@ def find_run(folder: Path, name: str) -> Path:
         if Path(name).is_file():
             return Path(name)
         raise UserError(f"{name}: no such file")
-    paths = {path.stem: path for path in sorted((folder / FOLDER / "runs").glob("*.jsonl"), reverse=True)}
+    paths = {path.stem: path for path in reversed(_files(folder))}
     if name in paths:
         return paths[name]
     fitting = [id_ for id_ in paths if name and id_.startswith(name)]
@@ -192,6 +194,17 @@ def find_run(folder: Path, name: str) -> Path:
         raise UserError(f"{len(fitting)} runs begin with {name}: {_listed(fitting)}")
     there = f"it has: {_listed(list(paths))}" if paths else "it has none"
     raise UserError(f"no run {name!r} below {folder / FOLDER}; {there}")
+
+
+def _files(folder: Path) -> list[Path]:
+    """The files of the runs below a folder, in order. Raises UserError where they would be reached through a link."""
+    try:
+        with own_folder(folder, "runs") as runs:
+            return [folder / FOLDER / "runs" / name for name in runs.names() if name.endswith(".jsonl")]
+    except Refused as error:
+        raise UserError(f"the runs of this folder are not read: {files.reason(error)}") from error
+    except OSError:
+        return []
 
 
 def same_work(then: Json, now: Json) -> str:
@@ -234,7 +247,8 @@ def measuring(folder: Path) -> Iterator[None]:
 def _lock(folder: Path) -> int | None:
     """An open file that holds the lock, None where none can be made."""
     try:
-        lock = os.open(made(folder / FOLDER) / "measuring.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        with own_folder(folder, make=True) as own:
+            lock = own.open("measuring.lock", os.O_RDWR | os.O_CREAT)
     except OSError:
         return None
     try:
@@ -252,42 +266,15 @@ def _lock(folder: Path) -> int | None:
     return lock
 
 
-def _new_file(folder: Path, began: float) -> Path:
-    """An empty file of our own, named by the local time at which it began."""
-    folder.mkdir(exist_ok=True)
+def _new_file(runs: Folder, began: float) -> str:
+    """The name of an empty file of our own, which says the local time at which it began."""
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(began))
     for _ in range(_NAMES_TRIED):
-        path = folder / f"{stamp}-{secrets.token_hex(2)}.jsonl"
+        name = f"{stamp}-{secrets.token_hex(2)}.jsonl"
         with contextlib.suppress(FileExistsError):
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
-            return path
+            runs.create(name)
+            return name
     raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
-
-
-def _append(path: Path, line: bytes) -> None:
-    """Write a line at the end and wait for the disk; a line that does not fit leaves the file as it was. Raises OSError."""
-    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-    try:
-        before = os.fstat(file).st_size
-        try:
-            rest = line
-            while rest:
-                rest = rest[os.write(file, rest) :]
-            _to_disk(file)
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.ftruncate(file, before)
-            raise
-    finally:
-        os.close(file)
-
-
-def _to_disk(file: int) -> None:
-    try:
-        os.fsync(file)
-    except OSError as error:
-        if error.errno not in _NO_FSYNC_HERE:
-            raise
 
 
 def _read(path: Path) -> tuple[Run, bytes]:
@@ -330,9 +317,9 @@ def _record(line: bytes) -> Json | None:
 def _mend(path: Path, whole: bytes) -> None:
     """Cut off a torn last line, or end one that lacks only its end, so that the next line stands alone. Raises OSError."""
     if path.stat().st_size != len(whole):
-        os.truncate(path, len(whole))
+        files.cut(path, len(whole))
     if not whole.endswith(b"\n"):
-        _append(path, b"\n")
+        files.append(path, b"\n")
 
 
 def _sign(lock: int, text: str) -> None:
@@ -353,8 +340,7 @@ def _holder(lock: int) -> str:
 
 
 def _trouble(path: Path, error: OSError) -> str:
-    reason = (error.strerror or str(error)).lower()
-    return f"{path}: not written: {reason}; what is measured from here on cannot be resumed"
+    return f"{path}: not written: {files.reason(error)}; what is measured from here on cannot be resumed"
 
 
 def _changed_files(then: Json, now: Json) -> list[str]:

@@ -134,3 +134,106 @@ def test_what_a_killed_fix_left_is_gone_after_the_next(clone: Path, perfaudit: R
     assert perfaudit("scan", "a.py", "--fix").err == "a.py: 1 fixed\n"
     assert sorted(path.name for path in clone.iterdir()) == [".git", "a.py"]
     assert (clone / "a.py").read_text() == FIXED
+
+
+# ---- what was measured, below .perfaudit ---------------------------------------------------------------------------------
+
+
+def gate_row(clone: Path) -> str:
+    from perfaudit.gate import store
+    from perfaudit.measurements import Environment
+    from perfaudit.verdicts import Gate
+
+    here = Environment("cpu", "3.11.4", "Linux x86_64", 2, 8 << 30)
+    return store.append(clone, Gate("main", "ref", "pass", "a" * 40), "b" * 12, here)
+
+
+NAMES = ["gate.sqlite", "gate.sqlite-journal", "gate.sqlite-wal", "gate.sqlite-shm", "gate.lock", ".gitignore", "runs"]
+
+
+@pytest.mark.parametrize("name", [*NAMES, "measuring.lock", ""])
+@pytest.mark.parametrize("target", ["precious.txt", "new", "ab", "pipe", "second name"])
+def test_what_was_measured_is_kept_behind_no_link(clone: Path, name: str, target: str) -> None:
+    """Whatever has the name of a file of perfaudit's own: the gate and the journal leave it, and say where they fail."""
+    from perfaudit.tune.journal import Journal, measuring
+
+    place = clone / ".perfaudit" / name if name else clone / ".perfaudit"
+    place.parent.mkdir(exist_ok=True)
+    if target == "pipe":
+        os.mkfifo(place)
+    elif target == "second name":
+        place.hardlink_to(clone.parent / "mine" / "precious.txt")
+    else:
+        place.symlink_to(f"{clone.parent}/mine/{target}")
+    for _ in range(2):
+        gate_row(clone)
+        with measuring(clone):
+            journal = Journal.create(clone, {"command": "tune"})
+            journal.append("trial", n=1)
+    assert is_untouched(clone)
+    assert os.path.lexists(place)
+    if name in ("runs", ""):
+        assert "not written: " in journal.trouble
+
+
+def test_a_link_among_the_runs_is_none(clone: Path) -> None:
+    from perfaudit.errors import UserError
+    from perfaudit.tune.journal import Journal, all_runs, latest_unfinished
+
+    journal = Journal.create(clone, {"command": "tune"})
+    assert journal.path is not None
+    theirs = clone.parent / "mine" / "run.jsonl"
+    journal.path.rename(theirs)
+    text = theirs.read_text()
+    journal.path.symlink_to(theirs)
+    assert (all_runs(clone), latest_unfinished(clone)) == ([], None)
+    resumed = Journal.resume(journal.path)  # named
+    resumed.append("trial", n=1)
+    assert "is a link, and nothing is written through a link inside a project" in resumed.trouble
+    assert theirs.read_text() == text
+    theirs.unlink()
+    (clone / ".perfaudit").rename(clone.parent / "elsewhere")
+    (clone / ".perfaudit").symlink_to("../elsewhere")
+    with pytest.raises(UserError, match="is a link, not a folder of perfaudit's own"):
+        all_runs(clone)
+
+
+def test_a_journal_of_sqlite_that_names_a_file_to_delete(clone: Path) -> None:
+    """A rollback journal may name a second one, which SQLite deletes once it has played the first: any file at all."""
+    import sqlite3
+
+    precious = clone.parent / "mine" / "precious.txt"
+    assert gate_row(clone) == ""
+    database = clone / ".perfaudit" / "gate.sqlite"
+    pages = database.stat().st_size // 4096
+    page = database.read_bytes()[:4096]
+    magic = bytes.fromhex("d9d505f920a163d7")
+    nonce = 7
+    sum_ = nonce + sum(page[i] for i in range(4096 - 200, 0, -200))
+    header = magic + b"".join(n.to_bytes(4) for n in (1, nonce, pages, 512, 4096))
+    name = str(precious).encode()
+    tail = name + len(name).to_bytes(4) + sum(name).to_bytes(4) + magic
+    last = (1 << 30) // 4096 + 1  # the page that SQLite locks stands for the name
+    data = header.ljust(512, b"\0") + (1).to_bytes(4) + page + sum_.to_bytes(4) + last.to_bytes(4) + tail
+    (clone / ".perfaudit" / "gate.sqlite-journal").write_bytes(data)
+    assert gate_row(clone) == ""
+    assert is_untouched(clone)
+
+    connection = sqlite3.connect(database)  # what is guarded against, so that this test stays one
+    connection.execute("SELECT count(*) FROM runs").fetchone()
+    connection.close()
+    assert not precious.exists()
+
+
+@pytest.mark.parametrize(
+    "made", ["CREATE TRIGGER t AFTER INSERT ON runs BEGIN DELETE FROM runs; END", "CREATE VIEW v AS SELECT 1"]
+)
+def test_a_history_with_code_in_it_is_not_used(clone: Path, made: str) -> None:
+    import sqlite3
+
+    gate_row(clone)
+    connection = sqlite3.connect(clone / ".perfaudit" / "gate.sqlite")
+    connection.execute(f"CREATE {made}")
+    connection.commit()
+    connection.close()
+    assert gate_row(clone).endswith("it holds views or triggers, which no history of perfaudit does")

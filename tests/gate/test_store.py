@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sqlite3
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from perfaudit import files
 from perfaudit.errors import UserError
 from perfaudit.gate import store
 from perfaudit.gate.drift import called, drifts, largest
@@ -272,12 +274,12 @@ def test_somebody_elses_database(tmp_path: Path) -> None:
 def test_an_older_history_is_brought_up_to_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     append(tmp_path, gate())
     monkeypatch.setattr(store, "_STEPS", (*store._STEPS, "ALTER TABLE runs ADD COLUMN branch TEXT; SELECT 1"))
-    assert gates(tmp_path).count == 1  # also by reading
+    assert gates(tmp_path).count == 1  # reading changes nothing
+    assert append(tmp_path, gate()) == ""
     with sqlite3.connect(file(tmp_path)) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (2,)
-        assert connection.execute("SELECT branch FROM runs").fetchall() == [(None,)]
+        assert connection.execute("SELECT branch FROM runs").fetchall() == [(None,), (None,)]
     connection.close()
-    assert append(tmp_path, gate()) == ""
     assert gates(tmp_path).count == 2
 
 
@@ -306,12 +308,12 @@ def test_two_gates_at_once(tmp_path: Path) -> None:
 
 def test_another_gate_that_never_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     append(tmp_path, gate())
-    monkeypatch.setattr(store, "_WAIT", 0.0)
-    holder = sqlite3.connect(file(tmp_path), isolation_level=None)
-    holder.execute("BEGIN IMMEDIATE")
-    assert append(tmp_path, gate()) == f"the history was not written: {file(tmp_path)}: database is locked"
+    monkeypatch.setattr(files, "LOCK_SECONDS", -1.0)
+    with (tmp_path / ".perfaudit" / "gate.lock").open() as holder:
+        fcntl.flock(holder, fcntl.LOCK_EX)
+        said = append(tmp_path, gate())
+    assert said == f"the history was not written: {file(tmp_path)}: another process holds gate.lock"
     assert gates(tmp_path).count == 1  # reading goes on meanwhile
-    holder.close()
 
 
 @pytest.mark.parametrize("where", ["a file", "a link to nowhere", "a folder"])

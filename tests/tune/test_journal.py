@@ -232,7 +232,8 @@ def test_a_folder_that_takes_nothing(tmp_path: Path) -> None:
     journal.append("trial", n=1)
     with measuring(tmp_path), measuring(tmp_path):
         pass
-    assert all_runs(tmp_path) == []
+    with pytest.raises(UserError, match="is something else, not a folder of perfaudit's own"):
+        all_runs(tmp_path)
 
 
 def test_runs_that_are_removed_meanwhile(tmp_path: Path) -> None:
