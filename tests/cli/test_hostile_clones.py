@@ -233,7 +233,7 @@ def test_a_history_with_code_in_it_is_not_used(clone: Path, made: str) -> None:
 
     gate_row(clone)
     connection = sqlite3.connect(clone / ".perfaudit" / "gate.sqlite")
-    connection.execute(f"CREATE {made}")
+    connection.execute(made)
     connection.commit()
     connection.close()
     assert gate_row(clone).endswith("it holds views or triggers, which no history of perfaudit does")
