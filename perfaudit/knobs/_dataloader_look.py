@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perfaudit.knobs import Reply
+from perfaudit.target.batches import leaves_in, samples_in
 
 BATCHES = 24  # to look at, after two that warm up,
 LOOKING = 3.0  # seconds, at most
@@ -22,8 +23,6 @@ def look(training: Any) -> Reply:
 
     Raises ValueError for a loader with workers.
     """
-    from perfaudit.target.training import samples_in
-
     if training.loader.num_workers:
         raise ValueError("asked of a loader with workers")
     from perfaudit.measure.memory import resident_bytes
@@ -83,14 +82,8 @@ def _loaded(training: Any) -> tuple[_Load, Any]:
 
 
 def _bytes_in(batch: Any) -> int:
-    """Bytes of the tensors of a batch."""
-    if hasattr(batch, "nbytes"):
-        return int(batch.nbytes)
-    inner = (
-        batch.values() if isinstance(batch, dict) else batch if isinstance(batch, (list, tuple)) else
-        vars(batch).values() if hasattr(batch, "__dict__") else ()
-    )  # fmt: skip
-    return sum(_bytes_in(value) for value in inner)
+    """Bytes of the tensors and arrays of a batch."""
+    return sum(int(leaf.nbytes) for leaf in leaves_in(batch) if hasattr(leaf, "nbytes"))
 
 
 def _free_shared_memory() -> int:

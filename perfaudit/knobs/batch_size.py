@@ -15,6 +15,7 @@ from perfaudit.knobs._code import Code, Patch
 from perfaudit.measurements import Settings
 from perfaudit.static import edit
 from perfaudit.static.source import Source
+from perfaudit.target.batches import with_tensors
 from perfaudit.target.blocks import checkpointed, repeated_blocks
 
 KNEE = 0.03  # a batch whose throughput is within this of the best is as good, and the smallest such is taken
@@ -218,21 +219,15 @@ def _autocast(training: Any) -> Iterator[None]:
         training.around_loss = before
 
 
-def _repeated(value: Any, samples: int, size: int) -> Any:
+def _repeated(batch: Any, samples: int, size: int) -> Any:
     """The batch with its samples repeated, or cut off, to `size`."""
-    import torch
 
-    if isinstance(value, torch.Tensor):
-        if not value.dim() or value.shape[0] != samples:
-            return value
-        return value.repeat(-(-size // samples), *[1] * (value.dim() - 1))[:size].clone()
-    if isinstance(value, dict):
-        return type(value)({key: _repeated(item, samples, size) for key, item in value.items()})
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(_repeated(item, samples, size) for item in value))
-    if isinstance(value, (list, tuple)):
-        return type(value)(_repeated(item, samples, size) for item in value)
-    return value
+    def repeated(tensor: Any) -> Any:
+        if not tensor.dim() or tensor.shape[0] != samples:
+            return tensor
+        return tensor.repeat(-(-size // samples), *[1] * (tensor.dim() - 1))[:size].clone()
+
+    return with_tensors(batch, repeated)
 
 
 def _memory_remarks(told: Told) -> list[str]:

@@ -119,7 +119,7 @@ class Compile(Knob):
         """How torch.compile would cut the model up: number of graphs, where and why it breaks off; and shapes of batches."""
         import torch
 
-        from perfaudit.measure.memory import tensors_in
+        from perfaudit.target.batches import tensors_in
 
         args, kwargs = _call_of_model(training)
         said = torch._dynamo.explain(training.model)(*args, **kwargs)

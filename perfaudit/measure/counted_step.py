@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from perfaudit.measure.flop_formulas import formulas
-from perfaudit.measure.memory import held, live_bytes, tensors_in
+from perfaudit.measure.memory import held, live_bytes
+from perfaudit.target.batches import samples_in, tensors_in
 from perfaudit.target.provenance import is_users, shown_path
-from perfaudit.target.training import samples_in
 
 Reply = dict[str, Any]  # JSON
 

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from perfaudit.target.batches import tensors_in
+
 Reply = dict[str, Any]  # JSON
 Gradients = dict[str, Any]  # torch.Tensor or None by the parameter's name; torch is imported inside functions only
 
@@ -44,7 +46,7 @@ def save(training: Any, batch: Any, file: str) -> None:
 
     found = {plain_name(name): _bare(p.grad) for name, p in training.model.named_parameters()}
     try:
-        torch.save({"gradients": found, "scale": _scale(training), "batch": _tensors_in(batch)}, file)
+        torch.save({"gradients": found, "scale": _scale(training), "batch": _on_host(batch)}, file)
     except Exception:  # tensors of a kind that does not pickle, or a full disk: the losses are compared still
         Path(file).unlink(missing_ok=True)
 
@@ -64,7 +66,7 @@ def compare_with_file(training: Any, batch: Any, file: str) -> Reply:
         found = gap_to(training.model, saved["gradients"], saved["scale"] / _scale(training))
     except Exception as error:  # tensors of a kind we do not know: the losses are compared still
         return {"why": f"they cannot be compared: {type(error).__name__}: {str(error).splitlines()[0][:200]}"}
-    return {**found, "same_batch": _equal(_tensors_in(batch), saved["batch"])}
+    return {**found, "same_batch": _equal(_on_host(batch), saved["batch"])}
 
 
 def gap_to(model: Any, before: Gradients, factor: float = 1.0) -> Reply:
@@ -192,17 +194,9 @@ def _scale(training: Any) -> float:
     return 1.0 if training.scaler is None else float(training.scaler.get_scale())
 
 
-def _tensors_in(value: Any) -> list[Any]:
+def _on_host(batch: Any) -> list[Any]:
     """The tensors of a batch in a fixed order, on the host."""
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        return [value.detach().cpu()]
-    if isinstance(value, dict):
-        return [tensor for item in value.values() for tensor in _tensors_in(item)]
-    if isinstance(value, (list, tuple)):
-        return [tensor for item in value for tensor in _tensors_in(item)]
-    return _tensors_in(vars(value)) if hasattr(value, "__dict__") and not callable(value) else []
+    return [tensor.detach().cpu() for tensor in tensors_in(batch)]
 
 
 def _equal(one: list[Any], other: list[Any]) -> bool:

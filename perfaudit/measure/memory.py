@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from perfaudit.target.accelerator import accelerator_of
+from perfaudit.target.batches import tensors_in
 
 Run = Callable[[Any, Any, Any], Any]  # operator, positional and keyword arguments: what the operator returns
 
@@ -57,20 +58,6 @@ def held(training: Any) -> Iterator[Any]:
     yield from training.model.parameters()
     yield from training.model.buffers()
     yield from tensors_in(list(training.optimizer.state.values()))
-
-
-def tensors_in(value: Any) -> Iterator[Any]:
-    """The tensors in nested lists, tuples and dicts."""
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for inner in value.values():
-            yield from tensors_in(inner)
-    elif isinstance(value, (list, tuple)):
-        for inner in value:
-            yield from tensors_in(inner)
 
 
 def _as_it_is(func: Any, args: Any, kwargs: Any) -> Any:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import random
 import sys
@@ -16,8 +15,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from perfaudit.measure.facts import is_filled
-from perfaudit.measure.memory import held, live_bytes, tensors_in
+from perfaudit.measure.memory import held, live_bytes
 from perfaudit.target.accelerator import same_random_numbers
+from perfaudit.target.batches import tensors_in, with_tensors
 
 PeakAt = Callable[[int], int]  # batch size: peak bytes
 
@@ -71,7 +71,7 @@ def predicting(training: Any) -> Iterator[PeakAt]:
             # anomaly detection reads every gradient, of which there is none to read
             quiet = torch.autograd.set_detect_anomaly(False)
             with _refused(), quiet, fake_mode, live_bytes(stand_ins.run) as live:
-                fake_batch = _resized(batch, samples, batch_size)
+                fake_batch = _resized(batch, batch_size)
                 for tensor in [*held(training), *tensors_in(fake_batch)]:
                     live.see(stand_ins.of(tensor))
                 training.step(fake_batch)
@@ -220,7 +220,7 @@ def _samples(training: Any, batch: Any) -> int:
     """Samples in the batch. Raises CannotPredict unless all its tensors with dimensions have that many rows."""
     import torch
 
-    tensors = [t for t in _leaves(batch) if isinstance(t, torch.Tensor) and t.ndim]
+    tensors = [t for t in tensors_in(batch) if t.ndim]
     if not tensors:
         raise CannotPredict(f"the batch, a {type(batch).__name__}, holds no tensor with a dimension of samples")
     for tensor in tensors:
@@ -236,46 +236,18 @@ def _samples(training: Any, batch: Any) -> int:
     return samples
 
 
-def _leaves(value: Any) -> Iterator[Any]:
-    if isinstance(value, dict):
-        for inner in value.values():
-            yield from _leaves(inner)
-    elif isinstance(value, (list, tuple)):
-        for inner in value:
-            yield from _leaves(inner)
-    elif hasattr(value, "__dict__") and not hasattr(value, "untyped_storage"):
-        for inner in vars(value).values():
-            yield from _leaves(inner)
-    else:
-        yield value
-
-
-def _resized(value: Any, samples: int, size: int) -> Any:
+def _resized(batch: Any, size: int) -> Any:
     """The batch with `size` samples, of tensors without data; what is not a tensor stays. In a fake mode only."""
     import torch
 
-    again = functools.partial(_resized, samples=samples, size=size)
-    if isinstance(value, torch.Tensor):
-        shape = (size, *value.shape[1:]) if value.ndim else ()
-        strides = value.stride()
-        order = sorted(range(value.ndim), key=lambda d: (-strides[d], d))  # keeps channels_last
-        empty = torch.empty_permuted(shape, order, dtype=value.dtype, device=value.device)
-        return empty.requires_grad_(value.requires_grad)
-    if isinstance(value, dict):
-        other = copy.copy(value)  # of its own type, whatever its constructor takes
-        for key, inner in value.items():
-            other[key] = again(inner)
-        return other
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*map(again, value))
-    if isinstance(value, (list, tuple)):
-        return type(value)(map(again, value))
-    if hasattr(value, "__dict__"):
-        other = copy.copy(value)
-        for name, inner in vars(value).items():
-            other.__dict__[name] = again(inner)
-        return other
-    return value
+    def resized(tensor: Any) -> Any:
+        shape = (size, *tensor.shape[1:]) if tensor.ndim else ()
+        strides = tensor.stride()
+        order = sorted(range(tensor.ndim), key=lambda d: (-strides[d], d))  # keeps channels_last
+        empty = torch.empty_permuted(shape, order, dtype=tensor.dtype, device=tensor.device)
+        return empty.requires_grad_(tensor.requires_grad)
+
+    return with_tensors(batch, resized)
 
 
 @contextmanager

@@ -354,7 +354,7 @@ class Holder:
         Replies with the fields of `ledger.Block`. The mean cost of an epoch's restart per step (starting workers, waiting
         for the first batch) is left out of the wall seconds and told apart.
         """
-        from perfaudit.target.training import samples_in
+        from perfaudit.target.batches import samples_in
 
         training = self.training
         loss = training.step(training.batch(self.on_fixed_batch))
@@ -389,7 +389,7 @@ class Holder:
         core, and the mean cost of an epoch's restart per step, which is left out of the seconds.
         """
         from perfaudit.measure.step_times import step_seconds
-        from perfaudit.target.training import samples_in
+        from perfaudit.target.batches import samples_in
 
         training = self.training
         for _ in range(untimed):

@@ -17,6 +17,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from perfaudit.target.batches import parts_of
+
 WHOLE = ""  # the leaf that stands for all of a sample
 WAITING = 10  # seconds for one batch of a worker; a worker that blocks is a failure with a reason, not a hang
 
@@ -178,15 +180,11 @@ def _whole(parts: Leaves) -> Leaves:
 
 
 def _leaves(value: Any, place: str) -> Iterator[tuple[str, Any]]:
-    items: Iterable[tuple[Any, Any]]
-    if isinstance(value, dict):
-        items = value.items()
-    elif isinstance(value, (list, tuple)):
-        items = enumerate(value)
-    else:
+    parts = parts_of(value, of_objects=False)  # an image of Pillow is one thing
+    if parts is None:
         yield place or "sample", value
         return
-    for name, inner in items:
+    for name, inner in parts:
         yield from _leaves(inner, f"{place}.{name}" if place else str(name))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import random
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 
 from perfaudit.errors import TargetError
 from perfaudit.target.accelerator import accelerator_of, make_current, pick_device
+from perfaudit.target.batches import on_device
 from perfaudit.target.built_otherwise import loaders_built, optimizers_built
 from perfaudit.target.construction import Origins, anything_built, modules_built
 from perfaudit.target.load import Factory, faults_named, load, missing
@@ -20,6 +22,9 @@ from perfaudit.target.phases import Phases
 from perfaudit.target.provenance import Site
 
 Batch = Any  # whatever the user's loader yields
+
+# What torch says of tensors on different devices, in its several ways.
+_WRONG_DEVICE = re.compile(r"same device|should be the same|[Ee]xpected \w+ of device type|MPS device|is on cpu")
 
 
 class Training:
@@ -67,6 +72,7 @@ class Training:
         ] = []  # from asking for the batch after the last to having the next epoch's first
         self._yielded = 0
         self._fixed: Batch | None = None
+        self._left_behind: frozenset[str] = frozenset()  # types of what a batch holds that does not move to the device
 
     def _build(
         self, origins: Origins, device: str, loader_overrides: dict[str, Any], optimizer_overrides: dict[str, Any]
@@ -232,12 +238,27 @@ class Training:
         return self._fixed
 
     def to_device(self, batch: Batch) -> Batch:
-        return _moved(batch, self.device, self.non_blocking)
+        """The batch on the training's device. Raises TargetError where a part of it refuses to move."""
+        with faults_named(f"{self.target.file}: the batch does not move to {self.device}"):
+            batch, self._left_behind = on_device(batch, self.device, self.non_blocking)
+        return batch
 
     # ---- steps -----------------------------------------------------------------------------------------------------
 
     def loss(self, batch: Batch) -> Any:
         """The loss tensor of a batch that is on the device. Raises TargetError when no step can be made of it."""
+        try:
+            return self._loss(batch)
+        except RuntimeError as error:
+            if not self._left_behind or not _WRONG_DEVICE.search(str(error)):
+                raise
+            what = ", ".join(sorted(self._left_behind))
+            raise TargetError(
+                f"{self.target.file}: the batch holds tensors in a {what} that stayed on the host, as it has no way to move: "
+                f"give it a method `to(device)` that returns it with its tensors on the device, or move them in the step"
+            ) from error
+
+    def _loss(self, batch: Batch) -> Any:
         import torch
 
         if "step" in self.factories:
@@ -374,38 +395,6 @@ def seed_all(seed: int) -> None:
         sys.modules["numpy"].random.seed(seed)
     if "torch" in sys.modules:
         sys.modules["torch"].manual_seed(seed)
-
-
-def samples_in(batch: Batch) -> int:
-    """Number of samples of a batch: the first dimension of the first tensor in it (1 if there is none)."""
-    import torch
-
-    if isinstance(batch, torch.Tensor):
-        return int(batch.shape[0]) if batch.ndim else 1
-    values = (
-        batch.values()
-        if isinstance(batch, dict)
-        else batch
-        if isinstance(batch, (list, tuple))
-        else vars(batch).values()
-        if hasattr(batch, "__dict__")
-        else ()
-    )
-    return next((samples_in(value) for value in values if isinstance(value, (torch.Tensor, list, tuple, dict))), 1)
-
-
-def _moved(value: Any, device: Any, non_blocking: bool) -> Any:
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        return value.to(device, non_blocking=non_blocking)
-    if isinstance(value, dict):
-        return type(value)({k: _moved(v, device, non_blocking) for k, v in value.items()})
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(_moved(v, device, non_blocking) for v in value))
-    if isinstance(value, (list, tuple)):
-        return type(value)(_moved(v, device, non_blocking) for v in value)
-    return value.to(device) if hasattr(value, "to") else value
 
 
 def _first_site(sources: Sequence[Callable[[Any], Site | None]], built: object) -> Site | None:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from perfaudit.target.batches import tensors_in
 from perfaudit.target.observed.untouched import Unobservable, uncompiled
 from perfaudit.target.provenance import is_users, shown_path
 
@@ -96,7 +97,7 @@ def syncs_of_steps(
 def _watched_step(training: Any, batch: Any) -> Counter[tuple[str, int, str, str]]:
     """Make a step under observation: how often each kind of sync happened on each line."""
     watch = _Watch(training.device.type)
-    watch.taint(_in_batch(batch), BATCH)
+    watch.taint(list(tensors_in(batch)), BATCH)
     watch.taint([*training.model.parameters(), *training.model.buffers()], PARAMETERS)
     watch.taint([p.grad for p in training.model.parameters() if p.grad is not None], PARAMETERS)
     functions, operators = _modes(watch)
@@ -263,19 +264,3 @@ def _tensors(value: Any) -> list[Any]:
         return [value]
     inside = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
     return [tensor for item in inside for tensor in _tensors(item)]
-
-
-def _in_batch(batch: Any) -> list[Any]:
-    """The tensors of whatever the user's loader yields: in containers, and in the attributes of objects."""
-    found, queue, known = [], [batch], set[int]()
-    while queue:
-        value = queue.pop()
-        if id(value) in known or isinstance(value, (type, types.FunctionType, types.ModuleType)):
-            continue
-        known.add(id(value))
-        tensors = _tensors(value)
-        found += tensors
-        if not tensors:
-            inside = value if isinstance(value, (list, tuple, dict)) else getattr(value, "__dict__", {})
-            queue += inside.values() if isinstance(inside, dict) else inside
-    return found
