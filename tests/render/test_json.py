@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perfaudit import __version__
-from perfaudit.findings import Finding, Fix, Location, Saving
+from perfaudit.findings import Expected, Finding, Fix, Location, Saving
 from perfaudit.render.json import render
 from perfaudit.report import Report, Skipped
 from perfaudit.static.scan import scan
@@ -76,6 +76,14 @@ def test_keys(project: Project) -> None:
     assert set(finding["saving"]) == SAVING
     assert set(finding["fix"]) == FIX
     assert report["skipped"] == [{"path": "pkg/bad.py", "reason": "does not parse at line 1: invalid syntax"}]
+
+
+def test_a_measured_saving_says_what_was_known() -> None:
+    saving = Saving("measured", 0.1, 0.2, 0.004, expected=Expected("benchmarked", 0.3, 0.4))
+    report = Report("scan", (Finding("PA000", "slow-thing", "warning", "slow", saving=saving),))
+    (finding,) = json.loads(render(report))["findings"]
+    assert finding["saving"]["basis"] == "measured"
+    assert finding["saving"]["expected"] == {"basis": "benchmarked", "low": 0.3, "high": 0.4}
 
 
 def test_a_whole_report() -> None:
