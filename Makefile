@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check gate install clean
+.PHONY: demo test check gate mutants install clean
 
 demo: $(STAMP)
 	$(BIN)/perfaudit scan sample_models/digits_cnn.py --measure --exit-zero
@@ -23,6 +23,13 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+# Which changes of these modules no test notices: make mutants MODULES=perfaudit/measure/judge.py SAMPLE=50
+MODULES ?= perfaudit/measure perfaudit/tune perfaudit/gate perfaudit/static/edit.py perfaudit/render
+SAMPLE ?= 0
+SEED ?= 1
+mutants: $(STAMP)
+	$(BIN)/python benchmarks/mutants.py $(MODULES) --sample $(SAMPLE) --seed $(SEED)
 
 install: $(STAMP)
 
