@@ -242,6 +242,11 @@ def to_disk(handle: int) -> None:
             raise
 
 
+def make_folders(path: Path) -> None:
+    """Make a folder outside of every project, with those above it, for this user alone; one that is there stays as it is."""
+    path.mkdir(0o700, parents=True, exist_ok=True)
+
+
 @contextlib.contextmanager
 def private_copy(data: bytes) -> Iterator[Path]:
     """A file with this content in a new folder that only this user may look into; gone in the end, with all beside it."""

@@ -11,7 +11,7 @@ import os
 import secrets
 from pathlib import Path
 
-from perfaudit.files import Folder, reason
+from perfaudit.files import Folder, make_folders, reason
 
 NAME = "perfaudit"
 SECRET = "secret"
@@ -79,7 +79,7 @@ def _base(variable: str, usual: str) -> Path:
             raise NoUserFolder("there is no home directory")
         named = str(home / usual)
     try:
-        Path(named).mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
+        make_folders(Path(named))
     except OSError as error:
         raise NoUserFolder(f"{named}: {reason(error)}") from error
     return Path(named)

@@ -214,17 +214,32 @@ def test_mode_stays_and_a_new_file_has_the_usual_one(clone: Path) -> None:
     assert there(clone) == [".git", "a.py", "b.py"]
 
 
-def test_a_new_file_takes_no_name_that_is_taken(clone: Path) -> None:
+@pytest.mark.parametrize("links", [True, False], ids=["", "no hard links"])
+def test_a_new_file_takes_no_name_that_is_taken(clone: Path, monkeypatch: pytest.MonkeyPatch, links: bool) -> None:
+    def no_links(*_: object, **__: object) -> None:
+        raise PermissionError("not on this file system")
+
+    def fill(name: str) -> None:
+        Path(name).write_text("data")
+
+    def taken_meanwhile(name: str) -> None:
+        fill(name)
+        (clone / "taken").write_text("theirs")
+
+    if not links:
+        monkeypatch.setattr(os, "link", no_links)
     (clone / "old").write_text("old")
     (clone / "old").chmod(0o640)
-    assert create_file(Path("new"), lambda name: Path(name).write_text("data") and None, clone / "old") == 4
+    assert create_file(Path("new"), fill, clone / "old") == 4
     assert ((clone / "new").read_text(), stat.S_IMODE((clone / "new").stat().st_mode)) == ("data", 0o640)
-    with pytest.raises(FileExistsError):
-        create_file(Path("new"), lambda name: None, clone / "old")
+    for name, write in (("new", fill), ("taken", taken_meanwhile)):
+        with pytest.raises(FileExistsError):
+            create_file(Path(name), write, clone / "old")
     (clone / "out").symlink_to("../mine")
     with pytest.raises(Refused):
-        create_file(Path("out/x"), lambda name: None, clone / "old")
-    assert there(clone) == [".git", "new", "old", "out"]
+        create_file(Path("out/x"), fill, clone / "old")
+    assert there(clone) == [".git", "new", "old", "out", "taken"]
+    assert (clone / "taken").read_text() == "theirs"
 
 
 # ---- sources -------------------------------------------------------------------------------------------------------------

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
-import tempfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from perfaudit.errors import TargetError, UserError
+from perfaudit.files import create_file, destination, reason
 from perfaudit.measure.child import Child, ChildFailed
 from perfaudit.target.names import Target, sets_variables_early
 
@@ -65,18 +63,13 @@ def migrate(
     refuse_kinds(old)
     if check_only:
         return _migration(_asked(old, "", target, device, timeout))
-    handle, name = _temporary(new)
-    os.close(handle)
+    reply: dict[str, Any] = {}
     try:
-        reply = _asked(old, name, target, device, timeout)
-        size = Path(name).stat().st_size
-        shutil.copymode(old, name)
-        place(Path(name), new)
+        size = create_file(new, lambda name: reply.update(_asked(old, name, target, device, timeout)), like=old)
+    except FileExistsError:
+        raise UserError(f"{new} exists since a moment ago; nothing is overwritten") from None
     except OSError as error:
-        raise UserError(f"{new}: not written: {(error.strerror or str(error)).lower()}") from error
-    finally:
-        with contextlib.suppress(OSError):
-            Path(name).unlink(missing_ok=True)
+        raise UserError(f"{new}: not written: {reason(error)}") from error
     return _migration(reply, size)
 
 
@@ -95,6 +88,10 @@ def refuse_places(old: Path, new: Path) -> None:
         raise UserError(f"{new} {what}; a migrated checkpoint goes to a new file, nothing is overwritten")
     if not new.absolute().parent.is_dir():
         raise UserError(f"{new}: no such folder: {new.absolute().parent}")
+    try:
+        destination(new)
+    except OSError as error:
+        raise UserError(f"{new}: cannot be written: {reason(error)}") from error
 
 
 def refuse_kinds(old: Path) -> None:
@@ -116,27 +113,6 @@ def refuse_kinds(old: Path) -> None:
         raise UserError(f"{old} is a TorchScript archive: its code holds the biases; export it again from the model")
     if entries and "data.pkl" not in parts:
         raise UserError(f"{old} is a zip archive that torch.save did not write")
-
-
-def place(temporary: Path, new: Path) -> None:
-    """Give a finished file its name, all at once and only if nothing has it. Raises UserError, OSError."""
-    try:
-        try:
-            os.link(temporary, new)
-        except FileExistsError:
-            raise
-        except OSError:  # a file system without hard links: take the name first, then replace what is ours
-            os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
-            temporary.replace(new)
-    except FileExistsError:
-        raise UserError(f"{new} exists since a moment ago; nothing is overwritten") from None
-
-
-def _temporary(new: Path) -> tuple[int, str]:
-    try:
-        return tempfile.mkstemp(dir=new.absolute().parent, prefix=f".{new.name}.")
-    except OSError as error:
-        raise UserError(f"{new}: not written: {(error.strerror or str(error)).lower()}") from error
 
 
 def _asked(old: Path, new: str, target: Target, device: str, timeout: float) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from perfaudit.errors import NothingMeasured
+from perfaudit.files import make_folders
 from perfaudit.gate.git import CHECKOUT_SECONDS, GitFailed, git, git_unless_locked
 from perfaudit.gate.signals import hold_back
 
@@ -76,7 +77,7 @@ def _temporary_folder(top: Path) -> tuple[Path, list[str]]:
     for place in _places():
         with contextlib.suppress(OSError):  # full, or not ours to read or write
             if _is_near(place, top):
-                place.mkdir(parents=True, exist_ok=True)
+                make_folders(place)
                 return Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=place)), []
     folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-")).resolve()
     note = (
@@ -115,11 +116,11 @@ def _fill(checkout: Checkout, repository: Path, commit: str, place: Path) -> Non
             f"git could not add a worktree ({failure}): the files of {commit[:12]} were written without"
         )
     for path, wanted in submodules(repository, commit):
-        _fill_submodule(checkout, repository / path, wanted, place / path)
+        _fill_submodule(checkout, repository, repository / path, wanted, place / path)
 
 
 def _add_worktree(checkout: Checkout, repository: Path, commit: str, place: Path) -> None:
-    common = (repository / git(repository, "rev-parse", "--git-common-dir")).resolve()
+    common = _common(repository)
     with (checkout.folder / RECORD).open("a", encoding="utf-8", errors="surrogateescape") as record:
         record.write(json.dumps([str(common), str(place)]) + "\n")  # before, so that a kill in between is mended too
     add = ("worktree", "add", "--detach", str(place), commit)
@@ -142,18 +143,36 @@ def _write_files(folder: Path, repository: Path, commit: str, place: Path) -> No
 
 
 def submodules(repository: Path, commit: str) -> list[tuple[str, str]]:
-    """Path and commit of each submodule that a commit records."""
+    """Path and commit of each submodule that a commit records, as far as git could have made that commit.
+
+    A tree that was written by hand may hold any name; git refuses to check out those that are left out here.
+    """
     entries = git(repository, "ls-tree", "-r", "-z", "--full-tree", commit).split("\0")
-    return [(match[2], match[1]) for entry in entries if (match := _GITLINK.fullmatch(entry))]
+    found = [(match[2], match[1]) for entry in entries if (match := _GITLINK.fullmatch(entry))]
+    return [(path, wanted) for path, wanted in found if _is_plain(path)]
 
 
-def _fill_submodule(checkout: Checkout, here: Path, wanted: str, place: Path) -> None:
+def _is_plain(path: str) -> bool:
+    """Whether a path of a tree leads down from the tree's folder, and into no folder of git."""
+    parts = path.split("/")
+    return all(part not in ("", ".", "..") and part.casefold() not in (".git", "git~1") for part in parts)
+
+
+def _is_reached_directly(top: Path, place: Path) -> bool:
+    """Whether no link is on the way from a folder to what lies, or would lie, below it."""
+    return not any(step.is_symlink() for step in (place, *place.parents) if step != top and step.is_relative_to(top))
+
+
+def _fill_submodule(checkout: Checkout, repository: Path, here: Path, wanted: str, place: Path) -> None:
     """A submodule from the repository that the user's own checkout has of it; nothing is fetched."""
+    if not (_is_reached_directly(repository, here) and _is_reached_directly(checkout.root, place)):
+        checkout.missing.append(place.relative_to(checkout.root).as_posix())
+        return
     if here.is_dir() and not any(here.iterdir()):
         return  # not checked out here either: both sides are without it
     path = place.relative_to(checkout.root).as_posix()
     mend = f"git submodule update --init {path}"
-    if (here / ".git").exists():
+    if (here / ".git").exists() and _is_ours(repository, here):
         if _has(here, wanted):
             _fill(checkout, here, wanted, place)
             return
@@ -162,6 +181,22 @@ def _fill_submodule(checkout: Checkout, here: Path, wanted: str, place: Path) ->
     checkout.notes.append(
         f"submodule {path} is empty in the reference: {wanted[:12]} is not in this clone; fetch it: {mend}"
     )
+
+
+def _is_ours(repository: Path, here: Path) -> bool:
+    """Whether a submodule's repository lies in it or in that of the repository around it, as git puts it.
+
+    A folder that was unpacked may have a `.git` that leads to any other repository of the user's.
+    """
+    try:
+        own, around = _common(here), _common(repository)
+    except GitFailed:
+        return False
+    return own != around and (own.is_relative_to(around) or own.is_relative_to(here.resolve()))
+
+
+def _common(repository: Path) -> Path:
+    return (repository / git(repository, "rev-parse", "--git-common-dir")).resolve()
 
 
 def _has(repository: Path, commit: str) -> bool:
@@ -201,7 +236,13 @@ def _recorded(folder: Path) -> list[tuple[str, str]]:
         entries = [json.loads(line) for line in lines]
     except (OSError, ValueError):
         return []
-    return [(common, place) for common, place in entries if Path(place).is_relative_to(folder)]
+    return [(common, place) for common, place in entries if _is_below(Path(place), folder)]
+
+
+def _is_below(place: Path, folder: Path) -> bool:
+    """Whether a path leads to what lies in a folder, through no link."""
+    plain = Path(os.path.normpath(place))
+    return plain != folder and plain.is_relative_to(folder) and _is_reached_directly(folder, plain.parent)
 
 
 def sweep() -> None:

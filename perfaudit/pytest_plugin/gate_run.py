@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from perfaudit.errors import FOUND, INTERRUPTED, NOTHING_MEASURED, OK
+from perfaudit.files import Folder
 from perfaudit.pytest_plugin.asked import Project
 
 _PATIENCE = (2.0, 15.0)  # seconds for the gate to end what it started and remove its worktree: told by others, by us
@@ -117,9 +118,9 @@ def once(folder: Path, make: Callable[[], Ran]) -> Ran:
     kept = folder / "gate.json"
     with _alone(folder):
         if not kept.exists():
-            unfinished = folder / "unfinished.json"
-            unfinished.write_text(json.dumps(asdict(make())))
-            unfinished.replace(kept)
+            data = json.dumps(asdict(make())).encode()
+            with Folder.opened(folder) as own:
+                own.write(kept.name, data)
         return Ran(**json.loads(kept.read_text()))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -189,26 +188,6 @@ def test_places_and_formats_that_are_refused(project: Project, perfaudit: Run, r
     assert (done.code, done.out) == (2, "")
     assert message in done.err and done.err.count("\n") == 1
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
-
-
-def test_a_file_that_appears_meanwhile_is_not_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from perfaudit.checkpoints.migrate import place
-    from perfaudit.errors import UserError
-
-    finished, taken, free = tmp_path / "t", tmp_path / "taken", tmp_path / "free"
-    finished.write_text("new")
-    taken.write_text("theirs")
-    with pytest.raises(UserError, match="nothing is overwritten"):
-        place(finished, taken)
-
-    def no_links(source: object, name: object) -> None:
-        raise PermissionError("not on this file system")
-
-    monkeypatch.setattr(os, "link", no_links)
-    with pytest.raises(UserError, match="nothing is overwritten"):
-        place(finished, taken)
-    place(finished, free)
-    assert (taken.read_text(), free.read_text(), finished.exists()) == ("theirs", "new", False)
 
 
 def test_faults_of_the_users_code_are_told(project: Project, perfaudit: Run) -> None:

@@ -19,7 +19,7 @@ from perfaudit.errors import NothingMeasured, UserError
 from perfaudit.gate import git as running
 from perfaudit.gate import worktree
 from perfaudit.gate.gitref import NoCommitYet, checked_out, linkable, linked
-from perfaudit.gate.worktree import PREFIX, RECORD
+from perfaudit.gate.worktree import PREFIX, RECORD, sweep, temporary_checkout
 
 
 @pytest.fixture
@@ -570,3 +570,98 @@ def test_a_git_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(running.GitFailed, match="git status took longer than 0 s") as raised:
         running.git(tmp_path, "status", seconds=0.05)
     assert raised.value.timed_out
+
+
+# ---- trees that were made to lead elsewhere ------------------------------------------------------------------------------
+
+
+def snapshot(folder: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(folder)): str(path.readlink())
+        if path.is_symlink()
+        else f"{path.is_dir() or path.read_bytes()!r}"
+        for path in folder.rglob("*")
+    }
+
+
+def tree_with(repository: Repository, *entries: str) -> str:
+    """A commit whose tree has these entries, written without git's look at their names."""
+    lines = "".join(f"{entry}\n" for entry in entries)
+    made = subprocess.run(
+        ["git", "mktree", "--missing"], cwd=repository.folder, input=lines, capture_output=True, text=True
+    )
+    assert made.returncode == 0, made.stderr
+    return repository.git("commit-tree", made.stdout.strip(), "-m", "by hand")
+
+
+@pytest.mark.parametrize("way", ["a .git file", "a link", "a link above", "two dots"])
+def test_a_submodule_that_leads_to_another_repository(repository: Repository, tmp_path: Path, way: str) -> None:
+    """Making a worktree of it would write there, and removing that delete there."""
+    repository.commit(**{"a.py": "1"})
+    name = {"a link above": "way/lib", "two dots": "../other"}.get(way, "lib")
+    other = Repository((tmp_path / "other" / "lib") if way == "a link above" else repository.folder.parent / "other")
+    wanted = other.commit(**{"precious.txt": "precious"})
+    before = snapshot(other.folder)
+    place = repository.folder / name
+    link = f"160000 commit {wanted}\t"
+    if way == "two dots":
+        inner = subprocess.run(
+            ["git", "mktree", "--missing"],
+            cwd=repository.folder,
+            input=f"{link}other\n",
+            capture_output=True,
+            text=True,
+        )
+        commit = tree_with(repository, f"040000 tree {inner.stdout.strip()}\t..")
+    elif way == "a link above":
+        inner = subprocess.run(
+            ["git", "mktree", "--missing"], cwd=repository.folder, input=f"{link}lib\n", capture_output=True, text=True
+        )
+        commit = tree_with(repository, f"040000 tree {inner.stdout.strip()}\tway")
+        (repository.folder / "way").symlink_to(tmp_path / "other")
+    else:
+        commit = tree_with(repository, f"{link}lib")
+        if way == "a link":
+            place.symlink_to(other.folder)
+        else:
+            place.mkdir()
+            (place / ".git").write_text(f"gitdir: {other.folder / '.git'}\n")
+    if way == "two dots":
+        with pytest.raises(NothingMeasured, match="invalid path"), temporary_checkout(repository.folder, commit):
+            pytest.fail("git checks out no such name")
+    else:
+        with temporary_checkout(repository.folder, commit) as checkout:
+            assert snapshot(other.folder) == before
+            assert not (checkout.root / "lib" / "precious.txt").exists()
+    assert snapshot(other.folder) == before
+
+
+def test_links_of_the_reference_are_removed_and_not_followed(
+    repository: Repository, tmp_path: Path, temporary: Path
+) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "precious.txt").write_text("precious")
+    for name in ("data", "worktrees", "index", "unlocked"):
+        (repository.folder / name).symlink_to(mine)
+    (repository.folder / "file").symlink_to(mine / "precious.txt")
+    commit = repository.commit(**{"a.py": "1"})
+    with temporary_checkout(repository.folder, commit) as checkout:
+        assert (checkout.root / "data").is_symlink()
+        (checkout.root / "later").symlink_to(mine)
+    assert [path.name for path in mine.iterdir()] == ["precious.txt"]
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_record_that_names_other_places_removes_nothing(
+    repository: Repository, tmp_path: Path, temporary: Path
+) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    folder = temporary / "perfaudit-gate-1-x"
+    folder.mkdir()
+    (folder / "way").symlink_to(mine.parent)
+    places = [str(mine), f"{folder}/../../mine", f"{folder}/way/mine", str(folder.parent)]
+    (folder / "worktrees").write_text("".join(json.dumps([str(repository.folder), place]) + "\n" for place in places))
+    sweep()
+    assert (mine.is_dir(), folder.exists()) == (True, False)

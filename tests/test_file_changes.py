@@ -1,0 +1,113 @@
+"""Files and folders are made, written, moved and deleted in `perfaudit.files` alone, but for what is listed here."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "perfaudit"
+
+# Attributes whose call changes what is on disk, or opens what may be changed; `a.b` only on the module of that name.
+CHANGES = {
+    *("unlink", "rmdir", "mkdir", "touch", "write_text", "write_bytes", "symlink_to", "hardlink_to", "chmod", "lchmod"),
+    *(
+        "rename",
+        "os.open",
+        "os.remove",
+        "os.removedirs",
+        "os.renames",
+        "os.makedirs",
+        "os.link",
+        "os.symlink",
+        "os.truncate",
+    ),
+    *("os.chown", "os.mkfifo", "os.mknod", "os.utime", "os.replace", "sqlite3.connect", "shutil.rmtree", "shutil.move"),
+    *("shutil.copy", "shutil.copy2", "shutil.copyfile", "shutil.copymode", "shutil.copystat", "shutil.copytree"),
+    *("shutil.chown", "shutil.unpack_archive", "shutil.make_archive", "tempfile.mkstemp", "tempfile.mkdtemp"),
+    *("tempfile.NamedTemporaryFile", "tempfile.TemporaryDirectory", "tempfile.TemporaryFile", "torch.save"),
+}
+WRITING = re.compile(r"[rbt]*[wax+][rbt+]*")
+
+TEMPORARY = "a folder of its own among the system's temporary files, made with mkdtemp for this user alone"
+ELSEWHERE = {
+    ("measure/gradients.py", "torch.save"): f"in a child, into {TEMPORARY}",
+    ("measure/gradients.py", "unlink"): f"in a child, from {TEMPORARY}",
+    ("measure/worker.py", "torch.save"): f"in a child, into {TEMPORARY}",
+    ("measure/child.py", "tempfile.TemporaryFile"): "a file without a name",
+    ("checkpoints/inside.py", "open"): "in a child, into the empty file that `files.create_file` has made",
+    ("checkpoints/inside.py", "torch.save"): "the same",
+    ("cli/output.py", "os.open"): "/dev/null in the place of a stdout that went away",
+    ("tune/verify.py", "tempfile.TemporaryDirectory"): TEMPORARY,
+    ("pytest_plugin/gate_run.py", "tempfile.TemporaryDirectory"): TEMPORARY,
+    ("pytest_plugin/gate_run.py", "os.open"): "the user's own folder, to be locked, and for nothing else",
+    ("gate/store.py", "sqlite3.connect"): "a private copy",
+    **{("gate/worktree.py", name): TEMPORARY for name in ("tempfile.mkdtemp", "mkdir", "open", "rename", "unlink")},
+    **{("gate/worktree.py", name): f"{TEMPORARY}; never followed" for name in ("shutil.rmtree", "chmod")},
+    **{
+        ("gate/working_files.py", name): f"the checkout in {TEMPORARY}, where its parents are no links"
+        for name in ("shutil.rmtree", "unlink", "mkdir", "symlink_to", "shutil.copytree", "shutil.copy2")
+    },
+    **{
+        ("gate/gitref.py", name): f"the checkout in {TEMPORARY}, where its parents are no links"
+        for name in ("mkdir", "symlink_to")
+    },
+}
+
+
+def changes(tree: ast.AST) -> set[str]:
+    """Calls of a module that may change what is on disk, as `CHANGES` names them."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module in ("os", "shutil", "tempfile", "sqlite3"):
+            found |= {f"{node.module}.{alias.name}" for alias in node.names} & CHANGES
+        if not isinstance(node, ast.Call):
+            continue
+        if isinstance(node.func, ast.Name) and node.func.id == "open":
+            found |= {"open"} if writes(node, 1) else set()
+        if isinstance(node.func, ast.Attribute):
+            name, on = node.func.attr, node.func.value
+            whole = f"{on.id}.{name}" if isinstance(on, ast.Name) else name
+            found |= {whole, name} & CHANGES
+            if name == "open" and whole != "os.open" and writes(node, 0):
+                found.add("open")
+            if name == "replace" and len(node.args) == 1 and not node.keywords and whole != "os.replace":
+                found.add("replace")  # of a path: that of a text takes two
+    return found
+
+
+def writes(call: ast.Call, position: int) -> bool:
+    modes = [*call.args[position : position + 1], *(word.value for word in call.keywords if word.arg == "mode")]
+    return any(isinstance(mode, ast.Constant) and WRITING.fullmatch(str(mode.value)) for mode in modes)
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_files_are_changed_in_one_place(path: Path) -> None:
+    name = path.relative_to(PACKAGE).as_posix()
+    if name == "files.py":
+        return
+    listed = {call for file, call in ELSEWHERE if file == name}
+    assert changes(ast.parse(path.read_text())) == listed
+
+
+def test_every_file_that_is_listed_is_there() -> None:
+    assert {name for name, _ in ELSEWHERE} <= {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py")}
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("open(x, 'w')", {"open"}),
+        ("path.open('ab')", {"open"}),
+        ("path.open(mode='r+')", {"open"}),
+        ("path.open(); open(x); open(x, 'rb'); text.replace('a', 'b'); replace(a, b=1)", set()),
+        ("folder.open('measuring.lock', flags)", set()),
+        ("temporary.replace(path)", {"replace"}),
+        ("from shutil import rmtree", {"shutil.rmtree"}),
+        ("Path(x).unlink(); os.open(x, 0); os.unlink(y)", {"unlink", "os.open"}),
+    ],
+)
+def test_what_counts_as_a_change(code: str, found: set[str]) -> None:
+    assert changes(ast.parse(code)) == found
