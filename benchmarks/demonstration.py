@@ -22,6 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from perfaudit import scan
 from perfaudit.findings import Expected, Finding
 from perfaudit.rules import Rule, read_folder
 
@@ -40,7 +41,6 @@ Json = dict[str, Any]
 def measured_record() -> Json:
     """The record of one run: its conditions, what each patch saved, and the report as a person reads it."""
     from perfaudit.cli.measuring import live
-    from perfaudit.cli.scanning import Plan
     from perfaudit.render.text import render
     from perfaudit.target.names import choose_target
     from perfaudit.tune.journal import measuring
@@ -48,7 +48,7 @@ def measured_record() -> Json:
 
     os.chdir(ROOT)
     before, began = os.getloadavg()[0], time.monotonic()
-    report = Plan.of([SAMPLE], None, (), (), "info", False, 1, True, True, False).scanned()
+    report = scan([SAMPLE])
     with measuring(ROOT), live(BUDGET) as watch:
         report = price(choose_target([SAMPLE], ROOT, {}), report, BUDGET, "auto", watch)
     seen = report.environment

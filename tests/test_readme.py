@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shutil
@@ -9,6 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import create_autospec
 
 import pytest
 
@@ -21,8 +23,14 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 import demonstration  # noqa: E402  # it stands in that folder
 import readme_figures as figures  # noqa: E402
 
+from perfaudit.findings import Expected, Saving  # noqa: E402
+from perfaudit.measurements import Calibration, Comparison, Environment, Trial  # noqa: E402
+from perfaudit.rank import ranked  # noqa: E402
+from perfaudit.report import Report  # noqa: E402
 from perfaudit.rules import all_rules  # noqa: E402
 from perfaudit.static import registry  # noqa: E402
+from perfaudit.target.names import Target  # noqa: E402
+from perfaudit.tune import journal  # noqa: E402
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -118,6 +126,35 @@ def test_what_the_demonstration_shows_of_a_report() -> None:
     assert shown == ["a step takes 1 s", "noise: 1 %", "", "patched source against", "  PA501", "", *pays]
     with pytest.raises(SystemExit, match="run it on a calmer machine"):
         demonstration.shown_lines([*lines, "NOT MEASURED: x"])
+
+
+def test_a_record_is_made_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without measuring: what the command would have measured is made up, within the range that the rules have or above it."""
+    from perfaudit.tune import price
+
+    def measured(target: Target, report: Report, *rest: Any) -> Report:
+        assert str(target) == demonstration.SAMPLE
+        saving = Saving("measured", 0.61, 0.7, 0.1, expected=Expected("benchmarked", 0.37, 0.48))
+        findings = tuple(f.with_(saving=saving) if f.rule == "PA501" else f for f in report.findings)
+        compared = Comparison("patch", {"patch": "none"}, {"patch": "PA501"}, 0.35, 0.3, 0.39, "faster", 12)
+        seen = Environment("cpu", "3.11.7", "Linux", 2, 1 << 33, "2.14.0+cpu")
+        calm = Calibration(0.2, 1.0, 0.01, 1.0, 4, True, {"forward": 0.2})
+        tried = (Trial("patch", {"patch": "PA501"}, "ok", n=12),)
+        return report.with_(
+            findings=ranked(findings), trials=tried, comparisons=(compared,), environment=seen, calibration=calm
+        )
+
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(price, "price", create_autospec(price.price, side_effect=measured))
+    monkeypatch.setattr(journal, "measuring", lambda folder: contextlib.nullcontext())
+    record = demonstration.measured_record()
+    assert record["savings"] == {"PA501": {"low": 0.61, "high": 0.7, "clock": "wall", "rounds": 12}}
+    assert (record["versions"], record["device"].split("-")[0]) == ("torch 2.14.0", "2")
+    shown = "\n".join(demonstration.shown_lines(record["report"]))
+    assert "saves 61.0 to 70.0 % of the step, 100.00 ms a step (measured)" in shown, (
+        "it sets the range that it is compared with"
+    )
+    assert "PA402" not in shown
 
 
 def test_a_new_record_is_written_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
