@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,6 +11,8 @@ from typing import Any
 from perfaudit.errors import ConfigError
 from perfaudit.findings import SEVERITIES, Finding, Severity
 from perfaudit.ownership import folders_above, is_ours, not_ours
+from perfaudit.patterns import MAX_PATTERNS, is_pattern, spec_of
+from perfaudit.reading import MAX_SETTINGS_BYTES, read_bytes, toml_of, value_in_words
 from perfaudit.rules import Rule, line_of
 
 _LISTS = ("select", "ignore", "exclude", "rules")
@@ -99,7 +100,7 @@ def find_config(start: Path) -> Config:
 def _has_table(path: Path) -> bool:
     """Whether a project file speaks of perfaudit, or cannot be read, which `read_config` says in words."""
     try:
-        tool = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {})
+        tool = toml_of(read_bytes(path, MAX_SETTINGS_BYTES).decode()).get("tool", {})
     except (OSError, ValueError):
         return True
     return not isinstance(tool, dict) or "perfaudit" in tool
@@ -108,13 +109,13 @@ def _has_table(path: Path) -> bool:
 def read_config(path: Path) -> Config:
     """`[tool.perfaudit]` of one file. Raises ConfigError that names file and key."""
     try:
-        text = path.read_text(encoding="utf-8")
-        table = tomllib.loads(text)
+        text = read_bytes(path, MAX_SETTINGS_BYTES).decode().replace("\r\n", "\n")
+        table = toml_of(text)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not UTF-8 (byte {error.start})") from error
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
 
     def at(key: str) -> str:
@@ -123,29 +124,33 @@ def read_config(path: Path) -> Config:
     for name in ("tool", "perfaudit"):
         table = table.get(name, {})
         if not isinstance(table, dict):
-            raise ConfigError(f"{path}{line_of(text, name)}: {name!r} must be a table, it is {table!r}")
+            raise ConfigError(f"{path}{line_of(text, name)}: {name!r} must be a table, it is {value_in_words(table)}")
     for key in table:
         if key not in _KEYS:
             raise ConfigError(f"{at(key)}: [tool.perfaudit] has no key {key!r} (it has: {', '.join(sorted(_KEYS))})")
-    lists = {key: _texts(table.get(key, []), f"{at(key)}: [tool.perfaudit] {key}") for key in _LISTS}
+    lists = {key: _texts(table.get(key, []), key, f"[tool.perfaudit] {key}", at) for key in _LISTS}
     ignores = _table(table, "per-file-ignores", at)
-    for pattern in (*lists["exclude"], *ignores):
-        if not is_pattern(pattern):
-            key = "exclude" if pattern in lists["exclude"] else "per-file-ignores"
+    for key, patterns in (("exclude", lists["exclude"]), ("per-file-ignores", tuple(ignores))):
+        if len(patterns) > MAX_PATTERNS:
+            raise ConfigError(f"{at(key)}: [tool.perfaudit] {key}: more than {MAX_PATTERNS:,} patterns")
+        for pattern in patterns:
+            if is_pattern(pattern):
+                continue
             raise ConfigError(f"{at(key)}: [tool.perfaudit] {key}: {pattern!r} is no pattern of .gitignore")
     severity = _table(table, "severity", at)
     for name, level in severity.items():
         if level not in SEVERITIES:
             raise ConfigError(
-                f"{at(name)}: [tool.perfaudit.severity] {name} = {level!r}: levels are {', '.join(SEVERITIES)}"
+                f"{at(name)}: [tool.perfaudit.severity] {name} = {value_in_words(level)}: levels are {', '.join(SEVERITIES)}"
             )
     if not isinstance(tests := table.get("tests", False), bool):
-        raise ConfigError(f"{at('tests')}: [tool.perfaudit] tests must be true or false, it is {tests!r}")
+        raise ConfigError(f"{at('tests')}: [tool.perfaudit] tests must be true or false, it is {value_in_words(tests)}")
     target = _table(table, "target", at)
     for key, name in target.items():
         if key not in TARGET_KEYS or not isinstance(name, str):
             raise ConfigError(
-                f"{at(key)}: [tool.perfaudit.target] {key} = {name!r}: keys are {', '.join(TARGET_KEYS)}, values texts"
+                f"{at(key)}: [tool.perfaudit.target] {key} = {value_in_words(name)}: keys are {', '.join(TARGET_KEYS)}, "
+                "values texts"
             )
     return Config(
         path,
@@ -154,7 +159,10 @@ def read_config(path: Path) -> Config:
         lists["exclude"],
         lists["rules"],
         tuple(
-            (pattern, _texts(names, f"{at(pattern)}: [tool.perfaudit.per-file-ignores] {pattern}"))
+            (
+                pattern,
+                _texts(names, pattern, f"[tool.perfaudit.per-file-ignores] {pattern}", at),
+            )
             for pattern, names in ignores.items()
         ),
         tuple(severity.items()),
@@ -164,28 +172,17 @@ def read_config(path: Path) -> Config:
     )
 
 
-def _texts(value: object, where: str) -> tuple[str, ...]:
+def _texts(value: object, key: str, where: str, at: Callable[[str], str]) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise ConfigError(f"{where} must be a list of texts, it is {value!r}")
+        raise ConfigError(f"{at(key)}: {where} must be a list of texts, it is {value_in_words(value)}")
     return tuple(value)
 
 
 def _table(table: dict[str, Any], key: str, at: Callable[[str], str]) -> dict[str, Any]:  # Any: raw TOML
     value = table.get(key, {})
     if not isinstance(value, dict):
-        raise ConfigError(f"{at(key)}: [tool.perfaudit.{key}] must be a table, it is {value!r}")
+        raise ConfigError(f"{at(key)}: [tool.perfaudit.{key}] must be a table, it is {value_in_words(value)}")
     return dict(value)
-
-
-def is_pattern(text: str) -> bool:
-    """Whether a text is a pattern of `.gitignore`; a lone "!" is none."""
-    from pathspec import GitIgnoreSpec
-
-    try:
-        GitIgnoreSpec.from_lines([text])
-    except ValueError:
-        return False
-    return True
 
 
 def selected(
@@ -228,20 +225,23 @@ def configured(findings: Iterable[Finding], config: Config, rules: dict[str, Rul
         return tuple(findings)
     where = f"{config.path}: [tool.perfaudit"
     ignored = [
-        (pattern, _matching(rules, names, f"{where}.per-file-ignores] {pattern}"))
+        (spec_of([pattern]), _matching(rules, names, f"{where}.per-file-ignores] {pattern}"))
         for pattern, names in config.per_file_ignores
     ]
     levels: dict[str, Severity] = {}
     for name, level in sorted(config.severity, key=lambda item: (item[0].upper() in rules, len(item[0]))):
         levels |= dict.fromkeys(_matching(rules, [name], f"{where}.severity]"), level)
-    kept = (f for f in findings if not any(f.rule in ids and _matches(f, pattern, config) for pattern, ids in ignored))
+    off: dict[str, frozenset[str]] = {}  # by path: a file can have 100,000 findings
+
+    def is_off(finding: Finding) -> bool:
+        if finding.location is None or config.path is None:
+            return False
+        path = finding.location.path
+        if path not in off:
+            relative = os.path.relpath(path, config.path.parent)
+            hits = () if relative.startswith(os.pardir) else (ids for spec, ids in ignored if spec.match_file(relative))
+            off[path] = frozenset().union(*hits)
+        return finding.rule in off[path]
+
+    kept = (finding for finding in findings if not is_off(finding))
     return tuple(f.with_(severity=levels[f.rule]) if f.rule in levels else f for f in kept)
-
-
-def _matches(finding: Finding, pattern: str, config: Config) -> bool:
-    from pathspec import GitIgnoreSpec
-
-    if finding.location is None or config.path is None:
-        return False
-    relative = os.path.relpath(finding.location.path, config.path.parent)
-    return not relative.startswith(os.pardir) and GitIgnoreSpec.from_lines([pattern]).match_file(relative)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import re
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from perfaudit.errors import RuleFileError
 from perfaudit.findings import CHANGES, SEVERITIES, Saving, Severity
+from perfaudit.reading import MAX_SETTINGS_BYTES, read_bytes, toml_of
 
 FixKind = Literal["none", "safe", "unsafe", "manual"]
 AREAS = ("input", "model", "backend", "optimizer", "debugging", "host", "distributed", "evaluation", "environment")
@@ -111,11 +111,11 @@ def read_rule(path: Path, examples: bool = True) -> Rule:
     file and the key.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-        data = tomllib.loads(text if examples else text.partition("\n[[example]]")[0])
+        text = read_bytes(path, MAX_SETTINGS_BYTES).decode().replace("\r\n", "\n")
+        data = toml_of(text if examples else text.partition("\n[[example]]")[0])
     except OSError as error:
         raise RuleFileError(f"{path.name}: cannot be read: {(error.strerror or str(error)).lower()}") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except ValueError as error:
         raise RuleFileError(f"{path.name}: not valid TOML: {error}") from error
 
     def fail(key: str, problem: str) -> RuleFileError:

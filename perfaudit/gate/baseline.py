@@ -21,6 +21,7 @@ from perfaudit.gate.committed_json import dumped, loaded
 from perfaudit.gate.comparable import Fingerprint, Seconds, damaged_unless, text_of, texts_of
 from perfaudit.gate.counted import Counted
 from perfaudit.gate.settings import BASELINE
+from perfaudit.reading import MAX_RECORD_BYTES, read_bytes
 from perfaudit.static.baseline import Known
 from perfaudit.static.discover import shown
 from perfaudit.target.names import ROLES
@@ -71,7 +72,7 @@ def read_gate_baseline(path: Path, stands_for: Path | None = None) -> Baseline:
     stands_for: where the file lies in the user's project, for one in the worktree of a reference.
     """
     try:
-        data = path.read_bytes()
+        data = read_bytes(path, MAX_RECORD_BYTES)
     except FileNotFoundError as error:
         raise ConfigError(f"{path}: no such baseline; write it with `{_init(path)}`") from error
     except OSError as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 from perfaudit.config import Config, read_config
 from perfaudit.errors import ConfigError
 from perfaudit.gate.gitref import Reference
+from perfaudit.reading import MAX_SETTINGS_BYTES, read_bytes
 from perfaudit.static.discover import shown
 from perfaudit.static.plan import options_of, without_rules_of
 from perfaudit.static.scan import Options
@@ -79,5 +80,5 @@ def _files(folder: Path) -> dict[str, bytes]:
     for place, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if name != "__pycache__"]
         for path in (Path(place, name) for name in names):
-            found[path.relative_to(folder).as_posix()] = path.read_bytes()
+            found[path.relative_to(folder).as_posix()] = read_bytes(path, MAX_SETTINGS_BYTES)
     return found

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 from perfaudit.config import find_config
 from perfaudit.errors import UserError
 from perfaudit.gate.settings import BASELINE, GateSettings
+from perfaudit.reading import MAX_SETTINGS_BYTES, read_bytes, toml_of
 from perfaudit.verdicts import LAYERS
 
 MAIN = "origin/main"  # the branch that changes go into, where the project names none
@@ -203,7 +203,7 @@ def _requirements(folder: Path) -> str:
 def _is_package(pyproject: Path) -> bool:
     """Whether pip can install what the file describes. Of settings of tools alone setuptools would make a package by guess."""
     try:
-        tables = tomllib.loads(pyproject.read_text(encoding="utf-8"))
+        tables = toml_of(read_bytes(pyproject, MAX_SETTINGS_BYTES).decode())
     except (OSError, ValueError):
         return False
     return not tables.keys().isdisjoint({"project", "build-system"})

@@ -12,6 +12,7 @@ from pathlib import Path
 from perfaudit.errors import ConfigError, UserError
 from perfaudit.files import reason, replace_file
 from perfaudit.findings import Finding
+from perfaudit.reading import MAX_RECORD_BYTES, json_of, read_bytes
 from perfaudit.static.discover import shown
 
 SCHEMA = "perfaudit.baseline/1"
@@ -33,12 +34,12 @@ class Known:
 def read_baseline(path: Path) -> tuple[Known, ...]:
     """The findings of a baseline file. Raises ConfigError for one that is missing, damaged, or of a newer version."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json_of(read_bytes(path, MAX_RECORD_BYTES))
     except FileNotFoundError as error:
         raise ConfigError(f"{path}: no such baseline; write it with --update-baseline") from error
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise ConfigError(f"{path}: a damaged baseline: {error}; write it again with --update-baseline") from error
     schema = data.get("schema") if isinstance(data, dict) else None
     if schema != SCHEMA:

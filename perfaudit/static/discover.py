@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfaudit.config import is_pattern
 from perfaudit.errors import UserError
 from perfaudit.ownership import folders_above, is_ours
+from perfaudit.patterns import MAX_LENGTH, MAX_PATTERNS, joined, pattern_of, spec_of
+from perfaudit.reading import MAX_SETTINGS_BYTES, read_bytes
 
 if TYPE_CHECKING:
-    from pathspec import GitIgnoreSpec
+    from pathspec import GitIgnoreSpec, Pattern
 
     Ignores = list[tuple[Path, GitIgnoreSpec]]  # folder of each ignore file and what it says, outermost first
 
@@ -67,7 +70,7 @@ def python_files(
     Links to folders are not followed.
     Raises UserError for a path that does not exist.
     """
-    excluded = (_spec(exclude), base or Path.cwd()) if exclude else None
+    excluded = (spec_of(exclude), base or Path.cwd()) if exclude else None
     found: dict[str, File] = {}
     for given in paths:
         path = Path(given)
@@ -111,7 +114,9 @@ def _is_folder(given: str) -> bool:
 
 def _walk(root: Path, excluded: tuple[GitIgnoreSpec, Path] | None) -> Iterator[File]:
     top = Path(os.path.normpath(root.absolute()))
-    ignores = [] if _ignored(top, above := _ignores_above(top)) else above
+    problems: list[tuple[Path, str]] = []
+    above = _ignores_above(top, problems)
+    ignores = [] if _ignored(top, above) else above
     waiting: list[tuple[Path, bool, Ignores]] = [(top, True, ignores)]  # the next one last
     while waiting:
         path, is_folder, ignores = waiting.pop()
@@ -128,7 +133,10 @@ def _walk(root: Path, excluded: tuple[GitIgnoreSpec, Path] | None) -> Iterator[F
         if path != top and names & MARKS_OF_ENVIRONMENTS:
             continue
         if ".gitignore" in names:
-            ignores = [*ignores, *_read_ignore(path)]
+            ignores = [*ignores, *_read_ignore(path, ignores, problems)]
+        while problems:
+            ignore, reason = problems.pop()
+            yield File(ignore, shown(ignore), False, reason)
         for entry in entries:
             below = path / entry.name
             is_folder = entry.is_dir(follow_symlinks=False)
@@ -156,7 +164,7 @@ def _excluded(path: Path, excluded: tuple[GitIgnoreSpec, Path] | None, is_folder
     return not relative.startswith(os.pardir) and spec.match_file(relative + ("/" if is_folder else ""))
 
 
-def _ignores_above(top: Path) -> Ignores:
+def _ignores_above(top: Path, problems: list[tuple[Path, str]]) -> Ignores:
     """Ignore files of the parents up to the top of the repository, outermost first; none outside a repository.
 
     Without those of another user, who would say what is scanned of this one's.
@@ -164,22 +172,41 @@ def _ignores_above(top: Path) -> Ignores:
     folders = folders_above(top)
     if not os.path.lexists(folders[-1] / ".git"):
         return []
-    ours = (folder for folder in reversed(folders[1:]) if is_ours(folder / ".gitignore"))
-    return [spec for folder in ours for spec in _read_ignore(folder)]
+    found: Ignores = []
+    for folder in reversed(folders[1:]):
+        if is_ours(folder / ".gitignore"):
+            found += _read_ignore(folder, found, problems)
+    return found
 
 
-def _read_ignore(folder: Path) -> Ignores:
+def _read_ignore(folder: Path, above: Ignores, problems: list[tuple[Path, str]]) -> Ignores:
+    """What the ignore file of a folder says, nothing where it cannot be read; `problems` takes why not all of it holds.
+
+    above: the ignore files that hold there already.
+    """
+    path = folder / ".gitignore"
     try:
-        text = (folder / ".gitignore").read_text(encoding="utf-8-sig", errors="replace")
-    except OSError:
+        text = read_bytes(path, MAX_SETTINGS_BYTES).decode("utf-8-sig", "replace")
+    except FileNotFoundError:
         return []
-    return [(folder, _spec(line for line in text.splitlines() if is_pattern(line)))]  # as git, which skips the others
-
-
-def _spec(lines: Iterable[str]) -> GitIgnoreSpec:
-    from pathspec import GitIgnoreSpec
-
-    return GitIgnoreSpec.from_lines(lines)
+    except OSError as error:
+        problems.append((path, f"ignore file not read: {(error.strerror or str(error)).lower()}"))
+        return []
+    room = MAX_PATTERNS - sum(len(spec.patterns) for _, spec in above)
+    patterns: list[Pattern] = []
+    refused = 0
+    for line in text.splitlines():
+        if not line.strip() or line.startswith("#"):
+            continue
+        if len(patterns) >= room or len(line) > MAX_LENGTH:
+            refused += 1
+            continue
+        with contextlib.suppress(ValueError, re.error):  # git passes over what is no pattern
+            patterns.append(pattern_of(line))
+    if refused:
+        bound = f"{MAX_PATTERNS:,} hold for a path, of {MAX_LENGTH:,} characters at most"
+        problems.append((path, f"{refused:,} of its patterns not used: {bound}"))
+    return [(folder, joined(patterns))]
 
 
 def _ignored(path: Path, ignores: Ignores, is_folder: bool = True) -> bool:

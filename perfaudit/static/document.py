@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfaudit.findings import Edit, Location
+from perfaudit.reading import MAX_FILE_BYTES
 from perfaudit.static import edit
 from perfaudit.static.notebook import Notebook, read_notebook
 from perfaudit.static.source import MAX_BYTES, read_text
 
-MAX_NOTEBOOK_BYTES = 64 << 20  # most of a notebook is its pictures
 MAX_DIFF = 20_000  # characters; a notebook that is saved on one line has itself twice in its diff
 
 
@@ -48,7 +48,7 @@ def is_notebook(path: Path) -> bool:
 
 def read_document(path: Path) -> Document:
     """The file on disk. Raises Unreadable with the reason, in words, when it cannot be audited."""
-    raw, encoding = read_text(path, MAX_NOTEBOOK_BYTES if is_notebook(path) else MAX_BYTES)
+    raw, encoding = read_text(path, MAX_FILE_BYTES if is_notebook(path) else MAX_BYTES)
     return document(raw, path, encoding)
 
 

@@ -11,8 +11,9 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from perfaudit.errors import UserError
 from perfaudit.files import Kept, Refused, forget, keep, put_back, reason, replace_source, source_place, sweep
+from perfaudit.reading import MAX_FILE_BYTES, TooLarge, read_bytes
 from perfaudit.static.discover import SUFFIXES
-from perfaudit.static.document import MAX_NOTEBOOK_BYTES, is_notebook
+from perfaudit.static.document import is_notebook
 from perfaudit.static.source import MAX_BYTES, Unreadable, decoded
 
 _UNUSUAL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # in a path: nothing that a terminal obeys
@@ -52,7 +53,7 @@ def digest(data: bytes) -> str:
 def digest_of(path: str, text: str) -> str:
     """The digest of the file on disk where it holds this text; "" where it cannot be read or holds another."""
     try:
-        data = Path(path).read_bytes()
+        data = read_bytes(path, MAX_FILE_BYTES)
         return digest(data) if decoded(data)[0] == text else ""
     except (OSError, Unreadable):
         return ""
@@ -84,12 +85,12 @@ def inside(path: str, root: Path) -> Path:
 def opened(path: str, root: Path) -> Opened:
     """The file that a path of a patch names. Raises UserError unless it is a text inside the project, of usual size."""
     real = inside(path, root)
-    limit = MAX_NOTEBOOK_BYTES if is_notebook(real) else MAX_BYTES
+    limit = MAX_FILE_BYTES if is_notebook(real) else MAX_BYTES
     try:
-        if real.stat().st_size > limit:
-            raise UserError(f"{path}: larger than {limit >> 20} MiB")
-        data = real.read_bytes()
+        data = read_bytes(real, limit)
         return Opened(path, real, data, *decoded(data))
+    except TooLarge as error:
+        raise UserError(f"{path}: larger than {limit >> 20} MiB") from error
     except OSError as error:
         raise UserError(f"{path}: {(error.strerror or str(error)).lower()}") from error
     except Unreadable as error:

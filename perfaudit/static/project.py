@@ -6,17 +6,17 @@ import ast
 import hashlib
 import os
 import re
+import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from perfaudit.static.source import PLAIN_BASES, Source, Unreadable, canonical, read_source, same_signature
-from perfaudit.static.texts import bytes_of, size_of
+from perfaudit.static.source import PLAIN_BASES, Source, Unreadable, canonical, read_source, read_text, same_signature
+from perfaudit.static.texts import bytes_of
 
 MAX_LEVELS = 6  # folders above a file in which its absolute imports are looked for
 MAX_HOPS = 4  # re-exports followed from file to file, and importers of importers
-MAX_GLANCE_BYTES = 64 << 20  # as the largest notebook that is read
 MAX_NEIGHBOUR_BYTES = 1 << 20  # a larger file is no module of helpers
 
 _TOPS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
@@ -182,10 +182,9 @@ class Project:
         """A first look at a file, None if it cannot be read or is larger than any that is audited."""
         if path not in self._glances:
             try:
-                data = bytes_of(path) if size_of(path) <= MAX_GLANCE_BYTES else None
+                self._glances[path] = glance(bytes_of(path))
             except OSError:
-                data = None
-            self._glances[path] = None if data is None else glance(data)
+                self._glances[path] = None
         return self._glances[path]
 
     def seen_from(self, path: Path) -> Neighbours:
@@ -295,8 +294,8 @@ class Project:
             seen = self.glance(path)
             try:
                 small = seen is not None and seen.size <= MAX_NEIGHBOUR_BYTES
-                self._definitions[path] = definitions(ast.parse(bytes_of(path))) if small else None
-            except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+                self._definitions[path] = definitions(_parsed(path)) if small else None
+            except (OSError, Unreadable, SyntaxError, ValueError, RecursionError, MemoryError):
                 self._definitions[path] = None
         return self._definitions[path]
 
@@ -342,8 +341,8 @@ class Project:
         if path not in self._calls:
             table = self._calls[path] = {}
             try:
-                nodes = list(ast.walk(ast.parse(bytes_of(path))))
-            except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+                nodes = list(ast.walk(_parsed(path)))
+            except (OSError, Unreadable, SyntaxError, ValueError, RecursionError, MemoryError):
                 nodes = []
             for call in nodes:
                 if isinstance(call, ast.Call):
@@ -526,6 +525,13 @@ class Neighbours:
         importers = list(self._project.importers(self._path))
         self.asked.files.update(importers)
         return next((file for file in importers if self._project.holds(fact, file)), "")
+
+
+def _parsed(path: str) -> ast.Module:
+    """The tree of a neighbour, decoded as a file that is audited is. Raises what reading and parsing raise."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(read_text(Path(path))[0])
 
 
 def _last_names(bases: frozenset[str] | None) -> Collection[str]:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from perfaudit.errors import RuleFileError
 from perfaudit.findings import Edit, Finding, Fix, Safety
+from perfaudit.reading import MAX_SETTINGS_BYTES, read_bytes
 from perfaudit.rules import Rule, read_folder, rule_heads
 from perfaudit.static import edit
 from perfaudit.static.source import Source
@@ -111,7 +112,7 @@ def catalogue(folders: tuple[Path, ...] = ()) -> Catalogue:
                 raise RuleFileError(f"{rule.path}: id {rule.id!r} is taken by {Path(rules[rule.id].path).name}")
             module = folder / f"{rule.name.replace('-', '_')}.py"
             _load_check(rule, module)
-            digest.update(Path(rule.path).read_bytes() + module.read_bytes())
+            digest.update(read_bytes(rule.path, MAX_SETTINGS_BYTES) + read_bytes(module, MAX_SETTINGS_BYTES))
             rules[rule.id] = rule
     return Catalogue(rules, digest.hexdigest() if folders else "")
 

@@ -21,13 +21,14 @@ from perfaudit.static.fix import unfixed
 from perfaudit.static.project import Project, absolute
 from perfaudit.static.registry import catalogue
 from perfaudit.static.source import Unreadable, decoded
+from perfaudit.static.texts import bytes_of
 
 STRAY_LINK = "a link, whose target is left as it is; name this very file to patch it"
 POOL_BYTES = 1_500_000  # of Python text; below it two processes took longer than one (93 files against 497)
 MAX_PROCESSES = 8
 _TEST_NAME = re.compile(r"(^|/)(tests?/.*|test_[^/]*|[^/]*_test|conftest)\.(py|ipynb)$")
 _TEST_FOLDER = re.compile(r"(^|/)tests/")
-_TEST_TEXT = re.compile(rb"^\s*(?:import|from)\s+(?:unittest|pytest)\b|^\s*def test_|TestCase\b", re.MULTILINE)
+_TEST_TEXT = re.compile(rb"^[ \t]*(?:(?:import|from)[ \t]+(?:unittest|pytest)\b|def test_)|TestCase\b", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,7 @@ def _is_test(file: discover.File, named_too: bool) -> bool:
     if _TEST_FOLDER.search(inside):
         return True
     try:
-        return bool(_TEST_TEXT.search(file.path.read_bytes()))
+        return bool(_TEST_TEXT.search(bytes_of(file.path)))
     except OSError:
         return False
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from types import MappingProxyType
+
+from perfaudit.reading import MAX_FILE_BYTES, TooLarge, read_bytes
 
 _NOTHING: Mapping[str, bytes] = MappingProxyType({})
 _meant = ContextVar("texts meant to be written", default=_NOTHING)
@@ -24,22 +27,20 @@ def patched(texts: Mapping[str, str]) -> Iterator[None]:
         _meant.reset(token)
 
 
-def bytes_of(path: str | Path) -> bytes:
-    """The bytes of a file as the scanner sees it. Raises OSError."""
+def bytes_of(path: str | Path, limit: int = MAX_FILE_BYTES) -> bytes:
+    """The bytes of a file as the scanner sees it. Raises OSError, for one above the limit as well (`reading.TooLarge`)."""
     meant = _meant.get()
-    return meant[real] if meant and (real := os.path.realpath(path)) in meant else Path(path).read_bytes()
-
-
-def size_of(path: str | Path) -> int:
-    """The number of these bytes, told without reading the file. Raises OSError."""
-    meant = _meant.get()
-    return len(meant[real]) if meant and (real := os.path.realpath(path)) in meant else Path(path).stat().st_size
+    if not meant or (real := os.path.realpath(path)) not in meant:
+        return read_bytes(path, limit)
+    if len(meant[real]) > limit:
+        raise TooLarge(errno.EFBIG, f"larger than {limit:,} bytes")
+    return meant[real]
 
 
 def _encoding(path: str) -> str:
     from perfaudit.static.source import Unreadable, decoded
 
     try:
-        return decoded(Path(path).read_bytes())[1]
+        return decoded(read_bytes(path, MAX_FILE_BYTES))[1]
     except (OSError, Unreadable):
         return "utf-8"

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from perfaudit.errors import TargetError
+from perfaudit.reading import MAX_FILE_BYTES, read_bytes
 from perfaudit.target.names import ROLES, Target, defined_names, factories, how_to_define
 from perfaudit.target.overlay import imported_as
 
@@ -125,7 +126,7 @@ def _of_package(name: str, path: Path) -> types.ModuleType:
 def _imports_relatively(file: str) -> bool:
     """Whether a file has a `from .name import …`; False where it cannot be read."""
     try:
-        tree = ast.parse(Path(file).read_bytes())
+        tree = ast.parse(read_bytes(file, MAX_FILE_BYTES))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     return any(isinstance(node, ast.ImportFrom) and node.level for node in ast.walk(tree))

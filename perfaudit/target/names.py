@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from perfaudit.errors import NoTarget, TargetError
+from perfaudit.reading import MAX_FILE_BYTES, read_bytes
 
 ROLES = {
     "model": ("build_model", "make_model", "get_model", "create_model"),
@@ -118,7 +119,7 @@ def factories(file: str) -> dict[str, str]:
 def defines(file: str, name: str) -> bool:
     """Whether a file may have a top-level name; False only where its text settles that it has none."""
     try:
-        text: Any = Path(file).read_bytes()  # Any: it takes bytes as compile() does, and typeshed says text
+        text: Any = read_bytes(file, MAX_FILE_BYTES)  # Any: it takes bytes as compile() does, and typeshed says text
         symbols = symtable.symtable(text, file, "exec").get_symbols()
     except _UNREADABLE:
         return True
@@ -130,7 +131,7 @@ def defines(file: str, name: str) -> bool:
 def parses(file: str) -> bool:
     """Whether the text of a file can be read as Python."""
     try:
-        ast.parse(Path(file).read_bytes())
+        ast.parse(read_bytes(file, MAX_FILE_BYTES))
     except _UNREADABLE:
         return False
     return True
@@ -150,7 +151,7 @@ def imported_modules(file: str) -> list[str]:
 def sets_variables_early(file: str) -> bool:
     """Whether a file sets environment variables that libraries read when they are imported, such as OMP_NUM_THREADS."""
     try:
-        text = Path(file).read_text(encoding="utf-8", errors="replace")
+        text = read_bytes(file, MAX_FILE_BYTES).decode(errors="replace")
     except OSError:
         return False
     return bool(_EARLY.search(text))
@@ -164,7 +165,7 @@ def defined_names(file: str) -> list[str]:
 def _parsed(file: str) -> list[ast.stmt]:
     """The top-level statements of a file, [] if it cannot be read: the import in the child will say why."""
     try:
-        return ast.parse(Path(file).read_bytes()).body
+        return ast.parse(read_bytes(file, MAX_FILE_BYTES)).body
     except _UNREADABLE:
         return []
 

@@ -23,6 +23,7 @@ from perfaudit import files
 from perfaudit.errors import UserError
 from perfaudit.files import Folder, Refused
 from perfaudit.measure.folder import FOLDER, own_folder
+from perfaudit.reading import MAX_RECORD_BYTES, read_bytes
 
 SCHEMA = "perfaudit.run/1"
 RESUMABLE = ("unfinished", "interrupted", "out of time", "failed")
@@ -280,7 +281,7 @@ def _new_file(runs: Folder, began: float) -> str:
 def _read(path: Path) -> tuple[Run, bytes]:
     """The run in a file, and its whole lines as they stand there, without a torn last one."""
     try:
-        data = path.read_bytes()
+        data = read_bytes(path, MAX_RECORD_BYTES)
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
     lines = data.split(b"\n")

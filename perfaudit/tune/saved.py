@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TypeVar
 from perfaudit.errors import UserError
 from perfaudit.findings import CHANGES, SEVERITIES, FilePatch, Finding, Fix, Location, Saving
 from perfaudit.measurements import Ladder, Winner
+from perfaudit.reading import TooLarge, json_of, read_bytes
 from perfaudit.report import SCHEMA, Json, Report
 
 T = TypeVar("T")
@@ -56,12 +56,12 @@ def _json(path: Path) -> Json:
     try:
         if not path.is_file():
             raise UserError(f"{path}: {'no file' if path.exists() else 'no such file'}")
-        if path.stat().st_size > MAX_REPORT_BYTES:
-            raise UserError(f"{path}: larger than {MAX_REPORT_BYTES >> 20} MiB, which no report is")
-        data = json.loads(path.read_bytes())
+        data = json_of(read_bytes(path, MAX_REPORT_BYTES))
+    except TooLarge as error:
+        raise UserError(f"{path}: larger than {MAX_REPORT_BYTES >> 20} MiB, which no report is") from error
     except OSError as error:
         raise UserError(f"{path}: {(error.strerror or str(error)).lower()}") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise UserError(f"{path}: no JSON, so no report of perfaudit") from error
     if not isinstance(data, dict):
         raise UserError(f"{path}: no report of perfaudit: JSON of something else")

@@ -1,0 +1,81 @@
+"""Files that somebody else wrote, read within bounds: regular files only, so many bytes at most, TOML and JSON of usual shape."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import reprlib
+import stat
+import tomllib
+from pathlib import Path
+from typing import Any
+
+MAX_SETTINGS_BYTES = 1 << 20  # a pyproject.toml, an ignore file, a rule file: the largest of 400 projects had 60 kB
+MAX_FILE_BYTES = 64 << 20  # of any file with code; a notebook comes near, most of it is its pictures
+MAX_RECORD_BYTES = 256 << 20  # a report or a baseline, which perfaudit itself writes: 100,000 findings are 100 MB
+MAX_DOTS_SQUARED = 50_000_000  # tomllib takes the square of a key's parts: about a second, 7,000 in one key
+_PIECE = 1 << 20
+_QUIET = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_CLOEXEC", 0)
+
+
+class TooLarge(OSError):
+    """A file that holds more than may be read."""
+
+
+def read_bytes(path: str | Path, limit: int) -> bytes:
+    """What a regular file holds. Raises OSError: for a pipe, a device, a socket or a folder, TooLarge above the limit.
+
+    Never waits for a writer and never reads without an end. The kind is asked before opening, because opening a device
+    can do something, and again of what was opened, because it may be another file by then; the limit counts what is
+    read, because a file may grow, and files in /proc say that they hold nothing.
+    """
+    _refuse_special(Path(path).stat())
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | _QUIET)
+    try:
+        status = os.fstat(handle)
+        _refuse_special(status)
+        parts, room = [], limit + 1
+        if status.st_size > limit:
+            room = 0
+        while room > 0 and (part := os.read(handle, min(room, max(_PIECE, status.st_size + 1)))):
+            parts.append(part)
+            room -= len(part)
+    finally:
+        os.close(handle)
+    if room <= 0:
+        raise TooLarge(errno.EFBIG, f"larger than {limit:,} bytes")
+    return b"".join(parts)
+
+
+def _refuse_special(status: os.stat_result) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file")
+
+
+def toml_of(text: str) -> dict[str, Any]:  # Any: raw TOML
+    """The tables of a TOML text. Raises ValueError, also for what is nested too deeply or has numbers that are too long."""
+    if sum(line.count(".") ** 2 for line in text.split("\n")) > MAX_DOTS_SQUARED:
+        raise ValueError("dotted keys of too many parts")
+    try:
+        return tomllib.loads(text)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def value_in_words(value: object) -> str:
+    """A value that somebody wrote, for a message: cut where it is long, deep, or a number that Python does not print."""
+    try:
+        return reprlib.repr(value)
+    except (ValueError, RecursionError):
+        return f"{type(value).__name__} of too many digits"
+
+
+def json_of(data: str | bytes) -> Any:  # Any: any JSON value
+    """The value in a JSON text. Raises ValueError, also for what is nested too deeply."""
+    try:
+        return json.loads(data)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
