@@ -20,6 +20,7 @@ from typing import NoReturn
 import pytest
 from conftest import Done
 
+from perfaudit import reading
 from perfaudit.static import audit as auditing
 from perfaudit.static import scan as scanning
 from perfaudit.static.document import Document, read_document
@@ -189,14 +190,14 @@ def test_a_file_that_cannot_be_read(
 ) -> None:
     """As another user, and on a network disk; root may read what it likes."""
     project(**{"bad.py": ANOMALY, "good.py": ANOMALY})
-    real = Path.read_bytes
+    real = reading.read_bytes
 
-    def read(path: Path) -> bytes:
-        if path.name == "bad.py":
+    def read(path: Path | str, limit: int) -> bytes:
+        if Path(path).name == "bad.py":
             raise OSError(error, os.strerror(error))
-        return real(path)
+        return real(path, limit)
 
-    monkeypatch.setattr(Path, "read_bytes", read)
+    monkeypatch.setattr("perfaudit.static.texts.read_bytes", read)
     done = perfaudit("scan", ".", "--fix", "--select", "PA501", "--format", "json")
     assert skipped(done) == {"bad.py": os.strerror(error).lower()}
     assert done.err == "good.py: 1 fixed\n"
