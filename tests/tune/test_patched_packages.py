@@ -334,14 +334,17 @@ def training_step(model, batch):
 """
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 @pytest.mark.parametrize(
-    ("target", "rows"),
+    ("target", "rows", "method"),
     [
-        ("train.py", "train.py"),
-        ("train.py", "rows.py"),
-        ("pkg/train.py", "pkg/rows.py"),
-        ("my-train.py", "my-train.py"),
+        ("train.py", "train.py", "fork"),
+        ("train.py", "train.py", "spawn"),
+        ("train.py", "rows.py", "spawn"),
+        ("pkg/train.py", "pkg/rows.py", "fork"),
+        ("pkg/train.py", "pkg/rows.py", "spawn"),
+        ("pkg/train.py", "pkg/rows.py", "forkserver"),
+        ("my-train.py", "my-train.py", "spawn"),
+        ("my-train.py", "my-train.py", "forkserver"),
     ],
 )
 def test_workers_load_with_the_patched_text(project: Project, method: str, target: str, rows: str) -> None:
