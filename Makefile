@@ -10,8 +10,10 @@ STAMP := $(VENV)/.installed
 demo: $(STAMP)
 	$(BIN)/perfaudit scan sample_models/digits_cnn.py --measure --exit-zero
 
-test: check gate
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+# Files with slow tests come first (tests/conftest.py), so that both workers end at about the same time.
+test: $(STAMP)
+	@$(MAKE) --no-print-directory -j2 --output-sync=target check gate
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # The sample models against the previous commit: what its step counts, and what the scanner says of it.
 gate: $(STAMP)

@@ -101,7 +101,9 @@ def perfaudit(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that need a GPU are skipped without one; whether there is one is asked only if there is such a test."""
+    """Files with slow tests come first. Tests that need a GPU are skipped without one, which is asked only if there are any."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if not marked:
         return
