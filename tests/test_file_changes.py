@@ -39,6 +39,7 @@ ELSEWHERE = {
     ("measure/child.py", "tempfile.TemporaryFile"): "a file without a name",
     ("checkpoints/inside.py", "open"): "in a child, into the empty file that `files.create_file` has made",
     ("checkpoints/inside.py", "torch.save"): "the same",
+    ("reading.py", "os.open"): "for reading only",
     ("cli/output.py", "os.open"): "/dev/null in the place of a stdout that went away",
     ("tune/verify.py", "tempfile.TemporaryDirectory"): TEMPORARY,
     ("pytest_plugin/gate_run.py", "tempfile.TemporaryDirectory"): TEMPORARY,
