@@ -42,16 +42,14 @@ class Config:
     gate: dict[str, Any] = field(default_factory=dict)  # Any: raw TOML
     notes: tuple[str, ...] = ()
 
-    def own_rule_folders(self, working: Path) -> tuple[Path, ...]:
-        """The folders of the user's own rules, whose Python files a scan runs.
+    def own_rule_folders(self) -> tuple[Path, ...]:
+        """The folders of the project's own rules, whose Python files run where the user trusts them.
 
-        Only where the file lies at or above the working directory: the project somebody works in is theirs, one they
-        merely name as a path may be anybody's, and a scan runs nothing of what it inspects.
         Raises ConfigError for a folder that does not exist.
         """
-        if self.path is None or not self.rule_folders or self.path.parent not in (working, *working.parents):
+        if self.path is None:
             return ()
-        folders = tuple(self.path.parent / name for name in self.rule_folders)
+        folders = tuple(dict.fromkeys(self.path.parent / name for name in self.rule_folders))
         for folder in folders:
             if not folder.is_dir():
                 raise ConfigError(f"{self.path}: [tool.perfaudit] rules: no such folder: {folder}")
@@ -66,13 +64,6 @@ def start_of(paths: Iterable[str]) -> Path:
         return Path(os.path.commonpath(folders))
     except (OSError, ValueError):  # two drives; a path that is none, which the scan names
         return Path.cwd()
-
-
-def project_folder(start: Path) -> Path:
-    """The folder of the project around a folder: the nearest with a pyproject.toml or a repository, else itself."""
-    tops = ("pyproject.toml", ".git")
-    around = (folder for folder in folders_above(start) if any((folder / top).exists() for top in tops))
-    return next(filter(is_ours, around), start)
 
 
 def find_config(start: Path) -> Config:

@@ -28,6 +28,14 @@ class Skipped:
 
 
 @dataclass(frozen=True, slots=True)
+class RulesLeftOut:
+    """A folder of the project's own rules that were not run, and why."""
+
+    folder: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class UnusedSuppression:
     """A comment that silences nothing: the names in it that do not, none for one without names.
 
@@ -61,6 +69,7 @@ class Report:
     notes: tuple[str, ...] = ()
     interrupted: bool = False
     tests_left_out: int = 0  # test files below a folder, which are read only on request
+    rules_left_out: tuple[RulesLeftOut, ...] = ()
     known: int = 0  # findings of the baseline, which are not in `findings`
     gone: int = 0  # findings of the baseline that are no longer there
     unused_suppressions: tuple[UnusedSuppression, ...] = ()
@@ -91,6 +100,7 @@ def to_json(report: Report) -> Json:
         "skipped": [dataclasses.asdict(item) for item in report.skipped],
         "notes": list(report.notes),
         "tests_left_out": report.tests_left_out,
+        "rules_left_out": [dataclasses.asdict(item) for item in report.rules_left_out],
         "baseline": {"known": report.known, "gone": report.gone},
         "unused_suppressions": [
             {"path": item.path, "cell": item.cell, "line": item.line, "rules": list(item.rules)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -17,6 +18,7 @@ AREAS = ("input", "model", "backend", "optimizer", "debugging", "host", "distrib
 
 _REQUIRED = {"id", "name", "title", "area", "severity", "fix", "why", "sources", "example"}
 _OPTIONAL = {"changes", "settled_by", "saving"}
+_RULE_FILE = re.compile(r"[^/]*\.toml")
 _EXAMPLE_KEYS = {"bad", "good", "lines", "fixed", "missed"}
 _DOCUMENTED = {"low", "high", "source", "says"}  # of a saving
 _BENCHMARKED = {"low", "high", "command", "device", "versions"}
@@ -91,11 +93,15 @@ def rule_heads() -> dict[str, Rule]:
     return read_folder(rules_folder(), examples=False)
 
 
-def read_folder(folder: Path, examples: bool = True) -> dict[str, Rule]:
-    """The rules of one folder by id. Raises RuleFileError for an unreadable file or an id used twice."""
+def read_folder(folder: Path, examples: bool = True, files: Mapping[str, bytes] | None = None) -> dict[str, Rule]:
+    """The rules of one folder by id. Raises RuleFileError for an unreadable file or an id used twice.
+
+    files: what its files hold, by name, where they were read before.
+    """
     rules: dict[str, Rule] = {}
-    for path in sorted(folder.glob("*.toml")):
-        rule = read_rule(path, examples)
+    paths = folder.glob("*.toml") if files is None else (folder / name for name in files if _RULE_FILE.fullmatch(name))
+    for path in sorted(paths):
+        rule = read_rule(path, examples, None if files is None else files[path.name])
         if rule.id in rules:
             raise RuleFileError(f"{path.name}: id {rule.id!r} is used by {Path(rules[rule.id].path).name} already")
         rules[rule.id] = rule
@@ -106,12 +112,15 @@ def read_folder(folder: Path, examples: bool = True) -> dict[str, Rule]:
     return rules
 
 
-def read_rule(path: Path, examples: bool = True) -> Rule:
+def read_rule(path: Path, examples: bool = True, content: bytes | None = None) -> Rule:
     """One rule file; without `examples` only what stands before the first of them. Raises RuleFileError that names the
     file and the key.
+
+    content: what the file holds, where it was read before.
     """
     try:
-        text = read_bytes(path, MAX_SETTINGS_BYTES).decode().replace("\r\n", "\n")
+        raw = read_bytes(path, MAX_SETTINGS_BYTES) if content is None else content
+        text = raw.decode().replace("\r\n", "\n")
         data = toml_of(text if examples else text.partition("\n[[example]]")[0])
     except OSError as error:
         raise RuleFileError(f"{path.name}: cannot be read: {(error.strerror or str(error)).lower()}") from error

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perfaudit.config import Config, configured, find_config, project_folder, read_config, selected, start_of
+from perfaudit.config import Config, configured, find_config, read_config, selected, start_of
 from perfaudit.errors import ConfigError
 from perfaudit.findings import Finding, Location, Severity
 from perfaudit.rules import Rule, all_rules
@@ -212,17 +212,15 @@ def test_names_in_tables_must_mean_a_rule() -> None:
         configured([], Config(Path("p.toml"), per_file_ignores=(("a.py", ("no-such",)),)), RULES)
 
 
-def test_rule_folders_run_only_where_one_works(project: Project) -> None:
-    folder = project(**{"perf_rules/a.toml": "", "inside/a.py": ""})
-    config = Config(folder / "pyproject.toml", rule_folders=("perf_rules",))
-    assert config.own_rule_folders(folder / "inside") == (folder / "perf_rules",)
-    assert config.own_rule_folders(folder.parent) == ()  # a project that is only named as a path
+def test_folders_of_rules_lie_beside_the_project_file(project: Project) -> None:
+    folder = project(**{"perf_rules/a.toml": ""})
+    config = Config(folder / "pyproject.toml", rule_folders=("perf_rules", "perf_rules"))
+    assert config.own_rule_folders() == (folder / "perf_rules",)
     with pytest.raises(ConfigError, match="rules: no such folder"):
-        Config(folder / "pyproject.toml", rule_folders=("none",)).own_rule_folders(folder)
+        Config(folder / "pyproject.toml", rule_folders=("none",)).own_rule_folders()
 
 
-def test_where_configuration_and_cache_are_looked_for(project: Project) -> None:
+def test_where_configuration_is_looked_for(project: Project) -> None:
     folder = project(**{"a/x.py": "", "a/b/y.py": "", "a/pyproject.toml": ""})
     assert start_of([str(folder / "a/x.py"), str(folder / "a/b")]) == folder / "a"
     assert start_of([str(folder / "a/b/y.py")]) == folder / "a/b"
-    assert project_folder(folder / "a/b") == folder / "a"

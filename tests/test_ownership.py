@@ -10,7 +10,7 @@ import pytest
 from conftest import Done
 
 from perfaudit import ownership
-from perfaudit.config import find_config, project_folder
+from perfaudit.config import find_config
 from perfaudit.ownership import folders_above, is_ours
 
 Project = Callable[..., Path]
@@ -76,13 +76,11 @@ def test_outside_of_a_repository(
 
 
 def test_a_project_file_in_a_folder_open_to_all(project: Project) -> None:
-    """Anybody may leave one in /tmp: it neither sets anything for /tmp/x nor draws the cache there."""
+    """Anybody may leave one in /tmp: it sets nothing for /tmp/x."""
     folder = project(**{"pyproject.toml": IGNORE, "x/a.py": ANOMALY})
     assert find_config(folder / "x").ignore == ("PA501",)
-    assert project_folder(folder / "x") == folder
     folder.chmod(0o1777)
     assert find_config(folder / "x").path is None
-    assert project_folder(folder / "x") == folder / "x"
 
 
 # ---- of this user ----------------------------------------------------------------------------------------------------
@@ -148,14 +146,6 @@ def test_ignore_files_of_another_user(repository: Path, perfaudit: Run, given_aw
     given_away(repository / ".gitignore")
     done = perfaudit(*arguments)
     assert (len(rules(done)), ".gitignore: not used, because another user owns it" in done.err) == (2, True)
-
-
-def test_the_cache_is_not_put_into_a_folder_of_another_user(
-    repository: Path, given_away: Callable[[Path], None]
-) -> None:
-    assert project_folder(repository / "src") == repository
-    given_away(repository)
-    assert project_folder(repository / "src") == repository / "src"
 
 
 @as_root

@@ -207,5 +207,6 @@ def test_the_rule_in_the_documentation_works(
     (tmp_path / "a.py").write_text("import torch\ntorch.ours()\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(registry, "_CHECKS", list(registry.all_checks()))  # as it was, after the test
+    assert perfaudit("rules", "trust").code == 0
     done = perfaudit("scan", "a.py", "--format", "concise", "--no-cache")
     assert done.out == "a.py:2:1: XY001 `torch.ours` copies every tensor twice\n", done.err

@@ -41,7 +41,7 @@ app.command("apply", help=apply.HELP)(apply.command)
 app.add_typer(gate.app, name="gate", help=gate.HELP)
 app.command("history", help=history.HELP)(history.command)
 app.command("migrate-checkpoint", help=migrate_checkpoint.HELP)(migrate_checkpoint.command)
-app.command("rules", help=rules.HELP)(rules.command)
+app.add_typer(rules.app, name="rules", help=rules.HELP)
 app.command("explain", help=explain.HELP)(explain.command)
 
 

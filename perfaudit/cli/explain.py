@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perfaudit.cli.output import format_option, is_terminal, write
-from perfaudit.cli.rules import every_rule
+from perfaudit.cli.rules import FurtherRules, every_rule
 from perfaudit.errors import UserError
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ def command(
     rule: Annotated[str, typer.Argument(metavar="RULE", help="Id or name of a rule.")],
     format: Annotated[str, format_option("text", "json", what="page")] = "text",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the page to a file.")] = None,
+    folders: FurtherRules = None,
 ) -> None:
     """Parse, find the rule, print its page, exit."""
     import json
@@ -34,7 +35,7 @@ def command(
     from perfaudit.render import page
     from perfaudit.render.paint import colour, plain
 
-    rules = every_rule()
+    rules = every_rule(folders)
     found = next((r for r in rules.values() if rule.upper() == r.id or rule.lower() == r.name), None)
     if found is None:
         import difflib

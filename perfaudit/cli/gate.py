@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-import typer.core
 
 from perfaudit.cli import gate_baseline
 from perfaudit.cli.gate_options import (
@@ -21,6 +20,7 @@ from perfaudit.cli.gate_options import (
     request_for,
     settings_for,
 )
+from perfaudit.cli.group import group_with_default
 from perfaudit.cli.output import check_writable, emit, format_option, say
 from perfaudit.errors import FOUND, INTERRUPTED, NOTHING_MEASURED, OK, NothingMeasured, UserError
 from perfaudit.gate.signals import ended_by_signals, hold_back
@@ -56,28 +56,10 @@ Exit codes: 0 passed · 1 regressed · 2 wrong use, or a damaged baseline · 3 c
 """
 
 
-class _ChecksByDefault(typer.core.TyperGroup):
-    """A group in which what is no subcommand goes to `check`: `perfaudit gate train.py` gates train.py."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # Any: click's context, which typer bundles
-        if not args or args[0] not in self.commands:
-            args = ["check", *args]
-        return super().parse_args(ctx, args)
-
-
 RUNS = 5  # of a self-test; ten minutes of measuring for a target, at the default budget
 FORMATS = ("text", "json", "markdown", "github", "gitlab", "junit", "sarif")
 
-_WIDE = {"help_option_names": ["-h", "--help"], "max_content_width": 110}  # as the other commands have it
-
-app = typer.Typer(
-    name="gate",
-    cls=_ChecksByDefault,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings=_WIDE,
-)
+app = group_with_default("gate", "check")
 app.command("init", help=gate_baseline.INIT_HELP)(gate_baseline.init)
 app.command("update", help=gate_baseline.UPDATE_HELP)(gate_baseline.update)
 

@@ -21,6 +21,7 @@ from perfaudit.cli.gate_options import (
     settings_for,
 )
 from perfaudit.cli.output import check_writable, say
+from perfaudit.cli.settings import rules_to_run
 from perfaudit.errors import UserError
 from perfaudit.gate.signals import ended_by_signals
 
@@ -76,8 +77,9 @@ def init(
     found = replace(settings, targets=settings.targets or tuple(target.file for target in request.targets))
     typed = Typed(path or (), factory or (), device, timeout)
     printed = "" if ci == "none" else snippet(ci, found, file, typed=typed)
+    rules = rules_to_run(config)
     with ended_by_signals(), measures(request) as watch:
-        now = stock(request, watch)
+        now = stock(request, watch, rules)
     write_gate_baseline(file, now)
     say(f"{file}: written: {count(len(now.findings), 'finding')}, {count(len(now.targets), 'target')}; commit it")
     if not request.targets:
@@ -125,8 +127,9 @@ def update(
     gone = [name for name in held if not Path(name).exists()]
     stored = tuple(name for name in held if name not in gone)
     request = request_for(config, replace(settings, baseline=str(file), against=""), factory, device, timeout, stored)
+    rules = rules_to_run(config)
     with ended_by_signals(), measures(request) as watch:
-        now = stock(request, watch, before)
+        now = stock(request, watch, rules, before)
     today = datetime.date.today().isoformat()  # as the people who review it have it
     after, changes = updated(before, now, accept, today, not no_time, bound, gone)
     if not changes and before is None:

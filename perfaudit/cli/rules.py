@@ -9,38 +9,53 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from perfaudit.cli import rules_trust
+from perfaudit.cli.group import group_with_default
 from perfaudit.cli.output import format_option, is_terminal, write
 
 if TYPE_CHECKING:
     from perfaudit.rules import Rule
+
+FurtherRules = Annotated[
+    list[Path] | None, typer.Option("--rules", metavar="DIR", help="Also the rules of this folder (several times).")
+]
 
 HELP = """List every rule: id, name, severity, what its fix changes, and the knob that measures it.
 
 \b
     perfaudit rules
     perfaudit rules --format json
+    perfaudit rules trust --print     a project's own rules: which Python files would run
+    perfaudit rules trust             and from now on they do, as they are now
 """
 
+app = group_with_default("rules", "list")
+app.command("trust", help=rules_trust.TRUST_HELP)(rules_trust.trust)
+app.command("untrust", help=rules_trust.UNTRUST_HELP)(rules_trust.untrust)
+app.command("trusted", help=rules_trust.TRUSTED_HELP)(rules_trust.trusted)
 
-def every_rule() -> dict[str, Rule]:
-    """Our rules and those of the folders that `[tool.perfaudit] rules` names here; their Python is not run."""
+
+def every_rule(named: list[Path] | None = None) -> dict[str, Rule]:
+    """Our rules, those of the folders that `[tool.perfaudit] rules` names here, and of further ones; no Python of them is run."""
     from perfaudit.cli.settings import settings_of_project
     from perfaudit.rules import all_rules, read_folder
 
     rules = dict(all_rules())
-    for folder in settings_of_project().own_rule_folders(Path.cwd()):
+    for folder in (*settings_of_project().own_rule_folders(), *(named or ())):
         rules.update(read_folder(folder))
     return rules
 
 
+@app.command("list", help=HELP)
 def command(
     format: Annotated[str, format_option("text", "json", "markdown", what="list")] = "text",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the list to a file.")] = None,
+    folders: FurtherRules = None,
 ) -> None:
     """Parse, list, exit."""
     from perfaudit.render.paint import colour, plain
 
-    rules = list(every_rule().values())
+    rules = list(every_rule(folders).values())
     if format == "json":
         keys = ("id", "name", "title", "area", "severity", "fix", "changes", "settled_by")
         write(json.dumps([{key: getattr(rule, key) for key in keys} for rule in rules], indent=2) + "\n", output)

@@ -10,12 +10,13 @@ import typer
 
 from perfaudit.cli.output import check_writable, emit, emit_statistics, format_option, names, say, write
 from perfaudit.cli.scanning import Plan, fix_files, fix_stdin, known_findings, write_known
+from perfaudit.cli.settings import RuleFolders
 from perfaudit.errors import FOUND, INTERRUPTED, NOTHING_MEASURED, OK, UserError
 
 if TYPE_CHECKING:
     from perfaudit.report import Report
 
-HELP = """Find what makes training slow, by reading the code. Nothing is imported or run, unless --measure is given.
+HELP = """Find what makes training slow, by reading the code. Your code is neither imported nor run, unless --measure is given.
 
 \b
     perfaudit scan train.py
@@ -27,7 +28,8 @@ HELP = """Find what makes training slow, by reading the code. Nothing is importe
     perfaudit scan - --stdin-filename train.py   for editors
 
 A comment `# perfaudit: ignore[PA101] reason` or `# noqa: PA101` on the first or last line of a finding silences it,
-`# perfaudit: ignore-file[PA101]` the whole file. Test files below a folder are read with --tests only.
+`# perfaudit: ignore-file[PA101]` the whole file. Test files below a folder are read with --tests only. Rules written in
+Python run with --rules DIR, or where `perfaudit rules trust` said so.
 """
 
 
@@ -89,6 +91,7 @@ def command(
         bool, typer.Option("--force-exclude", help="Leave out excluded files and tests even where they are named.")
     ] = False,
     isolated: Annotated[bool, typer.Option("--isolated", help="Pay no attention to any pyproject.toml.")] = False,
+    rules: RuleFolders = None,
     measure: Annotated[
         bool, typer.Option("--measure", help="Load the factories and measure what each patch saves (runs your code).")
     ] = False,
@@ -109,7 +112,9 @@ def command(
     _go_together(diff, fix, bool(unsafe_fixes or allowed), measure, format)
     _go_together_too(given, measure, statistics, diff, format, baseline, update_baseline, stdin_filename)
     chosen = names(select), names(ignore)
-    plan = Plan.of(given, stdin_filename, *chosen, severity.value, tests, jobs, no_cache, isolated, force_exclude)
+    plan = Plan.of(
+        given, stdin_filename, *chosen, severity.value, tests, jobs, no_cache, isolated, force_exclude, rules or []
+    )
     known = None if baseline is None or update_baseline else known_findings(baseline)
 
     def compared(report: Report) -> Report:

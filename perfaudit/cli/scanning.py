@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from perfaudit.static.baseline import Known
     from perfaudit.static.document import Document
     from perfaudit.static.fix import Patched
+    from perfaudit.static.plan import OwnRules
     from perfaudit.static.scan import Options
 
 
@@ -36,6 +37,7 @@ class Plan:
     options: Options
     selected: frozenset[str]
     severity: str
+    own: OwnRules
     data: bytes | None = None
     document: Document | None = None
 
@@ -52,16 +54,18 @@ class Plan:
         no_cache: bool,
         isolated: bool,
         force_exclude: bool,
+        rules: list[Path],
     ) -> Plan:
-        from perfaudit.cli.settings import settings_of_project
+        from perfaudit.cli.settings import rules_to_run, settings_of_project
         from perfaudit.config import Config, start_of
-        from perfaudit.static.plan import options_of
 
         start = start_of([stdin_filename or "."] if given == ["-"] else given)
         config = Config() if isolated else settings_of_project(start)
-        options = options_of(config, select, ignore)
+        planned = rules_to_run(config, rules, select, ignore)
+        assert planned.options is not None
+        config = planned.config
         options = replace(
-            options,
+            planned.options,
             exclude_named=force_exclude,
             tests=tests or config.tests,
             cache=not no_cache and given != ["-"],
@@ -69,7 +73,7 @@ class Plan:
         )
         name = stdin_filename or "stdin.py"
         data = sys.stdin.buffer.read() if given == ["-"] else None
-        return cls(given, name, config, options, options.selected or frozenset(), severity, data)
+        return cls(given, name, config, options, options.selected or frozenset(), severity, planned.own, data)
 
     @property
     def is_stdin(self) -> bool:
@@ -94,7 +98,7 @@ class Plan:
         else:
             with Progress() as progress:
                 report = scan(self.given, self.options, progress)
-        report = as_configured(report, self.options, self.config)
+        report = as_configured(report, self.options, self.config).with_(rules_left_out=self.own.as_items())
         lowest = SEVERITIES.index("info" if all_severities else self.severity)
         return report.with_(
             findings=rank.ranked([f for f in report.findings if SEVERITIES.index(f.severity) <= lowest])

@@ -1,14 +1,25 @@
-"""The settings of a folder, with what is to be said of where they come from."""
+"""The settings of a folder, and the rules that they bring, with what is to be said of where both come from."""
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from perfaudit.cli.output import say
+from perfaudit.errors import ConfigError
 
 if TYPE_CHECKING:
     from perfaudit.config import Config
+    from perfaudit.static.plan import ScanPlan
+
+RuleFolders = Annotated[
+    list[Path] | None,
+    typer.Option("--rules", metavar="DIR", help="Also the rules of this folder, whose Python runs (several times)."),
+]
 
 
 def settings_of_project(start: Path | None = None) -> Config:
@@ -20,3 +31,25 @@ def settings_of_project(start: Path | None = None) -> Config:
     for note in config.notes:
         say(f"perfaudit: {one_line(note)}")
     return config
+
+
+def rules_to_run(
+    config: Config, named: Iterable[Path] = (), select: Iterable[str] = (), ignore: Iterable[str] = ()
+) -> ScanPlan:
+    """The rules of a scan: ours, those of the folders that are named, and of the project's those that the user trusts.
+
+    Says on stderr which are left out, and how they are run. Raises ConfigError where no rule is left.
+    """
+    from perfaudit.render.words import one_line
+    from perfaudit.static.discover import shown
+    from perfaudit.static.plan import how_to_trust, own_rules, plan_of
+
+    own = own_rules(config, named)
+    if own.note:
+        once = " ".join(f"--rules {shlex.quote(shown(folder))}" for folder in own.left_out)
+        how = f"read them, then: {how_to_trust(config)} (or for one scan: {once})"
+        say(f"perfaudit: {one_line(own.note)}; {one_line(how)}")
+    planned = plan_of(config, own, select, ignore)
+    if planned.options is None:
+        raise ConfigError(f"{config.path}: [tool.perfaudit]: no rule is left: it leaves on only rules that are not run")
+    return planned

@@ -14,11 +14,11 @@ from perfaudit.config import Config
 from perfaudit.errors import UserError
 from perfaudit.findings import Finding
 from perfaudit.gate.gitref import Reference
-from perfaudit.gate.own_rules import RulesOfGate, rules_of_gate
+from perfaudit.gate.own_rules import rules_of_gate
 from perfaudit.report import Report
 from perfaudit.static.baseline import Known, as_known, compared, is_below
 from perfaudit.static.discover import python_files, shown
-from perfaudit.static.plan import as_configured
+from perfaudit.static.plan import ScanPlan, as_configured
 from perfaudit.static.scan import Options, scan
 from perfaudit.verdicts import FindingsVerdict
 
@@ -65,9 +65,10 @@ def against_known(known: Sequence[Known], paths: Sequence[str], config: Config) 
     return _judged(scanned_here(given, options, rules.config), before, given, rules)
 
 
-def _no_rule(rules: RulesOfGate) -> Judged:
+def _no_rule(rules: ScanPlan) -> Judged:
     """What is said where only rules are selected that a gate does not run."""
-    return FindingsVerdict("not_judged", f"no rule is left: {'; '.join(rules.notes)}"), (), Report("gate")
+    verdict = FindingsVerdict("not_judged", f"no rule is left: {rules.own.note}")
+    return verdict, (), Report("gate", rules_left_out=rules.own.as_items())
 
 
 def scanned_here(paths: Sequence[str], options: Options, config: Config) -> Report:
@@ -132,7 +133,7 @@ def _counterpart(folder: Path | None, reference: Reference) -> Path | None:
 # ---- comparing -------------------------------------------------------------------------------------------------------
 
 
-def _judged(head: Report, before: Before, paths: Sequence[str], rules: RulesOfGate) -> Judged:
+def _judged(head: Report, before: Before, paths: Sequence[str], rules: ScanPlan) -> Judged:
     selected = (rules.options and rules.options.selected) or frozenset()
     unread = _unread(head)
     known = tuple(item for item in before.known if item.path not in unread)  # not known to be gone
@@ -145,8 +146,15 @@ def _judged(head: Report, before: Before, paths: Sequence[str], rules: RulesOfGa
     verdict = FindingsVerdict("pass", "", len(seen), old + moved, max(0, gone - moved))
     lost = sorted(path for path in unread if path in before.seen)
     verdict = _with_words(verdict, head, unread, lost, paths, told := _notes(blind, before))
-    notes = rules.notes if verdict.verdict == "inconclusive" else (*rules.notes, *told)
-    report = head.with_(command="gate", findings=seen, known=verdict.known, gone=verdict.gone, notes=notes)
+    notes = (*filter(None, [rules.own.note]), *(told if verdict.verdict != "inconclusive" else ()))
+    report = head.with_(
+        command="gate",
+        findings=seen,
+        known=verdict.known,
+        gone=verdict.gone,
+        notes=notes,
+        rules_left_out=rules.own.as_items(),
+    )
     return verdict, seen, report
 
 

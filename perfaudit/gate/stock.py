@@ -17,32 +17,43 @@ from perfaudit.measure.environment import host
 from perfaudit.measure.watch import Watch
 from perfaudit.static.baseline import Known, as_known, is_below
 from perfaudit.static.discover import shown
-from perfaudit.static.plan import options_of
+from perfaudit.static.plan import ScanPlan
+from perfaudit.static.registry import catalogue
 from perfaudit.target.names import Target
 
 
-def stock(request: Request, watch: Watch, before: Baseline | None = None) -> Baseline:
+def stock(request: Request, watch: Watch, rules: ScanPlan, before: Baseline | None = None) -> Baseline:
     """The state of all targets of a request. Raises NothingMeasured for one that does not run: a file must not lack it.
 
-    before: what the file holds so far, None for no file. Its findings outside the paths of the request stay, and so do the
-    factories of a target that is asked for without naming any. Raises UserError for two targets of one file.
+    rules: how findings are looked for. before: what the file holds so far, None for no file. Its findings outside the paths
+    of the request stay, and so do those of rules that are not run, and the factories of a target
+    that is asked for without naming any. Raises UserError for two targets of one file.
     """
     refuse_two_of_one_file(request.targets)
     watch.stage("scanning")
     paths = request.settings.paths
-    report = scanned_here(paths, options_of(request.config), request.config)
+    assert rules.options is not None
+    report = scanned_here(paths, rules.options, rules.config)
     targets = {}
     for target in map(inside_here, request.targets):
         stored = before.targets.get(target.file) if before else None
         targets[target.file] = _state(request, as_stored(target, stored, request.config), watch)
-    left = _not_looked_at(before.findings if before else (), paths)
+    left = _not_looked_at(before.findings if before else (), paths, rules)
     return Baseline((*left, *as_known(report.findings)), targets)
 
 
-def _not_looked_at(known: Sequence[Known], paths: Sequence[str]) -> list[Known]:
-    """The findings in files that a scan of these paths does not read; those of no file are looked for by every scan."""
+def _not_looked_at(known: Sequence[Known], paths: Sequence[str], rules: ScanPlan) -> list[Known]:
+    """The findings in files that a scan of these paths does not read, and those of rules that are not run now.
+
+    Findings of no file are looked for by every scan.
+    """
     places = tuple(shown(Path(path)) for path in paths)
-    return [item for item in known if item.path and not is_below(item.path, places)]
+    ids = catalogue(rules.own.folders).rules.keys()
+    return [
+        item
+        for item in known
+        if (item.path and not is_below(item.path, places)) or (rules.own.left_out and item.rule not in ids)
+    ]
 
 
 def _state(request: Request, target: Target, watch: Watch) -> TargetState:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
-import hashlib
 import importlib
-import importlib.util
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -15,9 +14,10 @@ from typing import Any, NamedTuple
 
 from perfaudit.errors import RuleFileError
 from perfaudit.findings import Edit, Finding, Fix, Safety
-from perfaudit.reading import MAX_SETTINGS_BYTES, read_bytes
 from perfaudit.rules import Rule, read_folder, rule_heads
 from perfaudit.static import edit
+from perfaudit.static.rule_folder import RuleFolder
+from perfaudit.static.rule_importer import USER_RULES, import_rule, rule_is_running
 from perfaudit.static.source import Source
 
 
@@ -58,7 +58,7 @@ class Check:
 
 
 _CHECKS: list[Check] = []
-USER_RULES = "perfaudit_user_rules"  # the package under which the checks of users are imported
+_FREELY = contextlib.nullcontext  # our own checks are not watched for what they import
 
 
 def check(rule: str, *kinds: type[ast.AST], call: str | Iterable[str] = ()) -> Callable[[CheckFunction], CheckFunction]:
@@ -98,36 +98,35 @@ class Catalogue:
 
 
 @functools.cache
-def catalogue(folders: tuple[Path, ...] = ()) -> Catalogue:
+def catalogue(folders: tuple[RuleFolder, ...] = ()) -> Catalogue:
     """Our rules and those of the user's folders, whose checks are imported: this runs the Python files in them.
 
     A user's rule is a TOML file and, beside it, a Python file named as the rule with underscores, as ours are.
     Raises RuleFileError for a rule file that is wrong, an id of ours, or a missing or broken Python file.
     """
     rules = dict(rule_heads())
-    digest = hashlib.sha256()
     for folder in folders:
-        for rule in read_folder(folder).values():
+        for rule in read_folder(folder.path, files=folder.files).values():
             if rule.id in rules:
                 raise RuleFileError(f"{rule.path}: id {rule.id!r} is taken by {Path(rules[rule.id].path).name}")
-            module = folder / f"{rule.name.replace('-', '_')}.py"
-            _load_check(rule, module)
-            digest.update(read_bytes(rule.path, MAX_SETTINGS_BYTES) + read_bytes(module, MAX_SETTINGS_BYTES))
+            _load_check(rule, folder)
             rules[rule.id] = rule
-    return Catalogue(rules, digest.hexdigest() if folders else "")
+    return Catalogue(rules, " ".join(folder.digest for folder in folders))
 
 
-def _load_check(rule: Rule, path: Path) -> None:
-    before = len(all_checks())
-    spec = importlib.util.spec_from_file_location(f"{USER_RULES}.{path.stem}", path)
-    if not path.is_file() or spec is None or spec.loader is None:
+def _load_check(rule: Rule, folder: RuleFolder) -> None:
+    stem = rule.name.replace("-", "_")
+    path = folder.path / f"{stem}.py"
+    if path.name not in folder.files:
         raise RuleFileError(f"{rule.path}: its check is missing: {path}")
     try:
-        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+        module = import_rule(folder, stem).__name__
     except Exception as error:  # whatever the user's code raises
         raise RuleFileError(f"{path}: cannot be imported: {type(error).__name__}: {error}") from error
-    if not any(item.rule == rule.id for item in _CHECKS[before:]):
+    mine = [item for item in _CHECKS if item.rule == rule.id]
+    if not (now := [item for item in mine if item.function.__module__.startswith(module.removesuffix(stem))]):
         raise RuleFileError(f"{path}: it registers no check for {rule.id} (`@check({rule.id!r}, ...)`)")
+    _CHECKS[:] = [item for item in _CHECKS if item not in mine or item in now]  # not those of what the file was before
 
 
 class CheckFailed(Exception):
@@ -160,13 +159,15 @@ def run_what_works(
     for item in all_checks():
         if item.rule not in wanted:
             continue
+        ours = not item.function.__module__.startswith(USER_RULES)
+        running = _FREELY if ours else rule_is_running
         for node in _wanted(source, item):
             try:
-                found += [finding_of(source, rules[item.rule], Seen(*seen)) for seen in item.function(source, node)]
+                with running():
+                    found += [finding_of(source, rules[item.rule], Seen(*seen)) for seen in item.function(source, node)]
             except RecursionError:
                 raise
             except Exception as error:  # a bug of that check: it is named, and the other rules are run
-                ours = not item.function.__module__.startswith(USER_RULES)
                 failure = CheckFailed(item.rule, getattr(node, "lineno", 0), error, ours)
                 failure.__cause__ = error
                 failures.append(failure)

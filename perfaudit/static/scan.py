@@ -20,6 +20,7 @@ from perfaudit.static.document import Document, document, is_notebook
 from perfaudit.static.fix import unfixed
 from perfaudit.static.project import Project, absolute
 from perfaudit.static.registry import catalogue
+from perfaudit.static.rule_folder import RuleFolder
 from perfaudit.static.source import Unreadable, decoded
 from perfaudit.static.texts import bytes_of
 
@@ -48,7 +49,7 @@ class Options:
     tests: bool = False
     cache: bool = False
     processes: int = 0
-    rule_folders: tuple[Path, ...] = ()
+    rule_folders: tuple[RuleFolder, ...] = ()
 
 
 def scan(
@@ -155,7 +156,7 @@ def _cannot_matter(file: discover.File, project: Project) -> bool:
 _shared: tuple[Project, dict[str, Rule], frozenset[str]]  # what a process of the pool needs besides its files
 
 
-def _share(project: Project, folders: tuple[Path, ...], selected: frozenset[str]) -> None:
+def _share(project: Project, folders: tuple[RuleFolder, ...], selected: frozenset[str]) -> None:
     global _shared
     _shared = (project, catalogue(folders).rules, selected)
     gc.disable()

@@ -324,7 +324,7 @@ def test_what_is_wrong_in_a_rule_file_has_a_line(
     check = "from perfaudit.static.registry import check\n@check('XY001', call='torch.ours')\ndef ours(s, c): ...\n"
     rule = RULE.replace(old, new, 1)
     project(**{"pyproject.toml": settings, "mine/XY001-ours.toml": rule, "mine/ours.py": check, "a.py": ANOMALY})
-    done = perfaudit("scan", ".")
+    done = perfaudit("scan", ".", "--rules", "mine")
     assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
     assert f"XY001-ours.toml{message}" in done.err
 

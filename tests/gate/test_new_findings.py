@@ -13,7 +13,7 @@ from conftest import OWN_RULE
 from git_repository import Repository, settled
 
 from perfaudit.config import Config, find_config
-from perfaudit.errors import ConfigError, UserError
+from perfaudit.errors import ConfigError, RuleFileError, UserError
 from perfaudit.findings import Finding
 from perfaudit.gate.gitref import checked_out
 from perfaudit.gate.new_findings import Judged, against_known, against_ref
@@ -21,7 +21,9 @@ from perfaudit.report import Report
 from perfaudit.static import registry
 from perfaudit.static.baseline import as_known
 from perfaudit.static.plan import options_of
+from perfaudit.static.rule_folder import read_rule_folder
 from perfaudit.static.scan import scan
+from perfaudit.static.trusted_rules import VARIABLE, set_trust
 from perfaudit.verdicts import FindingsVerdict
 
 ANOMALY = "import torch\ntorch.autograd.set_detect_anomaly(True)\n"
@@ -278,6 +280,7 @@ def ran(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> Path:
             "a.py": "import torch\n",
         }
     )
+    set_trust([read_rule_folder(repository.folder / "mine")])
     return file
 
 
@@ -320,6 +323,74 @@ def test_byte_code_that_the_change_brings_is_not_run(repository: Repository, ran
 def test_rules_that_the_change_adds_are_not_run(repository: Repository, ran: Path) -> None:
     repository.commit(**{"pyproject.toml": "[tool.perfaudit]\n", "a.py": OURS})  # a folder that nobody names
     repository.write(**{"pyproject.toml": SETTINGS})
+    _, new, report = judged()
+    assert (new, report.notes, ran.read_text()) == ((), (NOT_RUN,), "")
+
+
+def test_rules_that_nobody_trusts_are_not_run(repository: Repository, ran: Path) -> None:
+    """The reference of a hostile clone is hostile too, and holds its rules alike."""
+    mine = repository.folder / "mine"
+    set_trust(remove=[str(mine)])
+    repository.write(**{"a.py": OURS})
+    _, new, report = judged()
+    assert (new, ran.read_text()) == ((), "")
+    (note,) = report.notes
+    assert note == (
+        "rules of mine/ are not run: they are Python that would run, and nobody here has trusted it; read them, then: "
+        "perfaudit rules trust ."
+    )
+    assert [item.folder for item in report.rules_left_out] == ["mine"]
+
+
+def test_a_digest_that_is_trusted_does_not_stand_for_the_reference(
+    repository: Repository, ran: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change may bring the digest with its rules, where the digest is kept in the repository too."""
+    repository.write(**{"a.py": OURS, "mine/more.py": ""})
+    monkeypatch.setenv(VARIABLE, read_rule_folder(repository.folder / "mine").digest)
+    _, new, report = judged()
+    assert (new, report.notes, ran.read_text()) == ((), (NOT_RUN,), "")
+
+
+@pytest.mark.parametrize(
+    "helped",
+    [
+        "import helper\n",
+        "import sys, pathlib\nsys.path.insert(0, str(pathlib.Path(__file__).parents[1]))\nimport helper\n",
+        "import importlib\nhelper = importlib.import_module('helper')\n",
+        "from .. import helper\n",
+    ],
+)
+def test_what_a_rule_would_import_from_the_change(
+    repository: Repository, ran: Path, monkeypatch: pytest.MonkeyPatch, helped: str
+) -> None:
+    """The folder is as the reference has it, and the change edits a file beside it that the rule imports."""
+    monkeypatch.syspath_prepend(str(repository.folder))  # as `python -m perfaudit` has it
+    text = (repository.folder / "mine" / "no_such_thing.py").read_text()
+    repository.commit(**{"mine/no_such_thing.py": helped + text, "helper.py": "x = 1\n"})
+    set_trust([read_rule_folder(repository.folder / "mine")])
+    repository.write(**{"helper.py": "import pathlib\npathlib.Path('bad').touch()\n"})
+    with pytest.raises(RuleFileError, match=r"cannot be imported: (ImportError|ModuleNotFoundError): "):
+        judged()
+    assert (ran.read_text(), Path("bad").exists()) == ("", False)
+
+
+def test_what_a_rule_reads_beside_itself_is_the_references(repository: Repository, ran: Path) -> None:
+    check = "import pathlib\nWORD = (pathlib.Path(__file__).parents[1] / 'word.txt').read_text()\n"
+    text = (repository.folder / "mine" / "no_such_thing.py").read_text().replace('"ours"', "WORD")
+    repository.commit(**{"mine/no_such_thing.py": check + text, "word.txt": "as it was"})
+    set_trust([read_rule_folder(repository.folder / "mine")])
+    repository.write(**{"word.txt": "as the change has it", "a.py": OURS})
+    assert [finding.message for finding in judged()[1]] == ["as it was"]
+
+
+def test_a_link_that_leads_from_the_reference_to_the_change(repository: Repository, ran: Path) -> None:
+    """Both folders hold the same, because they are the same folder: that of the change."""
+    repository.git("mv", "mine", "really")
+    (repository.folder / "mine").symlink_to(repository.folder / "really")
+    repository.commit()
+    set_trust([read_rule_folder(repository.folder / "mine")])
+    repository.write(**{"a.py": OURS})
     _, new, report = judged()
     assert (new, report.notes, ran.read_text()) == ((), (NOT_RUN,), "")
 
