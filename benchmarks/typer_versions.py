@@ -15,14 +15,11 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-# The oldest typer with the oldest and a newer click, others on the way, and the newest that the index has.
+# The oldest that is allowed, with an old click and the newest, some on the way, and the newest that the index has. Older ones are
+# not allowed, because they take any click: with 8.2, the help of every command was a traceback under 0.15.0 (18 of 38 calls did
+# what is expected); with 8.5, an argument that was missing was not noticed under 0.16.1.
 VERSIONS = (
-    "typer==0.15.0 click==8.1.8",
-    "typer==0.15.0 click==8.2.1",
-    "typer==0.15.4",
-    "typer==0.16.*",
-    "typer==0.17.*",
-    "typer==0.19.* click==8.2.0",
+    "typer==0.20.0 click==8.1.8",
     "typer==0.20.*",
     "typer==0.24.*",
     "typer==0.28.*",
@@ -42,7 +39,7 @@ CALLS = (
     ("scan a.py --select PA501 --select PA101 --format json --output out.json", 1, ""),
     ("scan --format nonsense", 2, "'nonsense' is none of"),
     ("scan --severity nonsense", 2, "nonsense"),
-    ("scan -j -1", 2, "-1"),
+    ("scan -j -1", 2, "-1|greater than or equal to 0"),
     ("scan --no-such-option", 2, "No such option"),
     ("scan nowhere.py", 2, "does not exist"),
     ("rules", 0, r"\d+ rules; `perfaudit explain"),

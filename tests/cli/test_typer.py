@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent.parent / "perfaudit"
-# From 0.15 to 0.29 these mean the same; `benchmarks/typer_versions.py` runs every command with both ends and some between.
+# From 0.20 to 0.29 these mean the same; `benchmarks/typer_versions.py` runs every command with both ends and some between.
 # click is none of them: typer 0.24 depends on it, 0.28 brings its own.
 USED = {"Typer", "Option", "Argument", "Exit", "BadParameter", "Abort", "core", "core.TyperGroup"}
 
