@@ -35,7 +35,7 @@ import tempfile
 import time
 import tomllib
 import types
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,7 +51,7 @@ AROUND = 40  # characters shown beside a difference
 TEST_SECONDS = 2.0  # of processor time; a longer test would be run for many mutants
 CPU_SECONDS = 4  # of one mutant, above ten times what its tests take: it loops
 MEMORY = 3 << 30  # bytes that a mutant may take beyond what is there: it collects without end
-OUTSIDE_TESTS = 30  # tests that judge a change outside functions, which every import of the module makes
+OUTSIDE_TESTS = 30  # tests that judge a change outside functions: those that reach most of the module
 KEPT_KEYWORDS = {
     "strict",
     "encoding",
@@ -400,7 +400,7 @@ def judge_part(tests: list[str], chosen: list[Mutant], folder: str, tell: Callab
         by_speed = sorted(range(len(items)), key=lambda n: (seconds.get(items[n].nodeid, 0.0), n))
         functions = functions_of(files)
         gc.freeze()  # pages that are not written stay shared with the children
-        whole = {file: {n for place in at if place.startswith(f"{file}:") for n in at[place]} for file in files}
+        most = {file: Counter(n for place in at if place.startswith(f"{file}:") for n in at[place]) for file in files}
         sound: dict[str, bool] = {}
 
         def run(work: Callable[[Callable[[Any], None]], None], picked: list[int]) -> bool:
@@ -429,12 +429,12 @@ def judge_part(tests: list[str], chosen: list[Mutant], folder: str, tell: Callab
             file = str(ROOT / mutant.path)
             lines = (f"{file}:{line}" for line in range(mutant.lines[0], mutant.lines[1] + 1))
             reaching = {n for line in lines for n in at.get(line, ())} if mutant.function else set()
-            picked = [n for n in by_speed if n in (reaching or whole[file])]
+            picked = [n for n in by_speed if n in (reaching or most[file])]
             code = mutant.compiled()
             if reaching:
                 survived = in_place(code, picked)
             else:
-                picked = picked[:OUTSIDE_TESTS]
+                picked = sorted(picked, key=lambda n: -most[file][n])[:OUTSIDE_TESTS]
                 if mutant.path not in sound:
                     sound[mutant.path] = anew(compile(Path(file).read_text(), file, "exec"), mutant.path, picked)
                 survived = not (picked and sound[mutant.path]) or anew(code, mutant.path, picked)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -210,3 +211,13 @@ def test_every_stream_takes_it() -> None:
     assert text.isascii()
     assert text.endswith("}\n")
     assert json.loads(text)["notes"] == ["größer \udcff"]
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+@pytest.mark.parametrize("format_", ["json", "sarif"])
+def test_what_is_no_number_in_json_is_never_written(format_: str, number: float) -> None:
+    """`NaN` and `Infinity` are read by Python alone; a report that holds one is a mistake of ours, and is not handed out."""
+    report = Report("scan", (Finding("PA000", "slow", "info", "slow", saving=Saving("measured", number, number)),))
+    module = importlib.import_module(f"perfaudit.render.{format_}")
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        module.render(report)
