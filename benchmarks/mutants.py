@@ -386,6 +386,10 @@ class Changed(importlib.abc.MetaPathFinder, importlib.machinery.SourceFileLoader
         return self.code
 
 
+def module_of(path: str) -> str:
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
 def is_ours(name: str, module: types.ModuleType) -> bool:
     file = getattr(module, "__file__", None) or ""
     return name != "__main__" and file.startswith((f"{ROOT}/perfaudit/", f"{ROOT}/tests/"))
@@ -398,6 +402,8 @@ def judge_part(tests: list[str], chosen: list[Mutant], folder: str, tell: Callab
     def judge(items: list[pytest.Item]) -> None:
         seconds, at = reached_lines(items, files, folder)
         by_speed = sorted(range(len(items)), key=lambda n: (seconds.get(items[n].nodeid, 0.0), n))
+        for path in {mutant.path for mutant in chosen}:
+            importlib.import_module(module_of(path))  # some are imported late, by a test
         functions = functions_of(files)
         gc.freeze()  # pages that are not written stay shared with the children
         most = {file: Counter(n for place in at if place.startswith(f"{file}:") for n in at[place]) for file in files}
@@ -418,8 +424,7 @@ def judge_part(tests: list[str], chosen: list[Mutant], folder: str, tell: Callab
             def work(say: Callable[[Any], None]) -> None:
                 for known in [name for name, module in sys.modules.items() if is_ours(name, module)]:
                     del sys.modules[known]
-                module = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-                sys.meta_path.insert(0, Changed(module, str(ROOT / path), code))
+                sys.meta_path.insert(0, Changed(module_of(path), str(ROOT / path), code))
                 names = [f"{ROOT}/{items[n].nodeid}" for n in picked]
                 with_tests(names, lambda again: say(len(again) == len(names) and all(map(passes, again))))
 
