@@ -1,0 +1,339 @@
+"""Findings as they are told, whole: message, places, fix and heat; and texts that are just not one."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfaudit.rules import all_rules
+from perfaudit.static import edit
+from perfaudit.static.registry import run_checks
+from perfaudit.static.source import Source
+
+Told = tuple[int, list[int], str, str, tuple[str, ...], bool, bool]
+
+
+def told(rule: str, text: str) -> list[Told]:
+    """Line, other places, message, title of the fix, what it changes, whether it is written, whether it runs every step."""
+    found = run_checks(Source("t.py", text), all_rules(), frozenset([rule]))
+    return [
+        (f.location.line, [p.line for p in f.places], f.message, f.fix.title, f.fix.changes, bool(f.fix.edits), f.hot)
+        for f in found
+        if f.location is not None and f.fix is not None
+    ]
+
+
+STORE = "store the score of every pair of positions, and keep it for backward"
+ATTEND = """import torch.nn.functional as F
+from torch import nn
+
+class A(nn.Module):
+    def forward(self, q, k, v):
+        s = {scores}
+        w = F.softmax(s, dim=-1)
+        return {output}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "output", "title", "changes", "is_written"),
+    [
+        (
+            ATTEND.format(scores="q @ k.transpose(-2, -1)", output="w @ v"),
+            "w @ v",
+            "compute it in one operator, `F.scaled_dot_product_attention`",
+            ("rounding",),
+            True,
+        ),
+        (
+            ATTEND.format(scores="q @ k.transpose(-2, -1)", output="F.dropout(w, 0.1, self.training) @ v"),
+            "F.dropout(w, 0.1, self.training) @ v",
+            "compute it in one operator, `F.scaled_dot_product_attention`",
+            ("rounding", "rng"),
+            True,
+        ),
+        (
+            ATTEND.format(scores="q @ k.transpose(-2, -1) * self.scale + bias", output="w @ v"),
+            "w @ v",
+            "compute it in one operator, `F.scaled_dot_product_attention(q, k, v, attn_mask=..., scale=...)`, with axes "
+            "(..., positions, width); a boolean attn_mask is True where a position is seen",
+            (),
+            False,
+        ),
+        (
+            ATTEND.format(scores="torch.bmm(q, k.transpose(1, 2).contiguous())", output="torch.bmm(w, v)").replace(
+                "import torch.nn", "import torch\nimport torch.nn", 1
+            ),
+            "torch.bmm(w, v)",
+            "compute it in one operator, `F.scaled_dot_product_attention(q, k, v, scale=...)`, with axes (batch, heads, "
+            "positions, width): give the heads an axis of their own, the fused kernels take four axes only",
+            (),
+            False,
+        ),
+    ],
+)
+def test_attention(text: str, output: str, title: str, changes: tuple[str, ...], is_written: bool) -> None:
+    (found,) = told("PA203", text)
+    line, places, message, *fix = found
+    assert message.endswith(f"a softmax and `{output}` {STORE}")
+    assert places == [line + 1, line + 2]
+    assert fix == [title, changes, is_written, True]
+
+
+GROWS = "`x` grows piece by piece: `torch.{0}` copies the whole tensor again in each turn"
+ONCE = "append the pieces to a list and call `torch.{0}` once behind the loop"
+LOOP = "import torch\n\ndef f(x, model, loader):\n    for y in {over}:\n        x = {value}\n    return x\n"
+
+
+@pytest.mark.parametrize(
+    ("over", "value", "name"),
+    [
+        ("loader", "torch.cat([x, y])", "cat"),
+        ("loader", "torch.vstack((y, x))", "vstack"),
+        ("loader", "y if x is None else torch.concat([x, y])", "concat"),
+        ("loader", "torch.cat([x, y]) if x is not None else y", "cat"),
+        ("range(8)", "torch.cat([x, y])", "cat"),
+        ("range(n)", "torch.cat([x, y])", "cat"),
+        ("range(0, 8)", "torch.cat([x, y])", "cat"),
+        ("range(7, 100)", "torch.cat([x, y])", "cat"),
+        ("enumerate(loader)", "torch.cat([x, y])", "cat"),
+        ("range(0, 9, 2)", "torch.cat([x, y])", "cat"),
+        ("reversed(loader)", "torch.cat([x, y], dim=1)", "cat"),
+    ],
+)
+def test_a_tensor_that_grows(over: str, value: str, name: str) -> None:
+    (found,) = told("PA207", LOOP.format(over=over, value=value))
+    assert found == (5, [], GROWS.format(name), ONCE.format(name), (), False, False)
+
+
+@pytest.mark.parametrize(
+    ("over", "value"),
+    [
+        ("range(7)", "torch.cat([x, y])"),
+        ("range(0, 7)", "torch.cat([x, y])"),
+        ("range(0, 7, 1)", "torch.cat([x, y])"),
+        ("[1, 2, 3]", "torch.cat([x, y])"),
+        ("enumerate((1, 2))", "torch.cat([x, y])"),
+        ("reversed({1, 2})", "torch.cat([x, y])"),
+        ("{1: 2}", "torch.cat([x, y])"),
+        ("loader", "torch.cat([x])"),  # one piece
+        ("loader", "torch.cat([x, x])"),  # doubles
+        ("loader", "torch.cat([y, y])"),
+        ("loader", "torch.cat(x)"),
+        ("loader", "torch.cat([x, y], out=z)"),
+        ("loader", "torch.cat([x, y], **options)"),
+        ("loader", "z = torch.cat([x, y])"),  # two targets
+        ("loader", "model(torch.cat([x, y]))"),
+        ("loader", "torch.cat([x, model(x)])"),  # read on every turn
+        ("loader", "torch.cat([x, y]) if x else y"),
+    ],
+)
+def test_a_tensor_that_does_not_grow_or_only_a_little(over: str, value: str) -> None:
+    assert told("PA207", LOOP.format(over=over, value=value)) == []
+
+
+def test_a_tensor_that_grows_in_a_training_loop_is_hot() -> None:
+    text = (
+        "import torch\nfrom torch.utils.data import DataLoader\n\nloader = DataLoader(d)\nx = torch.empty(0)\n"
+        "for y in loader:\n    x = torch.cat([x, y])\n"
+    )
+    assert [found[-1] for found in told("PA207", text)] == [True]
+
+
+CHECKPOINT = "from torch.utils.checkpoint import checkpoint, checkpoint_sequential\n\ndef f(x, flag):\n{0}\n"
+RECOMPUTES = "recomputes its whole function in backward, in a backward pass of its own"
+
+
+@pytest.mark.parametrize(
+    ("body", "how", "fixed"),
+    [
+        (
+            "    return checkpoint(block, x)",
+            "without `use_reentrant`",
+            "    return checkpoint(block, x, use_reentrant=False)",
+        ),
+        (
+            "    return checkpoint(block, x, use_reentrant=True)",
+            "with `use_reentrant=True`",
+            "    return checkpoint(block, x, use_reentrant=False)",
+        ),
+        ("    use = True\n    return checkpoint(block, x, use_reentrant=use)", "with `use_reentrant=True`", None),
+        (
+            "    def g():\n        return checkpoint(block, x, use_reentrant=False)\n    return checkpoint(block, x)",
+            "without `use_reentrant`",
+            "    def g():\n        return checkpoint(block, x, use_reentrant=False)\n"
+            "    return checkpoint(block, x, use_reentrant=False)",
+        ),
+    ],
+)
+def test_a_checkpoint(body: str, how: str, fixed: str | None) -> None:
+    text = CHECKPOINT.format(body)
+    (found,) = run_checks(Source("t.py", text), all_rules(), frozenset(["PA802"]))
+    assert found.message == f"`checkpoint` {how} {RECOMPUTES}"
+    assert found.fix is not None
+    assert found.fix.title == "recompute only what backward needs, without a backward pass inside backward"
+    assert (edit.apply(text, found.fix.edits) if found.fix.edits else None) == (fixed and CHECKPOINT.format(fixed))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "    if flag:\n        return checkpoint(block, x, use_reentrant=False)\n    return checkpoint(block, x)",
+        "    if flag:\n        return checkpoint(block, x, use_reentrant=flag)\n    return checkpoint(block, x)",
+        "    return checkpoint(block, x, use_reentrant=flag)",
+        "    return checkpoint(block, x, **options)",
+        "    return checkpoint(block, x, use_reentrant=None)",
+        "    return checkpoint_sequential(layers, 2, x, False)",
+    ],
+)
+def test_a_checkpoint_that_is_left_alone(body: str) -> None:
+    assert told("PA802", CHECKPOINT.format(body)) == []
+
+
+FILLED = "is filled in one dtype and converted by a second kernel"
+FORWARD = "import torch\n\ndef forward(x):\n    return x + {0}\n"
+
+
+@pytest.mark.parametrize(
+    ("built", "cast", "dtype"),
+    [
+        ("torch.zeros(3)", ".half()", "float16"),
+        ("torch.zeros(3)", ".bfloat16()", "bfloat16"),
+        ("torch.ones(3)", ".double()", "float64"),
+        ("torch.eye(3)", ".long()", "int64"),
+        ("torch.empty(3)", ".to(torch.int)", "int"),
+        ("torch.empty(3)", ".type(torch.half)", "half"),
+        ("torch.full((3,), 256)", ".float()", "float32"),
+        ("torch.full((3,), -256)", ".float()", "float32"),
+        ("torch.full((3,), 256.0)", ".half()", "float16"),
+        ("torch.full((3,), True)", ".float()", "float32"),
+        ("torch.arange(len(x))", ".float()", "float32"),
+        ("torch.arange(0, len(x))", ".double()", "float64"),
+        ("torch.arange(0, len(x), 2)", ".float()", "float32"),
+    ],
+)
+def test_a_tensor_that_is_converted(built: str, cast: str, dtype: str) -> None:
+    (found,) = told("PA106", FORWARD.format(built + cast))
+    title = f"build it with `dtype=torch.{dtype}`"
+    assert found == (4, [], f"`{built}` {FILLED}, on every step", title, (), True, True)
+
+
+@pytest.mark.parametrize(
+    "built",
+    [
+        "torch.zeros(3).float()",  # the default
+        "torch.ones(3).to(torch.float)",
+        "torch.zeros(0).half()",  # nothing to fill
+        "torch.zeros(3).half(memory_format=f)",
+        "torch.full((3,), 257).half()",  # not exact in every floating type
+        "torch.full((3,), 257.0).half()",
+        "torch.full((3,), 0.5).half()",
+        "torch.full((3,), 1).long()",
+        "torch.full((3,), 1.0).float()",
+        "torch.full((3,), True).bool()",
+        "torch.full((3,), y).half()",
+        "torch.arange(3).half()",
+        "torch.arange(3).long()",
+        "torch.arange(len(x) / 2).float()",
+        "torch.arange(len(x) * 0.5).float()",
+        "torch.arange(y, len(x)).float()",
+        "torch.arange(0, len(x), y).float()",
+        "torch.arange(end=3).float()",
+        "torch.arange().float()",
+        "torch.zeros(3, out=y).half()",
+        "torch.zeros(3, names=y).half()",
+        "torch.zeros(3, layout=y).half()",
+        "torch.zeros(3).to(torch.half, copy=True)",
+        "torch.zeros(3).to(y)",
+        "torch.rand(3).half()",
+        "zeros(3).half()",
+    ],
+)
+def test_a_tensor_that_is_not_converted_or_gets_other_values(built: str) -> None:
+    assert told("PA106", FORWARD.format(built)) == []
+
+
+PAGEABLE = "its batches are copied to the GPU from pageable memory"
+LOADER = "from torch.utils.data import DataLoader\n\n{0}\nfor x in loader:\n    y = x.cuda()\n"
+
+
+@pytest.mark.parametrize(
+    ("loader", "how", "title", "is_written"),
+    [
+        ("loader = DataLoader(d, num_workers=2)", "without `pin_memory`", "pin the memory of the batches", True),
+        (
+            "loader = DataLoader(d, num_workers=2, pin_memory=False)",
+            "with `pin_memory=False`",
+            "pin the memory of the batches",
+            True,
+        ),
+        (
+            "loader = DataLoader(d, 8, False, None, None, 2, None, False)",
+            "with `pin_memory=False`",
+            "pin the memory of the batches",
+            True,
+        ),
+        (
+            "loader = DataLoader(d)",
+            "without `pin_memory`",
+            "load with workers and pin: without workers the training process pins, which costs time itself",
+            False,
+        ),
+        (
+            "loader = DataLoader(d, 8, False, None, None, 0)",
+            "without `pin_memory`",
+            "load with workers and pin: without workers the training process pins, which costs time itself",
+            False,
+        ),
+    ],
+)
+def test_a_loader_that_does_not_pin(loader: str, how: str, title: str, is_written: bool) -> None:
+    (found,) = told("PA102", LOADER.format(loader))
+    assert found[2:6] == (f"`DataLoader` {how}: {PAGEABLE}", title, (), is_written)
+
+
+@pytest.mark.parametrize(
+    "loader",
+    [
+        "loader = DataLoader(d, num_workers=2, pin_memory=True)",
+        "loader = DataLoader(d, num_workers=2, pin_memory=pin)",
+        "loader = DataLoader(d, num_workers=2, **options)",
+        "loader = DataLoader(d, 8, False, None, None, 2, None, True)",
+        "torch.set_default_device('cuda')\nloader = DataLoader(d, num_workers=2)".replace(
+            "torch.", "import torch\ntorch."
+        ),
+    ],
+)
+def test_a_loader_that_pins_or_may(loader: str) -> None:
+    assert told("PA102", LOADER.format(loader)) == []
+
+
+GPU = "from torch.utils.data import DataLoader\nimport torch\n\n{0}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("trainer = Trainer(accelerator='gpu')\ndef make():\n    return DataLoader(d, num_workers=2)", True),
+        ("trainer = Trainer(accelerator='cuda')\ndef make():\n    return DataLoader(d, num_workers=2)", True),
+        ("trainer = Trainer(accelerator='cpu')\ndef make():\n    return DataLoader(d, num_workers=2)", False),
+        ("trainer = Trainer(gpus=1)\ndef make():\n    return DataLoader(d, num_workers=2)", True),
+        ("trainer = Trainer(gpus=0)\ndef make():\n    return DataLoader(d, num_workers=2)", False),
+        ("trainer = Trainer(gpus='')\ndef make():\n    return DataLoader(d, num_workers=2)", False),
+        ("net.cuda()\ndef make():\n    yield DataLoader(d, num_workers=2)", True),
+        ("net.cuda()\nfit(data=DataLoader(d, num_workers=2))", True),
+        ("net.cuda()\nfit(DataLoader(d, num_workers=2))", True),
+        ("net.cuda()\nself.loader = DataLoader(d, num_workers=2)", True),
+        ("net.cuda()\nloaders['a'] = DataLoader(d, num_workers=2)", True),
+        ("net.cuda()\na, self.b = 1, DataLoader(d, num_workers=2)", True),
+        ("net.cuda()\nloader = DataLoader(d, num_workers=2)\nfit(enumerate(loader))", True),
+        ("net.cuda()\nloader: DataLoader = DataLoader(d, num_workers=2)\nfit({'a': loader})", True),
+        ("net.cuda()\nloader = DataLoader(d, num_workers=2)\nprint(len(loader))", False),
+        ("net.cuda()\nloader = DataLoader(d, num_workers=2)\nfor x in loader:\n    show(x)", False),
+        ("net.cuda()\nloader = DataLoader(d, num_workers=2)\nfor x in loader:\n    y = net(x)", True),
+        ("net.cuda()\nloader = DataLoader(d, num_workers=2)\nfor x in loader:\n    y = net.parse(batch=x)", True),
+        ("net.cuda()\nloader = DataLoader(d, num_workers=2)\nfor x in loader:\n    y = net(z)", False),
+        ("fit(DataLoader(d, num_workers=2))", False),
+    ],
+)
+def test_where_the_batches_go(text: str, found: bool) -> None:
+    assert bool(told("PA102", GPU.format(text))) is found
