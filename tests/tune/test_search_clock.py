@@ -1,0 +1,101 @@
+"""The clock by which a knob's settings are judged, and the order in which knobs are climbed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from conftest import FakeClock
+from test_climb import Climbing, Switch, climbing, ladder, patched  # noqa: F401  # a fixture
+from test_climb import Shop as ClimbShop
+from test_search import STEP, Shop, Sizes, Steps, search  # noqa: F401  # a fixture
+
+from perfaudit.measure.ledger import Block, Variant
+from perfaudit.measure.runner import Subject, TrialFailed
+from perfaudit.report import Report
+
+
+class Busy(Shop):
+    """Others hold the cores half of the time; of it, setting 1 is spared more than it saves."""
+
+    threads = 1
+
+    def facts(self) -> dict[str, Any]:
+        return {**super().facts(), "threads": self.threads}
+
+    def open(self, variants: Sequence[Variant]) -> dict[str, Subject | TrialFailed]:
+        super().open(variants)
+        return {v.key: Queued(self, int(str(v.settings.get("size", 0)))) for v in variants}
+
+
+class Queued(Steps):
+    def block(self, steps: int) -> Block:
+        seen = super().block(steps)
+        computing = 0.5 * STEP * (0.9 if self.size else 1.0) * steps
+        return Block(seen.steps, seen.wall, computing, seen.samples, queued=seen.wall - computing, phases=seen.phases)
+
+
+@pytest.mark.parametrize(
+    ("threads", "in_process", "trusted", "ratio"),
+    [
+        (1, True, "cpu", 0.9),
+        (2, True, "wall", 0.7),  # the seconds of several threads do not add up to a step
+        (1, False, "wall", 0.7),  # what the knob changes happens in another process
+    ],
+)
+def test_the_clock_of_a_knob(
+    search: Callable[..., Report],  # noqa: F811
+    clock: FakeClock,
+    threads: int,
+    in_process: bool,
+    trusted: str,
+    ratio: float,
+) -> None:
+    shop = Busy(clock, {0: 1.0, 1: 0.7})
+    shop.threads = threads
+    report = search(shop, Sizes("sizes", [1], in_process=in_process))
+    assert [(c.clock, round(c.ratio, 6)) for c in report.comparisons] == [(trusted, ratio)]
+    saving = report.winners[0].saving
+    assert saving is not None
+    assert (saving.clock, round(saving.low, 6), round(saving.high, 6)) == (
+        trusted,
+        round(1 - ratio, 6),
+        round(1 - ratio, 6),
+    )
+
+
+def test_settled_by_processor_time_a_race_ends_at_the_first_look(
+    search: Callable[..., Report],  # noqa: F811
+    clock: FakeClock,
+) -> None:
+    """On the wall the setting swings; in processor time it is clear after four generations."""
+
+    class Swinging(Busy):
+        def open(self, variants: Sequence[Variant]) -> dict[str, Subject | TrialFailed]:
+            self.speeds = {0: 1.0, 1: 0.75 if len(self.opened) % 2 else 1.25}
+            return super().open(variants)
+
+    shop = Swinging(clock, {0: 1.0, 1: 1.0})
+    (comparison,) = search(shop, Sizes("sizes", [1])).comparisons
+    assert (comparison.clock, comparison.verdict, comparison.n) == ("cpu", "faster", 12)
+    assert shop.opened[1:] == [[0, 1]] * 4
+
+
+def test_knobs_are_climbed_by_what_a_look_says_they_gain(climbing: Climbing, clock: FakeClock) -> None:  # noqa: F811
+    def speed(on: dict[str, int]) -> float:
+        return (0.9 if on["a"] else 1.0) * (0.7 if on["b"] else 1.0) * (0.8 if on["c"] else 1.0)
+
+    shop = ClimbShop(clock, speed)
+    report = climbing(shop, Switch("a"), Switch("b"), Switch("c"))
+    assert [(rung.knob, round(rung.ratio, 6)) for rung in ladder(report).rungs] == [("b", 0.7), ("c", 0.8), ("a", 0.9)]
+    assert patched(report) == {"a": 1, "b": 1, "c": 1}
+    assert shop.opened == [
+        ["as it is", "the same again"],
+        ["look", 'a {"a": 1}', 'b {"b": 1}', 'c {"c": 1}'],
+        *([['b {"b": 0}', 'b {"b": 1}']] * 4),
+        *([['c {"c": 0}', 'c {"c": 1}']] * 4),
+        *([['a {"a": 0}', 'a {"a": 1}']] * 4),
+        *([["as it is", "all", "without b", "without c", "without a"]] * 2),  # those without one are clearly slower
+        *([["as it is", "all"]] * 2),
+    ]
