@@ -315,8 +315,9 @@ class Session:
 
 def with_tests(names: list[str], then: Callable[[list[pytest.Item]], None]) -> None:
     """Collect tests here and hand them to a function."""
-    pytest.main(["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not slow", "--rootdir", str(ROOT),
-                 *names], plugins=[Session(then)])  # fmt: skip
+    # Not pytest's own hook for assertions: it would import the package by itself, which is one of its plugins.
+    options = ["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "--assert=plain", "-m", "not slow"]
+    pytest.main([*options, "--rootdir", str(ROOT), *names], plugins=[Session(then)])
 
 
 def passes(item: pytest.Item) -> bool:
