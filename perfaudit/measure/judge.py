@@ -142,7 +142,7 @@ def settled_variants(
         if ledger.generations_with(base.key, candidate.key, stage) not in LOOKED_AT:
             continue
         found = comparison(ledger, base, candidate, stage, phases(candidate), clock, least)
-        if found is not None and math.isfinite(found.high) and settled(found.low, found.high, least):
+        if found is not None and settled(found.low, found.high, least):
             done.add(candidate.key)
     return done
 

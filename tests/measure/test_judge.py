@@ -236,3 +236,27 @@ def test_of_one_round_a_twin_has_no_scatter_and_of_none_there_is_no_twin() -> No
     assert calibration(ledger, A, C, computes_alone=False) is None
     two = calibration(scattered(1.0, 1.2, rounds=1), A, B, computes_alone=False)
     assert two is not None and two.scatter == pytest.approx(math.log(1.2) / math.sqrt(2))
+
+
+@pytest.mark.parametrize(("wide", "is_told"), [(3.5, True), (4.5, False)])
+def test_an_interval_is_told_up_to_four_times_its_lower_end(wide: float, is_told: bool) -> None:
+    """Four generations at centre 1, off by d: half the width, in logarithms, is 3.182 * d * 2 / sqrt(3) / 2."""
+    d = math.log(wide) / 2 / (3.182446 / math.sqrt(3))
+    found = comparison(scattered(math.exp(d), math.exp(-d), math.exp(d), math.exp(-d)), A, B)
+    assert found is not None
+    assert (found.high / found.low == pytest.approx(wide) if is_told else found.high == math.inf) is True
+
+
+def test_unless_told_otherwise_it_is_the_whole_step_on_the_wall() -> None:
+    ledger = Ledger(generations((block(0.010, cpu=0.005), block(0.020, cpu=0.004))))
+    assert settled_variants(ledger, A, [B], 0.01, "race") == {"b"}
+    assert hopeless_variants(Ledger(ledger.generations[:2]), A, [B], "race") == {"b"}
+    assert saving(ledger, A, compared(0.8, 0.75, 0.9)).low == pytest.approx(0.1)
+    pieces = comparison(
+        Ledger(generations((block(0.010, forward=0.001, backward=0.001), block(0.010)))),
+        A,
+        B,
+        phases=("forward", "backward"),
+    )
+    assert pieces is not None
+    assert (pieces.of, round(pieces.ratio, 6)) == ("forward+backward", 0.8)
