@@ -51,7 +51,7 @@ AROUND = 40  # characters shown beside a difference
 TEST_SECONDS = 2.0  # of processor time; a longer test would be run for many mutants
 CPU_SECONDS = 4  # of one mutant, above ten times what its tests take: it loops
 MEMORY = 3 << 30  # bytes that a mutant may take beyond what is there: it collects without end
-OUTSIDE_TESTS = 30  # tests that judge a change outside functions: those that reach most of the module
+OUTSIDE_TESTS = 300  # tests that judge a change outside functions: those that reach most of the module
 KEPT_KEYWORDS = {
     "strict",
     "encoding",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,6 +14,7 @@ from test_runner import FakeLab, FakeSubject, Kept, variants
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.ledger import Block, Generation, Ledger, Variant, cpu
 from perfaudit.measure.runner import Subject, TrialFailed, affordable, least_seconds, measure
+from perfaudit.measure.stats import verdict
 
 
 def orders(lab: FakeLab, keys: int) -> list[list[str]]:
@@ -192,3 +194,28 @@ def test_what_is_new_is_empty() -> None:
     assert (other.seconds_to_open, other.seconds_per_step, other.samples_per_step("a")) == (0.0, 0.0, 1.0)
     variant = Variant("a", "knob", {})
     assert (variant.overlay, variant.apply_knob, variant.fixed_batch, variant.least_steps) == ({}, True, False, 2)
+
+
+def test_blocks_of_different_length_are_compared_by_the_sample(clock: FakeClock) -> None:
+    """b may not be measured in fewer than nine steps; five times as slow by the sample is far all the same."""
+    lab, ledger = FakeLab(clock, {"a": 0.1, "b": 0.5}), Ledger()
+    a, b = variants("a", "b")
+    measure(lab, [a, replace(b, least_steps=9)], ledger, Deadline(1000, clock), seed=1, generations=1)
+    assert ledger.failures == {"b": "not measured further: 5 times as slow in its first steps"}
+
+
+def test_later_generations_share_what_is_left_to_the_look_before_them(clock: FakeClock) -> None:
+    """12 s before the fourth of four generations are for it alone: a third of a second is what its blocks want."""
+    ledger, memo = Ledger(), Kept()
+    a, b = variants("a", "b")
+    lab = FakeLab(clock, {"a": 0.01, "b": 0.01})
+    measure(lab, [a, b], ledger, Deadline(1000, clock), 1, generations=3, memo=memo)
+    ledger = Ledger()
+    measure(lab, [a, b], ledger, Deadline(5, clock), 1, generations=4, memo=memo)
+    assert {block.steps for block in ledger.generations[3].rounds[0]["a"]} == {35}
+    assert len(ledger.generations[3].rounds) == 3
+
+
+def test_an_interval_that_begins_at_one_decides_nothing() -> None:
+    assert verdict(1.0, 1.2) == "undecided"
+    assert verdict(math.nextafter(1.0, 2.0), 1.2) == "slower"
