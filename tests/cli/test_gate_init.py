@@ -21,7 +21,7 @@ Run = Callable[..., Done]
 @pytest.fixture
 def uncounted(project: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project with one target, whose step is not counted: that it is printed does not depend on it."""
-    monkeypatch.setattr("perfaudit.gate.stock.stock", lambda request, watch: Baseline())
+    monkeypatch.setattr("perfaudit.gate.stock.stock", lambda request, watch, rules: Baseline())
     return project(**{"train.py": TARGET, "net.py": SILENT})
 
 
