@@ -20,7 +20,7 @@ _POSITION = 7  # of pin_memory in DataLoader.__init__
 class Transfer(Knob):
     """Judged by the whole step: a copy that the host does not wait for runs beside other work, and no part shows that.
 
-    The step that is measured copies batches itself; where the user's loop waits is read from findings.
+    The step that is measured copies batches itself, and waits for that where the user's own text does (`target.copies`).
     """
 
     name = "transfer"
@@ -41,9 +41,7 @@ class Transfer(Knob):
         return ""
 
     def current(self, facts: Facts) -> Settings:
-        """From pageable memory the host waits in any case; from pinned memory, where a finding says so."""
-        pinned = bool(facts["loader"]["pin_memory"])
-        return {"pin_memory": pinned, "non_blocking": pinned and not places_of(facts, "PA104")}
+        return {"pin_memory": bool(facts["loader"]["pin_memory"]), "non_blocking": bool(facts["non_blocking"])}
 
     def candidates(self, bench: Bench) -> list[Settings]:
         now = self.current(bench.facts)
@@ -62,16 +60,17 @@ class Transfer(Knob):
         )
 
     def patch(self, code: Code, settings: Settings) -> Patch | None:
-        """The loader's argument, where that is all that changes. The copies stand in the user's loop, which is not run here.
+        """The loader's argument where that is all that changes; the copies of the user's loop where a finding knows their lines.
 
-        The step that is measured waits for no copy of a loader that pins: so patched source is raced for pinned memory only
-        where the user's copies do not wait either, and for pageable memory, from which every copy is waited for.
+        The loop itself is not run here, but its text says how the step that is measured copies.
         """
+        now = self.current(code.facts)
+        if settings["pin_memory"] == now["pin_memory"]:
+            return code.fixes(("PA104",)) if settings["non_blocking"] and not now["non_blocking"] else None
         found = code.call(code.facts["loader_site"])
-        pinned = bool(settings["pin_memory"])
-        if found is None or settings["non_blocking"] != pinned or (pinned and not _copies_without_waiting(code)):
+        if found is None or settings["non_blocking"] != now["non_blocking"]:
             return None
-        return code.patch(*found, _edits(*found, repr(pinned)))
+        return code.patch(*found, _edits(*found, repr(bool(settings["pin_memory"]))))
 
     def words(self, settings: Settings, facts: Facts) -> str:
         now = self.current(facts)
@@ -85,26 +84,22 @@ class Transfer(Knob):
         return " and ".join(said) or "copy batches as they are copied now"
 
     def remarks(self, told: Told) -> list[str]:
-        if told.facts["loader"]["num_workers"]:
-            return []
-        return [
-            "the loader has no workers, so that the training process pins the batches itself; with workers a thread does"
+        said = [
+            "your loop copies batches with non_blocking=True, and so do the steps that are measured"
+            if told.facts["non_blocking"]
+            else "your loop waits for its copies, as far as its text says, and so do the steps that are measured"
         ]
+        if not told.facts["loader"]["num_workers"]:
+            said.append(
+                "the loader has no workers, so that the training process pins the batches itself; with workers a thread does"
+            )
+        return said
 
 
 @contextlib.contextmanager
 def _applied(training: Any, non_blocking: bool) -> Iterator[None]:
     training.non_blocking = non_blocking
     yield
-
-
-def _copies_without_waiting(code: Code) -> bool:
-    """Whether the target's file has copies with non_blocking=True, and no finding about one without."""
-    source = code.entry()
-    if source is None or places_of(code.facts, "PA104"):
-        return False
-    given = [edit.keyword(call, "non_blocking") for name in (".to", ".cuda") for call in source.calls(name)]
-    return any(isinstance(k.value, ast.Constant) and k.value.value is True for k in given if k is not None)
 
 
 def _edits(source: Source, call: ast.Call, value: str) -> tuple[Edit, ...] | None:

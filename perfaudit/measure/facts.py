@@ -39,6 +39,7 @@ def facts_of(training: Any) -> Facts:  # Any: target.training.Training
         "has_ema": training.ema is not None,
         "dataset_length": _length(training.loader.dataset),
         "loader": _loader(training.loader),
+        "non_blocking": training.non_blocking,
         "loader_site": span(training.loader_site),
         "optimizer": _optimizer(training.optimizer),
         "optimizer_site": span(training.optimizer_site) if training.builds_own_optimizer else None,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import linecache
 import random
 import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from perfaudit.errors import TargetError
@@ -16,6 +18,7 @@ from perfaudit.target.accelerator import accelerator_of, make_current, pick_devi
 from perfaudit.target.batches import on_device
 from perfaudit.target.built_otherwise import loaders_built, optimizers_built
 from perfaudit.target.construction import Origins, anything_built, modules_built
+from perfaudit.target.copies import copies_without_waiting
 from perfaudit.target.load import Factory, faults_named, load, missing
 from perfaudit.target.names import Target
 from perfaudit.target.phases import Phases
@@ -62,7 +65,7 @@ class Training:
         self.set_to_none: bool | None = None
         self.around_loss: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
         self.scaler: Any = None
-        self.non_blocking = bool(getattr(self.loader, "pin_memory", False))
+        self.non_blocking = self._copies_without_waiting()
         self.phases = Phases(self.accelerator)
         self._update_before_step = False
         self._batches: Iterator[Batch] | None = None
@@ -236,6 +239,13 @@ class Training:
         if self._fixed is None:
             self._fixed = self.to_device(self.next_batch())
         return self._fixed
+
+    def _copies_without_waiting(self) -> bool:
+        """Whether the user's own step or loop does, as far as its text says; patched text where that is what runs."""
+        step: Any = inspect.unwrap(self.factories["step"]) if "step" in self.factories else None
+        files = [str(Path(self.target.file).absolute()), getattr(getattr(step, "__code__", None), "co_filename", "")]
+        texts = ["".join(linecache.getlines(file)) for file in dict.fromkeys(filter(None, files))]
+        return any(copies_without_waiting(text, getattr(step, "__name__", "")) for text in texts)
 
     def to_device(self, batch: Batch) -> Batch:
         """The batch on the training's device. Raises TargetError where a part of it refuses to move."""

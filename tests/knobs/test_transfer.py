@@ -16,8 +16,11 @@ from perfaudit.measurements import Settings
 KNOB = transfer.KNOB
 
 
-def facts(device: str = "cuda", pinned: bool = False, workers: int = 2, **places: list[str]) -> dict[str, Any]:
-    return {"device": device, "loader": {"pin_memory": pinned, "num_workers": workers}, "places": places}
+def facts(
+    device: str = "cuda", pinned: bool = False, workers: int = 2, non_blocking: bool = False, **places: list[str]
+) -> dict[str, Any]:
+    loader = {"pin_memory": pinned, "num_workers": workers}
+    return {"device": device, "loader": loader, "non_blocking": non_blocking, "places": places}
 
 
 def setting(pinned: bool, non_blocking: bool) -> Settings:
@@ -43,8 +46,9 @@ def test_where_it_cannot_matter(given: dict[str, Any], reason: str) -> None:
     ("given", "now"),
     [
         (facts(), setting(False, False)),
-        (facts(pinned=True), setting(True, True)),
-        (facts(pinned=True, PA104=["train.py:9"]), setting(True, False)),
+        (facts(pinned=True), setting(True, False)),  # the loader says nothing of the copies
+        (facts(pinned=True, non_blocking=True), setting(True, True)),
+        (facts(non_blocking=True), setting(False, True)),
     ],
 )
 def test_the_three_others_are_tried(given: dict[str, Any], now: Settings) -> None:
@@ -77,53 +81,88 @@ def test_a_setting_is_an_argument_of_the_loader_and_a_way_to_copy(non_blocking: 
             "copy batches with .to(device, non_blocking=True) (train.py:9, train.py:10)",
         ),
         (facts(), setting(True, False), "build the training DataLoader with pin_memory=True"),
-        (facts(pinned=True), setting(True, False), "copy batches without non_blocking=True"),
+        (facts(pinned=True, non_blocking=True), setting(True, False), "copy batches without non_blocking=True"),
     ],
 )
 def test_the_words_name_the_lines(given: dict[str, Any], settings: Settings, words: str) -> None:
     assert KNOB.words(settings, given) == words
 
 
-WAITS = "x = x.to(device)"
-RUNS_ON = "x = x.to(device, non_blocking=True)"
-
-
 @pytest.mark.parametrize(
-    ("call", "copy", "settings", "patched"),
+    ("call", "given", "settings", "patched"),
     [
-        ("DataLoader(d, 8)", RUNS_ON, setting(True, True), "DataLoader(d, 8, pin_memory=True)"),
-        ("DataLoader(d, 8, pin_memory=False)", RUNS_ON, setting(True, True), "DataLoader(d, 8, pin_memory=True)"),
+        ("DataLoader(d, 8)", facts(non_blocking=True), setting(True, True), "DataLoader(d, 8, pin_memory=True)"),
+        ("DataLoader(d, 8)", facts(), setting(True, False), "DataLoader(d, 8, pin_memory=True)"),
+        ("DataLoader(d, 8, pin_memory=False)", facts(), setting(True, False), "DataLoader(d, 8, pin_memory=True)"),
         (
             "DataLoader(d, 8, True, None, None, 0, None, False)",
-            RUNS_ON,
-            setting(True, True),
+            facts(),
+            setting(True, False),
             "DataLoader(d, 8, True, None, None, 0, None, True)",
         ),
-        ("DataLoader(d, 8)", WAITS, setting(True, True), None),  # their copies wait, those that are measured do not
-        ("DataLoader(d, 8)", RUNS_ON, setting(True, False), None),
-        ("DataLoader(d, pin_memory=True)", WAITS, setting(False, False), "DataLoader(d, pin_memory=False)"),
+        ("DataLoader(d, 8)", facts(), setting(True, True), None),  # their copies wait, those that are measured do not
+        ("DataLoader(d, 8)", facts(non_blocking=True), setting(True, False), None),
+        (
+            "DataLoader(d, pin_memory=True)",
+            facts(pinned=True),
+            setting(False, False),
+            "DataLoader(d, pin_memory=False)",
+        ),
+        ("DataLoader(d, pin_memory=True)", facts(pinned=True), setting(True, True), None),  # no finding knows the lines
     ],
 )
 def test_the_patch(
-    call: str, copy: str, settings: Settings, patched: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    call: str,
+    given: dict[str, Any],
+    settings: Settings,
+    patched: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    text = f"loader = {call}\nfor x in loader:\n    {copy}\n"
+    text = f"loader = {call}\n"
     Path("train.py").write_text(text)
     node = ast.parse(text).body[0].value  # type: ignore[attr-defined]  # an assignment
     site = ["train.py", node.lineno, node.end_lineno, node.col_offset, node.end_col_offset]
-    patch = KNOB.patch(Code("train.py", {**facts(), "loader_site": site}), settings)
+    patch = KNOB.patch(Code("train.py", {**given, "loader_site": site}), settings)
     assert (patch and patch.after) == (patched and text.replace(call, patched))
 
 
-def test_patched_source_that_pins_is_copied_from_without_waiting() -> None:
-    assert KNOB.holds(facts(pinned=True), setting(True, True))
-    assert not KNOB.holds(facts(), setting(True, True))
+LOOP = """import torch
+from torch.utils.data import DataLoader
+
+for x in DataLoader(dataset, pin_memory=True, num_workers=2):
+    x = x.to("cuda")
+    model(x).backward()
+"""
 
 
-def test_without_workers_the_training_process_pins() -> None:
-    assert "training process pins" in KNOB.remarks(Told(facts(workers=0), (), (), {}, None))[0]
-    assert KNOB.remarks(Told(facts(), (), (), {}, None)) == []
+def test_the_copies_of_the_users_loop_are_patched_where_a_finding_knows_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The patched text is what the child reads, so that a race of it measures copies that are not waited for."""
+    from perfaudit.static.scan import Options, scan
+    from perfaudit.target.copies import copies_without_waiting
+
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(LOOP)
+    findings = tuple(scan(["train.py"], Options(processes=1)).findings)
+    patch = KNOB.patch(Code("train.py", facts(pinned=True), findings), setting(True, True))
+    assert patch is not None and patch.after == LOOP.replace('"cuda")', '"cuda", non_blocking=True)')
+    assert (copies_without_waiting(LOOP), copies_without_waiting(patch.after)) == (False, True)
+
+
+def test_patched_source_has_a_setting_where_its_text_says_so() -> None:
+    assert KNOB.holds(facts(pinned=True, non_blocking=True), setting(True, True))
+    assert not KNOB.holds(facts(pinned=True), setting(True, True))
+
+
+def test_the_remarks_say_how_batches_were_copied() -> None:
+    waits, pins = KNOB.remarks(Told(facts(workers=0), (), (), {}, None))
+    assert waits.startswith("your loop waits for its copies, as far as its text says")
+    assert "training process pins" in pins
+    (runs_on,) = KNOB.remarks(Told(facts(non_blocking=True), (), (), {}, None))
+    assert runs_on.startswith("your loop copies batches with non_blocking=True")
 
 
 @pytest.mark.gpu
