@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -49,3 +52,98 @@ def test_the_update_of_an_average_is_timed_by_events(
     report = json.loads(perfaudit("tune", "train.py", "--ema", "--budget", "60s", "--format", "json").out)
     added = [t["added_seconds"][0] for t in report["trials"] if t["added_seconds"]]
     assert added and all(seconds > 0 for seconds in added)
+
+
+needs_two = pytest.mark.skipif("__import__('torch').cuda.device_count() < 2", reason="needs two CUDA devices")
+
+PLACED = (
+    TRAIN
+    + """
+
+import os
+PLACE = os.environ.get("PLACE", "")
+plain = build_model
+
+
+def build_model():
+    return plain().to(PLACE) if PLACE else plain()
+"""
+)
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:0", pytest.param("cuda:1", marks=needs_two)])
+@pytest.mark.parametrize("place", ["", "cuda"])
+def test_a_training_is_timed_on_the_device_that_was_asked_for(
+    project: Callable[..., Path], device: str, place: str
+) -> None:
+    """In a process of its own, as the device that is current there is the process'. Phases and peak are those of its device."""
+    project(**{"train.py": PLACED})
+    code = """
+import json, sys, torch
+from perfaudit.measure.worker import Holder
+holder = Holder()
+facts = holder.do_build({"file": "train.py", "names": {}}, {}, "", {}, sys.argv[1])
+block = holder.do_block(5)
+own = holder.training.device
+print(json.dumps({"device": str(own), "current": torch.cuda.current_device(), "places": sorted(
+    {str(p.device) for p in holder.training.model.parameters()}), "phases": block["phases"], "wall": block["wall"],
+    "peak": holder.do_memory()["peak_bytes"], "held": torch.cuda.memory_allocated(own)}))
+"""
+    environment = {**os.environ, "PLACE": place, "PYTHONPATH": str(Path(__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, "-c", code, device], capture_output=True, text=True, check=True, env=environment
+    )
+    seen = json.loads(done.stdout.splitlines()[-1])
+    number = int(device.partition(":")[2] or 0)
+    assert (seen["device"], seen["current"]) == (f"cuda:{number}", number)
+    assert seen["places"] == [f"cuda:{number}"]
+    on_device = {name: s for name, s in seen["phases"].items() if name in ("forward", "backward", "optimizer")}
+    assert len(on_device) == 3 and all(s > 0 for s in on_device.values())
+    assert sum(on_device.values()) <= 1.1 * seen["wall"]
+    assert seen["peak"] >= seen["held"] > 0
+
+
+def test_batches_of_every_kind_move_to_cuda() -> None:
+    import torch
+    from torch.nn.utils.rnn import pack_sequence
+
+    from perfaudit.target.batches import on_device, tensors_in
+
+    device = torch.device("cuda:0")
+    batch = {"packed": pack_sequence([torch.ones(3, 2), torch.ones(2, 2)]), "pair": (torch.ones(2).pin_memory(), "cat")}
+    for non_blocking in (False, True):
+        moved, left = on_device(batch, device, non_blocking)
+        assert not left and type(moved["packed"]) is type(batch["packed"])
+        assert {t.device.type for t in tensors_in(moved["pair"])} == {"cuda"} == {moved["packed"].data.device.type}
+        assert torch.equal(moved["pair"][0].cpu(), torch.ones(2))
+
+
+def test_an_average_on_a_side_stream_is_the_same_average() -> None:
+    import torch
+
+    from perfaudit.target.accelerator import accelerator_of
+
+    accelerator = accelerator_of(torch.device("cuda:0"))
+    value = torch.zeros(1 << 20, device="cuda:0")
+    start, wait = accelerator.beside(lambda: value.add_(1))
+    for _ in range(20):
+        start()
+        wait()
+        value.mul_(1)
+    accelerator.synchronize()
+    assert float(value.min()) == float(value.max()) == 20.0
+
+
+def test_the_memory_that_is_asked_for_adds_up() -> None:
+    import torch
+
+    from perfaudit.target.accelerator import accelerator_of
+
+    accelerator = accelerator_of(torch.device("cuda:0"))
+    accelerator.reset_peak()
+    held = torch.zeros(1 << 22, device="cuda:0")
+    peak, reserved = accelerator.peak_bytes(), accelerator.reserved_bytes()
+    free, total = accelerator.free_bytes(), accelerator.total_bytes()
+    assert peak is not None and reserved is not None and free is not None and total is not None
+    assert held.nbytes <= peak <= (accelerator.peak_reserved_bytes() or 0)
+    assert free + reserved <= total

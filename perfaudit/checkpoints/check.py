@@ -135,8 +135,9 @@ def _gap(before: Values, after: Values) -> float:
     for one, other in zip(before, after, strict=True):
         if not one.numel():
             continue
-        largest = float(one.double().abs().max())
-        gap = float((one.double() - other.double()).abs().max())
+        one, other = one.cpu().double(), other.cpu().double()  # MPS has no float64
+        largest = float(one.abs().max())
+        gap = float((one - other).abs().max())
         if not gap < float("inf"):  # NaN too
             return float("inf")
         worst = max(worst, gap / largest if largest else gap)

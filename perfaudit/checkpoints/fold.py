@@ -109,7 +109,8 @@ def fold(copy: Copy) -> None:
         bias = copy.state[copy.prefix + each.biases[0]]
         for key in each.means:
             mean = copy.state[copy.prefix + key]
-            copy.state[copy.prefix + key] = (mean.detach().double() - bias.detach().double()).to(mean.dtype)
+            folded = mean.detach().cpu().double() - bias.detach().cpu().double()  # MPS has no float64
+            copy.state[copy.prefix + key] = folded.to(mean.device, mean.dtype)
         for key in each.biases:
             copy.state.pop(copy.prefix + key, None)
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from perfaudit.measure import gradients
+from perfaudit.target.accelerator import accelerator_of
 
 Reply = dict[str, Any]  # JSON
 
@@ -41,6 +42,8 @@ def first_steps(training: Any, steps: int, seed: int, nudge: float = 0.0) -> Rep
     from perfaudit.target.training import seed_all
 
     model = training.model
+    if not accelerator_of(training.device).has_doubles:
+        raise NotInDoubles(f"{training.device.type} has no float64")
     if any(value.is_complex() for value in (*model.parameters(), *model.buffers())):
         raise NotInDoubles("it has complex parameters")
     training.ema = None  # kept in single precision; it follows the parameters, and the losses before have looked at it

@@ -30,6 +30,7 @@ def facts_of(training: Any) -> Facts:  # Any: target.training.Training
         "driver": accelerator.driver,
         "capability": accelerator.capability,
         "device_free": accelerator.free_bytes(),
+        "phases_by_waiting": training.phases.needs_waits,
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
         "cores": usable_cores(),

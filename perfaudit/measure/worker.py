@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 Reply = dict[str, Any]  # JSON
 
+WAITED_STEPS = 2  # after each block, where the parts of a step can only be told by waiting; as few as a block has
+
 _PR_SET_PDEATHSIG = 1
 
 
@@ -371,16 +373,27 @@ class Holder:
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         queued = max(0.0, queued_seconds() - queued)  # a thread that ended takes its share with it
         wall -= sum(training.restart_seconds[restarts:])
+        restart_per_step, phases = self._restart_per_step(), training.phases.take()
+        if training.phases.needs_waits:
+            phases = {**self._phases_by_waiting(steps), **phases}
         return {
             "steps": steps,
             "wall": wall,
             "cpu": cpu,
             "samples": samples,
-            "restart_per_step": self._restart_per_step(),
+            "restart_per_step": restart_per_step,
             "queued": queued,
-            "phases": training.phases.take(),
+            "phases": phases,
             "finite": finite,
         }
+
+    def _phases_by_waiting(self, steps: int) -> dict[str, float]:
+        """Of a device without a clock: seconds of each part of further steps, with a wait after each, as of so many steps."""
+        training = self.training
+        with training.phases.waiting():
+            for _ in range(WAITED_STEPS):
+                training.whole_step(self.on_fixed_batch)
+        return {name: seconds * steps / WAITED_STEPS for name, seconds in training.phases.take().items()}
 
     def do_steps(self, steps: int, untimed: int = 1) -> Reply:
         """Run `untimed` steps, then time `steps` of them one by one: "seconds" and "samples" are lists.

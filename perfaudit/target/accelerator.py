@@ -7,6 +7,7 @@ the current device where they are not told another one; here all of them are tol
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -24,6 +25,7 @@ class Accelerator:
     """
 
     has_clock = False
+    has_doubles = True  # whether there are tensors of float64 on it
 
     def __init__(self, device: Any) -> None:
         self.device = device
@@ -32,6 +34,11 @@ class Accelerator:
     def name(self) -> str:
         """The device in words: "cpu", "cuda (NVIDIA H200)"."""
         return str(self.device)
+
+    @property
+    def is_host(self) -> bool:
+        """Whether it is the CPU."""
+        return bool(self.device.type == "cpu")
 
     @property
     def driver(self) -> str:
@@ -178,8 +185,24 @@ class _Cuda(_Queue):
         return list(self._api.get_device_capability(self.device))
 
 
+class _Xpu(_Queue):
+    """Its events tell the time since torch 2.6 only, and where the driver does."""
+
+    @functools.cached_property
+    def has_clock(self) -> bool:  # type: ignore[override]  # asked for when it is needed
+        try:
+            before, after = self.event(), self.event()
+            self.synchronize()
+            self.seconds_between(before, after)
+        except (RuntimeError, NotImplementedError):
+            return False
+        return True
+
+
 class _Metal(Accelerator):
     """MPS. Its events are stamped by a thread of the host once Metal calls back, so they are no clock of the device."""
+
+    has_doubles = False
 
     def __init__(self, device: Any) -> None:
         super().__init__(device)
@@ -223,7 +246,7 @@ class _Other(Accelerator):
 
 def accelerator_of(device: Any) -> Accelerator:  # Any: torch.device
     """What measuring needs of a device. Raises TargetError for one that it could not wait for."""
-    kinds = {"cpu": Accelerator, "cuda": _Cuda, "xpu": _Queue, "mps": _Metal}
+    kinds = {"cpu": Accelerator, "cuda": _Cuda, "xpu": _Xpu, "mps": _Metal}
     return kinds.get(device.type, _Other)(device)
 
 

@@ -379,7 +379,7 @@ class Training:
                 queue += value
             elif hasattr(value, "__dict__") and not callable(value):
                 queue += vars(value).values()
-        floats = [t.double() for t in tensors if t.is_floating_point()]
+        floats = [t.cpu().double() for t in tensors if t.is_floating_point()]  # MPS has no float64
         if not floats:
             return []
         return [float(sum(t.abs().sum() for t in floats)), float(sum((t + 1).abs().sum() for t in floats))]

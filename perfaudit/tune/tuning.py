@@ -244,6 +244,11 @@ class Tuning:
         if self.calibration is None:
             return
         self.facts["profile"] = self.calibration.phases
+        if self.facts.get("phases_by_waiting"):
+            self.notes.append(
+                f"{self.facts['device']} has no clock that torch can read: the parts of a step are those of steps after each "
+                "part of which the host waited, and together they take longer than a step"
+            )
         if not all(block.finite for block in ledger.blocks(base.key)):
             self.notes.append(self._not_learning())
         busy = self.calibration.computes_alone and self.calibration.wall_over_cpu > BUSY
