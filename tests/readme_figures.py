@@ -16,7 +16,7 @@ from typing import Any
 
 from perfaudit import errors
 from perfaudit.gate.settings import GateSettings
-from perfaudit.knobs import all_knobs, cudnn, precision
+from perfaudit.knobs import all_knobs
 from perfaudit.measure import stats
 from perfaudit.rules import all_rules
 from perfaudit.tune import tolerance
@@ -172,7 +172,6 @@ def _method() -> tuple[str, list[str]]:
     assert (tolerance.COMPARING_SECONDS, tolerance.SHARE_OF_SPREAD, tolerance.STREAMS) == (2, 0.5, 2), (
         "two, half, twice"
     )
-    bfloat16, other = precision._TOLERANCES["bf16"], cudnn.TOLERANCE
     gate = GateSettings()
     return "the code", [
         f"Python {project['requires-python'].removeprefix('>=')} or newer",
@@ -183,7 +182,6 @@ def _method() -> tuple[str, list[str]]:
         f"(as many as fit into two seconds, {tolerance.FEWEST_STEPS} to {tolerance.MOST_STEPS})",
         f"must stay within {tolerance.SPREAD_OF_NUDGES:.0f} times what your own training does when its parameters are moved by "
         f"{tolerance.NUDGE:.0f} roundings of the type, and within half of what another seed does",
-        f"({_percent(bfloat16)} of the loss under bfloat16, {_percent(other, 1)} else)",
         "may differ by twice what another stream of your own code does",
         f"from {_percent(tolerance.SMALL_NOISE)} in the first {IN_WORDS[tolerance.STEPS_SURE]} steps on",
         f"*regressed* where the whole interval lies beyond +{_percent(gate.tolerate)}, *pass* where it lies below "

@@ -12,7 +12,6 @@ from perfaudit.knobs._code import Code, Patch
 from perfaudit.measurements import Settings
 from perfaudit.target.flags import flags_set
 
-TOLERANCE = 16 * 2**-11  # of the loss of the first steps: another algorithm rounds to TF32 (2**-11) in another order
 SIZES = 8  # different sizes; each new one costs the same search, so that a handful tells
 COSTS = 1.1  # times as long; a handful of passes tells no less
 WARM_UP = 2  # passes before them, which load the library and its kernels
@@ -88,9 +87,6 @@ class Cudnn(Knob):
     def words(self, settings: Settings, facts: Facts) -> str:
         how = f"set torch.backends.cudnn.benchmark = {settings['benchmark']} once before training"
         return f"{how}, as long as inputs keep their shapes" if settings["benchmark"] else how
-
-    def tolerance(self, settings: Settings) -> float | None:
-        return TOLERANCE
 
 
 def _inputs_of_convolutions(training: Any) -> list[tuple[Any, list[int]]]:

@@ -15,11 +15,6 @@ _TENSOR_CORES = [8, 0]  # compute capability from which on TF32 and bfloat16 run
 _MATMUL = "torch.set_float32_matmul_precision"
 _TYPES = {"bf16": "bfloat16", "fp16": "float16"}
 
-# How far the loss of the first steps may move: sixteen roundings of a value, all in one direction. One rounding moves a value
-# by at most 2**-8 of itself in bfloat16 and by 2**-11 in float16 and TF32 (torch.finfo(...).eps / 2); layers add their own.
-_ROUNDINGS = 16
-_TOLERANCES = {"bf16": _ROUNDINGS * 2**-8, "fp16": _ROUNDINGS * 2**-11, "tf32": _ROUNDINGS * 2**-11}
-
 _SCALED = (
     'make scaler = torch.amp.GradScaler("{0}") once, then in each step: '
     'with torch.autocast("{0}", dtype=torch.float16): loss = ...; '
@@ -113,9 +108,6 @@ class Precision(Knob):
     def changes(self, settings: Settings) -> tuple[str, ...]:
         """With a loss scale, a step whose gradients overflow is left out, as the first ones often are."""
         return ("precision", "algorithm") if settings["precision"] == "fp16" else ("precision",)
-
-    def tolerance(self, settings: Settings) -> float | None:
-        return _TOLERANCES.get(str(settings["precision"]))
 
     def words(self, settings: Settings, facts: Facts) -> str:
         device = facts["device"]

@@ -101,11 +101,16 @@ def gap_to(model: Any, before: Gradients, factor: float = 1.0) -> Reply:
 
 
 def sensitivity(
-    training: Any, seed: int, other_seed: int, nudge: Callable[[int], None], seed_all: Callable[[int], None]
+    training: Any,
+    seed: int,
+    other_seed: int,
+    nudge: Callable[[int], contextlib.AbstractContextManager[None]],
+    seed_all: Callable[[int], None],
 ) -> Reply:
     """Gaps of the first gradients of a training to its own: again from the same seed, from another, and when it is nudged.
 
-    nudge: called with 0, 1, … to move the parameters; of NUDGES ways the largest gap counts. All from one batch. Makes no
+    nudge: called with 0, 1, … to move the parameters, or for a context that moves what is computed; of NUDGES ways the largest
+    gap counts. All from one batch. Makes no
     update; buffers are put back in between.
     """
     import torch
@@ -134,8 +139,8 @@ def sensitivity(
 
     again, stream, nudged = gap(seed), gap(other_seed), 0.0
     for draw in range(NUDGES):
-        nudge(draw)
-        nudged = max(nudged, gap(seed))
+        with nudge(draw):
+            nudged = max(nudged, gap(seed))
     return {"again": again.hex(), "stream": stream.hex(), "nudged": nudged.hex()}
 
 

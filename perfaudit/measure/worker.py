@@ -273,6 +273,7 @@ class Holder:
         nudge: float = 0.0,
         observe: bool = False,
         run: int = 1,
+        rounded: str = "",
     ) -> Reply:
         """Losses of the first steps from one seed, as exact hexadecimal floats; the training goes on afterwards.
 
@@ -283,7 +284,7 @@ class Holder:
         to keep the gradients of the first step in, or to compare them with ("gradients": see `measure.gradients`).
         build_seed: build the training again from this seed first. nudge: move each parameter by this share of itself, up
         or down by chance. observe: say under "dtypes" which types autocast was entered with. run: tells apart questions
-        that are the same.
+        that are the same. rounded: compute as in this type, one way for each run (see `measure.rounded`).
         """
         import torch
 
@@ -314,6 +315,7 @@ class Holder:
         with (
             first_steps.autocasts() if observe else contextlib.nullcontext(set[str]()) as dtypes,
             gradients.after_first_backward(training, look),
+            self._in_type(rounded, run),
         ):
             for _ in range(steps):
                 batch = training.to_device(training.next_batch())
@@ -321,18 +323,32 @@ class Holder:
         average = [value.hex() for value in training.average_sums()]
         return {"losses": losses, "average": average, "why": why, "dtypes": sorted(dtypes), **found}
 
-    def do_sensitivity(self, seed: int, other_seed: int, nudge: float) -> Reply:
-        """How far the first gradients move by themselves, from another random stream, and when parameters are nudged."""
+    def _in_type(self, rounded: str, draw: int) -> contextlib.AbstractContextManager[None]:
+        from perfaudit.measure.rounded import rounded_to
+
+        return rounded_to(rounded, draw) if rounded else contextlib.nullcontext()
+
+    def do_sensitivity(self, seed: int, other_seed: int, nudge: float, rounded: str = "") -> Reply:
+        """How far the first gradients move by themselves, from another random stream, and when parameters are nudged.
+
+        rounded: compute as in this type instead of nudging (see `measure.rounded`).
+        """
         from perfaudit.measure import gradients
         from perfaudit.target.training import seed_all
 
         self.doing = "the gradients of the first step"
         model = self.training.model
 
-        def moved(draw: int) -> None:
+        if rounded:
+            return {"sensitivity": gradients.sensitivity(
+                self.training, seed, other_seed, lambda draw: self._in_type(rounded, draw), seed_all
+            )}  # fmt: skip
+
+        def moved(draw: int) -> contextlib.AbstractContextManager[None]:
             if draw:
                 first_steps.nudge(model, -nudge, draw - 1)  # back, but for roundings and the square of the nudge
             first_steps.nudge(model, nudge, draw)
+            return contextlib.nullcontext()
 
         return {"sensitivity": gradients.sensitivity(self.training, seed, other_seed, moved, seed_all)}
 

@@ -105,7 +105,8 @@ def _offer(tuning: Tuning, state: Climb, name: str, deadline: Deadline, memory_b
     state.offered.add(name)
     tuning.record.results(tuning, bout)
     winner = winner_of(tuning, bout)
-    state.left[name] = f"{winner.words}; {how}"
+    undecided = winner.words == UNDECIDED
+    state.left[name] = f"{'measured too briefly to say what it would gain' if undecided else winner.words}; {how}"
     if not winner.keeps_current and winner.saving is not None:
         ratio = 1 - bout.share * (1 - _decisive(tuning, bout, winner).ratio)
         of = "step with the rungs above" if state.rungs else "step"

@@ -8,7 +8,17 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from perfaudit.measure.runner import TrialFailed
-from perfaudit.tune.tolerance import NUDGE_MOST, SMALL_NOISE, Curve, FirstGradients, Reference, Sensitivity, roundoff
+from perfaudit.tune.tolerance import (
+    NUDGE_MOST,
+    ROUNDOFF,
+    SMALL_NOISE,
+    Curve,
+    FirstGradients,
+    Reference,
+    Sensitivity,
+    coarsest,
+    roundoff,
+)
 
 # Gaps seen on a CPU in one thread (torch 2.13): of right patches, of wrong ones, and what NUDGE does to the user's own.
 #   minGPT            attention in one operator 8e-7, GELU in one 8e-7, bfloat16 9e-3; erf for tanh GELU 1.1e-4, scores doubled
@@ -52,12 +62,18 @@ def said_of_gradients(
         return f"; {_WHAT} are not compared: {found.why}"
     if found.gap == 0:
         return f"; {_WHAT} are equal to the bit"
-    one = roundoff(names)
+    one, kind = roundoff(names), coarsest(names)
+    if kind and (own := reference.sensitivity(0.0, kind)) is not None:
+        one = ROUNDOFF["float32"]  # what is coarser was measured
+    else:
+        own = None
     if changes and found.gap <= max(_floor(one), least):
         return _agree(found, None, changes)
-    one = max(one, roundoff(reference.seed()[1]))
-    nudge = max(one, min(NUDGE * one, NUDGE_MOST))
-    own = reference.sensitivity(nudge)
+    nudge = 0.0  # below it, nothing is smooth
+    if own is None:
+        one = max(one, roundoff(reference.seed()[1]))
+        nudge = max(one, min(NUDGE * one, NUDGE_MOST))
+        own = reference.sensitivity(nudge)
     allowed = max(_allowed(one, own, nudge), least)
     equal = not changes and (curve.losses, curve.average) == (base.losses, base.average)
     if own is not None and own.again > SMALL_NOISE:

@@ -128,6 +128,9 @@ def _late(tuning: Tuning, winners: list[Winner]) -> list[str]:
     """One sentence on the knobs that more time would tell something about."""
     left = tuning.climb.left.items() if tuning.climb is not None else ()
     reasons = [*((n.knob, n.reason) for n in tuning.not_applicable), *left]
-    late = [w.knob for w in winners if w.words == UNDECIDED] + [name for name, why in reasons if why == NO_TIME]
+    offered = tuning.climb.offered if tuning.climb is not None else set()  # nothing of theirs would be handed over
+    late = [w.knob for w in winners if w.words == UNDECIDED and w.knob not in offered] + [
+        name for name, why in reasons if why == NO_TIME
+    ]
     late += ["the final race"] if tuning.climb is not None and tuning.climb.rungs and tuning.climb.final is None else []
     return [f"the budget was too small for {', '.join(late)}: give it longer with --budget"] if late else []

@@ -37,6 +37,13 @@ SPREAD_OF_NUDGES = 16.0  # times what a nudge does; twice the largest gap of a r
 FLOOR = 64.0  # roundings of the loss, but at most FLOOR_MOST, for models that let them fade, as char_gpt.py does
 FLOOR_MOST = 2**-6  # of the loss; bfloat16 moved the first two losses of digits_cnn.py by 9e-5 and 3e-3
 NEAR_ZERO = 0.1  # of the median loss: a smaller one happens to cross zero
+# What a coarser type than float32 does is measured as well: the user's own training runs with the operands of its matmuls and
+# convolutions rounded to the type by chance (`measure.rounded`). Of three small trainings (test_wrong_patches.py), autocast to
+# bfloat16 moved the first gradients by 9.3e-2, 1.5e-1 and 8.0e-3, and this made 1.1e-1, 1.6e-1 and 1.2e-2; TF32, whose unit is an
+# eighth, made 5.5e-2, 7.8e-2 and 1.6e-3. A loss is one number, and by chance a draw hardly moves it: the largest gap of DRAWS
+# draws is less than 1/SPREAD_OF_ROUNDED of another draw's in 0.2 % of cases (for a normal one).
+DRAWS = 3
+SPREAD_OF_ROUNDED = 8.0
 STEPS_SURE = 3  # compared however fast roundings grow
 AVERAGE = 1e-3  # of the sums over the user's moving average, which follows the parameters slowly
 
@@ -142,6 +149,12 @@ def roundoff(names: Sequence[str]) -> float:
     return max((ROUNDOFF.get(name, 0.0) for name in names), default=0.0) or ROUNDOFF["float32"]
 
 
+def coarsest(names: Sequence[str]) -> str:
+    """The coarsest of these types, "" where none is coarser than float32."""
+    name = max(names, key=lambda name: ROUNDOFF.get(name, 0.0), default="")
+    return name if ROUNDOFF.get(name, 0.0) > ROUNDOFF["float32"] else ""
+
+
 def types_of(facts: Json) -> list[str]:
     """The types that a training's parameters, its step's autocast and the switches of torch make it compute in."""
     model, flags = facts.get("model") or {}, facts.get("flags") or {}
@@ -202,12 +215,31 @@ class Reference:
             return [], 0.0
         return gaps(nudged, first), average_gap(nudged, first)
 
-    def sensitivity(self, share: float) -> Sensitivity | None:
-        """How far the first gradients move, also when the parameters are moved by this share; None if unknown."""
-        key = f"sensitivity {share!r}"
+    def rounded(self, kind: str) -> tuple[list[float], float]:
+        """The same when matmuls and convolutions round to this type, the largest gap of DRAWS draws each; [] if unknown."""
+        first, runs = (
+            self.first(),
+            [self._run(f"{kind} {n}", {"seed": SEED, "rounded": kind, "run": n}) for n in range(DRAWS)],
+        )
+        known = [run for run in runs if run is not None and run.is_finite]
+        if first is None or not known:
+            return [], 0.0
+        found = [max(each) for each in zip(*(gaps(run, first) for run in known), strict=True)]
+        return (found, max(average_gap(run, first) for run in known)) if any(found) else ([], 0.0)
+
+    def sensitivity(self, share: float, kind: str = "") -> Sensitivity | None:
+        """How far the first gradients move, also when the parameters are moved by this share; None if unknown.
+
+        kind: compute as in this type in place of moving parameters; None where that moves nothing, as in compiled code.
+        """
+        key = f"sensitivity {share!r} {kind}"
         if key not in self._known:
-            self._known[key] = self.ask({"do": "sensitivity", "seed": SEED, "other_seed": OTHER_SEED, "nudge": share})
+            more = {"rounded": kind} if kind else {}
+            command = {"do": "sensitivity", "seed": SEED, "other_seed": OTHER_SEED, "nudge": share, **more}
+            self._known[key] = self.ask(command)
         found = self._known[key]
+        if kind and found is not None and found.sensitivity is not None and not found.sensitivity.nudged:
+            return None
         return found.sensitivity if found is not None else None
 
     def exact(self, variant: Variant, nudge: float = 0.0) -> Exact:
@@ -276,20 +308,26 @@ def tolerance(
     repeat itself; they widen it.
     """
     spread, autocast = reference.seed()
-    one = roundoff([*names, *autocast])
-    nudged, average = reference.nudged(max(one, min(NUDGE * one, NUDGE_MOST)))
+    one, kind = roundoff([*names, *autocast]), coarsest([*names, *autocast])
+    nudged, average = reference.rounded(kind) if kind else ([], 0.0)
+    spread_of = SPREAD_OF_ROUNDED
+    if nudged:  # measured, so that only what float32 does besides is left to allow
+        one = ROUNDOFF["float32"]
+    else:
+        nudged, average = reference.nudged(max(one, min(NUDGE * one, NUDGE_MOST)))
+        spread_of = SPREAD_OF_NUDGES
     floor = max(min(FLOOR * one, FLOOR_MOST), least)
     most = SHARE_OF_SPREAD * spread if spread else ANOTHER_STREAM
     allowed: list[float] = []
     for step in range(steps):
-        grown = SPREAD_OF_NUDGES * max(nudged[: step + 1]) if nudged else floor
+        grown = spread_of * max(nudged[: step + 1]) if nudged else floor
         noise = REPEATS * max([*repeats[: step + 1], 0.0])
         here = max(floor, grown, noise)
         if here > max(most, floor) and step >= STEPS_SURE:
             break
         allowed.append(max(floor, noise, min(here, most)))
     noise = REPEATS * max([*repeats, 0.0])
-    return Tolerance(tuple(allowed), max(AVERAGE, least, SPREAD_OF_NUDGES * average, noise), spread)
+    return Tolerance(tuple(allowed), max(AVERAGE, least, spread_of * average, noise), spread)
 
 
 def largest(found: Sequence[float]) -> int:

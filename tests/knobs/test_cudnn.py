@@ -112,7 +112,7 @@ def test_no_size_is_seen_twice_with_benchmark_off_and_on() -> None:
 def test_words_and_promises() -> None:
     assert KNOB.words({"benchmark": False}, facts(benchmark=True)).endswith("benchmark = False once before training")
     assert KNOB.words({"benchmark": True}, facts()).endswith(", as long as inputs keep their shapes")
-    assert (KNOB.changes({"benchmark": True}), KNOB.tolerance({"benchmark": True})) == (("rounding",), 16 / 2**11)
+    assert KNOB.changes({"benchmark": True}) == ("rounding",)
 
 
 def test_the_patch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

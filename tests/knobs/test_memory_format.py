@@ -87,7 +87,7 @@ def test_the_patch(name: str, before: str, after: str | None, tmp_path: Path, mo
 
 def test_words_and_promises() -> None:
     given = {"memory_format": "channels_last"}
-    assert (KNOB.changes(given), KNOB.tolerance(given)) == (("rounding",), 16 / 2**11)
+    assert KNOB.changes(given) == ("rounding",)
     assert KNOB.words({"memory_format": "channels_last"}, facts()) == (
         "keep the model in another layout: model.to(memory_format=torch.channels_last); its inputs need no conversion"
     )

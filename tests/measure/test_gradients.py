@@ -150,10 +150,11 @@ def test_what_the_gradients_of_a_training_do_by_themselves() -> None:
         loss=lambda b: model(b).square().mean(), _backward=backward, scaler=None,
     )  # fmt: skip
 
-    def nudge(draw: int) -> None:
+    def nudge(draw: int) -> contextlib.AbstractContextManager[None]:
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.mul_(1 + 1e-4)
+        return contextlib.nullcontext()
 
     found = gradients.sensitivity(one, 1, 2, nudge, torch.manual_seed)
     again, stream, nudged = (float.fromhex(found[name]) for name in ("again", "stream", "nudged"))

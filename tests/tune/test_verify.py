@@ -635,8 +635,8 @@ def test_the_gradients_of_patched_code(
 
 
 @pytest.mark.slow
-def test_the_gradients_in_another_layout_are_held_to_the_knobs_own_tolerance(train: Any) -> None:
+def test_the_gradients_in_another_layout_are_those_of_the_user(train: Any) -> None:
     step = "    return nn.functional"
     train(CONVOLUTIONS)
     text = CONVOLUTIONS.replace(step, f"    batch[0] = batch[0].to(memory_format=torch.channels_last)\n{step}")
-    assert AGREES in said_of(text, "rounding", least=16 / 2**11)
+    assert AGREES in said_of(text, "rounding")
