@@ -24,7 +24,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from perfaudit.knobs.batch_size import CONFIRMING, KNOB, LARGEST
+from perfaudit.knobs._memory_limit import FIRST
+from perfaudit.knobs.batch_size import KNOB, LARGEST
 from perfaudit.measure.memory import held, live_bytes, peak_of_step
 from perfaudit.target.load import is_out_of_memory
 from perfaudit.target.names import Target
@@ -235,7 +236,7 @@ def our_limit(build: Callable[[], Training], budget: int) -> Record:
         return {"limit": 0, "seconds": seconds, "predictions": 0, "events": 0, "said": reply["cannot"]}
     limit = int(reply["limits"]["plain"])
     events, peaks = 0, []
-    for share in (CONFIRMING, 1.0):
+    for share in (FIRST, 1.0):
         training = build()
         with budgeted(training, budget) as live:
             try:

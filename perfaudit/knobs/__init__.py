@@ -42,17 +42,25 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One setting tried once: peak and resident bytes of a step, or why it failed."""
+    """One setting tried once: peak and resident bytes of a step, or why it failed.
+
+    taken_bytes: what the training takes of its device, tensors and the rest; None where only tensors can be counted.
+    """
 
     settings: Settings
     peak_bytes: int | None = None
     resident_bytes: int | None = None
+    taken_bytes: int | None = None
     failure: str = ""
     out_of_memory: bool = False
 
 
 class Unanswered(Exception):
-    """A question that a child could not answer, and why."""
+    """A question that a child could not answer, and why. out_of_memory: because memory ran out."""
+
+    def __init__(self, why: str, out_of_memory: bool = False) -> None:
+        super().__init__(why)
+        self.out_of_memory = out_of_memory
 
 
 class Refused(Exception):

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from perfaudit.findings import Edit
-from perfaudit.knobs import Bench, Facts, Knob, Reply, Setup, Told, Unanswered
+from perfaudit.knobs import Bench, Facts, Knob, Probe, Reply, Setup, Told, Unanswered
 from perfaudit.knobs._code import Code, Patch
+from perfaudit.knobs._memory_limit import RealStep, Untried, between, confirm
 from perfaudit.measurements import Settings
 from perfaudit.static import edit
 from perfaudit.static.source import Source
@@ -22,7 +23,6 @@ KNEE = 0.03  # a batch whose throughput is within this of the best is as good, a
 DOUBLINGS = 5  # of the current size that are timed at most; throughput has long flattened by then
 LONGEST_STEP = 4.0  # seconds; larger batches are not timed
 LARGEST = 1 << 20  # samples; no budget is asked about beyond
-CONFIRMING = 0.25  # of the predicted limit, for a first real step that shows what libraries take besides tensors
 SHRUNK = 0.98  # times the predicted peak of a smaller batch; below, the two steps were not of the same shape
 
 _POSITION = 1  # of batch_size in DataLoader.__init__
@@ -119,13 +119,15 @@ class BatchSize(Knob):
         return {"limits": limits, "peaks": sorted(peaks.items())}
 
     def answer_real(self, training: Any, size: int) -> Reply:
-        """Peak bytes of a real step on a batch of this size, made of repeated samples; and the process's own peak."""
-        from perfaudit.measure.memory import peak_of_step, peak_resident_bytes
+        """Peak bytes of a real step on a batch of this size, made of repeated samples: of tensors, of the process ("resident")
+        and of the device ("taken", null where that is not known)."""
+        from perfaudit.measure.memory import memory_of_step, peak_resident_bytes
 
         loaded = training.to_device(training.next_batch())  # not the fixed one, which would stay alive beside it
         batch = _repeated(loaded, int(training.loader.batch_size), size)
         del loaded
-        return {"peak": peak_of_step(training, batch), "resident": peak_resident_bytes()}
+        seen = memory_of_step(training, batch)
+        return {"peak": seen.tensors, "taken": seen.taken, "resident": peak_resident_bytes()}
 
 
 def _sizes(now: int) -> list[int]:
@@ -149,52 +151,70 @@ def _limit(bench: Bench, current: Settings) -> int:
         reply = {"cannot": str(error)}
     if "cannot" in reply:
         kept["cannot"] = reply["cannot"]
-        return _limit_by_real_steps(bench, now, seen.peak_bytes, room)
+        return _limit_by_real_steps(bench, now, seen, room)
     kept.update(limits=reply["limits"], peaks=dict(reply["peaks"]))
-    return _confirmed(bench, current, kept["peaks"], int(reply["limits"]["plain"]))
+    known = [] if seen.taken_bytes is None else [RealStep(now, seen.taken_bytes)]
+    return _confirmed(bench, current, room, int(reply["limits"]["plain"]), known)
 
 
-def _confirmed(bench: Bench, current: Settings, predicted: dict[int, int], limit: int) -> int:
-    """The predicted limit, lowered by what libraries were seen to take besides tensors, with real steps as proof."""
-    step = sum((bench.facts.get("profile") or {}).values()) / max(1, bench.kept["current"])
-    bench.kept.update(limit=limit, confirmed=None)
+def _confirmed(bench: Bench, current: Settings, room: int, limit: int, known: list[RealStep]) -> int:
+    """The predicted limit, lowered by what libraries were seen to take besides tensors, with a real step as proof."""
+    kept = bench.kept
+    kept.update(limit=limit, confirmed=None)
     if limit >= LARGEST or not limit:
         return limit
-    for share in (CONFIRMING, 1.0):
-        size = max(1, int(limit * share))
+    step = sum((bench.facts.get("profile") or {}).values()) / max(1, kept["current"])
+    tensors: dict[int, int] = {}
+
+    def take(size: int) -> RealStep:
         if 3 * step * size > bench.seconds_left():
-            bench.kept["unconfirmed"] = f"no time was left for real steps of {size:,} samples"
-            break
+            raise Untried(f"no time was left for real steps of {size:,} samples")
         try:
             real = bench.ask(current, "real", size=size)
         except Unanswered as error:
-            bench.kept["unconfirmed"] = f"a real step of {size:,} samples failed: {error}"
-            limit = min(limit, max(bench.kept["current"], size // 2))
-            break
-        taken = max(real["peak"], real["resident"] - bench.kept["outside"] if bench.facts["device"] == "cpu" else 0)
-        bench.kept["confirmed"] = (size, real["peak"], predicted.get(size))
-        beyond = taken / max(real["peak"], 1)
-        if share < 1:
-            limit = min(limit, int(limit / max(1.0, beyond)))
-    bench.kept["limit"] = limit
-    return limit
+            if error.out_of_memory:
+                return RealStep(size, None)
+            largest = max(kept["current"], size // 2)
+            raise Untried(f"a real step of {size:,} samples failed: {error}", largest) from error
+        tensors[size] = real["peak"]
+        if (taken := _taken(bench, real)) is None:
+            raise Untried(
+                f"what a step takes of {bench.facts['device']} memory beside its tensors is not told by torch"
+            )
+        return RealStep(size, taken)
+
+    found = confirm(between(kept["peaks"]), room, limit, take, known)
+    kept.update(limit=found.size, unconfirmed=found.unconfirmed, more=found.more)
+    if (real := found.step) is not None:
+        kept["confirmed"] = (real.size, real.taken, tensors.get(real.size), kept["peaks"].get(real.size))
+    return found.size
 
 
-def _limit_by_real_steps(bench: Bench, now: int, peak: int, room: int) -> int:
+def _taken(bench: Bench, real: Reply) -> int | None:
+    """What a real step took of the budget, but for what the process had before; None where only its tensors are known."""
+    if bench.facts["device"] == "cpu":
+        return max(int(real["peak"]), int(real["resident"]) - int(bench.kept["outside"]))
+    taken: int | None = real.get("taken")
+    return taken
+
+
+def _limit_by_real_steps(bench: Bench, now: int, seen: Probe, room: int) -> int:
     """Where the peak cannot be predicted: double while a step is sure to fit.
 
     The peak of a step is the largest of several sums `fixed + slope · batch`, so at k times the batch it is at most k times
-    the peak: each next size provably fits, and no allocation has to fail to find the limit.
+    the peak: each next size is expected to fit, and no allocation has to fail to find the limit. What is reserved on a
+    device follows the peak, and is looked at after each step.
     """
-    size, limit = now, now
+    size, limit, peak = now, now, seen.taken_bytes or seen.peak_bytes or 0
     while bench.seconds_left() and peak and size < LARGEST:
         following = int(size * min(2.0, room / peak))
         if following < 1.1 * size or following > (bench.facts.get("dataset_length") or LARGEST):
             break
         seen = bench.probe({"batch_size": following})
-        if seen.peak_bytes is None:
+        taken = seen.taken_bytes or seen.peak_bytes
+        if taken is None or taken > room:
             break
-        size, limit, peak = following, following, seen.peak_bytes
+        size, limit, peak = following, following, taken
     bench.kept["limit"] = limit
     return limit
 
@@ -240,15 +260,14 @@ def _memory_remarks(told: Told) -> list[str]:
             f"at least {kept['limit']:,} samples fit into {budget} (by real steps; the peak of this step cannot be "
             f"predicted: {kept['cannot']})"
         ]
-    said = [f"memory limit: {kept['limit']:,} samples in {budget}, predicted without running"]
+    said = [f"memory limit: {kept['limit']:,} samples in {budget}"]
     if kept["limit"] >= LARGEST:
-        said = [f"memory is no limit: more than {LARGEST:,} samples fit into {budget}"]
-    if kept.get("confirmed"):
-        size, peak, predicted = kept["confirmed"]
-        beside = f", predicted {predicted / 2**20:,.1f}" if predicted else ""
-        said[0] += f"; a real step of {size:,} samples took {peak / 2**20:,.1f} MiB of tensors{beside}"
-    if kept.get("unconfirmed"):
-        said[0] += f"; not confirmed: {kept['unconfirmed']}"
+        said = [f"memory is no limit: more than {LARGEST:,} samples are predicted to fit into {budget}"]
+    elif kept.get("confirmed"):
+        said[0] += f", confirmed: {_real_words(kept['outside'], *kept['confirmed'])}"
+        said[0] += f"; {kept['more']}" if kept.get("more") else "; a larger one is expected not to fit"
+    else:
+        said[0] += f", predicted and not confirmed: {kept.get('unconfirmed') or 'not one sample fits'}"
     if _shrinks(dict(kept["peaks"])):
         said.append(
             "a larger batch was seen to need less memory, so the step takes other shapes each time: each peak is of one draw, "
@@ -256,8 +275,19 @@ def _memory_remarks(told: Told) -> list[str]:
         )
     others = {name: n for name, n in kept["limits"].items() if name != "plain" and 0 < n < LARGEST}
     if others:
-        said.append("limit " + ", ".join(f"with {name}: {n:,}" for name, n in others.items()) + " (predicted)")
+        said.append(
+            "limit " + ", ".join(f"with {name}: {n:,}" for name, n in others.items()) + " (predicted, tensors alone)"
+        )
     return said
+
+
+def _real_words(outside: int, size: int, taken: int, tensors: int | None, predicted: int | None) -> str:
+    """What a real step took, in all and of tensors, beside what was predicted of these."""
+    said = f"a real step of {size:,} samples took {(taken + outside) / 2**20:,.1f} MiB"
+    if tensors is None:
+        return said
+    beside = f", predicted {predicted / 2**20:,.1f}" if predicted else ""
+    return f"{said} ({tensors / 2**20:,.1f} MiB of tensors{beside})"
 
 
 def _shrinks(peaks: dict[int, int]) -> bool:

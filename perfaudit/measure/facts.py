@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from perfaudit.measure.environment import usable_cores
-from perfaudit.target.accelerator import accelerator_of
+from perfaudit.target.accelerator import Accelerator, accelerator_of
 from perfaudit.target.blocks import repeated_blocks
 from perfaudit.target.overlay import digests
 from perfaudit.target.provenance import LIBRARIES, OURS, span
@@ -29,7 +29,7 @@ def facts_of(training: Any) -> Facts:  # Any: target.training.Training
         "device_name": accelerator.name,
         "driver": accelerator.driver,
         "capability": accelerator.capability,
-        "device_free": accelerator.free_bytes(),
+        "device_free": _room(accelerator),
         "phases_by_waiting": training.phases.needs_waits,
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
@@ -54,6 +54,12 @@ def facts_of(training: Any) -> Facts:  # Any: target.training.Training
         "digests": digests(),
         "cxx": _cxx(),
     }
+
+
+def _room(accelerator: Accelerator) -> int | None:
+    """Bytes of the device that this training may have: what is free, and what it has taken of it so far."""
+    free = accelerator.free_bytes()
+    return None if free is None else free + (accelerator.reserved_bytes() or 0)
 
 
 def _project_files() -> list[str]:

@@ -1,34 +1,34 @@
 """Whether children may be forked from this process: not once it holds an accelerator, nor while foreign threads run in it.
 
 A child of a process that has initialised CUDA cannot use CUDA ("Cannot re-initialize CUDA in forked subprocess"), and
-torch notices only what was initialised through torch. Imports nothing; `/proc` says what other libraries have done.
+torch knows only what was initialised through torch; `/proc` says what other libraries have done. Imports no torch.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import threading
 from collections.abc import Iterable
 from pathlib import Path
+
+from perfaudit.target.accelerator import device_in_use
 
 _NVIDIA = ("/dev/nvidia", "/dev/dxg")  # the latter is a card seen from Windows' Linux
 _CUDA = (
     "/libcuda.so"  # the driver's interface; NVML, which alone is harmless to a fork, opens the same files without it
 )
 _OTHERS = ("/dev/kfd", "/dev/dri/renderD", "/dev/accel/")  # AMD, Intel, Habana: open only once a driver is initialised
-_BACKENDS = ("cuda", "xpu")  # of torch, with an `is_initialized` that imports nothing
 
 
-def why_not_to_fork(initialized: Iterable[str], open_files: Iterable[str], libraries: str, threads: int) -> str:
+def why_not_to_fork(in_use: str, open_files: Iterable[str], libraries: str, threads: int) -> str:
     """Why a process may not be forked from, "" where it may.
 
-    initialized: backends of torch that are. open_files: what its descriptors lead to. libraries: text of /proc/self/maps.
-    threads: that run in it and none of ours nor of the libraries that we import has started.
+    in_use: the type of a device that torch has begun to use, "" for none. open_files: what its descriptors lead to.
+    libraries: text of /proc/self/maps. threads: that run in it and that neither we nor what we import has started.
     """
-    for name in initialized:
-        return f"torch.{name} is initialised in it, and no fork of such a process can use the device"
+    if in_use:
+        return f"torch.{in_use} is initialised in it, and no fork of such a process can use the device"
     for path in open_files:
         if path.startswith(_OTHERS) or (path.startswith(_NVIDIA) and _CUDA in libraries):
             return f"{path} is open in it: something imported with torch has initialised the device's driver"
@@ -44,7 +44,7 @@ def reason_not_to_fork(threads_before: int = 1, process: Path = Path("/proc/self
     Threads that torch's and numpy's libraries start on import are not counted: they are made for being forked.
     """
     foreign = max(threads_before, threading.active_count()) - 1
-    return why_not_to_fork(_initialized(), _open_files(process), _libraries(process), foreign)
+    return why_not_to_fork(device_in_use(), _open_files(process), _libraries(process), foreign)
 
 
 def thread_count(process: Path = Path("/proc/self")) -> int:
@@ -53,12 +53,6 @@ def thread_count(process: Path = Path("/proc/self")) -> int:
         return len(os.listdir(process / "task"))  # noqa: PTH208  # a name each, no paths
     except OSError:
         return threading.active_count()
-
-
-def _initialized() -> list[str]:
-    torch = sys.modules.get("torch")
-    backends = [(name, getattr(torch, name, None)) for name in _BACKENDS]
-    return [name for name, backend in backends if getattr(backend, "is_initialized", lambda: False)()]
 
 
 def _open_files(process: Path) -> list[str]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perfaudit.target.accelerator import accelerator_of
+from perfaudit.target.accelerator import Accelerator, accelerator_of
 from perfaudit.target.batches import tensors_in
 
 Run = Callable[[Any, Any, Any], Any]  # operator, positional and keyword arguments: what the operator returns
@@ -31,26 +32,75 @@ def peak_resident_bytes() -> int:
         return 0
 
 
-def peak_of_step(training: Any, batch: Any) -> int:
-    """Peak bytes held by tensors during one training step on a batch, parameters and optimizer state included.
+@dataclass(frozen=True, slots=True)
+class StepMemory:
+    """Peak bytes of a training step. tensors: held by tensors, parameters and optimizer state included.
 
-    One step is made first, so that the optimizer's state exists. On the CPU the bytes of live storages are counted at
-    every operator; buffers inside a library (oneDNN's scratch memory) are not among them.
+    reserved: by the caching allocator, which takes whole segments and keeps fragments; None where there is none to ask.
+    outside: what libraries took from the driver past the allocator while the steps were made (kernels that are loaded,
+    handles and workspaces of cuBLAS and cuDNN, buffers of NCCL). The bare context of the process is in neither.
     """
+
+    tensors: int
+    reserved: int | None = None
+    outside: int = 0
+
+    @property
+    def taken(self) -> int | None:
+        """What the training takes on its device: a memory budget is for this. None where only tensors can be counted."""
+        return None if self.reserved is None else self.reserved + self.outside
+
+
+def peak_of_step(training: Any, batch: Any) -> int:
+    """Peak bytes held by tensors during one training step on a batch: see `memory_of_step`."""
+    return memory_of_step(training, batch).tensors
+
+
+def memory_of_step(training: Any, batch: Any) -> StepMemory:
+    """Peak memory of one training step on a batch.
+
+    One step is made first, so that the optimizer's state exists and libraries have what they need. What is reserved is
+    the most that was since the process began. On the CPU the bytes of live storages are counted at every operator; buffers
+    inside a library (oneDNN's scratch memory) are not among them.
+    """
+    device = accelerator_of(training.device)
+    before = _held_of(device)
     training.step(batch)
     training.optimizer.zero_grad()
-    accelerator = accelerator_of(training.device)
-    accelerator.synchronize()
-    accelerator.reset_peak()
-    if accelerator.peak_bytes() is not None:
+    device.synchronize()
+    earlier = device.peak_reserved_bytes()
+    device.reset_peak()
+    if device.peak_bytes() is not None:
         training.step(batch)
-        accelerator.synchronize()
-        return accelerator.peak_bytes() or 0
+        device.synchronize()
+        reserved = device.peak_reserved_bytes()
+        after = _held_of(device)
+        known = reserved is not None and before is not None and after is not None
+        return StepMemory(
+            device.peak_bytes() or 0,
+            max(reserved or 0, earlier or 0) if known else None,
+            outside(before, after) if before is not None and after is not None else 0,
+        )
     with live_bytes() as live:
         for tensor in [*held(training), *tensors_in(batch)]:
             live.see(tensor)
         training.step(batch)
-        return int(live.peak)
+        return StepMemory(int(live.peak))
+
+
+def _held_of(device: Accelerator) -> tuple[int, int] | None:
+    """Bytes that the driver has free and that the allocator has reserved; None where one of them is not told."""
+    device.synchronize()
+    free, reserved = device.free_bytes(), device.reserved_bytes()
+    return None if free is None or reserved is None else (free, reserved)
+
+
+def outside(before: tuple[int, int], after: tuple[int, int]) -> int:
+    """What the driver gave in between past the allocator, from what it has free and the allocator reserved, in bytes.
+
+    Another process on the device counts against this one while it takes memory; one that gives it back hides as much.
+    """
+    return max(0, (before[0] - after[0]) - (after[1] - before[1]))
 
 
 def held(training: Any) -> Iterator[Any]:

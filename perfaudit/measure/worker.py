@@ -448,13 +448,11 @@ class Holder:
         return known[len(known) // 2] / int(training.epoch_batches)
 
     def do_memory(self) -> Reply:
-        """Peak bytes of one step: the device allocator's, or live tensor bytes on the CPU; and the process' own."""
-        from perfaudit.measure.memory import peak_of_step, resident_bytes
+        """Peak bytes of tensors in one step, the process' own, and what it takes of its device: see `memory.StepMemory`."""
+        from perfaudit.measure.memory import memory_of_step, resident_bytes
 
-        return {
-            "peak_bytes": peak_of_step(self.training, self.training.fixed_batch()),
-            "resident_bytes": resident_bytes(),
-        }
+        seen = memory_of_step(self.training, self.training.fixed_batch())
+        return {"peak_bytes": seen.tensors, "resident_bytes": resident_bytes(), "taken_bytes": seen.taken}
 
     def do_migrate(self, target: Reply, device: str, old: str, new: str) -> Reply:
         """Fold the checkpoint `old` for the target as it is now and save it as `new`: see `checkpoints.inside`."""

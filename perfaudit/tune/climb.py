@@ -21,7 +21,7 @@ from perfaudit.tune.look import gains_per_second
 from perfaudit.tune.outcome import UNDECIDED, comparisons_of, judged, winner_of
 from perfaudit.tune.search import flag_for, not_allowed, search
 from perfaudit.tune.shares import in_order, seconds_for, seconds_to_decide, weight
-from perfaudit.tune.tuning import Accepted, Bout, Climb, Tuning, bout_of, key_of
+from perfaudit.tune.tuning import Accepted, Bout, Climb, Tuning, bout_of, key_of, taken_bytes
 from perfaudit.tune.verify import was_compared
 
 LOOKING_SHARE = 0.15  # of the budget, for the first look at all patches
@@ -160,14 +160,15 @@ def _accept(tuning: Tuning, state: Climb, bout: Bout, winner: Winner, memory_bud
     try:
         if path not in state.originals:
             state.originals[path] = read_text(Path(path))
-        peak = stand_on(tuning, bout.variants[key_of(bout.name, winner.settings)].overlay, knobs)
+        memory = stand_on(tuning, bout.variants[key_of(bout.name, winner.settings)].overlay, knobs)
     except (ChildFailed, Unreadable) as failure:  # it was there and was measured a moment ago; nothing stands on it now
         tuning.overlay, tuning.facts, tuning.findings = below
         state.left[bout.name] = f"it won its race and then could not be built again: {failure}"
         return
-    if peak is not None and peak > memory_budget:
+    peak = memory.get("peak_bytes")
+    if peak is not None and taken_bytes(memory) > memory_budget:
         tuning.overlay, tuning.facts, tuning.findings = below
-        sizes = f"{peak / 2**20:.0f} MiB, more than the budget of {memory_budget / 2**20:.0f} MiB"
+        sizes = f"{taken_bytes(memory) / 2**20:.0f} MiB, more than the budget of {memory_budget / 2**20:.0f} MiB"
         state.left[bout.name] = f"it won its race, but the peak of a step is {sizes}"
         return
     compared = _decisive(tuning, bout, winner)

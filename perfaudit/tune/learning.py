@@ -58,10 +58,10 @@ def _never_run(tuning: Tuning, findings: list[Finding], knobs: list[str]) -> fro
     return frozenset(f.fingerprint for f in known if f.location and not runs(f, set(lines[f.location.path])))
 
 
-def stand_on(tuning: Tuning, overlay: dict[str, str], knobs: list[str]) -> int | None:
-    """Take this text for the user's code from here on: facts, profile and findings of it. Returns its peak bytes.
+def stand_on(tuning: Tuning, overlay: dict[str, str], knobs: list[str]) -> Json:
+    """Take this text for the user's code from here on: facts, profile and findings of it.
 
-    Raises ChildFailed where it cannot be built; nothing has changed then.
+    Returns what its child replied to "memory". Raises ChildFailed where it cannot be built; nothing has changed then.
     """
     key = f"stand on {digest_of_texts(overlay)}"
     commands: list[Json] = [{"do": "block", "steps": PROFILING_STEPS}, {"do": "memory"}]
@@ -70,8 +70,7 @@ def stand_on(tuning: Tuning, overlay: dict[str, str], knobs: list[str]) -> int |
     tuning.overlay = overlay
     tuning.facts = {**facts, "profile": profile or tuning.facts.get("profile")}
     learn(tuning, knobs)
-    peak: int | None = memory.get("peak_bytes")
-    return peak
+    return memory
 
 
 def _scanned(tuning: Tuning) -> list[Finding]:

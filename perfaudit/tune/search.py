@@ -172,7 +172,7 @@ def _bench(tuning: Tuning, bout: Bout, memory_budget: int, deadline: Deadline, s
             bout.ledger.failures[variant.key] = str(failure)
             return Probe(settings, failure=str(failure), out_of_memory=failure.kind == "oom")
         bout.peaks[variant.key] = reply["peak_bytes"]
-        return Probe(settings, reply["peak_bytes"], reply["resident_bytes"])
+        return Probe(settings, reply["peak_bytes"], reply["resident_bytes"], reply.get("taken_bytes"))
 
     def ask(settings: Settings, question: str, timeout: float = tuning.timeout, **arguments: Any) -> Reply:
         variant = _variant(tuning, bout, settings)
@@ -182,7 +182,7 @@ def _bench(tuning: Tuning, bout: Bout, memory_budget: int, deadline: Deadline, s
         try:
             return tuning.ask(key, variant, command)[1]
         except ChildFailed as failure:
-            raise Unanswered(str(failure)) from failure
+            raise Unanswered(str(failure), failure.kind == "oom") from failure
 
     return Bench(bout.facts, tuning.cores, memory_budget, probe, ask, bout.kept, deadline.left, seconds)
 

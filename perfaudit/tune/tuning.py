@@ -325,9 +325,17 @@ class Tuning:
             return None
 
     def _peak_of(self, variant: Variant) -> int:
-        """Peak bytes of a step, in a process of its own: one that was looked into is not timed. Raises ChildFailed."""
+        """What a step takes of a memory budget, in a process of its own: one that was looked into is not timed.
+
+        Raises ChildFailed.
+        """
         key = f"memory {variant.key} {digest_of_texts(variant.overlay)}"
-        return int(self.ask(key, variant, {"do": "memory"})[1]["peak_bytes"])
+        return taken_bytes(self.ask(key, variant, {"do": "memory"})[1])
+
+
+def taken_bytes(memory: Json) -> int:
+    """What counts against a memory budget, of the reply of a child to "memory": tensors alone where no more is known."""
+    return int(memory.get("taken_bytes") or memory["peak_bytes"])
 
 
 def file_digest(path: str) -> str:

@@ -62,7 +62,7 @@ def test_sizes_go_from_half_to_what_fits() -> None:
     child = Child()
     desk = bench(facts(), child)
     assert sizes(KNOB.candidates(desk)) == [64, 128, 256, 512, 16]
-    assert (desk.kept["limit"], child.real) == (1000, [250, 1000])
+    assert (desk.kept["limit"], child.real) == (989, [250, 989])
 
 
 @pytest.mark.parametrize(
@@ -81,8 +81,61 @@ def test_what_libraries_take_besides_tensors_lowers_the_limit_before_it_is_tried
     child = Child(beyond=1.25)
     desk = bench(facts(), child)
     KNOB.candidates(desk)
-    assert child.real == [250, 800]
-    assert desk.kept["limit"] == 800
+    assert child.real == [250, 789]
+    assert desk.kept["limit"] == 789
+    assert "memory limit: 789 samples in 1.3 GiB, confirmed: a real step of 789 samples took 1,298.8 MiB (799.0" in (
+        _remarks(desk)
+    )
+
+
+class OnCuda(Child):
+    """The same on a device, where libraries and the allocator take `beyond` times the tensors, and `constant` MiB."""
+
+    def __init__(self, beyond: float = 1.0, constant: int = 0) -> None:
+        super().__init__(beyond)
+        self.constant = constant
+
+    def taken(self, size: int) -> int:
+        return int(self.peak(size) * self.beyond) + self.constant * MIB
+
+    def probe(self, settings: Settings) -> Probe:
+        size = int(str(settings["batch_size"]))
+        return Probe(settings, self.peak(size), 3 << 30, self.taken(size))
+
+    def ask(self, settings: Settings, question: str, **arguments: Any) -> Reply:
+        reply = super().ask(settings, question, **arguments)
+        if question == "real":
+            if self.taken(arguments["size"]) > 2000 * MIB:
+                raise Unanswered("out of memory", out_of_memory=True)
+            reply = {**reply, "taken": self.taken(arguments["size"])}
+        return reply
+
+
+@pytest.mark.parametrize(
+    ("child", "limit"),
+    [(OnCuda(), 980), (OnCuda(1.4), 697), (OnCuda(constant=300), 680), (OnCuda(3.0), 320), (OnCuda(1.0, 1900), 0)],
+    ids=["tensors", "two fifths", "constant", "threefold", "nothing fits"],
+)
+def test_a_budget_is_for_what_a_step_takes_of_the_device(child: OnCuda, limit: int) -> None:
+    """A budget of 1,000 with a real peak of 1,400 is not confirmed."""
+    desk = bench({**facts(), "device": "cuda"}, child, memory=1000 * MIB)
+    KNOB.candidates(desk)
+    said = _remarks(desk)
+    assert desk.kept["limit"] == pytest.approx(limit, rel=0.02)
+    assert (f"memory limit: {desk.kept['limit']:,} samples in 1.0 GiB, confirmed: a real step of" in said) == bool(
+        limit
+    )
+    assert child.taken(desk.kept["limit"]) <= 1000 * MIB or not limit
+    if not limit:
+        assert "predicted and not confirmed: a real step of" in said and "took more than the budget" in said
+
+
+def test_a_device_that_does_not_say_what_is_taken_confirms_nothing() -> None:
+    desk = bench({**facts(), "device": "mps"}, Child())
+    KNOB.candidates(desk)
+    assert "predicted and not confirmed: what a step takes of mps memory beside its tensors is not told" in _remarks(
+        desk
+    )
 
 
 def test_a_real_step_that_fails_is_told_and_nothing_larger_is_offered() -> None:
@@ -110,9 +163,10 @@ def test_the_limit_is_told_with_what_saves_memory() -> None:
     KNOB.candidates(desk)
     said = _remarks(desk)
     assert (
-        "memory limit: 1,000 samples in 1.3 GiB, predicted without running; a real step of 1,000 samples took" in said
+        "memory limit: 989 samples in 1.3 GiB, confirmed: a real step of 989 samples took 1,299.0 MiB (999.0 MiB of "
+        "tensors); a larger one is expected not to fit" in said
     )
-    assert "limit with bfloat16 autocast: 2,000 (predicted)" in said
+    assert "limit with bfloat16 autocast: 2,000 (predicted, tensors alone)" in said
     assert "arXiv:1904.00962" in said
 
 

@@ -23,21 +23,21 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("initialized", "files", "libraries", "threads", "said"),
+    ("in_use", "files", "libraries", "threads", "said"),
     [
-        ([], ["socket:[7]", "/dev/null"], "", 0, ""),
-        ([], ["/dev/null"], LIBRARIES, 0, ""),  # a torch with CUDA maps it on import and opens nothing
-        ([], ["/dev/nvidiactl"], "", 0, ""),  # NVML, which torch asks so that forks stay possible
-        ([], ["/dev/nvidiactl", "/dev/nvidia0"], LIBRARIES, 0, "/dev/nvidiactl is open in it"),
-        ([], ["/dev/kfd"], "", 0, "/dev/kfd is open in it"),
-        ([], ["/dev/dri/renderD128"], "", 0, "/dev/dri/renderD128 is open in it"),
-        (["cuda"], [], "", 0, "torch.cuda is initialised in it"),
-        ([], [], "", 1, "1 other thread runs in it"),
-        ([], [], "", 2, "2 other threads run in it"),
+        ("", ["socket:[7]", "/dev/null"], "", 0, ""),
+        ("", ["/dev/null"], LIBRARIES, 0, ""),  # a torch with CUDA maps it on import and opens nothing
+        ("", ["/dev/nvidiactl"], "", 0, ""),  # NVML, which torch asks so that forks stay possible
+        ("", ["/dev/nvidiactl", "/dev/nvidia0"], LIBRARIES, 0, "/dev/nvidiactl is open in it"),
+        ("", ["/dev/kfd"], "", 0, "/dev/kfd is open in it"),
+        ("", ["/dev/dri/renderD128"], "", 0, "/dev/dri/renderD128 is open in it"),
+        ("cuda", [], "", 0, "torch.cuda is initialised in it"),
+        ("", [], "", 1, "1 other thread runs in it"),
+        ("", [], "", 2, "2 other threads run in it"),
     ],
 )
-def test_why_not_to_fork(initialized: list[str], files: list[str], libraries: str, threads: int, said: str) -> None:
-    found = why_not_to_fork(initialized, files, libraries, threads)
+def test_why_not_to_fork(in_use: str, files: list[str], libraries: str, threads: int, said: str) -> None:
+    found = why_not_to_fork(in_use, files, libraries, threads)
     assert found.startswith(said) and bool(found) == bool(said)
 
 

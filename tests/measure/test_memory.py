@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from perfaudit.measure.memory import peak_of_step
+from perfaudit.measure.memory import StepMemory, outside, peak_of_step
 from perfaudit.measure.predicted import CannotPredict, largest_batch, predicted_peak, predicting
 
 MIB = 2**20
@@ -323,3 +323,51 @@ def test_largest_batch_is_right_wherever_the_budget_and_the_bend_lie() -> None:
         found, asked = largest_batch(peak_at, budget, start, limit)
         assert found == max((n for n in range(1, limit + 1) if peak_at(n) <= budget), default=0)
         assert len(asked) <= 20
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "taken"),
+    [
+        ((900, 100), (600, 400), 0),  # all of it by the allocator
+        ((900, 100), (500, 400), 100),  # cuBLAS and the kernels it loads, past the allocator
+        ((900, 100), (700, 400), 0),  # another process gave some back meanwhile
+    ],
+)
+def test_what_the_driver_gave_past_the_allocator(before: tuple[int, int], after: tuple[int, int], taken: int) -> None:
+    assert outside(before, after) == taken
+
+
+def test_a_budget_counts_what_is_reserved_and_what_is_outside() -> None:
+    assert StepMemory(1000, 1300, 100).taken == 1400
+    assert StepMemory(1000).taken is None  # on the CPU only tensors are counted
+
+
+def test_the_memory_of_a_step_is_asked_of_the_trainings_own_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A described device, whose driver gives 2 MiB past the allocator in the first step."""
+    from types import SimpleNamespace
+
+    from perfaudit.measure import memory
+
+    asked: list[object] = []
+    says: dict[str, Any] = {
+        "mem_get_info": iter([(80 * MIB, 100 * MIB), (50 * MIB, 100 * MIB)]),
+        "memory_reserved": iter([8 * MIB, 36 * MIB]),
+        "max_memory_reserved": iter([40 * MIB, 36 * MIB]),
+        "max_memory_allocated": iter([0, 30 * MIB]),
+    }
+
+    def answer(name: str) -> Callable[[object], Any]:
+        def said(device: object) -> Any:
+            asked.append(device)
+            return next(says[name]) if name in says else None
+
+        return said
+
+    for name in (*says, "synchronize", "reset_peak_memory_stats"):
+        monkeypatch.setattr(torch.cuda, name, answer(name))
+    device = SimpleNamespace(type="cuda", index=1)
+    training = SimpleNamespace(
+        device=device, step=lambda batch: None, optimizer=SimpleNamespace(zero_grad=lambda: None)
+    )
+    assert memory.memory_of_step(training, None) == StepMemory(30 * MIB, 40 * MIB, 2 * MIB)
+    assert all(each is device for each in asked)
