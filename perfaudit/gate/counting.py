@@ -10,7 +10,7 @@ from typing import Any
 
 from perfaudit.gate.counted import Counted, Spot
 from perfaudit.measure.child import Child
-from perfaudit.measure.environment import usable_cores
+from perfaudit.measure.environment import may_have_accelerator, usable_cores
 from perfaudit.measure.lab import build_command
 from perfaudit.measure.ledger import Variant
 from perfaudit.target.names import Target, sets_variables_early
@@ -53,11 +53,14 @@ def count(
 def _asked(
     build: Reply, question: Reply, folder: Path | None, timeout: float, fresh: bool, seeds: Sequence[str | None]
 ) -> list[Reply]:
-    """The answers of processes with the training built, one for each hash seed; side by side where there are two cores.
+    """The answers of processes with the training built, one for each hash seed.
+
+    Side by side where there are two cores and no accelerator, which two copies might not fit into.
 
     Each answer has the facts of its training beside it, as "facts".
     """
-    waves = [seeds] if usable_cores() >= 2 else [[seed] for seed in seeds]
+    together = usable_cores() >= 2 and not may_have_accelerator()  # nothing is timed, so one copy at a time will do
+    waves = [seeds] if together else [[seed] for seed in seeds]
     replies = []
     for wave in waves:
         with contextlib.ExitStack() as stack:

@@ -14,7 +14,7 @@ from typing import Any
 from perfaudit.errors import TargetError
 from perfaudit.gate.records import Blocks, Side, TimedBlock, Typical
 from perfaudit.measure.child import Child, ChildFailed
-from perfaudit.measure.environment import usable_cores
+from perfaudit.measure.environment import may_have_accelerator, usable_cores
 from perfaudit.measure.facts import Facts
 from perfaudit.measure.lab import HANGING, build_command
 from perfaudit.measure.ledger import Variant
@@ -66,11 +66,15 @@ class PairLab:
         opening takes as long as it takes, up to the timeout of each side.
         """
         order = [first, OTHER[first]]
-        waves = [order] if usable_cores() > 1 else [[side] for side in order]
+        together = usable_cores() > 1 and not may_have_accelerator()
+        waves = [order] if together else [[side] for side in order]
         children: dict[Side, Child] = {}
         opened: dict[Side, _ChildSubject | TrialFailed] = {}
         try:
             for wave in waves:
+                if opened and (why := self._no_room(opened[first], children[first])):
+                    children[first].close()
+                    return {first: TrialFailed(why)}
                 for side in wave:
                     folder = self.base_folder if side == "base" else None
                     children[side] = Child(self.fresh[number], folder)
@@ -83,6 +87,26 @@ class PairLab:
                 child.close()
             raise
         return opened
+
+    def _no_room(self, there: _ChildSubject | TrialFailed, child: Child) -> str:
+        """Why the other side cannot be built beside the one that is there, "" where it can or where nothing is known.
+
+        Both must run in turn, so that a drift of the machine hits both; one side after the other would not be a pair.
+        """
+        if isinstance(there, TrialFailed):
+            return ""
+        try:
+            room = child.ask({"do": "room"}, self.timeout)
+        except ChildFailed:
+            return ""
+        child.pause()
+        taken, free = room.get("taken"), room.get("free")
+        if not taken or free is None or free >= taken:
+            return ""
+        return (
+            "not timed: both versions must run side by side, and two copies of this training do not fit into its memory "
+            f"(one has taken {taken / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free beside it)"
+        )
 
     def typical(self, number: int) -> Typical:
         """The median of a block's steps, or their mean where workers load: see `records.TargetRecord`."""

@@ -21,6 +21,9 @@ Reply = dict[str, Any]  # JSON
 
 _OUTPUT_KEPT = 1 << 20  # bytes of the last answers; only the last lines are ever read
 _GRACE = 1.0  # seconds between the dump, TERM and KILL
+_GONE = (
+    10.0  # seconds that a killed process may take to give back what it holds; pinned and device memory takes longest
+)
 
 
 class ChildFailed(Exception):
@@ -50,6 +53,7 @@ class Child:
             raise NothingMeasured(f"no process to measure in can be started: {why}") from error
         self._buffer = b""
         self._paused = False
+        self._closed = False
 
     def _start(self, fresh: bool, folder: Path | None) -> None:
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as childs:
@@ -122,7 +126,14 @@ class Child:
             self._paused = False
 
     def close(self) -> None:
-        """End the child and everything it started; at once where it does not go by itself."""
+        """End the child and everything it started; at once where it does not go by itself.
+
+        Returns when all of them are gone, or after _GONE: the driver gives memory back when the last process that holds the
+        device has ended, and a loader's worker holds what it was forked with.
+        """
+        if self._closed:
+            return
+        self._closed = True
         family = _descendants(self._process.pid)
         self.resume()
         with contextlib.suppress(OSError):
@@ -132,7 +143,10 @@ class Child:
         for pid in family:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
-        self._process.wait(_GRACE)
+        self._process.wait(_GONE)
+        end = time.monotonic() + _GONE
+        while any(map(_is_there, family)) and time.monotonic() < end:
+            time.sleep(0.01)
         with contextlib.suppress(OSError):
             os.close(self._replies)
         self._output.close()
@@ -254,6 +268,14 @@ def _innermost(dump: str) -> str:
                 shown = os.path.relpath(path) if not os.path.relpath(path).startswith("..") else path
                 return f" (last seen at {shown}:{number} in {function})"
     return ""
+
+
+def _is_there(pid: int) -> bool:
+    """Whether a process still runs; one that has ended and was not waited for holds nothing."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except (OSError, IndexError):
+        return False
 
 
 def _descendants(pid: int) -> list[int]:

@@ -5,12 +5,23 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 from perfaudit.measurements import Environment
 
 Facts = dict[str, Any]  # JSON, as `measure.facts` makes it; that module needs this one
+
+
+_DEVICES = Path("/dev")
+_ACCELERATORS = (
+    "nvidia[0-9]*",
+    "dxg",
+    "kfd",
+    "dri/renderD*",
+    "accel/*",
+)  # NVIDIA, the same under Windows, AMD, Intel, Habana
 
 
 def usable_cores() -> int:
@@ -46,6 +57,13 @@ def free_memory() -> int:
     except (OSError, ValueError):
         return available
     return available if limit == "max" else max(0, min(available, int(limit) - used))
+
+
+def may_have_accelerator() -> bool:
+    """Whether a training may choose another device than the CPU here; asked of the system, without touching a driver."""
+    if sys.platform != "linux":
+        return True
+    return any(True for pattern in _ACCELERATORS for _ in _DEVICES.glob(pattern))
 
 
 def total_memory() -> int:

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from perfaudit.measure.child import Child, ChildFailed
-from perfaudit.measure.environment import usable_cores
+from perfaudit.measure.environment import may_have_accelerator, usable_cores
 from perfaudit.measure.facts import Facts
 from perfaudit.measure.ledger import Block, Variant
 from perfaudit.measure.nursery import START_SECONDS
-from perfaudit.measure.runner import Subject, TrialFailed
+from perfaudit.measure.runner import Subject, TooLarge, TrialFailed
+from perfaudit.measure.side_by_side import why_not_beside
 
 HANGING = 3.0  # times what a block should take; beyond it, and beyond the timeout of a step, it hangs
 
@@ -32,18 +33,23 @@ class ChildLab:
     timeout: float = START_SECONDS
     fresh: bool = False
     facts: dict[str, Facts] = field(default_factory=dict)
-    check: Callable[[Child, Variant, Facts], None] | None = None
+    check: Callable[[Any, Variant, Facts], None] | None = None  # Any: a Child, or one that answers once
     on_open: Callable[[Variant], None] = lambda variant: None
     ran: dict[str, str] = field(default_factory=dict)  # SHA-256 of the files that ran unpatched, by path
 
     def open(self, variants: Sequence[Variant]) -> dict[str, Subject | TrialFailed]:
-        """All variants built and warm, as many starting at once as there are cores."""
+        """All variants built and warm, as many starting at once as there are cores.
+
+        Where there may be an accelerator, the first one is built alone. Once some are there, they are asked what is free for
+        the others, and for a process of the check. Raises TooLarge where that is too little.
+        """
         opened: dict[str, Subject | TrialFailed] = {}
         pending = list(variants)
         children: list[Child] = []
         try:
             while pending:
-                wave = [pending.pop(0) for _ in range(min(len(pending), usable_cores()))]
+                alone = not children and may_have_accelerator()
+                wave = [pending.pop(0) for _ in range(1 if alone else min(len(pending), usable_cores()))]
                 started = []
                 for variant in wave:
                     child = Child(self.fresh)
@@ -55,31 +61,44 @@ class ChildLab:
                         child.send(build_command(self.target, variant, self.device, self.seed))
                     started.append((variant, child))
                 for variant, child in started:
-                    opened[variant.key] = self._ready(variant, child)
+                    opened[variant.key] = self._ready(variant, child, alone=len(variants) == 1)
                 if isinstance(opened[variants[0].key], TrialFailed):  # nothing to compare with
                     for child in children:
                         child.close()
                     return {key: item for key, item in opened.items() if isinstance(item, TrialFailed)}
+                self._make_sure_of_room(len(pending), opened[variants[0].key])
         except BaseException:
             for child in children:
                 child.close()
             raise
         return opened
 
-    def _ready(self, variant: Variant, child: Child) -> Subject | TrialFailed:
+    def _make_sure_of_room(self, more: int, first: Subject | TrialFailed) -> None:
+        """Raise TooLarge where so many more do not fit beside what is there, as the first one is told by the driver."""
+        if not more or not isinstance(first, _ChildSubject):
+            return
+        room, device = first.room(), first.device
+        if why := why_not_beside(more + (self.check is not None and device != "cpu"), room, device):
+            raise TooLarge(why)
+
+    def _ready(self, variant: Variant, child: Child, alone: bool = False) -> Subject | TrialFailed:
         try:
             facts = child.receive(self.timeout)
             self.facts[variant.key] = facts
             self._same_source(variant, facts.get("digests") or {})
             if self.check is not None:
-                self.check(child, variant, facts)
+                asked = _Leaving(child) if alone else child
+                self.check(asked, variant, facts)
+                if isinstance(asked, _Leaving) and asked.has_left:
+                    child = Child(self.fresh)
+                    facts = child.ask(build_command(self.target, variant, self.device, self.seed), self.timeout)
             # Warm-up: past the optimizer's first step, and past what the loader's workers have ready.
             loader = facts["loader"]
             ahead = 0 if variant.fixed_batch else loader["num_workers"] * (loader["prefetch_factor"] or 0)
             child.ask({"do": "block", "steps": 1}, self.timeout)
             warm = child.ask({"do": "block", "steps": 2 + min(ahead, 64)}, self.timeout)
             child.pause()
-            return _ChildSubject(child, self.timeout, Block(**warm).seconds_per_step)
+            return _ChildSubject(child, self.timeout, Block(**warm).seconds_per_step, facts["device"])
         except ChildFailed as failure:
             child.close()
             return TrialFailed(str(failure))
@@ -98,8 +117,24 @@ class ChildLab:
                 raise TrialFailed(f"{os.path.relpath(real)} changed while it was measured")
 
 
+class _Leaving:
+    """A child that answers once and leaves: what it is compared with then has the memory to itself."""
+
+    def __init__(self, child: Child) -> None:
+        self._child = child
+        self.has_left = False
+
+    def ask(self, command: dict[str, Any], timeout: float) -> dict[str, Any]:
+        self.has_left = True
+        try:
+            return self._child.ask(command, timeout)
+        finally:
+            self._child.close()
+
+
 class _ChildSubject:
-    def __init__(self, child: Child, timeout: float, seconds_per_step: float) -> None:
+    def __init__(self, child: Child, timeout: float, seconds_per_step: float, device: str) -> None:
+        self.device = device
         self._child = child
         self._timeout = timeout
         self._seconds_per_step = seconds_per_step
@@ -112,6 +147,15 @@ class _ChildSubject:
             raise TrialFailed(str(failure)) from failure
         self._child.pause()
         return Block(**reply)
+
+    def room(self) -> dict[str, Any]:
+        """What is free for other copies: see `memory.room`; {} where it does not answer."""
+        try:
+            reply = self._child.ask({"do": "room"}, self._timeout)
+        except ChildFailed:
+            return {}
+        self._child.pause()
+        return reply
 
     def close(self) -> None:
         self._child.close()

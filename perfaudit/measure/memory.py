@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from perfaudit.measure.environment import free_memory
 from perfaudit.target.accelerator import Accelerator, accelerator_of
 from perfaudit.target.batches import tensors_in
 
@@ -101,6 +102,16 @@ def outside(before: tuple[int, int], after: tuple[int, int]) -> int:
     Another process on the device counts against this one while it takes memory; one that gives it back hides as much.
     """
     return max(0, (before[0] - after[0]) - (after[1] - before[1]))
+
+
+def room(device: Any) -> dict[str, int | None]:  # torch.device
+    """Bytes of a device that are "free" now, whoever holds the rest, and that this process has "taken" at most; null where
+    that is not told. The context of a process, which it has before anything of the training, is not in what it has taken.
+    """
+    if device.type == "cpu":
+        return {"free": free_memory() or None, "taken": peak_resident_bytes() or None}
+    accelerator = accelerator_of(device)
+    return {"free": accelerator.free_bytes(), "taken": accelerator.peak_reserved_bytes()}
 
 
 def held(training: Any) -> Iterator[Any]:

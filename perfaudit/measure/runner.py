@@ -30,11 +30,18 @@ class Lab(Protocol):
     """Sets variants up. Raising TrialFailed says why one cannot be measured."""
 
     def open(self, variants: Sequence[Variant]) -> dict[str, Subject | TrialFailed]:
-        """All these variants side by side, warmed up; a failure in place of a subject."""
+        """All these variants side by side, warmed up; a failure in place of a subject.
+
+        Raises TooLarge where memory does not hold them side by side; a single one is opened without a question.
+        """
 
 
 class TrialFailed(Exception):
     """A variant that cannot be measured, and why: the message is a result."""
+
+
+class TooLarge(Exception):
+    """Variants that do not fit into memory beside each other: one is measured after the other. The message says why."""
 
 
 class Memo:
@@ -72,6 +79,10 @@ def measure(
     variant has as many blocks; the first round of a generation is always made, but a generation is not begun where that
     would outlast the deadline, as far as the ledger knows what opening and a step take.
     stage: under which name the ledger and the memo keep the generations.
+
+    Where memory does not hold the variants side by side, each generation has one process after the other, in the reverse
+    order every second time, and `Ledger.apart` says so. A drift of the machine is then between the variants and not within
+    their rounds; verdicts rest on what generations differ by, so intervals are wider for it.
     """
     memo = memo or Memo()
     recorded = memo.recorded(stage)
@@ -90,7 +101,27 @@ def measure(
         if deadline.left() <= least_seconds(ledger) * len(alive):
             return  # it would be over before the first round is
         before = deadline.left()
-        opened = lab.open(alive)
+        least = {v.key: max(FEWEST_STEPS, v.least_steps) for v in alive}
+        opened: dict[str, Subject | TrialFailed] = {}
+        if not ledger.apart:
+            try:
+                opened = lab.open(alive)
+            except TooLarge as why:
+                ledger.apart = str(why)
+        if ledger.apart:
+            turn = (
+                alive if not number % 2 else alive[::-1]
+            )  # a steady drift of the machine cancels over two generations
+            generation = Generation(stage)
+            rounds_seen = _one_after_the_other(lab, turn, least, ledger, deadline, rounds, block_seconds)
+            generation.rounds += rounds_seen
+            if rounds_seen:
+                ledger.generations.append(generation)
+            if rounds_seen or ledger.failures:
+                memo.finished(generation, ledger.state())
+            if base in ledger.failures or not rounds_seen:
+                return
+            continue
         ledger.seconds_to_open = (before - deadline.left()) / len(alive)
         subjects: dict[str, Subject] = {}
         for key, item in opened.items():
@@ -105,13 +136,56 @@ def measure(
             later = _generations_to_a_look(number, generations) - 1  # each will take as long to open as this one did
             share = max(0.0, deadline.left() - later * ledger.seconds_to_open * len(alive)) / (later + 1)
             ledger.generations.append(generation)
-            least = {v.key: max(FEWEST_STEPS, v.least_steps) for v in alive}
             _generation(generation, subjects, least, ledger, deadline, order, rounds, block_seconds, share)
         finally:
             for subject in subjects.values():
                 subject.close()
             if generation.rounds or ledger.failures:
                 memo.finished(generation, ledger.state())
+
+
+def _one_after_the_other(
+    lab: Lab,
+    turn: Sequence[Variant],
+    least: dict[str, int],
+    ledger: Ledger,
+    deadline: Deadline,
+    rounds: int,
+    block_seconds: float,
+) -> list[dict[str, tuple[Block, Block]]]:
+    """A generation of variants that do not fit beside each other: its rounds, [] where time was over before all had theirs.
+
+    The deadline is looked at before each variant; each gets an even share of what is left when the first one is opened.
+    """
+    seen: dict[str, list[Block]] = {}
+    share = deadline.left() / len(turn)
+    for variant in turn:
+        key, before = variant.key, deadline.left()
+        if before <= 0:
+            return []
+        item = lab.open([variant])[key]
+        if isinstance(item, TrialFailed):
+            ledger.failures[key] = str(item)
+            continue
+        subjects = {key: item}
+        try:
+            ledger.seconds_to_open = before - deadline.left()
+            first = _block(key, item, least[key], subjects, ledger)
+            if first is None:
+                continue
+            per_step = ledger.seconds_per_step = max(first.seconds_per_step, 1e-6)
+            seconds = min(block_seconds, max(0.0, share - ledger.seconds_to_open) / (2 * rounds))
+            steps = max(least[key], min(2000, round(seconds / per_step)))
+            blocks: list[Block] = []
+            while len(blocks) < 2 * rounds and (block := _block(key, item, steps, subjects, ledger)) is not None:
+                blocks.append(block)
+                ledger.on_block(key, block.seconds_per_step)
+        finally:
+            for subject in subjects.values():
+                subject.close()
+        if len(blocks) == 2 * rounds:
+            seen[key] = blocks
+    return [{key: (blocks[2 * n], blocks[2 * n + 1]) for key, blocks in seen.items()} for n in range(rounds) if seen]
 
 
 def affordable(ledger: Ledger, seconds: float, generations: int) -> int:

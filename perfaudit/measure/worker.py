@@ -454,6 +454,12 @@ class Holder:
         seen = memory_of_step(self.training, self.training.fixed_batch())
         return {"peak_bytes": seen.tensors, "resident_bytes": resident_bytes(), "taken_bytes": seen.taken}
 
+    def do_room(self) -> Reply:
+        """What is free for another copy of this training, and what this one takes: see `memory.room`."""
+        from perfaudit.measure.memory import room
+
+        return room(self.training.device)
+
     def do_migrate(self, target: Reply, device: str, old: str, new: str) -> Reply:
         """Fold the checkpoint `old` for the target as it is now and save it as `new`: see `checkpoints.inside`."""
         self.doing = f"migrating {old}"

@@ -106,7 +106,12 @@ def report_of(tuning: Tuning, interrupted: bool, withhold: bool = False) -> Repo
     """
     bouts = tuning.bouts
     winners = [winner_of(tuning, bout, interrupted) for bout in bouts]
-    notes = [*tuning.notes, *filter(None, [refusal()]), *([] if interrupted else _late(tuning, winners))]
+    notes = [
+        *tuning.notes,
+        *_apart(tuning),
+        *filter(None, [refusal()]),
+        *([] if interrupted else _late(tuning, winners)),
+    ]
     offered = tuning.climb.offered if tuning.climb is not None else set()
     ranked = sorted(winners, key=lambda w: -w.saving.low if w.saving is not None and not w.keeps_current else 1.0)
     return Report(
@@ -122,6 +127,15 @@ def report_of(tuning: Tuning, interrupted: bool, withhold: bool = False) -> Repo
         notes=tuple(notes),
         interrupted=interrupted,
     )
+
+
+def _apart(tuning: Tuning) -> list[str]:
+    """What was measured one after the other because memory does not hold it side by side, a sentence each."""
+    final = tuning.climb.final if tuning.climb is not None else None
+    ledgers = [(bout.name, bout.ledger) for bout in tuning.bouts] + (
+        [("the final race", final.ledger)] if final else []
+    )
+    return [f"{name}: {ledger.apart}" for name, ledger in ledgers if ledger.apart]
 
 
 def _late(tuning: Tuning, winners: list[Winner]) -> list[str]:

@@ -237,6 +237,8 @@ class Tuning:
             memo=self.record,
         )  # fmt: skip
         self.seconds_to_open = ledger.seconds_to_open
+        if ledger.apart:
+            self.notes.append(f"two copies of your code: {ledger.apart}")
         if base.key in ledger.failures:
             why = ledger.failures[base.key]
             raise NothingMeasured(f"{self.target}: the code as it is could not be measured: {why}")

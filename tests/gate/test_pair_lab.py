@@ -87,7 +87,7 @@ def test_both_sides_are_opened_at_once_and_on_one_core_one_after_the_other(
     children.log.clear()
     monkeypatch.setattr(pair_lab, "usable_cores", lambda: 1)
     lab.open(0, "base", 1)
-    assert children.log == ["start base", *base, "start head", *head]
+    assert children.log == ["start base", *base, "room base", "start head", *head]
 
 
 def test_only_the_reference_is_refused_for_what_it_imports(children: type[FakeChild], project: Any) -> None:

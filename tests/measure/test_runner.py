@@ -12,7 +12,7 @@ from conftest import FakeClock
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.judge import clock_for, comparison, hopeless_variants, saving, settled_variants, trial
 from perfaudit.measure.ledger import Block, Generation, Ledger, Variant, from_json, to_json
-from perfaudit.measure.runner import Memo, Subject, TrialFailed, measure
+from perfaudit.measure.runner import Memo, Subject, TooLarge, TrialFailed, measure
 
 
 class FakeLab:
@@ -326,3 +326,52 @@ def test_after_the_first_planned_look_only_looks_decide() -> None:
     ledger = Ledger(generations((block(0.010), block(0.020)), n=5))
     a, b = variants("a", "b")
     assert hopeless_variants(ledger, a, [b], "race") == set()
+
+
+class SmallLab(FakeLab):
+    """A device that holds one training."""
+
+    def __init__(self, clock: FakeClock, speeds: dict[str, float], opening: float = 0.0) -> None:
+        super().__init__(clock, speeds, opening)
+        self.opened: list[str] = []
+        self.asked = 0
+
+    def open(self, variants: Sequence[Variant]) -> dict[str, Subject | TrialFailed]:
+        if len(variants) > 1:
+            self.asked += 1
+            raise TooLarge("two copies do not fit")
+        assert len(self.opened) == len(self.closed)  # nothing else is there
+        found = super().open(variants)
+        self.opened += [key for key, item in found.items() if not isinstance(item, TrialFailed)]
+        return found
+
+
+def test_what_does_not_fit_side_by_side_is_measured_one_after_the_other(clock: FakeClock) -> None:
+    lab, ledger = SmallLab(clock, {"a": 0.010, "b": 0.008}), Ledger()
+    a, b = variants("a", "b")
+    measure(lab, [a, b], ledger, Deadline(1000, clock), seed=1)
+    assert (ledger.apart, lab.asked) == ("two copies do not fit", 1)
+    assert lab.opened[:6] == ["a", "b", "b", "a", "a", "b"]  # in the reverse order every second time
+    assert sorted(lab.opened) == sorted(lab.closed)
+    compared = comparison(ledger, a, b)
+    assert compared is not None and compared.verdict == "faster"
+    assert compared.ratio == pytest.approx(0.8)
+    resumed = Ledger()
+    resumed.take(ledger.state())
+    assert resumed.apart == "two copies do not fit"
+
+
+def test_one_after_the_other_a_failure_leaves_and_the_others_go_on(clock: FakeClock) -> None:
+    lab, ledger = SmallLab(clock, {"a": 0.010, "b": 0.008, "c": 0.010}), Ledger()
+    lab.fails_to_open["b"] = "does not build"
+    lab.fails_at_block["c"] = 3
+    measure(lab, variants("a", "b", "c"), ledger, Deadline(1000, clock), seed=1)
+    assert ledger.failures == {"b": "does not build", "c": "out of memory"}
+    assert [set(r) for r in ledger.generations[0].rounds] == [{"a"}] * 3
+    assert sorted(lab.opened) == sorted(lab.closed)
+
+
+def test_one_after_the_other_a_generation_that_time_cuts_counts_for_nothing(clock: FakeClock) -> None:
+    lab, ledger = SmallLab(clock, {"a": 0.010, "b": 0.010}, opening=60.0), Ledger()
+    measure(lab, variants("a", "b"), ledger, Deadline(50, clock), seed=1)
+    assert (lab.opened, ledger.generations) == (["a"], [])

@@ -1,0 +1,131 @@
+"""Another copy of a training is built only where it fits beside the ones that are there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfaudit.measure import child, environment, lab
+from perfaudit.measure.lab import ChildLab
+from perfaudit.measure.ledger import Variant
+from perfaudit.measure.runner import TooLarge, TrialFailed
+from perfaudit.measure.side_by_side import why_not_beside
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("more", "free", "taken", "device", "fits"),
+    [
+        (1, 70 * GIB, 60 * GIB, "cuda", True),
+        (1, 60 * GIB, 60 * GIB, "cuda", False),  # another copy needs its context, and may need a little more
+        (1, 40 * GIB, 41 * GIB, "cuda", False),
+        (2, 100 * GIB, 60 * GIB, "cuda", False),
+        (0, 0, 60 * GIB, "cuda", True),  # nothing else is to be built
+        (1, 2 * GIB, GIB, "cpu", True),
+        (3, 2 * GIB, GIB, "cpu", False),
+        (1, None, GIB, "mps", True),  # nothing is known
+        (1, 5, None, "mps", True),
+    ],
+)
+def test_what_fits_beside_a_copy(more: int, free: int | None, taken: int | None, device: str, fits: bool) -> None:
+    why = why_not_beside(more, {"free": free, "taken": taken}, device)
+    assert (why == "") == fits
+    assert fits or why.startswith("measured one after the other, with wider intervals: ")
+
+
+class FakeChild:
+    """A training on a described device."""
+
+    alive: list[FakeChild]
+    most = 0
+    room: dict[str, Any]
+    log: list[str]
+
+    def __init__(self, fresh: bool = False) -> None:
+        FakeChild.alive.append(self)
+        FakeChild.most = max(FakeChild.most, len(FakeChild.alive))
+
+    def send(self, command: dict[str, Any]) -> None:
+        FakeChild.log.append(command["do"])
+
+    def receive(self, timeout: float) -> dict[str, Any]:
+        return {"device": "cuda", "loader": {"num_workers": 0, "prefetch_factor": None}}
+
+    def ask(self, command: dict[str, Any], timeout: float) -> dict[str, Any]:
+        assert self in FakeChild.alive
+        self.send(command)
+        if command["do"] == "room":
+            return FakeChild.room
+        block = {"steps": 1, "wall": 0.1, "cpu": 0.1, "samples": 8}
+        return self.receive(timeout) if command["do"] == "build" else block if command["do"] == "block" else {}
+
+    def pause(self) -> None: ...
+
+    def close(self) -> None:
+        if self in FakeChild.alive:
+            FakeChild.alive.remove(self)
+
+
+@pytest.fixture
+def described(monkeypatch: pytest.MonkeyPatch) -> type[FakeChild]:
+    monkeypatch.setattr(lab, "Child", FakeChild)
+    monkeypatch.setattr(lab, "may_have_accelerator", lambda: True)
+    monkeypatch.setattr(lab, "usable_cores", lambda: 4)
+    FakeChild.alive, FakeChild.most, FakeChild.log = [], 0, []
+    return FakeChild
+
+
+VARIANTS = [Variant(key, "", {}) for key in ("a", "b", "c")]
+
+
+def test_the_first_copy_is_asked_before_the_second_is_built(described: type[FakeChild]) -> None:
+    described.room = {"free": 100 * GIB, "taken": 10 * GIB}
+    opened = ChildLab({}, "auto").open(VARIANTS)
+    assert (len(opened), described.most) == (3, 3)
+    assert described.log[:4] == ["build", "block", "block", "room"]
+
+
+def test_a_second_copy_that_does_not_fit_is_never_begun(described: type[FakeChild]) -> None:
+    described.room = {"free": 60 * GIB, "taken": 70 * GIB}
+    with pytest.raises(TooLarge, match="3 copies of this training do not fit into the device side by side"):
+        ChildLab({}, "auto").open(VARIANTS)
+    assert (described.most, described.alive) == (1, [])
+
+
+def test_what_a_check_builds_beside_it_is_counted(described: type[FakeChild]) -> None:
+    described.room = {"free": 25 * GIB, "taken": 10 * GIB}  # two more fit, and not the one that a check compares with
+    ChildLab({}, "auto").open(VARIANTS)
+    for one in list(described.alive):
+        one.close()
+    with pytest.raises(TooLarge):
+        ChildLab({}, "auto", check=lambda *_: None).open(VARIANTS)
+
+
+def test_a_single_copy_leaves_before_what_it_is_checked_against_is_built(described: type[FakeChild]) -> None:
+    def check(asked: Any, variant: Variant, facts: Any) -> None:
+        asked.ask({"do": "losses"}, 1.0)
+        assert described.alive == []
+
+    opened = ChildLab({}, "auto", check=check).open(VARIANTS[:1])
+    assert not isinstance(opened["a"], TrialFailed)
+    assert (described.most, len(described.alive)) == (1, 1)  # built again, to be measured
+
+
+def test_whether_there_may_be_an_accelerator(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(environment.sys, "platform", "linux")
+    monkeypatch.setattr(environment, "_DEVICES", tmp_path)
+    (tmp_path / "nvidia-caps").mkdir()
+    assert not environment.may_have_accelerator()
+    (tmp_path / "nvidia0").touch()
+    assert environment.may_have_accelerator()
+    monkeypatch.setattr(environment.sys, "platform", "darwin")
+    assert environment.may_have_accelerator()
+
+
+def test_a_process_that_has_ended_holds_nothing() -> None:
+    import os
+
+    assert child._is_there(os.getpid()) and not child._is_there(1 << 30)
