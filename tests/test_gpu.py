@@ -147,3 +147,41 @@ def test_the_memory_that_is_asked_for_adds_up() -> None:
     assert peak is not None and reserved is not None and free is not None and total is not None
     assert held.nbytes <= peak <= (accelerator.peak_reserved_bytes() or 0)
     assert free + reserved <= total
+
+
+def test_a_forked_child_uses_the_device(project: Callable[..., Path]) -> None:
+    from perfaudit.measure import nursery
+    from perfaudit.measure.child import Child
+    from perfaudit.measure.lab import build_command
+    from perfaudit.measure.ledger import Variant
+
+    folder = project(**{"train.py": TRAIN})
+    with Child() as child:
+        target = {"file": str(folder / "train.py"), "names": {}}
+        facts = child.ask(build_command(target, Variant("plain", "", {}), "cuda"), 120.0)
+        room = child.ask({"do": "room"}, 60.0)
+    assert (facts["device"], nursery.refusal()) == ("cuda", "")
+    assert room["free"] > 0 and room["taken"] > 0
+
+
+def test_a_training_of_more_than_half_of_the_device_is_measured_one_copy_after_the_other(
+    project: Callable[..., Path], perfaudit: Callable[..., Any]
+) -> None:
+    kept = "torch.zeros(int(0.55 * torch.cuda.get_device_properties(0).total_memory), dtype=torch.uint8)"
+    text = TRAIN.replace("def build_model():\n    return ", "def build_model():\n    model = ")
+    text = text.replace(
+        "\n\n\ndef build_dataloader",
+        f'\n    model.register_buffer("kept", {kept})\n    return model\n\n\ndef build_dataloader',
+    )
+    project(**{"train.py": text})
+    report = json.loads(perfaudit("tune", "train.py", "--batch-size", "--budget", "60s", "--format", "json").out)
+    assert any("one after the other" in note for note in report["notes"])
+
+
+def test_a_confirmed_batch_stays_within_its_budget(project: Callable[..., Path], perfaudit: Callable[..., Any]) -> None:
+    project(**{"train.py": TRAIN})
+    report = json.loads(
+        perfaudit("tune", "train.py", "--batch-size", "--memory", "2GiB", "--budget", "90s", "--format", "json").out
+    )
+    said = " ".join(remark for winner in report["winners"] for remark in winner["remarks"])
+    assert "confirmed: a real step of" in said or "predicted and not confirmed" in said
