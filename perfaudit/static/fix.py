@@ -17,6 +17,7 @@ from perfaudit.static import edit
 from perfaudit.static.document import Document, read_document
 from perfaudit.static.edit import Edits
 from perfaudit.static.source import Unreadable, decoded, read_text
+from perfaudit.static.workers import Lost, in_children
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +158,12 @@ def patches(findings: Iterable[Finding], unsafe: bool, allow: frozenset[str] = f
     for finding in findings:
         if finding.location is not None and allowed(finding, unsafe, allow):
             by_path.setdefault(finding.location.path, []).append(finding)
-    return [_patch_file(path, group) for path, group in sorted(by_path.items())]
+    made = []
+    for (path, _), patched in in_children(lambda item: _patch_file(*item), sorted(by_path.items())):
+        if isinstance(patched, Lost):
+            raise UserError(f"{path}: its patch: {patched.reason}")
+        made.append(patched)
+    return made
 
 
 def _patch_file(path: str, findings: list[Finding]) -> Patched:

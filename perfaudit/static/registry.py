@@ -165,7 +165,7 @@ def run_what_works(
             try:
                 with running():
                     found += [finding_of(source, rules[item.rule], Seen(*seen)) for seen in item.function(source, node)]
-            except RecursionError:
+            except (RecursionError, MemoryError):
                 raise
             except Exception as error:  # a bug of that check: it is named, and the other rules are run
                 failure = CheckFailed(item.rule, getattr(node, "lineno", 0), error, ours)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -19,10 +17,11 @@ from perfaudit.static.cache import open_cache
 from perfaudit.static.document import Document, document, is_notebook
 from perfaudit.static.fix import unfixed
 from perfaudit.static.project import Project, absolute
-from perfaudit.static.registry import catalogue
+from perfaudit.static.registry import all_checks, catalogue
 from perfaudit.static.rule_folder import RuleFolder
 from perfaudit.static.source import Unreadable, decoded
 from perfaudit.static.texts import bytes_of
+from perfaudit.static.workers import Lost, in_children
 
 STRAY_LINK = "a link, whose target is left as it is; name this very file to patch it"
 POOL_BYTES = 1_500_000  # of Python text; below it two processes took longer than one (93 files against 497)
@@ -100,13 +99,21 @@ def scan_bytes(data: bytes, name: str, options: Options | None = None) -> tuple[
     selected = frozenset(known.rules) if options.selected is None else options.selected
     path = Path(name)
     shown = discover.shown(path)
-    found = None
-    try:
-        text, encoding = decoded(data)
-        found = document(text, path, encoding)
-        result = audit(found, path, shown, known.rules, selected, Project([path]))
-    except Unreadable as problem:
-        result = Audited(skipped=(Skipped(shown, str(problem)),), looked_at=False)
+    project = Project([path])
+
+    def work(data: bytes) -> tuple[Audited, Document | None]:
+        try:
+            text, encoding = decoded(data)
+            found = document(text, path, encoding)
+            return audit(found, path, shown, known.rules, selected, project), found
+        except Unreadable as problem:
+            return Audited(skipped=(Skipped(shown, str(problem)),), looked_at=False), None
+
+    all_checks()  # imported before the process parts
+    ((_, done),) = in_children(work, [data])
+    if isinstance(done, Lost):
+        done = Audited(skipped=(Skipped(shown, done.reason),), looked_at=False), None
+    result, found = done
     return _report([(discover.File(path, shown, named=True), result)], 0), found
 
 
@@ -153,101 +160,28 @@ def _cannot_matter(file: discover.File, project: Project) -> bool:
 
 # ---- one process or several ------------------------------------------------------------------------------------------
 
-_shared: tuple[Project, dict[str, Rule], frozenset[str]]  # what a process of the pool needs besides its files
-
-
-def _share(project: Project, folders: tuple[RuleFolder, ...], selected: frozenset[str]) -> None:
-    global _shared
-    _shared = (project, catalogue(folders).rules, selected)
-    gc.disable()
-    gc.freeze()
-
-
-def _audit_some(files: list[discover.File]) -> list[Audited]:
-    project, rules, selected = _shared
-    results = [audit_file(file.path, file.shown_as, rules, selected, project) for file in files]
-    gc.collect()
-    return results
-
 
 def _audited(
     files: list[discover.File], project: Project, rules: dict[str, Rule], selected: frozenset[str], options: Options
 ) -> Iterator[tuple[discover.File, Audited]]:
-    """Each file with its result, as they come."""
+    """Each file with its result, as they come; why there is none where its audit ended the process it ran in."""
     sizes = {file: seen.size for file in files if (seen := project.glance(absolute(file.path)))}
     processes = min(options.processes or _cores(), MAX_PROCESSES, len(files))
-    if processes > 1 and (options.processes > 1 or sum(sizes.values()) >= POOL_BYTES):
-        catalogue(options.rule_folders)  # before the processes part, so that each has it
-        yield from _in_processes(files, sizes, processes, project, selected, options)
-        return
-    with _collecting_seldom() as collect:
-        for number, file in enumerate(files):
-            yield file, audit_file(file.path, file.shown_as, rules, selected, project)
-            if number % 100 == 99:
-                collect()
+    if options.processes <= 1 and sum(sizes.values()) < POOL_BYTES:
+        processes = 1
+    if files:
+        all_checks()  # imported before the processes part, so that each has them
+    if processes > 1:  # the largest first, so that none is left with one at the end
+        files = sorted(files, key=lambda file: -sizes.get(file, 0))
 
+    def work(file: discover.File) -> Audited:
+        return audit_file(file.path, file.shown_as, rules, selected, project)
 
-def _in_processes(
-    files: list[discover.File],
-    sizes: dict[discover.File, int],
-    processes: int,
-    project: Project,
-    selected: frozenset[str],
-    options: Options,
-) -> Iterator[tuple[discover.File, Audited]]:
-    from concurrent.futures import ProcessPoolExecutor, as_completed  # 6 ms that most scans need not spend
-    from concurrent.futures.process import BrokenProcessPool
-
-    shared = (project, options.rule_folders, selected)
-    chunks = _chunks(files, sizes, processes)
-    left = dict.fromkeys(files)
-    with contextlib.suppress(BrokenProcessPool), ProcessPoolExecutor(processes, None, _share, shared) as pool:
-        waiting = {pool.submit(_audit_some, chunk): chunk for chunk in chunks}
-        try:
-            for done in as_completed(waiting):
-                chunk = waiting.pop(done)
-                for file, result in zip(chunk, done.result(), strict=True):
-                    del left[file]
-                    yield file, result
-        finally:
-            for future in waiting:
-                future.cancel()
-    for file in left:  # a process died; each file that is left gets its own, so that one of them is named
-        with ProcessPoolExecutor(1, None, _share, shared) as pool:
-            try:
-                yield file, pool.submit(_audit_some, [file]).result()[0]
-            except BrokenProcessPool:
-                reason = "the process that audited it died; a file that does that deserves a bug report"
-                yield file, Audited(skipped=(Skipped(file.shown_as, reason),), looked_at=False)
-
-
-def _chunks(files: list[discover.File], sizes: dict[discover.File, int], processes: int) -> list[list[discover.File]]:
-    """Files in groups of about equal size, the largest files first, several groups per process."""
-    goal = max(1, sum(sizes.values()) // (processes * 8))
-    chunks: list[list[discover.File]] = []
-    filled = goal
-    for file in sorted(files, key=lambda file: -sizes.get(file, 0)):
-        if filled >= goal or len(chunks[-1]) >= 50:
-            chunks.append([])
-            filled = 0
-        chunks[-1].append(file)
-        filled += sizes.get(file, 0)
-    return chunks
+    for file, result in in_children(work, files, processes):
+        if isinstance(result, Lost):
+            result = Audited(skipped=(Skipped(file.shown_as, result.reason),), looked_at=False)
+        yield file, result
 
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@contextlib.contextmanager
-def _collecting_seldom() -> Iterator[Callable[[], object]]:
-    """Without automatic garbage collection, which took two thirds of the time of parsing 2,000 files."""
-    was_on = gc.isenabled()
-    gc.disable()
-    gc.freeze()  # what is there already is not looked through again and again
-    try:
-        yield gc.collect
-    finally:
-        gc.unfreeze()
-        if was_on:
-            gc.enable()

@@ -135,7 +135,7 @@ UNREADABLE = {
     ),
     "punycode.py": (
         b"# coding: punycode\nimport torch\n",
-        "not valid text in its encoding, UTF-8 unless it declares another",
+        "in punycode, an encoding for names of domains and no text of a program",
     ),
     "binary.py": (b"torch\0\1\2", "binary: it holds null bytes"),
     "utf16.py": ("import torch".encode("utf-16"), "binary: it holds null bytes"),

@@ -13,6 +13,7 @@ import pytest
 
 from perfaudit.report import Report
 from perfaudit.static import scan as scanning
+from perfaudit.static import workers
 from perfaudit.static.cache import FOLDER
 from perfaudit.static.scan import Options, scan
 from perfaudit.user_folder import cache_folder
@@ -55,6 +56,7 @@ def audits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return real(path, *rest)  # type: ignore[arg-type]  # handed on as they came
 
     monkeypatch.setattr(scanning, "audit_file", counting)
+    monkeypatch.setattr(workers, "can_fork", lambda: False)  # what a child appends is lost with it
     return done
 
 

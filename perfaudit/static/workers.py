@@ -1,0 +1,233 @@
+"""Work in forked children, each item within a limit of time and memory: what takes more ends its child, and is named."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import pickle
+import selectors
+import signal
+import socket
+import struct
+import threading
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, NoReturn, TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+CPU_SECONDS = 30  # for one file: the slowest of 4 MiB that people wrote took 9 s on an old machine
+WALL_SECONDS = 300  # for one file: a network disk that does not answer
+MEMORY_BYTES = 3 << 30  # for one child beyond what it starts with: 4 MiB of the densest text take 2.6 GiB
+MAX_LOST = 10  # files that end a child; so many cost five minutes, and the others are not looked at
+COLLECT_EVERY = 50  # files; automatic garbage collection took two thirds of the time of parsing 2,000 files
+OUT_OF_MEMORY = 97  # exit status of a child, taken by nothing else
+_LENGTH = struct.Struct("!q")
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """What an item gave that ended its child; reason: in the words of a report."""
+
+    reason: str
+
+
+def in_children(work: Callable[[T], R], items: Sequence[T], processes: int = 1) -> Iterator[tuple[T, R | Lost]]:
+    """What `work` makes of each item, as they come; in this process, without limits, where none can be forked.
+
+    What `work` raises is raised here. The kernel counts the time, so that C code which never returns to the interpreter
+    (a regular expression, the parser) is ended too.
+    """
+    if not can_fork():
+        yield from _in_this_process(work, items)
+        return
+    waiting = list(enumerate(items))[::-1]
+    lost = 0
+    crew: dict[socket.socket, _Child[T, R]] = {}
+    try:
+        with selectors.DefaultSelector() as ready:
+            while waiting or crew:
+                while waiting and len(crew) < processes:
+                    child = _Child(work, items, [one.pipe for one in crew.values()])
+                    crew[child.pipe] = child
+                    ready.register(child.pipe, selectors.EVENT_READ)
+                    child.take(waiting.pop()[0])
+                for key, _ in ready.select():
+                    child = crew[key.fileobj]  # type: ignore[index]  # a socket, as registered
+                    number = child.number
+                    result = child.result()
+                    if isinstance(result, Lost):
+                        lost += 1
+                    yield items[number], result
+                    if lost >= MAX_LOST:
+                        reason = f"not looked at: {lost} others ended the process that audited them"
+                        yield from ((items[number], Lost(reason)) for number, _ in reversed(waiting))
+                        waiting.clear()
+                    if isinstance(result, Lost) or not waiting:
+                        ready.unregister(child.pipe)
+                        crew.pop(child.pipe).end()
+                    else:
+                        child.take(waiting.pop()[0])
+    finally:
+        for child in crew.values():
+            child.end()
+
+
+def can_fork() -> bool:
+    """Whether a child may be forked here: not where other threads run, whose locks it would find closed for ever."""
+    return hasattr(os, "fork") and threading.active_count() == 1
+
+
+def _in_this_process(work: Callable[[T], R], items: Sequence[T]) -> Iterator[tuple[T, R | Lost]]:
+    was_on = gc.isenabled()
+    gc.disable()
+    gc.freeze()  # what is there already is not looked through again and again
+    try:
+        for number, item in enumerate(items, start=1):
+            try:
+                yield item, work(item)
+            except MemoryError:
+                yield item, Lost("needs more memory than there is")
+            if number % COLLECT_EVERY == 0:
+                gc.collect()
+    finally:
+        gc.unfreeze()
+        if was_on:
+            gc.enable()
+
+
+class _Child(Generic[T, R]):
+    """One forked process that works on one item at a time; number: of the item."""
+
+    def __init__(self, work: Callable[[T], R], items: Sequence[T], others: list[socket.socket]) -> None:
+        self.number = -1
+        self._status: int | None = None
+        self.pipe, far = socket.socketpair()
+        with warnings.catch_warnings():
+            # Threads of C libraries (torch's) may run; the child calls none of them.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self._pid = os.fork()
+        if self._pid == 0:
+            for other in (*others, self.pipe):  # else it would not see that this process has gone
+                other.close()
+            _live(work, items, far)
+        far.close()
+
+    def take(self, number: int) -> None:
+        self.number = number
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it died; `result` says how
+            self.pipe.sendall(_LENGTH.pack(number))
+
+    def result(self) -> R | Lost:
+        """What came of the item, Lost where the child died. Raises what the work raised."""
+        head = self._read(_LENGTH.size)
+        body = self._read(_LENGTH.unpack(head)[0]) if head is not None else None
+        if body is None:
+            return Lost(_reason(self._wait()))
+        value, error = pickle.loads(body)  # of our own process
+        if error is not None:
+            raise error
+        result: R = value
+        return result
+
+    def _read(self, size: int) -> bytes | None:
+        """So many bytes; None where the child ended before."""
+        parts = bytearray()
+        while len(parts) < size:
+            try:
+                part = self.pipe.recv(min(size - len(parts), 1 << 20))
+            except ConnectionResetError:
+                part = b""
+            if not part:
+                return None
+            parts += part
+        return bytes(parts)
+
+    def _wait(self) -> int:
+        if self._status is None:
+            self._status = os.waitpid(self._pid, 0)[1]
+        return self._status
+
+    def end(self) -> None:
+        self.pipe.close()
+        if self._status is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
+            self._wait()
+
+
+def _reason(status: int) -> str:
+    """Why a child ended, from its exit status."""
+    if os.WIFEXITED(status) and os.WEXITSTATUS(status) == OUT_OF_MEMORY:
+        return f"needs more than {MEMORY_BYTES >> 30} GiB of memory"
+    ended_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+    if ended_by == signal.SIGPROF:
+        return f"took longer than {CPU_SECONDS} s"
+    if ended_by == signal.SIGALRM:
+        return f"took longer than {WALL_SECONDS} s, most of them waiting"
+    if ended_by == signal.SIGKILL:
+        return "the process that audited it was killed, as the system does where memory is short"
+    return "the process that audited it died; a file that does that deserves a bug report"
+
+
+def _live(work: Callable[[T], R], items: Sequence[T], pipe: socket.socket) -> NoReturn:
+    """The life of a child, which never returns into the code of its parent."""
+    status = 1
+    try:
+        _limit_memory()
+        for number in (signal.SIGPROF, signal.SIGALRM):
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPROF, signal.SIGALRM})
+        gc.disable()
+        gc.freeze()
+        done = 0
+        while order := pipe.recv(_LENGTH.size, socket.MSG_WAITALL):
+            signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
+            signal.setitimer(signal.ITIMER_REAL, WALL_SECONDS)
+            body = _answer(work, items[_LENGTH.unpack(order)[0]])
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            pipe.sendall(_LENGTH.pack(len(body)))
+            pipe.sendall(body)
+            done += 1
+            if done % COLLECT_EVERY == 0:
+                gc.collect()
+        status = 0
+    except MemoryError:  # what is kept of earlier files may be half made now
+        status = OUT_OF_MEMORY
+    except BaseException:  # the parent went away, or Ctrl-C, which it sees itself
+        status = 1
+    finally:
+        os._exit(status)
+
+
+def _answer(work: Callable[[T], R], item: T) -> bytes:
+    try:
+        answer: tuple[Any, Exception | None] = (work(item), None)
+    except MemoryError:
+        raise
+    except Exception as error:
+        answer = (None, error)
+    try:
+        return pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
+    except (pickle.PicklingError, TypeError, AttributeError, RecursionError):
+        return pickle.dumps((None, RuntimeError(traceback.format_exc())))
+
+
+def _limit_memory() -> None:
+    """Let memory beyond the limit be a MemoryError; nothing where the system does not say what is taken already."""
+    try:
+        import resource
+
+        taken = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        _, most = resource.getrlimit(resource.RLIMIT_AS)
+        wanted = taken + MEMORY_BYTES
+        resource.setrlimit(resource.RLIMIT_AS, (wanted if most < 0 else min(wanted, most), most))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    except (ImportError, OSError, ValueError):
+        return
