@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 
 def main() -> None:
     """Entry point of the `perfaudit` script."""
+    _open_missing_streams()
     if sys.argv[1:] in (["--version"], ["-V"]):
         from perfaudit import __version__
 
@@ -15,3 +17,18 @@ def main() -> None:
     from perfaudit.cli.app import run
 
     sys.exit(run())
+
+
+def _open_missing_streams() -> None:
+    """Give the descriptors 0, 1 and 2 to the null device where they are closed (`2>&-`).
+
+    Else the next file that is opened gets such a number, and what is said on stderr would be written into it.
+    """
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDONLY if number == 0 else os.O_WRONLY)  # the lowest number that is free: this one
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115  # open for as long as we run

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+from pathlib import Path
 
 import typer
 
@@ -62,6 +63,14 @@ def root(
     """Options before the command."""
 
 
+def _check_working_directory() -> None:
+    try:
+        Path.cwd()
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UserError(f"the working directory cannot be found ({reason}): change into another one") from error
+
+
 def run() -> int:
     """Run the command line and return its exit code; a UserError is one line on stderr, never a traceback.
 
@@ -69,6 +78,7 @@ def run() -> int:
     this program is a traceback and 3: Python and typer would leave with 1, which says that there are findings.
     """
     try:
+        _check_working_directory()
         app()
         return 0
     except UserError as error:

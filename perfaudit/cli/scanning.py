@@ -72,6 +72,8 @@ class Plan:
             processes=jobs,
         )
         name = stdin_filename or "stdin.py"
+        if given == ["-"] and sys.stdin is None:
+            raise UserError("standard input is closed; - reads one text from it")
         data = sys.stdin.buffer.read() if given == ["-"] else None
         return cls(given, name, config, options, options.selected or frozenset(), severity, planned.own, data)
 
