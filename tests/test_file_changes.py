@@ -41,6 +41,7 @@ ELSEWHERE = {
     ("checkpoints/inside.py", "torch.save"): "the same",
     ("reading.py", "os.open"): "for reading only",
     ("cli/output.py", "os.open"): "/dev/null in the place of a stdout that went away",
+    **{("cli/__init__.py", name): "/dev/null in the place of a stream that is closed" for name in ("os.open", "open")},
     ("tune/verify.py", "tempfile.TemporaryDirectory"): TEMPORARY,
     ("pytest_plugin/gate_run.py", "tempfile.TemporaryDirectory"): TEMPORARY,
     ("pytest_plugin/gate_run.py", "os.open"): "the user's own folder, to be locked, and for nothing else",
