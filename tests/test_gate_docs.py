@@ -11,6 +11,7 @@ from perfaudit.config import read_config
 from perfaudit.gate.counted import COUNTERS
 from perfaudit.gate.settings import _READ, settings_of
 from perfaudit.measure.counted_step import COPIES, OF_A_STEP
+from perfaudit.measure.counters_as_run import OF_LAUNCHES
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "gate.md").read_text(encoding="utf-8")
@@ -27,7 +28,7 @@ def blocks(text: str) -> list[str]:
 
 def counted() -> set[str]:
     """The names under which the two modules that count keep values."""
-    names = {*OF_A_STEP, *COPIES}
+    names = {*OF_A_STEP, *COPIES, *OF_LAUNCHES}
     for module in ("counters", "counters_as_run"):
         for node in ast.walk(ast.parse((ROOT / "perfaudit" / "measure" / f"{module}.py").read_text())):
             if isinstance(node, ast.Subscript) and _is_values(node.value) and isinstance(node.slice, ast.Constant):

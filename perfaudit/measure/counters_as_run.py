@@ -15,7 +15,7 @@ STEPS = 5  # of which what is compiled is counted; the first ones compile, and l
 _LAUNCHES = ("LaunchKernel", "LaunchCooperativeKernel")  # cudaLaunchKernelExC, cuLaunchKernel, hipModuleLaunchKernel
 _REPLAYS = ("cudaGraphLaunch", "cuGraphLaunch", "hipGraphLaunch")
 _RUNTIMES = ("cuda", "cu", "hip")
-_OF_LAUNCHES = ("kernels_launched", "graphs_replayed")
+OF_LAUNCHES = ("kernels_launched", "graphs_replayed")
 
 
 def compiles(training: Any) -> bool:  # Any: target.training.Training
@@ -92,9 +92,9 @@ def _count_launches(training: Any, found: Reply) -> None:
     import torch
 
     if why := why_uncounted(names_of, small):
-        found["absent"].update(dict.fromkeys(_OF_LAUNCHES, why))
+        found["absent"].update(dict.fromkeys(OF_LAUNCHES, why))
     else:
-        found["values"].update(zip(_OF_LAUNCHES, launches(names_of(step)), strict=True))
+        found["values"].update(zip(OF_LAUNCHES, launches(names_of(step)), strict=True))
 
 
 def why_uncounted(seen_of: Callable[[Callable[[], None]], Iterable[str]], small: Callable[[], None]) -> str:

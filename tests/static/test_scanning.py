@@ -12,6 +12,7 @@ from perfaudit.errors import RuleFileError
 from perfaudit.static import registry
 from perfaudit.static import scan as scanning
 from perfaudit.static.audit import Audited
+from perfaudit.static.rule_folder import read_rule_folder
 from perfaudit.static.scan import Options, scan, scan_bytes
 
 Project = Callable[..., Path]
@@ -156,7 +157,7 @@ def test_rules_of_the_users_own(project: Project) -> None:
             "src/a.py": "import torch\ntorch.ours()\n",
         }
     )
-    report = scan([str(folder / "src")], Options(rule_folders=(folder / "mine",)))
+    report = scan([str(folder / "src")], Options(rule_folders=(read_rule_folder(folder / "mine"),)))
     assert [(f.rule, f.name, f.message) for f in report.findings] == [
         ("XY001", "no-such-thing", "`torch.ours` is slow")
     ]
@@ -177,4 +178,4 @@ def test_rules_of_the_users_own(project: Project) -> None:
 def test_rules_that_are_wrong(project: Project, files: dict[str, str], problem: str) -> None:
     folder = project(**{f"mine/{name}": text for name, text in files.items()}, **{"mine/x": "", "a.py": BAD})
     with pytest.raises(RuleFileError, match=problem):
-        scan([str(folder)], Options(rule_folders=(folder / "mine",)))
+        scan([str(folder)], Options(rule_folders=(read_rule_folder(folder / "mine"),)))
