@@ -59,6 +59,8 @@ ADDED = [  # text, and with `new=1` added to the call of `f`
     ("f(\n    a, b,  # both\n)", "f(\n    a, b, new=1,  # both\n)"),
     ("f(\n    a,\n    b\n)", "f(\n    a,\n    b,\n    new=1\n)"),
     ("f(\n    a,\n    b,\n)", "f(\n    a,\n    b,\n    new=1,\n)"),
+    ("f(\n    a,  \n)", "f(\n    a,\n    new=1,  \n)"),
+    ("f(\n    a  \n)", "f(\n    a,\n    new=1  \n)"),
     ("f(\n\ta,\n\tb,\n)", "f(\n\ta,\n\tb,\n\tnew=1,\n)"),
     ("f(\n    a,\n    b)", "f(\n    a,\n    b, new=1)"),
     ("f(\n    a,\n    b  # of b\n)", "f(\n    a,\n    b,  # of b\n    new=1,\n)"),

@@ -104,6 +104,8 @@ def test_words_do_not_run_together(text: str, old: str, new: str, after: str) ->
         ("a=1", "b=1,", False),
         (", a=1", "b=1", False),
         ("a=1", ", b=1", False),
+        ("a=1,", ", b=1,", False),
+        ("\n    a", "\n    b,", False),
         ("    a\n", "    b\n", True),
         ("    a\n", "  b\n", False),
         ("\n    a", "\n    b", True),
