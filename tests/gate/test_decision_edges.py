@@ -6,8 +6,9 @@ import math
 
 import pytest
 
-from perfaudit.gate.decision import ALPHA, PAIRS, Bounds, _looks_made, _tail, judged
-from perfaudit.gate.pair_plan import Plan, planned
+from perfaudit.gate import signed_rank
+from perfaudit.gate.decision import ALPHA, PAIRS, Bounds, _looks_made, _tail, between_pairs, judged
+from perfaudit.gate.pair_plan import SHORTEST, Plan, arranged, planned
 from perfaudit.gate.records import ORDERS, Blocks, Pair, Quad, Side, TargetRecord, TimedBlock
 
 
@@ -19,7 +20,8 @@ def record(pairs: int, quads: int = 1, base: float = 0.01, head: float = 0.01) -
 
 
 def test_how_much_is_measured_and_how_often_it_may_miss() -> None:
-    assert (PAIRS, ALPHA) == (16, pytest.approx(0.01))
+    assert PAIRS == 16
+    assert pytest.approx(0.01) == ALPHA
 
 
 @pytest.mark.parametrize(
@@ -60,7 +62,7 @@ UP, FAR = math.log1p(0.01), math.log1p(0.05)  # what is tolerated, and the limit
 def test_ends_of_an_interval_that_meet_a_threshold(low: float, high: float, verdict: str) -> None:
     found = judged(record(4), rule=lambda *_: Bounds(low, high, 0.5))
     assert found.verdict == verdict
-    assert (found.low, found.high) == (pytest.approx(math.exp(low)), pytest.approx(math.exp(high)))
+    assert [found.low, found.high] == pytest.approx([math.exp(low), math.exp(high)])
     assert found.ratio == pytest.approx(math.exp(min(max(0.0, low), high)))
     assert found.smallest == pytest.approx(1.01 * math.exp((high - low) / 2) - 1)
     assert found.p == 1.0  # 0.5 of a look that has a fifth of the error
@@ -75,6 +77,16 @@ def test_the_smallest_p_counts_at_the_share_of_its_look() -> None:
 
 def test_identical_numbers_have_no_error() -> None:
     assert [_tail(above, 0.0, 3) for above in (-0.1, 0.0, 0.1)] == [1.0, 1.0, 0.0]
+
+
+def test_nothing_is_known_of_one_pair_nor_of_no_value() -> None:
+    assert between_pairs([[0.1, 0.2]], 0.0, 0.1, 0.1) == Bounds(-math.inf, math.inf, 1.0)
+    assert signed_rank.interval([], 0.1, 0.1) == (-math.inf, math.inf)
+
+
+def test_averages_that_equal_the_threshold_are_not_above_it() -> None:
+    assert signed_rank.p_above([1.0, 1.0, 1.0], 1.0) == 1.0
+    assert signed_rank.p_above([1.0, 1.0, 1.0], 0.9) == 1 / 8
 
 
 FEW = "quads of blocks in"
@@ -138,3 +150,13 @@ def test_what_a_pair_is_made_of(seconds_per_step: float, seconds: float, length:
 
 def test_what_a_quad_takes() -> None:
     assert Plan(4, 2, 10, 1).quad_seconds(0.01) == pytest.approx(0.896)  # eight blocks of 11 steps and 2 ms
+
+
+def test_the_least_that_a_pair_is_made_of() -> None:
+    assert {"short": Plan(2, 1, 1, 0), "long": Plan(2, 1, 3, 1)} == SHORTEST
+
+
+def test_what_begins_is_drawn_evenly() -> None:
+    drawn = [arranged(seed, 0, 0) for seed in range(400)]
+    assert 160 < sum(first == "base" for first, _ in drawn) < 240
+    assert 160 < sum(order == 0 for _, order in drawn) < 240
