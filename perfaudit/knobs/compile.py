@@ -11,6 +11,7 @@ from typing import Any
 from perfaudit.knobs import Bench, Facts, Knob, Reply, Setup, Told, Unanswered
 from perfaudit.knobs._code import Code, Patch, built_at
 from perfaudit.measurements import Settings
+from perfaudit.target.working_folder import shown_path
 
 NONE = "off"
 DEFAULT = "default"
@@ -215,8 +216,7 @@ def _told_break(reason: Any) -> str:  # torch._dynamo.output_graph.GraphCompileR
     if not reason.user_stack:
         return said
     frame = reason.user_stack[-1]
-    path = os.path.relpath(frame.filename)
-    return f"{frame.filename if path.startswith('..') else path}:{frame.lineno} `{frame.line}` ({said})"
+    return f"{shown_path(frame.filename)}:{frame.lineno} `{frame.line}` ({said})"
 
 
 def _was_cached() -> bool:

@@ -14,7 +14,8 @@ from typing import Any
 from perfaudit.measure.flop_formulas import formulas
 from perfaudit.measure.memory import held, live_bytes
 from perfaudit.target.batches import samples_in, tensors_in
-from perfaudit.target.provenance import is_users, shown_path
+from perfaudit.target.provenance import is_users
+from perfaudit.target.working_folder import shown_path
 
 Reply = dict[str, Any]  # JSON
 

@@ -13,6 +13,7 @@ from perfaudit.target.accelerator import Accelerator, accelerator_of
 from perfaudit.target.blocks import repeated_blocks
 from perfaudit.target.overlay import digests
 from perfaudit.target.provenance import LIBRARIES, OURS, span
+from perfaudit.target.working_folder import working_folder
 
 Facts = dict[str, Any]  # JSON
 
@@ -63,8 +64,8 @@ def _room(accelerator: Accelerator) -> int | None:
 
 
 def _project_files() -> list[str]:
-    """Files of the modules loaded so far that lie below the working directory, relative to it; no library's."""
-    here = os.path.realpath(Path.cwd()) + os.sep
+    """Files of the modules loaded so far that lie below the folder of the command, relative to it; no library's."""
+    here = os.path.realpath(working_folder()) + os.sep
     found = set()
     for module in list(sys.modules.values()):
         path = os.path.realpath(getattr(module, "__file__", None) or "")

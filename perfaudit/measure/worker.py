@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfaudit.measure import first_steps
+from perfaudit.target.working_folder import begin, full_path
 
 if TYPE_CHECKING:
     import socket
@@ -39,6 +40,7 @@ def serve(commands: int, replies: int, parent: int) -> None:
     os.register_at_fork(after_in_child=_end_with_parent)
     os.set_inheritable(commands, False)
     os.set_inheritable(replies, False)
+    begin()
     holder = Holder()
     with os.fdopen(commands) as lines:
         for line in lines:
@@ -294,6 +296,8 @@ class Holder:
         self.doing = "the first steps"
         if build_seed is not None:
             self.training.close()
+            if self.training.folder:  # its factories begin where they did the first time
+                os.chdir(self.training.folder)
             self.training = Training(self.training.target, str(self.training.device), seed=build_seed)
         training = self.training
         if save_state:
@@ -464,7 +468,7 @@ class Holder:
         """Fold the checkpoint `old` for the target as it is now and save it as `new`: see `checkpoints.inside`."""
         self.doing = f"migrating {old}"
         inside = importlib.import_module("perfaudit.checkpoints.inside")  # a part that this one must not know
-        reply: Reply = inside.migrate(target, device, old, new)
+        reply: Reply = inside.migrate(target, device, full_path(old), full_path(new) if new else "")
         return reply
 
     def do_observe(self) -> Reply:

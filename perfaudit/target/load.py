@@ -18,6 +18,7 @@ from perfaudit.errors import TargetError
 from perfaudit.reading import MAX_FILE_BYTES, read_bytes
 from perfaudit.target.names import ROLES, Target, defined_names, factories, how_to_define
 from perfaudit.target.overlay import imported_as
+from perfaudit.target.working_folder import full_path, shown_path, working_folder
 
 Factory = Callable[..., Any]  # Any: the user's own function
 
@@ -30,7 +31,7 @@ def load(target: Target) -> dict[str, Factory]:
     """
     module = import_file(target.file)
     found: dict[str, Factory] = {}
-    by_text = factories(target.file)
+    by_text = factories(full_path(target.file))
     for role in ROLES:
         name = target.names.get(role)
         if name is not None:
@@ -42,7 +43,7 @@ def load(target: Target) -> dict[str, Factory]:
 
 def missing(target: Target, role: str) -> TargetError:
     """The error for a role that a target does not offer, with what it does define."""
-    defined = ", ".join(defined_names(target.file)) or "no function"
+    defined = ", ".join(defined_names(full_path(target.file))) or "no function"
     names = ", ".join(ROLES[role])
     return TargetError(
         f"{target.file} defines no {role} factory (looked for {names}; it has: {defined}). Define one, "
@@ -53,7 +54,7 @@ def missing(target: Target, role: str) -> TargetError:
 def _named(name: str, module: types.ModuleType, role: str) -> Factory:
     if ":" in name:
         file, _, name = name.rpartition(":")
-        if not Path(file).is_file():
+        if not Path(full_path(file)).is_file():
             raise TargetError(f"--factory {role}: {file}: no such file")
         module = import_file(file)
     value: object = module
@@ -70,16 +71,16 @@ def _named(name: str, module: types.ModuleType, role: str) -> Factory:
 def import_file(file: str) -> types.ModuleType:
     """The module of a file. Raises TargetError that says where in the user's code the import failed.
 
-    A file is imported once, whoever asks. It finds modules beside itself first, and after all others those in the working
-    directory, which `python -m` would have put first.
+    A file is imported once, whoever asks, and wherever the user's code has gone since. It finds modules beside itself first,
+    and after all others those in the folder of the command, which `python -m` would have put first.
     """
-    path = Path(file).absolute()
+    path = Path(full_path(file))
     root, parts = _place(path)
     name = ".".join(parts)
     for folder in dict.fromkeys((str(root), str(path.parent)) if len(parts) > 1 else (str(path.parent),)):
         if folder not in sys.path:
             sys.path.insert(0, folder)
-    if (here := str(Path.cwd())) not in sys.path:
+    if (here := str(working_folder())) not in sys.path:
         sys.path.append(here)
     with faults_named(f"{file} does not import"):
         if len(parts) > 1 or path.stem == "__init__":
@@ -98,14 +99,14 @@ def _place(path: Path) -> tuple[Path, list[str]]:
     """The folder from which a file is imported, and the parts of its name there.
 
     A file below folders without `__init__.py` belongs to a namespace package if it imports relatively: the one that
-    begins in the working directory, as `python -m` has it.
+    begins in the folder of the command, as `python -m` has it.
     """
     parts = [path.stem] if path.stem != "__init__" else []
     root = path.parent
     while (root / "__init__.py").is_file() and root != root.parent:
         parts.insert(0, root.name)
         root = root.parent
-    here = Path.cwd()
+    here = working_folder()
     if root == path.parent != here and path.parent.is_relative_to(here) and _imports_relatively(str(path)):
         whole = [*path.parent.relative_to(here).parts, *parts]
         if not any("." in part for part in whole):
@@ -118,7 +119,7 @@ def _of_package(name: str, path: Path) -> types.ModuleType:
     if not _is_file(module, path):
         other = getattr(module, "__file__", None) or "a module without a file"
         raise TargetError(
-            f"{_short(str(path))}: its name {name} stands for {other} already; give the folder another name"
+            f"{shown_path(str(path))}: its name {name} stands for {other} already; give the folder another name"
         )
     return module
 
@@ -187,17 +188,12 @@ def where(error: BaseException) -> str:
     from perfaudit.target.provenance import LIBRARIES, OURS
 
     if isinstance(error, SyntaxError) and error.filename:
-        return f" ({_short(error.filename)}:{error.lineno})"
+        return f" ({shown_path(error.filename)}:{error.lineno})"
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = os.path.realpath(frame.filename)
         if Path(path).is_file() and not path.startswith((*LIBRARIES, OURS)):
-            return f" ({_short(path)}:{frame.lineno} in {frame.name})"
+            return f" ({shown_path(path)}:{frame.lineno} in {frame.name})"
     return ""
-
-
-def _short(path: str) -> str:
-    relative = os.path.relpath(path)
-    return path if relative.startswith("..") else relative
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -18,6 +18,7 @@ from typing import Any
 
 from perfaudit.target.installed import is_below, is_installed_below
 from perfaudit.target.provenance import LIBRARIES, OURS
+from perfaudit.target.working_folder import full_path, working_folder
 
 PACKAGE = str(Path(__file__).resolve().parents[2])  # the folder from which perfaudit is imported
 _LOADER = importlib.machinery.SourceFileLoader
@@ -28,7 +29,7 @@ _texts: dict[str, str] = {}  # patched text by real path
 _bytes: dict[str, bytes] = {}  # the same as they would be written
 _ran: dict[str, str] = {}  # digest of the text that was imported, by real path: the project's files, and patched ones
 _files: dict[str, str] = {}  # by the names under which `load` has imported them
-_project = ""  # the top of the project; the working directory without it
+_project = ""  # the top of the project; the folder of the command without it
 
 
 def install(texts: dict[str, str]) -> None:
@@ -40,9 +41,9 @@ def install(texts: dict[str, str]) -> None:
     project: what runs is the text, as far as there are `digests` of it.
     """
     for path, text in texts.items():
-        real = os.path.realpath(path)
+        real = os.path.realpath(full_path(path))
         _texts[real], _bytes[real] = text, _encoded(text, real)
-        for name in {real, str(Path(path).absolute())}:
+        for name in {real, full_path(path)}:
             _show(name, text)
     if _LOADER.get_code is not _code_on_disk:
         return
@@ -52,7 +53,7 @@ def install(texts: dict[str, str]) -> None:
 
 
 def belongs_to_project(root: str) -> None:
-    """From now on, what lies below this folder is the project's, also where the working directory is a folder in it."""
+    """From now on, what lies below this folder is the project's, also where the command was typed in a folder in it."""
     global _project
     _project = os.path.realpath(root)
 
@@ -85,7 +86,7 @@ def _get_code(self: importlib.machinery.SourceFileLoader, fullname: str) -> type
 
 
 def _is_projects(real: str) -> bool:
-    root = _project or os.path.realpath(Path.cwd())
+    root = _project or os.path.realpath(working_folder())
     return is_below(real, root) and not real.startswith((*LIBRARIES, OURS)) and not is_installed_below(real, root)
 
 

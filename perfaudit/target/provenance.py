@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from perfaudit.target.working_folder import shown_path
+
 LIBRARIES = tuple(
     os.path.realpath(path) + os.sep
     for path in {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
@@ -36,7 +38,7 @@ class Site:
     through: tuple[Site, ...] = field(default=(), compare=False, repr=False)
 
     def __str__(self) -> str:
-        """ "a.py:3, called from b.py:9", with paths as seen from the working directory."""
+        """ "a.py:3, called from b.py:9", with paths as seen from the folder of the command."""
         return ", called from ".join(f"{shown_path(site.path)}:{site.line}" for site in (self, *self.stack))
 
     @property
@@ -56,11 +58,6 @@ def span(site: Site | None) -> list[str | int] | None:
 def built(site: Site | None) -> dict[str, Any]:
     """Where something was built, for JSON: the call that passes its arguments on, and the calls around it."""
     return {"site": span(site), "stack": [span(call) for call in site.calls[1:]] if site is not None else []}
-
-
-def shown_path(path: str) -> str:
-    relative = os.path.relpath(path)
-    return path if relative.startswith("..") else relative
 
 
 def call_site(frame: types.FrameType | None, built: object = None) -> Site | None:

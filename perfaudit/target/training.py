@@ -10,7 +10,6 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from perfaudit.errors import TargetError
@@ -23,6 +22,7 @@ from perfaudit.target.load import Factory, faults_named, load, missing
 from perfaudit.target.names import Target
 from perfaudit.target.phases import Phases
 from perfaudit.target.provenance import Site
+from perfaudit.target.working_folder import full_path, present_folder
 
 Batch = Any  # whatever the user's loader yields
 
@@ -40,6 +40,8 @@ class Training:
 
     Where the user's code built its parts is known afterwards: `loader_site`, `optimizer_site`, `ema_site` (None for what has
     no line of the user's), `module_sites` by qualified name, `compiled_sites`.
+
+    folder: the working directory in which the factories were called, "" where there is none; they may have changed it.
 
     A knob may change, after building: `model`, `set_to_none` (None: the optimizer's default), `around_loss` (a context in
     which the loss is computed), `scaler` (a torch.amp.GradScaler), `non_blocking`, and the average by `keep_average`.
@@ -86,6 +88,7 @@ class Training:
             seen = [importing.enter_context(loaders_built(loader_overrides))] if "torch" in sys.modules else []
             seen += [importing.enter_context(optimizers_built(optimizer_overrides))] if seen else []
             self.factories = load(target)  # before torch, so that variables the user's file sets for it take effect
+        self.folder = present_folder()
         origins.watch()
         import torch
 
@@ -243,7 +246,7 @@ class Training:
     def _copies_without_waiting(self) -> bool:
         """Whether the user's own step or loop does, as far as its text says; patched text where that is what runs."""
         step: Any = inspect.unwrap(self.factories["step"]) if "step" in self.factories else None
-        files = [str(Path(self.target.file).absolute()), getattr(getattr(step, "__code__", None), "co_filename", "")]
+        files = [full_path(self.target.file), getattr(getattr(step, "__code__", None), "co_filename", "")]
         texts = ["".join(linecache.getlines(file)) for file in dict.fromkeys(filter(None, files))]
         return any(copies_without_waiting(text, getattr(step, "__name__", "")) for text in texts)
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from perfaudit.target.batches import tensors_in
 from perfaudit.target.observed.untouched import Unobservable, uncompiled
-from perfaudit.target.provenance import is_users, shown_path
+from perfaudit.target.provenance import is_users
+from perfaudit.target.working_folder import shown_path
 
 Seen = dict[str, Any]  # JSON: what, of, path, line, count
 
