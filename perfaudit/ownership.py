@@ -8,7 +8,9 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
-SAFE = "PERFAUDIT_SAFE_DIRECTORY"  # folders, as PATH has them, whose settings count whoever owns them
+SAFE = (
+    "PERFAUDIT_SAFE_DIRECTORY"  # folders, as PATH has them, whose settings, those for git too, count whoever owns them
+)
 ROOT = 0
 
 
@@ -84,6 +86,11 @@ def _our_ids() -> frozenset[int] | None:
 def _owner(path: Path) -> int:
     """The user who owns a path; of a link, the link itself."""
     return path.lstat().st_uid
+
+
+def is_accepted(path: Path) -> bool:
+    """Whether the user has said that a path is safe, or a folder it lies in."""
+    return _is_safe(Path(os.path.realpath(path)))
 
 
 def _is_safe(real: Path) -> bool:

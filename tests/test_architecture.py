@@ -44,6 +44,7 @@ MAY_IMPORT = {
         "measurements",
         "verdicts",
         "quantities",
+        "ownership",
         "rules",
         "config",
         "report",

@@ -1,14 +1,22 @@
-"""Runs git on the user's repository: with a deadline, without its hooks, and not where a hook's environment points."""
+"""Runs git on the user's repository: with a deadline, without programs that the repository names, and not where a hook's
+environment points.
+
+An archive that was unpacked brings its `.git` along, with hooks and settings that its author chose. git runs what they
+name. Programs that the user's own settings name (`~/.gitconfig`, the system's) stay.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from time import sleep
 
 from perfaudit.errors import UserError
+from perfaudit.ownership import SAFE, is_accepted
 
 QUESTION_SECONDS = 60.0  # `git status` of a large tree on a cold disk
 CHECKOUT_SECONDS = 600.0  # large files may come over the network (LFS, partial clones)
@@ -34,6 +42,23 @@ _ELSEWHERE = {
 _OWN = {"LC_ALL": "C", "LANGUAGE": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0"}
 _WITHOUT_HELPERS = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "submodule.recurse=false")
 
+# Settings that name a program, with sections and keys in lower case as git prints them.
+_FILTER = re.compile(r"filter\.(?P<name>.*)\.(?:clean|smudge|process)", re.DOTALL)
+_OF_LFS = {  # what `git lfs install --local` writes: a program of the user's, not of the repository
+    "git-lfs clean -- %f",
+    "git-lfs smudge -- %f",
+    "git-lfs smudge --skip -- %f",
+    "git-lfs filter-process",
+    "git-lfs filter-process --skip",
+}
+_DEFAULTS = {"core.sshcommand": "ssh", "core.askpass": ""}
+_CREDENTIALS = re.compile(r"credential\.(?:.*\.)?helper", re.DOTALL)
+_NEVER_FETCH = re.compile(  # of these the first counts, or every one: no later setting takes them back
+    r"core\.(?:gitproxy|alternaterefscommand)|remote\..*\.(?:uploadpack|vcs)|protocol\.(?:.*\.)?allow"
+    r"|lfs\.(?:extension|customtransfer)\..*|lfs\.(?:.*\.)?standalonetransferagent",
+    re.DOTALL,
+)
+
 
 class NoRepository(UserError):
     """No git, or no repository that it can read."""
@@ -49,18 +74,35 @@ class GitFailed(Exception):
 
 
 def git(
-    folder: Path, *arguments: str, seconds: float = QUESTION_SECONDS, extra: Mapping[str, str] | None = None
+    folder: Path,
+    *arguments: str,
+    seconds: float = QUESTION_SECONDS,
+    extra: Mapping[str, str] | None = None,
+    of: Path | None = None,
 ) -> str:
     """What a git command prints, run in this folder, less one line end. Bytes that are no UTF-8 are kept as surrogates.
 
-    extra: variables for this command. Raises GitFailed, and NoRepository where git is not installed.
+    extra: variables for this command. of: the user's checkout, where `folder` is a worktree of perfaudit's.
+    Raises GitFailed, and NoRepository where git is not installed.
     """
-    environment = {key: value for key, value in os.environ.items() if not _leads_elsewhere(key)}
+    environment = _environment()
+    own = _own_programs(folder, of or folder, environment, min(seconds, QUESTION_SECONDS))
+    try:
+        return _run(folder, arguments, {**environment, **own.switched_off(environment), **(extra or {})}, seconds)
+    except GitFailed as failure:
+        if own.fetching and "not allowed" in str(failure):
+            why = f"nothing is fetched, because the repository's own settings name a program for it: {own.fetching!r}"
+            mend = f"to have it run all the same, set {SAFE}={of or folder}"
+            raise GitFailed(f"{failure}: {why}; {mend}", failure.code) from failure
+        raise
+
+
+def _run(folder: Path, arguments: tuple[str, ...], environment: Mapping[str, str], seconds: float) -> str:
     try:
         done = subprocess.run(
             ["git", *_WITHOUT_HELPERS, *arguments],
             cwd=folder,
-            env={**environment, **_OWN, **(extra or {})},
+            env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=seconds,
@@ -81,11 +123,87 @@ def git(
     return os.fsdecode(done.stdout).removesuffix("\n")
 
 
-def git_unless_locked(folder: Path, *arguments: str, seconds: float) -> None:
+@dataclass(frozen=True, slots=True)
+class OwnPrograms:
+    """Programs that a repository's own settings name. settings: what takes them back, in order; filters: their names;
+    fetching: the first key of those that nothing takes back but to fetch nothing."""
+
+    settings: tuple[tuple[str, str], ...] = ()
+    filters: tuple[str, ...] = ()
+    fetching: str = ""
+
+    def switched_off(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """Variables for git with which none of them runs, after the settings that variables give already.
+
+        Not `-c`, which ends the name of a setting at the first "=": that of a filter may hold one.
+        """
+        if not self.settings and not self.fetching:
+            return {}
+        given = environment.get("GIT_CONFIG_COUNT", "")
+        first = int(given) if given.isdecimal() else 0
+        variables = {"GIT_CONFIG_COUNT": str(first + len(self.settings))}
+        for number, (key, value) in enumerate(self.settings, start=first):
+            variables |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+        return variables | ({"GIT_ALLOW_PROTOCOL": "none"} if self.fetching else {})
+
+
+def filters_left_out(folder: Path, of: Path) -> list[str]:
+    """A note on the filters that only a repository's own settings name, [] where there are none. Raises GitFailed."""
+    found = _own_programs(folder, of, _environment()).filters
+    if not found:
+        return []
+    return [
+        f"files of the reference are as git stores them, because filters that the repository's own settings name are not run: "
+        f"{', '.join(found)}; to have them run, name them in your ~/.gitconfig or set {SAFE}={of}"
+    ]
+
+
+def _environment() -> dict[str, str]:
+    return {key: value for key, value in os.environ.items() if not _leads_elsewhere(key)} | _OWN
+
+
+def _own_programs(
+    folder: Path, of: Path, environment: Mapping[str, str], seconds: float = QUESTION_SECONDS
+) -> OwnPrograms:
+    """Of the repository that a folder is in; none where the user accepts `of`."""
+    if is_accepted(of):
+        return OwnPrograms()
+    listed = _run(folder, ("config", "--list", "--show-scope", "--null"), environment, seconds).split("\0")
+    entries = [
+        (scope in ("local", "worktree"), *_key_and_value(entry))
+        for scope, entry in zip(listed[::2], listed[1::2], strict=False)
+    ]
+    theirs = {(key, value) for is_theirs, key, value in entries if is_theirs}
+    users = {key: value for is_theirs, key, value in entries if not is_theirs}  # the last of each counts
+    fetching = next((key for key, _ in sorted(theirs) if _NEVER_FETCH.fullmatch(key)), "")
+    settings: dict[str, str] = {}
+    for key, value in theirs:
+        if _FILTER.fullmatch(key) and value not in _OF_LFS:
+            settings[key] = users.get(key, "")
+        elif key in _DEFAULTS:
+            settings[key] = users.get(key, _DEFAULTS[key])
+    if fetching:  # a filter of the user's, as that of LFS, may fetch too
+        settings |= {key: "" for _, key, _ in entries if _FILTER.fullmatch(key)}
+    filters = {match["name"] for key, value in settings.items() if not value and (match := _FILTER.fullmatch(key))}
+    settings |= {f"filter.{name}.required": "false" for name in filters}
+    helpers = [(key, value) for is_theirs, key, value in entries if not is_theirs and _CREDENTIALS.fullmatch(key)]
+    if any(_CREDENTIALS.fullmatch(key) for key, _ in theirs):  # an empty one takes back all before it
+        helpers = [("credential.helper", ""), *helpers]
+    else:
+        helpers = []
+    return OwnPrograms((*sorted(settings.items()), *helpers), tuple(sorted(filters)), fetching)
+
+
+def _key_and_value(entry: str) -> tuple[str, str]:
+    key, _, value = entry.partition("\n")  # no newline where the file has a key without "="
+    return key, value
+
+
+def git_unless_locked(folder: Path, *arguments: str, seconds: float, of: Path | None = None) -> None:
     """Run a command that writes into the repository; again, after a moment, where another git holds a lock."""
     for attempt in range(LOCK_TRIES):
         try:
-            git(folder, *arguments, seconds=seconds)
+            git(folder, *arguments, seconds=seconds, of=of)
             return
         except GitFailed as failure:
             locked = any(words in str(failure) for words in (".lock", "File exists", "could not lock"))

@@ -13,7 +13,7 @@ from pathlib import Path, PurePath
 from perfaudit.errors import NothingMeasured, UserError
 from perfaudit.gate.git import GitFailed, NoRepository, git
 from perfaudit.gate.working_files import bring
-from perfaudit.gate.worktree import temporary_checkout
+from perfaudit.gate.worktree import has_repository, submodules, temporary_checkout
 
 LIKE = 80  # percent of a text, from which on it may be the same file under another name
 SHORT = 12  # characters of a hash, as `measurements.Environment.commit` has it
@@ -181,16 +181,26 @@ def _uncommitted(top: Path) -> list[str]:
     """A note that counts tracked files and submodules which are not as the last commit has them, and Python files that it
     does not have; [] where there are none.
     """
-    status = ("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--ignore-submodules=untracked")
     try:
-        entries = [entry for entry in git(top, *status).split("\0") if entry]
+        changed, python = _changes(top)
     except GitFailed as failure:
         return [f"whether files are changed here is not known: {failure}"]
-    untracked = [entry for entry in entries if entry.startswith("??")]
-    changed = len(entries) - len(untracked)
-    python = sum(PurePath(entry[3:]).suffix in (".py", ".ipynb") for entry in untracked)
     counts = [_files(changed, "changed")] * (changed > 0) + [_files(python, "untracked Python")] * (python > 0)
     return [f"not committed: {' and '.join(counts)}; the code is judged as it is here"] if counts else []
+
+
+def _changes(repository: Path) -> tuple[int, int]:
+    """Changed files and submodules, and untracked Python files. Submodules are asked one by one: where git asks them in one
+    question, it runs the programs that their settings name.
+    """
+    status = ("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--ignore-submodules=dirty")
+    entries = [entry for entry in git(repository, *status).split("\0") if entry]
+    untracked = [entry for entry in entries if entry.startswith("??")]
+    changed = {entry[3:] for entry in entries} - {entry[3:] for entry in untracked}
+    for path, _ in submodules(repository, "HEAD"):
+        if path not in changed and has_repository(repository, repository / path) and _changes(repository / path)[0]:
+            changed.add(path)
+    return len(changed), sum(PurePath(entry[3:]).suffix in (".py", ".ipynb") for entry in untracked)
 
 
 def _files(count: int, kind: str) -> str:
@@ -207,7 +217,15 @@ def renamed(reference: Reference) -> dict[str, tuple[str, int]]:
 
     Names are as seen from the working directory. git tells it, among files that it tracks; {} where it cannot.
     """
-    question = ("diff", "--name-status", f"--find-renames={LIKE}%", "--diff-filter=R", "--no-ext-diff", "-z")
+    question = (
+        "diff",
+        "--name-status",
+        f"--find-renames={LIKE}%",
+        "--diff-filter=R",
+        "--no-ext-diff",
+        "--ignore-submodules=dirty",
+        "-z",
+    )
     try:
         fields = git(reference.head_root, *question, reference.commit).split("\0")  # R097, name before, name now
     except GitFailed:

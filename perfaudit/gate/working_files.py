@@ -20,7 +20,7 @@ def bring(here: Path, commit: str, place: Path) -> None:
     """
     inside = dict(submodules(here, commit))
     changed = _names(
-        here, "diff", "--name-only", "--no-renames", "--no-ext-diff", "--ignore-submodules=untracked", "-z", commit
+        here, "diff", "--name-only", "--no-renames", "--no-ext-diff", "--ignore-submodules=dirty", "-z", commit
     )
     untracked = _names(here, "ls-files", "--others", "--exclude-standard", "-z")
     for name in dict.fromkeys([*changed, *untracked]):

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from perfaudit.errors import NothingMeasured
 from perfaudit.files import make_folders
-from perfaudit.gate.git import CHECKOUT_SECONDS, GitFailed, git, git_unless_locked
+from perfaudit.gate.git import CHECKOUT_SECONDS, GitFailed, filters_left_out, git, git_unless_locked
 from perfaudit.gate.signals import hold_back
 
 PREFIX = "perfaudit-gate-"
@@ -115,6 +115,7 @@ def _fill(checkout: Checkout, repository: Path, commit: str, place: Path) -> Non
         checkout.notes.append(
             f"git could not add a worktree ({failure}): the files of {commit[:12]} were written without"
         )
+        checkout.notes += filters_left_out(repository, repository)
     for path, wanted in submodules(repository, commit):
         _fill_submodule(checkout, repository, repository / path, wanted, place / path)
 
@@ -123,8 +124,12 @@ def _add_worktree(checkout: Checkout, repository: Path, commit: str, place: Path
     common = _common(repository)
     with (checkout.folder / RECORD).open("a", encoding="utf-8", errors="surrogateescape") as record:
         record.write(json.dumps([str(common), str(place)]) + "\n")  # before, so that a kill in between is mended too
-    add = ("worktree", "add", "--detach", str(place), commit)
+    # Not in one: settings may hold for worktrees only (`includeIf "gitdir:…"`), and are looked at where they hold.
+    add = ("worktree", "add", "--no-checkout", "--detach", str(place), commit)
     git_unless_locked(repository, *_NOT_SPARSE, *add, seconds=CHECKOUT_SECONDS)
+    write = ("reset", "--hard", "--quiet", "--no-recurse-submodules")
+    git_unless_locked(place, *_NOT_SPARSE, *write, seconds=CHECKOUT_SECONDS, of=repository)
+    checkout.notes += filters_left_out(place, repository)
 
 
 def _write_files(folder: Path, repository: Path, commit: str, place: Path) -> None:
@@ -137,9 +142,9 @@ def _write_files(folder: Path, repository: Path, commit: str, place: Path) -> No
     where = ("--git-dir", git(repository, "rev-parse", "--absolute-git-dir"), "--work-tree", str(place))
     index = {"GIT_INDEX_FILE": str(folder / "index")}
     (folder / "index").unlink(missing_ok=True)
-    git(place, *_NOT_SPARSE, *where, "read-tree", commit, extra=index)
+    git(repository, *_NOT_SPARSE, *where, "read-tree", commit, extra=index)
     write = ("checkout-index", "--all", "--force", "--quiet")
-    git(place, *_NOT_SPARSE, *where, *write, extra=index, seconds=CHECKOUT_SECONDS)
+    git(repository, *_NOT_SPARSE, *where, *write, extra=index, seconds=CHECKOUT_SECONDS)
 
 
 def submodules(repository: Path, commit: str) -> list[tuple[str, str]]:
@@ -172,7 +177,7 @@ def _fill_submodule(checkout: Checkout, repository: Path, here: Path, wanted: st
         return  # not checked out here either: both sides are without it
     path = place.relative_to(checkout.root).as_posix()
     mend = f"git submodule update --init {path}"
-    if (here / ".git").exists() and _is_ours(repository, here):
+    if has_repository(repository, here):
         if _has(here, wanted):
             _fill(checkout, here, wanted, place)
             return
@@ -181,6 +186,11 @@ def _fill_submodule(checkout: Checkout, repository: Path, here: Path, wanted: st
     checkout.notes.append(
         f"submodule {path} is empty in the reference: {wanted[:12]} is not in this clone; fetch it: {mend}"
     )
+
+
+def has_repository(repository: Path, here: Path) -> bool:
+    """Whether a submodule's folder holds a repository of its own, and not one that lies elsewhere."""
+    return _is_reached_directly(repository, here) and (here / ".git").exists() and _is_ours(repository, here)
 
 
 def _is_ours(repository: Path, here: Path) -> bool:

@@ -103,19 +103,35 @@ def host_of(facts: Facts | None) -> Environment:
     return host(facts["device_name"], facts["torch"], facts["driver"], facts["threads"]) if facts else host()
 
 
-def _commit() -> str:
-    """The commit checked out here, "" outside git; with "+" where tracked files are changed.
+_CONTENT_PROGRAMS = r"^(filter\..*\.(clean|process)|lfs\.extension\..*)$"
+_OF_LFS = {"git-lfs clean -- %f", "git-lfs filter-process"}  # as `git lfs install --local` writes them
 
-    Configured helpers of the repository are switched off: reading it must not run it.
+
+def _commit() -> str:
+    """The commit checked out here, "" outside git; with "+" where tracked files are changed, or it cannot be told.
+
+    Reading a repository must not run it: hooks and helpers are switched off, nothing is fetched, and where the repository's
+    own settings name filters, no file is compared: git would pass it through them.
     """
+    head = _git("rev-parse", "--short=12", "HEAD")
+    if head is None or head.returncode:
+        return ""
+    settings = _git("config", "--show-scope", "--null", "--get-regexp", _CONTENT_PROGRAMS)
+    if settings is None or settings.returncode not in (0, 1):  # 1: there are none
+        return head.stdout.strip() + "+"
+    fields = settings.stdout.split("\0")
+    theirs = [entry for scope, entry in zip(fields[::2], fields[1::2], strict=False) if scope in ("local", "worktree")]
+    if any(entry.partition("\n")[2] not in _OF_LFS for entry in theirs):
+        return head.stdout.strip() + "+"
+    changed = _git("diff", "--no-ext-diff", "--no-textconv", "--quiet", "--ignore-submodules=dirty", "HEAD")
+    return head.stdout.strip() + ("+" if changed is None or changed.returncode else "")
+
+
+def _git(*arguments: str) -> subprocess.CompletedProcess[str] | None:
+    """None where it cannot be run, or does not end."""
     safe = ["git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"]
     try:
-        head = subprocess.run(
-            [*safe, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, timeout=5, check=True
-        )
-        changed = subprocess.run(
-            [*safe, "diff", "--no-ext-diff", "--no-textconv", "--quiet", "HEAD"], capture_output=True, timeout=20
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return head.stdout.strip() + ("+" if changed.returncode else "")
+        environment = {**os.environ, "GIT_ALLOW_PROTOCOL": "none"}
+        return subprocess.run([*safe, *arguments], capture_output=True, text=True, timeout=20, env=environment)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None

@@ -567,7 +567,7 @@ def test_a_git_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     slow.write_text("#!/bin/sh\nexec tail -f /dev/null\n")
     slow.chmod(0o755)
     monkeypatch.setenv("PATH", f"{slow.parent}{os.pathsep}{os.environ['PATH']}")
-    with pytest.raises(running.GitFailed, match="git status took longer than 0 s") as raised:
+    with pytest.raises(running.GitFailed, match="git config took longer than 0 s") as raised:
         running.git(tmp_path, "status", seconds=0.05)
     assert raised.value.timed_out
 
