@@ -11,9 +11,9 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-MAX_SETTINGS_BYTES = 1 << 20  # a pyproject.toml, an ignore file, a rule file: the largest of 400 projects had 60 kB
+MAX_SETTINGS_BYTES = 1 << 20  # a pyproject.toml, an ignore file, a rule file: people write them by hand
 MAX_FILE_BYTES = 64 << 20  # of any file with code; a notebook comes near, most of it is its pictures
-MAX_RECORD_BYTES = 256 << 20  # a report or a baseline, which perfaudit itself writes: 100,000 findings are 100 MB
+MAX_RECORD_BYTES = 256 << 20  # a report or a baseline, which perfaudit itself writes: 2,000 findings took 2 MB
 MAX_DOTS_SQUARED = 50_000_000  # tomllib takes the square of a key's parts: about a second, 7,000 in one key
 _PIECE = 1 << 20
 _QUIET = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_CLOEXEC", 0)
