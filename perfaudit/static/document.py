@@ -32,8 +32,10 @@ class Document:
 
         Raises ValueError where the edits cannot be written back.
         """
+        if self.notebook is None:
+            return edit.diff_of(path, self.raw, edits)
         whole = edit.diff(path, self.raw, self.rewritten(edits))
-        if self.notebook is None or len(whole) <= MAX_DIFF:
+        if len(whole) <= MAX_DIFF:
             return whole
         return self.notebook.diff_of_cells(path, edits)
 

@@ -6,7 +6,9 @@ All work on `ast` positions and on what stands between them, so comments, commas
 from __future__ import annotations
 
 import ast
+import bisect
 import difflib
+import functools
 import re
 import tokenize
 from dataclasses import dataclass
@@ -354,17 +356,39 @@ def _stackable(a: str, b: str) -> bool:
     return whole[0] is not None and whole[1] is not None and whole[0].groups() == whole[1].groups()
 
 
-def diff(path: str, before: str, after: str) -> str:
+def diff_of(path: str, text: str, edits: Edits) -> str:
+    """The `diff` of one set of edits. Only the lines around them are looked at: a file with 100,000 findings has as many diffs.
+
+    Raises ValueError where two edits overlap.
+    """
+    if not edits:
+        return ""
+    starts = _line_starts(text)
+    first = bisect.bisect_right(starts, min(edit.span.start for edit in edits)) - 1 - (CONTEXT_LINES + 1)
+    last = bisect.bisect_right(starts, max(edit.span.end for edit in edits)) + CONTEXT_LINES + 1
+    above = max(first, 0)
+    begin, end = starts[above], starts[last] if last < len(starts) else len(text)
+    inside = tuple(Edit(Span(e.span.start - begin, e.span.end - begin), e.text) for e in edits)
+    return diff(path, text[begin:end], apply(text[begin:end], inside), above)
+
+
+@functools.lru_cache(maxsize=1)  # asked for by each finding of a file
+def _line_starts(text: str) -> list[int]:
+    """Where lines begin as git sees them, the empty one behind the last included."""
+    return [0, *(match.end() for match in re.finditer("\n", text))]
+
+
+def diff(path: str, before: str, after: str, above: int = 0) -> str:
     """Unified diff that `patch -p1` and `git apply` take; empty when nothing changed. Line ends stay as they are.
 
-    Only the lines from the first change to the last are compared: a file with 5,000 findings has 5,000 diffs.
+    Only the lines from the first change to the last are compared. above: lines of the file before these texts begin.
     """
     if before == after:
         return ""
     start, end, other_end = _changed_lines(before, after)
     a, b = _split_keepends(before[start:end]), _split_keepends(after[start:other_end])
     lines = difflib.unified_diff(a, b, _name_in_diff(f"a/{path}"), _name_in_diff(f"b/{path}"))
-    above = before.count("\n", 0, start)
+    above += before.count("\n", 0, start)
     moved = (_moved(line, above) if line.startswith("@@") else line for line in lines)
     return "".join(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in moved)
 

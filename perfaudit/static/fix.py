@@ -111,10 +111,10 @@ def _without_overlap(findings: Iterable[Finding]) -> tuple[list[Finding], list[F
 
 
 def _touching(chosen: list[Edit], item: Edit) -> Iterator[Edit]:
-    for other in reversed(chosen[: bisect.bisect_right(chosen, item.span.end, key=lambda e: e.span.start)]):
-        if other.span.end < item.span.start:
-            return
-        yield other
+    at = bisect.bisect_right(chosen, item.span.end, key=lambda e: e.span.start) - 1
+    while at >= 0 and chosen[at].span.end >= item.span.start:
+        yield chosen[at]
+        at -= 1
 
 
 def _that_compile(text: str, group: list[Finding], chosen: list[Finding]) -> tuple[list[Finding], list[Finding]]:

@@ -206,8 +206,8 @@ def _fix(source: Source, rule: Rule, proposal: Proposal | None) -> Fix | None:
         return Fix(proposal.title, "manual")
     safety = proposal.safety or ("manual" if rule.fix == "none" else rule.fix)
     changes = proposal.changes if proposal.changes is not None else (rule.changes if safety == "unsafe" else ())
-    after = edit.apply(source.text, proposal.edits)
-    return Fix(proposal.title, safety, changes, tuple(proposal.edits), edit.diff(source.path, source.text, after))
+    edits = tuple(proposal.edits)
+    return Fix(proposal.title, safety, changes, edits, edit.diff_of(source.path, source.text, edits))
 
 
 def _without_doubles(found: list[Finding]) -> list[Finding]:

@@ -1,0 +1,63 @@
+"""A file with very many findings: the work for each one does not grow with the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from perfaudit.findings import Edit, Span
+from perfaudit.static import edit, workers
+from perfaudit.static.fix import patches
+from perfaudit.static.scan import Options, scan
+
+LOOP = """\
+import torch
+
+model = torch.nn.Linear(3, 3).cuda()
+optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+for step in range(10):
+    loss = model(torch.zeros(3, device="cuda")).sum()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+FOUND = "    x = torch.zeros(3).cuda()\n"
+
+
+def test_the_diff_of_a_finding_looks_at_the_lines_around_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(workers, "can_fork", lambda: False)  # what is counted is in this process
+    compared: list[int] = []
+    original = edit.diff
+
+    def diff(path: str, before: str, after: str, above: int = 0) -> str:
+        compared.append(len(before) + len(after))
+        return original(path, before, after, above)
+
+    monkeypatch.setattr(edit, "diff", diff)
+    Path("train.py").write_text(LOOP + FOUND * 300)
+    report = scan(["train.py"], Options(selected=frozenset({"PA105"})))
+    (done,) = patches(report.findings, unsafe=False)
+    assert len(report.findings) == len(done.applied) == 300
+    assert len(compared) == 600  # once for the report, and once more before anything is written
+    assert max(compared) < 4 * len(LOOP)
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r", "\f\n"])
+@pytest.mark.parametrize("last", ["", "end"])
+def test_the_diff_of_edits_is_that_of_the_whole_text(newline: str, last: str) -> None:
+    text = "".join(f"line {n}{newline}" for n in range(40)) + last
+    for start in range(0, len(text) + 1, 5):
+        for length in (0, 1, 9):
+            for word in ("", "new", f"new{newline}", f"{newline}new"):
+                edits = (Edit(Span(start, min(start + length, len(text))), word),)
+                assert edit.diff_of("a.py", text, edits) == edit.diff("a.py", text, edit.apply(text, edits))
+
+
+def test_edits_that_lie_apart_are_one_diff() -> None:
+    text = "".join(f"line {n}\n" for n in range(100))
+    edits = (Edit(Span(0, 4), "row"), Edit(Span(len(text) - 5, len(text)), ""))
+    whole = edit.diff("a.py", text, edit.apply(text, edits))
+    assert edit.diff_of("a.py", text, edits) == whole
+    assert whole.count("@@ -") == 2
