@@ -195,10 +195,6 @@ class Knob:
         """Whether the first losses with a setting that is applied at run time are compared with the user's."""
         return True
 
-    def tolerance(self, settings: Settings) -> float | None:
-        """How far losses may move, as a share of the loss; None for what `tune.verify` allows the changes."""
-        return None
-
     def peak_bytes(self, settings: Settings, kept: dict[str, Any]) -> int | None:
         """The peak memory of a setting, where `candidates` found it out without measuring; see `Bench.kept`."""
         return None

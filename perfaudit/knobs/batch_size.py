@@ -222,7 +222,7 @@ def _limit_by_real_steps(bench: Bench, now: int, seen: Probe, room: int) -> int:
 def _ways(training: Any) -> Iterator[tuple[str, contextlib.AbstractContextManager[Any]]]:
     """Ways to make a step, by name, each as a context in which the training makes it so."""
     yield "plain", contextlib.nullcontext()
-    yield "bfloat16 autocast", _autocast(training)
+    yield "bfloat16 autocast (changes precision)", _autocast(training)
     if repeated_blocks(training.model) is not None:
         yield "activation checkpointing", checkpointed(training.model)
 

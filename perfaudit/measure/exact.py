@@ -1,7 +1,7 @@
 """The first steps of a training where every float is a double, as numbers to compare with another process's. Child only.
 
-In doubles two trainings of one function differ by 1e-16 of what they compute: there is no TF32, autocast leaves doubles
-alone, and sums in another order, those of atomics too, turn no ReLU. What is left is what the two compute.
+In doubles there is no TF32, autocast leaves them alone, and sums in another order, those of atomics too, hardly ever turn a ReLU.
+A rounding is 1e-16 of what it rounds; two steps amplify it (`tune.exact` says how far). What is left is what the two compute.
 """
 
 from __future__ import annotations

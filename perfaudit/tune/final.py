@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from perfaudit.knobs import knob
 from perfaudit.measure.child import Child
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.facts import Facts
@@ -115,8 +114,7 @@ def _race(
     settings = {variant.key: variant.settings for variant in variants}
     ledger.on_block = lambda key, seconds: tuning.watch.block(settings[key], seconds)
     changes = {variant.key: state.changes for variant in variants[1:]}
-    tolerances = _tolerances(state, variants[1:])
-    with Verifier(START.key, changes, tuning.reference, ledger.checked, tolerances, tuning.memory_limit) as verifier:
+    with Verifier(START.key, changes, tuning.reference, ledger.checked, tuning.memory_limit) as verifier:
 
         def check(child: Child, variant: Variant, facts: Facts) -> None:
             verifier.check(child, variant, facts)
@@ -128,13 +126,6 @@ def _race(
             return decided
 
         measure(tuning.workshop.lab(check), variants, ledger, deadline, 5, stage, settled=done, memo=tuning.record)
-
-
-def _tolerances(state: Climb, variants: list[Variant]) -> dict[str, float]:
-    """By key, how far the losses may move: as far as the most tolerant rung may move them, where one says so."""
-    each = [knob(rung.winner.knob).tolerance(rung.winner.settings) for rung in state.rungs]
-    known = [tolerance for tolerance in each if tolerance is not None]
-    return {variant.key: max(known) for variant in variants} if known else {}
 
 
 def _against(ledger: Ledger, other: Variant, top: Variant, stage: str) -> Comparison | None:

@@ -47,12 +47,10 @@ def said_of_gradients(
     changes: Collection[str],
     names: Sequence[str],
     reference: Reference,
-    least: float = 0.0,
 ) -> str:
     """What comparing them shows, to be added to what the losses show; "" where nothing is promised of them.
 
     changes, names: what the fix changes, and the types that take part (see `tolerance.types_of`).
-    least: a knob's own tolerance, below which none is.
     Raises TrialFailed where they are not what was promised.
     """
     found = curve.gradients
@@ -67,14 +65,14 @@ def said_of_gradients(
         one = ROUNDOFF["float32"]  # what is coarser was measured
     else:
         own = None
-    if changes and found.gap <= max(_floor(one), least):
+    if changes and found.gap <= _floor(one):
         return _agree(found, None, changes)
     nudge = 0.0  # below it, nothing is smooth
     if own is None:
         one = max(one, roundoff(reference.seed()[1]))
         nudge = max(one, min(NUDGE * one, NUDGE_MOST))
         own = reference.sensitivity(nudge)
-    allowed = max(_allowed(one, own, nudge), least)
+    allowed = _allowed(one, own, nudge)
     equal = not changes and (curve.losses, curve.average) == (base.losses, base.average)
     if own is not None and own.again > SMALL_NOISE:
         return f"; {_WHAT} are not compared: two runs of your own code differ by {own.again:.1e}"

@@ -229,10 +229,7 @@ def _race(tuning: Tuning, bout: Bout, module: Knob, chosen: list[Variant], deadl
     beside = [reference] if reference is not None and reference.key != bout.base.key else []
     checked = [v for v in bout.finalists if v.key in bout.patched or module.is_checked(v.settings)]
     changes = {variant.key: _promised(bout, module, variant) for variant in checked}
-    tolerances = {v.key: t for v in bout.finalists if (t := module.tolerance(v.settings)) is not None}
-    with Verifier(
-        bout.base.key, changes, tuning.reference, bout.ledger.checked, tolerances, tuning.memory_limit
-    ) as verifier:
+    with Verifier(bout.base.key, changes, tuning.reference, bout.ledger.checked, tuning.memory_limit) as verifier:
 
         def check(child: Child, variant: Variant, facts: Facts) -> None:
             if variant.key in bout.patched and not module.holds({**bout.facts, **facts}, variant.settings):

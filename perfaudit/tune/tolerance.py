@@ -299,13 +299,10 @@ class Tolerance:
         )
 
 
-def tolerance(
-    reference: Reference, names: Sequence[str], steps: int, least: float, repeats: Sequence[float]
-) -> Tolerance:
+def tolerance(reference: Reference, names: Sequence[str], steps: int, repeats: Sequence[float]) -> Tolerance:
     """The tolerance of roundings in these types (see `types_of`), from what the user's own training does.
 
-    least: a knob's own, below which no step's is. repeats: gaps between two runs of the user's code, where it does not
-    repeat itself; they widen it.
+    repeats: gaps between two runs of the user's code, where it does not repeat itself; they widen it.
     """
     spread, autocast = reference.seed()
     one, kind = roundoff([*names, *autocast]), coarsest([*names, *autocast])
@@ -316,7 +313,7 @@ def tolerance(
     else:
         nudged, average = reference.nudged(max(one, min(NUDGE * one, NUDGE_MOST)))
         spread_of = SPREAD_OF_NUDGES
-    floor = max(min(FLOOR * one, FLOOR_MOST), least)
+    floor = min(FLOOR * one, FLOOR_MOST)
     most = SHARE_OF_SPREAD * spread if spread else ANOTHER_STREAM
     allowed: list[float] = []
     for step in range(steps):
@@ -327,7 +324,7 @@ def tolerance(
             break
         allowed.append(max(floor, noise, min(here, most)))
     noise = REPEATS * max([*repeats, 0.0])
-    return Tolerance(tuple(allowed), max(AVERAGE, least, spread_of * average, noise), spread)
+    return Tolerance(tuple(allowed), max(AVERAGE, spread_of * average, noise), spread)
 
 
 def largest(found: Sequence[float]) -> int:

@@ -12,7 +12,7 @@ from perfaudit.measure.child import Child
 from perfaudit.measure.facts import Facts
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.runner import TrialFailed
-from perfaudit.tune.exact import FEWEST_BITS, NUDGE, said_of_exact
+from perfaudit.tune.exact import FEWEST_BITS, NUDGE, WHAT, said_of_exact
 from perfaudit.tune.gradients import rounds, said_of_gradients
 from perfaudit.tune.tolerance import (
     ANOTHER_STREAM,
@@ -54,15 +54,13 @@ class Verifier:
     prove anything. What is asked of the gradients, `tune.gradients` says.
 
     base: the key of the code compared with; changes: what each variant's fix says it changes, by key. said: per key, what
-    was checked. tolerances: by key, a knob's own, below which none is. memory_budget: bytes that the peak of one step may
-    have; `peaks` keeps them by key.
+    was checked. memory_budget: bytes that the peak of one step may have; `peaks` keeps them by key.
     """
 
     base: str
     changes: dict[str, tuple[str, ...]]
     reference: Reference
     said: dict[str, str] = field(default_factory=dict)
-    tolerances: dict[str, float] = field(default_factory=dict)
     memory_budget: int | None = None
     peaks: dict[str, int] = field(default_factory=dict)
     _curve: Curve | None = None
@@ -102,19 +100,20 @@ class Verifier:
         if "precision" not in changes:
             _refuse_fewer_bits(names, self._types)
             names = self._types
-        least = self.tolerances.get(variant.key, 0.0)
-        said = self._judged(curve, self._curve, changes, names, least)
+        said = self._judged(curve, self._curve, changes, names)
         if self._curve.is_finite and not curve.missing:
-            said += said_of_gradients(curve, self._curve, changes, names, self.reference, least)
+            said += said_of_gradients(curve, self._curve, changes, names, self.reference)
             said += self._exactly(variant, changes)
         self._ask_peak(variant)
         self.said[variant.key] = said
 
     def _exactly(self, variant: Variant, changes: tuple[str, ...]) -> str:
-        """What double precision shows of a patch that leaves the function what it is, "" for any other."""
+        """What double precision shows of a patch that leaves the function what it is; of any other, that nobody looked."""
         base, reference = self._base, self.reference
-        if base is None or reference.ask_of is None or not changes or set(changes) - FEWEST_BITS:
+        if base is None or reference.ask_of is None or not changes:
             return ""
+        if more := set(changes) - FEWEST_BITS:
+            return f"; not compared {WHAT}: it changes {' and '.join(sorted(more))}"
         theirs = reference.exact(base)
         mine = theirs if theirs.why else reference.exact(variant)
         return said_of_exact(mine, theirs, lambda: reference.exact(base, NUDGE))
@@ -131,7 +130,7 @@ class Verifier:
             sizes = " MiB, more than the memory budget of ".join(f"{n / 2**20:.1f}" for n in (peak, self.memory_budget))
             raise TrialFailed(f"the peak of one step with the patch is {sizes} MiB")
 
-    def _judged(self, curve: Curve, base: Curve, changes: tuple[str, ...], names: list[str], least: float) -> str:
+    def _judged(self, curve: Curve, base: Curve, changes: tuple[str, ...], names: list[str]) -> str:
         """What the comparison shows, in words. Raises TrialFailed where it is not what was promised."""
         if not base.is_finite:
             return f"{NOT_COMPARED}: the losses of the unpatched code are not finite"
@@ -153,13 +152,13 @@ class Verifier:
         if "checkpoint" in changes:  # an average of other parameters has other sums
             average = 0.0
         if changes:
-            limit = tolerance(self.reference, names, len(found), least, ())
+            limit = tolerance(self.reference, names, len(found), ())
             if limit.allows(found, average):
                 close = f"; the sums over the average agree within {average:.1e} (tolerance {limit.average:.1e})"
                 return limit.words(found) + (close if average else "")
             if "rng" in changes and (said := self._streams(found, average, limit)):
                 return said
-        return self._against_itself(found, average, changes, names, least)
+        return self._against_itself(found, average, changes, names)
 
     def _elsewhere(self, curve: Curve, base: Curve) -> str:
         """Words for a training that could not start from the base's parameters: no further away than another seed's."""
@@ -190,9 +189,7 @@ class Verifier:
             f"(largest {found[step]:.1e} at step {step + 1}){own}"
         )
 
-    def _against_itself(
-        self, found: list[float], average: float, changes: tuple[str, ...], names: list[str], least: float
-    ) -> str:
+    def _against_itself(self, found: list[float], average: float, changes: tuple[str, ...], names: list[str]) -> str:
         """Words for gaps that the user's code has between two runs of its own; raises TrialFailed for larger ones."""
         repeats = self.reference.again() or []
         noise = max(repeats, default=0.0)
@@ -200,7 +197,7 @@ class Verifier:
         if max(repeats[:STEPS_SURE], default=0.0) > SMALL_NOISE:
             raise TrialFailed(f"verification refused: {own}, so the patch could not be told from a wrong one")
         if noise:
-            limit = tolerance(self.reference, names, len(found), least, repeats)
+            limit = tolerance(self.reference, names, len(found), repeats)
             if limit.allows(found, average):
                 unproven = "" if changes else ", so equality to the bit could not be checked"
                 return f"{limit.words(found)}; {own}{unproven}"

@@ -40,7 +40,7 @@ class Child:
                 return {"cannot": self.cannot}
             limit = min(arguments["most"], arguments["budget"] // MIB - 10)
             return {
-                "limits": {"plain": limit, "bfloat16 autocast": 2 * limit},
+                "limits": {"plain": limit, "bfloat16 autocast (changes precision)": 2 * limit},
                 "peaks": [(n, self.peak(n)) for n in (16, 32, limit)],
             }
         self.real.append(arguments["size"])
@@ -166,7 +166,7 @@ def test_the_limit_is_told_with_what_saves_memory() -> None:
         "memory limit: 989 samples in 1.3 GiB, confirmed: a real step of 989 samples took 1,299.0 MiB (999.0 MiB of "
         "tensors); a larger one is expected not to fit" in said
     )
-    assert "limit with bfloat16 autocast: 2,000 (predicted, tensors alone)" in said
+    assert "limit with bfloat16 autocast (changes precision): 2,000 (predicted, tensors alone)" in said
     assert "arXiv:1904.00962" in said
 
 

@@ -1,7 +1,7 @@
 """Which wrong patches verification tells from right ones, on small trainings in this process, as on CPU and as on CUDA.
 
-A machine is described as CUDA by its facts: cuDNN convolutions and matmuls in TF32. The numbers are those of the CPU, with
-operands of matmuls and convolutions rounded to TF32 where a case says so.
+A machine is described as CUDA by its facts: cuDNN convolutions and matmuls in TF32, which tolerances follow. The patches
+themselves compute as the CPU does.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -34,16 +35,24 @@ ROLES = {
 FLAGS = {"cudnn.allow_tf32": True, "matmul_precision": "high"}
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread() -> Iterator[None]:
+    """Threads of trainings as small as these wait for each other more than they compute."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 class Here:
     """In the place of a child: a training of this process that answers as one of a child does."""
 
-    def __init__(self, file: str, cuda: bool = False) -> None:
+    def __init__(self, file: str) -> None:
         self.holder = Holder()
         self.holder.training = Training(Target(file, {}), "cpu")
         self.holder.built = True
-        self.facts = facts_of(self.holder.training)
-        if cuda:
-            self.facts = {**self.facts, "device": "cuda", "flags": {**self.facts["flags"], **FLAGS}}
 
     def ask(self, command: Json, timeout: float) -> Json:
         command = json.loads(json.dumps(command))
@@ -54,33 +63,49 @@ class Here:
 Patch = tuple[str, str, tuple[str, ...]]  # what to replace, by what, and what besides speed that is said to change
 
 
-def judged(program: str, patches: tuple[Patch, ...], cuda: bool = False) -> dict[Patch, str]:
-    """By patch, what is said of the program with it; why it was refused, after REFUSED."""
+def texts_of(program: str, patches: tuple[Patch, ...]) -> dict[str, str]:
+    """By file, the program and what each patch makes of it."""
     texts = {"base.py": program}
     for number, (before, after, _) in enumerate(patches):
         assert before in program
         texts[f"{number}.py"] = program.replace(before, after)
+    return texts
+
+
+@functools.cache
+def reference_of(program: str, patches: tuple[Patch, ...]) -> Reference:
+    """What the program and its patches do by themselves, which is the same on every described machine."""
+
+    def own(command: Json) -> Curve | None:
+        return curve_of(Here("base.py").ask(command, 60.0))
+
+    def reply(variant: Variant, command: Json) -> Json | None:
+        return Here(f"{variant.key}.py").ask(command, 60.0)
+
+    return Reference(own, lambda variant: 0, steps=4, ask_of=reply)
+
+
+def judged(program: str, patches: tuple[Patch, ...], cuda: bool = False) -> dict[Patch, str]:
+    """By patch, what is said of the program with it; why it was refused, after REFUSED."""
+    texts = texts_of(program, patches)
 
     def load(target: Target) -> dict[str, Any]:
         found: dict[str, Any] = {}
         exec(texts[target.file], found)  # texts of this file
         return {role: found[name] for role, name in ROLES.items() if name in found}
 
-    def own(command: Json) -> Curve | None:
-        return curve_of(Here("base.py").ask(command, 60.0))
-
-    def asked_of(variant: Variant, command: Json) -> Json | None:
-        return Here(f"{variant.key}.py").ask(command, 60.0)
-
-    reference = Reference(own, lambda variant: 0, steps=4, ask_of=asked_of)
     changes = {str(number): patch[2] for number, patch in enumerate(patches)}
     said: dict[Patch, str] = {}
-    with pytest.MonkeyPatch.context() as change, Verifier("base", changes, reference) as verifier:
+    with pytest.MonkeyPatch.context() as change, Verifier("base", changes, reference_of(program, patches)) as verifier:
         change.setattr("perfaudit.target.training.load", load)
+        facts: Json = {}  # of all alike: no patch here changes a flag or the type of parameters
         for key in ("base", *changes):
-            child = Here(f"{key}.py", cuda)
+            child = Here(f"{key}.py")
+            facts = facts or facts_of(child.holder.training)
+            if cuda:
+                facts = {**facts, "device": "cuda", "flags": {**facts["flags"], **FLAGS}}
             try:
-                verifier.check(child, Variant(key, "", {}), child.facts)  # type: ignore[arg-type]  # a stand-in
+                verifier.check(child, Variant(key, "", {}), facts)  # type: ignore[arg-type]  # a stand-in
             except TrialFailed as failure:
                 said[patches[int(key)]] = REFUSED + str(failure)
     return {**said, **{patches[int(key)]: words for key, words in verifier.said.items()}}
