@@ -441,9 +441,19 @@ def _is_special(path: Path) -> bool:
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
+_IGNORED = re.compile("[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]")  # in names, by HFS+: git's utf8.c has the list
+
+
+def _is_git(name: str) -> bool:
+    """Whether a file system may take a name for `.git`: without regard to case, to signs that HFS+ ignores, and to what NTFS
+    ignores at the end (`core.protectHFS` and `core.protectNTFS` of git)."""
+    plain = _IGNORED.sub("", name).casefold().partition(":")[0].rstrip(". ")
+    return plain in (".git", "git~1")
+
+
 def _refuse_git(path: Path, real: Path) -> None:
     for place in (path, real):
-        if any(part.casefold() in (".git", "git~1") for part in place.parts):
+        if any(_is_git(part) for part in place.parts):
             raise Refused(f"{path} lies in a folder of git, where perfaudit writes nothing")
     for folder in real.parents:  # of another name: a bare repository, or one that lies apart from its files
         if (folder / "HEAD").is_file() and (folder / "objects").is_dir() and (folder / "refs").is_dir():

@@ -262,7 +262,21 @@ def test_a_source_behind_a_link(clone: Path) -> None:
     replace_source(clone.parent / "mine" / "b.py", b"3")  # named itself
 
 
-@pytest.mark.parametrize("folder", [".git/hooks", ".GIT", "sub/.Git/x", ".git/../.git/hooks", "bare", "way", "git~1"])
+@pytest.mark.parametrize(
+    "folder",
+    [
+        ".git/hooks",
+        ".GIT",
+        "sub/.Git/x",
+        ".git/../.git/hooks",
+        "bare",
+        "way",
+        "git~1",
+        ".g\u200cit",
+        ".git. ",
+        "GIT~1:x",
+    ],
+)
 def test_nothing_is_written_in_a_folder_of_git(clone: Path, folder: str) -> None:
     (clone / ".git" / "hooks").mkdir()
     (clone / "way").symlink_to(".git/hooks")
