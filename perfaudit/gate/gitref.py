@@ -88,7 +88,10 @@ def copied(working: Path, links: Sequence[str] = ()) -> Iterator[Reference]:
 def _top(working: Path) -> Path:
     """The top of the checkout around a folder."""
     try:
-        return Path(git(working, "rev-parse", "--show-toplevel")).resolve()
+        top = Path(git(working, "rev-parse", "--show-toplevel")).resolve()
+        if working.resolve().is_relative_to(top):
+            return top
+        said = f"its settings (core.worktree) say that its working files lie in {top}"
     except GitFailed as failure:
         said = str(failure)
     if "not a git repository" in said:

@@ -9,7 +9,7 @@ from git_repository import Repository, settled
 
 from perfaudit.errors import NothingMeasured
 from perfaudit.gate import gitref
-from perfaudit.gate.gitref import checked_out, copied
+from perfaudit.gate.gitref import NoRepository, checked_out, copied
 from perfaudit.measure.environment import host
 
 
@@ -159,3 +159,9 @@ def test_the_commit_of_a_record(repository: Repository, ran: Path, monkeypatch: 
     configure(repository.folder, use_filters(repository.folder, ran).replace("clean; cat'\"", f"clean; cat'{more}\""))
     assert host().commit == f"{head}+"  # cannot be told without the filter
     assert not list(ran.iterdir())
+
+
+def test_working_files_that_lie_elsewhere(repository: Repository, ran: Path) -> None:
+    configure(repository.folder, f"[core]\nworktree = {ran}\n")
+    with pytest.raises(NoRepository, match=r"core\.worktree"), checked_out("HEAD", repository.folder):
+        pass
