@@ -19,11 +19,6 @@ def record(pairs: int, quads: int = 1, base: float = 0.01, head: float = 0.01) -
     return TargetRecord("t.py", "main", pairs=[Pair("base", 0, quads=[Quad(blocks)] * quads) for _ in range(pairs)])
 
 
-def test_how_much_is_measured_and_how_often_it_may_miss() -> None:
-    assert PAIRS == 16
-    assert pytest.approx(0.01) == ALPHA
-
-
 @pytest.mark.parametrize(
     ("pairs", "ended", "made"),
     [
@@ -39,6 +34,8 @@ def test_how_much_is_measured_and_how_often_it_may_miss() -> None:
     ],
 )
 def test_looks_and_what_they_spend(pairs: int, ended: bool, made: list[tuple[int, float]]) -> None:
+    assert PAIRS == 16
+    assert pytest.approx(0.01) == ALPHA
     found = _looks_made(pairs, ended)
     assert [number for number, _ in found] == [number for number, _ in made]
     assert [alpha for _, alpha in found] == pytest.approx([alpha for _, alpha in made])
@@ -150,9 +147,6 @@ def test_what_a_pair_is_made_of(seconds_per_step: float, seconds: float, length:
 
 def test_what_a_quad_takes() -> None:
     assert Plan(4, 2, 10, 1).quad_seconds(0.01) == pytest.approx(0.896)  # eight blocks of 11 steps and 2 ms
-
-
-def test_the_least_that_a_pair_is_made_of() -> None:
     assert {"short": Plan(2, 1, 1, 0), "long": Plan(2, 1, 3, 1)} == SHORTEST
 
 

@@ -1,0 +1,128 @@
+"""What a gate says beside its verdict: the order of counters and complaints, the machine, and what to type next."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from gates import EVEN, GREW, MACHINE, MAIN, SELF_TEST, SLOWER, report
+
+from perfaudit.measurements import Environment
+from perfaudit.render.complaints import Complaint, complaints
+from perfaudit.render.counter_words import amount, counter_name, in_order, with_basis
+from perfaudit.render.gate import machine, what_next
+from perfaudit.verdicts import CounterChange, Gate, TimeVerdict
+
+
+def change(counter: str, before: int, after: int, allowed: bool = False) -> CounterChange:
+    return CounterChange(counter, before, after, allowed=allowed)
+
+
+def test_what_costs_most_time_comes_first() -> None:
+    names = [
+        "host_syncs", "unpinned_copies", "copies_to_device", "graph_breaks", "recompilations", "operators",
+        "kernels_launched", "flops", "bytes_to_device", "peak_live_bytes", "bytes_allocated", "another",
+    ]  # fmt: skip
+    assert [c.counter for c in in_order([change(name, 1, 2) for name in reversed(names)])] == names
+    three = [change("host_syncs", 2, 1), change("operators", 1, 2, allowed=True), change("another", 1, 2)]
+    assert [c.counter for c in in_order(three)] == ["another", "operators", "host_syncs"]
+
+
+@pytest.mark.parametrize(
+    ("counter", "name", "basis"),
+    [
+        ("host_syncs", "host syncs", "host syncs per step"),
+        ("flops", "floating-point operations", "floating-point operations per step"),
+        ("copies_to_device", "copies to the device", "copies to the device per step"),
+        ("bytes_to_device", "bytes copied to the device", "bytes copied to the device per step"),
+        ("dataset_samples", "samples of the dataset", "samples of the dataset"),
+        ("parameters", "parameters", "parameters"),
+        ("trainable_parameters", "trainable parameters", "trainable parameters"),
+        ("samples_repeated", "samples repeated per epoch", "samples repeated per epoch"),
+        ("samples_skipped", "samples skipped per epoch", "samples skipped per epoch"),
+        ("graph_breaks", "graph breaks in the first steps", "graph breaks in the first steps"),
+        ("recompilations", "recompilations in the first steps", "recompilations in the first steps"),
+    ],
+)
+def test_counters_by_name(counter: str, name: str, basis: str) -> None:
+    assert (counter_name(counter), with_basis(counter)) == (name, basis)
+
+
+@pytest.mark.parametrize(
+    ("counter", "value", "said"),
+    [
+        ("peak_live_bytes", 1023, ""),
+        ("peak_live_bytes", 1024, "1.0 KiB"),
+        ("peak_live_bytes", 1 << 20, "1.0 MiB"),
+        ("peak_live_bytes", -3 << 29, "-1.5 GiB"),
+        ("peak_live_bytes", 5 << 40, "5.0 TiB"),
+        ("flops", 999, ""),
+        ("flops", 1000, "1.0 kFLOP"),
+        ("flops", 2_500_000, "2.5 MFLOP"),
+        ("flops", 10**9, "1.0 GFLOP"),
+        ("flops", 10**12, "1.0 TFLOP"),
+        ("flops", 10**15, "1.0 PFLOP"),
+        ("operators", 10**15, ""),
+    ],
+)
+def test_amounts_in_readable_units(counter: str, value: int, said: str) -> None:
+    assert amount(counter, value) == said
+
+
+def test_what_a_self_test_complains_of() -> None:
+    """One that called identical code slower is a warning, before what went well."""
+    assert SELF_TEST.gate is not None
+    found = [c for c in complaints(SELF_TEST.gate) if c.check == "gate/self-test"]
+    assert [(c.level, c.target, c.message.splitlines()[0], c.counter) for c in found] == [
+        ("warning", "eval.py", "self-test of eval.py", ""),
+        ("notice", "train.py", "self-test of train.py", ""),
+    ]
+    assert Complaint("gate/failed", "error", "why").counter == ""
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        (MACHINE, "run on cpu, 2 cores, 8.0 GiB, torch 2.13, Python 3.11"),
+        (replace(MACHINE, torch="", cores=1), "run on cpu, 1 core, 8.0 GiB, Python 3.11"),
+        (
+            replace(MACHINE, device="H200", driver="CUDA 12.6"),
+            "run on H200, CUDA 12.6, 2 cores, 8.0 GiB, torch 2.13, Python 3.11",
+        ),
+        (None, ""),
+    ],
+)
+def test_the_machine(environment: Environment | None, words: str) -> None:
+    made = report(Gate(MAIN, "ref", "pass", times=(EVEN,)))
+    assert machine(replace(made, environment=environment)) == words
+
+
+def test_findings_alone_were_taken_on_no_machine() -> None:
+    assert machine(report(Gate(MAIN, "ref", "pass"))) == ""
+
+
+def slower(target: str, high: float, ratio: float = 1.08) -> TimeVerdict:
+    return replace(SLOWER, target=target, ratio=ratio, high=high)
+
+
+@pytest.mark.parametrize(
+    ("times", "bound"),
+    [
+        ((slower("a b.py", 1.02),), "'a b.py' --accept \"why\" --slower 5%"),
+        ((slower("t.py", 1.10),), 't.py --accept "why" --slower 10%'),
+        ((slower("t.py", 1.101),), 't.py --accept "why" --slower 15%'),
+        ((slower("t.py", 1.03), slower("u.py", 1.31)), 't.py u.py --accept "why" --slower 35%'),
+        ((slower("t.py", float("inf"), 1.26),), 't.py --accept "why" --slower 30%'),
+        ((slower("t.py", 2.0),), 't.py --accept "why" --slower 100%'),
+        ((slower("t.py", 1.03), replace(EVEN, high=3.0)), 't.py --accept "why" --slower 5%'),
+    ],
+)
+def test_how_a_slower_step_is_accepted(times: tuple[TimeVerdict, ...], bound: str) -> None:
+    said = what_next(report(Gate(MAIN, "ref", "regressed", times=times)))
+    assert said == [f"a wanted change is accepted, with its reason, by `perfaudit gate update {bound}`"]
+
+
+def test_what_grew_is_accepted_before_what_is_slower() -> None:
+    gate = Gate(MAIN, "ref", "regressed", counters=(replace(GREW, target="t.py"),), times=(slower("u.py", 1.1),))
+    (said,) = what_next(report(gate))
+    assert said == 'a wanted change is accepted, with its reason, by `perfaudit gate update t.py u.py --accept "why"`'

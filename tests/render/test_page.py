@@ -1,0 +1,137 @@
+"""What `perfaudit explain` prints of a rule, and how the catalogue prints it, as whole texts."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from gates import ADVICE
+from reports import SMALL
+
+from perfaudit.findings import Saving
+from perfaudit.render import catalogue
+from perfaudit.render.gate_words import counters_phrase, time_phrase
+from perfaudit.render.json import render as as_json
+from perfaudit.render.page import render
+from perfaudit.rules import Example, Rule
+from perfaudit.verdicts import CountersVerdict, TimeVerdict
+
+RULE = Rule(
+    "PA900", "slow-thing", "Something is slow", "model", "warning", "unsafe", ("rng", "rounding"), "It waits.",
+    ("https://example.org/a", "a book, page 3", "our own run: see https://example.org/b"), "batch_size",
+    Saving("documented", 0.0, 0.25, source="a paper"),
+    (
+        Example("good()\n\nfine()\n"),
+        Example("missed()\n", missed=True),
+        Example("import t\nslow(1)\nend()\n", (2,), "import t\nfast(1)\nend()\n"),
+        Example("a()\nslow(2)\n", (2,)),
+        Example("slow(3)\n", (1,)),
+    ),
+    "rules/PA900.md",
+)  # fmt: skip
+PAGE = """\
+PA900 slow-thing
+Something is slow
+
+It waits.
+
+severity  warning
+fix       unsafe: also changes rng, rounding
+saving    documented: saves up to 25 % of a step (a paper)
+measured  by `perfaudit scan FILE --measure`, where it has a patch and the measured step runs its line; as a setting of \
+the whole training by `perfaudit tune FILE --batch-size`
+
+Reported
+
+   import t
+  -slow(1)
+  +fast(1)
+   end()
+
+    a()
+  > slow(2)
+
+Silent
+
+    good()
+
+    fine()
+
+Known miss
+
+    missed()
+
+Sources
+  https://example.org/a
+  a book, page 3
+  our own run: see https://example.org/b
+
+Silence one place with a comment on its line: # perfaudit: ignore[PA900] reason
+"""
+
+
+def test_a_rule_as_a_page() -> None:
+    assert render(RULE) == PAGE
+
+
+def test_what_is_bold_on_a_page() -> None:
+    bold = render(RULE, lambda text, style: f"[{style}]{text}" if style == "bold" else text)
+    assert [line for line in bold.splitlines() if "[bold]" in line] == [
+        "[bold]PA900 slow-thing", "[bold]Reported", "[bold]Silent", "[bold]Known miss", "[bold]Sources",
+    ]  # fmt: skip
+
+
+PATCH = "by `perfaudit scan FILE --measure`, where it has a patch and the measured step runs its line"
+SETTING = "as a setting of the whole training by `perfaudit tune FILE --compile`"
+
+
+@pytest.mark.parametrize(
+    ("fix", "settled_by", "fix_line", "measured"),
+    [
+        ("none", "", "none", "no, for it has no patch"),
+        ("manual", "compile", "advice only, never applied", f"no, for it has no patch; {SETTING}"),
+        ("safe", "", "safe: nothing but speed changes", PATCH),
+        ("safe", "compile", "safe: nothing but speed changes", f"{PATCH}; {SETTING}"),
+    ],
+)
+def test_what_a_page_says_of_fix_and_measuring(fix: str, settled_by: str, fix_line: str, measured: str) -> None:
+    rule = replace(RULE, fix=fix, changes=(), settled_by=settled_by, saving=None)  # type: ignore[arg-type]  # a row's text
+    assert render(rule).splitlines()[6:9] == [f"fix       {fix_line}", f"measured  {measured}", ""]
+
+
+def test_a_rule_in_the_catalogue() -> None:
+    text = catalogue.render([RULE])
+    assert text.partition("\n## ")[2] == (
+        "Model\n\n### PA900\n\n**slow-thing**: Something is slow.\n\nIt waits.\n\n"
+        "Documented: saves up to 25 % of a step (a paper).\n\n"
+        "Reported:\n\n```python\nimport t\nslow(1)\nend()\n```\n\nafter the fix:\n\n"
+        "```python\nimport t\nfast(1)\nend()\n```\n\n"
+        "Silent on 1 kinds of code in its examples; known to miss 1 (`perfaudit explain` shows them).\n\n"
+        "- <https://example.org/a>\n- a book, page 3\n- our own run: see https://example.org/b\n"
+    )
+
+
+def test_json_is_a_document_with_an_indent_of_two() -> None:
+    text = as_json(SMALL)
+    assert text == json.dumps(json.loads(text), indent=2) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "said"),
+    [
+        ("not_judged", "counters of t.py not judged"),
+        ("failed", "counters of t.py could not be measured"),
+        ("inconclusive", "counters of t.py could not be told"),
+        ("regressed", "counters of t.py regressed"),
+        ("pass", "no counter grew"),
+    ],
+)
+def test_counters_without_a_change(verdict: str, said: str) -> None:
+    assert counters_phrase(CountersVerdict("t.py", verdict)) == said  # type: ignore[arg-type]  # a row's text
+
+
+def test_a_time_that_was_not_judged() -> None:
+    assert time_phrase(TimeVerdict("t.py", "not_judged", ratio=1.2)) == "time of t.py not judged"
+    assert ADVICE.gate is not None
+    assert time_phrase(ADVICE.gate.times[0]) == "time of train.py not judged"
