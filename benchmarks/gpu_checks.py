@@ -1,12 +1,13 @@
-"""What only hardware can show, in one call of less than ten minutes: prints a table and writes JSON.
+"""What only hardware can show, in one call: prints a table and writes JSON.
 
     python benchmarks/gpu_checks.py --out gpu_checks.json              on a machine with a CUDA device and torch
     python benchmarks/gpu_checks.py --device cpu --seconds 20 --mib 256   the same code paths without one
 
-Rows: whether a forked child can use the device and the process it was forked from holds none; A/A comparisons of identical
-code at steps of about 2 ms and 100 ms (their interval must hold 1); the gate's self-test at both; the batch-size search with
-a budget of 5 % of the device's memory, and whether its confirmed step stayed within it; a training that fills more than half
-of the device, which must be measured one copy after the other. On a CPU the last one is skipped.
+Rows: whether a forked child can use the device and the process it was forked from holds none; two copies of identical code
+side by side, for a short and a long step (meant to be about 2 and 100 ms; each row has what it took), with their ratio and the
+scatter of single rounds; the gate's self-test at both, which fails where identical code is called slower; what the batch-size
+search says with a budget of 5 % of the device's memory; a training that fills more than half of the device, which must be
+measured one copy after the other. On a CPU the last one is skipped.
 A row that fails tells why and the others go on; the exit code is 1 where one failed. Not part of the package: it runs
 `perfaudit` as a user does, in a folder of its own.
 """

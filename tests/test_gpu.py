@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -184,4 +185,6 @@ def test_a_confirmed_batch_stays_within_its_budget(project: Callable[..., Path],
         perfaudit("tune", "train.py", "--batch-size", "--memory", "2GiB", "--budget", "90s", "--format", "json").out
     )
     said = " ".join(remark for winner in report["winners"] for remark in winner["remarks"])
-    assert "confirmed: a real step of" in said or "predicted and not confirmed" in said
+    confirmed = re.search(r"confirmed: a real step of [\d,]+ samples took ([\d,.]+) MiB", said)
+    assert confirmed, said
+    assert float(confirmed[1].replace(",", "")) <= 2048
