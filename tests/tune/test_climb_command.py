@@ -86,9 +86,9 @@ def test_a_saved_report_patches_a_fresh_copy(
     ("options", "words"),
     [
         ("--all -o train.py", "train.py: would replace source code"),
-        ("--all -o link.txt", "link.txt: would replace source code"),
+        ("--all -o link.txt", "link.txt is a link"),
         ("--all --out train.py", "--out train.py: that is no place for a patch"),
-        ("--all --out link.txt", "link.txt: would replace source code"),
+        ("--all --out link.txt", "link.txt is a link"),
         ("--all -o folder", "folder: is a folder"),
         ("--all --out folder", "folder: is a folder"),
         ("--all --allow safe,rng", "`safe` allows nothing besides speed"),
