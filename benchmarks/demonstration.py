@@ -2,7 +2,7 @@
 
     python benchmarks/demonstration.py [--write]
 
-Does what `perfaudit scan sample_models/digits_cnn.py --measure` does (4 to 6 minutes) and prints the README's block. With
+Does what `perfaudit scan sample_models/digits_cnn.py --measure` does (about 5 minutes) and prints the README's block. With
 --write it also writes the record (benchmarks/demonstration.json), the README between its two marks, the range of each rule
 whose saving is benchmarked by this command, and docs/rules.md. Run it on a machine that does nothing else.
 """
