@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import bisect
+import hashlib
 import os
 import warnings
 from collections.abc import Iterable, Iterator
@@ -16,7 +17,8 @@ from perfaudit.findings import Edit, Finding, Fix
 from perfaudit.static import edit
 from perfaudit.static.document import Document, read_document
 from perfaudit.static.edit import Edits
-from perfaudit.static.source import Unreadable, decoded, read_text
+from perfaudit.static.source import Unreadable, decoded
+from perfaudit.static.texts import bytes_of
 from perfaudit.static.workers import Lost, in_children
 
 
@@ -81,16 +83,25 @@ def patch(path: str, text: str, findings: Iterable[Finding], encoding: str = "ut
 
 
 def together(findings: Iterable[Finding]) -> Patched | None:
-    """The fixes of findings in one file, that of the first that has one; None where none can be made or it cannot be read."""
+    """The fixes of findings in one file, that of the first that has one.
+
+    None where no fix can be made, and where the file cannot be read or is not the one that the findings are of: their
+    edits count its characters, and would land elsewhere.
+    """
     located = [f for f in findings if f.location is not None and f.fix is not None and f.fix.edits]
     paths = [f.location.path for f in located if f.location is not None]
     if not paths:
         return None
+    findings = [f for f, path in zip(located, paths, strict=True) if path == paths[0]]
+    known = {f.fix.before for f in findings if f.fix is not None and f.fix.before}
     try:
-        text, _ = read_text(Path(paths[0]))
-    except Unreadable:
+        data = bytes_of(paths[0])
+        text, _ = decoded(data)
+    except (Unreadable, OSError):  # one too large is an OSError
         return None
-    done = patch(paths[0], text, [f for f, path in zip(located, paths, strict=True) if path == paths[0]])
+    if known and known != {hashlib.sha256(data).hexdigest()}:
+        return None
+    done = patch(paths[0], text, findings)
     return done if done.applied else None
 
 

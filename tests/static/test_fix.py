@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import NoReturn
 
@@ -12,7 +14,7 @@ import pytest
 from perfaudit.errors import UserError
 from perfaudit.findings import Edit, Finding, Fix, Location, Safety, Span
 from perfaudit.static import edit
-from perfaudit.static.fix import Patched, allowed, patch, patches, write
+from perfaudit.static.fix import Patched, allowed, patch, patches, together, write
 
 Project = Callable[..., Path]
 
@@ -103,6 +105,24 @@ def test_a_file_that_changed_is_refused(project: Project, now: bytes | None) -> 
     with pytest.raises(UserError, match=r"^a\.py: changed since it was read"):  # between patch and write
         write(patch("a.py", TEXT, [finding(ONE)]))
     assert now is None or path.read_bytes() == now
+
+
+@pytest.mark.parametrize(
+    "now", [b"# one line more\n" + TEXT.encode(), TEXT.replace("a = 1", "a =1").encode(), b"\0", None]
+)
+def test_nothing_is_measured_of_a_file_that_changed(project: Project, now: bytes | None) -> None:
+    path = project(**{"a.py": TEXT}) / "a.py"
+    fix = finding(ONE).fix
+    assert fix is not None
+    known = finding(ONE).with_(fix=replace(fix, before=sha256(TEXT.encode()).hexdigest()))
+    done = together([known])
+    assert done is not None
+    assert done.after == TEXT.replace("1", "3")
+    if now is None:
+        path.unlink()
+    else:
+        path.write_bytes(now)
+    assert together([known]) is None
 
 
 @pytest.mark.parametrize(
