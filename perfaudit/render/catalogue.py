@@ -72,7 +72,7 @@ def _section(rule: Rule) -> list[str]:
             lines += ["", "after the fix:", "", *_code(shown.fixed)]
     quiet = sum(not example.is_bad for example in rule.examples)
     missed = [example for example in rule.examples if example.missed]
-    lines += ["", f"Silent on {quiet} kinds of code in its examples{_missed(missed)}."]
+    lines += ["", f"Silent on {quiet} kind{'' if quiet == 1 else 's'} of code in its examples{_missed(missed)}."]
     lines += [
         "",
         *(f"- <{source}>" if "://" in source and " " not in source else f"- {source}" for source in rule.sources),
