@@ -25,7 +25,6 @@ EXPLAINED = 0.9  # share of the wall seconds that computing and waiting for a co
 HOPELESS = 1.05  # ratio in each of two or three generations; a true gain of 1 % looks so at 5 % noise in one case of 75
 TELLS_NOTHING = 4.0  # high over low of an interval that is undecided; effects of half a step could not have been seen
 LOOKED_AT = {look.generations for look in LOOKS}
-BUSY = 1.5  # wall over processor seconds of a step that only computes; above, the machine is doing something else
 
 
 def trial(ledger: Ledger, variant: Variant, peak_bytes: int | None = None, metric: str = "seconds_per_step") -> Trial:

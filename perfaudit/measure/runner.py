@@ -236,7 +236,6 @@ def _generation(
     round_seconds = _round_seconds(steps, per_step)
     if round_seconds > share:  # a small budget makes shorter blocks rather than too few rounds for an interval
         steps = {key: max(least[key], int(n * share / round_seconds)) for key, n in steps.items()}
-        round_seconds = max(share, _round_seconds(steps, per_step))
     affordable = max(1, min(rounds, int(share / max(round_seconds, 1e-9))))
     for number in range(affordable):
         if number and deadline.left() < round_seconds / 2:

@@ -18,7 +18,7 @@ from perfaudit.knobs._code import Code
 from perfaudit.measure import environment
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Clock, Deadline, WallClock
-from perfaudit.measure.judge import BUSY, QUEUED, calibration
+from perfaudit.measure.judge import QUEUED, calibration
 from perfaudit.measure.lab import HANGING
 from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measure.runner import Memo, measure
@@ -30,6 +30,7 @@ from perfaudit.tune.workshop import Json, Workshop, as_user_error
 
 CALIBRATING_SHARE = 0.06  # of the budget, for two copies of the user's code side by side
 CALIBRATING_ROUNDS = 4
+BUSY = 1.5  # wall over processor seconds of a step that only computes; above, the machine is doing something else
 STEPS_TO_COMPARE = 28  # two variants, each with 5 steps of warm-up, 3 to see how long they take, and a round of 6
 LOSSES_LOOKED_AT = 50  # steps, to say from which one on the losses are NaN
 LOOKING_SECONDS = 2.0  # for these steps, at most

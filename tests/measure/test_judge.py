@@ -9,6 +9,7 @@ import pytest
 from test_runner import block, generations, variants
 
 from perfaudit.findings import Saving
+from perfaudit.measure import judge
 from perfaudit.measure.judge import (
     calibration,
     clock_for,
@@ -163,6 +164,16 @@ def test_what_is_given_up(ratios: tuple[float, ...], gone: set[str]) -> None:
     assert hopeless_variants(ledger, A, [B], "first look") == set()
 
 
+def test_the_bounds_themselves_are_not_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the bounds at 1, equal blocks lie exactly on them: nothing is given up, and an interval is told."""
+    monkeypatch.setattr(judge, "HOPELESS", 1.0)
+    monkeypatch.setattr(judge, "TELLS_NOTHING", 1.0)
+    ledger = scattered(1.0, 1.0)
+    assert hopeless_variants(ledger, A, [B], "race") == set()
+    found = comparison(ledger, A, B)
+    assert found is not None and (found.low, found.high) == (1.0, 1.0)
+
+
 def test_given_up_is_judged_by_the_clock_that_is_trusted() -> None:
     ledger = Ledger(generations((block(0.010, cpu=0.010), block(0.020, cpu=0.005)), n=2))
     assert hopeless_variants(ledger, A, [B], "race", "wall") == {"b"}
@@ -199,8 +210,9 @@ def test_settling_looks_at_the_clock_and_the_piece_it_is_told() -> None:
 @pytest.mark.parametrize(
     ("computing", "queued", "clock"),
     [
-        (0.80, 0.15, "cpu"),  # both bounds are enough
+        (0.80, 0.15, "cpu"),  # at the bound of what waited
         (0.80, 0.14, "wall"),
+        (0.65, 0.25, "cpu"),  # at the bound of what both explain, to the last bit
         (0.75, 0.15 + 1e-9, "cpu"),
         (0.74, 0.15, "wall"),
     ],

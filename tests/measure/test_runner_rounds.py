@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 from conftest import FakeClock
-from test_runner import FakeLab, FakeSubject, Kept, variants
+from test_runner import FakeLab, FakeSubject, Kept, SmallLab, variants
 
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.ledger import Block, Generation, Ledger, Variant, cpu
@@ -69,6 +69,25 @@ def test_a_generation_that_was_not_finished_in_its_share_has_fewer_rounds(clock:
         lab = FakeLab(clock, {"a": 0.1})
         measure(lab, [a], ledger, Deadline(budget, clock), 1, generations=1, rounds=9, block_seconds=0.2)
         assert (budget, len(ledger.generations[0].rounds)) == (budget, rounds)
+
+
+@pytest.mark.parametrize(("late", "rounds"), [(0.0, 3), (0.0625, 1)])
+def test_a_round_is_begun_with_time_for_half_of_it(clock: FakeClock, late: float, rounds: int) -> None:
+    """Calibrating takes 0.375 s and a round 0.75 s; before the third of three rounds exactly half a round is left."""
+    ledger = Ledger(on_block=lambda key, seconds: clock.sleep(late))
+    (a,) = variants("a")
+    budget = 2.25 if not late else 1.5
+    measure(
+        FakeLab(clock, {"a": 0.125}),
+        [a],
+        ledger,
+        Deadline(budget, clock),
+        1,
+        generations=1,
+        rounds=9,
+        block_seconds=0.25,
+    )
+    assert len(ledger.generations[0].rounds) == rounds
 
 
 def test_the_time_left_is_shared_out_among_the_generations_to_the_next_look(clock: FakeClock) -> None:
@@ -138,20 +157,21 @@ class Sampled(FakeLab):
 
 
 @pytest.mark.parametrize(
-    ("speed", "samples", "left"),
+    ("speeds", "samples", "left"),
     [
-        (0.4, 8, False),  # four times is not far
-        (0.41, 8, True),
-        (0.8, 16, False),  # by the sample
-        (0.81, 16, True),
-        (0.41, 0, True),  # nobody knows how many
+        ((0.1, 0.4), (8, 8), False),  # four times is not far
+        ((0.1, 0.41), (8, 8), True),
+        ((0.1, 0.8), (8, 16), False),  # by the sample
+        ((0.1, 0.81), (8, 16), True),
+        ((0.1, 0.41), (0, 0), True),  # nobody knows how many
+        ((0.3, 0.1), (8, 0), True),  # a block without samples counts as one with a single sample
     ],
 )
-def test_four_times_as_slow_by_the_sample_is_far(clock: FakeClock, speed: float, samples: int, left: bool) -> None:
-    lab, ledger = Sampled(clock, {"a": 0.1, "b": speed}), Ledger()
-    lab.samples = {"a": 8, "b": samples} if samples else {"a": 0, "b": 0}
-    if not samples:
-        lab.speeds = {"a": 0.1, "b": 0.41}
+def test_four_times_as_slow_by_the_sample_is_far(
+    clock: FakeClock, speeds: tuple[float, float], samples: tuple[int, int], left: bool
+) -> None:
+    lab, ledger = Sampled(clock, dict(zip("ab", speeds, strict=True))), Ledger()
+    lab.samples = dict(zip("ab", samples, strict=True))
     a, b = variants("a", "b")
     measure(lab, [a, replace(b, least_steps=2)], ledger, Deadline(1000, clock), seed=1, generations=1)
     assert bool(ledger.failures) is left
@@ -219,3 +239,63 @@ def test_later_generations_share_what_is_left_to_the_look_before_them(clock: Fak
 def test_an_interval_that_begins_at_one_decides_nothing() -> None:
     assert verdict(1.0, 1.2) == "undecided"
     assert verdict(math.nextafter(1.0, 2.0), 1.2) == "slower"
+
+
+def test_one_after_the_other_is_told_whole(clock: FakeClock) -> None:
+    """4 s for two variants, of which opening takes one each: a second for four blocks, so blocks of a quarter of one."""
+    lab, ledger, memo = SmallLab(clock, {"a": 0.01, "b": 0.02}, opening=1.0), Ledger(), Kept()
+    told: list[tuple[str, float]] = []
+
+    def on_block(key: str, seconds: float) -> None:
+        told.append((key, round(seconds, 3)))
+        lab.speeds["a"] += 0.001  # so that each block of it is another one
+
+    ledger.on_block = on_block
+    measure(lab, variants("a", "b"), ledger, Deadline(4, clock), seed=1, rounds=2, memo=memo)
+    (generation,) = ledger.generations
+    seen = [{k: [(b.steps, round(b.wall, 3)) for b in pair] for k, pair in r.items()} for r in generation.rounds]
+    assert seen == [
+        {"a": [(25, 0.25), (25, 0.275)], "b": [(12, 0.24), (12, 0.24)]},
+        {"a": [(25, 0.3), (25, 0.325)], "b": [(12, 0.24), (12, 0.24)]},
+    ]
+    assert told == [("a", 0.01), ("a", 0.011), ("a", 0.012), ("a", 0.013), *[("b", 0.02)] * 4]
+    assert (ledger.seconds_to_open, ledger.seconds_per_step) == pytest.approx((1.0, 0.02))
+    state = {"failures": {}, "checked": {}, "seconds_to_open": pytest.approx(1.0), "apart": "two copies do not fit"}
+    assert memo.generations == [(generation, state)]
+
+
+def test_one_after_the_other_blocks_are_no_longer_and_no_shorter_than_elsewhere(clock: FakeClock) -> None:
+    """2000 steps at most, as many as a variant needs at least, and a third of a second where there is time for it."""
+    lab, ledger = SmallLab(clock, {"a": 1e-5, "b": 0.5, "c": 0.05}), Ledger()
+    a, b, c = variants("a", "b", "c")
+    measure(lab, [a, replace(b, least_steps=9), c], ledger, Deadline(1000, clock), seed=1, generations=1)
+    assert [{x.steps for x in ledger.blocks(key)} for key in "abc"] == [{2000}, {9}, {7}]
+
+
+def test_one_after_the_other_the_last_second_is_used(clock: FakeClock) -> None:
+    lab, ledger = SmallLab(clock, {"a": 0.01, "b": 0.01}), Ledger()
+    measure(lab, variants("a", "b"), ledger, Deadline(0.5, clock), seed=1, generations=1, rounds=1)
+    assert [set(r) for r in ledger.generations[0].rounds] == [{"a", "b"}]
+
+
+def test_one_after_the_other_what_fails_does_not_end_the_others(clock: FakeClock) -> None:
+    lab, ledger = SmallLab(clock, dict.fromkeys("abcd", 0.01)), Ledger()
+    lab.fails_to_open["b"] = "does not build"
+    lab.fails_at_block["c"] = 0
+    measure(lab, variants(*"abcd"), ledger, Deadline(1000, clock), seed=1, generations=1)
+    assert ledger.failures == {"b": "does not build", "c": "out of memory"}
+    assert [set(r) for r in ledger.generations[0].rounds] == [{"a", "d"}] * 3
+
+
+@pytest.mark.parametrize(("failing", "rounds"), [("a", [{"b", "c"}] * 3), ("abc", None)])
+def test_one_after_the_other_ends_without_the_base(
+    clock: FakeClock, failing: str, rounds: list[set[str]] | None
+) -> None:
+    """What the failures were is kept for a resumed run, also where no round was seen."""
+    lab, ledger, memo = SmallLab(clock, dict.fromkeys("abc", 0.01)), Ledger(), Kept()
+    lab.fails_to_open = dict.fromkeys(failing, "no data")
+    measure(lab, variants(*"abc"), ledger, Deadline(1000, clock), seed=1, memo=memo)
+    assert [[set(r) for r in g.rounds] for g in ledger.generations] == ([rounds] if rounds else [])
+    assert [(len(g.rounds), state["failures"]) for g, state in memo.generations] == [
+        (len(rounds or []), dict.fromkeys(failing, "no data"))
+    ]
