@@ -21,8 +21,10 @@ def ladder(report: Report, paint: Paint, width: int) -> list[str]:
     parts = [paint(heading(report), "bold") + "\n"]
     if found.rungs:
         columns = ["rung", "ms/step", "of your step", "memory", "also changes"]
-        rows = [_start(found), *(_row(n, rung) for n, rung in enumerate(found.rungs, start=1)), _all(found)]
-        parts.append(table(columns, [row for row in rows if row], paint is colour, width))
+        rows = [_start(found), *(_row(n, rung) for n, rung in enumerate(found.rungs, start=1))]
+        if found.ratio is not None:
+            rows.append(_all(found))
+        parts.append(table(columns, rows, paint is colour, width))
         parts.append(wrapped(_how(found), width, "") + "\n")
     dropped = [f"{rung.knob}: {rung.dropped}" for rung in found.rungs if rung.dropped]
     if found.untested:
@@ -80,8 +82,6 @@ def _row(number: int, rung: Rung) -> list[str]:
 
 
 def _all(found: Ladder) -> list[str]:
-    if found.ratio is None:
-        return []
     changes = ", ".join(found.changes) or "nothing"
     after = _ms(found.patched_seconds_per_step)
     return ["all of it, raced against your code", after, _ratio(found), _size(found.patched_peak_memory_bytes), changes]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from perfaudit.findings import Finding, Fix, Location, Saving
-from perfaudit.measurements import Ladder
 from perfaudit.render.paint import Paint, plain
 from perfaudit.report import Report, UnusedSuppression
 
@@ -28,43 +28,33 @@ def printable(report: Report) -> Report:
             )
             for f in report.findings
         ),
-        notes=tuple(signs(note) for note in report.notes),
-        skipped=tuple(replace(s, path=signs(s.path), reason=signs(s.reason)) for s in report.skipped),
-        unused_suppressions=tuple(replace(c, path=signs(c.path)) for c in report.unused_suppressions),
-        ladder=_printable_ladder(report.ladder),
-        winners=tuple(
-            replace(w, fix=_printable_fix(w.fix), location=_printable_place(w.location)) for w in report.winners
-        ),
-        gate=_printable_texts(report.gate),
+        gate=_each_text(report.gate, _in_gate),
+        **{name: _each_text(getattr(report, name), lambda text, _: signs(text)) for name in _SHOWN},
     )
 
 
+# Beside findings and gate; messages of exceptions and names in the user's code end up in all of them.
+_SHOWN = ("target", "environment", "trials", "comparisons", "winners", "ladder", "not_applicable", "notes", "skipped",
+          "unused_suppressions")  # fmt: skip
 _PROSE = {"reason", "notes", "accepted", "set_aside"}  # fields of a gate that hold sentences
 
 
-def _printable_texts(value: Any, prose: bool = False) -> Any:  # Any: a gate, or what is in one
-    """The same with every text on one line and with signs; the lines of sentences are joined, not marked."""
+def _in_gate(text: str, name: str) -> str:
+    """A text of a gate on one line and with signs; the lines of sentences are joined, not marked."""
+    return one_line(" ".join(text.splitlines()) if name in _PROSE else text)
+
+
+def _each_text(value: Any, changed: Callable[[str, str], str], name: str = "") -> Any:  # Any: what is in a report
+    """The same with every text in it changed, by its text and the name of the field that holds it."""
     if isinstance(value, str):
-        return one_line(" ".join(value.splitlines()) if prose else value)
+        return changed(value, name)
     if isinstance(value, tuple):
-        return tuple(_printable_texts(item, prose) for item in value)
+        return tuple(_each_text(item, changed, name) for item in value)
     if isinstance(value, dict):
-        return {_printable_texts(key): _printable_texts(item, prose) for key, item in value.items()}
+        return {_each_text(key, changed): _each_text(item, changed, name) for key, item in value.items()}
     if is_dataclass(value) and not isinstance(value, type):
-        return replace(
-            value, **{f.name: _printable_texts(getattr(value, f.name), f.name in _PROSE) for f in fields(value)}
-        )
+        return replace(value, **{f.name: _each_text(getattr(value, f.name), changed, f.name) for f in fields(value)})
     return value
-
-
-def _printable_ladder(found: Ladder | None) -> Ladder | None:
-    if found is None:
-        return None
-    rungs = (
-        replace(r, words=signs(r.words), location=replace(r.location, path=signs(r.location.path))) for r in found.rungs
-    )
-    files = (replace(f, path=signs(f.path), diff=signs(f.diff)) for f in found.files)
-    return found.with_(rungs=tuple(rungs), files=tuple(files))
 
 
 def _printable_place(place: Location | None) -> Location | None:

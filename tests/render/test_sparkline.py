@@ -37,7 +37,7 @@ def test_in_ascii() -> None:
     assert sparkline([0.0, 1, 2, 3, 4, 5, 6, 7], 10, ASCII) == ASCII
     assert ASCII.isascii()
     assert len(ASCII) == len(BLOCKS)
-    assert in_ascii("▲ a: 41 µs → 44 µs · −") == "^ a: 41 us -> 44 us - -"
+    assert in_ascii("▲ a: 41 µs → 44 µs · − ─ … ▁é") == "^ a: 41 us -> 44 us - - - ... ▁é"
 
 
 @pytest.mark.parametrize(

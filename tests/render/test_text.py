@@ -6,12 +6,14 @@ import re
 from dataclasses import replace
 
 import pytest
+from reports import SMALL
 
-from perfaudit.findings import Basis, Expected, Finding, Fix, Location, Saving, Severity
+from perfaudit.findings import Basis, Edit, Expected, Finding, Fix, Location, Saving, Severity, Span
+from perfaudit.measurements import NotApplicable
 from perfaudit.render.paint import colour, wrapped
 from perfaudit.render.text import render
 from perfaudit.render.words import saving_text, seconds
-from perfaudit.report import Report, Skipped
+from perfaudit.report import Report, Skipped, UnusedSuppression
 
 DIFF = "--- a/a.py\n+++ b/a.py\n@@ -1,2 +1,2 @@\n import torch\n-slow(True)\n+slow(False)\n"
 FINDING = Finding(
@@ -56,6 +58,7 @@ def test_a_finding() -> None:
     )
 
 
+IDLE = (UnusedSuppression("b.py", 3, ("PA101",)), UnusedSuppression("b.py", 4, (), 2))
 SAFE, UNSAFE, ADVICE = Fix("a", "safe"), Fix("b", "unsafe", ("rng",)), Fix("c", "manual")
 
 
@@ -198,6 +201,174 @@ def test_colour_changes_nothing_but_colour() -> None:
 )
 def test_wrapped(text: str, lines: list[str]) -> None:
     assert wrapped(text, 10, "  ") == "\n".join("  " + line for line in lines)
+
+
+WHOLE = """\
+NOT MEASURED: none of these was timed here
+
+  1  pkg/a.py:2:1  PA000 slow-thing
+     `slow(True)` waits for the device: 100 % of the time
+     lines 2, 9
+     documented: saves up to 50 % of a step (a paper)
+     fix (safe): switch it off
+       --- a/pkg/a.py
+       +++ b/pkg/a.py
+       @@ -1,3 +1,3 @@
+        import torch
+       -slow(True)
+       +slow(False)
+        end = 1
+
+MEASURED: these pay here, by the lower bound of what they save
+
+  2  pkg/a.py:4:3  PA001 other-thing
+     `f(a | b)` is slow, too
+     saves 10.0 to 20.0 % of the step, 4.00 ms a step (measured)
+     advice: do less
+
+NOT MEASURED: none of these was timed here
+
+  3  (no source line)  PA002 no-place
+     the whole program is slow
+
+b.py: not audited: binary
+
+pkg/a.py:7:1: `perfaudit: ignore[PA101]` silences nothing here
+
+note: stopped at the budget
+
+3 findings in 1 file, 1 not audited: 1 error, 1 warning, 1 info
+2 findings of the baseline not shown; 1 finding of the baseline no longer there; 3 test files left
+out (--tests reads them)
+nothing was shown to pay here, so there is nothing to apply
+"""
+
+
+def test_a_whole_report() -> None:
+    assert render(SMALL.with_(gone=1, tests_left_out=3)) == WHOLE
+
+
+def test_what_is_bold_in_it() -> None:
+    painted = render(SMALL, in_colour=True)
+    assert re.findall("\x1b\\[1m(.*?)\x1b", painted) == [
+        "NOT MEASURED: none of these was timed here",
+        "pkg/a.py:2:1",
+        "--- a/pkg/a.py",
+        "+++ b/pkg/a.py",
+        "MEASURED: these pay here, by the lower bound of what they save",
+        "pkg/a.py:4:3",
+        "NOT MEASURED: none of these was timed here",
+        "(no source line)",
+        "3 findings",
+    ]
+    assert re.findall("\x1b\\[(3[0-9])m(PA.*?)\x1b", painted) == [("31", "PA000"), ("33", "PA001"), ("36", "PA002")]
+    assert "b.py: \x1b[33mnot audited\x1b[0m: binary\n" in painted
+
+
+@pytest.mark.parametrize(
+    ("report", "said"),
+    [
+        (Report("scan", files=1, known=2), "nothing new in 1 file\n2 findings of the baseline not shown\n"),
+        (
+            Report("scan", files=2, tests_left_out=1),
+            "nothing found in 2 files\n1 test file left out (--tests reads them)\n",
+        ),
+        (
+            Report("scan", files=2, known=1, gone=1, notes=("slow disk",)),
+            "note: slow disk\n\nnothing new in 2 files\n"
+            "1 finding of the baseline not shown; 1 finding of the baseline no longer there\n",
+        ),
+        (
+            Report("scan", (), (Skipped("a.py", "binary"),), unused_suppressions=IDLE),
+            "a.py: not audited: binary\n\n"
+            "b.py:3:1: `perfaudit: ignore[PA101]` silences nothing here\n"
+            "b.py:cell 2:4:1: `perfaudit: ignore` silences nothing here\n\n"
+            "nothing found in 0 files, 1 not audited\n",
+        ),
+    ],
+)
+def test_nothing_was_found(report: Report, said: str) -> None:
+    assert render(report) == said
+    assert re.findall("\x1b\\[1m(.*?)\x1b", render(report, in_colour=True)) == [
+        "nothing new" if report.known else "nothing found"
+    ]
+
+
+def test_a_saving_of_a_rule_is_said_once_and_a_measured_one_each_time() -> None:
+    known, ours = Saving("documented", 0, 0.5, source="a paper"), Saving("benchmarked", 0.1, 0.2, source="make x")
+    measured = Saving("profiled", 0.1, 0.2)
+    found = [finding(saving=s) for s in (measured, known, measured, known, None)]
+    found += [replace(finding(saving=s), rule="PA002") for s in (ours, ours, known)]
+    text = render(Report("scan", tuple(found), files=1))
+    assert [line.strip() for line in text.splitlines() if "saves" in line or "run (" in line or "PA00" in line][
+        :-1
+    ] == [
+        "1  b.py:1:1  PA001 thing",
+        "saves 10.0 to 20.0 % of the step (profiled)",
+        "2  b.py:1:1  PA001 thing",
+        "documented: saves up to 50 % of a step (a paper)",
+        "3  b.py:1:1  PA001 thing",
+        "saves 10.0 to 20.0 % of the step (profiled)",
+        "4  b.py:1:1  PA001 thing",
+        "5  b.py:1:1  PA001 thing",
+        "6  b.py:1:1  PA002 thing",
+        "benchmarked: 10 to 20 % of a step in our own run (`make x`)",
+        "7  b.py:1:1  PA002 thing",
+        "8  b.py:1:1  PA002 thing",
+    ]
+
+
+EDITED = Fix("b", "unsafe", edits=(Edit(Span(0, 1), "x"),))
+PAYS = Saving("measured", 0.1, 0.2)
+
+
+def paying(rule: str, path: str = "b.py", fix: Fix | None = EDITED, saving: Saving = PAYS) -> Finding:
+    return Finding(rule, "thing", "info", "slow", Location(path, 1, 1, 1, 2), saving, fix)
+
+
+SCAN = "`perfaudit scan {} --select {} --fix --unsafe-fixes` writes the patches that pay here"
+SEARCH = "`perfaudit tune train.py --dataloader --apply` searches and writes the loader's"
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ([paying("PA2")], SCAN.format("b.py", "PA2")),
+        (
+            [paying("PA3"), paying("PA2", "a.py"), paying("PA2"), replace(paying("PA4"), location=None)],
+            SCAN.format("b.py a.py", "PA3,PA2,PA4"),
+        ),
+        ([paying("PA101")], SEARCH),
+        ([paying("PA101"), paying("PA2")], f"{SCAN.format('b.py', 'PA2')}; {SEARCH}"),
+        (
+            [
+                paying("PA2"),
+                paying("PA3", "c.py", fix=None),  # nothing to write
+                paying("PA4", "c.py", fix=ADVICE),
+                paying("PA5", "c.py", saving=Saving("measured", 0.0, 0.2)),  # not shown to pay
+                paying("PA6", "c.py", saving=Saving("benchmarked", 0.1, 0.2)),  # not measured here
+            ],
+            SCAN.format("b.py", "PA2"),
+        ),
+        (
+            [paying("PA5", saving=Saving("measured", 0.0, 0.2))],
+            "nothing was shown to pay here, so there is nothing to apply",
+        ),
+    ],
+)
+def test_what_to_type_to_take_what_pays(found: list[Finding], said: str) -> None:
+    text = render(Report("scan", tuple(found), files=1, target="train.py"), width=400)
+    assert text.splitlines()[-1] == said
+
+
+def test_a_line_of_a_patch_that_is_empty_stays_empty() -> None:
+    text = render(Report("scan", (finding(fix=Fix("a", "safe", diff="@@ -1 +1 @@\n-x\n\n+y\n")),), files=1))
+    assert "       -x\n\n       +y\n" in text
+
+
+def test_a_search_that_found_no_knob_says_so() -> None:
+    idle = Report("tune", not_applicable=(NotApplicable("ema", "no time"),))
+    assert render(idle) == "not searched:\n  ema: no time\n"
 
 
 def test_nothing_follows_the_tables_of_tune() -> None:

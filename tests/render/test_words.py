@@ -1,0 +1,198 @@
+"""Words that formats share: signs for control characters, remarks, comments that silence nothing, fixes and savings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from perfaudit.findings import Expected, FilePatch, Finding, Fix, Location, Safety, Saving
+from perfaudit.measurements import Comparison, Environment, Ladder, NotApplicable, Rung, Trial, Winner
+from perfaudit.render.paint import colour
+from perfaudit.render.words import (
+    count,
+    fix_title,
+    one_line,
+    printable,
+    remarks,
+    saving_text,
+    seconds,
+    sentences,
+    signs,
+    unused,
+)
+from perfaudit.report import Report, Skipped, UnusedSuppression
+
+
+def a_report(text: str) -> Report:
+    """A report with this text in all that may come from the code of a user."""
+    place, settings = Location(text, 1, 2, 3, 4), {"mode": text, "workers": 2}
+    fix = Fix(text, "safe", ("rng",), diff=text)
+    rung = Rung("fusion", settings, text, (), place, text, 0.9, 0.8, 0.95, verified=text, dropped=text)
+    return Report(
+        "tune",
+        (Finding("PA001", "thing", "error", text, place, None, fix, snippet=text, note=text),),
+        (Skipped(text, text),),
+        target=text,
+        environment=Environment(text, "3.11", "Linux", 2, 1),
+        trials=(Trial("dataloader", settings, "failed", reason=text, samples=(0.1, 0.2)),),
+        comparisons=(Comparison("patch", {}, {"path": text}, 0.9, 0.8, 0.95, "faster"),),
+        winners=(Winner("fusion", settings, False, text, None, fix, place, text, (text,), text),),
+        ladder=Ladder((rung,), (FilePatch(text, "a", "b", text),), verified=text, trouble=text, untested=(text,)),
+        not_applicable=(NotApplicable("ema", text),),
+        notes=(text,),
+        unused_suppressions=(UnusedSuppression(text, 3, (text,), None, text, (text,)),),
+    )
+
+
+def test_no_text_of_a_report_keeps_a_control_character() -> None:
+    assert printable(a_report("a\x1b[2J\tb\r\nc\x7f\x9b")) == a_report("a␛[2J\tb\r\nc␡\ufffd")
+
+
+def test_a_finding_without_a_place_and_a_fix_stays_as_it_is() -> None:
+    report = Report("scan", (Finding("PA001", "thing", "error", "slow"),))
+    assert printable(report) == report
+
+
+@pytest.mark.parametrize(
+    ("text", "shown", "on_one_line"),
+    [
+        ("a\tb\nc\r\nd", "a\tb\nc\r\nd", "a\tb␊c␊d"),
+        ("a\rb\r", "a␍b␍", "a␍b␍"),
+        ("\x00\x08\x0b\x0c\x0e\x1f \x7e\x7f", "␀␈␋␌␎␟ ~␡", "␀␈␋␌␎␟ ~␡"),
+        ("\x80\x9f\xa0\ud800\udfff\ue000\ufffd\ufffe\uffff", "\ufffd\ufffd\xa0\ufffd\ufffd\ue000\ufffd\ufffd\ufffd", None),
+    ],
+)  # fmt: skip
+def test_signs_of_control_characters(text: str, shown: str, on_one_line: str | None) -> None:
+    assert signs(text) == shown
+    assert one_line(text) == (on_one_line or shown)
+
+
+@pytest.mark.parametrize(("number", "many", "said"), [(1, "", "1 fix"), (2, "fixes", "2 fixes"), (1, "fixes", "1 fix")])
+def test_a_number_with_its_word(number: int, many: str, said: str) -> None:
+    assert count(number, "fix", many) == said
+    assert count(0, "file") == "0 files"
+
+
+def test_what_is_said_of_a_whole_report() -> None:
+    assert remarks(Report("scan", known=1, gone=2, tests_left_out=3, notes=("slow disk", "so"))) == [
+        "1 finding of the baseline not shown",
+        "2 findings of the baseline no longer there",
+        "3 test files left out",
+        "slow disk",
+        "so",
+    ]
+    assert remarks(Report("scan")) == []
+
+
+@pytest.mark.parametrize(
+    ("comment", "rules", "unknown", "said"),
+    [
+        ("", (), (), "`perfaudit: ignore` silences nothing here"),
+        ("", ("PA101", "PA102"), (), "`perfaudit: ignore[PA101, PA102]` silences nothing here"),
+        ("noqa: PA101", (), (), "`noqa: PA101` silences nothing here"),
+        ("noqa: all", ("PA101", "PA102"), (), "`noqa: all` silences nothing here (PA101, PA102)"),
+        ("noqa: PA1", ("PA1", "PA2"), ("PA1", "PA2"), "`noqa: PA1`: no rule is called PA1 or PA2"),
+    ],
+)
+def test_a_comment_that_silences_nothing(
+    comment: str, rules: tuple[str, ...], unknown: tuple[str, ...], said: str
+) -> None:
+    assert unused(UnusedSuppression("a.py", 3, rules, comment=comment, unknown=unknown)) == said
+
+
+def test_the_sentences_of_a_finding_in_their_order() -> None:
+    fix, saving = Fix("mend it", "unsafe", ("rng", "order")), Saving("profiled", 0.1, 0.2)
+    whole = Finding("PA001", "thing", "error", "slow", None, saving, fix, note="on every step")
+    assert sentences(whole) == [
+        "slow",
+        "saves 10.0 to 20.0 % of the step (profiled)",
+        "on every step",
+        "fix (unsafe: changes rng, order): mend it",
+    ]
+    assert sentences(Finding("PA001", "thing", "error", "slow")) == ["slow"]
+
+
+@pytest.mark.parametrize(
+    ("safety", "changes", "said"),
+    [
+        ("manual", (), "\x1b[36madvice\x1b[0m: mend it"),
+        ("safe", (), "\x1b[36mfix (safe)\x1b[0m: mend it"),
+        ("unsafe", ("rng", "order"), "\x1b[36mfix (unsafe: changes rng, order)\x1b[0m: mend it"),
+    ],
+)
+def test_the_title_of_a_fix(safety: Safety, changes: tuple[str, ...], said: str) -> None:
+    assert fix_title(Fix("mend it", safety, changes), colour) == said
+
+
+@pytest.mark.parametrize(
+    ("saving", "said"),
+    [
+        (
+            Saving("documented", 0, 0.5, source="a.org"),
+            "\x1b[2mdocumented\x1b[0m: saves up to 50 % of a step (a.org)",
+        ),
+        (
+            Saving("documented", 0, 0.5, source="a.org", conditions="on a GPU"),
+            "\x1b[2mdocumented\x1b[0m: saves up to 50 % of a step (on a GPU; a.org)",
+        ),
+        (
+            Saving("benchmarked", 0.3, 0.6, source="make x"),
+            "\x1b[1mbenchmarked\x1b[0m: 30 to 60 % of a step in our own run (`make x`)",
+        ),
+        (
+            Saving("measured", 0.001, 0.2, 0.5, clock="cpu"),
+            "\x1b[1;32msaves 0.1 to 20.0 % of the step's processor time, 500.00 ms of processor time a step\x1b[0m (measured)",
+        ),
+        (
+            Saving("measured", 0.0, 0.2, 0.5),
+            "\x1b[33mbetween +0.0 and +20.0 % of the step: no saving could be shown\x1b[0m (measured)",
+        ),
+        (
+            Saving("measured", -0.1, 0.0),
+            "\x1b[33mbetween -10.0 and +0.0 % of the step: no saving could be shown\x1b[0m (measured)",
+        ),
+        (
+            Saving("measured", -0.1, -0.001, 0.5, clock="cpu"),
+            "\x1b[1;31mcosts 0.1 to 10.0 % of the step's processor time\x1b[0m (measured)",
+        ),
+    ],
+)
+def test_a_saving_in_colour(saving: Saving, said: str) -> None:
+    assert saving_text(saving, colour) == said
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [
+        (0.9, 0.95, "; its upper end is above the benchmarked 60 to 90 %"),  # begins where the other ends
+        (0.91, 0.95, "; more than the benchmarked 60 to 90 %"),
+        (0.1, 0.6, ""),  # ends where the other begins
+        (0.1, 0.59, "; less than the benchmarked 60 to 90 %"),
+        (0.7, 0.9, ""),
+    ],
+)
+def test_a_saving_beside_what_was_known(low: float, high: float, said: str) -> None:
+    measured = Saving("measured", low, high, expected=Expected("benchmarked", 0.6, 0.9))
+    assert saving_text(measured) == f"saves {100 * low:.1f} to {100 * high:.1f} % of the step (measured{said})"
+
+
+def test_a_saving_in_processor_time_is_not_compared_with_what_was_known() -> None:
+    known: dict[str, Any] = {"expected": Expected("documented", 0.0, 0.1)}
+    assert saving_text(Saving("measured", 0.5, 0.6, clock="cpu", **known)).endswith("processor time (measured)")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1.0, "1.00 s"),
+        (-1.0, "-1.00 s"),
+        (0.99, "990.00 ms"),
+        (0.001, "1.00 ms"),
+        (0.00099, "990 µs"),
+        (-0.0005, "-500 µs"),
+        (0.0009994995, "999 µs"),
+    ],
+)
+def test_a_duration_has_a_unit_that_keeps_it_readable(value: float, text: str) -> None:
+    assert seconds(value) == text
