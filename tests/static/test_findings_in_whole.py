@@ -79,6 +79,34 @@ def test_attention(text: str, output: str, title: str, changes: tuple[str, ...],
     assert fix == [title, changes, is_written, True]
 
 
+ADVICE = "compute it in one operator, `F.scaled_dot_product_attention({0}, attn_mask=..., {1}scale=...)`, with axes "
+
+
+@pytest.mark.parametrize(
+    ("values", "called"),
+    [
+        ("v.transpose(1, 2)", "v"),
+        ("v.permute(0, 2, 1, 3)", "v"),
+        ("v.swapaxes(1, 2)", "v"),
+        ("v.t()", "v"),
+        ("v.T", "v"),
+        ("v.mT", "v"),
+        ("v.transpose(1, 2).contiguous()", "v"),
+        ("v.flatten(1, 2)", "v.flatten(1, 2)"),
+        ("v.of_the_twenty_four_char", "v.of_the_twenty_four_char"[:23] + "…"),  # of 25
+        ("v.of_the_twenty_four_cha", "v.of_the_twenty_four_cha"),
+    ],
+)
+def test_advice_names_what_attention_is_made_of_without_its_turning(values: str, called: str) -> None:
+    (found,) = told("PA203", ATTEND.format(scores="q @ k.mT * self.scale + bias", output=f"w @ {values}"))
+    assert found[3].startswith(ADVICE.format(f"q, k, {called}", ""))
+
+
+def test_advice_names_the_dropout_too() -> None:
+    text = ATTEND.format(scores="q @ k.mT * self.scale + bias", output="F.dropout(w, 0.1, self.training) @ v")
+    assert told("PA203", text)[0][3].startswith(ADVICE.format("q, k, v", "dropout_p=..., "))
+
+
 GROWS = "`x` grows piece by piece: `torch.{0}` copies the whole tensor again in each turn"
 ONCE = "append the pieces to a list and call `torch.{0}` once behind the loop"
 LOOP = "import torch\n\ndef f(x, model, loader):\n    for y in {over}:\n        x = {value}\n    return x\n"
@@ -131,6 +159,23 @@ def test_a_tensor_that_does_not_grow_or_only_a_little(over: str, value: str) -> 
     assert told("PA207", LOOP.format(over=over, value=value)) == []
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "pass\n    else:\n        x = torch.cat([x, x0])",  # once, behind the loop
+        "x = torch.cat([x, y])\n        if y.is_last:\n            x = y",  # begun anew
+        "if x is None:\n            x = x0(x)\n        else:\n            x = torch.cat([x, y])",
+        "if x is None:\n            x += y\n        else:\n            x = torch.cat([x, y])",
+        "if x is None:\n            x = z = y\n        else:\n            x = torch.cat([x, y])",
+    ],
+)
+def test_a_tensor_that_does_not_only_grow(body: str) -> None:
+    assert (
+        told("PA207", f"import torch\n\ndef f(x, x0, loader):\n    for y in loader:\n        {body}\n    return x\n")
+        == []
+    )
+
+
 def test_a_tensor_that_grows_in_a_training_loop_is_hot() -> None:
     text = (
         "import torch\nfrom torch.utils.data import DataLoader\n\nloader = DataLoader(d)\nx = torch.empty(0)\n"
@@ -162,6 +207,11 @@ RECOMPUTES = "recomputes its whole function in backward, in a backward pass of i
             "without `use_reentrant`",
             "    def g():\n        return checkpoint(block, x, use_reentrant=False)\n"
             "    return checkpoint(block, x, use_reentrant=False)",
+        ),
+        (
+            "    options = {'use_reentrant': True}\n    return checkpoint(block, x, **options)",
+            "with `use_reentrant=True`",
+            None,  # who else has the dict?
         ),
     ],
 )
@@ -202,6 +252,7 @@ FORWARD = "import torch\n\ndef forward(x):\n    return x + {0}\n"
         ("torch.eye(3)", ".long()", "int64"),
         ("torch.empty(3)", ".to(torch.int)", "int"),
         ("torch.empty(3)", ".type(torch.half)", "half"),
+        ("torch.arange(len(x))", ".to(torch.double)", "double"),
         ("torch.full((3,), 256)", ".float()", "float32"),
         ("torch.full((3,), -256)", ".float()", "float32"),
         ("torch.full((3,), 256.0)", ".half()", "float16"),
@@ -238,6 +289,9 @@ def test_a_tensor_that_is_converted(built: str, cast: str, dtype: str) -> None:
         "torch.arange(y, len(x)).float()",
         "torch.arange(0, len(x), y).float()",
         "torch.arange(end=3).float()",
+        "torch.arange(len(x), start=y).float()",
+        "torch.arange(len(x), step=y).float()",
+        "torch.zeros(3).to(other=torch.half)",
         "torch.arange().float()",
         "torch.zeros(3, out=y).half()",
         "torch.zeros(3, names=y).half()",
@@ -250,6 +304,20 @@ def test_a_tensor_that_is_converted(built: str, cast: str, dtype: str) -> None:
 )
 def test_a_tensor_that_is_not_converted_or_gets_other_values(built: str) -> None:
     assert told("PA106", FORWARD.format(built)) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "found"),
+    [
+        ("if self.x is not None: return self.x", False),
+        ("if x.is_cuda: return x", True),
+        ("if self.x is not None: x = self.x", True),
+    ],
+)
+def test_a_tensor_behind_a_return_where_it_is_kept(before: str, found: bool) -> None:
+    head = "import torch\n\nclass A(torch.nn.Module):\n    def forward(self, x):\n"
+    text = f"{head}        {before}\n        return x + torch.ones(3).half()\n"
+    assert bool(told("PA106", text)) is found
 
 
 PAGEABLE = "its batches are copied to the GPU from pageable memory"
@@ -269,6 +337,12 @@ LOADER = "from torch.utils.data import DataLoader\n\n{0}\nfor x in loader:\n    
         (
             "loader = DataLoader(d, 8, False, None, None, 2, None, False)",
             "with `pin_memory=False`",
+            "pin the memory of the batches",
+            True,
+        ),
+        (
+            "loader = DataLoader(d, 8, False, None, None, 2)",
+            "without `pin_memory`",
             "pin the memory of the batches",
             True,
         ),
@@ -332,8 +406,50 @@ GPU = "from torch.utils.data import DataLoader\nimport torch\n\n{0}\n"
         ("net.cuda()\nloader = DataLoader(d, num_workers=2)\nfor x in loader:\n    y = net(x)", True),
         ("net.cuda()\nloader = DataLoader(d, num_workers=2)\nfor x in loader:\n    y = net.parse(batch=x)", True),
         ("net.cuda()\nloader = DataLoader(d, num_workers=2)\nfor x in loader:\n    y = net(z)", False),
+        ("net.cuda()\nloader = DataLoader(d, num_workers=2)\nfor x in loader:\n    x = to_device(x)", True),
+        ("net.cuda()\nloader = DataLoader(d, num_workers=2)\nfor x in loader:\n    x = send_batch_to_gpu(x)", True),
+        ("net.cuda()\nloader = DataLoader(d, num_workers=2)\nfor x in loader:\n    x = into_device(x)", False),
+        (
+            "net.cuda()\nloader = DataLoader(d, num_workers=2)\nother = DataLoader(d, num_workers=2)\n"
+            "for x in loader:\n    show(x)\nfor x in other:\n    y = net(x)",
+            True,
+        ),
+        (
+            "def move(x):\n    return x.cuda()\nloader = DataLoader(d, num_workers=2)\n"
+            "for x in loader:\n    show(x)\ny = move(z)",
+            False,
+        ),
+        (
+            "loader = DataLoader(d, num_workers=2)\nnet.cuda()\n"
+            "for x in loader:\n    x = x.type(torch.cuda.FloatTensor, True)",
+            True,
+        ),
+        ("net.cuda()\nDataLoader(d, num_workers=2)", False),
         ("fit(DataLoader(d, num_workers=2))", False),
     ],
 )
 def test_where_the_batches_go(text: str, found: bool) -> None:
     assert bool(told("PA102", GPU.format(text))) is found
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *("iter", "enumerate", "tqdm", "trange", "cycle", "zip", "islice", "track", "progress_bar", "reversed"),
+        *("len", "next", "print", "isinstance", "type", "id", "repr", "str"),
+    ],
+)
+def test_a_loader_that_is_looked_at_goes_nowhere(given: str) -> None:
+    assert told("PA102", GPU.format(f"net.cuda()\nfor x in {given}(DataLoader(d, num_workers=2)):\n    show(x)")) == []
+
+
+@pytest.mark.parametrize(("depth", "found"), [(5, True), (6, False)])
+@pytest.mark.parametrize("form", ["lists", "iterators", "names"])
+def test_how_far_a_loader_is_followed(form: str, depth: int, found: bool) -> None:
+    made = "DataLoader(d, num_workers=2)"
+    text = {
+        "lists": f"fit({'[' * depth}{made}{']' * depth})",
+        "iterators": f"fit({'iter(' * depth}{made}{')' * depth})",
+        "names": f"a0 = {made}\n" + "".join(f"a{n} = a{n - 1}\n" for n in range(1, depth)) + f"fit(a{depth - 1})",
+    }[form]
+    assert bool(told("PA102", GPU.format(f"net.cuda()\n{text}"))) is found
