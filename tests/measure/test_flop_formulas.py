@@ -119,6 +119,33 @@ def test_cudnn_s_layers_do_the_products_of_their_cells(kind: Any, bidirectional:
         assert forward + backward == cells
 
 
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+@pytest.mark.parametrize(("tokens", "state"), [(True, False), (False, True), (False, False)])
+def test_cudnn_s_layers_do_the_products_whose_gradients_are_wanted(
+    monkeypatch: pytest.MonkeyPatch, kind: Any, tokens: bool, state: bool
+) -> None:
+    """The node of the backward pass says which: it goes on behind tokens, weights and both states."""
+    net = kind(6, 10, num_layers=2, bidirectional=True)
+    with torch.backends.mkldnn.flags(enabled=False):
+        cells = flops(lambda: recurrent(net, tokens, state))
+    weights = [weight.detach() for weight in net.parameters()]
+    forward = formulas()[torch.ops.aten._cudnn_rnn](torch.zeros(4, 5, 6), weights, 4, None, torch.zeros(4, 5, 10))
+    wanted = [tokens, *[True] * len(weights), state, state]
+    node = type("Node", (), {"next_functions": [("next" if want else None, 0) for want in wanted]})()
+    monkeypatch.setattr(torch._C, "_current_autograd_node", lambda: node)
+    given = (torch.zeros(4, 5, 6), weights, 4, None, torch.zeros(4, 5, 10), *(None,) * 12, True)
+    assert forward + formulas()[torch.ops.aten._cudnn_rnn_backward](*given) == cells
+
+
+@pytest.mark.parametrize("axes", [(), (3,), (2, 3), (4, 2, 3)])
+def test_attention_with_any_axes_before_its_positions(axes: tuple[int, ...]) -> None:
+    query, key, value = torch.zeros(*axes, 7, 8), torch.zeros(*axes, 5, 8), torch.zeros(*axes, 5, 16)
+    scores, found = 2 * 7 * 5 * torch.Size(axes).numel(), formulas()
+    assert found[torch.ops.aten._scaled_dot_product_flash_attention_for_cpu](query, key, value) == scores * (8 + 16)
+    backward = found[torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward]
+    assert backward(value, query, key, value) == scores * (2 * 8 + 2 * 16)
+
+
 def test_torch_s_other_formulas_stay() -> None:
     found = formulas()
     changed = {str(operator) for operator, formula in flop_registry.items() if found[operator] is not formula}

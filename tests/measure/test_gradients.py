@@ -66,6 +66,29 @@ def test_gaps(after: Any, before: Any, found: float, name: str) -> None:
     assert gap(after, before) == (pytest.approx(found, rel=1e-6), name)
 
 
+def layer(inputs: int, weight: float, bias: float) -> nn.Linear:
+    """One output, all gradients alike."""
+    found = nn.Linear(inputs, 1)
+    found.weight.grad, found.bias.grad = torch.full((1, inputs), weight), torch.full((1,), bias)
+    return found
+
+
+@pytest.mark.parametrize("inputs", [1, 16])
+@pytest.mark.parametrize(
+    ("after", "found", "name"),
+    [
+        ((1.0, 1.0), 1 / 8, "bias"),  # against what its weight feels per element, eight times
+        ((1.5, 1.0), 1 / 2, "weight"),  # which is not allowed as much itself
+        ((2.0, 24.0), 3.0, "bias"),
+    ],
+)
+def test_a_bias_is_measured_beside_its_weight(inputs: int, after: tuple[float, float], found: float, name: str) -> None:
+    before = {"weight": torch.ones(1, inputs), "bias": torch.zeros(1)}
+    assert gradients.gap_to(layer(inputs, *after), before) == {
+        "gap": found.hex(), "name": name, "compared": 2
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("model", "before", "why"),
     [
@@ -120,6 +143,28 @@ def test_gradients_that_cannot_be_kept_are_no_fault(tmp_path: Path) -> None:
     }
 
 
+def test_a_file_of_another_kind_is_no_fault(tmp_path: Path) -> None:
+    file = tmp_path / "g.pt"
+    file.write_text("no gradients")
+    (what,) = gradients.compare_with_file(training(), ONES, str(file)).items()
+    assert what[0] == "why" and what[1].startswith("they cannot be compared: ") and "\n" not in what[1]
+
+
+def test_the_file_stays_on_the_disk_and_its_tensors_on_the_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, load, asked = str(tmp_path / "g.pt"), torch.load, []
+
+    def watched(name: str, **how: Any) -> Any:
+        asked.append((name, how))
+        return load(name, **how)
+
+    monkeypatch.setattr(torch, "load", watched)
+    gradients.save(training(), ONES, file)
+    assert gradients.compare_with_file(training(), ONES, file)["compared"] == 2
+    assert asked == [(file, {"weights_only": True, "map_location": "cpu", "mmap": True})]
+
+
 def test_looks_once_behind_the_first_backward_and_leaves_the_training_as_it_was() -> None:
     seen: list[str] = []
 
@@ -160,3 +205,43 @@ def test_what_the_gradients_of_a_training_do_by_themselves() -> None:
     again, stream, nudged = (float.fromhex(found[name]) for name in ("again", "stream", "nudged"))
     assert again == 0.0
     assert 0 < nudged < 1e-2 < stream
+
+
+def test_buffers_are_put_back_and_gradients_that_live_in_buckets_are_copied() -> None:
+    """A forward pass that counts itself, and gradients that are views of storage which is used again, as DDP's may be."""
+
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(3))
+            self.register_buffer("passes", torch.zeros(()))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.passes += 1
+            return (self.weight * x).square() * self.passes
+
+    model, bucket, seeds = Counting(), torch.zeros(3), list[int]()
+
+    def backward(loss: Any) -> None:
+        loss.backward()
+        bucket.copy_(model.weight.grad)
+        model.weight.grad = bucket
+
+    one = SimpleNamespace(
+        model=model, next_batch=lambda: torch.ones(3), to_device=lambda b: b, around_loss=contextlib.nullcontext,
+        loss=lambda b: model(b).sum() * (2 if seeds[-1] == 2 else 1), _backward=backward, scaler=None,
+    )  # fmt: skip
+
+    @contextlib.contextmanager
+    def nudge(draw: int) -> Any:
+        model.weight.data *= 1.25 if draw == 2 else 1.0
+        yield
+        model.weight.data /= 1.25 if draw == 2 else 1.0
+
+    found = gradients.sensitivity(one, 1, 2, nudge, seeds.append)
+    assert {name: float.fromhex(value) for name, value in found.items()} == {
+        "again": 0.0,
+        "stream": 1.0,
+        "nudged": 0.25,
+    }
+    assert seeds == [1, 1, 1, 2, 1, 1, 1, 1]

@@ -41,6 +41,17 @@ def test_sizes_are_drawn_anew_and_not_from_the_generator_of_the_user() -> None:
     assert all(SIZES[0] <= size <= SIZES[1] for sizes in drawn for size in sizes)
 
 
+@pytest.mark.parametrize(("end", "sizes"), [(min, [16] * 5), (max, [200_000] * 60)])
+def test_the_least_and_the_most_that_is_drawn(
+    monkeypatch: pytest.MonkeyPatch, end: Callable[[int, int], int], sizes: list[int]
+) -> None:
+    class Drawing:
+        randint = staticmethod(end)
+
+    monkeypatch.setattr(random, "SystemRandom", Drawing)
+    assert [len(piece) for piece in scattered()] == sizes
+
+
 @pytest.mark.slow
 def test_memory_of_a_child_is_scattered_before_it_builds(project: Callable[..., Path]) -> None:
     project(**{"train.py": TRAIN})

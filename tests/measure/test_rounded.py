@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from perfaudit.measure.rounded import rounded_to
 
@@ -58,3 +62,73 @@ def test_convolutions_and_what_has_16_bits_already() -> None:
     with rounded_to("bfloat16"):
         apart = (half @ torch.eye(20).bfloat16() - half).float().abs() / half.float().abs()
     assert 0 < float(apart.max()) <= 4 * 2**-7
+
+
+class Named:
+    """An operator of this name that returns what it is given."""
+
+    def __init__(self, name: str) -> None:
+        self._schema = SimpleNamespace(name=name)
+
+    def __call__(self, value: torch.Tensor, *, more: object = None) -> tuple[torch.Tensor, object]:
+        return value, more
+
+
+def put_through(name: str, value: torch.Tensor, kind: str, draw: int = 0) -> torch.Tensor:
+    with rounded_to(kind, draw):
+        mode: Any = _get_current_dispatch_mode()
+    found, more = mode.__torch_dispatch__(Named(name), (), (value,), {"more": 3})
+    assert more == 3
+    return found
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "_convolution", "mkldnn_rnn_layer"),
+        *("convolution", "convolution_overrideable", "cudnn_convolution"),
+        *("convolution_backward", "convolution_backward_overrideable"),
+        *("_scaled_dot_product_flash_attention", "_scaled_dot_product_flash_attention_backward"),
+        *("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention_for_cpu_backward"),
+        *("_scaled_dot_product_efficient_attention", "_scaled_dot_product_efficient_attention_backward"),
+    ],
+)
+def test_operands_of_matmuls_convolutions_and_attention_are_rounded(name: str) -> None:
+    value = torch.full((2,), 1 / 3)
+    assert not torch.equal(put_through(f"aten::{name}", value, "tf32"), value)
+    assert torch.equal(put_through(f"aten::{name}_", value, "tf32"), value)
+
+
+def test_the_roundings_of_a_draw_are_the_same_everywhere() -> None:
+    """They follow from the bits and the draw, so that a run on another machine, or another day, sees the same ones."""
+    bits = torch.tensor([1 / 3, -1 / 3, 0.1, 1000.1, 1e-6, 0.0])
+    units = [put_through("aten::mm", bits, "tf32", draw).view(torch.int32) - bits.view(torch.int32) for draw in (0, 1)]
+    assert [unit.tolist() for unit in units] == [
+        [-2731, 5461, -3277, -1638, -6077, 0],
+        [-2731, -2731, -3277, -1638, 2115, 0],
+    ]
+    halves = torch.tensor([1 / 3, -1 / 3, 0.1, 0.3, 7, 1000.1, 1e-6, 0.0]).bfloat16()
+    moved = [
+        put_through("aten::dot", halves, "tf32", draw).view(torch.int16) - halves.view(torch.int16) for draw in (0, 1)
+    ]
+    assert [unit.tolist() for unit in moved] == [[1, 1, -1, -1, -1, 0, -1, 0], [0, -1, -1, 0, 0, -1, 0, 0]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_the_largest_number_infinity_and_zero_stay(dtype: torch.dtype) -> None:
+    value = torch.tensor(
+        [torch.finfo(dtype).max, -torch.finfo(dtype).max, float("inf"), -float("inf"), 0.0], dtype=dtype
+    )
+    found = [put_through("aten::mm", value, "tf32", draw) for draw in range(30)]
+    assert all(one.isfinite().tolist() == [True, True, False, False, True] for one in found)
+    assert all(torch.equal(one[2:], value[2:]) for one in found)
+
+
+@pytest.mark.parametrize(("kind", "lost"), [("tf32", 0), ("float16", 13), ("bfloat16", 16)])
+def test_types_of_16_bits_put_out_what_they_can_hold(kind: str, lost: int) -> None:
+    torch.manual_seed(0)
+    with rounded_to(kind):
+        found = torch.rand(20, 20) @ torch.rand(20, 20)
+    rest = found.view(torch.int32) & (2**13 - 1)
+    assert bool((rest == 0).all()) is (lost > 0)
+    assert bool((found.view(torch.int32) & (2**16 - 1) == 0).all()) is (lost == 16)

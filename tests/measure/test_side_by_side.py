@@ -36,6 +36,19 @@ def test_what_fits_beside_a_copy(more: int, free: int | None, taken: int | None,
     assert fits or why.startswith("measured one after the other, with wider intervals: ")
 
 
+@pytest.mark.parametrize(
+    ("device", "what", "needed"), [("cpu", "memory", 2 * 11 * GIB), ("cuda", "the device", 2 * 11 * GIB + GIB)]
+)
+def test_copies_fit_to_the_byte(device: str, what: str, needed: int) -> None:
+    """A tenth more than one has taken, and half a GiB for the context of each process on a device."""
+    taken = 10 * GIB
+    assert why_not_beside(2, {"free": needed, "taken": taken}, device) == ""
+    assert why_not_beside(2, {"free": needed - 1, "taken": taken}, device) == (
+        f"measured one after the other, with wider intervals: 3 copies of this training do not fit into {what} side by side "
+        f"(one has taken 10.0 GiB, {needed / GIB:.1f} GiB are free beside it)"
+    )
+
+
 class FakeChild:
     """A training on a described device."""
 
