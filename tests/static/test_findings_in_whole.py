@@ -117,6 +117,9 @@ LOOP = "import torch\n\ndef f(x, model, loader):\n    for y in {over}:\n        
     [
         ("loader", "torch.cat([x, y])", "cat"),
         ("loader", "torch.vstack((y, x))", "vstack"),
+        ("loader", "torch.hstack((y, x))", "hstack"),
+        ("loader", "torch.concatenate((y, x))", "concatenate"),
+        ("loader", "torch.cat([x, y, y])", "cat"),
         ("loader", "y if x is None else torch.concat([x, y])", "concat"),
         ("loader", "torch.cat([x, y]) if x is not None else y", "cat"),
         ("range(8)", "torch.cat([x, y])", "cat"),
@@ -159,9 +162,14 @@ def test_a_tensor_that_does_not_grow_or_only_a_little(over: str, value: str) -> 
     assert told("PA207", LOOP.format(over=over, value=value)) == []
 
 
+def test_a_tensor_that_grows_as_long_as_there_is_more() -> None:
+    assert told("PA207", "import torch\n\nwhile more():\n    x = torch.cat([x, y()])\n")
+
+
 @pytest.mark.parametrize(
     "body",
     [
+        "def append(x):\n            x = torch.cat([x, y])",  # another tensor for each call
         "pass\n    else:\n        x = torch.cat([x, x0])",  # once, behind the loop
         "x = torch.cat([x, y])\n        if y.is_last:\n            x = y",  # begun anew
         "if x is None:\n            x = x0(x)\n        else:\n            x = torch.cat([x, y])",
@@ -250,7 +258,9 @@ FORWARD = "import torch\n\ndef forward(x):\n    return x + {0}\n"
         ("torch.zeros(3)", ".bfloat16()", "bfloat16"),
         ("torch.ones(3)", ".double()", "float64"),
         ("torch.eye(3)", ".long()", "int64"),
+        ("torch.eye(3)", ".short()", "int16"),
         ("torch.empty(3)", ".to(torch.int)", "int"),
+        ("torch.arange(len(x))", ".to(torch.float)", "float"),
         ("torch.empty(3)", ".type(torch.half)", "half"),
         ("torch.arange(len(x))", ".to(torch.double)", "double"),
         ("torch.full((3,), 256)", ".float()", "float32"),
@@ -347,6 +357,18 @@ LOADER = "from torch.utils.data import DataLoader\n\n{0}\nfor x in loader:\n    
             True,
         ),
         (
+            "def make(pin=False):\n    return DataLoader(d, num_workers=2, pin_memory=pin)\nloader = make()",
+            "with `pin_memory=pin`, which is False unless a caller says otherwise",
+            "pin the memory of the batches",
+            False,
+        ),
+        (
+            "def make(workers=0):\n    return DataLoader(d, num_workers=workers)\nloader = make()",
+            "without `pin_memory`",
+            "load with workers and pin: without workers the training process pins, which costs time itself",
+            False,
+        ),
+        (
             "loader = DataLoader(d)",
             "without `pin_memory`",
             "load with workers and pin: without workers the training process pins, which costs time itself",
@@ -425,6 +447,27 @@ GPU = "from torch.utils.data import DataLoader\nimport torch\n\n{0}\n"
             True,
         ),
         ("net.cuda()\nDataLoader(d, num_workers=2)", False),
+        ("Loader(accelerator='gpu')\ndef make():\n    return DataLoader(d, num_workers=2)", False),
+        ("net.cuda()\nd = 'cpu'\nfit(DataLoader(d, num_workers=2))", True),
+        ("net.cuda()\nd = 'mps'\nfit(DataLoader(d, num_workers=2))", False),
+        ("net.cuda()\na = self.b = DataLoader(d, num_workers=2)", True),
+        ("net.cuda()\n*a, b = 1, DataLoader(d, num_workers=2)", False),
+        ("net.cuda()\nloader = DataLoader(d, num_workers=2)\nprint(len(loader))\nfit(loader)", True),
+        (
+            "net.cuda()\nloader = DataLoader(d, num_workers=2) if a else DataLoader(e, num_workers=2)\n"
+            "for x in loader:\n    y = net(x)",
+            True,
+        ),
+        (
+            "net.cuda()\nloader = DataLoader(d, num_workers=2)\n"
+            "for x in loader:\n    x = x.type('torch.cuda.FloatTensor')",
+            True,
+        ),
+        (
+            "net.cuda()\nclass Loader(DataLoader):\n    def __init__(self, d):\n"
+            "        super().__init__(d, num_workers=2)",
+            True,
+        ),
         ("fit(DataLoader(d, num_workers=2))", False),
     ],
 )

@@ -65,13 +65,8 @@ def _is_part_of_growing(source: Source, mention: ast.Name, call: ast.Call) -> bo
         return isinstance(mention.ctx, ast.Store) or parent is call.args[0] or _asks_for_none(parent)
     if isinstance(mention.ctx, ast.Store):
         assigned = source.parent(mention)
-        value = assigned.value if isinstance(assigned, ast.Assign) and len(assigned.targets) == 1 else None
-        is_first = exclude_each_other(branches(source, mention), branches(source, call))
-        return (
-            is_first
-            and value is not None
-            and not any(isinstance(n, ast.Name) and n.id == mention.id for n in ast.walk(value))
-        )
+        is_alone = isinstance(assigned, ast.Assign) and len(assigned.targets) == 1
+        return is_alone and exclude_each_other(branches(source, mention), branches(source, call))
     test = source.parent(mention)
     condition = source.parent(test) if test is not None else None
     return _asks_for_none(test) and isinstance(condition, ast.If) and condition.test is test
