@@ -267,6 +267,7 @@ FORWARD = "import torch\n\ndef forward(x):\n    return x + {0}\n"
         ("torch.full((3,), -256)", ".float()", "float32"),
         ("torch.full((3,), 256.0)", ".half()", "float16"),
         ("torch.full((3,), True)", ".float()", "float32"),
+        ("torch.full((3,), fill_value=1)", ".float()", "float32"),
         ("torch.arange(len(x))", ".float()", "float32"),
         ("torch.arange(0, len(x))", ".double()", "float64"),
         ("torch.arange(0, len(x), 2)", ".float()", "float32"),
@@ -299,6 +300,8 @@ def test_a_tensor_that_is_converted(built: str, cast: str, dtype: str) -> None:
         "torch.arange(y, len(x)).float()",
         "torch.arange(0, len(x), y).float()",
         "torch.arange(end=3).float()",
+        "torch.arange(0, end=y).float()",
+        "torch.arange(0, len(x), 1, 2).float()",
         "torch.arange(len(x), start=y).float()",
         "torch.arange(len(x), step=y).float()",
         "torch.zeros(3).to(other=torch.half)",
@@ -328,6 +331,20 @@ def test_a_tensor_behind_a_return_where_it_is_kept(before: str, found: bool) -> 
     head = "import torch\n\nclass A(torch.nn.Module):\n    def forward(self, x):\n"
     text = f"{head}        {before}\n        return x + torch.ones(3).half()\n"
     assert bool(told("PA106", text)) is found
+
+
+@pytest.mark.parametrize("what", ["dtype(torch.half)", "tensor_type(torch.HalfTensor)"])
+def test_where_the_default_type_is_changed_nothing_is_said_of_tensors_built_in_it(what: str) -> None:
+    text = FORWARD.format("torch.ones(3).half()")
+    assert told("PA106", text) and told("PA106", f"{text}\ntorch.set_default_{what}\n") == []
+
+
+def test_a_tensor_built_in_a_loop_outside_functions_with_a_comment_in_its_cast() -> None:
+    """A comment would be lost, so nothing is written."""
+    head = "import torch\n\nfor x in loader:\n    loss = model(x, torch.ones(3).half({0})).mean()\n"
+    rest = "    loss.backward()\n    optimizer.step()\n"
+    found = [told("PA106", head.format(inside) + rest) for inside in ("", "  # as the weights are\n    ")]
+    assert [[one[5] for one in each] for each in found] == [[True], [False]]
 
 
 PAGEABLE = "its batches are copied to the GPU from pageable memory"
@@ -496,3 +513,19 @@ def test_how_far_a_loader_is_followed(form: str, depth: int, found: bool) -> Non
         "names": f"a0 = {made}\n" + "".join(f"a{n} = a{n - 1}\n" for n in range(1, depth)) + f"fit(a{depth - 1})",
     }[form]
     assert bool(told("PA102", GPU.format(f"net.cuda()\n{text}"))) is found
+
+
+@pytest.mark.parametrize(("carried", "found"), [("accelerator", True), ("loop", False)])
+def test_a_loader_that_leaves_a_file_whose_program_uses_an_accelerator(carried: str, found: bool) -> None:
+    class Others:
+        """What the other files of the program say: nothing but this."""
+
+        def program_carries(self, what: str) -> bool:
+            return what == carried
+
+        def __getattr__(self, name: str) -> object:
+            return lambda *_: None
+
+    text = GPU.format("def make():\n    return DataLoader(d, num_workers=2)")
+    source = Source("t.py", text, Others())  # type: ignore[arg-type]
+    assert bool(run_checks(source, all_rules(), frozenset(["PA102"]))) is found

@@ -31,7 +31,6 @@ FOLLOW = 6  # expressions from the call outwards; real code needs two or three
 _INSIDE = (*LOOPS, ast.ListComp, ast.DictComp, ast.GeneratorExp)
 _MOVES = re.compile(r"(^|_)(to|move|send|put|place)_(\w+_)?(device|cuda|gpu)$|^(to_)?cuda$")
 _MODEL = re.compile(r"model|net$|^net|trainer|learner|generator|discriminator|encoder|gan$", re.IGNORECASE)
-_ON_GPU = {"gpu", "cuda"}
 _ITERATES = {"iter", "enumerate", "tqdm", "trange", "cycle", "zip", "islice", "track", "progress_bar", "reversed"}
 _ASKS = {"len", "next", "print", "isinstance", "type", "id", "repr", "str"}
 _HOLDERS = (ast.Dict, ast.Tuple, ast.List, ast.IfExp, ast.DictComp, ast.ListComp, ast.NamedExpr, ast.Starred)
@@ -133,11 +132,14 @@ def _names_another_device(source: Source) -> bool:
 
 
 def _trains_on_gpu(source: Source) -> bool:
-    """Whether a trainer of this file is told to use the GPU: `Trainer(accelerator="gpu")`, `Trainer(gpus=1)`."""
+    """Whether a trainer of this file is told to use the GPU: `Trainer(accelerator="gpu")`, `Trainer(gpus=1)`.
+
+    `accelerator="cuda"` names a device, which `uses_cuda` sees.
+    """
     for call in (c for c in source.nodes(ast.Call) if last_name(c.func) == "Trainer"):
         for keyword in call.keywords:
             value = keyword.value.value if isinstance(keyword.value, ast.Constant) else keyword.value
-            if keyword.arg == "accelerator" and value in _ON_GPU:
+            if keyword.arg == "accelerator" and value == "gpu":
                 return True
             if keyword.arg == "gpus" and value not in (0, None, ""):
                 return True
