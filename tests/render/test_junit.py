@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
-from gates import GATES
+from gates import GATES, MAIN, SEVERAL
 from reports import DIFF, EMPTY, NOTEBOOK, ODD, ODD_PATH, SMALL
 
 from perfaudit.render.junit import render
@@ -50,6 +50,74 @@ def test_a_whole_report() -> None:
         "  </testsuite>\n"
         "</testsuites>\n"
     )
+
+
+def test_a_whole_gate() -> None:
+    assert render(SEVERAL) == (Path(__file__).parent / "whole" / "several.xml").read_text()
+
+
+COULD_NOT_TELL = "could not tell whether train.py is slower"
+PASSED = ("system-out", None, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "results"),
+    [
+        (
+            "interrupted",
+            {
+                "findings": PASSED,
+                "everything was judged": ("error", "interrupted", f"gate: could not measure everything against {MAIN}"),
+            },
+        ),
+        (
+            "not reached",
+            {
+                "time train.py": ("skipped", None, COULD_NOT_TELL),
+                "everything was judged": (
+                    "error",
+                    "not_judged",
+                    f"gate: nothing was judged against {MAIN}: {COULD_NOT_TELL}",
+                ),
+            },
+        ),
+        (
+            "self-test",
+            {
+                "counters train.py": PASSED,
+                "counters eval.py": PASSED,
+                "self-test train.py": PASSED,
+                "self-test eval.py": (
+                    "skipped",
+                    None,
+                    "2 gates on identical code: 1 called it regressed, 0 could not tell; one took 3.00 s (median)",
+                ),
+            },
+        ),
+        ("improved", {"findings": PASSED, "counters train.py": PASSED}),
+        ("accepted", {"findings": PASSED, "counters train.py": PASSED, "time train.py": PASSED}),
+        ("inconclusive, fails", {"time train.py": ("failure", "inconclusive", COULD_NOT_TELL)}),
+    ],
+)
+def test_what_comes_of_each_layer(name: str, results: dict[str, tuple[str, str | None, str | None]]) -> None:
+    """By test: what came of it, its kind, and the first line of its message."""
+    found = {}
+    for case in ET.fromstring(render(GATES[name])).iter("testcase"):
+        assert case.attrib["classname"] == "perfaudit gate"
+        (result,) = case
+        message = result.get("message")
+        found[case.attrib["name"]] = (result.tag, result.get("type"), message.splitlines()[0] if message else None)
+    assert found == results
+
+
+def test_what_a_gate_said_in_all_stands_below_its_tests() -> None:
+    suite = ET.fromstring(render(GATES["interrupted"]))[0]
+    said = (
+        "gate: could not measure everything against origin/main (1f2e3d4c5b6a)\n"
+        "interrupted: what is missing here was not judged"
+    )
+    assert [child.tag for child in suite] == ["testcase", "testcase", "system-out"]
+    assert (suite[1][0].text, suite[2].text) == (said, said)
 
 
 def test_nothing_found_is_a_test_that_passed() -> None:

@@ -6,9 +6,9 @@ import pytest
 from reports import DIFF, EMPTY, ERROR, NOTEBOOK, ODD, SMALL
 
 from perfaudit.findings import Finding, Fix, Location
-from perfaudit.measurements import Environment, Winner
-from perfaudit.render.markdown import LIMIT, render
-from perfaudit.report import Report
+from perfaudit.measurements import Environment, Ladder, NotApplicable, Winner
+from perfaudit.render.markdown import LIMIT, _within, render
+from perfaudit.report import Report, Skipped
 
 HEAD = "| severity | place | rule | what is there |\n|---|---|---|---|\n"
 
@@ -88,6 +88,73 @@ def test_what_tune_measured_stands_open() -> None:
     )
     assert "train.py on cpu, 2 cores, 2 threads, 1.0 GiB, torch 2.13, Python 3.11\n" in text
     assert text.endswith("```\n\n</details>\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "page"),
+    [
+        ("12345", "12345"),
+        ("1234é", "\n**Cut here: 1 more entries would not fit; `--format json` has them all.**\n"),
+    ],
+)
+def test_two_hundred_bytes_are_kept_for_the_line_that_says_what_was_cut(text: str, page: str) -> None:
+    assert _within(205, [text]) == page
+    assert len(_within(205, ["1"], [], ["123"], ["45"], ["6"]).encode()) <= 205
+
+
+def test_what_is_cut_ends_with_the_last_part_that_fits() -> None:
+    cut = "\n**Cut here: 2 more entries would not fit; `--format json` has them all.**\n"
+    assert _within(205, ["1", "2"], ["3456", "7"]) == "12" + cut
+
+
+CLIMBED = """\
+## perfaudit tune
+
+`t.py`
+
+**LADDER: nothing cleared the noise: your code stays as it is**
+
+<details open><summary>What was measured</summary>
+
+```text
+t.py on cpu, 1 core, 2 threads, 1.0 GiB, torch 2.13, Python 3.11
+
+not searched:
+  ema: no
+
+LADDER: nothing cleared the noise: your code stays as it is
+```
+
+</details>
+"""
+
+
+def test_a_whole_climb() -> None:
+    machine = Environment("cpu", "3.11", "Linux", 1, 1 << 30, torch="2.13", threads=2)
+    idle = (NotApplicable("ema", "no"),)
+    report = Report("tune", target="t.py", environment=machine, ladder=Ladder(), not_applicable=idle)
+    assert render(report) == CLIMBED
+
+
+def test_what_was_measured_beside_a_scan_is_folded_away_and_as_wide_as_text() -> None:
+    machine = Environment("cpu", "3.11", "Linux", 1, 1 << 30, torch="2.13", threads=2)
+    words = " ".join(["word"] * 18)  # with the name and two spaces, 98 characters
+    idle = (NotApplicable("abcdef", words), NotApplicable("abcdefg", words + " or"))
+    text = render(Report("scan", environment=machine, not_applicable=idle))
+    assert "\n<details><summary>What was measured</summary>\n" in text
+    assert f"  abcdef: {words}\n" in text
+    assert f"  abcdefg: {words}\n  or\n" in text
+
+
+def test_odd_ends_of_names() -> None:
+    found = (
+        Finding("PA000", "n", "info", "m", None, fix=Fix('say "it"', "safe", diff="--- a\n+++ b\n")),
+        Finding("PA000", "n", "info", "m", Location("a.py", 1, 1, 1, 2)),
+    )
+    text = render(Report("scan", found, (Skipped("`a", "b"), Skipped("a`", "b"), Skipped("a", "b"))))
+    assert "**2 findings** in 0 files, 3 not audited: 2 info\n" in text
+    assert "- not audited: `` `a ``: b\n- not audited: `` a` ``: b\n- not audited: `a`: b\n" in text
+    assert '<summary>PA000 fix (safe): say "it"</summary>' in text
 
 
 def test_the_limit_is_below_that_of_github() -> None:
