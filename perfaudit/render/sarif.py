@@ -130,7 +130,7 @@ def _location(place: Location) -> Json:
 
 
 def _artifact(path: str) -> Json:
-    uri = quote(os.fsencode(path), safe="/")
+    uri = quote(os.fsencode(path))
     return {"uri": f"file://{uri}"} if path.startswith("/") else {"uri": uri, "uriBaseId": _ROOT}
 
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
-from reports import DIFF, EMPTY, NOTEBOOK, ODD, SMALL
+from reports import DIFF, EMPTY, ERROR, NOTEBOOK, ODD, SMALL
 
 from perfaudit import __version__
 from perfaudit.findings import Edit, Span
-from perfaudit.render.sarif import SCHEMA, _replacements, render
+from perfaudit.render.sarif import _replacements, render
 from perfaudit.report import Report
-from perfaudit.rules import all_rules, read_rule
+from perfaudit.rules import Example, Rule, all_rules, read_rule
 from perfaudit.static import edit
 
 PUBLISHED = json.loads((Path(__file__).parent / "schemas" / "sarif-schema-2.1.0.json").read_text())
@@ -161,7 +162,7 @@ def test_the_rest_of_a_whole_report(tmp_path: Path) -> None:
     path.write_text(RULE)
     log = json.loads(render(EMPTY, {"PA000": read_rule(path)}))
     assert log == {
-        "$schema": SCHEMA,
+        "$schema": "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json",
         "version": "2.1.0",
         "runs": [
             {
@@ -206,6 +207,42 @@ def test_the_rest_of_a_whole_report(tmp_path: Path) -> None:
             }
         ],
     }
+
+
+PLAIN_RULE = Rule(
+    "PA001", "other-thing", "Another thing", "data", "info", "safe", (), "It is dear.", ("a.org", "b.org"), "", None,
+    (Example("fast()"), Example("\nslow()\n", (1,), "fast()\n")), "rules/PA001.md",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rule", "level", "problem", "fix"),
+    [
+        (PLAIN_RULE, "note", "recommendation", "safe: nothing but speed changes"),
+        (replace(PLAIN_RULE, severity="warning", fix="unsafe", changes=("rng", "order")), "warning", "warning",
+         "unsafe: also changes rng, order"),
+    ],
+)  # fmt: skip
+def test_a_rule_is_described_by_its_file(rule: Rule, level: str, problem: str, fix: str) -> None:
+    (described, unknown) = run(SMALL.with_(findings=SMALL.findings[:2]), PA001=rule)["tool"]["driver"]["rules"]
+    assert unknown == {"id": "PA000", "name": "slow-thing"}
+    assert (described["name"], described["defaultConfiguration"]) == ("other-thing", {"level": level})
+    assert described["properties"] == {"tags": ["performance", "data"], "problem.severity": problem}
+    assert described["help"] == {
+        "text": "It is dear.\n\na.org\n\nb.org",
+        "markdown": "It is dear.\n\nReported:\n\n```python\nslow()\n```\n\n"
+        f"After the fix ({fix}):\n\n```python\nfast()\n```\n\n- a.org\n- b.org\n\n`perfaudit explain PA001` shows more.\n",
+    }
+
+
+def test_a_log_is_indented_by_two() -> None:
+    text = render(SMALL, {})
+    assert text == json.dumps(json.loads(text), indent=2) + "\n"
+
+
+def test_a_single_place_is_not_related_to_itself() -> None:
+    (result,) = run(Report("scan", (replace(ERROR, places=ERROR.places[:1]),)))["results"]
+    assert "relatedLocations" not in result
 
 
 def test_names_become_uris() -> None:
@@ -313,6 +350,34 @@ def patched(text: str, replacements: list[dict[str, Any]]) -> str:
 )
 def test_a_patch_gives_the_promised_text(before: str, after: str) -> None:
     assert patched(before, _replacements(edit.diff("a b.py", before, after))) == after
+
+
+def region(first: int, last: int, end: int, text: str) -> dict[str, Any]:
+    """A replacement of whole lines: of the first to column `end` of the last, by this text."""
+    place = {"startLine": first, "startColumn": 1, "endLine": last, "endColumn": end}
+    return {"deletedRegion": place, "insertedContent": {"text": text}}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "found"),
+    [
+        ("a\nb\nc\n", "a\nBB\nc\n", [region(2, 2, 2, "BB")]),
+        ("a\nbb\nc\n", "a\nnew\nbb\nc\n", [region(2, 2, 3, "new\nbb")]),  # a line that is added takes the next one in
+        ("a\nbb\n", "a\nbb\nnew\n", [region(2, 2, 3, "bb\nnew")]),  # at the end the one before
+        ("a\nbb\nc\n", "a\nc\n", [region(2, 3, 2, "c")]),
+        ("a\nx\nb\n", "A\nx\nB\n", [region(1, 3, 2, "A\nx\nB")]),  # one line between two runs
+        ("a\nx\ny\nb\n", "A\nx\ny\nB\n", [region(1, 1, 2, "A"), region(4, 4, 2, "B")]),
+        ("a\nx\ny\nb\nz\nu\nv\nc\n", "x\ny\nnew\nb\nz\nu\nv\nC\n",
+         [region(1, 2, 2, "x"), region(4, 4, 2, "new\nb"), region(8, 8, 2, "C")]),
+        ("a\r\nb", "a\r\nc", [region(2, 2, 2, "c")]),
+        ("a\r\n", "b\r\n", [region(1, 1, 2, "b")]),
+        ("a\n", "a", [region(1, 1, 3, "a")]),  # the end of the line is what goes
+        ("", "a\n", [region(1, 1, 1, "a\n")]),
+        ("a\n", "", [region(1, 1, 3, "")]),
+    ],
+)  # fmt: skip
+def test_the_lines_that_a_patch_replaces(before: str, after: str, found: list[dict[str, Any]]) -> None:
+    assert _replacements(edit.diff("a b.py", before, after)) == found
 
 
 def test_the_patches_of_all_rule_examples() -> None:
