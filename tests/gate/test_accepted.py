@@ -130,6 +130,15 @@ def test_other_operators_with_the_same_sum_are_a_change() -> None:
     assert changes == ("train.py counters have other parts with the same sums, or others are set aside",)
 
 
+@pytest.mark.parametrize(("part", "said"), [("set_aside", True), ("absent", True), ("places", False)])
+def test_what_is_set_aside_or_absent_since_is_a_change(part: str, said: bool) -> None:
+    counted = Counted({"operators": 1}).as_json()
+    one, other = (now(train=TargetState(HERE, {**counted, part: parts})) for parts in ({}, {"flops": "why"}))
+    changes = ("train.py counters have other parts with the same sums, or others are set aside",) if said else ()
+    assert updated(one, other, "why", "2026-11-22")[1] == changes
+    assert updated(other, one, "why", "2026-11-22")[1] == changes
+
+
 def test_without_a_file_everything_is_new() -> None:
     after, changes = updated(None, now(BIAS, train=state(operators=1)), "first", "2026-11-22")
     assert changes == ("new finding PA201 in train.py: a bias before a norm", "train.py is new")
@@ -418,6 +427,7 @@ def test_other_verdicts_on_counters_stay(said: str) -> None:
     [
         ("regressed", 1.05, (NEW,), "accepted"),
         ("regressed", 1.2, (NEW,), "accepted"),
+        ("regressed", 1.25, (replace(NEW, slower=(("train.py", 0.25),)),), "accepted"),  # exactly so much
         ("regressed", 1.21, (NEW,), "regressed"),  # all of the interval lies beyond
         ("regressed", 1.21, (replace(NEW, slower=(("train.py", 0.3),)), NEW), "accepted"),  # the largest counts
         ("regressed", 1.05, (replace(NEW, slower=()),), "regressed"),
@@ -454,7 +464,7 @@ def test_new_findings_that_the_file_of_this_change_holds_are_accepted() -> None:
     found = (finding(BIAS), finding(LOADER))
     left, remaining = findings_with_acceptances(verdict, found, Accepted((NEW,), (BIAS,)))
     assert remaining == (finding(LOADER),)
-    assert (left.verdict, left.new, left.known, left.accepted) == ("regressed", 1, 4, 1)
+    assert left == FindingsVerdict("regressed", "accepted: a deeper model", new=1, known=4, accepted=1)
     left, remaining = findings_with_acceptances(verdict, found, Accepted((NEW,), (LOADER, BIAS)))
     assert remaining == ()
     assert left == FindingsVerdict("accepted", "accepted: a deeper model", new=0, known=4, accepted=2)

@@ -170,6 +170,9 @@ TEXT = """{
 """
 
 
+LISTS = {name: TEXT.partition(f' "{name}": ')[2].partition("\n ]")[0] + "\n ]" for name in ("accepted", "findings")}
+
+
 def in_order(baseline: Baseline) -> Baseline:
     return replace(baseline, findings=tuple(sorted(baseline.findings)))
 
@@ -342,6 +345,13 @@ def test_what_this_version_does_not_read(text: str, message: str, project: Proje
         ('"train.py": 0.2', '"train.py": "much"',
             "accepted[0].slower: 'train.py' must have a share of a step such as 0.15, it has 'much'"),
         ('"train.py": 0.2', '"train.py": -0.2', "accepted[0].slower: 'train.py' must have a share"),
+        ('"train.py": 0.2', '"train.py": true', "accepted[0].slower: 'train.py' must have a share"),
+        ('"slower": {\n    "train.py": 0.2\n   }', '"slower": [0.2]',
+            "accepted[0].slower must be an object of targets and shares"),
+        (f' "accepted": {LISTS["accepted"]}', ' "accepted": {}', "accepted must be a list"),
+        (f' "findings": {LISTS["findings"]}', ' "findings": {"a": 1}', "findings must be a list"),
+        ('"device": "cpu",\n    "device_name"', '"device": "mps",\n    "device_name"',
+            "targets['train.py'].counters: device is 'cpu', and 'mps' in the environment of the same target"),
         ('"slower": {', '"time": true, "slowed": {', "accepted[0] has no key 'slowed'"),
         ('"cores": 2', '"cores": 2.5', "targets['eval.py'].environment.cores must be a count, it is 2.5"),
         ('"seconds_per_step": null', '"seconds_per_step": 0.1', "targets['eval.py'].seconds_per_step must be null, or"),
@@ -410,6 +420,12 @@ def test_a_file_that_does_not_speak_of_factories_is_read(project: Project) -> No
     del data["targets"]["eval.py"]["factories"]
     file.write_text(json.dumps(data))
     assert read_gate_baseline(file).targets["eval.py"] == TargetState(HERE)
+
+
+def test_a_step_may_be_accepted_to_be_no_slower_at_all(project: Project) -> None:
+    file = project() / "known.json"
+    file.write_text(TEXT.replace('"train.py": 0.2', '"train.py": 0'))
+    assert read_gate_baseline(file).accepted[0].slower == (("train.py", 0.0),)
 
 
 def test_names_that_are_no_text_in_utf_8_are_written_and_read(project: Project) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import sqlite3
 import subprocess
@@ -95,7 +96,7 @@ def test_what_is_accepted_is_there_before_and_after(tmp_path: Path) -> None:
 
 def test_nothing_there(tmp_path: Path) -> None:
     assert series(tmp_path, "ratio") == metrics(tmp_path) == targets(tmp_path) == []
-    assert gates(tmp_path) == Gates()
+    assert gates(tmp_path) == Gates(0, "", "")
     assert not file(tmp_path).exists()  # looking leaves nothing behind
     file(tmp_path).parent.mkdir()
     file(tmp_path).touch()
@@ -373,6 +374,51 @@ def test_an_environment_that_somebody_edited(tmp_path: Path, environment: str) -
     connection.close()
     assert series(tmp_path, "ratio") == []
     assert series(tmp_path, "step_time")[0].points[0].low is None
+
+
+def test_the_order_in_which_an_environment_is_written_is_no_other_machine(tmp_path: Path) -> None:
+    append(tmp_path, gate())
+    append(tmp_path, gate())
+    with sqlite3.connect(file(tmp_path)) as connection:
+        (text,) = connection.execute("SELECT environment FROM runs WHERE id = 2").fetchone()
+        turned = json.dumps(dict(reversed(json.loads(text).items())))
+        assert turned != text
+        connection.execute("UPDATE runs SET environment = ? WHERE id = 2", (turned,))
+    connection.close()
+    assert [len(one.points) for one in series(tmp_path, "step_time")] == [2]
+
+
+@pytest.mark.parametrize(
+    ("other", "numbers"),
+    [
+        ({"device": "NVIDIA H200"}, [1, 1]),
+        ({"platform": "Darwin arm64"}, [1, 1]),
+        ({"torch": "2.14.0"}, [1, 1]),
+        ({"threads": 1, "cores": 64, "python": "3.12.1", "driver": "570"}, [2]),
+    ],
+)
+def test_what_decides_which_operators_run(tmp_path: Path, other: dict[str, object], numbers: list[int]) -> None:
+    counted = (CountersVerdict("train.py", "pass", counters={"operators": 400}),)
+    for environment in (HERE, replace(HERE, **other)):  # type: ignore[arg-type]  # names are checked at run time
+        append(tmp_path, gate(counters=counted), environment=environment)
+    found = series(tmp_path, "operators")
+    assert [len(one.points) for one in found] == numbers
+    assert all(one.environment.keys() == {"device", "platform", "torch"} for one in found)
+
+
+def test_an_environment_that_lacks_something_is_another_one(tmp_path: Path) -> None:
+    counted = (CountersVerdict("train.py", "pass", counters={"operators": 400}),)
+    for text in ('{"torch": "2.13.0"}', "[", "[1]"):
+        append(tmp_path, gate(counters=counted, findings=FindingsVerdict("pass")))
+        with sqlite3.connect(file(tmp_path)) as connection:
+            connection.execute("UPDATE runs SET environment = ? WHERE id = (SELECT max(id) FROM runs)", (text,))
+        connection.close()
+    assert [(one.environment, len(one.points)) for one in series(tmp_path, "operators")] == [
+        ({}, 2),
+        ({"torch": "2.13.0"}, 1),
+    ]
+    (found,) = series(tmp_path, "findings")
+    assert (found.environment, len(found.points)) == ({}, 3)
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.98, 1.00), (1.03, 1.05)])

@@ -1,0 +1,121 @@
+"""What the time layer has seen: what a quad and a target come to, and what of it is kept in JSON."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from perfaudit.gate.records import Pair, Quad, Side, TargetRecord, TimedBlock, from_json, to_json
+
+
+def block(side: Side, seconds: float, samples: float = 0.0) -> TimedBlock:
+    """Ten steps of a side, of which the median is `seconds` and the mean twice as much."""
+    return TimedBlock(side, 10, seconds, 2 * seconds, 0.0, 30 * seconds, 20 * seconds, 0.0, samples, 3 * samples)
+
+
+def quad(base: tuple[float, float], head: tuple[float, float]) -> tuple[TimedBlock, ...]:
+    return block("base", base[0]), block("head", head[0]), block("head", head[1]), block("base", base[1])
+
+
+def test_what_a_block_counts_as() -> None:
+    seen = replace(block("base", 0.2, 8.0), restart_per_step=0.05)
+    assert (seen.seconds("median"), seen.seconds("mean")) == (pytest.approx(0.25), pytest.approx(0.45))
+    assert (seen.samples("median"), seen.samples("mean")) == (8.0, 24.0)
+    assert (
+        TimedBlock("base", 1, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0).seconds("median") == 1e-9
+    )  # of which there is a logarithm
+    bare = TimedBlock("base", 1, 0.1, 0.1, 0.0, 0.1, 0.1, 0.0)
+    assert (bare.samples("median"), bare.samples("mean")) == (0.0, 0.0)
+
+
+def test_a_round_is_the_difference_of_the_means_of_its_logs() -> None:
+    seen = Quad(quad((0.1, 0.4), (0.3, 0.3)))
+    assert seen.log_ratio("median") == pytest.approx(math.log(0.3 / 0.2))
+
+
+def test_rounds_of_a_quad_are_four_blocks_each() -> None:
+    """The centre of two rounds is their mean; blocks taken together otherwise would come to another one."""
+    seen = Quad((*quad((0.1, 0.1), (0.2, 0.2)), *quad((0.1, 0.1), (0.8, 0.8))))
+    assert seen.log_ratio("median") == pytest.approx((math.log(2) + math.log(8)) / 2)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "seen"),
+    [
+        (8.0, 8.0, None),
+        (100.0, 101.0, None),  # ends of epochs
+        (100.0, 101.1, (100.0, 101.1)),
+        (100.0, 98.9, (100.0, 98.9)),
+        (8.0, 16.0, (8.0, 16.0)),
+        (0.0, 16.0, None),  # not known of one side
+        (16.0, 0.0, None),
+    ],
+)
+def test_samples_of_a_step(before: float, after: float, seen: tuple[float, float] | None) -> None:
+    blocks = tuple(block(side, 0.1, samples) for side, samples in (("base", before), ("head", after)))  # type: ignore[arg-type]  # two sides
+    record = TargetRecord("t.py", pairs=[Pair("base", 1, quads=[Quad(blocks)])])
+    assert record.samples_per_step() == seen
+    assert record.groups() == [[pytest.approx(math.log(seen[0] / seen[1]) if seen else 0.0)]]
+
+
+def test_before_the_first_quad_nothing_is_known() -> None:
+    record = TargetRecord("t.py", pairs=[Pair("base", 1)])
+    assert (record.groups(), record.samples_per_step(), record.wall_over_cpu()) == ([], None, None)
+    assert (record.seconds_per_step("base"), record.seconds_per_step("head")) == (None, None)
+    assert (record.typical, record.length, record.settled, record.interrupted) == ("median", "long", False, False)
+    one_side = TargetRecord("t.py", pairs=[Pair("base", 1, quads=[Quad((block("base", 0.1, 8.0),))])])
+    assert one_side.samples_per_step() is None
+
+
+def test_seconds_of_a_step_and_how_far_the_reference_waited() -> None:
+    pairs = [Pair("base", n, quads=[Quad(quad((0.1, 0.2 * n), (0.4, 0.5)))]) for n in (1, 2)]
+    record = TargetRecord("t.py", pairs=pairs)
+    assert record.seconds_per_step("base") == pytest.approx(0.15)  # the median of 0.1, 0.1, 0.2 and 0.4
+    assert record.seconds_per_step("head") == pytest.approx(0.45)
+    assert replace(record, typical="mean").seconds_per_step("head") == pytest.approx(0.9)
+    assert record.wall_over_cpu() == pytest.approx(1.5)
+    short = replace(block("base", 0.1), wall=0.3, cpu=0.2)
+    assert TargetRecord("t.py", pairs=[Pair("base", 1, quads=[Quad((short,))])]).wall_over_cpu() == pytest.approx(1.5)
+    idle = replace(block("base", 0.1), cpu=0.0)
+    assert TargetRecord("t.py", pairs=[Pair("base", 1, quads=[Quad((idle,))])]).wall_over_cpu() is None
+
+
+def test_a_record_in_json() -> None:
+    seen = replace(block("base", 0.123456789, 8.0), queued=0.0)
+    record = TargetRecord(
+        "t.py",
+        "main",
+        "mean",
+        "short",
+        [Pair("head", 7, 1.23456, [Quad((seen,))], 2.5)],
+        {"head": "it died"},
+        True,
+        0.5,
+        True,
+        9,
+    )
+    data = to_json(record)
+    row = ["base", 10, 0.123457, 0.246914, 0.0, 3.7037, 2.46914, 0.0, 8.0, 24.0]
+    assert data == {
+        "target": "t.py",
+        "reference": "main",
+        "typical": "mean",
+        "length": "short",
+        "pairs": [{"first": "head", "seed": 7, "opening": 1.235, "quads": [[row]], "quad_seconds": 2.5}],
+        "failures": {"head": "it died"},
+        "settled": True,
+        "load": 0.5,
+        "interrupted": True,
+        "seed": 9,
+    }
+    rounded = TimedBlock("base", 10, *row[2:])  # type: ignore[arg-type]  # numbers
+    assert from_json(data) == replace(record, pairs=[Pair("head", 7, 1.235, [Quad((rounded,))], 2.5)])
+    assert to_json(from_json(data)) == data
+
+
+@pytest.mark.parametrize("data", [{}, {"pairs": [{}]}, {"pairs": [], "target": "t", "other": 1}])
+def test_other_data_is_refused(data: dict[str, object]) -> None:
+    with pytest.raises((KeyError, TypeError)):
+        from_json(data)

@@ -1,0 +1,84 @@
+"""Seconds of a step for a file: three processes, four blocks each, with a lab that takes as long as it is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from perfaudit.errors import NothingMeasured
+from perfaudit.gate import step_time as timed
+from perfaudit.gate.comparable import Seconds
+from perfaudit.measure.ledger import Block, Variant
+from perfaudit.measure.runner import TrialFailed
+from perfaudit.target.names import Target
+
+TARGET = Target("t.py", {"model": "make"})
+
+
+class Subject:
+    """Blocks of steps that take so long each; the first is a look at how long they take. An error instead ends it."""
+
+    def __init__(self, *seconds: float | TrialFailed) -> None:
+        self.left, self.steps, self.is_closed = list(seconds), list[int](), False
+
+    def block(self, steps: int) -> Block:
+        self.steps.append(steps)
+        seconds = self.left.pop(0)
+        if isinstance(seconds, TrialFailed):
+            raise seconds
+        return Block(steps, seconds * steps, seconds * steps, 8)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class Lab:
+    made: tuple[Any, ...] = ()
+
+    def __init__(self, subjects: list[Subject | TrialFailed]) -> None:
+        self.subjects, self.facts = list(subjects), {}
+
+    def __call__(self, spec: dict[str, Any], device: str, timeout: float) -> Lab:
+        self.made = spec, device, timeout
+        return self
+
+    def open(self, variants: list[Variant]) -> dict[str, Subject | TrialFailed]:
+        (variant,) = variants
+        assert variant.settings == {}
+        self.facts = {variant.key: "facts"}
+        return {variant.key: self.subjects.pop(0)}
+
+
+def lab(monkeypatch: pytest.MonkeyPatch, *subjects: Subject | TrialFailed) -> Lab:
+    made = Lab(list(subjects))
+    monkeypatch.setattr(timed, "ChildLab", made)
+    return made
+
+
+def test_quartiles_over_the_blocks_of_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    subjects = [Subject(0.1, *(0.010 * n for n in range(first, first + 4))) for first in (1, 5, 9)]
+    made = lab(monkeypatch, *subjects)
+    seconds, facts = timed.step_time(TARGET, "cpu", 60.0)
+    assert seconds == Seconds(pytest.approx(0.065), pytest.approx(0.0375), pytest.approx(0.0925), 12)
+    assert (facts, made.made) == ("facts", ({"file": "t.py", "names": {"model": "make"}}, "cpu", 60.0))
+    assert all(subject.is_closed and not subject.left for subject in subjects) and not made.subjects
+
+
+@pytest.mark.parametrize(("seconds", "steps"), [(0.01, 35), (0.0999, 4), (1.0, 2), (0.00001, 2000), (0.0, 2000)])
+def test_a_block_takes_a_third_of_a_second(monkeypatch: pytest.MonkeyPatch, seconds: float, steps: int) -> None:
+    subjects = [Subject(*[seconds] * 5) for _ in range(3)]
+    lab(monkeypatch, *subjects)
+    timed.step_time(TARGET, "cpu", 60.0)
+    assert subjects[0].steps == [2, steps, steps, steps, steps]
+
+
+def test_a_target_that_does_not_build_or_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab(monkeypatch, TrialFailed("no module named torhc"))
+    with pytest.raises(NothingMeasured, match=r"^no module named torhc$"):
+        timed.step_time(TARGET, "cpu", 60.0)
+    broken = Subject(0.1, 0.1, TrialFailed("out of memory"))
+    lab(monkeypatch, broken)
+    with pytest.raises(NothingMeasured, match=r"^out of memory$"):
+        timed.step_time(TARGET, "cpu", 60.0)
+    assert broken.is_closed
