@@ -36,7 +36,7 @@ def loaded(data: bytes) -> Any:
         return value
 
     def whole(digits: str) -> int:
-        if len(digits) > len(str(LARGEST)) or abs(value := int(digits)) > LARGEST:
+        if len(digits.lstrip("-")) > len(str(LARGEST)) or abs(value := int(digits)) > LARGEST:
             raise ValueError(f"{digits[:20]}… is too large a number")
         return value
 

@@ -71,6 +71,7 @@ def parts(**operators: int) -> Counted:
         (parts(mul=570, add=106), "pass", {"aten::add": 20, "aten::mul": -30}),  # fewer, which may cost more
         (parts(mul=570, add=86), "improved", {"aten::mul": -30}),
         (parts(mul=570, add=120), "regressed", {"aten::add": 34, "aten::mul": -30}),
+        (parts(add=86), "improved", {"aten::mul": -600}),  # all of a kind
         (replace(now(), by_name={"host_syncs": {"item": 2}}), "pass", None),  # parts that are not known differ in nothing
         (replace(now(), by_name={**BEFORE.by_name, "host_syncs": {"item": 1, "bool": 1}}), "pass", {"bool": 1, "item": -1}),
     ],
@@ -80,6 +81,20 @@ def test_parts_that_differ_are_told_and_fail_nothing(
 ) -> None:
     found = compared("train.py", BEFORE, after, {})
     assert (found.verdict, [change.by_name for change in found.changes]) == (verdict, [by_name] if by_name else [])
+
+
+def test_a_gain_elsewhere_does_not_outweigh_operators_that_may_cost_more() -> None:
+    found = compared("train.py", BEFORE, replace(parts(mul=580, add=106), values=now(flops=900).values), {})
+    assert (found.verdict, [c.counter for c in found.changes]) == ("pass", ["flops", "operators"])
+
+
+def test_changes_are_in_the_order_of_names_however_they_were_found() -> None:
+    words, least, most = {"host_syncs": "words"}, {"host_syncs": 4}, {"host_syncs": 5}
+    before = replace(now(host_syncs=None), set_aside=words, least=least, most=most)
+    after = replace(
+        now(host_syncs=None, operators=687), set_aside=words, least={"host_syncs": 9}, most={"host_syncs": 9}
+    )
+    assert [change.counter for change in compared("t.py", before, after, {}).changes] == ["host_syncs", "operators"]
 
 
 def test_growth_is_told_by_kind_and_line() -> None:

@@ -36,6 +36,13 @@ def test_nothing_set_is_the_default(tmp_path: Path) -> None:
     assert settings(tmp_path, "") == GateSettings()
 
 
+def test_what_could_not_be_told_passes_or_fails(tmp_path: Path) -> None:
+    assert [settings(tmp_path, f'inconclusive = "{word}"').inconclusive for word in ("pass", "fail")] == [
+        "pass",
+        "fail",
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -44,6 +51,10 @@ def test_nothing_set_is_the_default(tmp_path: Path) -> None:
         ('layers = ["speed"]', "layers: 'speed' is no layer of the gate; there are findings, counters, time"),
         ("max-regression = 0.05", "max-regression: must be a text, it is 0.05"),
         ('max-regression = "5"', "max-regression: '5' is no percentage; write e.g. 5%"),
+        (
+            'tolerate = "5%"',
+            "a slowdown of 5.0% never fails and one of 5.0% must be excluded for a pass: --tolerate must be",
+        ),
         ('tolerate = "6%"', "--tolerate must be below --max-regression"),
         ('budget = "soon"', "budget: 'soon' is no duration"),
         ('inconclusive = "warn"', "inconclusive: 'warn' is neither pass nor fail"),
