@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import traceback
 from pathlib import Path
 
 import typer
 
 from perfaudit.cli import apply, explain, gate, history, migrate_checkpoint, rules, scan, tune
+from perfaudit.cli.output import say
 from perfaudit.errors import NOTHING_MEASURED, UserError
 
 HELP = """Find out why PyTorch training is slow, prove it, and get the patch.
@@ -82,12 +82,12 @@ def run() -> int:
         app()
         return 0
     except UserError as error:
-        print(f"perfaudit: {error}", file=sys.stderr)
+        say(f"perfaudit: {error}")
         return error.exit_code
     except SystemExit as leaving:
         if isinstance(leaving.__context__, (OSError, typer.Abort)):  # nobody reads what is said, or input has ended
             return NOTHING_MEASURED
         raise
     except Exception:
-        traceback.print_exc()
+        say(traceback.format_exc().rstrip("\n"))
         return NOTHING_MEASURED

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfaudit.cli.output import names, say, write
+from perfaudit.cli.output import names, say, write_patch
 from perfaudit.errors import FOUND, OK, UserError
 
 if TYPE_CHECKING:
@@ -60,12 +59,7 @@ def command(
             say(one_line(line))
     plan = _plan(read, unsafe_fixes, allowed, rules)
     if check:
-        from perfaudit.render.words import signs
-
-        patch = git_patch_of(plan.files)
-        if sys.stdout.isatty():  # a terminal would obey what a report from outside has put into its lines
-            patch = signs(patch.decode("utf-8", "replace")).encode()
-        write(patch, None)
+        write_patch(git_patch_of(plan.files), None)
     else:
         write_all(plan.files)
     if not (check and plan.files):  # else the patch says it

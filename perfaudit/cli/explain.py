@@ -30,10 +30,9 @@ def command(
     folders: FurtherRules = None,
 ) -> None:
     """Parse, find the rule, print its page, exit."""
-    import json
-
     from perfaudit.render import page
     from perfaudit.render.paint import colour, plain
+    from perfaudit.render.words import json_text
 
     rules = every_rule(folders)
     found = next((r for r in rules.values() if rule.upper() == r.id or rule.lower() == r.name), None)
@@ -45,7 +44,7 @@ def command(
         hint = f"did you mean {' or '.join(near)}?" if near else "`perfaudit rules` lists them"
         raise UserError(f"no rule is called {rule!r}; {hint}")
     if format == "json":
-        write(json.dumps(_public(found), indent=2) + "\n", output)
+        write(json_text(_public(found)), output)
         return
     in_colour = output is None and is_terminal(sys.stdout)
     write(page.render(found, colour if in_colour else plain), output)

@@ -77,10 +77,12 @@ def gate_runs_words(runs: Json) -> str:
 
 def show(metric: str, target: str | None, format_: str, output: Path | None, limit: int) -> None:
     """Write the history of a metric. Raises NothingMeasured where no gate was run, UserError for a name nobody knows."""
+    from perfaudit.render.words import json_text
+
     shown = _shown(Path.cwd(), metric, target)
     if format_ == "json":
         data = {"schema": SCHEMA, "metric": metric, "series": [_json(each) for each in shown]}
-        write(json.dumps(data, indent=2, allow_nan=False) + "\n", output)
+        write(json_text(data), output)
     elif format_ == "csv":
         write(_csv(shown), output)
     else:

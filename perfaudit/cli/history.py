@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from pathlib import Path
@@ -142,7 +141,9 @@ def _one_run(run: Run, format_: str, table: str, to_stdout: bool) -> str:
 
 
 def _as_json(data: Json) -> str:
-    return json.dumps(data, indent=2, allow_nan=False) + "\n"
+    from perfaudit.render.words import json_text
+
+    return json_text(data)
 
 
 def _runs_text(runs: list[Run], to_stdout: bool) -> str:

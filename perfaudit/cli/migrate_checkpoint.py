@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -77,8 +76,10 @@ def _as_text(old: Path, new: Path, done: Migration) -> str:
 
 
 def _as_json(old: Path, new: Path, done: Migration) -> str:
+    from perfaudit.render.words import json_text
+
     told = {"schema_version": 1, "command": "migrate-checkpoint", "old": str(old), "new": str(new), **asdict(done)}
-    return json.dumps(told, indent=1, ensure_ascii=False) + "\n"
+    return json_text(told)
 
 
 def _count(n: int, one: str, many: str) -> str:

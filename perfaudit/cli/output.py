@@ -52,7 +52,7 @@ def emit(report: Report, format_: str, output: Path | None) -> None:
         width = max(60, min(shutil.get_terminal_size((100, 24)).columns, 140))
         write(text.render(report, in_colour=output is None and is_terminal(sys.stdout), width=width), output)
     else:
-        write(renderer(format_)(report), output)
+        write(renderer(format_)(report), output, has_commands=format_ == "github")
 
 
 def emit_statistics(report: Report, format_: str, output: Path | None) -> None:
@@ -62,13 +62,17 @@ def emit_statistics(report: Report, format_: str, output: Path | None) -> None:
     write(counts.as_json(report) if format_ == "json" else counts.as_text(report), output)
 
 
-def write(content: str | bytes, output: Path | None) -> None:
-    """Put finished text, or a patch as bytes, on stdout or into a file. A reader that went away (`| head`) is no error.
+def write(content: str | bytes, output: Path | None, has_commands: bool = False) -> None:
+    """Put finished text, or bytes as they are, on stdout or into a file. A reader that went away (`| head`) is no error.
 
-    Raises UserError when it cannot be written.
+    Of text, whatever the code or a file has put into it, neither a terminal nor the log of a CI obeys anything; commands of
+    our own stay. Raises UserError when it cannot be written.
     """
     from perfaudit.files import reason, replace_file
+    from perfaudit.render.words import inert
 
+    if isinstance(content, str) and not has_commands:
+        content = inert(content, in_colour=output is None and is_terminal(sys.stdout))
     try:
         if output is None:
             _to_stdout(content)
@@ -76,6 +80,15 @@ def write(content: str | bytes, output: Path | None) -> None:
             replace_file(output, content if isinstance(content, bytes) else content.encode("utf-8", "replace"))
     except OSError as error:
         raise UserError(f"{output or 'stdout'}: not written: {reason(error)}") from error
+
+
+def write_patch(patch: bytes, output: Path | None) -> None:
+    """Put a patch on stdout or into a file, byte for byte; on a terminal, which would obey its lines, with signs."""
+    from perfaudit.render.words import inert
+
+    if output is None and sys.stdout is not None and sys.stdout.isatty():
+        patch = inert(patch.decode("utf-8", "replace")).encode()
+    write(patch, output)
 
 
 def _to_stdout(content: str | bytes) -> None:
@@ -122,8 +135,10 @@ def check_writable(output: Path | None) -> None:
 
 
 def say(text: str) -> None:
-    """One line for the person at the terminal, on stderr."""
-    print(text, file=sys.stderr)
+    """What is said to the person at the terminal, on stderr; neither that nor a log obeys what it cites."""
+    from perfaudit.render.words import inert
+
+    print(inert(text), file=sys.stderr)
 
 
 def names(values: list[str] | None) -> tuple[str, ...]:

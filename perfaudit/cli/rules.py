@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -54,11 +53,12 @@ def command(
 ) -> None:
     """Parse, list, exit."""
     from perfaudit.render.paint import colour, plain
+    from perfaudit.render.words import json_text
 
     rules = list(every_rule(folders).values())
     if format == "json":
         keys = ("id", "name", "title", "area", "severity", "fix", "changes", "settled_by")
-        write(json.dumps([{key: getattr(rule, key) for key in keys} for rule in rules], indent=2) + "\n", output)
+        write(json_text([{key: getattr(rule, key) for key in keys} for rule in rules]), output)
         return
     if format == "markdown":
         from perfaudit.render import catalogue

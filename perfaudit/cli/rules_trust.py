@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 from collections.abc import Iterable, Mapping
@@ -86,13 +85,14 @@ def untrust(path: Project = Path()) -> None:
 
 def trusted(format: Annotated[str, format_option("text", "json", what="list")] = "text") -> None:
     """Parse, compare, list."""
+    from perfaudit.render.words import json_text
     from perfaudit.static.trusted_rules import trust as known_trust
 
     known = known_trust()
     states = {place: _state(place, known) for place in sorted(_readable(known))}
     if format == "json":
         items = [{"folder": place, "is_as_trusted": not state, "reason": state} for place, state in states.items()]
-        write(json.dumps({"folders": items, "digests": sorted(known.digests)}, indent=2) + "\n", None)
+        write(json_text({"folders": items, "digests": sorted(known.digests)}), None)
         return
     lines = [f"{_shown(place)}: {_shown(state) or 'as it was trusted'}" for place, state in states.items()]
     lines += [f"in the environment: {digest}" for digest in sorted(known.digests)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfaudit.cli.output import check_writable, emit, emit_statistics, format_option, names, say, write
+from perfaudit.cli.output import check_writable, emit, emit_statistics, format_option, names, say, write, write_patch
 from perfaudit.cli.scanning import Plan, fix_files, fix_stdin, known_findings, write_known
 from perfaudit.cli.settings import RuleFolders
 from perfaudit.errors import FOUND, INTERRUPTED, NOTHING_MEASURED, OK, UserError
@@ -153,7 +153,7 @@ def command(
             raise
     if diff:
         patched = plan.patches(report, unsafe_fixes, allowed)
-        write(b"".join(item.diff_bytes for item in patched), output)
+        write_patch(b"".join(item.diff_bytes for item in patched), output)
     elif fix and plan.is_stdin:
         report = fix_stdin(plan, report, unsafe_fixes, allowed, output)
     else:

@@ -147,7 +147,8 @@ def fix_stdin(plan: Plan, report: Report, unsafe: bool, allow: frozenset[str], o
         plan.data = patched[0].after.encode(patched[0].encoding)
         report = plan.scanned()
     write(plan.data or b"", output)
-    sys.stderr.write(concise.render(report))
+    for line in concise.render(report).splitlines():
+        say(line)
     return report
 
 

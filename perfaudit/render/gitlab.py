@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import Counter
 from typing import Any
 
 from perfaudit.render.complaints import COUNTER_GREW, STEP_SLOWER, complaints
-from perfaudit.render.words import in_cell, place_of, printable, unused
+from perfaudit.render.words import in_cell, json_text, place_of, printable, unused
 from perfaudit.report import Report
 
 # GitLab knows info, minor, major, critical and blocker; training that is slow breaks nothing, so the upper two stay unused.
@@ -32,7 +31,7 @@ def render(report: Report) -> str:
         text = f"{finding.rule}: {in_cell(found)}{finding.message}"
         key = finding.fingerprint or _hash(finding.rule, path, finding.message)
         entries.append(_entry(text, finding.rule, key, _SEVERITY[finding.severity], path, line, seen))
-    for comment in report.unused_suppressions:
+    for comment in shown.unused_suppressions:
         at = place_of(comment)
         key = _hash("unused-suppression", comment.path, *comment.rules)
         line = comment.line if comment.cell is None else 1
@@ -41,7 +40,7 @@ def render(report: Report) -> str:
     for item in shown.skipped:
         key = _hash("not-audited", item.path)
         entries.append(_entry(f"not audited: {item.reason}", "not-audited", key, "info", item.path, 1, seen))
-    return json.dumps(entries, indent=2) + "\n"
+    return json_text(entries)
 
 
 def _entry(text: str, check: str, key: str, severity: str, path: str, line: int, seen: Counter[str]) -> dict[str, Any]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
+from perfaudit.render.words import json_text
 from perfaudit.report import Report, to_json
 
 
 def render(report: Report) -> str:
     """One JSON document, keys in the order of the contract, with a final line end; ASCII, so that every stream takes it."""
-    return json.dumps(to_json(report), indent=2, allow_nan=False) + "\n"
+    return json_text(to_json(report))

@@ -6,7 +6,6 @@ https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/sarif-v2.1.0-errata01
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import re
 from collections.abc import Mapping
@@ -15,7 +14,7 @@ from urllib.parse import quote
 from perfaudit import __version__
 from perfaudit.findings import Finding, Fix, Location
 from perfaudit.render import gate_sarif
-from perfaudit.render.words import fix_title, in_cell, place_of, printable, remarks, sentences, signs, unused
+from perfaudit.render.words import fix_title, in_cell, json_text, place_of, printable, remarks, sentences, signs, unused
 from perfaudit.report import Json, Report
 from perfaudit.rules import Rule, all_rules
 
@@ -64,7 +63,7 @@ def render(report: Report, rules: Mapping[str, Rule] | None = None) -> str:
             ),
         ],
     }
-    return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2, allow_nan=False) + "\n"
+    return json_text({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]})
 
 
 def _rule(rule: Rule) -> Json:
@@ -216,10 +215,10 @@ def _invocation(report: Report, shown: Report) -> Json:
         {
             "descriptor": {"id": _UNUSED},
             "level": "note",
-            "message": {"text": in_cell(place_of(item)) + unused(item)},
+            "message": {"text": in_cell(place_of(item)) + unused(seen)},
             "locations": [_location(place_of(item))],
         }
-        for item in report.unused_suppressions
+        for item, seen in zip(report.unused_suppressions, shown.unused_suppressions, strict=True)
     ]
     notifications += [{"level": "note", "message": {"text": remark}} for remark in remarks(shown)]
     notifications += gate_sarif.notifications(shown.gate) if shown.gate is not None else []

@@ -1,7 +1,8 @@
-"""Words that every format shares: a finding's sentences, savings, fixes, and text without control characters."""
+"""Words that every format shares: a finding's sentences, savings, fixes, and text that no terminal and no CI obeys."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
@@ -12,7 +13,15 @@ from perfaudit.render.paint import Paint, plain
 from perfaudit.report import Report, UnusedSuppression
 
 # Control characters, and what no UTF-8 stream and no XML can hold: halves of surrogate pairs, two that are no characters.
-_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]|\r(?!\n)")
+# Also what changes the direction of the text behind it, so that code reads as other code (https://trojansource.codes), and
+# the ends of lines and paragraphs of Unicode.
+_CONTROL = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]|\r(?!\n)"
+)
+# Where a line of a log is a command: of GitHub behind any white space, of Azure, TeamCity and older runners of GitHub
+# anywhere (github.com/actions/runner, ActionCommand.cs).
+_LOG_COMMAND = re.compile(r"^(?P<space>[^\S\n]*)::|##(?=\[|vso\[|teamcity\[)", re.MULTILINE)
+_COLOUR = re.compile("(\x1b\\[[0-7;]{0,5}m)")  # as `paint` and rich write them; none that hides text
 
 
 def printable(report: Report) -> Report:
@@ -29,14 +38,24 @@ def printable(report: Report) -> Report:
             for f in report.findings
         ),
         gate=_each_text(report.gate, _in_gate),
-        **{name: _each_text(getattr(report, name), lambda text, _: signs(text)) for name in _SHOWN},
+        **{name: _each_text(getattr(report, name), _in_report) for name in _SHOWN},
     )
 
 
 # Beside findings and gate; messages of exceptions and names in the user's code end up in all of them.
 _SHOWN = ("target", "environment", "trials", "comparisons", "winners", "ladder", "not_applicable", "notes", "skipped",
           "unused_suppressions")  # fmt: skip
+_ON_ONE_LINE = {
+    "path",
+    "comment",
+    "rules",
+    "unknown",
+}  # fields that hold names: a second line would look like the report's own
 _PROSE = {"reason", "notes", "accepted", "set_aside"}  # fields of a gate that hold sentences
+
+
+def _in_report(text: str, name: str) -> str:
+    return one_line(text) if name in _ON_ONE_LINE else signs(text)
 
 
 def _in_gate(text: str, name: str) -> str:
@@ -58,7 +77,7 @@ def _each_text(value: Any, changed: Callable[[str, str], str], name: str = "") -
 
 
 def _printable_place(place: Location | None) -> Location | None:
-    return replace(place, path=signs(place.path)) if place is not None else None
+    return replace(place, path=one_line(place.path)) if place is not None else None
 
 
 def _printable_fix(fix: Fix | None) -> Fix | None:
@@ -66,12 +85,35 @@ def _printable_fix(fix: Fix | None) -> Fix | None:
 
 
 def signs(text: str) -> str:
-    """The text with a sign for each control character but tab and the ends of lines: "\\x1b" becomes "␛"."""
+    """The text with a sign for each control character but tab and the ends of lines: "\\x1b" becomes "␛".
+
+    What changes the direction of text becomes its number, "<U+202E>", as `less` shows it.
+    """
     return _CONTROL.sub(lambda found: _sign(ord(found.group())), text)
 
 
 def _sign(code: int) -> str:
-    return chr(0x2400 + code) if code < 0x20 else "␡" if code == 0x7F else "\ufffd"
+    if code < 0x20:
+        return chr(0x2400 + code)
+    if 0x9F < code < 0xD800:
+        return f"<U+{code:04X}>"
+    return "␡" if code == 0x7F else "\ufffd"
+
+
+def inert(text: str, in_colour: bool = False) -> str:
+    """The text as it may stand on a terminal and in the log of a CI, whatever of it somebody else wrote: with signs, and no
+    line a command to the log: "::add-mask::x" becomes "∷add-mask::x", "##[" becomes "♯♯[". in_colour: colours stay.
+    """
+    parts = _COLOUR.split(text) if in_colour else [text]
+    shown = "".join(part if number % 2 else signs(part) for number, part in enumerate(parts))
+    return _LOG_COMMAND.sub(lambda found: "♯♯" if found["space"] is None else f"{found['space']}∷", shown)
+
+
+def json_text(value: object) -> str:
+    """The value as JSON in ASCII, which every stream takes, with a final line end. What would be a command in a log is
+    escaped, and reads back as it was."""
+    text = json.dumps(value, indent=2, allow_nan=False)
+    return _LOG_COMMAND.sub(lambda found: "#\\u0023", text) + "\n"
 
 
 def one_line(text: str) -> str:

@@ -48,7 +48,7 @@ def test_what_is_in_a_name_stays_in_it() -> None:
     first, second, third = commands(render(ODD))
     assert first[1]["file"] == ODD_PATH
     assert first[2] == "`x␛[2J`\r\n::error::<b>&]]>␀\ufffd"
-    assert second[1]["file"] == "␇\ufffd\n.py"
+    assert second[1]["file"] == "␇\ufffd␊.py"
     assert third == ("notice", {"file": "␛|.py", "title": "not audited"}, "␛[2J\n::error::")
 
 

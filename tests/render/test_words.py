@@ -24,29 +24,30 @@ from perfaudit.render.words import (
 from perfaudit.report import Report, Skipped, UnusedSuppression
 
 
-def a_report(text: str) -> Report:
-    """A report with this text in all that may come from the code of a user."""
-    place, settings = Location(text, 1, 2, 3, 4), {"mode": text, "workers": 2}
+def a_report(text: str, name: str = "") -> Report:
+    """A report with this text in all that may come from the code of a user, and this one where names of files and rules are."""
+    name = name or text
+    place, settings = Location(name, 1, 2, 3, 4), {"mode": text, "workers": 2}
     fix = Fix(text, "safe", ("rng",), diff=text)
     rung = Rung("fusion", settings, text, (), place, text, 0.9, 0.8, 0.95, verified=text, dropped=text)
     return Report(
         "tune",
         (Finding("PA001", "thing", "error", text, place, None, fix, snippet=text, note=text),),
-        (Skipped(text, text),),
+        (Skipped(name, text),),
         target=text,
         environment=Environment(text, "3.11", "Linux", 2, 1),
         trials=(Trial("dataloader", settings, "failed", reason=text, samples=(0.1, 0.2)),),
         comparisons=(Comparison("patch", {}, {"path": text}, 0.9, 0.8, 0.95, "faster"),),
         winners=(Winner("fusion", settings, False, text, None, fix, place, text, (text,), text),),
-        ladder=Ladder((rung,), (FilePatch(text, "a", "b", text),), verified=text, trouble=text, untested=(text,)),
+        ladder=Ladder((rung,), (FilePatch(name, "a", "b", text),), verified=text, trouble=text, untested=(text,)),
         not_applicable=(NotApplicable("ema", text),),
         notes=(text,),
-        unused_suppressions=(UnusedSuppression(text, 3, (text,), None, text, (text,)),),
+        unused_suppressions=(UnusedSuppression(name, 3, (name,), None, name, (name,)),),
     )
 
 
 def test_no_text_of_a_report_keeps_a_control_character() -> None:
-    assert printable(a_report("a\x1b[2J\tb\r\nc\x7f\x9b")) == a_report("a␛[2J\tb\r\nc␡\ufffd")
+    assert printable(a_report("a\x1b[2J\tb\r\nc\x7f\x9b")) == a_report("a␛[2J\tb\r\nc␡\ufffd", "a␛[2J\tb␊c␡\ufffd")
 
 
 def test_a_finding_without_a_place_and_a_fix_stays_as_it_is() -> None:
@@ -60,6 +61,8 @@ def test_a_finding_without_a_place_and_a_fix_stays_as_it_is() -> None:
         ("a\tb\nc\r\nd", "a\tb\nc\r\nd", "a\tb␊c␊d"),
         ("a\rb\r", "a␍b␍", "a␍b␍"),
         ("\x00\x08\x0b\x0c\x0e\x1f \x7e\x7f", "␀␈␋␌␎␟ ~␡", "␀␈␋␌␎␟ ~␡"),
+        ("\u202ea\u2066b\u061c\u200e\u200f\u2029", "<U+202E>a<U+2066>b<U+061C><U+200E><U+200F><U+2029>", None),
+        ("\u202f\u2065\u206a\u200d", "\u202f\u2065\u206a\u200d", None),
         ("\x80\x9f\xa0\ud800\udfff\ue000\ufffd\ufffe\uffff", "\ufffd\ufffd\xa0\ufffd\ufffd\ue000\ufffd\ufffd\ufffd", None),
     ],
 )  # fmt: skip
