@@ -124,8 +124,8 @@ def _between(asked: dict[int, int], budget_bytes: int, low: int, high: int) -> i
     """Where the line through both ends of the bracket meets the budget, inside the bracket; its middle without ends."""
     if low not in asked or high not in asked:
         return (low + high) // 2
-    rise = asked[high] - asked[low]
-    guess = low + (high - low) * (budget_bytes - asked[low]) // max(rise, 1)
+    rise = asked[high] - asked[low]  # above 0: the budget lies between them
+    guess = low + (high - low) * (budget_bytes - asked[low]) // rise
     return min(max(guess, low + 1), high - 1)
 
 

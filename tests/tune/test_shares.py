@@ -1,4 +1,4 @@
-"""How many trainings fit side by side."""
+"""How time is shared out among knobs, and how many trainings fit side by side."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from perfaudit.tune.shares import LARGEST_RACE, at_once
+from perfaudit.tune import shares
+from perfaudit.tune.shares import LARGEST_RACE, at_once, in_order, seconds_for, seconds_to_decide, weight
 
 
 @pytest.mark.parametrize(
@@ -18,6 +19,67 @@ from perfaudit.tune.shares import LARGEST_RACE, at_once
         (1000, None, LARGEST_RACE),
     ],
 )
-def test_how_many_fit(free: int, peak: int | None, fit: int) -> None:
+def test_how_many_fit(free: int, peak: int | None, fit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     tuning: Any = SimpleNamespace(facts={"device_free": free})
     assert at_once(tuning, peak) == fit
+    monkeypatch.setattr(shares, "free_memory", lambda: free)
+    tuning.facts = {"device_free": None}
+    assert at_once(tuning, peak) == fit
+
+
+SHARES = {"all": 1.5, "half": 0.5, "least": 0.05, "little": 0.04, "absent": 1.0}
+
+
+@pytest.fixture
+def tuning(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Knobs with these shares of the step, of which 5 % must be gained; `absent` does not apply."""
+
+    def knob(name: str) -> Any:
+        why = "there is none" if name == "absent" else ""
+        return SimpleNamespace(share=lambda facts: SHARES[name], min_gain=0.05, not_applicable=lambda facts: why)
+
+    monkeypatch.setattr(shares, "knob", knob)
+    return SimpleNamespace(facts={}, skips_idle=True, calibration=None, seconds_to_open=0.0)
+
+
+def test_the_weight_of_a_knob_is_what_it_could_gain(tuning: Any) -> None:
+    assert {name: weight(tuning, name) for name in SHARES} == {
+        "all": 1.0, "half": 0.5, "least": 0.1, "little": 0.0, "absent": 0.0
+    }  # fmt: skip
+    tuning.skips_idle = False
+    assert (weight(tuning, "little"), weight(tuning, "absent")) == (0.1, 0.0)
+
+
+def test_those_that_take_no_time_come_first_and_then_those_that_could_gain_most(tuning: Any) -> None:
+    assert in_order(tuning, ["least", "all", "little", "half", "absent"]) == [
+        "little",
+        "absent",
+        "all",
+        "half",
+        "least",
+    ]
+
+
+def test_what_variants_take_to_the_first_look(tuning: Any) -> None:
+    """Four generations; in each an opening and, in two blocks and one before them, nine steps."""
+    tuning.seconds_to_open = 2.0
+    assert seconds_to_decide(tuning) == 4 * 2 * 2.0
+    assert seconds_to_decide(tuning, 3, 5.0) == 4 * 3 * 5.0
+    tuning.calibration = SimpleNamespace(seconds_per_step=1.0)
+    assert seconds_to_decide(tuning) == 4 * 2 * (2.0 + 9.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "waiting", "left", "seconds"),
+    [
+        ("half", ["all"], 300.0, 100.0),
+        ("half", [], 300.0, 300.0),
+        ("half", ["all"], 30.0, 16.0),  # enough to decide it twice
+        ("half", ["all"], 12.0, 12.0),
+        ("absent", ["all"], 300.0, 0.0),
+        ("absent", ["little"], 300.0, 0.0),
+    ],
+)
+def test_seconds_of_a_knob(tuning: Any, name: str, waiting: list[str], left: float, seconds: float) -> None:
+    tuning.seconds_to_open = 1.0
+    assert seconds_for(tuning, name, waiting, left) == pytest.approx(seconds)
