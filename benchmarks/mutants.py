@@ -197,6 +197,8 @@ def is_left_alone(node: ast.AST, field: str, prose: bool) -> bool:
             return True
         case ast.Call(func=ast.Name(id="cast" | "dataclass" | "TypeVar")):
             return True
+        case ast.keyword(arg=name) if name in KEPT_KEYWORDS:
+            return True
         case ast.FormattedValue():
             return field == "format_spec"
         case ast.JoinedStr():

@@ -56,6 +56,7 @@ SQUARE = torch.arange(16.0).reshape(1, 4, 2, 2)
         ((ONES, torch.tensor([math.nan, 1, 1, 1])), (ONES, ONES), math.inf, "b"),
         ((ONES, SPARSE), (ONES, SPARSE), 0.0, "a"),
         ((ONES, SPARSE.to_dense()), (ONES, SPARSE), 0.0, "a"),
+        ((ONES, SPARSE), (ONES, SPARSE.to_dense()), 0.0, "a"),
         ((ONES, 2 * SPARSE), (ONES, SPARSE), 1.0, "b"),
         ((ONES, 2j * ONES), (ONES, 1j * ONES), 1.0, "b"),
         ((ONES, (2 * ONES).half()), (ONES, ONES), 1.0, "b"),
@@ -87,6 +88,12 @@ def test_a_bias_is_measured_beside_its_weight(inputs: int, after: tuple[float, f
     assert gradients.gap_to(layer(inputs, *after), before) == {
         "gap": found.hex(), "name": name, "compared": 2
     }  # fmt: skip
+
+
+def test_a_bias_is_measured_beside_the_weight_of_its_own_layer() -> None:
+    model = nn.Sequential(layer(16, 1.0, 1.0), layer(16, 100.0, 0.0))
+    before = {name: torch.zeros(1) if p.ndim == 1 else p.grad for name, p in model.named_parameters()}
+    assert gradients.gap_to(model, before) == {"gap": (1 / 8).hex(), "name": "0.bias", "compared": 4}
 
 
 @pytest.mark.parametrize(
@@ -141,6 +148,16 @@ def test_gradients_that_cannot_be_kept_are_no_fault(tmp_path: Path) -> None:
     assert gradients.compare_with_file(training(), ONES, file) == {
         "why": "those of the unpatched code could not be kept"
     }
+
+
+def test_half_a_file_is_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(what: Any, file: str) -> None:
+        Path(file).write_text("half")
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(torch, "save", full)
+    gradients.save(training(), ONES, str(tmp_path / "g.pt"))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_of_another_kind_is_no_fault(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ class Described:
     [
         ({}, StepMemory(50, 70, 4)),
         ({"peak_reserved_bytes": [60, 90]}, StepMemory(50, 90, 4)),  # the most since the process began
+        ({"peak_reserved_bytes": [0, 0]}, StepMemory(50, 0, 4)),
         ({"peak_bytes": [0, 0]}, StepMemory(0, 70, 4)),
         ({"peak_reserved_bytes": [70, None]}, StepMemory(50, None, 4)),
         ({"free_bytes": [None, 90]}, StepMemory(50, None, 0)),
@@ -87,7 +88,7 @@ def test_live_bytes_of_a_step_on_the_cpu() -> None:
     training, batch = Training(), {"x": torch.zeros(4), "name": "b"}
     assert [t.numel() for t in held(training)] == [1000, 20, 30]
     expected = (1000 + 20 + 30 + 4 + 500 + 100) * FLOAT
-    assert memory_of_step(training, batch) == StepMemory(expected)
+    assert memory_of_step(training, batch) == StepMemory(expected, None, 0)
     assert training.steps == 2  # the first one makes the optimizer's state
     assert peak_of_step(training, batch) == expected
 

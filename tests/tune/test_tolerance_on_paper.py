@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import pytest
+from test_verify import FakeChild
 
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.runner import TrialFailed
@@ -26,6 +27,7 @@ from perfaudit.tune.tolerance import (
     roundoff,
     types_of,
 )
+from perfaudit.tune.verify import Verifier
 
 Json = dict[str, Any]
 MORE = 1 + 1e-9
@@ -113,6 +115,7 @@ def test_the_gap_of_an_average_is_the_larger_one_and_over_its_own_sum() -> None:
         (["float32", "tf32"], 2**-11, "tf32"),
         (["float16", "bfloat16"], 2**-8, "bfloat16"),
         (["strange"], 2**-24, ""),
+        (["strange", "tf32"], 2**-11, "tf32"),
     ],
 )
 def test_coarseness(names: list[str], one: float, name: str) -> None:
@@ -174,6 +177,7 @@ def test_what_cannot_be_run_again_is_not_known(first: list[float] | None) -> Non
     assert (one.again(), one.seed(), one.stream()) == (None, (None, ()), None)
     assert one.nudged(0.5) == one.rounded("tf32") == ([], 0.0)
     assert one.sensitivity(0.5) is None
+    assert Own(first=first, tf32_0=None if first else ONES).reference.rounded("tf32") == ([], 0.0)
 
 
 def test_runs_that_are_no_numbers_or_move_nothing_tell_nothing() -> None:
@@ -213,8 +217,9 @@ def test_doubles_are_asked_once_for_each_text_and_nudge() -> None:
         return {"losses": [(1.0).hex()], "rows": {"update of a": ["3", (2.0).hex(), (1.0).hex()]}}
 
     one = Reference(lambda command: None, lambda variant: 0, ask_of=ask_of)
-    base, patch = Variant("a", "", {}), Variant("a", "", {}, {"t.py": "x = 1"})
-    found = [one.exact(base), one.exact(base), one.exact(patch), one.exact(base, 0.5), one.exact(base, 0.5)]
+    base, patch = Variant("a", "", {"x": 1, "y": 2}), Variant("a", "", {}, {"t.py": "x = 1"})
+    again = Variant("a", "", {"y": 2, "x": 1})
+    found = [one.exact(base), one.exact(base), one.exact(patch), one.exact(base, 0.5), one.exact(again, 0.5)]
     assert found == [exact.Exact((1.0,), {"update of a": (3.0, 2.0, 1.0)})] * 5
     command = {"do": "exact", "steps": 2, "seed": 20_231}
     assert asked == [
@@ -302,7 +307,7 @@ def test_what_is_allowed(spread: float | None, found: list[float], average: floa
     ("found", "words"),
     [
         ([0.0, 0.0, 0.0], "3 steps from one seed give the same losses to the bit"),
-        ([0.01, 0.02], "2 steps from one seed agree within 2.0e-02 of the loss (largest at step 2; tolerance 2.5e-01)"),
+        ([0.0, 0.02], "2 steps from one seed agree within 2.0e-02 of the loss (largest at step 2; tolerance 2.5e-01)"),
         ([0.02], "1 steps from one seed agree within 2.0e-02 of the loss (largest at step 1; tolerance 1.2e-01)"),
         (
             [0.02, 0.01, 0.03, 0.5, 0.4],
@@ -407,7 +412,7 @@ def test_a_type_that_autocast_brings_counts() -> None:
          "gradients of the first step differ by 5.0e-01 of their norm (worst: w, tolerance 3.1e-05)"),
         (0.5, ("rng",), {"sensitivity": moves(0, 2**-15 * MORE, 0)}, "; the gradients of the first step are not compared: the "
          "step draws random numbers"),
-        (2**-16, ("precision",), {}, "; fewer bits move the gradients of the first step by 0.0015 % of their norm (worst: w)"),
+        (2.94e-5, ("precision",), {}, "; fewer bits move the gradients of the first step by 0.0029 % of their norm (worst: w)"),
         (0.5, ("precision", "rounding"), {"sensitivity": moves(0, 0, 0)}, "refused: more than the promised change (precision): "
          "the gradients of the first step differ by 5.0e-01 of their norm (worst: w, tolerance 3.1e-05)"),
     ],
@@ -430,6 +435,8 @@ def doubles(losses: tuple[float, ...] = (1.0,), why: str = "", **rows: tuple[flo
         (doubles((1e-12,)), doubles((0.0,)), {"losses": 1.0}),
         (doubles((math.nan,)), doubles((1.0,)), {"losses": math.inf}),
         (doubles(()), doubles(()), {"losses": 0.0}),
+        (doubles((1.0,)), doubles((1.0, 1.0)), {"losses": math.inf}),
+        (doubles(update_of_a=(4, 2)), doubles(update_of_a=(4, 2)), {"losses": 0.0, "update of a": 0.0}),
         # |Δ| is the root mean square of what the products differ by, and the norm is the base's.
         (doubles(update_of_a=(4, 9, 3, 0)), doubles(update_of_a=(4, 5, 0, 4)), {"losses": 0, "update of a": 12.5**0.5 / 5}),
         # A tenth of the usual element, which is 10 / 4 over both: times 2 elements' root.
@@ -476,6 +483,9 @@ def test_what_is_said_of_doubles() -> None:
         with pytest.raises(TrialFailed) as failed:
             exact.said_of_exact(beyond, base, lambda nudged=nudged: nudged)
         assert str(failed.value) == refused + words
+    worse = doubles((1.0, 1.0 + 4 * LIMIT), update_of_a=(4, 1, 3 * LIMIT))
+    with pytest.raises(TrialFailed, match=r"the losses differ by 3\.8e-06"):
+        exact.said_of_exact(worse, base, lambda: base)
     both = doubles((1.0, 1.0 + LIMIT / 8), update_of_a=(4, 1, 3 * LIMIT / 16))
     assert exact.said_of_exact(beyond, base, lambda: both).endswith("agree within 2.9e-06")
     assert exact.said_of_exact(doubles(why="no"), base, never) == "; not compared in double precision: no"
@@ -488,3 +498,26 @@ def test_a_reply_in_doubles_is_read_whole() -> None:
     assert exact.exact_of({"losses": [(0.5).hex()], "rows": {"a": ["7", (1.5).hex(), (-2.0).hex()]}}) == exact.Exact(
         (0.5,), {"a": (7.0, 1.5, -2.0)}
     )
+
+
+def test_doubles_are_compared_where_the_function_stays_and_nudged_by_64_roundings() -> None:
+    """The patch moves an update that a nudge moves as well; what changes more than roundings is not compared."""
+    asked: list[tuple[str, float]] = []
+
+    def ask_of(variant: Variant, command: Json) -> Json:
+        asked.append((variant.key, command["nudge"]))
+        moved_by = 0.5 if variant.key != "base" or command["nudge"] else 0.0
+        return {"losses": [(1.0).hex()], "rows": {"update of a": ["4", (1.0).hex(), moved_by.hex()]}}
+
+    own = Own(first=ONES)
+    own.reference.ask_of = ask_of
+    changes = {"round": ("rounding",), "bits": ("precision",), "other": ("rounding", "rng"), "safe": ()}
+    with Verifier("base", changes, own.reference) as verifier:
+        for key in ("base", *changes):
+            verifier.check(FakeChild(1.0, 0.5), Variant(key, "", {}), {})  # type: ignore[arg-type]  # a stand-in
+    same = "2 steps from one seed give the same losses to the bit"
+    agreed = f"{same}; in double precision losses, gradients and updates of 1 steps agree within 5.0e-01"
+    assert verifier.said == {
+        "round": agreed, "bits": agreed, "other": f"{same}; not compared in double precision: it changes rng", "safe": same
+    }  # fmt: skip
+    assert asked == [("base", 0.0), ("round", 0.0), ("base", 2**-47), ("bits", 0.0)]
