@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from perfaudit.config import find_config
+from perfaudit.gate import targets_there
 from perfaudit.gate.gitref import Reference
 from perfaudit.gate.request import Request
 from perfaudit.gate.settings import GateSettings
-from perfaudit.gate.targets_there import gone_targets, is_new
+from perfaudit.gate.targets_there import former_files, gone_targets, is_new
 from perfaudit.target.names import Target
 
 BOTH = "def build_model(): ...\ndef build_dataloader(): ...\n"
@@ -42,6 +43,7 @@ def reference(folder: Path, missing: tuple[str, ...] = ()) -> Reference:
         (BOTH, {"optimizer": "build_adam"}, True),
         (BOTH, {"model": "/elsewhere/nets.py:build"}, False),
         (None, {"model": "/elsewhere/nets.py:build"}, True),
+        (BOTH, {"model": "../nets.py:build"}, False),  # outside of what is compared
     ],
 )
 def test_what_is_new(project: Callable[..., Path], before: str | None, names: dict[str, str], new: bool) -> None:
@@ -65,6 +67,7 @@ def test_what_may_be_there_is_not_new(project: Callable[..., Path]) -> None:
 
 
 GATE = "[tool.perfaudit.gate]\ntargets = {}\n"
+EVAL = '[tool.perfaudit.target]\nfile = "sub/eval.py"\n'
 ONE, TWO = GATE.format('["train.py"]'), GATE.format('["train.py", "sub/eval.py:build_model"]')
 
 
@@ -84,6 +87,13 @@ ONE, TWO = GATE.format('["train.py"]'), GATE.format('["train.py", "sub/eval.py:b
         ({"train.py": BOTH, "sub/eval.py": BOTH, "pyproject.toml": TWO},
          {"train.py": BOTH, "sub/eval.py": BOTH, "pyproject.toml": TWO}, []),  # the command line names one of two
         ({"train.py": BOTH, "pyproject.toml": "[tool.perfaudit"}, {"train.py": BOTH}, []),
+        # configured on one side only: another command may name it
+        ({"train.py": BOTH, "old.py": BOTH}, {"train.py": BOTH, "old.py": BOTH, "pyproject.toml": ONE}, []),
+        ({"train.py": BOTH, "sub/eval.py": BOTH, "pyproject.toml": TWO}, {"train.py": BOTH, "sub/eval.py": BOTH}, []),
+        ({"train.py": BOTH, "sub/eval.py": BOTH, "pyproject.toml": EVAL}, {"train.py": BOTH, "pyproject.toml": ONE},
+         ["sub/eval.py"]),
+        ({"train.py": BOTH, "pyproject.toml": GATE.format('["/no/such.py", 3, "a:b:c:"]')}, {"train.py": BOTH}, []),
+        ({"train.py": BOTH, "pyproject.toml": GATE.format('"train.py"')}, {"train.py": BOTH}, []),
     ],
 )  # fmt: skip
 def test_what_is_no_target_any_more(
@@ -93,3 +103,37 @@ def test_what_is_no_target_any_more(
     request = Request((Target("train.py"),), GateSettings(), find_config(folder))
     assert gone_targets(request, reference(folder / "before")) == gone
     assert Path.cwd().samefile(folder)
+
+
+def test_a_target_that_was_renamed_is_told_by_its_former_name(
+    project: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = project(**{"new.py": BOTH, "train.py": BOTH, "sub/part.py": BOTH, "before/train.py": BOTH})
+    there = folder / "before"
+    (there / "old.py").write_text(BOTH)
+    (folder / "outside.py").write_text(BOTH)
+    names: dict[str, tuple[str, int]] = {}
+    asked: list[Reference] = []
+
+    def renamed(reference: Reference) -> dict[str, tuple[str, int]]:
+        asked.append(reference)
+        return names
+
+    monkeypatch.setattr(targets_there, "renamed", renamed)
+    before = reference(there)
+    assert former_files([Target("train.py")], before) == {}
+    assert not asked  # nothing is new, so nobody asks git
+    new = [Target("train.py"), Target("new.py"), Target("sub/part.py")]
+    assert former_files(new, before) == {}
+    names |= {"new.py": ("old.py", 90), "sub/part.py": ("old.py", 70), "train.py": ("old.py", 60)}
+    assert former_files(new, before) == {"new.py": ("old.py", 90), "sub/part.py": ("old.py", 70)}
+    for other in ("../outside.py", "gone.py"):  # which is not compared, or is not there
+        names["new.py"] = other, 90
+        assert former_files(new[:2], before) == {}
+    assert asked == [before] * len(asked)
+
+
+def test_without_the_folder_in_the_reference_no_target_is_gone(project: Callable[..., Path]) -> None:
+    folder = project(**{"train.py": BOTH})
+    request = Request((Target("train.py"),), GateSettings(), find_config(folder))
+    assert gone_targets(request, reference(folder / "none")) == []

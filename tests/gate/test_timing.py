@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import itertools
 import types
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import FakeClock
 
+from perfaudit.gate import timing
 from perfaudit.gate.decision import judged, judged_together
 from perfaudit.gate.pair_lab import _warm_up
-from perfaudit.gate.pair_plan import FEWEST_STEPS, Plan, arranged, drawn_seed, planned
-from perfaudit.gate.records import Blocks, Side, TargetRecord, TimedBlock, Typical
-from perfaudit.gate.timing import time_pairs, time_targets
+from perfaudit.gate.pair_plan import FEWEST_STEPS, SHORTEST, Plan, arranged, drawn_seed, planned
+from perfaudit.gate.records import ORDERS, Blocks, Pair, Quad, Side, TargetRecord, TimedBlock, Typical
+from perfaudit.gate.timing import _Pace, time_pairs, time_targets
 from perfaudit.measure.child import Child
 from perfaudit.measure.clock import Deadline
+from perfaudit.measure.nursery import START_SECONDS
 from perfaudit.measure.runner import TrialFailed
 from perfaudit.measure.step_times import step_seconds
-from perfaudit.target.names import parse
+from perfaudit.target.names import Target, parse
 
 
 class FakeLab:
@@ -227,6 +230,67 @@ def test_a_look_that_opening_alone_would_eat_up_is_not_aimed_for(clock: FakeCloc
     (record,) = run(lab, budget=60.0)
     assert (record.settled, len(record.pairs)) == (True, 4)
     assert set(lab.steps[16:]) == {35}
+
+
+def opened(pairs: int, opening: float, **changes: Any) -> TargetRecord:
+    """A target of which so many pairs were opened, in so many seconds each."""
+    return TargetRecord("t.py", pairs=[Pair("base", n, opening) for n in range(pairs)], **changes)
+
+
+@pytest.mark.parametrize(
+    ("left", "records", "seconds"),
+    [
+        (30.0, [opened(1, 1.0)], 1.0),  # fifteen pairs to come, and half of the time for opening them
+        (29.9, [opened(1, 1.0)], 22.9 / 7),  # a little less: seven
+        (30.0, [opened(1, 1.0), opened(1, 9.0, settled=True), opened(1, 9.0, failures={"head": "why"})], 1.0),
+        (60.0, [opened(1, 1.0), opened(1, 1.0)], 1.0),
+        (5.9, [opened(1, 1.0)], 2.9 / 3),  # less than half for steps, but the first look has to be reached
+        (2.0, [opened(1, 1.0)], 0.0),  # opening alone takes more
+        (16.0, [opened(0, 0.0)], 1.0),
+        (20.0, [opened(5, 4.0)], 6.0),  # the first look is past, and half of the time is enough for two pairs
+        (15.0, [opened(5, 4.0)], 11.0),  # for one
+        (7.0, [opened(5, 4.0)], 3.0),  # for not even one
+        (28.0, [opened(5, 4.0), opened(5, 3.0)], 3.5),
+    ],
+)
+def test_how_many_seconds_a_pair_may_take(
+    clock: FakeClock, left: float, records: list[TargetRecord], seconds: float
+) -> None:
+    assert _Pace(Deadline(left, clock)).seconds(records) == pytest.approx(seconds)
+
+
+def test_a_pair_is_not_begun_that_would_end_with_the_deadline(clock: FakeClock) -> None:
+    pace = _Pace(Deadline(10.0, clock))
+    quad = Quad(tuple(TimedBlock(side, 2, 0.1, 0.1, 0.0, 0.2, 0.2, 0.0) for side in ORDERS[0]))
+    shortest = SHORTEST["long"].quad_seconds(0.1)
+    for opening, wanted in ((10.0 - shortest, False), (10.0 - shortest - 0.001, True)):
+        record = TargetRecord("t.py", pairs=[Pair("base", 1, opening, [quad])])
+        assert pace.allows(record) == wanted
+        assert not pace.allows(replace(record, settled=True))
+        assert not pace.allows(replace(record, pairs=record.pairs * 16))
+    no_quad = TargetRecord("t.py", pairs=[Pair("base", 1, 4.0, [], 6.0)])  # a quad that did not fit
+    assert not pace.allows(no_quad)
+    assert pace.allows(replace(no_quad, pairs=[Pair("base", 1, 4.0, [], 5.9)]))
+
+
+def test_targets_are_measured_by_a_lab_for_their_folder(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Any, ...]] = []
+
+    def no_lab(*settings: Any) -> None:
+        asked.append(settings)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(timing, "PairLab", no_lab)
+    targets, folder = [Target("a.py"), Target("b.py")], Path("before")
+    records = [TargetRecord("a.py", settled=True)]
+    with pytest.raises(KeyboardInterrupt):
+        time_targets(targets, folder, records, 60.0, reference="main", clock=clock)
+    assert asked == [(targets, folder, "auto", START_SECONDS, None, {}, {})]
+    assert [(r.target, r.reference, r.interrupted) for r in records] == [("a.py", "", False), ("b.py", "main", True)]
+    facts: dict[Any, Any] = {}
+    with pytest.raises(KeyboardInterrupt):
+        time_targets(targets, folder, [], 60.0, device="cpu", timeout=9.0, facts=facts, former={"a.py": "c.py"})
+    assert asked[1][2:] == ("cpu", 9.0, None, {}, {"a.py": "c.py"}) and asked[1][5] is facts
 
 
 def test_where_opening_takes_most_of_the_budget_the_rest_goes_into_steps(clock: FakeClock) -> None:
