@@ -214,6 +214,86 @@ def test_layers_are_named_where_not_all_are_meant(settings: GateSettings, layers
     assert (command[command.index("--layers") + 1] if "--layers" in command else None) == layers
 
 
+WHOLE = {
+    "github": """\
+# .github/workflows/perfaudit.yml
+name: perfaudit
+on: [pull_request]
+permissions:
+  contents: read
+jobs:
+  gate:
+    runs-on: ubuntu-latest
+    timeout-minutes: 30
+    steps:
+      - uses: actions/checkout@v4
+        with:
+          fetch-depth: 0  # the gate checks the base out beside the change
+      - uses: actions/setup-python@v5
+        with:
+          python-version: "3.12"
+          cache: pip
+          cache-dependency-path: requirements.txt
+      # Without a GPU, install torch's CPU build first, a fraction of the size: pytorch.org, Get Started, Platform CPU,
+      # prints the line. Name its version: counters are stored for one version of torch, and compared within it only.
+      - name: install
+        run: |
+          pip install torch perfaudit -r requirements.txt
+      - name: gate
+        run: |
+          perfaudit gate train.py --against HEAD^1 --format github --report markdown="$RUNNER_TEMP/gate.md"
+      - name: summary
+        if: always()
+        run: |
+          test ! -e "$RUNNER_TEMP/gate.md" || cat "$RUNNER_TEMP/gate.md" >> "$GITHUB_STEP_SUMMARY"
+""",
+    "gitlab": """\
+# .gitlab-ci.yml
+perfaudit-gate:
+  image: python:3.12
+  rules:
+    - if: $CI_PIPELINE_SOURCE == "merge_request_event"
+  variables:
+    GIT_DEPTH: "0"  # the gate checks the base out beside the change
+    PIP_CACHE_DIR: $CI_PROJECT_DIR/.cache/pip
+  cache:
+    key: perfaudit-pip
+    paths: [.cache/pip]
+  # Without a GPU, install torch's CPU build first, a fraction of the size: pytorch.org, Get Started, Platform CPU,
+  # prints the line. Name its version: counters are stored for one version of torch, and compared within it only.
+  script:
+    - |
+      pip install torch perfaudit -r requirements.txt
+    - |
+      perfaudit gate train.py --against BASE --report junit=perfaudit-junit.xml
+  artifacts:
+    when: always
+    reports:
+      junit: perfaudit-junit.xml
+""".replace(" BASE ", ' "${CI_MERGE_REQUEST_TARGET_BRANCH_SHA:-$CI_MERGE_REQUEST_DIFF_BASE_SHA}" '),
+    "pre-commit": """\
+# .pre-commit-config.yaml
+repos:
+  - repo: https://…  # where perfaudit's repository is
+    rev: …
+    hooks:
+      - id: perfaudit-gate  # new findings since the last commit; runs nothing of your code
+""",
+    "plain": """\
+# against the commit at which this branch left the main one; every layer runs in this one call
+perfaudit gate train.py --against origin/main
+# without git, findings and counters only: against what the file says
+perfaudit gate train.py --baseline perfaudit-gate.json
+""",
+}
+
+
+@pytest.mark.parametrize("ci", KINDS)
+def test_the_whole_of_a_snippet(ci: str, tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").touch()
+    assert snippet(ci, GateSettings(("train.py",)), Path(BASELINE), tmp_path) == WHOLE[ci]
+
+
 def test_the_plain_command() -> None:
     settings = GateSettings(("train.py",), against="upstream/dev", layers=("findings",))
     assert commands(snippet("plain", settings, Path("ci/known.json"))) == [
