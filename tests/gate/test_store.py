@@ -381,6 +381,7 @@ def test_the_order_in_which_an_environment_is_written_is_no_other_machine(tmp_pa
     append(tmp_path, gate())
     with sqlite3.connect(file(tmp_path)) as connection:
         (text,) = connection.execute("SELECT environment FROM runs WHERE id = 2").fetchone()
+        assert text == json.dumps(json.loads(text), sort_keys=True)
         turned = json.dumps(dict(reversed(json.loads(text).items())))
         assert turned != text
         connection.execute("UPDATE runs SET environment = ? WHERE id = 2", (turned,))

@@ -119,3 +119,18 @@ def test_what_cannot_be_copied(repository: Repository, tmp_path: Path, monkeypat
     ):
         pass
     assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_a_folder_that_is_a_repository_of_its_own_comes_without_its_history(tmp_path: Path) -> None:
+    source, place = tmp_path / "source", tmp_path / "new" / "below" / "place"
+    for name, text in {"a.py": "1", "sub/b.py": "2", ".git/config": "secret", "sub/.git": "gitdir: x"}.items():
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text(text)
+    (source / "link").symlink_to("sub")
+    for _ in range(2):  # a folder that is there is replaced
+        working_files._put(source, place)
+        there = sorted(path.relative_to(place).as_posix() for path in place.rglob("*"))
+        assert (there, (place / "link").readlink()) == (["a.py", "link", "sub", "sub/b.py"], Path("sub"))
+        (place / "old.py").touch()
+    working_files._put(tmp_path / "none", place)
+    assert not place.exists()
