@@ -145,9 +145,11 @@ def _by_reason(set_aside: dict[str, str]) -> dict[str, list[str]]:
 
 def _changes(changes: tuple[CounterChange, ...], paint: Paint, width: int) -> list[str]:
     """A line for each change, numbers under numbers, and below it where and by what it grew."""
-    names = max((len(counter_name(change.counter)) for change in changes), default=0)
-    before = max((len(f"{change.before:,}") for change in changes), default=0)
-    after = max((len(f"{change.after:,}") for change in changes), default=0)
+    if not changes:
+        return []
+    names = max(len(counter_name(change.counter)) for change in changes)
+    before = max(len(f"{change.before:,}") for change in changes)
+    after = max(len(f"{change.after:,}") for change in changes)
     lines = []
     for change in in_order(changes):
         row = f"  {counter_name(change.counter):<{names}}  {change.before:>{before},} → {change.after:>{after},}"

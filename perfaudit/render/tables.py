@@ -234,7 +234,7 @@ def table(columns: list[str], rows: Iterable[list[str]], in_colour: bool, width:
     for row in rows:
         drawn.add_row(*(Text(cell) for cell in row))
     out = io.StringIO()
-    console = Console(file=out, width=width, force_terminal=in_colour, color_system="standard" if in_colour else None)
+    console = Console(file=out, width=width, color_system="standard" if in_colour else None)
     console.print(drawn)
     return "\n".join(line.rstrip() for line in out.getvalue().rstrip().splitlines()) + "\n"
 

@@ -29,6 +29,11 @@ def test_the_most_frequent_first_then_by_rule() -> None:
     )
 
 
+def test_the_most_frequent_first_whatever_its_name() -> None:
+    found = (SAFE, WARNING, NOWHERE, NOWHERE)
+    assert [line.split()[-2] for line in as_text(Report("scan", found)).splitlines()[1:]] == ["PA002", "PA000", "PA001"]
+
+
 def test_for_programs() -> None:
     text = as_json(REPORT)
     assert json.loads(text)[0] == {

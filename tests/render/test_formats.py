@@ -28,6 +28,10 @@ def test_every_format_has_a_test_of_its_own() -> None:
     assert {f"test_{name}" for name in all_formats()} <= tests
 
 
+def test_which_formats_there_are() -> None:
+    assert all_formats() == ("concise", "github", "gitlab", "json", "junit", "markdown", "sarif", "text")
+
+
 @pytest.mark.parametrize("name", all_formats())
 def test_every_format_renders_every_report(name: str) -> None:
     for report in (EMPTY, SMALL, ODD, NOTEBOOK, *GATES.values()):

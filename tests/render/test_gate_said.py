@@ -11,7 +11,9 @@ from perfaudit.measurements import Environment
 from perfaudit.render.complaints import Complaint, complaints
 from perfaudit.render.counter_words import amount, counter_name, in_order, with_basis
 from perfaudit.render.gate import machine, what_next
-from perfaudit.verdicts import CounterChange, Gate, TimeVerdict
+from perfaudit.render.gate_words import counters_phrase, headline
+from perfaudit.render.time_words import at_most, time_sentences
+from perfaudit.verdicts import CounterChange, CountersVerdict, Gate, TimeVerdict
 
 
 def change(counter: str, before: int, after: int, allowed: bool = False) -> CounterChange:
@@ -26,6 +28,36 @@ def test_what_costs_most_time_comes_first() -> None:
     assert [c.counter for c in in_order([change(name, 1, 2) for name in reversed(names)])] == names
     three = [change("host_syncs", 2, 1), change("operators", 1, 2, allowed=True), change("another", 1, 2)]
     assert [c.counter for c in in_order(three)] == ["another", "operators", "host_syncs"]
+
+
+def test_of_counters_that_did_not_grow_the_first_whose_parts_did_is_told() -> None:
+    fewer, swapped = change("flops", 9, 8), CounterChange("operators", 9, 8, {"aten::add": 2, "aten::mul": -3})
+    phrase = "no counter grew (operators: 2 more and 3 fewer by name)"
+    assert counters_phrase(CountersVerdict("t.py", "pass", changes=(fewer, swapped))) == phrase
+    assert counters_phrase(CountersVerdict("t.py", "pass", changes=(fewer,))) == "no counter grew"
+
+
+def test_what_a_self_test_without_times_says() -> None:
+    aside = CountersVerdict("t.py", "pass", set_aside={"flops": "why", "samples": "why"})
+    broken = CountersVerdict("u.py", "failed", set_aside={"flops": "why"})
+    said = "counters of u.py could not be measured, 3 counters not reproducible"
+    assert headline(Gate("itself", "self_test", "failed", counters=(aside, broken))) == (
+        f"gate: self-test on identical code: {said}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("high", "said"), [(0.999, "not slower"), (1.0, "at most 0 % slower"), (1.05, "at most 5 % slower")]
+)
+def test_what_a_step_that_passed_is_at_worst(high: float, said: str) -> None:
+    assert at_most(replace(EVEN, low=0.9, high=high)) == said
+
+
+@pytest.mark.parametrize("lacking", ["seconds_before", "seconds_after"])
+def test_a_time_that_is_not_known_is_not_said(lacking: str) -> None:
+    timed = replace(EVEN, **{lacking: None})  # type: ignore[arg-type]  # a row's name
+    first = "between 0.6 % faster and 1.3 % slower: ratio 1.002 of time per step, interval 0.994 to 1.013"
+    assert time_sentences(timed, Gate("main", "ref", "pass"))[0] == first
 
 
 @pytest.mark.parametrize(

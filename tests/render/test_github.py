@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import re
 
-from reports import EMPTY, NOTEBOOK, ODD, ODD_PATH, SMALL
+import pytest
+from gates import MAIN, NEW, NO_NEW, SLOWER
+from reports import EMPTY, ERROR, NOTEBOOK, ODD, ODD_PATH, SMALL
 
+from perfaudit.findings import Finding
 from perfaudit.render.github import render
+from perfaudit.report import Report
+from perfaudit.verdicts import Gate
 
 
 def commands(text: str) -> list[tuple[str, dict[str, str], str]]:
@@ -50,6 +55,22 @@ def test_what_is_in_a_name_stays_in_it() -> None:
     assert first[2] == "`x␛[2J`\r\n::error::<b>&]]>␀\ufffd"
     assert second[1]["file"] == "␇\ufffd␊.py"
     assert third == ("notice", {"file": "␛|.py", "title": "not audited"}, "␛[2J\n::error::")
+
+
+@pytest.mark.parametrize(
+    ("gate", "findings", "level"),
+    [
+        (Gate(MAIN, "ref", "regressed", fails=True, findings=NEW), (ERROR,), "notice"),  # the finding says it
+        (Gate(MAIN, "ref", "regressed", fails=True, findings=NEW), (), "error"),
+        (Gate(MAIN, "ref", "regressed", fails=True, times=(SLOWER,)), (), "notice"),
+        (Gate(MAIN, "ref", "failed", fails=True, findings=NO_NEW), (), "error"),  # interrupted
+        (Gate(MAIN, "ref", "failed", fails=True, findings=NO_NEW), (ERROR,), "error"),
+        (Gate(MAIN, "ref", "pass", findings=NO_NEW), (), "notice"),
+    ],
+)
+def test_the_verdict_is_an_error_where_nothing_else_is(gate: Gate, findings: tuple[Finding, ...], level: str) -> None:
+    last = commands(render(Report("gate", findings, gate=gate)))[-1]
+    assert last[:2] == (level, {"title": "perfaudit gate"})
 
 
 def test_a_notebook_has_no_lines_of_its_file() -> None:

@@ -9,7 +9,7 @@ from gates import GATES
 from reports import EMPTY, NOTEBOOK, ODD, SMALL
 
 from perfaudit.render.gitlab import render
-from perfaudit.report import Report
+from perfaudit.report import Report, UnusedSuppression
 
 
 def entry(description: str, check: str, fingerprint: str, severity: str, path: str, line: int) -> dict[str, object]:
@@ -36,6 +36,13 @@ def test_a_whole_report() -> None:
 
 def test_nothing_to_say() -> None:
     assert render(EMPTY) == "[]\n"
+
+
+def test_a_comment_in_a_notebook_has_no_line_of_its_file() -> None:
+    idle = UnusedSuppression("n.ipynb", 7, ("PA101",), 3)
+    (found,) = json.loads(render(Report("scan", unused_suppressions=(idle,))))
+    text = "cell 3, line 7: `perfaudit: ignore[PA101]` silences nothing here"
+    assert found == entry(text, "unused-suppression", "685855014b0b55886312", "info", "n.ipynb", 1)
 
 
 def test_equal_fingerprints_are_told_apart() -> None:

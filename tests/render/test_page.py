@@ -22,8 +22,8 @@ RULE = Rule(
     ("https://example.org/a", "a book, page 3", "our own run: see https://example.org/b"), "batch_size",
     Saving("documented", 0.0, 0.25, source="a paper"),
     (
-        Example("good()\n\nfine()\n"),
         Example("missed()\n", missed=True),
+        Example("good()\n\nfine()\n"),
         Example("import t\nslow(1)\nend()\n", (2,), "import t\nfast(1)\nend()\n"),
         Example("a()\nslow(2)\n", (2,)),
         Example("slow(3)\n", (1,)),
@@ -107,9 +107,25 @@ def test_a_rule_in_the_catalogue() -> None:
         "Documented: saves up to 25 % of a step (a paper).\n\n"
         "Reported:\n\n```python\nimport t\nslow(1)\nend()\n```\n\nafter the fix:\n\n"
         "```python\nimport t\nfast(1)\nend()\n```\n\n"
-        "Silent on 1 kinds of code in its examples; known to miss 1 (`perfaudit explain` shows them).\n\n"
+        "Silent on 1 kind of code in its examples; known to miss 1 (`perfaudit explain` shows them).\n\n"
         "- <https://example.org/a>\n- a book, page 3\n- our own run: see https://example.org/b\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("area", "heading"),
+    [("input", "Input"), ("model", "Model"), ("backend", "Backend and precision"),
+     ("optimizer", "Optimizer and averaging"), ("debugging", "Debugging left on"), ("host", "Host and device"),
+     ("distributed", "Distributed"), ("evaluation", "Evaluation and memory"), ("environment", "Environment")],
+)  # fmt: skip
+def test_the_heading_of_an_area(area: str, heading: str) -> None:
+    text = catalogue.render([replace(RULE, area=area), replace(RULE, area=area, id="PA901")])  # type: ignore[arg-type]  # a row's text
+    assert [line for line in text.splitlines() if line.startswith("## ")] == [f"## {heading}"]
+
+
+def test_a_source_with_a_space_is_no_link() -> None:
+    text = catalogue.render([replace(RULE, sources=("see https://example.org", "https://example.org"))])
+    assert text.endswith("\n\n- see https://example.org\n- <https://example.org>\n")
 
 
 def test_json_is_a_document_with_an_indent_of_two() -> None:
