@@ -23,11 +23,13 @@ from perfaudit import files
 from perfaudit.errors import UserError
 from perfaudit.files import Folder, Refused
 from perfaudit.measure.folder import FOLDER, own_folder
-from perfaudit.reading import MAX_RECORD_BYTES, read_bytes
+from perfaudit.reading import TooLarge, read_bytes
 
 SCHEMA = "perfaudit.run/1"
 RESUMABLE = ("unfinished", "interrupted", "out of time", "failed")
 
+MAX_RUN_BYTES = 32 << 20  # of one journal: a million numbers; as JSON of empty lists it takes 0.7 GB of memory
+MAX_RUNS_BYTES = 128 << 20  # of those that are read at once, the newest first
 _ENDS = ("finished", "interrupted", "out of time", "failed")
 _NAMES_TRIED = 20  # ids hold four random hex digits beside the second
 
@@ -164,14 +166,20 @@ def read_run(path: Path) -> Run:
 
 
 def all_runs(folder: Path) -> list[Run]:
-    """The runs below a folder, newest first; one that cannot be read has `problem`."""
-    runs = []
-    for path in _files(folder):
+    """The runs below a folder, newest first; one that cannot be read has `problem`, and so have those beyond MAX_RUNS_BYTES."""
+    runs, room = [], MAX_RUNS_BYTES
+    for path in sorted(_files(folder), key=lambda path: path.stem, reverse=True):
         try:
+            if room <= 0:
+                raise UserError(
+                    f"{path}: not read, the newer runs are large enough; `perfaudit history {path.stem}` reads it"
+                )
             runs.append(read_run(path))
         except UserError as error:
             runs.append(Run(path, {}, (), str(error)))
-    return sorted(runs, key=lambda run: run.id, reverse=True)
+        with contextlib.suppress(OSError):
+            room -= min(path.stat().st_size, MAX_RUN_BYTES)
+    return runs
 
 
 def latest_unfinished(folder: Path) -> Path | None:
@@ -281,7 +289,9 @@ def _new_file(runs: Folder, began: float) -> str:
 def _read(path: Path) -> tuple[Run, bytes]:
     """The run in a file, and its whole lines as they stand there, without a torn last one."""
     try:
-        data = read_bytes(path, MAX_RECORD_BYTES)
+        data = read_bytes(path, MAX_RUN_BYTES)
+    except TooLarge as error:
+        raise UserError(f"{path}: larger than {MAX_RUN_BYTES >> 20} MiB, which no run is") from error
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
     lines = data.split(b"\n")

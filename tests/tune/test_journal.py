@@ -404,3 +404,26 @@ def test_the_lock_is_given_back_after_an_error_and_holds_on_a_full_disk(
     unsigned = pytest.raises(UserError, match=r"^another perfaudit measures in this folder")
     with measuring(tmp_path), unsigned, measuring(tmp_path):
         pytest.fail("two measure at once")
+
+
+def test_a_journal_that_is_too_large_is_no_run(tmp_path: Path) -> None:
+    path = file_of(begun(tmp_path))
+    os.truncate(path, journals.MAX_RUN_BYTES + 1)
+    with pytest.raises(UserError, match=r"larger than 32 MiB, which no run is$"):
+        read_run(path)
+    assert [run.status for run in all_runs(tmp_path)] == ["damaged"]
+    assert latest_unfinished(tmp_path) is None
+
+
+def test_of_many_runs_the_newest_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a clone may be links to one file, a thousand times 32 MiB; what cannot be read counts too."""
+    first = file_of(begun(tmp_path))
+    size = first.stat().st_size
+    for number in range(4):
+        (first.parent / f"9-{number}.jsonl").hardlink_to(first)
+    (first.parent / "9-4.jsonl").write_bytes(b"0" * size + b"\n\n")
+    monkeypatch.setattr(journals, "MAX_RUNS_BYTES", 3 * size)
+    found = all_runs(tmp_path)
+    assert [run.id for run in found] == ["9-4", "9-3", "9-2", "9-1", "9-0", first.stem]
+    assert [bool(run.problem) for run in found] == [True, False, False, True, True, True]
+    assert found[3].problem.endswith("not read, the newer runs are large enough; `perfaudit history 9-1` reads it")
