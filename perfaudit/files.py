@@ -23,8 +23,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MOST_STEPS = 400  # pieces of a path with its links followed; more are links in a circle
+LARGEST_SOURCE = 64 << 20  # bytes; what is patched is never larger (`reading.MAX_FILE_BYTES`)
 LOCK_SECONDS = 10.0  # for another process that is writing; it needs milliseconds
 LOCK_PAUSE = 0.02  # seconds between two looks at a lock
+_PIECE = 1 << 20  # bytes read at once
 _OPEN = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe in the place of a file must not make anybody wait
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MARKS = (".git", "pyproject.toml")  # of the top of a project
@@ -359,7 +361,13 @@ def _holds_the_same(at: int, name: str, other: int) -> bool:
     except OSError:
         return False
     with os.fdopen(handle, "rb") as one, os.fdopen(os.dup(other), "rb") as two:
-        return stat.S_ISREG(os.fstat(one.fileno()).st_mode) and one.read() == two.read()
+        status, size = os.fstat(one.fileno()), os.fstat(two.fileno()).st_size
+        if not stat.S_ISREG(status.st_mode) or status.st_size != size or size > LARGEST_SOURCE:
+            return False
+        while part := one.read(_PIECE):
+            if part != two.read(_PIECE):
+                return False
+        return True
 
 
 # ---- files that the user names -------------------------------------------------------------------------------------------

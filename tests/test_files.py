@@ -347,6 +347,18 @@ def test_what_a_file_held_before_a_patch_that_was_cut_off_is_kept_and_named(clon
     assert sweep(clone) == []  # said once
 
 
+def test_what_is_larger_than_any_source_is_not_read(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clone may bring along a file of a terabyte, most of it holes, and a second one with a name as perfaudit gives it."""
+    monkeypatch.setattr(files, "LARGEST_SOURCE", 3)
+    word = "0123456789ab"
+    for name, text in (("x.py", "same"), ("y.py", "one")):
+        (clone / name).write_text(text)
+        (clone / f".{name}.perfaudit-old-{word}-{files._sign('old', name, word)}").write_text(text)
+    (said,) = sweep(clone)
+    assert said.endswith(f"what the file held before is kept as {clone}/x.py.before-perfaudit-{word}")
+    assert there(clone) == [".git", "x.py", f"x.py.before-perfaudit-{word}", "y.py"]
+
+
 def test_what_a_living_process_writes_stays(clone: Path) -> None:
     (clone / "a.py").write_text("old")
     kept = files.keep(Path("a.py"))
