@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from perfaudit.errors import UserError
 from perfaudit.findings import FilePatch
 from perfaudit.static import edit, unified
 from perfaudit.static.ondisk import Opened, Planned, digest, known, named_twice, opened, refuse
+from perfaudit.static.workers import Lost, in_children
+
+T = TypeVar("T")
 
 _MARK = "\ufeff"  # a byte-order mark is a character of a diff: git compares bytes
 
@@ -43,18 +47,40 @@ def planned(files: Sequence[FilePatch], root: Path) -> list[Planned]:
     Raises UserError with every reason, unless each file lies in the project, is the one that was measured or has its
     patch already, and becomes what was measured.
     """
-    found: list[Planned] = []
     refused = named_twice([item.path for item in files], root)
-    for item in files:
-        try:
-            file = opened(item.path, root)
-            if file.digest != item.after:
-                known(file, item.before, "tune")
-                found.append(_with_patch(file, item))
-        except UserError as error:
-            refused.append(str(error))
+    by_path = {item.path: item for item in files}
+    found = within_limits(lambda path: _planned(by_path[path], root), by_path, refused)
     refuse(refused)
-    return found
+    return [file for file in found if file is not None]
+
+
+def within_limits(work: Callable[[str], T], paths: Iterable[str], refused: list[str]) -> list[T]:
+    """What `work` makes of each file, within the limits of time and memory that a scan gives one; `refused` takes why it
+    makes nothing: a report from outside may have patches that take days to try.
+    """
+
+    def tried(path: str) -> tuple[T | None, str]:
+        try:
+            return work(path), ""
+        except UserError as error:
+            return None, str(error)
+
+    made: list[T] = []
+    for path, done in in_children(tried, list(paths)):
+        result, why = (None, f"{path}: its patch: {done.reason}") if isinstance(done, Lost) else done
+        if why:
+            refused.append(why)
+        else:
+            made.append(result)  # type: ignore[arg-type]  # T may hold None
+    return made
+
+
+def _planned(item: FilePatch, root: Path) -> Planned | None:
+    file = opened(item.path, root)
+    if file.digest == item.after:
+        return None
+    known(file, item.before, "tune")
+    return _with_patch(file, item)
 
 
 def replaced(file: Opened, after: str) -> Planned:

@@ -14,7 +14,7 @@ from perfaudit.static import unified
 from perfaudit.static.document import is_notebook
 from perfaudit.static.fix import allowed, patch
 from perfaudit.static.ondisk import Planned, known, named_twice, opened, refuse, sweep_beside, write_all
-from perfaudit.static.patching import git_patch, git_patch_of, has_diff, planned, replaced, with_diff
+from perfaudit.static.patching import git_patch, git_patch_of, has_diff, planned, replaced, with_diff, within_limits
 
 ALREADY = "already applied"
 NOTHING = "nothing to apply: every knob keeps what you have"
@@ -85,8 +85,16 @@ def _of_winners(winners: tuple[Winner, ...], root: Path) -> Plan:
         left.append(f"{winner.knob}: not applied, {why}")
     if not ordered:
         return Plan(left=tuple(left) or (NOTHING,))
-    file, words = _of_winner(ordered[0], root)
+    refused: list[str] = []
+    made = within_limits(lambda _: _of_winner(ordered[0], root), [_place_of(ordered[0])], refused)
+    if refused:
+        raise UserError("; ".join(refused))
+    ((file, words),) = made
     return Plan((file,) if file else (), (words,), tuple(left))
+
+
+def _place_of(winner: Winner) -> str:
+    return winner.location.path if winner.location is not None else ""
 
 
 def _is_another_training(winner: Winner) -> bool:
@@ -111,12 +119,9 @@ def of_scan(report: Report, root: Path, unsafe: bool, allow: frozenset[str]) -> 
     """
     with_fix = [f for f in report.findings if f.location is not None and f.fix is not None and f.fix.diff]
     wanted = sorted((f for f in with_fix if allowed(f, unsafe, allow)), key=_path_of)
-    plans, refused = [], named_twice({_path_of(f): None for f in wanted}, root)
-    for path, group in groupby(wanted, key=_path_of):
-        try:
-            plans.append(_of_file(path, list(group), root))
-        except UserError as error:
-            refused.append(str(error))
+    refused = named_twice({_path_of(f): None for f in wanted}, root)
+    groups = {path: list(group) for path, group in groupby(wanted, key=_path_of)}
+    plans = within_limits(lambda path: _of_file(path, groups[path], root), groups, refused)
     refuse(refused)
     return Plan(
         tuple(file for plan in plans for file in plan.files),

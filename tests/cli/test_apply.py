@@ -14,7 +14,7 @@ from perfaudit.errors import UserError
 from perfaudit.findings import FilePatch, Fix, Location, Saving
 from perfaudit.measurements import Ladder, Winner
 from perfaudit.report import Report, to_json
-from perfaudit.static import edit
+from perfaudit.static import edit, workers
 from perfaudit.static.ondisk import digest
 from perfaudit.static.patching import file_patch
 from perfaudit.tune.apply import of_scan, of_tuning, patch_bytes
@@ -254,6 +254,26 @@ def test_a_fix_after_which_the_text_does_not_compile_is_left_out(saved: Run, per
     assert done.code == 0
     assert "train.py: 1 fixed\n" in done.err
     assert Path("train.py").read_text() == TRAIN.replace("ReLU", "GELU")
+
+
+def test_patches_that_take_long_to_try_are_refused(
+    project: Project, perfaudit: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 4,000 lines that do not compile, each was tried: minutes, and days for the 100,000 that a report may hold."""
+    text = "".join(f"x{number} = 1\n" for number in range(1500))
+    project(**{"a.py": text})
+    fix = {"safety": "safe", "changes": [], "title": "", "before": digest(text.encode())}
+    finding = {"rule": "PA901", "name": "x", "severity": "info", "message": "", "path": "a.py"}
+    findings = []
+    for number in range(1500):
+        diff = f"@@ -{number + 1} +{number + 1} @@\n-x{number} = 1\n+x{number} = = 1\n"
+        findings.append({**finding, "line": number, "fix": {**fix, "diff": f"--- a/a.py\n+++ b/a.py\n{diff}"}})
+    report = json.dumps({"schema": "perfaudit.report/1", "command": "scan", "findings": findings})
+    Path("report.json").write_text(report)
+    monkeypatch.setattr(workers, "CPU_SECONDS", 0.25)
+    done = perfaudit("apply", "report.json")
+    assert done.err == "perfaudit: a.py: its patch: took longer than 0.25 s; nothing was written\n"
+    assert (done.code, Path("a.py").read_text()) == (2, text)
 
 
 def test_a_notebook_is_for_scan(project: Project, perfaudit: Run) -> None:
