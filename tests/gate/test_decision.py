@@ -310,6 +310,19 @@ def test_more_targets_ask_for_more_before_one_is_settled() -> None:
     assert not is_settled(record(*[[0.03, 0.04, 0.05]] * 5), 0.05, 0.01, family=1)  # no look is due
 
 
+def test_the_target_with_the_smallest_p_is_tested_first_whatever_its_place() -> None:
+    """At the first look one of two targets is tested at 0.001, and once it is rejected the other at 0.002."""
+
+    def by_its_number(groups: Sequence[Sequence[float]], threshold: float, lower: float, upper: float) -> Bounds:
+        p = groups[0][0]
+        return Bounds(1.0 if p <= lower + 1e-9 else -1.0, 2.0, p)
+
+    first, second = record(*[[0.0015]] * 4), record(*[[0.0005]] * 4)
+    for both_of_them in ([first, second], [second, first]):
+        found = judged_together(both_of_them, ended=False, rule=by_its_number)
+        assert [verdict.verdict for verdict in found] == ["regressed", "regressed"]
+
+
 def test_a_failed_target_counts_for_the_family_and_spoils_no_other() -> None:
     broken = record(target="b.py")
     broken.failures = {"head": "it does not import"}

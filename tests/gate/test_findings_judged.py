@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from perfaudit.config import Config
+from perfaudit.errors import UserError
 from perfaudit.findings import Finding, Location
-from perfaudit.gate.new_findings import Before, Judged, _judged, _no_rule, against_known
+from perfaudit.gate.gitref import Reference
+from perfaudit.gate.new_findings import Before, Judged, _judged, _no_rule, against_known, against_ref
 from perfaudit.report import Report, RulesLeftOut, Skipped
 from perfaudit.static.baseline import Known
 from perfaudit.static.plan import OwnRules, ScanPlan, plan_of
@@ -153,3 +155,45 @@ def test_a_file_that_held_a_finding_could_be_read(project: Project) -> None:
     assert verdict.verdict == "failed" and verdict.lost.startswith("could be audited before: a.py (")
     verdict, _, _ = against_known([], [], Config())
     assert verdict.verdict == "pass" and verdict.reason.startswith("not audited: a.py (")
+
+
+ANOMALY = "import torch\ntorch.autograd.set_detect_anomaly(True)\n"
+PLAIN = "import torch\n"
+
+
+def test_against_a_reference_paths_are_those_of_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reference is a folder here, as a worktree is; git is not asked."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    for place, name, text in (
+        (here, "src/same.py", ANOMALY),
+        (there, "src/same.py", ANOMALY),
+        (here, "src/came.py", ANOMALY),  # from outside the paths
+        (there, "old/came.py", ANOMALY),
+        (here, "other/new.py", ANOMALY),
+        (there, "other/stays.py", ANOMALY),
+        (here, "other/stays.py", PLAIN),
+        (here, "src/lib/missing.py", ANOMALY),
+        (here, "src/mended.py", ANOMALY),
+        (there, "src/mended.py", "def (:\n" + PLAIN),
+    ):
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text(text)
+    monkeypatch.chdir(here / "src")
+    reference = Reference("main", "0" * 40, there, there / "src", here, (), ("src/lib",))
+    verdict, new, report = against_ref(reference, [], Config())
+    assert (verdict.verdict, verdict.new, verdict.known, verdict.gone, new) == ("inconclusive", 0, 2, 0, ())
+    assert (
+        verdict.unjudged.split("; ")[0]
+        == "lib/missing.py: 1 finding is not judged: the reference's submodule is not here"
+    )
+    assert verdict.unjudged.split("; ")[1].startswith(
+        "mended.py: 1 finding is not judged: the reference's could not be audited (does not parse"
+    )
+    assert (report.files, Path.cwd()) == (4, here / "src")
+    verdict, new, _ = against_ref(reference, ["..", str(here / "other" / "new.py")], Config())
+    assert (new, verdict.known) == ((), 3)  # with what moved out of a file that stays
+    (here / "other" / "stays.py").write_text(ANOMALY)
+    _, new, _ = against_ref(reference, ["..", str(here / "other" / "new.py")], Config())
+    assert [found.rule for found in new] == ["PA501"]  # one of both is a copy now
+    with pytest.raises(UserError, match=r"^/: outside the repository .*, of which alone there is a main$"):
+        against_ref(reference, ["/"], Config())
