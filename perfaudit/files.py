@@ -154,9 +154,9 @@ class Folder:
 
     def move(self, name: str, to: str) -> None:
         """Give a file another name in the folder. Raises FileExistsError where something has it."""
-        if self.status(to) is not None:
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), to)
-        os.rename(name, to, src_dir_fd=self._handle, dst_dir_fd=self._handle)
+        _take_name(name, to, self._handle)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=self._handle)
 
     def remove(self, name: str) -> None:
         """Delete a regular file of this user; what is none, or is gone, stays as it is."""
@@ -305,7 +305,7 @@ def _written(at: int, name: str, data: bytes, mode: int, sync: bool = True) -> I
 
 
 def _take_name(temporary: str, name: str, at: int) -> None:
-    """Give a finished file its name if nothing has it. Raises FileExistsError."""
+    """Give a finished file a name that nothing has; it may keep its own. Raises FileExistsError."""
     try:
         os.link(temporary, name, src_dir_fd=at, dst_dir_fd=at, follow_symlinks=False)
     except FileExistsError:

@@ -53,7 +53,7 @@ EXEMPT = {
     r"DataLoader\(data, 64\)": "code in an example",
     r"--memory 8GiB": "code in an example",
     r"`mean:5%`": "name of another program's setting",
-    r"4 to 6 minutes": "what a person waits: the budget is 5 minutes, and a clear verdict ends it earlier",
+    r"about 5 minutes": "what a person waits: the default budget of `scan --measure`",
     r"Ten minutes do not always suffice": "the sentence behind it has the figures",
 }
 

@@ -46,6 +46,8 @@ def test_a_folder_of_ours(clone: Path) -> None:
         folder.write("b.json", b"new")
         folder.append("b.json", b"er\n")
         folder.cut("b.json", 3)
+        with pytest.raises(FileExistsError):
+            folder.move("a.json", "b.json")
         folder.move("a.json", "c.json")
         assert (folder.names(), folder.read("b.json"), folder.read("c.json")) == (["b.json", "c.json"], b"new", b"1")
         folder.remove("c.json")

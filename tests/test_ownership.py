@@ -148,6 +148,21 @@ def test_ignore_files_of_another_user(repository: Path, perfaudit: Run, given_aw
     assert (len(rules(done)), ".gitignore: not used, because another user owns it" in done.err) == (2, True)
 
 
+def test_an_ignore_file_of_another_user_in_a_folder_that_is_scanned(
+    repository: Path, perfaudit: Run, given_away: Callable[[Path], None]
+) -> None:
+    data = repository / "src" / "data"
+    data.mkdir()
+    (data / "more.py").write_text(ANOMALY)
+    (data / ".gitignore").write_text("*.py\n")
+    arguments = ("scan", "repo/src", "--format", "concise", "--no-cache")
+    assert len(rules(perfaudit(*arguments))) == 1
+    given_away(data / ".gitignore")
+    done = perfaudit(*arguments)
+    assert done.out.count("PA501") == 2
+    assert "src/data/.gitignore: not audited: not used, because another user owns it" in done.out + done.err
+
+
 @as_root
 def test_really_another_users(repository: Path, perfaudit: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     (repository / "pyproject.toml").write_text(IGNORE)

@@ -11,6 +11,7 @@ import typer
 from perfaudit.cli import rules_trust
 from perfaudit.cli.group import group_with_default
 from perfaudit.cli.output import format_option, is_terminal, write
+from perfaudit.errors import UserError
 
 if TYPE_CHECKING:
     from perfaudit.rules import Rule
@@ -35,13 +36,21 @@ app.command("trusted", help=rules_trust.TRUSTED_HELP)(rules_trust.trusted)
 
 
 def every_rule(named: list[Path] | None = None) -> dict[str, Rule]:
-    """Our rules, those of the folders that `[tool.perfaudit] rules` names here, and of further ones; no Python of them is run."""
+    """Our rules, those of the folders that `[tool.perfaudit] rules` names here, and of further ones; no Python of them is run.
+
+    Raises UserError for a folder that is missing, and for an id that another rule has, as a scan does.
+    """
     from perfaudit.cli.settings import settings_of_project
     from perfaudit.rules import all_rules, read_folder
 
     rules = dict(all_rules())
     for folder in (*settings_of_project().own_rule_folders(), *(named or ())):
-        rules.update(read_folder(folder))
+        if not folder.is_dir():
+            raise UserError(f"{folder}: cannot be read: no such folder")
+        for id_, rule in read_folder(folder).items():
+            if id_ in rules and rules[id_].path != rule.path:
+                raise UserError(f"{rule.path}: id {id_!r} is taken by {Path(rules[id_].path).name}")
+            rules[id_] = rule
     return rules
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,6 +59,7 @@ class Plan:
     ) -> Plan:
         from perfaudit.cli.settings import rules_to_run, settings_of_project
         from perfaudit.config import Config, start_of
+        from perfaudit.reading import MAX_FILE_BYTES
 
         start = start_of([stdin_filename or "."] if given == ["-"] else given)
         config = Config() if isolated else settings_of_project(start)
@@ -74,7 +76,9 @@ class Plan:
         name = stdin_filename or "stdin.py"
         if given == ["-"] and sys.stdin is None:
             raise UserError("standard input is closed; - reads one text from it")
-        data = sys.stdin.buffer.read() if given == ["-"] else None
+        data = sys.stdin.buffer.read(MAX_FILE_BYTES + 1) if given == ["-"] else None
+        if data is not None and len(data) > MAX_FILE_BYTES:
+            raise UserError(f"standard input holds more than {MAX_FILE_BYTES >> 20} MiB")
         return cls(given, name, config, options, options.selected or frozenset(), severity, planned.own, data)
 
     @property
@@ -162,7 +166,7 @@ def fix_files(report: Report, again: Callable[[], Report], unsafe: bool, allow: 
     from perfaudit.static.fix import patches
     from perfaudit.static.fix import write as write_patch
 
-    for folder in dict.fromkeys(Path(f.location.path).parent for f in report.findings if f.location is not None):
+    for folder in dict.fromkeys(_folders_to_patch(report)):
         for line in sweep(folder):  # what a run that was killed left there
             say(one_line(line))
     fixed: Counter[str] = Counter()
@@ -189,6 +193,15 @@ def fix_files(report: Report, again: Callable[[], Report], unsafe: bool, allow: 
     if not fixed:
         say("nothing to fix")
     return report
+
+
+def _folders_to_patch(report: Report) -> Iterator[Path]:
+    """Folders of files with findings, as far as a fix may be written there."""
+    from perfaudit.files import source_place
+
+    for path in dict.fromkeys(f.location.path for f in report.findings if f.location is not None):
+        with suppress(OSError):
+            yield source_place(Path(path)).parent
 
 
 class Progress:

@@ -20,6 +20,7 @@ from perfaudit.measure.lab import HANGING, build_command
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.nursery import START_SECONDS, nursery
 from perfaudit.measure.runner import TrialFailed
+from perfaudit.measure.side_by_side import why_not_beside
 from perfaudit.target.names import Target, imported_modules, sets_variables_early
 from perfaudit.target.relocate import refuse
 
@@ -72,7 +73,7 @@ class PairLab:
         opened: dict[Side, _ChildSubject | TrialFailed] = {}
         try:
             for wave in waves:
-                if opened and (why := self._no_room(opened[first], children[first])):
+                if opened and (why := self._no_room(opened[first], children[first], number)):
                     children[first].close()
                     return {first: TrialFailed(why)}
                 for side in wave:
@@ -88,7 +89,7 @@ class PairLab:
             raise
         return opened
 
-    def _no_room(self, there: _ChildSubject | TrialFailed, child: Child) -> str:
+    def _no_room(self, there: _ChildSubject | TrialFailed, child: Child, number: int) -> str:
         """Why the other side cannot be built beside the one that is there, "" where it can or where nothing is known.
 
         Both must run in turn, so that a drift of the machine hits both; one side after the other would not be a pair.
@@ -100,9 +101,9 @@ class PairLab:
         except ChildFailed:
             return ""
         child.pause()
-        taken, free = room.get("taken"), room.get("free")
-        if not taken or free is None or free >= taken:
+        if not why_not_beside(1, room, self._device(number)):
             return ""
+        taken, free = room["taken"], room["free"]
         return (
             "not timed: both versions must run side by side, and two copies of this training do not fit into its memory "
             f"(one has taken {taken / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free beside it)"
@@ -115,8 +116,11 @@ class PairLab:
 
     def length(self, number: int) -> Blocks:
         """Short where one step is like the next: workers deliver several batches at a time, a device runs behind the host."""
-        devices = {facts["device"] for (of, _), facts in self.facts.items() if of == number}
-        return "short" if devices == {"cpu"} and self.typical(number) == "median" else "long"
+        return "short" if self._device(number) == "cpu" and self.typical(number) == "median" else "long"
+
+    def _device(self, number: int) -> str:
+        """The type of the device of a target's sides, both where they differ."""
+        return " and ".join(sorted({str(facts["device"]) for (of, _), facts in self.facts.items() if of == number}))
 
     def _build(self, target: Target, side: Side, seed: int) -> dict[str, Any]:
         file = self._file_there(target) if side == "base" else target.file

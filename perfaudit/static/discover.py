@@ -132,7 +132,9 @@ def _walk(root: Path, excluded: tuple[GitIgnoreSpec, Path] | None) -> Iterator[F
         names = {entry.name for entry in entries}
         if path != top and names & MARKS_OF_ENVIRONMENTS:
             continue
-        if ".gitignore" in names:
+        if ".gitignore" in names and not is_ours(path / ".gitignore"):
+            problems.append((path / ".gitignore", "not used, because another user owns it"))
+        elif ".gitignore" in names:
             ignores = [*ignores, *_read_ignore(path, ignores, problems)]
         while problems:
             ignore, reason = problems.pop()

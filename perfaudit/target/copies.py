@@ -14,23 +14,22 @@ _POSITION = {"to": 2, "cuda": 1}
 _DEVICE = re.compile(r"device|cuda|gpu|rank|^dev$", re.IGNORECASE)  # in the name of what a batch is copied to
 
 
-def copies_without_waiting(text: str, step: str = "") -> bool:
-    """Whether every copy of the training step or loop in a file has `non_blocking=True`, and there is one.
+def copies_without_waiting(text: str, step: str = "") -> bool | None:
+    """Whether every copy of the training step or loop in a file has `non_blocking=True`; None for a text without copies.
 
     The loop is what calls `backward()`, the step a function of the given name. Where neither copies anything, the calls
-    in the file that name `non_blocking` decide, as those in a function that the loop calls. False for a text that says
-    nothing: `.to(device)` waits.
+    in the file that name `non_blocking` decide, as those in a function that the loop calls.
     """
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
-        return False
+        return None
     places = [node for node in ast.walk(tree) if _is_loop(node) or _is_step(node, step)]
     inside = [waits for place in places for waits in _copies(place)]
     if inside:
         return not any(inside)
     named = [waits for call in ast.walk(tree) if (waits := _named(call)) is not None]
-    return bool(named) and not any(named)
+    return not any(named) if named else None
 
 
 def _is_loop(node: ast.AST) -> bool:

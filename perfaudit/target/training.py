@@ -244,11 +244,15 @@ class Training:
         return self._fixed
 
     def _copies_without_waiting(self) -> bool:
-        """Whether the user's own step or loop does, as far as its text says; patched text where that is what runs."""
+        """Whether the user's own step or loop does, as far as its text says; patched text where that is what runs.
+
+        The file of the step decides, that of the target where the other copies nothing; `.to(device)` waits.
+        """
         step: Any = inspect.unwrap(self.factories["step"]) if "step" in self.factories else None
-        files = [full_path(self.target.file), getattr(getattr(step, "__code__", None), "co_filename", "")]
+        files = [getattr(getattr(step, "__code__", None), "co_filename", ""), full_path(self.target.file)]
         texts = ["".join(linecache.getlines(file)) for file in dict.fromkeys(filter(None, files))]
-        return any(copies_without_waiting(text, getattr(step, "__name__", "")) for text in texts)
+        said = (copies_without_waiting(text, getattr(step, "__name__", "")) for text in texts)
+        return next((answer for answer in said if answer is not None), False)
 
     def to_device(self, batch: Batch) -> Batch:
         """The batch on the training's device. Raises TargetError where a part of it refuses to move."""

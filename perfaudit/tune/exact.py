@@ -19,7 +19,7 @@ from perfaudit.measure.runner import TrialFailed
 Json = dict[str, Any]
 
 STEPS = 2  # the second loss feels the first update, and what an optimizer and a norm carry over is in the second update
-FEWEST_BITS = frozenset({"rounding", "precision"})  # changes that leave the function what it is
+SAME_FUNCTION = frozenset({"rounding", "precision"})  # changes that leave the function what it is
 
 # Library functions in place of written-out ones bring their own constants, which agree
 # with those that people write down within single precision, so what single precision could not tell is none: 16 roundings.

@@ -12,7 +12,7 @@ from perfaudit.measure.child import Child
 from perfaudit.measure.facts import Facts
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.runner import TrialFailed
-from perfaudit.tune.exact import FEWEST_BITS, NUDGE, WHAT, said_of_exact
+from perfaudit.tune.exact import NUDGE, SAME_FUNCTION, WHAT, said_of_exact
 from perfaudit.tune.gradients import rounds, said_of_gradients
 from perfaudit.tune.tolerance import (
     ANOTHER_STREAM,
@@ -112,7 +112,7 @@ class Verifier:
         base, reference = self._base, self.reference
         if base is None or reference.ask_of is None or not changes:
             return ""
-        if more := set(changes) - FEWEST_BITS:
+        if more := set(changes) - SAME_FUNCTION:
             return f"; not compared {WHAT}: it changes {' and '.join(sorted(more))}"
         theirs = reference.exact(base)
         mine = theirs if theirs.why else reference.exact(variant)

@@ -86,6 +86,19 @@ def test_a_source_behind_a_link_out_of_the_project_is_not_fixed(clone: Path, per
     assert "is a link that leads out of the project" in done.err
 
 
+def test_nothing_is_swept_behind_a_link_out_of_the_project(clone: Path, perfaudit: Run) -> None:
+    """A file there that is called as what a killed run leaves, and is the user's all the same."""
+    from perfaudit import files
+
+    (clone / "folder").symlink_to("../mine")
+    word = "0" * 12
+    left = clone.parent / "mine" / f".mine.py.perfaudit-new-{word}-{files._sign('new', 'mine.py', word)}"
+    left.write_text("precious")
+    perfaudit("scan", "folder", "--fix")
+    perfaudit("scan", "folder/mine.py", "--fix")
+    assert left.read_text() == "precious"
+
+
 @pytest.mark.parametrize("name", [".git/hooks/x.py", "way/x.py", "sub/.GIT/x.py"])
 def test_nothing_is_fixed_in_a_folder_of_git(clone: Path, perfaudit: Run, name: str) -> None:
     (clone / "way").symlink_to(".git/hooks")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Done
+from conftest import OWN_RULE, Done
 
 from perfaudit.knobs import knob
 from perfaudit.render import catalogue
@@ -38,6 +39,24 @@ def test_rules_as_json(perfaudit: Run) -> None:
     listed = json.loads(perfaudit("rules", "--format", "json").out)
     assert [rule["id"] for rule in listed] == list(all_rules())
     assert set(listed[0]) == {"id", "name", "title", "area", "severity", "fix", "changes", "settled_by"}
+
+
+@pytest.mark.parametrize("command", [["rules"], ["explain", "PA501"]])
+def test_no_folder_puts_its_text_under_an_id_of_ours(
+    perfaudit: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "PA501-no-such-thing.toml").write_text(OWN_RULE.replace("XY001", "PA501"))
+    (tmp_path / "pyproject.toml").write_text('[tool.perfaudit]\nrules = ["own"]\n')
+    done = perfaudit(*command)
+    assert (done.code, done.out) == (2, "")
+    assert "PA501-no-such-thing.toml: id 'PA501' is taken by PA501-anomaly-detection-enabled.toml" in done.err
+
+
+def test_rules_of_a_folder_that_is_missing(perfaudit: Run) -> None:
+    done = perfaudit("rules", "--rules", "/nonexistent")
+    assert (done.code, done.err) == (2, "perfaudit: /nonexistent: cannot be read: no such folder\n")
 
 
 @pytest.mark.parametrize("rule", all_rules().values(), ids=lambda rule: rule.id)

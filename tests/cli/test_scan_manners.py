@@ -34,6 +34,18 @@ def test_standard_input(project: Project, perfaudit: Run, stdin: Callable[[bytes
     assert done.out.startswith("src/train.py:2:1: PA501 ")
 
 
+def test_standard_input_without_an_end(
+    project: Project, perfaudit: Run, stdin: Callable[[bytes], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project()
+    monkeypatch.setattr("perfaudit.reading.MAX_FILE_BYTES", 1 << 20)
+    stdin(b"#" * (1 << 20))
+    assert perfaudit("scan", "-").code == 0
+    stdin(b"#" * ((1 << 20) + 1))
+    done = perfaudit("scan", "-")
+    assert (done.code, done.err) == (2, "perfaudit: standard input holds more than 1 MiB\n")
+
+
 def test_standard_input_fixed(project: Project, perfaudit: Run, stdin: Callable[[bytes], None]) -> None:
     project()
     stdin(BAD.replace("\n", "\r\n").encode("utf-8-sig"))

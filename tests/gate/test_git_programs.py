@@ -9,6 +9,7 @@ from git_repository import Repository, settled
 
 from perfaudit.errors import NothingMeasured
 from perfaudit.gate import gitref
+from perfaudit.gate.git import git
 from perfaudit.gate.gitref import NoRepository, checked_out, copied
 from perfaudit.measure.environment import host
 
@@ -57,6 +58,18 @@ def test_filters(repository: Repository, ran: Path) -> None:
         assert "are not run: odd=name" in reference.notes[-1]
     with copied(repository.folder) as copy:
         assert (copy.root / "a.py").read_text() == "2\n"
+    assert not list(ran.iterdir())
+
+
+def test_hooks_that_settings_name(repository: Repository, ran: Path) -> None:
+    """Those of git 2.54 and later; what an older one is told is what the newer one obeys."""
+    configure(repository.folder, f'[hook "a.b"]\nevent = reference-transaction\ncommand = "{program(ran, "hook")}"\n')
+    assert [git(repository.folder, "config", "--get", f"hook.a.b.{key}") for key in ("enabled", "command")] == [
+        "false",
+        "true",
+    ]
+    with checked_out("HEAD~1", repository.folder):
+        pass
     assert not list(ran.iterdir())
 
 

@@ -22,6 +22,7 @@ class FakeChild:
 
     log: list[str]
     strays: list[str]
+    room: dict[str, Any]
 
     def __init__(self, fresh: bool, folder: Path | None) -> None:
         self.name = "base" if folder else "head"
@@ -39,6 +40,8 @@ class FakeChild:
 
     def ask(self, command: dict[str, Any], timeout: float) -> dict[str, Any]:
         self.note(command["do"])
+        if command["do"] == "room":
+            return self.room
         return {"strays": self.strays} if command["do"] == "strays" else dict(STEPS)
 
     def pause(self) -> None: ...
@@ -52,7 +55,7 @@ def children(monkeypatch: pytest.MonkeyPatch) -> type[FakeChild]:
     monkeypatch.setattr(pair_lab, "Child", FakeChild)
     monkeypatch.setattr(pair_lab, "nursery", lambda: None)
     monkeypatch.setattr(pair_lab, "usable_cores", lambda: 2)
-    FakeChild.log, FakeChild.strays = [], []
+    FakeChild.log, FakeChild.strays, FakeChild.room = [], [], {}
     return FakeChild
 
 
@@ -88,6 +91,19 @@ def test_both_sides_are_opened_at_once_and_on_one_core_one_after_the_other(
     monkeypatch.setattr(pair_lab, "usable_cores", lambda: 1)
     lab.open(0, "base", 1)
     assert children.log == ["start base", *base, "room base", "start head", *head]
+
+
+@pytest.mark.parametrize(("free", "fits"), [(109, False), (111, True), (None, True)])
+def test_both_sides_fit_with_something_to_spare(
+    children: type[FakeChild], monkeypatch: pytest.MonkeyPatch, project: Any, free: int | None, fits: bool
+) -> None:
+    project(**{"train.py": ""})
+    monkeypatch.setattr(pair_lab, "usable_cores", lambda: 1)
+    children.room = {"taken": 100 << 30, "free": free and free << 30}
+    opened = PairLab([Target("train.py")], Path("base")).open(0, "head", 1)
+    assert (list(opened), isinstance(opened["head"], TrialFailed)) == (["head", "base"] if fits else ["head"], not fits)
+    if not fits:
+        assert "one has taken 100.0 GiB, 109.0 GiB are free beside it" in str(opened["head"])
 
 
 def test_only_the_reference_is_refused_for_what_it_imports(children: type[FakeChild], project: Any) -> None:

@@ -22,9 +22,9 @@ def loop(*lines: str) -> str:
 @pytest.mark.parametrize(
     ("text", "step", "without"),
     [
-        ("", "", False),
-        ("def broken(", "", False),
-        (loop(), "", False),  # nothing is copied there
+        ("", "", None),
+        ("def broken(", "", None),
+        (loop(), "", None),  # nothing is copied there
         (loop("x = x.to(device)"), "", False),
         (loop("x = x.to(device, non_blocking=True)"), "", True),
         (loop("x, y = x.cuda(non_blocking=True), y.cuda(non_blocking=True)"), "", True),
@@ -95,6 +95,22 @@ def test_a_training_copies_as_the_users_loop_does(
     project(**{"train.py": TRAIN.format(pinned=pinned, x=x)})
     training: Any = Training(Target("train.py"), "cpu")
     assert (training.non_blocking, facts_of(training)["non_blocking"]) == (without, without)
+
+
+@pytest.mark.filterwarnings("ignore:'pin_memory' argument")
+@pytest.mark.parametrize(("step", "without"), [("batch[0].to(device)", False), ("batch", True)])
+def test_the_file_of_the_step_decides_and_then_that_of_the_target(
+    project: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, step: str, without: bool
+) -> None:
+    folder = project(
+        **{
+            "train.py": f"from steps_{without} import training_step\n"
+            + TRAIN.format(pinned=True, x="x.cuda(non_blocking=True)"),
+            f"steps_{without}.py": f"def training_step(model, batch):\n    x = {step}\n    return model(x).sum()\n",
+        }
+    )
+    monkeypatch.syspath_prepend(str(folder))
+    assert Training(Target("train.py"), "cpu").non_blocking is without
 
 
 @pytest.mark.filterwarnings("ignore:'pin_memory' argument")
