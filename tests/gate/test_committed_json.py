@@ -61,6 +61,7 @@ def twice(number: int) -> str:
         ("1e400", "1e400 is not a finite number"),
         ("-Infinity", "-Infinity is not a finite number"),
         ("NaN", "NaN is not a finite number"),
+        ('{"a": 1, "a": 2}', "'a' stands 2 times in one object (lines 1)"),
         (twice(2), "'a' stands 2 times in one object (lines 1, 2)"),
         (twice(4), "'a' stands 4 times in one object (lines 1, 2, 3, 4)"),
         (twice(5), "'a' stands 5 times in one object"),

@@ -161,3 +161,10 @@ def test_ten_times_as_slow_is_still_no_verdict_and_the_ratio_is_told() -> None:
 
 def test_times_of_another_machine_give_no_ratio() -> None:
     assert stored_time("train.py", TIME, TIME, Comparable("no_times", ("cores 8, 2 now",))).ratio is None
+
+
+def test_times_whose_quartiles_touch_are_not_apart() -> None:
+    lower, upper = Seconds(0.011, 0.010, 0.012, 9), Seconds(0.013, 0.012, 0.014, 9)
+    assert not lower.is_apart_from(upper) and not upper.is_apart_from(lower)
+    beyond = Seconds(0.013, 0.0121, 0.014, 9)
+    assert lower.is_apart_from(beyond) and beyond.is_apart_from(lower)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -45,6 +46,13 @@ def test_a_file_holds_all_but_the_lines_of_operators() -> None:
     assert read.as_json() == COUNTED.as_json()
     assert (read.least, read.facts) == ({}, {})  # of what has just been counted only
     assert compared("t.py", read, COUNTED, {}).verdict == "pass"
+
+
+def test_what_was_seen_besides_makes_no_other_counters() -> None:
+    more = replace(COUNTED, least={"flops": 1}, most={"flops": 2}, turns=frozenset({"flops"}), facts={"threads": 1})
+    assert more == COUNTED
+    assert "threads" not in repr(more) and "turns=frozenset({'flops'})" in repr(more)
+    assert replace(COUNTED, dtype="bfloat16") != COUNTED
 
 
 def edited(*path: Any, to: Any) -> Any:

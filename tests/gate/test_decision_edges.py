@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import pytest
 
@@ -10,6 +11,13 @@ from perfaudit.gate import signed_rank
 from perfaudit.gate.decision import ALPHA, PAIRS, Bounds, _looks_made, _tail, between_pairs, judged
 from perfaudit.gate.pair_plan import SHORTEST, Plan, arranged, planned
 from perfaudit.gate.records import ORDERS, Blocks, Pair, Quad, Side, TargetRecord, TimedBlock
+
+
+def test_looks_whose_bounds_meet_do_not_contradict_each_other() -> None:
+    def rule(groups: Sequence[Sequence[float]], *_: float) -> Bounds:
+        return Bounds(0.2, 0.5, 0.0) if len(groups) == 4 else Bounds(0.0, 0.2, 0.0)
+
+    assert judged(record(8), rule=rule).verdict == "regressed"
 
 
 def record(pairs: int, quads: int = 1, base: float = 0.01, head: float = 0.01) -> TargetRecord:

@@ -62,6 +62,7 @@ def test_samples_of_a_step(before: float, after: float, seen: tuple[float, float
 
 def test_before_the_first_quad_nothing_is_known() -> None:
     record = TargetRecord("t.py", pairs=[Pair("base", 1)])
+    assert record.pairs == [Pair("base", 1, 0.0, [], 0.0)]
     assert (record.groups(), record.samples_per_step(), record.wall_over_cpu()) == ([], None, None)
     assert (record.seconds_per_step("base"), record.seconds_per_step("head")) == (None, None)
     assert (record.typical, record.length, record.settled, record.interrupted) == ("median", "long", False, False)

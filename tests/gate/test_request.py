@@ -16,7 +16,7 @@ from perfaudit.gate import request as module
 from perfaudit.gate import stock as stocked
 from perfaudit.gate.accepted import Accepted
 from perfaudit.gate.baseline import Acceptance, Baseline, TargetState
-from perfaudit.gate.comparable import Seconds, fingerprint
+from perfaudit.gate.comparable import Seconds, cpu_model, fingerprint
 from perfaudit.gate.counted import Counted
 from perfaudit.gate.request import (
     Known,
@@ -104,6 +104,10 @@ def test_the_names_that_are_stored_are_the_users_own() -> None:
     assert as_stored(bare, state, CONFIG).names == {"model": "make", "dataloader": "load"}
     assert as_stored(bare, None, CONFIG) == bare
     assert as_stored(named, state, CONFIG) == named  # who names one means just these
+
+
+def test_the_processor_of_this_machine_is_part_of_an_environment() -> None:
+    assert fingerprint(FACTS, host()).cpu == cpu_model()
 
 
 def test_layers_that_are_not_named_are_all() -> None:

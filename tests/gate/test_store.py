@@ -16,6 +16,7 @@ import pytest
 from perfaudit import files
 from perfaudit.errors import UserError
 from perfaudit.gate import store
+from perfaudit.gate.comparable import cpu_model
 from perfaudit.gate.drift import called, drifts, largest
 from perfaudit.gate.series import Gates, gates, metrics, series, targets
 from perfaudit.measurements import Environment
@@ -71,6 +72,7 @@ def test_everything_a_gate_came_to(tmp_path: Path) -> None:
         (replace(TIME, ratio=None, seconds_before=None, seconds_after=None, smallest=None), []),
         (replace(TIME, advice=True), ["step_time"]),  # the other time is of another day
         (replace(TIME, low=0.0, high=float("inf")), ["ratio", "reference_step_time", "smallest_slowdown", "step_time"]),
+        (replace(TIME, low=0.5, high=float("inf")), ["ratio", "reference_step_time", "smallest_slowdown", "step_time"]),
         (replace(TIME, ratio=float("nan"), seconds_after=float("inf"), smallest=None), ["reference_step_time"]),
     ],
 )
@@ -386,7 +388,9 @@ def test_the_order_in_which_an_environment_is_written_is_no_other_machine(tmp_pa
         assert turned != text
         connection.execute("UPDATE runs SET environment = ? WHERE id = 2", (turned,))
     connection.close()
-    assert [len(one.points) for one in series(tmp_path, "step_time")] == [2]
+    (one,) = series(tmp_path, "step_time")
+    assert len(one.points) == 2
+    assert (one.environment["cpu"], one.environment["python"]) == (cpu_model(), "3.11")
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from perfaudit.measure.clock import Deadline
 from perfaudit.measure.nursery import START_SECONDS
 from perfaudit.measure.runner import TrialFailed
 from perfaudit.measure.step_times import step_seconds
+from perfaudit.measure.watch import Watch
 from perfaudit.target.names import Target, parse
 
 
@@ -290,6 +291,13 @@ def test_targets_are_measured_by_a_lab_for_their_folder(clock: FakeClock, monkey
     facts: dict[Any, Any] = {}
     with pytest.raises(KeyboardInterrupt):
         time_targets(targets, folder, [], 60.0, device="cpu", timeout=9.0, facts=facts, former={"a.py": "c.py"})
+    made, lab = list[tuple[Any, ...]](), object()
+    monkeypatch.setattr(timing, "PairLab", lambda *_: lab)
+    monkeypatch.setattr(timing, "time_pairs", lambda *given: made.append(given))
+    watch = Watch()
+    time_targets(targets, folder, records, 60.0, 0.07, 0.02, seed=3, watch=watch, clock=clock)
+    (((one, of, deadline, *rest),)) = made
+    assert (one, of, deadline.left(), rest) == (lab, records, 60.0, [0.07, 0.02, 3, watch])
     assert asked[1][2:] == ("cpu", 9.0, None, {}, {"a.py": "c.py"}) and asked[1][5] is facts
 
 
