@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from gates import EVEN, GREW, MACHINE, MAIN, SELF_TEST, SLOWER, report
+from gates import EVEN, GREW, MACHINE, MAIN, OPEN, OPEN_PASSES, SELF_TEST, SLOWER, report
 
 from perfaudit.measurements import Environment
 from perfaudit.render.complaints import Complaint, complaints
 from perfaudit.render.counter_words import amount, counter_name, in_order, with_basis
 from perfaudit.render.gate import machine, what_next
-from perfaudit.render.gate_words import counters_phrase, headline
+from perfaudit.render.gate_words import counters_phrase, findings_phrase, headline
+from perfaudit.render.text import render
 from perfaudit.render.time_words import at_most, time_sentences
-from perfaudit.verdicts import CounterChange, CountersVerdict, Gate, TimeVerdict
+from perfaudit.verdicts import CounterChange, CountersVerdict, FindingsVerdict, Gate, GateVerdict, TimeVerdict
 
 
 def change(counter: str, before: int, after: int, allowed: bool = False) -> CounterChange:
@@ -35,6 +36,39 @@ def test_of_counters_that_did_not_grow_the_first_whose_parts_did_is_told() -> No
     phrase = "no counter grew (operators: 2 more and 3 fewer by name)"
     assert counters_phrase(CountersVerdict("t.py", "pass", changes=(fewer, swapped))) == phrase
     assert counters_phrase(CountersVerdict("t.py", "pass", changes=(fewer,))) == "no counter grew"
+
+
+def test_a_time_that_is_stored_and_not_measured_now() -> None:
+    timed = TimeVerdict("t.py", "not_judged", "why", seconds_before=0.1, advice=True)
+    assert time_sentences(timed, Gate("gate.json", "baseline", "pass")) == [
+        "a step took 100.00 ms when it was stored in gate.json, not measured now",
+        "advice only, it decides nothing",
+        "why",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "said"),
+    [("not_judged", "findings not judged"), ("failed", "findings could not be compared"), ("pass", "no new finding")],
+)
+def test_findings_in_a_few_words(verdict: GateVerdict, said: str) -> None:
+    assert findings_phrase(FindingsVerdict(verdict)) == said
+
+
+def test_what_could_not_be_told_is_yellow() -> None:
+    painted = render(OPEN_PASSES, in_colour=True)
+    line = "could not tell: the smallest slowdown that could have been seen is 7.4 % of a step; load 3.2"
+    assert f"\x1b[33m  {line}" in painted
+    assert "\x1b[33m  16 pairs" not in painted
+
+
+def test_an_inconclusive_gate_says_the_rest_in_its_order() -> None:
+    improved = CountersVerdict("t.py", "improved", changes=(change("operators", 3, 2),))
+    gate = Gate("main", "ref", "inconclusive", findings=FindingsVerdict("pass"), counters=(improved,), times=(OPEN,))
+    assert headline(gate) == (
+        "gate: inconclusive, which does not fail the build, against main: could not tell whether train.py is slower, "
+        "1 fewer operator per step, no new finding"
+    )
 
 
 def test_what_a_self_test_without_times_says() -> None:
