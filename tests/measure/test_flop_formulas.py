@@ -124,17 +124,27 @@ def test_cudnn_s_layers_do_the_products_of_their_cells(kind: Any, bidirectional:
 def test_cudnn_s_layers_do_the_products_whose_gradients_are_wanted(
     monkeypatch: pytest.MonkeyPatch, kind: Any, tokens: bool, state: bool
 ) -> None:
-    """The node of the backward pass says which: it goes on behind tokens, weights and both states."""
+    """The node of the backward pass says which: it goes on behind tokens, weights and the states, of which an LSTM has two."""
     net = kind(6, 10, num_layers=2, bidirectional=True)
     with torch.backends.mkldnn.flags(enabled=False):
         cells = flops(lambda: recurrent(net, tokens, state))
     weights = [weight.detach() for weight in net.parameters()]
     forward = formulas()[torch.ops.aten._cudnn_rnn](torch.zeros(4, 5, 6), weights, 4, None, torch.zeros(4, 5, 10))
-    wanted = [tokens, *[True] * len(weights), state, state]
+    wanted = [tokens, *[True] * len(weights), state, state and kind is nn.LSTM]
     node = type("Node", (), {"next_functions": [("next" if want else None, 0) for want in wanted]})()
     monkeypatch.setattr(torch._C, "_current_autograd_node", lambda: node)
     given = (torch.zeros(4, 5, 6), weights, 4, None, torch.zeros(4, 5, 10), *(None,) * 12, True)
     assert forward + formulas()[torch.ops.aten._cudnn_rnn_backward](*given) == cells
+
+
+def test_cudnn_s_projections_are_a_third_matrix() -> None:
+    """Each token once more times it, and twice in the backward pass, which takes twice what the forward pass does."""
+    net = nn.LSTM(6, 10, proj_size=4)
+    weights, state, tokens = [w.detach() for w in net.parameters()], torch.zeros(1, 5, 4), torch.zeros(4, 5, 6)
+    forward = formulas()[torch.ops.aten._cudnn_rnn](tokens, weights, 5, None, state, None)
+    assert forward == 2 * 20 * (40 * 6 + 40 * 4 + 4 * 10)
+    backward = formulas()[torch.ops.aten._cudnn_rnn_backward]
+    assert backward(tokens, weights, 5, None, state, *(None,) * 12, False) == 2 * forward
 
 
 @pytest.mark.parametrize("axes", [(), (3,), (2, 3), (4, 2, 3)])

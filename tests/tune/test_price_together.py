@@ -212,9 +212,9 @@ def test_without_time_for_all_of_them_nothing_is_said_of_all(start: Start) -> No
 
 
 def test_what_is_slower_is_given_up_and_what_was_not_reached_is_said(start: Start) -> None:
-    tuning, priced, _ = start({"a": 2.0, "b": 0.9}, switch("a"), switch("b"))
+    tuning, priced, _ = start({"a": 3.0, "b": 0.9}, switch("a"), switch("b"))
     notes = [finding.note for finding in measure(tuning, priced)]
-    assert notes == ["it looked 100 % slower in every generation and was not measured further", ""]
+    assert notes == ["it looked 200 % slower in every generation and was not measured further", ""]
     tuning, priced, _ = start({"a": 0.8}, switch("a"))
     assert [f.note for f in price._results(tuning, priced)] == ["not measured: the budget ended before it"]
 
