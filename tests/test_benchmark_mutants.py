@@ -30,6 +30,7 @@ def changes(text: str, path: str = "perfaudit/measure/x.py") -> list[tuple[str, 
         ("x = a if b else c", ["x = c if b else a"]),
         ("f(a, b=c)", ["pass", "f(a)"]),
         ("f(strict=c)", ["pass"]),  # what only other inputs show
+        ("f(strict=True)", ["pass"]),
         ("raise E('why', n + 1)", ["pass"]),
         ("x = [a for a in b if a]", ["x = [a for a in b]"]),
         ("x = min(a.low)", ["x = max(a.low)", "x = min(a.high)"]),

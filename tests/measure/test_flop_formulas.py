@@ -119,21 +119,24 @@ def test_cudnn_s_layers_do_the_products_of_their_cells(kind: Any, bidirectional:
         assert forward + backward == cells
 
 
+@pytest.mark.parametrize("directions", [1, 2])
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
 @pytest.mark.parametrize(("tokens", "state"), [(True, False), (False, True), (False, False)])
 def test_cudnn_s_layers_do_the_products_whose_gradients_are_wanted(
-    monkeypatch: pytest.MonkeyPatch, kind: Any, tokens: bool, state: bool
+    monkeypatch: pytest.MonkeyPatch, kind: Any, directions: int, tokens: bool, state: bool
 ) -> None:
     """The node of the backward pass says which: it goes on behind tokens, weights and the states, of which an LSTM has two."""
-    net = kind(6, 10, num_layers=2, bidirectional=True)
+    net = kind(6, 10, num_layers=2, bidirectional=directions == 2)
     with torch.backends.mkldnn.flags(enabled=False):
         cells = flops(lambda: recurrent(net, tokens, state))
     weights = [weight.detach() for weight in net.parameters()]
-    forward = formulas()[torch.ops.aten._cudnn_rnn](torch.zeros(4, 5, 6), weights, 4, None, torch.zeros(4, 5, 10))
+    forward = formulas()[torch.ops.aten._cudnn_rnn](
+        torch.zeros(4, 5, 6), weights, 4, None, torch.zeros(2 * directions, 5, 10)
+    )
     wanted = [tokens, *[True] * len(weights), state, state and kind is nn.LSTM]
     node = type("Node", (), {"next_functions": [("next" if want else None, 0) for want in wanted]})()
     monkeypatch.setattr(torch._C, "_current_autograd_node", lambda: node)
-    given = (torch.zeros(4, 5, 6), weights, 4, None, torch.zeros(4, 5, 10), *(None,) * 12, True)
+    given = (torch.zeros(4, 5, 6), weights, 4, None, torch.zeros(2 * directions, 5, 10), *(None,) * 12, directions == 2)
     assert forward + formulas()[torch.ops.aten._cudnn_rnn_backward](*given) == cells
 
 
@@ -145,6 +148,18 @@ def test_cudnn_s_projections_are_a_third_matrix() -> None:
     assert forward == 2 * 20 * (40 * 6 + 40 * 4 + 4 * 10)
     backward = formulas()[torch.ops.aten._cudnn_rnn_backward]
     assert backward(tokens, weights, 5, None, state, *(None,) * 12, False) == 2 * forward
+
+
+def test_a_node_of_fewer_inputs_is_another_operator_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All gradients are taken to be wanted, as where no backward pass is known."""
+    query, backward = (
+        torch.zeros(3, 7, 8),
+        formulas()[torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward],
+    )
+    for edges, products in (([(None, 0), (None, 0)], 4), ([("next", 0), (None, 0), (None, 0)], 2)):
+        node = type("Node", (), {"next_functions": edges})()
+        monkeypatch.setattr(torch._C, "_current_autograd_node", lambda node=node: node)
+        assert backward(query, query, query, query) == 2 * 3 * 7 * 7 * 8 * products
 
 
 @pytest.mark.parametrize("axes", [(), (3,), (2, 3), (4, 2, 3)])

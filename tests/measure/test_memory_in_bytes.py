@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from perfaudit.measure import memory
-from perfaudit.measure.memory import StepMemory, held, live_bytes, memory_of_step, peak_of_step, room
+from perfaudit.measure.memory import StepMemory, held, live_bytes, memory_of_step, outside, peak_of_step, room
 
 FLOAT = 4
 
@@ -155,3 +155,20 @@ def test_room(monkeypatch: pytest.MonkeyPatch, free: int, taken: int) -> None:
     for kind in ("cpu", "cuda"):
         assert room(SimpleNamespace(type=kind)) == {"free": free or None, "taken": taken or None}
     assert device.log == ["free_bytes", "peak_reserved_bytes"]  # not for the processor
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "taken"),
+    [
+        ((900, 100), (600, 400), 0),  # all of it by the allocator
+        ((900, 100), (500, 400), 100),  # cuBLAS and the kernels it loads, past the allocator
+        ((900, 100), (700, 400), 0),  # another process gave some back meanwhile
+    ],
+)
+def test_what_the_driver_gave_past_the_allocator(before: tuple[int, int], after: tuple[int, int], taken: int) -> None:
+    assert outside(before, after) == taken
+
+
+def test_a_budget_counts_what_is_reserved_and_what_is_outside() -> None:
+    assert StepMemory(1000, 1300, 100).taken == 1400
+    assert StepMemory(1000).taken is None  # on the CPU only tensors are counted

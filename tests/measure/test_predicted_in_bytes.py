@@ -35,6 +35,32 @@ def test_a_prediction_to_the_byte(optimizer: str, settings: dict[str, Any], off:
     assert predicted_peak(training, 9) == predicted[9]
 
 
+def test_a_loss_that_is_scaled_and_a_number_in_the_batch() -> None:
+    """The scaler reads whether a gradient is infinite, which no prediction knows; the number has no samples."""
+
+    def weighted(model: nn.Module, batch: Any) -> Tensor:
+        return classes(model, batch) * batch[2]
+
+    def batch_of(size: int) -> Any:
+        return (*vectors(size), torch.tensor(2.0))
+
+    training, scaler = Training(small(), batch_of, weighted, optimizer="SGD"), torch.amp.GradScaler("cpu")
+
+    def step(batch: Any) -> Tensor:
+        training.optimizer.zero_grad()
+        loss = training.loss(batch)
+        scaler.scale(loss).backward()
+        scaler.step(training.optimizer)
+        scaler.update()
+        return loss
+
+    training.step = step  # type: ignore[method-assign]
+    step(batch_of(4))
+    predicted = predicted_peak(training, 8)
+    assert predicted == pytest.approx(peak_of_step(training, batch_of(8)), abs=64)
+    assert scaler.get_scale() == 65536.0
+
+
 def test_a_step_that_never_lets_its_gradients_go() -> None:
     """Each prediction is of a step without gradients from the one before."""
 
