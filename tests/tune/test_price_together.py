@@ -16,6 +16,7 @@ from conftest import FakeClock
 from test_search import STEP, Kept, Sizes
 from test_verify import FakeChild
 
+from perfaudit.errors import NothingMeasured
 from perfaudit.findings import Edit, Finding, Fix, Location, Saving, Span
 from perfaudit.knobs import Facts
 from perfaudit.measure.ledger import Block, Ledger, Variant
@@ -23,6 +24,7 @@ from perfaudit.measure.runner import Lab, Subject, TrialFailed
 from perfaudit.measure.stats import ratio_interval
 from perfaudit.measure.watch import Watch
 from perfaudit.measurements import Calibration
+from perfaudit.report import Report
 from perfaudit.static.fix import together
 from perfaudit.static.ondisk import digest_of
 from perfaudit.target.names import Target
@@ -413,3 +415,119 @@ def test_settings_without_a_value_are_not_named(start: Start, sizes: Any, monkey
 
 def test_the_base_is_the_unpatched_code() -> None:
     assert (BASE.key, BASE.settings, BASE.overlay) == ("as it is", {"patch": "none"}, {})
+
+
+# ---- the whole of it ---------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Traced(Shop):
+    """A training whose steps take 10 ms and run the third and fourth line; `stops` at the lab that is opened so late."""
+
+    stops: int = sys.maxsize
+    timeouts: list[float] = field(default_factory=list)
+    traced: list[str] = field(default_factory=list)
+    seconds: float = STEP
+
+    def trace(self, files: list[str]) -> Json:
+        self.traced = files
+        return {**self.facts(), "lines": {"t.py": [3, 4]}, "seconds_per_step": self.seconds}
+
+    def open(self, variants: Sequence[Variant]) -> dict[str, Subject | TrialFailed]:
+        if len(self.opened) == self.stops:
+            raise KeyboardInterrupt
+        return super().open(variants)
+
+
+Whole = Callable[..., Report]
+
+
+@pytest.fixture
+def whole(monkeypatch: pytest.MonkeyPatch, project: Callable[..., Path]) -> Whole:
+    """`whole(shop, finding, ...)`: the report of pricing these; `shown`, `withdrawn`, `problems`: what observing it shows."""
+    project(**{"t.py": TEXT})
+
+    def run(
+        shop: Traced, *findings: Finding, budget: float = 1000.0, selected: frozenset[str] | None = None, timeout: float = 7.0,
+        shown: Sequence[Finding] | None = None, withdrawn: Sequence[Finding] = (), problems: Sequence[str] = (),
+    ) -> Report:  # fmt: skip
+        def children(target: Target, device: str, watch: Watch, seconds: float) -> Shop:
+            shop.timeouts.append(seconds)
+            return shop
+
+        def observed(tuning: Tuning, seconds: float) -> Any:
+            shop.timeouts += [tuning.timeout, seconds]
+            kept = tuning.findings if shown is None else shown
+            return types.SimpleNamespace(findings=tuple(kept), withdrawn=tuple(withdrawn), problems=tuple(problems))
+
+        monkeypatch.setattr(price, "Children", children)
+        monkeypatch.setattr(price, "observed_findings", observed)
+        report = Report("price", findings, notes=("scanned",))
+        return price.price(Target("t.py", {}), report, budget, "cpu", Watch(), timeout, selected)
+
+    return run
+
+
+def test_a_scan_is_priced_whole(whole: Whole, clock: FakeClock) -> None:
+    shop, outside = Traced(clock, {"a": 0.8, "b": 0.9, "ab": 0.75}), Path("..", "u.py").as_posix()
+    away = replace(switch("b"), rule="PA900", location=Location(outside, 4, 1, 4, 6))
+    report = whole(shop, switch("b"), switch("a"), away, replace(switch("a"), rule="PA901", location=None))
+    assert shop.traced == ["t.py"]
+    assert shop.timeouts == [7.0, 7.0, 100.0]  # a tenth of the budget for observing
+    assert [(f.rule, saved(f), f.note) for f in report.findings] == [
+        ("PA003", (0.2, 0.2, 0.002), ""),
+        ("PA004", (0.1, 0.1, 0.001), ""),
+        ("PA901", None, "not measured: there is no patch to measure"),
+        ("PA900", None, "not measured: the file lies outside the working directory"),
+    ]
+    assert [note.partition(":")[0] for note in report.notes] == ["all 2 patches that pay, applied together"]
+    assert (report.target, report.interrupted, len(report.trials), len(report.comparisons)) == ("t.py", False, 5, 3)
+    assert report.environment is not None and report.calibration is not None
+
+
+def test_what_a_run_shows_adds_takes_back_and_is_selected(whole: Whole, clock: FakeClock) -> None:
+    new = replace(switch("b"), rule="PA006", location=Location("t.py", 2, 1, 2, 6))
+    other = replace(new, rule="PA007", location=Location("t.py", 1, 1, 1, 6))
+    shop = Traced(clock, {"a": 0.8, "b": 0.9, "ab": 0.75})
+    report = whole(
+        shop, switch("a"), switch("b"), shown=[switch("a"), new, other], withdrawn=[switch("b").with_(note="it is on")],
+        problems=["no sync was seen"], selected=frozenset({"PA003", "PA006"}), budget=90.0,
+    )  # fmt: skip
+    assert [(f.rule, saved(f)) for f in report.findings] == [("PA003", (0.2, 0.2, 0.002)), ("PA006", (0.1, 0.1, 0.001))]
+    assert report.notes[:2] == ("not observed: no sync was seen", "t.py:4:1: PA004 is taken back: it is on")
+    assert shop.timeouts[2] == 10.0  # at least
+    everything = whole(Traced(clock, {"a": 0.8, "b": 0.9, "ab": 0.75}), switch("a"), shown=[switch("a"), other])
+    assert [f.rule for f in everything.findings] == ["PA003", "PA007"]
+
+
+@pytest.mark.parametrize(("seconds", "is_observed"), [(1.0, True), (1.01, False)])
+def test_steps_that_are_too_long_are_not_observed(
+    whole: Whole, clock: FakeClock, seconds: float, is_observed: bool
+) -> None:
+    """Ten of them in a tenth of the budget."""
+    shop = Traced(clock, {"a": 0.8}, seconds=seconds)
+    report = whole(shop, switch("a"), budget=100.0)
+    note = "the training was not observed: its steps are too long for this --budget"
+    assert (note in report.notes, len(shop.timeouts)) == ((False, 3) if is_observed else (True, 1))
+
+
+@pytest.mark.parametrize(("stops", "trials"), [(0, 0), (1, 2), (3, 2)])
+def test_what_is_interrupted_tells_what_there_is(whole: Whole, clock: FakeClock, stops: int, trials: int) -> None:
+    """While it is calibrated, before its patch was raced for the first time, and amid its race."""
+    report = whole(Traced(clock, {"a": 0.8}, stops=stops), switch("a"))
+    assert report.interrupted and report.target == "t.py"
+    assert report.notes == ("interrupted; what was measured until then is in this report",)
+    assert len(report.trials) == trials
+
+
+def test_without_a_comparison_or_the_code_as_it_is_there_is_nothing(whole: Whole, clock: FakeClock) -> None:
+    with pytest.raises(NothingMeasured, match=r"t\.py: the code as it is could not be measured: out of memory"):
+        whole(Traced(clock, {"a": 0.8}, fails={"as it is": "out of memory"}), switch("a"))
+    failed = whole(Traced(clock, {"a": 0.8}, fails={"PA003 t.py": "losses differ"}), switch("a"))
+    assert [f.note for f in failed.findings] == ["its patch is withdrawn: losses differ"]
+    assert whole(Traced(clock, {}), replace(switch("a"), fix=None)).trials == ()  # nothing to measure is no failure
+
+
+def test_patches_are_measured_as_text_and_not_applied_again() -> None:
+    one = Variant("k", "patch", {"patch": "PA003"}, {"t.py": "x"})
+    assert price._plain(one) == replace(one, apply_knob=False)
