@@ -120,7 +120,7 @@ class Changing(Training):
             more.append(value)
 
         def never() -> int:
-            return later  # an empty cell
+            return later  # noqa: F821  # an empty cell, on purpose
 
         later = 1
         del later
