@@ -40,9 +40,16 @@ _ELSEWHERE = {
     "GIT_EXTERNAL_DIFF",
 }
 _OWN = {"LC_ALL": "C", "LANGUAGE": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0"}
-_WITHOUT_HELPERS = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "submodule.recurse=false")
+_WITHOUT_HELPERS = (
+    *("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "submodule.recurse=false"),
+    # A fetch is followed by maintenance, which packs the user's repository anew and runs `gc.recentObjectsHook`.
+    *("-c", "maintenance.auto=false", "-c", "gc.auto=0"),
+)
 
 # Settings that name a program, with sections and keys in lower case as git prints them.
+_HOOK = re.compile(
+    r"hook\.(?P<name>.*)\.(?:command|event)", re.DOTALL
+)  # git 2.54 and newer, whatever `core.hooksPath` says
 _FILTER = re.compile(r"filter\.(?P<name>.*)\.(?:clean|smudge|process)", re.DOTALL)
 _HOOK = re.compile(r"hook\.(?P<name>.*)\.command", re.DOTALL)  # of git 2.54 and later, beside the folder of hooks
 _OF_LFS = {  # what `git lfs install --local` writes: a program of the user's, not of the repository
@@ -166,14 +173,16 @@ def _environment() -> dict[str, str]:
 def _own_programs(
     folder: Path, of: Path, environment: Mapping[str, str], seconds: float = QUESTION_SECONDS
 ) -> OwnPrograms:
-    """Of the repository that a folder is in; none where the user accepts `of`."""
-    if is_accepted(of):
-        return OwnPrograms()
+    """Of the repository that a folder is in; none but hooks, of whomever they are, where the user accepts `of`."""
     listed = _run(folder, ("config", "--list", "--show-scope", "--null"), environment, seconds).split("\0")
     entries = [
         (scope in ("local", "worktree"), *_key_and_value(entry))
         for scope, entry in zip(listed[::2], listed[1::2], strict=False)
     ]
+    hooks = {match["name"] for _, key, _ in entries if (match := _HOOK.fullmatch(key))}
+    no_hooks = tuple((f"hook.{name}.enabled", "false") for name in sorted(hooks))
+    if is_accepted(of):
+        return OwnPrograms(no_hooks)
     theirs = {(key, value) for is_theirs, key, value in entries if is_theirs}
     users = {key: value for is_theirs, key, value in entries if not is_theirs}  # the last of each counts
     fetching = next((key for key, _ in sorted(theirs) if _NEVER_FETCH.fullmatch(key)), "")
@@ -194,7 +203,7 @@ def _own_programs(
         helpers = [("credential.helper", ""), *helpers]
     else:
         helpers = []
-    return OwnPrograms((*sorted(settings.items()), *helpers), tuple(sorted(filters)), fetching)
+    return OwnPrograms((*sorted(settings.items()), *helpers, *no_hooks), tuple(sorted(filters)), fetching)
 
 
 def _key_and_value(entry: str) -> tuple[str, str]:

@@ -131,6 +131,42 @@ def test_what_a_fetch_would_run(repository: Repository, ran: Path, tmp_path: Pat
     assert ("PERFAUDIT_SAFE_DIRECTORY=" in str(refused.value)) == ("ssh" not in url)
 
 
+HOOKS = """[hook "odd=name"]
+command = "touch {ran}/hook"
+event = post-checkout
+event = reference-transaction
+event = post-index-change
+enabled = true
+[gc]
+auto = 1
+recentObjectsHook = "touch {ran}/gc"
+[maintenance]
+auto = true
+"""
+
+
+@pytest.mark.parametrize("accepted", [False, True])
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("hook.odd=name.enabled", "false"),
+        ("maintenance.auto", "false"),
+        ("gc.auto", "0"),
+    ],
+)
+def test_hooks_that_are_settings(
+    repository: Repository, ran: Path, monkeypatch: pytest.MonkeyPatch, setting: str, value: str, accepted: bool
+) -> None:
+    """Since git 2.54 a hook may be a setting; older ones pass over it, so what they are told is looked at as well."""
+    configure(repository.folder, HOOKS.format(ran=ran))
+    if accepted:
+        monkeypatch.setenv("PERFAUDIT_SAFE_DIRECTORY", str(repository.folder))
+    with checked_out("HEAD~1", repository.folder) as reference:
+        for folder in (repository.folder, reference.root):
+            assert git(folder, "config", "--get", setting, of=repository.folder) == value
+    assert not list(ran.iterdir())
+
+
 def test_filters_of_the_user_run(
     repository: Repository, ran: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
