@@ -9,6 +9,7 @@ import pytest
 from perfaudit.findings import Edit, Span
 from perfaudit.static import edit, workers
 from perfaudit.static.fix import patches
+from perfaudit.static.registry import DIFFS_PER_TEXT, MAX_DIFFS, MAX_SNIPPET
 from perfaudit.static.scan import Options, scan
 
 LOOP = """\
@@ -61,3 +62,21 @@ def test_edits_that_lie_apart_are_one_diff() -> None:
     whole = edit.diff("a.py", text, edit.apply(text, edits))
     assert edit.diff_of("a.py", text, edits) == whole
     assert whole.count("@@ -") == 2
+
+
+def test_the_patches_of_a_file_are_not_far_longer_than_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A diff shows its line twice, and each finding of a line has one: ten files of 1.5 MB took 10 GB."""
+    monkeypatch.chdir(tmp_path)
+    line = ";".join(["torch.autograd.set_detect_anomaly(True)"] * 40) + f";x='{'a' * 100_000}'"
+    Path("train.py").write_text(f"import torch\n{line}\n")
+    report = scan(["train.py"], Options(selected=frozenset({"PA501"})))
+    fixes = [finding.fix for finding in report.findings if finding.fix is not None]
+    patched = [fix for fix in fixes if fix.diff]
+    size = len(line) + len("import torch\n\n")
+    assert len(fixes) == 40
+    assert patched == fixes[: len(patched)]
+    room = MAX_DIFFS + DIFFS_PER_TEXT * size
+    assert room - 3 * size < sum(len(fix.diff) for fix in patched) <= room
+    assert {(fix.safety, fix.edits) for fix in fixes[len(patched) :]} == {("manual", ())}
+    assert "far longer than it is: change it by hand" in report.findings[-1].note
+    assert [len(finding.snippet) for finding in report.findings] == [MAX_SNIPPET] * 40
