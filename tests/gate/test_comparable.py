@@ -28,6 +28,8 @@ GPU = dataclasses.replace(
         (STORED, {"torch": "2.13.0+cu126"}, "no_times", ("torch 2.13.0+cpu when it was written, 2.13.0+cu126 now",)),
         (STORED, {"torch": "2.13.0"}, "no_times", ("torch 2.13.0+cpu when it was written, 2.13.0 now",)),
         (GPU, {"torch": "2.13.0+cu130"}, "nothing", ("torch 2.13.0+cu126 when it was written, 2.13.0+cu130 now",)),
+        (STORED, {"torch": "2.13.0a0+git1f2e3d"}, "nothing", (
+            "torch 2.13.0+cpu when it was written, 2.13.0a0+git1f2e3d now",)),  # no release, so its source is not known
         (STORED, {"dtypes": ("bfloat16", "float32")}, "nothing", (
             "parameters in float32 when it was written, bfloat16, float32 now",)),
         (STORED, {"dtypes": ()}, "nothing", ("parameters in float32 when it was written, unknown now",)),

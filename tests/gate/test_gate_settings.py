@@ -33,7 +33,10 @@ def test_every_key_is_read(tmp_path: Path) -> None:
 
 
 def test_nothing_set_is_the_default(tmp_path: Path) -> None:
-    assert settings(tmp_path, "") == GateSettings()
+    found = settings(tmp_path, "")
+    assert found == GateSettings()
+    assert (found.paths, found.layers, found.max_regression, found.tolerate) == ((".",), (), 0.05, 0.01)
+    assert (found.budget, found.inconclusive) == (120.0, "pass")
 
 
 def test_what_could_not_be_told_passes_or_fails(tmp_path: Path) -> None:
