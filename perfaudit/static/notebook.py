@@ -179,24 +179,26 @@ def _without_magic(line: str) -> str:
 
 
 def _cells(raw: str) -> Iterator[tuple[int, str, str, Span]]:
-    """Number, kind, text and the place of the `source` value of every cell."""
-    for key, at in _members(raw, _skip(raw, 0)):
-        if key != "cells":
-            continue
-        for number, begin in enumerate(_elements(raw, at), start=1):
-            kind, source, place = "", "", None
-            for name, where in _members(raw, begin):
-                if name in ("cell_type", "source"):
-                    value, end = _DECODER.raw_decode(raw, where)
-                    if name == "cell_type":
-                        kind = value
-                    else:
-                        source = value if isinstance(value, str) else "".join(value)
-                        place = Span(where, end)
-            if place is not None:
-                yield number, kind, source, place
-        return
-    raise ValueError("it has no cells (nbformat 4 or later)")
+    """Number, kind, text and the place of the `source` value of every cell.
+
+    Of a key that stands there twice the last counts, as for every reader of JSON: else other cells would be audited than
+    Jupyter runs.
+    """
+    places = [at for key, at in _members(raw, _skip(raw, 0)) if key == "cells"]
+    if not places:
+        raise ValueError("it has no cells (nbformat 4 or later)")
+    for number, begin in enumerate(_elements(raw, places[-1]), start=1):
+        kind, source, place = "", "", None
+        for name, where in _members(raw, begin):
+            if name in ("cell_type", "source"):
+                value, end = _DECODER.raw_decode(raw, where)
+                if name == "cell_type":
+                    kind = value
+                else:
+                    source = value if isinstance(value, str) else "".join(value)
+                    place = Span(where, end)
+        if place is not None:
+            yield number, kind, source, place
 
 
 def _skip(raw: str, at: int) -> int:

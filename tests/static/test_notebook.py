@@ -52,6 +52,15 @@ def test_cells_are_counted_as_they_stand() -> None:
     assert found.problems == ((3, "does not parse at line 1: '(' was never closed"),)
 
 
+def test_of_cells_that_stand_there_twice_the_last_are_audited() -> None:
+    """Those are the ones that Jupyter shows and runs."""
+    one, other = json.dumps([cell("x = 1")]), json.dumps([cell("y = 2")])
+    found = read_notebook(f'{{"cells": {one}, "nbformat": 4, "cells": {other}}}')
+    assert found.text == "y = 2\n"
+    after = found.rewritten([Edit(Span(4, 5), "3")])
+    assert after == found.raw.replace("y = 2", "y = 3")
+
+
 @pytest.mark.parametrize(
     ("raw", "problem"),
     [
