@@ -14,6 +14,7 @@ from typing import Any
 MAX_SETTINGS_BYTES = 1 << 20  # a pyproject.toml, an ignore file, a rule file: people write them by hand
 MAX_FILE_BYTES = 64 << 20  # of any file with code; a notebook comes near, most of it is its pictures
 MAX_RECORD_BYTES = 256 << 20  # a report or a baseline, which perfaudit itself writes: 2,000 findings took 2 MB
+MAX_JSON_PARTS = 2_000_000  # objects and lists of a JSON text; 256 MiB of empty lists take 6 GB as Python has them
 MAX_DOTS_SQUARED = 50_000_000  # tomllib takes the square of a key's parts: about a second, 7,000 in one key
 _PIECE = 1 << 20
 _QUIET = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -74,8 +75,16 @@ def value_in_words(value: object) -> str:
 
 
 def json_of(data: str | bytes) -> Any:  # Any: any JSON value
-    """The value in a JSON text. Raises ValueError, also for what is nested too deeply."""
+    """The value in a JSON text. Raises ValueError, also for what is nested too deeply or has too many parts."""
+    check_json_parts(data)
     try:
         return json.loads(data)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
+
+
+def check_json_parts(data: str | bytes) -> None:
+    """Raises ValueError for a JSON text of more than MAX_JSON_PARTS objects and lists; brackets in its strings count too."""
+    parts = data.count(b"[") + data.count(b"{") if isinstance(data, bytes) else data.count("[") + data.count("{")
+    if parts > MAX_JSON_PARTS:
+        raise ValueError(f"more than {MAX_JSON_PARTS:,} objects and lists")

@@ -12,6 +12,7 @@ import pytest
 
 from perfaudit import reading
 from perfaudit.errors import ConfigError, UserError
+from perfaudit.gate.committed_json import loaded
 from perfaudit.reading import TooLarge, json_of, read_bytes, toml_of
 
 Run = Callable[..., Any]
@@ -149,6 +150,15 @@ def test_json_that_is_refused(text: str) -> None:
         json_of(text)
     with pytest.raises(ValueError):
         json_of(text.encode())
+
+
+@pytest.mark.parametrize("read", [lambda data: json_of(data.decode()), json_of, loaded])
+def test_json_of_too_many_parts(read: Callable[[bytes], object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A baseline of 256 MiB, all of it empty lists, took 6 GB of memory."""
+    monkeypatch.setattr(reading, "MAX_JSON_PARTS", 3)
+    assert read(b"[[], {}]") == [[], {}]
+    with pytest.raises(ValueError, match="more than 3 objects and lists"):
+        read(b"[[], {}, {}]")
 
 
 def test_errors_of_settings_say_what_they_are() -> None:

@@ -8,6 +8,8 @@ import re
 from collections import Counter
 from typing import Any
 
+from perfaudit.reading import check_json_parts
+
 LARGEST = 2**63 - 1  # bytes, operations or whatever is counted; also what SQLite can keep
 _CONFLICT = re.compile(r"^(<{7}|\|{7}|={7}|>{7})(?: .*)?$", re.MULTILINE)  # as git writes them
 
@@ -40,6 +42,7 @@ def loaded(data: bytes) -> Any:
             raise ValueError(f"{digits[:20]}… is too large a number")
         return value
 
+    check_json_parts(text)
     return json.loads(text, object_pairs_hook=once, parse_float=number, parse_constant=number, parse_int=whole)
 
 
