@@ -210,13 +210,14 @@ def main() -> None:
     if not folders:
         spec = importlib.util.find_spec("torch")
         folders = [Path(spec.origin).parent] if spec and spec.origin else []
-    print(f"Python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    before = os.getloadavg()[0]
+    print(f"Python {platform.python_version()}, {os.cpu_count()} cores, load {before:.1f}")
     result = {
         "python": platform.python_version(),
         "cores": os.cpu_count(),
-        "load_before": round(os.getloadavg()[0], 1),
         "small": small(options.rounds),
         "folders": [compare(folder.resolve(), options.rounds, options.torchfix) for folder in folders],
+        "load": [round(before, 1), round(os.getloadavg()[0], 1)],
     }
     if options.write:
         Path(__file__).with_suffix(".json").write_text(json.dumps(result, indent=2) + "\n")

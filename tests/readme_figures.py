@@ -131,11 +131,14 @@ def _scan() -> tuple[str, list[str]]:
     row = max(speed["folders"], key=lambda folder: int(folder["files"]))
     one = speed["small"]["scan of one file"]
     seconds = {name: f"{tool['cpu_s']:.1f} s" for name, tool in row["tools"].items()}
+    times = {name: f"{ratio:.1f} times" for name, ratio in row["ratio_to_ast_parse"].items()}
     return "benchmarks/scan_speed.json", [
-        f"Scanning the installed torch package ({row['files']:,} files) takes {seconds['perfaudit cold, 1 process']} of "
-        f"processor time in one process, and {seconds['perfaudit warm']} with the cache of an earlier scan",
-        f"Parsing the same files and nothing else takes {seconds['ast.parse']}, and a scan of one file "
-        f"{one['cpu_ms']:.0f} ms. All of it on {speed['cores']} cores, load {speed['load_before']};",
+        f"Scanning the installed torch package ({row['files']:,} files) in one process takes "
+        f"{times['perfaudit cold, 1 process']} the processor time of parsing the same files and nothing else "
+        f"({seconds['perfaudit cold, 1 process']} and {seconds['ast.parse']}), and {times['perfaudit warm']} with the cache of an "
+        "earlier scan",
+        f"A scan of one file takes {one['cpu_ms']:.0f} ms. All of it on {speed['cores']} cores, load {speed['load'][0]} before and "
+        f"{speed['load'][1]} after",
     ]
 
 
