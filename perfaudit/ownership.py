@@ -8,9 +8,8 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
-SAFE = (
-    "PERFAUDIT_SAFE_DIRECTORY"  # folders, as PATH has them, whose settings, those for git too, count whoever owns them
-)
+# Folders, separated as in PATH. Their settings count whoever owns them, and git runs the programs that they name.
+SAFE = "PERFAUDIT_SAFE_DIRECTORY"
 ROOT = 0
 
 

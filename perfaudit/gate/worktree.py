@@ -124,7 +124,8 @@ def _add_worktree(checkout: Checkout, repository: Path, commit: str, place: Path
     common = _common(repository)
     with (checkout.folder / RECORD).open("a", encoding="utf-8", errors="surrogateescape") as record:
         record.write(json.dumps([str(common), str(place)]) + "\n")  # before, so that a kill in between is mended too
-    # Not in one: settings may hold for worktrees only (`includeIf "gitdir:…"`), and are looked at where they hold.
+    # Two commands: a setting may hold in this worktree only (`includeIf "gitdir:…"`), and `git` looks at those of the folder
+    # that a command runs in. So files are written by a command that runs in the worktree.
     add = ("worktree", "add", "--no-checkout", "--detach", str(place), commit)
     git_unless_locked(repository, *_NOT_SPARSE, *add, seconds=CHECKOUT_SECONDS)
     write = ("reset", "--hard", "--quiet", "--no-recurse-submodules")

@@ -21,9 +21,8 @@ Reply = dict[str, Any]  # JSON
 
 _OUTPUT_KEPT = 1 << 20  # bytes of the last answers; only the last lines are ever read
 _GRACE = 1.0  # seconds between the dump, TERM and KILL
-_GONE = (
-    10.0  # seconds that a killed process may take to give back what it holds; pinned and device memory takes longest
-)
+# Seconds that a killed process may take to give back what it holds; pinned and device memory takes longest.
+_GONE = 10.0
 
 
 class ChildFailed(Exception):

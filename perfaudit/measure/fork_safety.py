@@ -15,9 +15,8 @@ from pathlib import Path
 from perfaudit.target.accelerator import device_in_use
 
 _NVIDIA = ("/dev/nvidia", "/dev/dxg")  # the latter is a card seen from Windows' Linux
-_CUDA = (
-    "/libcuda.so"  # the driver's interface; NVML, which alone is harmless to a fork, opens the same files without it
-)
+# The driver's interface. NVML, which alone is harmless to a fork, opens the same files without it.
+_CUDA = "/libcuda.so"
 _OTHERS = ("/dev/kfd", "/dev/dri/renderD", "/dev/accel/")  # AMD, Intel, Habana: open only once a driver is initialised
 
 

@@ -109,9 +109,8 @@ def measure(
             except TooLarge as why:
                 ledger.apart = str(why)
         if ledger.apart:
-            turn = (
-                alive if not number % 2 else alive[::-1]
-            )  # a steady drift of the machine cancels over two generations
+            # A steady drift of the machine cancels over two generations.
+            turn = alive[::-1] if number % 2 else alive
             generation = Generation(stage)
             rounds_seen = _one_after_the_other(lab, turn, least, ledger, deadline, rounds, block_seconds)
             generation.rounds += rounds_seen

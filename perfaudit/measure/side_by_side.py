@@ -6,7 +6,7 @@ from typing import Any
 
 # Of what one copy has taken so far: a step of the other may fragment its memory otherwise, or draw a longer batch.
 SPARE = 0.1
-# Of a process on an accelerator, before anything of the training: a CUDA context with its kernels takes some hundred MiB.
+# What a process takes of an accelerator before it builds anything: a CUDA context with its kernels takes some hundred MiB.
 CONTEXT = 512 << 20
 
 

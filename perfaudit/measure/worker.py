@@ -62,9 +62,8 @@ def nurse(channel: int, parent: int) -> None:
     _die_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threads = fork_safety.thread_count()
-    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = (
-        "1"  # a library that asks for a device on import then initialises none
-    )
+    # A library that asks for a device on import then initialises none.
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
     with contextlib.suppress(ImportError):
         import torch
         import torch._dynamo  # noqa: F401  # the first optimizer imports it, which takes another second

@@ -12,9 +12,8 @@ from pathlib import Path
 
 from perfaudit.errors import RuleFileError
 
-MAX_FILES = (
-    500  # a rule is two files; ours are 100. More is a folder of something else, whose files change all the time
-)
+# A rule is two files, and ours are 100. More is a folder of something else, whose files change all the time.
+MAX_FILES = 500
 MAX_BYTES = 8 << 20
 
 

@@ -1,7 +1,7 @@
 """A device as measuring needs it: waiting for it, its own clock, its memory and its random numbers. Child only.
 
-No other module of the package calls `torch.cuda`, `torch.mps`, `torch.xpu` or `torch.accelerator`, whose functions mean
-the current device where they are not told another one; here all of them are told the training's.
+No other module of the package calls `torch.cuda`, `torch.mps`, `torch.xpu` or `torch.accelerator`. Their functions act on the
+current device unless they are given another one. Here each of them is given the training's.
 """
 
 from __future__ import annotations
