@@ -135,10 +135,10 @@ def _scan() -> tuple[str, list[str]]:
     return "benchmarks/scan_speed.json", [
         f"Scanning the installed torch package ({row['files']:,} files) in one process takes "
         f"{times['perfaudit cold, 1 process']} the processor time of parsing the same files and nothing else "
-        f"({seconds['perfaudit cold, 1 process']} and {seconds['ast.parse']}), and {times['perfaudit warm']} with the cache of an "
-        "earlier scan",
-        f"A scan of one file takes {one['cpu_ms']:.0f} ms. All of it on {speed['cores']} cores, load {speed['load'][0]} before and "
-        f"{speed['load'][1]} after",
+        f"({seconds['perfaudit cold, 1 process']} and {seconds['ast.parse']}), and {times['perfaudit warm']} with the cache of "
+        "an earlier scan",
+        f"A scan of one file takes {one['cpu_ms']:.0f} ms. All of it on {speed['cores']} cores, load {speed['load'][0]} before "
+        f"and {speed['load'][1]} after",
     ]
 
 
