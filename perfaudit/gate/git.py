@@ -47,11 +47,9 @@ _WITHOUT_HELPERS = (
 )
 
 # Settings that name a program, with sections and keys in lower case as git prints them.
-_HOOK = re.compile(
-    r"hook\.(?P<name>.*)\.(?:command|event)", re.DOTALL
-)  # git 2.54 and newer, whatever `core.hooksPath` says
+# Hooks of git 2.54 and newer, which run whatever `core.hooksPath` says.
+_HOOK = re.compile(r"hook\.(?P<name>.*)\.(?:command|event)", re.DOTALL)
 _FILTER = re.compile(r"filter\.(?P<name>.*)\.(?:clean|smudge|process)", re.DOTALL)
-_HOOK = re.compile(r"hook\.(?P<name>.*)\.command", re.DOTALL)  # of git 2.54 and later, beside the folder of hooks
 _OF_LFS = {  # what `git lfs install --local` writes: a program of the user's, not of the repository
     "git-lfs clean -- %f",
     "git-lfs smudge -- %f",
@@ -192,8 +190,6 @@ def _own_programs(
             settings[key] = users.get(key, "")
         elif key in _DEFAULTS:
             settings[key] = users.get(key, _DEFAULTS[key])
-        elif hook := _HOOK.fullmatch(key):
-            settings |= {key: users.get(key, "true"), f"hook.{hook['name']}.enabled": "false"}
     if fetching:  # a filter of the user's, as that of LFS, may fetch too
         settings |= {key: "" for _, key, _ in entries if _FILTER.fullmatch(key)}
     filters = {match["name"] for key, value in settings.items() if not value and (match := _FILTER.fullmatch(key))}

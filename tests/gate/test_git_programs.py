@@ -61,18 +61,6 @@ def test_filters(repository: Repository, ran: Path) -> None:
     assert not list(ran.iterdir())
 
 
-def test_hooks_that_settings_name(repository: Repository, ran: Path) -> None:
-    """Those of git 2.54 and later; what an older one is told is what the newer one obeys."""
-    configure(repository.folder, f'[hook "a.b"]\nevent = reference-transaction\ncommand = "{program(ran, "hook")}"\n')
-    assert [git(repository.folder, "config", "--get", f"hook.a.b.{key}") for key in ("enabled", "command")] == [
-        "false",
-        "true",
-    ]
-    with checked_out("HEAD~1", repository.folder):
-        pass
-    assert not list(ran.iterdir())
-
-
 def test_filters_that_hold_in_worktrees_only(repository: Repository, ran: Path) -> None:
     (repository.folder / ".git" / "more").write_text(use_filters(repository.folder, ran))
     configure(repository.folder, '[includeIf "gitdir:**/worktrees/**"]\npath = more\n')
