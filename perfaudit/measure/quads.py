@@ -1,0 +1,66 @@
+"""The interval of a ratio from quads of steps of one training, valid at several looks although neighbours resemble each other.
+
+Quads of one candidate lie apart in time, with those of the others between, but a mood of the machine outlasts a round, so they
+are no independent draws. They are cut into BATCHES consecutive batches; the median of each leaves out hiccups, and Student's
+interval over the medians holds as soon as a batch is long against what hangs together (batch means: Law & Kelton, Simulation
+Modeling and Analysis, 5th ed. 2015, ch. 9.5.3). The number of batches stays and their length grows from look to look, so that
+the later an interval is, the less it takes for granted.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from perfaudit.measure.stats import Look, student_quantile
+
+BATCHES = 8
+# Quads after which the data are looked at, and how often that interval may miss: by Bonferroni's inequality all of them
+# together miss in at most 5 %, whatever the dependence between looks. Half of it goes to the last.
+LOOKS = (Look(8, 0.005), Look(16, 0.005), Look(32, 0.005), Look(64, 0.01), Look(128, 0.025))
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A ratio candidate / base of the time per step, as centre, low and high; quads: how many it rests on."""
+
+    ratio: float
+    low: float
+    high: float
+    quads: int
+
+
+def is_look(quads: int) -> bool:
+    """Whether the data are looked at after so many quads."""
+    return any(look.generations == quads for look in LOOKS)
+
+
+def is_last_look(quads: int) -> bool:
+    """Whether no look is planned after so many quads."""
+    return quads >= LOOKS[-1].generations
+
+
+def interval_of_quads(log_ratios: Sequence[float], ended: bool = False) -> Interval | None:
+    """The interval after these quads, in the order in which they were run; None for fewer than the first look has.
+
+    Between looks it is that of the last one, from its quads alone. ended: the time, not the data, ended the race; then all
+    quads count, at what the looks before have left unspent (see `stats.interval_at` for why this holds).
+    """
+    n = len(log_ratios)
+    if ended and n >= LOOKS[0].generations:
+        unspent = sum(look.alpha for look in LOOKS if look.generations >= n) or LOOKS[-1].alpha
+        return _batch_interval(log_ratios[: n - n % BATCHES], unspent)
+    reached = [look for look in LOOKS if look.generations <= n]
+    if not reached:
+        return None
+    return _batch_interval(log_ratios[: reached[-1].generations], reached[-1].alpha)
+
+
+def _batch_interval(log_ratios: Sequence[float], alpha: float) -> Interval:
+    size = len(log_ratios) // BATCHES
+    medians = [statistics.median(log_ratios[at * size : (at + 1) * size]) for at in range(BATCHES)]
+    centre = statistics.fmean(medians)
+    error = student_quantile(BATCHES - 1, alpha) * statistics.stdev(medians) / math.sqrt(BATCHES)
+    return Interval(math.exp(centre), math.exp(centre - error), math.exp(centre + error), len(log_ratios))

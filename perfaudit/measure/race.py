@@ -1,0 +1,131 @@
+"""Which variant runs in which step of one training: quads of base and candidate, interleaved, until each is decided.
+
+Knows no torch, no process and no clock: whoever drives the steps asks before each one what is to run, and says afterwards how
+long it took. So the loop may be ours or the user's.
+
+A quad is four blocks in the order base, candidate, candidate, base, or the other way round, chosen by chance: a drift of the
+machine that is steady within a quad cancels. Candidates take turns in random order, a quad each, so that all of them see the
+same moods of the machine; one that is decided leaves, and its time goes to the others. Beside them runs a control, which is
+the base's own code swapped in as a candidate's is: what it differs from the base by is the error of this race.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+
+from perfaudit.measure.quads import Interval, interval_of_quads, is_last_look, is_look
+
+BASE = "base"
+DECIDED = "decided"
+UNDECIDED = "undecided after the last look"  # a further one would be a further chance to be wrong
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What the next step is to be: the key of the variant (BASE for the training as it is), and whether its time counts."""
+
+    key: str
+    is_timed: bool
+
+
+@dataclass(slots=True)
+class Entrant:
+    """A candidate in a race: log ratios of its quads in the order they were run, and why it left, "" while it has not."""
+
+    key: str
+    log_ratios: list[float] = field(default_factory=list)
+    left: str = ""
+    interval: Interval | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether more quads are wanted."""
+        return not self.left
+
+
+@dataclass(slots=True)
+class Race:
+    """The quads of several candidates and a control against the base.
+
+    least: the share of the step that a candidate must gain; one that was shown to gain it, or to be unable to, is decided.
+    block: steps of a quad's blocks. warm_up: steps of each variant before the first quad. skipped: steps after each switch
+    whose time does not count. is_over: asked before each quad; the race ends where it says so.
+    Results are in `entrants` at any time, so that an interruption keeps them.
+    """
+
+    candidates: Sequence[str]
+    control: str
+    least: float
+    seed: int
+    block: int = 1
+    warm_up: int = 2
+    skipped: int = 0
+    is_over: Callable[[], bool] = lambda: False
+    entrants: dict[str, Entrant] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.entrants = {key: Entrant(key) for key in (*self.candidates, self.control)}
+
+    def fail(self, key: str, reason: str) -> None:
+        """Take a candidate out: a step with it raised, or it never ran. The quad it was in does not count."""
+        self.entrants[key].left = reason
+
+    def turns(self) -> Generator[Turn, float, None]:
+        """The steps of the race in their order. Send the seconds of each step when it has ended."""
+        order = random.Random(self.seed)
+        for entrant in self.entrants.values():
+            for _ in range(self.warm_up):
+                if entrant.is_open:
+                    yield Turn(entrant.key, False)
+        for _ in range(self.warm_up):
+            yield Turn(BASE, False)
+        while self._wants_more():
+            waiting = [entrant for entrant in self.entrants.values() if entrant.is_open]
+            order.shuffle(waiting)
+            for entrant in waiting:
+                if self.is_over():
+                    self._judge(ended=True)
+                    return
+                sides = "bccb" if order.random() < 0.5 else "cbbc"
+                yield from self._quad(entrant, sides)
+            self._judge()
+
+    def _wants_more(self) -> bool:
+        """Whether a candidate is open; the control alone is not raced for."""
+        return any(self.entrants[key].is_open for key in self.candidates)
+
+    def _quad(self, entrant: Entrant, sides: str) -> Generator[Turn, float, None]:
+        seconds = {"b": 0.0, "c": 0.0}
+        before = ""
+        for side in sides:
+            key = BASE if side == "b" else entrant.key
+            if side != before:
+                for _ in range(self.skipped):
+                    if entrant.is_open:
+                        yield Turn(key, False)
+            before = side
+            for _ in range(self.block):
+                if not entrant.is_open:  # it failed meanwhile
+                    return
+                seconds[side] += yield Turn(key, True)
+        if entrant.is_open and min(seconds.values()) > 0:
+            entrant.log_ratios.append(math.log(seconds["c"] / seconds["b"]))
+
+    def _judge(self, ended: bool = False) -> None:
+        """Take a look at those that have reached one; at all of them where the race has ended."""
+        for entrant in self.entrants.values():
+            if not entrant.is_open or not (ended or is_look(len(entrant.log_ratios))):
+                continue
+            entrant.interval = interval_of_quads(entrant.log_ratios, ended)
+            if entrant.key == self.control or entrant.interval is None:
+                continue
+            if self._is_decided(entrant.interval):
+                entrant.left = DECIDED
+            elif is_last_look(len(entrant.log_ratios)):
+                entrant.left = UNDECIDED
+
+    def _is_decided(self, found: Interval) -> bool:
+        return 1 - found.high >= self.least or 1 - found.low < self.least

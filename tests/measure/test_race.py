@@ -1,0 +1,192 @@
+"""A race in one training: who runs in which step, when a candidate leaves, what comes of failures and of the end of time."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from perfaudit.measure.quads import BATCHES, LOOKS, interval_of_quads, is_look
+from perfaudit.measure.race import BASE, DECIDED, UNDECIDED, Race, Turn
+
+Seconds = Callable[[Turn, int], float]
+
+
+def run(race: Race, seconds: Seconds, most: int = 100_000) -> list[Turn]:
+    """Drive a race as a training would; the turns that it asked for."""
+    turns = race.turns()
+    made: list[Turn] = []
+    try:
+        turn = next(turns)
+        while len(made) < most:
+            made.append(turn)
+            turn = turns.send(seconds(turn, len(made)))
+    except StopIteration:
+        pass
+    return made
+
+
+def speeds(noise: float = 0.0, drift: float = 0.0, **factors: float) -> Seconds:
+    rng = random.Random(3)
+
+    def seconds(turn: Turn, at: int) -> float:
+        return factors.get(turn.key, 1.0) * math.exp(rng.gauss(0, noise)) * (1 + drift * at)
+
+    return seconds
+
+
+def test_quads_are_abba_in_both_orders() -> None:
+    race = Race(["a"], "control", least=0.01, seed=1, warm_up=0)
+    made = run(race, speeds(a=0.5))
+    quads = ["".join("b" if turn.key == BASE else "c" for turn in made[at : at + 4]) for at in range(0, len(made), 4)]
+    assert set(quads) == {"bccb", "cbbc"}
+    assert all(turn.is_timed for turn in made)
+
+
+def test_blocks_warm_up_and_skipped_steps() -> None:
+    race = Race(["a"], "control", least=0.01, seed=1, block=3, warm_up=2, skipped=1)
+    made = run(race, speeds(), most=6 + 4 * 3 + 3)
+    assert [(turn.key, turn.is_timed) for turn in made[:6]] == [
+        ("a", False), ("a", False), ("control", False), ("control", False), (BASE, False), (BASE, False),
+    ]  # fmt: skip
+    quad = made[6:]
+    assert [turn.is_timed for turn in quad] == [False, *[True] * 3, False, *[True] * 6, False, *[True] * 3]
+    assert len({turn.key for turn in quad[:4]}) == len({turn.key for turn in quad[4:11]}) == 1
+
+
+def test_a_candidate_that_is_decided_leaves_and_its_time_goes_to_the_others() -> None:
+    race = Race(["fast", "same"], "control", least=0.01, seed=2)
+    made = run(race, speeds(noise=0.1, fast=0.5, same=0.97))
+    assert race.entrants["fast"].left == DECIDED
+    found = race.entrants["fast"].interval
+    assert found is not None
+    assert found.low < 0.5 < found.high
+    assert found.quads == LOOKS[0].generations
+    counted = Counter(turn.key for turn in made if turn.is_timed)
+    assert counted["same"] > 3 * counted["fast"]
+    assert counted["control"] == counted["same"]
+
+
+def test_a_drift_that_is_steady_cancels() -> None:
+    race = Race(["same"], "control", least=0.01, seed=1)
+    run(race, speeds(drift=0.001))
+    assert all(abs(value) < 1e-3 for value in race.entrants["same"].log_ratios)
+
+
+def test_what_is_never_decided_ends_with_the_last_look() -> None:
+    race = Race(["near"], "control", least=0.01, seed=5)
+    run(race, speeds(noise=0.2, near=0.99))
+    assert race.entrants["near"].left == UNDECIDED
+    assert len(race.entrants["near"].log_ratios) == LOOKS[-1].generations
+    assert len(race.entrants["control"].log_ratios) == LOOKS[-1].generations
+
+
+def test_a_candidate_that_fails_leaves_with_its_reason_and_its_quad_does_not_count() -> None:
+    race = Race(["bad", "same"], "control", least=0.01, seed=1)
+    seen = Counter[str]()
+
+    def seconds(turn: Turn, at: int) -> float:
+        seen[turn.key] += 1
+        if turn.key == "bad" and seen["bad"] == 8:
+            race.fail("bad", "the step raised ValueError")
+        return 1.0
+
+    made = run(race, seconds)
+    assert seen["bad"] == 8
+    bad = race.entrants["bad"]
+    assert (bad.left, bad.interval, len(bad.log_ratios)) == ("the step raised ValueError", None, 2)
+    assert Counter(turn.key for turn in made)["same"] > 16
+
+
+def test_a_candidate_that_fails_while_it_warms_up_is_never_raced() -> None:
+    race = Race(["bad"], "control", least=0.01, seed=1, warm_up=3)
+
+    def seconds(turn: Turn, at: int) -> float:
+        if turn.key == "bad":
+            race.fail("bad", "raised")
+        return 1.0
+
+    made = run(race, seconds)
+    assert Counter(turn.key for turn in made) == {"bad": 1, "control": 3, BASE: 3}
+
+
+@pytest.mark.parametrize(("quads", "has_interval"), [(5, False), (8, True), (13, True)])
+def test_the_end_of_time_judges_what_there_is(quads: int, has_interval: bool) -> None:
+    asked = 0
+
+    def is_over() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked > 2 * quads
+
+    race = Race(["near"], "control", least=0.01, seed=1, is_over=is_over)
+    run(race, speeds(noise=0.05, near=0.99))
+    for key in ("near", "control"):
+        found = race.entrants[key].interval
+        assert len(race.entrants[key].log_ratios) == quads
+        assert (found is not None) == has_interval
+        if found is not None:
+            assert found.quads == quads - quads % BATCHES
+
+
+def test_the_same_seed_makes_the_same_turns() -> None:
+    made = [run(Race(["a", "b"], "control", 0.01, seed), speeds(noise=0.1), 200) for seed in (1, 1, 2)]
+    assert made[0] == made[1]
+    assert made[0] != made[2]
+
+
+# ---- intervals -------------------------------------------------------------------------------------------------------
+
+
+def test_no_interval_before_the_first_look() -> None:
+    first = LOOKS[0].generations
+    assert interval_of_quads([0.0] * (first - 1)) is None
+    assert interval_of_quads([0.0] * (first - 1), ended=True) is None
+    assert is_look(first)
+    assert not is_look(first + 1)
+
+
+def test_between_looks_the_interval_is_that_of_the_last() -> None:
+    values = [0.01 * (at % 5) for at in range(31)]
+    assert interval_of_quads(values) == interval_of_quads(values[:16])
+
+
+def test_an_interval_on_paper() -> None:
+    """Eight quads of log ratios -3.5 to 3.5 hundredths: mean 0, standard error 0.00866, t of 7 at 0.005 is 4.029."""
+    found = interval_of_quads([(at - 3.5) / 100 for at in range(8)])
+    assert found is not None
+    assert found.ratio == pytest.approx(1.0)
+    assert math.log(found.high) == pytest.approx(4.0293 * 0.0244949 / math.sqrt(8), rel=1e-4)
+    assert found.low == pytest.approx(1 / found.high)
+
+
+def test_one_hiccup_in_a_batch_moves_nothing() -> None:
+    quiet = [0.001 * (-1) ** at for at in range(64)]
+    hit = [*quiet[:20], 3.0, *quiet[21:]]
+    a, b = interval_of_quads(quiet), interval_of_quads(hit)
+    assert a is not None and b is not None
+    assert b.high - b.low < 1.5 * (a.high - a.low) + 0.003
+
+
+def test_all_looks_together_spend_the_error() -> None:
+    assert sum(look.alpha for look in LOOKS) == pytest.approx(0.05)
+    assert all(look.generations % BATCHES == 0 for look in LOOKS)
+
+
+@pytest.mark.parametrize("together", [0.0, 0.5])
+def test_identical_code_is_seldom_called_different(together: float) -> None:
+    """Neighbours that resemble each other, and hiccups: in 400 races of 64 quads, at no look more often than told."""
+    rng = random.Random(11)
+    wrong = 0
+    for _ in range(400):
+        mood, values = 0.0, []
+        for _ in range(64):
+            mood = together * mood + math.sqrt(1 - together**2) * rng.gauss(0, 0.03)
+            hiccup = rng.choice([-0.4, 0.4]) if rng.random() < 0.03 else 0.0
+            values.append(mood + rng.gauss(0, 0.05) + hiccup)
+        seen = [interval_of_quads(values[: look.generations]) for look in LOOKS if look.generations <= 64]
+        wrong += any(found is not None and (found.high < 1 or found.low > 1) for found in seen)
+    assert wrong <= 24
