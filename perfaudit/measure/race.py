@@ -1,7 +1,7 @@
 """Which variant runs in which step of one training: quads of base and candidate, interleaved, until each is decided.
 
-Knows no torch, no process and no clock: whoever drives the steps asks before each one what is to run, and says afterwards how
-long it took. So the loop may be ours or the user's.
+Knows no torch, no process and no clock: whoever drives the steps asks what is to run next, and says afterwards how long it
+took. So the loop may be ours or the user's.
 
 A quad is four blocks in the order base, candidate, candidate, base, or the other way round, chosen by chance: a drift of the
 machine that is steady within a quad cancels. Candidates take turns in random order, a quad each, so that all of them see the
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 
 from perfaudit.measure.quads import Interval, interval_of_quads, is_last_look, is_look
@@ -25,9 +25,10 @@ UNDECIDED = "undecided after the last look"  # a further one would be a further 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What the next step is to be: the key of the variant (BASE for the training as it is), and whether its time counts."""
+    """What is to run next: so many steps of the variant with this key (BASE for the training as it is); is_timed: they count."""
 
     key: str
+    steps: int
     is_timed: bool
 
 
@@ -51,9 +52,8 @@ class Race:
     """The quads of several candidates and a control against the base.
 
     least: the share of the step that a candidate must gain; one that was shown to gain it, or to be unable to, is decided.
-    block: steps of a quad's blocks. warm_up: steps of each variant before the first quad. skipped: steps after each switch
-    whose time does not count. is_over: asked before each quad; the race ends where it says so.
-    Results are in `entrants` at any time, so that an interruption keeps them.
+    block: steps of each of a quad's blocks. warm_up: steps of each variant before the first quad. skipped: steps after each
+    switch whose time does not count. Results are in `entrants` at any time, so that an interruption keeps them.
     """
 
     candidates: Sequence[str]
@@ -63,7 +63,6 @@ class Race:
     block: int = 1
     warm_up: int = 2
     skipped: int = 0
-    is_over: Callable[[], bool] = lambda: False
     entrants: dict[str, Entrant] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -73,22 +72,21 @@ class Race:
         """Take a candidate out: a step with it raised, or it never ran. The quad it was in does not count."""
         self.entrants[key].left = reason
 
+    def end(self) -> None:
+        """Judge all that are open by what there is: the time is over."""
+        self._judge(ended=True)
+
     def turns(self) -> Generator[Turn, float, None]:
-        """The steps of the race in their order. Send the seconds of each step when it has ended."""
+        """What runs in turn. Send the seconds of each turn, all its steps together, when it has ended."""
         order = random.Random(self.seed)
-        for entrant in self.entrants.values():
-            for _ in range(self.warm_up):
-                if entrant.is_open:
-                    yield Turn(entrant.key, False)
-        for _ in range(self.warm_up):
-            yield Turn(BASE, False)
+        if self.warm_up:
+            for entrant in self.entrants.values():
+                yield Turn(entrant.key, self.warm_up, False)
+            yield Turn(BASE, self.warm_up, False)
         while self._wants_more():
             waiting = [entrant for entrant in self.entrants.values() if entrant.is_open]
             order.shuffle(waiting)
             for entrant in waiting:
-                if self.is_over():
-                    self._judge(ended=True)
-                    return
                 sides = "bccb" if order.random() < 0.5 else "cbbc"
                 yield from self._quad(entrant, sides)
             self._judge()
@@ -102,16 +100,14 @@ class Race:
         before = ""
         for side in sides:
             key = BASE if side == "b" else entrant.key
-            if side != before:
-                for _ in range(self.skipped):
-                    if entrant.is_open:
-                        yield Turn(key, False)
+            if side != before and self.skipped:
+                yield Turn(key, self.skipped, False)
             before = side
-            for _ in range(self.block):
-                if not entrant.is_open:  # it failed meanwhile
-                    return
-                seconds[side] += yield Turn(key, True)
-        if entrant.is_open and min(seconds.values()) > 0:
+            if entrant.is_open:
+                seconds[side] += yield Turn(key, self.block, True)
+            if not entrant.is_open:  # it failed meanwhile
+                return
+        if min(seconds.values()) > 0:
             entrant.log_ratios.append(math.log(seconds["c"] / seconds["b"]))
 
     def _judge(self, ended: bool = False) -> None:

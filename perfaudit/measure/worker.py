@@ -196,6 +196,7 @@ class Holder:
         self.in_force = contextlib.ExitStack()  # what a knob's setting has changed
         self.relocated: list[str] | None = None  # a folder from which nothing may be imported, and what takes its place
         self.padding: list[bytearray] = []  # kept for where it lies
+        self.screening: Any = None  # measure.screening.Screening, once it was asked for
 
     def close(self) -> None:
         self.in_force.close()
@@ -449,6 +450,25 @@ class Holder:
             return 0.0
         known: list[float] = sorted(training.restart_seconds[1:] or training.restart_seconds)
         return known[len(known) // 2] / int(training.epoch_batches)
+
+    def do_screen(self, patches: dict[str, dict[str, list[str]]], least: float, seed: int) -> Reply:
+        """Be ready to race patches in this very training: see `measure.screening`. Under "refused", those that cannot.
+
+        patches: by key and path, the text that was imported and the patched one. least: the share of the step to be gained.
+        """
+        from perfaudit.measure import screening
+
+        self.doing = "screening patches"
+        self.screening = screening.prepare_screening(
+            self.training, {key: screening.changes_of(texts) for key, texts in patches.items()}, least, seed,
+            runs_behind=not self.training.accelerator.is_host,
+        )  # fmt: skip
+        return {"refused": self.screening.refused}
+
+    def do_race(self, seconds: float, last: bool = False) -> Reply:
+        """Go on with the race for so long, and say how it stands: see `measure.screening.Screening.state`."""
+        reply: Reply = self.screening.run(seconds, last)
+        return reply
 
     def do_memory(self) -> Reply:
         """Peak bytes of tensors in one step, the process' own, and what it takes of its device: see `memory.StepMemory`."""

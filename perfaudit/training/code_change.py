@@ -90,7 +90,7 @@ def _compare_bodies(
     """Put functions with other bodies into `changed`. Raises NotSwappable for any other difference."""
     for before, after in zip(old, new, strict=False):
         if isinstance(before, _FUNCTIONS) and type(before) is type(after):
-            _compare_functions(before, after, changed)  # type: ignore[arg-type]  # of the same type
+            _compare_functions(before, after, changed)
         elif isinstance(before, ast.ClassDef) and isinstance(after, ast.ClassDef):
             if _head(before) != _head(after):
                 raise NotSwappable(f"the patch changes how the class {before.name} is made, which was done on import")

@@ -246,4 +246,4 @@ def _calls(seen: Callable[[types.CodeType], object]) -> Iterator[None]:
         yield
     finally:
         sys.setprofile(before)
-        threading.setprofile(None)  # type: ignore[arg-type]  # as the documentation has it
+        threading.setprofile(None)

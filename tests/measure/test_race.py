@@ -48,13 +48,12 @@ def test_quads_are_abba_in_both_orders() -> None:
 
 def test_blocks_warm_up_and_skipped_steps() -> None:
     race = Race(["a"], "control", least=0.01, seed=1, block=3, warm_up=2, skipped=1)
-    made = run(race, speeds(), most=6 + 4 * 3 + 3)
-    assert [(turn.key, turn.is_timed) for turn in made[:6]] == [
-        ("a", False), ("a", False), ("control", False), ("control", False), (BASE, False), (BASE, False),
+    made = run(race, speeds(), most=10)
+    assert made[:3] == [Turn("a", 2, False), Turn("control", 2, False), Turn(BASE, 2, False)]
+    assert [(turn.steps, turn.is_timed) for turn in made[3:10]] == [
+        (1, False), (3, True), (1, False), (3, True), (3, True), (1, False), (3, True),
     ]  # fmt: skip
-    quad = made[6:]
-    assert [turn.is_timed for turn in quad] == [False, *[True] * 3, False, *[True] * 6, False, *[True] * 3]
-    assert len({turn.key for turn in quad[:4]}) == len({turn.key for turn in quad[4:11]}) == 1
+    assert len({turn.key for turn in made[3:5]}) == len({turn.key for turn in made[5:8]}) == 1
 
 
 def test_a_candidate_that_is_decided_leaves_and_its_time_goes_to_the_others() -> None:
@@ -97,7 +96,7 @@ def test_a_candidate_that_fails_leaves_with_its_reason_and_its_quad_does_not_cou
     made = run(race, seconds)
     assert seen["bad"] == 8
     bad = race.entrants["bad"]
-    assert (bad.left, bad.interval, len(bad.log_ratios)) == ("the step raised ValueError", None, 2)
+    assert (bad.left, bad.interval, len(bad.log_ratios)) == ("the step raised ValueError", None, 3)
     assert Counter(turn.key for turn in made)["same"] > 16
 
 
@@ -110,20 +109,14 @@ def test_a_candidate_that_fails_while_it_warms_up_is_never_raced() -> None:
         return 1.0
 
     made = run(race, seconds)
-    assert Counter(turn.key for turn in made) == {"bad": 1, "control": 3, BASE: 3}
+    assert made == [Turn("bad", 3, False), Turn("control", 3, False), Turn(BASE, 3, False)]
 
 
 @pytest.mark.parametrize(("quads", "has_interval"), [(5, False), (8, True), (13, True)])
 def test_the_end_of_time_judges_what_there_is(quads: int, has_interval: bool) -> None:
-    asked = 0
-
-    def is_over() -> bool:
-        nonlocal asked
-        asked += 1
-        return asked > 2 * quads
-
-    race = Race(["near"], "control", least=0.01, seed=1, is_over=is_over)
-    run(race, speeds(noise=0.05, near=0.99))
+    race = Race(["near"], "control", least=0.01, seed=1, warm_up=0)
+    run(race, speeds(noise=0.05, near=0.99), most=2 * 4 * quads)
+    race.end()
     for key in ("near", "control"):
         found = race.entrants[key].interval
         assert len(race.entrants[key].log_ratios) == quads
