@@ -36,7 +36,7 @@ MAY_IMPORT = {
     "target": {"measurements"},
     "training": {"measurements", "target"},
     "measure": {"files", "measurements", "target", "training"},
-    "knobs": {"measurements", "measure", "target", "static"},
+    "knobs": {"measurements", "measure", "target", "training", "static"},
     "tune": {"files", "measurements", "knobs", "measure", "target", "static", "report", "rank"},
     "checkpoints": {"files", "measure", "target"},
     "gate": {

@@ -22,6 +22,11 @@ Facts = dict[str, Any]  # JSON: `measure.facts.facts_of`, and under "profile" se
 Reply = dict[str, Any]  # JSON
 
 
+# How a setting comes into a training: as a patch whose functions are swapped ("code"), by switches and parts of the training
+# that can be set while it runs ("setting"), or only in a process that is built with it ("fresh").
+Way = Literal["code", "setting", "fresh"]
+
+
 def _nothing(training: Any) -> contextlib.AbstractContextManager[None]:
     return contextlib.nullcontext()
 
@@ -121,6 +126,7 @@ class Knob:
     reference: Settings | None = None  # the setting against which every other one's added time is told
     base_is_applied = False  # the user's setting must be applied too: our loop differs from theirs in it
     seconds_needed = 0.0  # of measuring, below which it is not begun
+    way: Way = "fresh"
     changes_always: tuple[str, ...] = ()  # what besides speed each of its settings changes, as fixes say it
 
     # ---- whether --------------------------------------------------------------------------------------------------
@@ -174,6 +180,10 @@ class Knob:
     def setup(self, settings: Settings) -> Setup:
         """How a training is built with a setting; called in the child."""
         raise NotImplementedError
+
+    def in_place(self, training: Any, settings: Settings) -> contextlib.AbstractContextManager[None]:
+        """Inside, a training that runs has a setting, and afterwards what it had; for knobs whose way is "setting"."""
+        return self.setup(settings).applied(training)
 
     def patch(self, code: Code, settings: Settings) -> Patch | None:
         """The edit of the user's source that makes this the setting; None where it cannot be made without a doubt."""

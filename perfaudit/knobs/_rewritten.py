@@ -20,6 +20,7 @@ class Rewritten(Knob):
     A subclass gives `column`, `after` (the setting with the fixes) and `sought` (what was looked for, in words).
     """
 
+    way = "code"
     phases = ("forward", "backward")
     before = "as written"
     column: str

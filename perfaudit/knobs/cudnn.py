@@ -20,6 +20,7 @@ WARM_UP = 2  # passes before them, which load the library and its kernels
 class Cudnn(Knob):
     name = "cudnn"
     title = "torch.backends.cudnn.benchmark off and on"
+    way = "setting"
     rules = ("PA301",)
     phases = ("forward", "backward")
     changes_always = ("rounding",)

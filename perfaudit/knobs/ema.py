@@ -30,6 +30,7 @@ SIDE_STREAM = "foreach_lerp on a side stream"  # CUDA only
 class Ema(Knob):
     name = "ema"
     title = "where and how the moving average of the weights is kept"
+    way = "setting"
     rules = ("PA404",)
     phases = ("average",)  # a few percent of a step: timed inside the step, it does not drown in the rest of it
     reference = NONE  # what a step takes without any average
@@ -147,13 +148,17 @@ class Average:
 @contextlib.contextmanager
 def _applied(training: Any, settings: Settings) -> Iterator[None]:
     way = str(settings["average"])
-    if way == "none":
-        training.ema = None
-    elif way == SIDE_STREAM:
-        training.keep_average(_on_side_stream(training))
-    elif not way.startswith("yours"):
-        training.keep_average(average_of(way, training.model).update, settings["when"] == "before step")
-    yield
+    with contextlib.ExitStack() as at_end:
+        at_end.callback(training.keep_average, *training.average_kept)
+        if way == "none":
+            training.keep_average(None)
+        elif way == SIDE_STREAM:
+            update, hook = _on_side_stream(training)
+            at_end.callback(hook.remove)
+            training.keep_average(update)
+        elif not way.startswith("yours"):
+            training.keep_average(average_of(way, training.model).update, settings["when"] == "before step")
+        yield
 
 
 def _named(settings: Settings) -> str:
@@ -201,12 +206,12 @@ def average_of(way: str, model: Any) -> Average:
     return Average(update, lambda: kept)
 
 
-def _on_side_stream(training: Any) -> Callable[[], None]:
-    """`foreach_lerp` beside the next forward and backward pass; order is kept by events, never by waiting on the host."""
+def _on_side_stream(training: Any) -> tuple[Callable[[], None], Any]:
+    """`foreach_lerp` beside the next forward and backward pass, and the handle of the hook by which the optimizer waits for
+    it; order is kept by events, never by waiting on the host."""
     update, wait_for_it = accelerator_of(training.device).beside(average_of("foreach_lerp", training.model).update)
     # The next update writes the parameters that the average still reads.
-    training.optimizer.register_step_pre_hook(lambda *_: wait_for_it())
-    return update
+    return update, training.optimizer.register_step_pre_hook(lambda *_: wait_for_it())
 
 
 KNOB = Ema()

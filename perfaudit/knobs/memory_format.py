@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-from typing import Any
-
 from perfaudit.knobs import Bench, Facts, Knob, Setup
 from perfaudit.knobs._code import Code, Patch
 from perfaudit.measurements import Settings
+from perfaudit.training.tensor_layout import memory_format
 
 _FORMATS = {"channels_last": "channels_last", "contiguous": "contiguous_format"}  # names in torch
 
@@ -22,6 +19,7 @@ class MemoryFormat(Knob):
 
     name = "memory_format"
     title = "channels_last or contiguous weights of 2d convolutions"
+    way = "setting"
     rules = ("PA211",)
     changes_always = ("rounding",)
 
@@ -41,7 +39,7 @@ class MemoryFormat(Knob):
         return [{"memory_format": name} for name in _FORMATS if name != now]
 
     def setup(self, settings: Settings) -> Setup:
-        return Setup(applied=lambda training: _applied(training, _FORMATS[str(settings["memory_format"])]))
+        return Setup(applied=lambda training: memory_format(training, _FORMATS[str(settings["memory_format"])]))
 
     def patch(self, code: Code, settings: Settings) -> Patch | None:
         """The model factory's result converted. The way back is to take a conversion out, which may stand anywhere."""
@@ -59,14 +57,6 @@ class MemoryFormat(Knob):
     def words(self, settings: Settings, facts: Facts) -> str:
         name = _FORMATS[str(settings["memory_format"])]
         return f"keep the model in another layout: model.to(memory_format=torch.{name}); its inputs need no conversion"
-
-
-@contextlib.contextmanager
-def _applied(training: Any, name: str) -> Iterator[None]:
-    import torch
-
-    training.model.to(memory_format=getattr(torch, name))
-    yield
 
 
 KNOB = MemoryFormat()

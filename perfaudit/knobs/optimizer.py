@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+from typing import Any
 
 from perfaudit.findings import Edit
 from perfaudit.knobs import Bench, Facts, Knob, Setup, Told
@@ -10,6 +12,7 @@ from perfaudit.knobs._code import Code, Patch
 from perfaudit.measurements import Settings
 from perfaudit.static import edit
 from perfaudit.static.source import Source
+from perfaudit.training.optimizer_update import update_with
 
 _ARGUMENTS = {"for-loop": ("foreach", False), "foreach": ("foreach", True), "fused": ("fused", True)}
 _LISTS_BY_DEFAULT = ("cuda", "xpu", "mtia")  # torch/utils/_foreach_utils.py: devices with kernels over lists
@@ -18,6 +21,7 @@ _LISTS_BY_DEFAULT = ("cuda", "xpu", "mtia")  # torch/utils/_foreach_utils.py: de
 class Optimizer(Knob):
     name = "optimizer"
     title = "the for-loop, foreach and fused update of the optimizer"
+    way = "setting"
     rules = ("PA402", "PA403")
     phases = ("optimizer",)
     changes_always = ("rounding",)
@@ -56,6 +60,10 @@ class Optimizer(Knob):
         name, value = _ARGUMENTS[str(settings["update"])]
         off = {"fused": False} if name == "foreach" else {"foreach": False}
         return Setup(optimizer_overrides={name: value, **off})
+
+    def in_place(self, training: Any, settings: Settings) -> contextlib.AbstractContextManager[None]:
+        update = str(settings["update"])
+        return update_with(training.optimizer, foreach=update == "foreach", fused=update == "fused")
 
     def patch(self, code: Code, settings: Settings) -> Patch | None:
         found = code.call(code.facts["optimizer_site"])

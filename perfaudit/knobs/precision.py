@@ -25,6 +25,7 @@ _SCALED = (
 class Precision(Knob):
     name = "precision"
     title = "float32, TF32, bfloat16 and float16 in matmuls and convolutions"
+    way = "setting"
     rules = ("PA303", "PA304")
 
     def not_applicable(self, facts: Facts) -> str:
@@ -144,13 +145,16 @@ class Precision(Knob):
 def _applied(training: Any, precision: str) -> Iterator[None]:
     import torch
 
-    device = training.device.type
+    device, before = training.device.type, (training.around_loss, training.scaler)
     if precision in _TYPES:
         dtype = getattr(torch, _TYPES[precision])
         training.around_loss = lambda: torch.autocast(device, dtype=dtype)
         training.scaler = torch.amp.GradScaler(device) if precision == "fp16" else None
-    with flags_set({"matmul_precision": "high"} if precision == "tf32" else {}):
-        yield
+    try:
+        with flags_set({"matmul_precision": "high"} if precision == "tf32" else {}):
+            yield
+    finally:
+        training.around_loss, training.scaler = before
 
 
 KNOB = Precision()

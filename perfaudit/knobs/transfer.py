@@ -98,8 +98,11 @@ class Transfer(Knob):
 
 @contextlib.contextmanager
 def _applied(training: Any, non_blocking: bool) -> Iterator[None]:
-    training.non_blocking = non_blocking
-    yield
+    before, training.non_blocking = training.non_blocking, non_blocking
+    try:
+        yield
+    finally:
+        training.non_blocking = before
 
 
 def _edits(source: Source, call: ast.Call, value: str) -> tuple[Edit, ...] | None:

@@ -19,6 +19,7 @@ class ZeroGrad(Knob):
 
     name = "zero_grad"
     title = "gradients dropped or filled with zeros before backward"
+    way = "setting"
     rules = ("PA401",)
     phases = ("zero_grad", "backward")  # zeros are written in the one and read again in the other
     base_is_applied = True
@@ -59,8 +60,11 @@ class ZeroGrad(Knob):
 
 @contextlib.contextmanager
 def _applied(training: Any, to_none: bool) -> Iterator[None]:
-    training.set_to_none = to_none
-    yield
+    before, training.set_to_none = training.set_to_none, to_none
+    try:
+        yield
+    finally:
+        training.set_to_none = before
 
 
 KNOB = ZeroGrad()

@@ -181,7 +181,7 @@ def _that_runs(training: Steps, change: Sequence[CodeChange]) -> CodeVariant:
         raise NotSwappable("the patch changes no function")
     variant.enter()
     try:
-        missing = variant.functions_not_called(training.whole_step)
+        missing = variant.parts_not_run(training.whole_step)
     except Exception as error:
         raise NotSwappable(
             f"with it, a step raises {type(error).__name__}: {said(error)[:300]}{where(error)}"

@@ -391,8 +391,13 @@ class Training:
             return []
         return [float(sum(t.abs().sum() for t in floats)), float(sum((t + 1).abs().sum() for t in floats))]
 
+    @property
+    def average_kept(self) -> tuple[Any, bool]:
+        """What `keep_average` was told last: the update of the user's own average, or of another one, and when it is called."""
+        return self.ema, self._update_before_step
+
     def keep_average(self, update: Any, before_step: bool = False) -> None:
-        """Use another average than the user's: `update()` is called each step, before or after the optimizer's."""
+        """Use another average than the user's: `update()` is called each step, before or after the optimizer's; None for none."""
         self.ema = update
         self._update_before_step = before_step
 

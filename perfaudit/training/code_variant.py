@@ -60,7 +60,7 @@ class CodeVariant:
                 namespace.pop(name, None)
         self.entered = False
 
-    def functions_not_called(self, work: Callable[[], object]) -> list[str]:
+    def parts_not_run(self, work: Callable[[], object]) -> list[str]:
         """Names of functions whose patched code `work` does not run while the variant is entered; work is not timed."""
         waiting = {id(swap.after): swap.after.co_qualname for swap in self.swaps}
         with _calls(lambda code: waiting.pop(id(code), None)):
