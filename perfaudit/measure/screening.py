@@ -1,7 +1,7 @@
-"""Patches screened in one running training: each put in place for a few steps at a time, in turn with the code as it is.
+"""Candidates screened in one running training: each in place for a few steps at a time, in turn with the code as it is.
 
 Child only. What comes of it is not `measured`: it is the training in one process, not the patched program, and nobody has
-compared losses. It says which patches are worth that.
+compared losses. It says which are worth that.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from perfaudit.measure.race import BASE, Race, Turn
 from perfaudit.target.load import said, where
 from perfaudit.target.working_folder import full_path
+from perfaudit.training import Variant
 from perfaudit.training.code_change import CodeChange, NotSwappable, code_change
 from perfaudit.training.code_variant import CodeVariant, prepare
 
@@ -51,29 +52,34 @@ def changes_of(texts: Mapping[str, Sequence[str]]) -> list[CodeChange] | str:
 
 def prepare_screening(
     training: Steps,
-    changes: Mapping[str, Sequence[CodeChange] | str],
+    candidates: Mapping[str, list[CodeChange] | Variant | str],
     least: float,
     seed: int,
     runs_behind: bool = False,
 ) -> Screening:
-    """Put each patch in place for a step, time some of the base's, and be ready to run the race.
+    """Put each candidate in place for a step, time some of the base's, and be ready to run the race.
 
-    changes: by key, what the patch changes file by file, or why it cannot be swapped. least: the share of the step that a
-    patch must gain. runs_behind: a device runs behind the host. Raises what a step of the training as it is raises.
+    candidates: by key, what a patch changes file by file, or a setting as a variant, or why neither can be put in place.
+    least: the share of the step that a candidate must gain. runs_behind: a device runs behind the host. Raises what a step
+    of the training as it is raises.
     """
     training.whole_step()
-    variants: dict[str, CodeVariant] = {}
+    variants: dict[str, Variant] = {}
     refused: dict[str, str] = {}
     own: list[CodeChange] = []
-    for key, change in changes.items():
-        if isinstance(change, str):
-            refused[key] = change
+    for key, candidate in candidates.items():
+        if isinstance(candidate, str):
+            refused[key] = candidate
             continue
+        change = candidate if isinstance(candidate, list) else []
         try:
-            variants[key] = _that_runs(training, change)
-            own += change
+            variant = _swapped_in(candidate) if isinstance(candidate, list) else candidate
+            _try(training, variant)
         except NotSwappable as why:
             refused[key] = str(why)
+            continue
+        variants[key] = variant
+        own += change
     control = prepare([item.with_own_code() for item in _each_once(own)])
     race = Race(list(variants), CONTROL, least, seed, _block_steps(training, runs_behind))
     return Screening(training, {**variants, CONTROL: control}, refused, race)
@@ -81,10 +87,10 @@ def prepare_screening(
 
 @dataclass(slots=True)
 class Screening:
-    """A race of patches in this process. `refused` says of those that cannot take part why."""
+    """A race in this process. `refused` says of those that cannot take part why."""
 
     training: Steps
-    variants: dict[str, CodeVariant]
+    variants: dict[str, Variant]
     refused: dict[str, str]
     race: Race
     _turns: Generator[Turn, float, None] = field(init=False)
@@ -174,13 +180,18 @@ def _block_steps(training: Steps, runs_behind: bool) -> int:
     return max(1, round(LEAST_BLOCK_SECONDS / step))
 
 
-def _that_runs(training: Steps, change: Sequence[CodeChange]) -> CodeVariant:
-    """The patch as a variant, tried in one step. Raises NotSwappable where that raises, or runs not all of its functions."""
+def _swapped_in(change: Sequence[CodeChange]) -> CodeVariant:
+    """A patch as a variant. Raises NotSwappable."""
     variant = prepare(change)
     if not variant.swaps:
         raise NotSwappable("the patch changes no function")
-    variant.enter()
+    return variant
+
+
+def _try(training: Steps, variant: Variant) -> None:
+    """Make one step with a variant. Raises NotSwappable where that raises, or runs not all of what it changes."""
     try:
+        variant.enter()
         missing = variant.parts_not_run(training.whole_step)
     except Exception as error:
         raise NotSwappable(
@@ -190,7 +201,6 @@ def _that_runs(training: Steps, change: Sequence[CodeChange]) -> CodeVariant:
         variant.leave()
     if missing:
         raise NotSwappable(f"a step does not run {', '.join(missing)}, which the patch changes")
-    return variant
 
 
 def _each_once(changes: Sequence[CodeChange]) -> list[CodeChange]:

@@ -451,19 +451,32 @@ class Holder:
         known: list[float] = sorted(training.restart_seconds[1:] or training.restart_seconds)
         return known[len(known) // 2] / int(training.epoch_batches)
 
-    def do_screen(self, patches: dict[str, dict[str, list[str]]], least: float, seed: int) -> Reply:
-        """Be ready to race patches in this very training: see `measure.screening`. Under "refused", those that cannot.
+    def do_screen(
+        self, patches: dict[str, dict[str, list[str]]], settings: dict[str, list[Any]], least: float, seed: int
+    ) -> Reply:
+        """Be ready to race candidates in this very training: see `measure.screening`. Under "refused", those that cannot.
 
-        patches: by key and path, the text that was imported and the patched one. least: the share of the step to be gained.
+        patches: by key and path, the text that was imported and the patched one. settings: by key, the name of a knob and
+        one of its settings. least: the share of the step to be gained.
         """
         from perfaudit.measure import screening
 
-        self.doing = "screening patches"
+        self.doing = "screening candidates"
+        candidates: dict[str, Any] = {key: screening.changes_of(texts) for key, texts in patches.items()}
+        candidates |= {key: self._in_place(name, value) for key, (name, value) in settings.items()}
         self.screening = screening.prepare_screening(
-            self.training, {key: screening.changes_of(texts) for key, texts in patches.items()}, least, seed,
-            runs_behind=not self.training.accelerator.is_host,
-        )  # fmt: skip
+            self.training, candidates, least, seed, runs_behind=not self.training.accelerator.is_host
+        )
         return {"refused": self.screening.refused}
+
+    def _in_place(self, name: str, settings: Reply) -> Any:
+        """A setting of a knob as a variant, or why it cannot be put into a training that runs."""
+        from perfaudit.training.setting_variant import SettingVariant
+
+        knob, training = _knob(name), self.training
+        if knob.way != "setting":
+            return f"{name} is set when a training is built"
+        return SettingVariant(lambda: knob.in_place(training, settings))
 
     def do_race(self, seconds: float, last: bool = False) -> Reply:
         """Go on with the race for so long, and say how it stands: see `measure.screening.Screening.state`."""

@@ -50,7 +50,7 @@ def _counters_where_they_belong(optimizer: Any, fused: bool) -> list[tuple[dict[
             continue
         for parameter in group["params"]:
             state = optimizer.state.get(parameter)
-            counter = state.get("step") if state else None
+            counter: Any = state.get("step") if state else None
             device = parameter.device if fused else "cpu"
             if hasattr(counter, "device") and counter.device.type != getattr(device, "type", device):
                 moved.append((state, counter.device))

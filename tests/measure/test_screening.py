@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import sys
 import textwrap
@@ -15,6 +16,7 @@ from conftest import FakeClock
 
 from perfaudit.measure import screening
 from perfaudit.measure.screening import CONTROL, Screening, changes_of, prepare_screening
+from perfaudit.training.setting_variant import SettingVariant
 
 TEXT = """
     cost = 1.0
@@ -75,6 +77,22 @@ def test_the_ratio_of_each_patch_and_the_control(start: Start) -> None:
     found = {key: entrant["interval"][0] for key, entrant in state["entrants"].items()}
     assert found == {"half": pytest.approx(0.5), "same": pytest.approx(1.0), CONTROL: pytest.approx(1.0)}
     assert (state["ended"], state["refused"], state["block"]) == (True, {}, 1)
+
+
+def test_a_setting_beside_a_patch(start: Start) -> None:
+    race, training = start(half="clock.sleep(cost / 2)")
+
+    @contextlib.contextmanager
+    def cheaper() -> Iterator[None]:
+        before, training.module.cost = training.module.cost, 0.8
+        yield
+        training.module.cost = before
+
+    changes = {"low": SettingVariant(cheaper), "none": "it is set when a training is built"}
+    race = prepare_screening(training, changes, least=0.01, seed=1)
+    state = race.run(1e9)
+    assert state["entrants"]["low"]["interval"][0] == pytest.approx(0.8)
+    assert (state["refused"], training.module.cost) == ({"none": "it is set when a training is built"}, 1.0)
 
 
 def test_a_race_goes_on_where_it_stopped(start: Start) -> None:
