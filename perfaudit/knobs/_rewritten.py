@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from perfaudit.errors import TargetError
-from perfaudit.knobs import Bench, Facts, Knob, Setup, Told
+from perfaudit.knobs import Bench, Facts, Knob, Setup, Told, Way
 from perfaudit.knobs._code import Code, Patch
 from perfaudit.measurements import Settings
 
@@ -20,7 +20,7 @@ class Rewritten(Knob):
     A subclass gives `column`, `after` (the setting with the fixes) and `sought` (what was looked for, in words).
     """
 
-    way = "code"
+    way: Way = "code"
     phases = ("forward", "backward")
     before = "as written"
     column: str
