@@ -1,0 +1,240 @@
+"""How a knob's search begins: whether there is time, under which name it is kept, what is looked at and asked before the race."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from conftest import FakeClock
+from test_search import Shop, Sizes
+
+from perfaudit.findings import Fix, Location
+from perfaudit.knobs import Bench, Knob, Refused, Unanswered
+from perfaudit.measure.child import ChildFailed
+from perfaudit.measure.ledger import Block, Generation, Variant
+from perfaudit.measure.watch import Watch
+from perfaudit.measurements import NO_TIME, NotApplicable, Settings
+from perfaudit.target.names import Target
+from perfaudit.tune import search
+from perfaudit.tune.tuning import Bout, Climb, Tuning, key_of
+
+Begin = Callable[..., Tuning]
+
+
+class Noted(Watch):
+    """Keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def stage(self, name: str) -> None:
+        self.told.append(name)
+
+    def opening(self, settings: Settings) -> None:
+        self.told.append(settings)
+
+
+@pytest.fixture
+def begin(monkeypatch: pytest.MonkeyPatch, clock: FakeClock, project: Callable[..., Path]) -> Begin:
+    """`begin(knob, ...)` is a tuning that knows this knob; races and looks are noted under `asked` and not made."""
+    project(**{"t.py": "import torch\n"})
+
+    def start(knob: Knob, **attributes: Any) -> Tuning:
+        module = types.ModuleType(f"perfaudit.knobs.{knob.name}")
+        module.KNOB = knob  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        shop = Shop(clock, {0: 1.0})
+        tuning = Tuning(Target("t.py", {}), shop, Noted(), clock=clock, timeout=60.0)
+        tuning.facts = shop.facts()
+        for name, value in attributes.items():
+            setattr(tuning, name, value)
+        return tuning
+
+    return start
+
+
+@pytest.fixture
+def raced(monkeypatch: pytest.MonkeyPatch) -> list[list[Any]]:
+    """Sizes of those that were raced, of each search."""
+    races: list[list[Any]] = []
+    monkeypatch.setattr(
+        search, "_race", lambda tuning, bout, module, tried, deadline: races.append([v.settings["size"] for v in tried])
+    )
+    return races
+
+
+# A step of a second and two to open: the shortest generation of a variant takes 2 + 3 * 3 * 1 = 11 seconds.
+SLOW = {"calibration": SimpleNamespace(seconds_per_step=1.0, phases={}), "seconds_to_open": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "attributes", "is_raced"), [(21.9, SLOW, False), (22.1, SLOW, True), (0.1, {}, True)]
+)
+def test_a_search_needs_time_for_the_base_and_one_other(
+    begin: Begin, raced: list[Any], seconds: float, attributes: dict[str, Any], is_raced: bool
+) -> None:
+    tuning = begin(Sizes("sizes", [1]), **attributes)
+    search.search(tuning, "sizes", tuning.deadline(seconds), 0)
+    assert raced == ([[1]] if is_raced else [])
+    assert tuning.not_applicable == ([] if is_raced else [NotApplicable("sizes", NO_TIME)])
+    if is_raced and attributes:
+        (bout,) = tuning.bouts
+        assert (bout.ledger.seconds_to_open, bout.ledger.seconds_per_step) == (2.0, 1.0)
+
+
+@pytest.mark.parametrize(("seconds", "reason"), [(29.9, "it needs 30 s of measuring and had 30 s"), (30.0, "")])
+def test_a_knob_that_takes_long_is_not_begun_without_its_time(
+    begin: Begin, raced: list[Any], seconds: float, reason: str
+) -> None:
+    tuning = begin(Sizes("some_sizes", [1], seconds_needed=30.0))
+    search.search(tuning, "some_sizes", tuning.deadline(seconds), 0)
+    said = [item.reason for item in tuning.not_applicable]
+    assert said == ([f"{reason}; give it longer with --budget, or search it alone with --some-sizes"] if reason else [])
+
+
+def test_each_search_of_a_knob_has_a_name_of_its_own(begin: Begin, raced: list[Any]) -> None:
+    tuning = begin(Sizes("sizes", [1]))
+    for _ in range(3):
+        search.search(tuning, "sizes", tuning.deadline(100), 0)
+    assert [bout.label for bout in tuning.bouts] == ["sizes", "sizes, search 2", "sizes, search 3"]
+    assert tuning.watch.told[0] == "sizes: sizes"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_the_base_is_built_as_the_knob_says(begin: Begin, raced: list[Any], applied: bool) -> None:
+    tuning = begin(Sizes("sizes", [1], base_is_applied=applied), overlay={"t.py": "patched"})
+    search.search(tuning, "sizes", tuning.deadline(100), 0)
+    (bout,) = tuning.bouts
+    assert (bout.base.apply_knob, bout.base.overlay, bout.base.settings) == (applied, {"t.py": "patched"}, {"size": 0})
+
+
+class Refining(Sizes):
+    """Asks for the tenfold of the best."""
+
+    def refine(self, bench: Bench, best: Settings) -> list[Settings]:
+        return [{"size": 10 * int(str(best["size"]))}]
+
+
+def test_a_second_look_stands_beside_the_best_of_the_first(
+    begin: Begin, raced: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[Any] = []
+
+    def look(tuning: Tuning, bout: Bout, added: list[Variant], deadline: Any, beside: Any = None) -> None:
+        sizes = [v.settings["size"] for v in added]
+        looks.append((sizes, beside and [v.settings["size"] for v in beside], deadline.left()))
+        times = {v.key: (Block(1, 1.0 / int(str(v.settings["size"])), 1.0, 1),) * 2 for v in added}
+        bout.ledger.generations.append(Generation("look", [times]))
+
+    monkeypatch.setattr(search, "_screen", look)
+    tuning = begin(Refining("sizes", [1, 3, 2]))
+    search.search(tuning, "sizes", tuning.deadline(100), 0)
+    assert looks == [([1, 3, 2], None, 40.0), ([30], [3], 40.0)]
+    assert raced == [[30, 3]]
+
+
+def test_memory_is_asked_of_those_that_have_not_failed_and_were_not_asked(
+    begin: Begin, raced: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def ask(self: Tuning, key: str, variant: Variant, *commands: Any) -> list[Any]:
+        asked.append(key)
+        if variant.settings["size"] == 3:
+            raise ChildFailed("oom", "out of memory")
+        return [{}, {"peak_bytes": 100, "resident_bytes": 200}]
+
+    class Measured(Sizes):
+        def candidates(self, bench: Bench) -> list[Settings]:
+            seen = [bench.probe({"size": size}) for size in (2, 3)]
+            assert [(p.peak_bytes, p.resident_bytes, p.failure, p.out_of_memory) for p in seen] == [
+                (100, 200, "", False), (None, None, "out of memory", True),
+            ]  # fmt: skip
+            return super().candidates(bench)
+
+    monkeypatch.setattr(Tuning, "ask", ask)
+    tuning = begin(Measured("sizes", [1, 2, 3], measures_memory=True))
+    search.search(tuning, "sizes", tuning.deadline(1000), 0)
+    keys = {size: key_of("sizes", {"size": size}) for size in range(4)}
+    assert asked == [f"memory {keys[size]}" for size in (2, 3, 0, 1)]
+    assert raced == [[1, 2]]
+    assert tuning.bouts[0].peaks == dict.fromkeys((keys[2], keys[0], keys[1]), 100)
+    assert tuning.watch.told[1:] == [{"size": size} for size in (2, 3, 0, 1)]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("left", "timeout"), [(1000.0, 60.0), (100.0, 60.0), (40.0, 40.0), (10.0, 20.0)])
+@pytest.mark.parametrize("kind", ["oom", "step", ""])
+def test_a_question_of_a_knob(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch, left: float, timeout: float, kind: str
+) -> None:
+    asked: list[Any] = []
+
+    def ask(self: Tuning, key: str, variant: Variant, command: Any) -> list[Any]:
+        asked.append((key, command))
+        if kind:
+            raise ChildFailed(kind, "no")
+        return [{}, {"answer": 1}]
+
+    monkeypatch.setattr(Tuning, "ask", ask)
+    tuning = begin(Sizes("sizes", [1]))
+    bout = Bout("sizes", {}, Variant("base", "sizes", {"size": 0}))
+    bench = search._bench(tuning, bout, 7, tuning.deadline(search.PROBING_SHARE * left), left)
+    assert (bench.memory_budget, bench.seconds) == (7, left)
+    if kind:
+        with pytest.raises(Unanswered, match="no") as raised:
+            bench.ask({"size": 1}, "room", more=2)
+        assert raised.value.out_of_memory == (kind == "oom")
+    else:
+        assert bench.ask({"size": 1}, "room", more=2) == {"answer": 1}
+    ((key, command),) = asked
+    assert key == f"room {key_of('sizes', {'size': 1})}"
+    assert command.pop("timeout") == pytest.approx(timeout)
+    assert command == {"do": "ask", "knob": "sizes", "question": "room", "arguments": {"more": 2}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "allow", "kept", "reason", "lacking"),
+    [
+        ({1: ("rounding",), 2: ("rng",)}, {"rounding"}, [1], "", None),
+        (
+            {1: ("rounding", "rng"), 2: ("order",)},
+            {"rounding"},
+            [],
+            "it changes rng and order; allow that with --allow ",
+            ("rng", "order"),
+        ),
+        ({}, {"rounding"}, [], search.NO_LINE, ()),
+    ],
+)
+def test_which_settings_can_be_climbed(
+    begin: Begin,
+    monkeypatch: pytest.MonkeyPatch,
+    changes: dict[int, tuple[str, ...]],
+    allow: set[str],
+    kept: list[int],
+    reason: str,
+    lacking: tuple[str, ...] | None,
+) -> None:
+    def patch_for(tuning: Tuning, name: str, facts: Any, variant: Variant) -> Any:
+        found = changes.get(int(str(variant.settings["size"])))
+        return found and (variant, Fix("t", "unsafe", found), Location("t.py", 1, 1, 1, 1))
+
+    monkeypatch.setattr(search, "patch_for", patch_for)
+    tuning = begin(Sizes("sizes", [1, 2]), climb=Climb(frozenset(allow)))
+    bout = Bout("sizes", {}, Variant("base", "sizes", {"size": 0}))
+    tried = search._added(tuning, bout, [{"size": 1}, {"size": 2}])
+    if kept:
+        assert [v.settings["size"] for v in search._climbable(tuning, bout, tried, frozenset(allow))] == kept
+        assert [v.settings["size"] for v in bout.variants.values()] == kept
+    else:
+        with pytest.raises(Refused) as refused:
+            search._climbable(tuning, bout, tried, frozenset(allow))
+        assert str(refused.value).startswith(reason)
+        assert not bout.variants
+    assert tuning.climb is not None
+    assert tuning.climb.lacking.get("sizes") == lacking
