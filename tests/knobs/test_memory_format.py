@@ -54,7 +54,9 @@ def test_a_real_model_is_converted_and_says_so() -> None:
     weights = [p.detach().clone() for p in model.parameters()]
     assert (_model(model)["kernels"], _model(model)["channels_last"]) == (1, False)
     for name, is_last in (("channels_last", True), ("contiguous", False)):
-        with KNOB.setup({"memory_format": name}).applied(SimpleNamespace(model=model)):
+        with KNOB.setup({"memory_format": name}).applied(
+            SimpleNamespace(model=model, optimizer=SimpleNamespace(state={}))
+        ):
             assert KNOB.holds({"model": _model(model)}, {"memory_format": name})
             output = model(torch.ones(1, 1, 8, 8))
             assert output.is_contiguous(memory_format=torch.channels_last) is is_last  # the input was not converted

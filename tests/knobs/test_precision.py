@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -217,7 +216,7 @@ def test_float16_comes_with_a_scaler_and_tf32_with_a_switch() -> None:
     with KNOB.setup({"precision": "fp16"}).applied(training):
         assert type(training.scaler).__name__ == "GradScaler"
     before = flags()
-    with KNOB.setup({"precision": "tf32"}).applied(SimpleNamespace(device=training.device)):
+    with KNOB.setup({"precision": "tf32"}).applied(training):
         assert flags()["matmul_precision"] == "high"
     assert flags() == before
 

@@ -16,6 +16,7 @@ from conftest import FakeClock
 
 from perfaudit.measure import screening
 from perfaudit.measure.screening import CONTROL, Screening, changes_of, prepare_screening
+from perfaudit.training import code_variant
 from perfaudit.training.setting_variant import SettingVariant
 
 TEXT = """
@@ -52,6 +53,7 @@ Start = Callable[..., tuple[Screening, Training]]
 @pytest.fixture
 def start(tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     """A screening of patches that replace the step's line: `start(fast="clock.sleep(0.5)")`."""
+    monkeypatch.setattr(code_variant, "_refuse_compiled", lambda: None)  # what another test of this process compiled
     path = tmp_path / "user_step.py"
     path.write_text(textwrap.dedent(TEXT))
     spec = importlib.util.spec_from_file_location("user_step", path)
