@@ -531,3 +531,9 @@ def test_without_a_comparison_or_the_code_as_it_is_there_is_nothing(whole: Whole
 def test_patches_are_measured_as_text_and_not_applied_again() -> None:
     one = Variant("k", "patch", {"patch": "PA003"}, {"t.py": "x"})
     assert price._plain(one) == replace(one, apply_knob=False)
+
+
+def test_what_patches_change_together_is_what_each_of_them_changes() -> None:
+    """So their losses are compared as those of a patch that changes all of it."""
+    assert price._changes(switch("a")) == ("rounding",)
+    assert price._changes(switch("a").with_(fix=None)) == ()

@@ -111,6 +111,7 @@ def test_the_base_is_built_as_the_knob_says(begin: Begin, raced: list[Any], appl
     search.search(tuning, "sizes", tuning.deadline(100), 0)
     (bout,) = tuning.bouts
     assert (bout.base.apply_knob, bout.base.overlay, bout.base.settings) == (applied, {"t.py": "patched"}, {"size": 0})
+    assert bout.variants[key_of("sizes", {"size": 1})].overlay == {"t.py": "patched"}
 
 
 class Refining(Sizes):
