@@ -60,6 +60,10 @@ def emit_statistics(report: Report, format_: str, output: Path | None) -> None:
     from perfaudit.render import counts
 
     write(counts.as_json(report) if format_ == "json" else counts.as_text(report), output)
+    if report.skipped:
+        n = len(report.skipped)
+        were = "was" if n == 1 else "were"
+        say(f"perfaudit: {n} {were} not audited; the report without --statistics names each with its reason")
 
 
 def write(content: str | bytes, output: Path | None, has_commands: bool = False) -> None:

@@ -20,6 +20,7 @@ from perfaudit.measure.quads import Interval, interval_of_quads, is_last_look, i
 
 BASE = "base"
 DECIDED = "decided"
+FAR_SLOWER = 4.0  # times the base's step, in each of two looks at one step: whatever the noise, it is not going to win
 UNDECIDED = "undecided after the last look"  # a further one would be a further chance to be wrong
 
 
@@ -52,8 +53,9 @@ class Race:
     """The quads of several candidates and a control against the base.
 
     least: the share of the step that a candidate must gain; one that was shown to gain it, or to be unable to, is decided.
-    block: steps of each of a quad's blocks. warm_up: steps of each variant before the first quad. skipped: steps after each
-    switch whose time does not count. Results are in `entrants` at any time, so that an interruption keeps them.
+    block: steps of each of a quad's blocks. warm_up: steps of each variant before it is looked at for the first time.
+    skipped: steps after each switch whose time does not count. Results are in `entrants` at any time, so that an interruption
+    keeps them.
     """
 
     candidates: Sequence[str]
@@ -80,9 +82,10 @@ class Race:
         """What runs in turn. Send the seconds of each turn, all its steps together, when it has ended."""
         order = random.Random(self.seed)
         if self.warm_up:
-            for entrant in self.entrants.values():
-                yield Turn(entrant.key, self.warm_up, False)
             yield Turn(BASE, self.warm_up, False)
+            base = yield Turn(BASE, 1, False)
+            for entrant in self.entrants.values():
+                yield from self._warm(entrant, base)
         while self._wants_more():
             waiting = [entrant for entrant in self.entrants.values() if entrant.is_open]
             order.shuffle(waiting)
@@ -90,6 +93,18 @@ class Race:
                 sides = "bccb" if order.random() < 0.5 else "cbbc"
                 yield from self._quad(entrant, sides)
             self._judge()
+
+    def _warm(self, entrant: Entrant, base: float) -> Generator[Turn, float, None]:
+        """The first steps of an entrant. One that is far slower than the base, of which a step takes so long, leaves."""
+        yield Turn(entrant.key, self.warm_up, False)
+        looks: list[float] = []
+        while entrant.is_open and len(looks) < 2:
+            look = yield Turn(entrant.key, 1, False)
+            looks.append(look)
+            if looks[-1] <= FAR_SLOWER * base:
+                return
+        if entrant.is_open and entrant.key != self.control:
+            self.fail(entrant.key, f"{min(looks) / base:.0f} times as slow in its first steps")
 
     def _wants_more(self) -> bool:
         """Whether a candidate is open; the control alone is not raced for."""

@@ -159,3 +159,9 @@ def test_no_cache(project: Project, perfaudit: Run, monkeypatch: pytest.MonkeyPa
     assert not (folder / "cache").exists()
     perfaudit("scan", "a.py")
     assert (folder / "cache" / "perfaudit" / "scan").is_dir()
+
+
+def test_statistics_say_that_files_were_not_audited(project: Project, perfaudit: Run) -> None:
+    project(**{"a.py": "import torch\n", "b.py": "import torch\nx = ("})
+    done = perfaudit("scan", ".", "--statistics")
+    assert done.err == "perfaudit: 1 was not audited; the report without --statistics names each with its reason\n"

@@ -48,12 +48,12 @@ def test_quads_are_abba_in_both_orders() -> None:
 
 def test_blocks_warm_up_and_skipped_steps() -> None:
     race = Race(["a"], "control", least=0.01, seed=1, block=3, warm_up=2, skipped=1)
-    made = run(race, speeds(), most=10)
-    assert made[:3] == [Turn("a", 2, False), Turn("control", 2, False), Turn(BASE, 2, False)]
-    assert [(turn.steps, turn.is_timed) for turn in made[3:10]] == [
+    made = run(race, speeds(), most=13)
+    assert made[:6] == [Turn(key, steps, False) for key in (BASE, "a", "control") for steps in (2, 1)]
+    assert [(turn.steps, turn.is_timed) for turn in made[6:]] == [
         (1, False), (3, True), (1, False), (3, True), (3, True), (1, False), (3, True),
     ]  # fmt: skip
-    assert len({turn.key for turn in made[3:5]}) == len({turn.key for turn in made[5:8]}) == 1
+    assert len({turn.key for turn in made[6:8]}) == len({turn.key for turn in made[8:11]}) == 1
 
 
 def test_a_candidate_that_is_decided_leaves_and_its_time_goes_to_the_others() -> None:
@@ -96,7 +96,7 @@ def test_a_candidate_that_fails_leaves_with_its_reason_and_its_quad_does_not_cou
     made = run(race, seconds)
     assert seen["bad"] == 8
     bad = race.entrants["bad"]
-    assert (bad.left, bad.interval, len(bad.log_ratios)) == ("the step raised ValueError", None, 3)
+    assert (bad.left, bad.interval, len(bad.log_ratios)) == ("the step raised ValueError", None, 2)
     assert Counter(turn.key for turn in made)["same"] > 16
 
 
@@ -109,7 +109,29 @@ def test_a_candidate_that_fails_while_it_warms_up_is_never_raced() -> None:
         return 1.0
 
     made = run(race, seconds)
-    assert made == [Turn("bad", 3, False), Turn("control", 3, False), Turn(BASE, 3, False)]
+    assert Counter(turn.key for turn in made) == {BASE: 2, "bad": 1, "control": 2}
+
+
+@pytest.mark.parametrize(("slow", "left"), [(3.9, DECIDED), (4.1, "4 times as slow in its first steps")])
+def test_a_candidate_that_is_far_slower_is_not_raced(slow: float, left: str) -> None:
+    race = Race(["slow", "same"], "control", least=0.01, seed=1)
+    made = run(race, speeds(slow=slow, same=0.9, control=5.0))
+    assert race.entrants["slow"].left == left
+    assert race.entrants["same"].left == DECIDED
+    assert any(turn.is_timed for turn in made if turn.key == "slow") == (slow < 4)
+    assert race.entrants["control"].log_ratios  # the control never leaves
+
+
+def test_one_slow_step_is_a_hiccup() -> None:
+    race = Race(["same"], "control", least=0.01, seed=1)
+    seen = Counter[str]()
+
+    def seconds(turn: Turn, at: int) -> float:
+        seen[turn.key] += 1
+        return 100.0 if turn.key == "same" and seen["same"] == 2 else 1.0
+
+    run(race, seconds, most=60)
+    assert race.entrants["same"].log_ratios
 
 
 @pytest.mark.parametrize(("quads", "has_interval"), [(5, False), (8, True), (13, True)])
