@@ -21,7 +21,7 @@ class ConvBias(Rewritten):
     before = "kept"
     after = "left out"
     sought = "bias of a convolution or linear layer directly before a norm"
-    changes_always = ("rng", "checkpoint")
+    changes_always = ("rounding", "rng", "checkpoint")
 
     def words(self, settings: Settings, facts: Facts) -> str:
         return "give layers directly before a norm no bias (bias=False): the norm subtracts it again"

@@ -175,7 +175,7 @@ def test_a_patch_of_tune_is_not_chosen_from(saved: Run, perfaudit: Run, option: 
 # ---- reports of scan ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [[], ["--unsafe-fixes"], ["--allow", "rng,checkpoint"], ["--allow", "rounding"]])
+@pytest.mark.parametrize("options", [[], ["--unsafe-fixes"], ["--allow", "rounding,rng,checkpoint"], ["--allow", "rounding"]])
 def test_a_scan_applied_later_is_the_scan_that_fixes(project: Project, perfaudit: Run, options: list[str]) -> None:
     folder = project(**{"train.py": TRAIN, "nets/model.py": TRAIN})
     assert perfaudit("scan", ".", "--no-cache", "--format", "json", "-o", "report.json").code == 1
@@ -197,7 +197,7 @@ def test_only_the_selected_rules_and_what_is_left_is_said(project: Project, perf
     perfaudit("scan", "train.py", "--no-cache", "--format", "json", "-o", "report.json")
     done = perfaudit("apply", "report.json", "--select", "conv-bias-before-norm")
     assert (done.code, Path("train.py").read_text()) == (0, TRAIN)
-    assert done.err == "1 fix not applied, changing rng, checkpoint: --unsafe-fixes or --allow takes it\n"
+    assert done.err == "1 fix not applied, changing rounding, rng, checkpoint: --unsafe-fixes or --allow takes it\n"
     done = perfaudit("apply", "report.json", "--select", "PA201", "--unsafe-fixes")
     assert (done.code, done.err) == (0, "train.py: 1 fixed\n")
     assert Path("train.py").read_text() == TRAIN.replace("8, 3)", "8, 3, bias=False)")

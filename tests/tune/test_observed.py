@@ -219,7 +219,7 @@ def test_pairs_that_reading_missed_are_told(project: Project, number: int, text:
     if offered == "advice":
         assert told in finding.fix.title
         return
-    assert (finding.fix.safety, finding.fix.changes) == ("unsafe", ("rng", "checkpoint"))
+    assert (finding.fix.safety, finding.fix.changes) == ("unsafe", ("rounding", "rng", "checkpoint"))
     assert finding.fix.before == hashlib.sha256(Path(f"missed_{number}.py").read_bytes()).hexdigest()
     assert finding.location is not None
     text = Path(f"missed_{number}.py").read_text()
