@@ -175,7 +175,9 @@ def test_a_patch_of_tune_is_not_chosen_from(saved: Run, perfaudit: Run, option: 
 # ---- reports of scan ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [[], ["--unsafe-fixes"], ["--allow", "rounding,rng,checkpoint"], ["--allow", "rounding"]])
+@pytest.mark.parametrize(
+    "options", [[], ["--unsafe-fixes"], ["--allow", "rounding,rng,checkpoint"], ["--allow", "rounding"]]
+)
 def test_a_scan_applied_later_is_the_scan_that_fixes(project: Project, perfaudit: Run, options: list[str]) -> None:
     folder = project(**{"train.py": TRAIN, "nets/model.py": TRAIN})
     assert perfaudit("scan", ".", "--no-cache", "--format", "json", "-o", "report.json").code == 1

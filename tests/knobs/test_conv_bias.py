@@ -34,7 +34,9 @@ def test_the_patch_leaves_biases_out(project: Callable[..., Path], before: str, 
     else:
         assert patch is not None
         assert patch.after == text.format(after)
-        assert patch.changes is not None and set(patch.changes) == {"rounding", "rng", "checkpoint"} == set(KNOB.changes(LEFT_OUT))
+        assert patch.changes is not None and set(patch.changes) == {"rounding", "rng", "checkpoint"} == set(
+            KNOB.changes(LEFT_OUT)
+        )
 
 
 def test_without_findings_it_cannot_matter() -> None:
