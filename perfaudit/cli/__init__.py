@@ -12,11 +12,22 @@ def main() -> None:
     if sys.argv[1:] in (["--version"], ["-V"]):
         from perfaudit import __version__
 
-        print(f"perfaudit {__version__}")
+        try:
+            print(f"perfaudit {__version__}", flush=True)
+        except OSError as error:  # a full disk: Python would leave with 1, which says that there are findings
+            sys.exit(say_not_written(error))
         return
     from perfaudit.cli.app import run
 
     sys.exit(run())
+
+
+def say_not_written(error: OSError) -> int:
+    """Say on stderr that stdout cannot be written; the exit code for it, as other output that is refused has it."""
+    from perfaudit.errors import UserError
+
+    print(f"perfaudit: stdout: not written: {(error.strerror or str(error)).lower()}", file=sys.stderr)
+    return UserError.exit_code
 
 
 def _open_missing_streams() -> None:

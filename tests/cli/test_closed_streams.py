@@ -25,6 +25,7 @@ def started(command: str, folder: Path) -> Any:
         ("scan nothing.py 2>&-", 2, ""),
         ("scan - <&-", 2, "perfaudit: standard input is closed; - reads one text from it"),
         ("rules >/dev/full", 2, "perfaudit: stdout: not written: no space left on device"),
+        ("--version >/dev/full", 2, "perfaudit: stdout: not written: no space left on device"),
         ("explain PA201 2>&- >&-", 0, ""),
         ("history 2>&-", None, ""),
         ("apply nothing.json 2>&-", 2, ""),
