@@ -7,7 +7,7 @@ from typing import Literal
 
 Severity = Literal["error", "warning", "info"]
 Safety = Literal["safe", "unsafe", "manual"]
-Basis = Literal["measured", "profiled", "benchmarked", "documented"]
+Basis = Literal["measured", "screened", "profiled", "benchmarked", "documented"]
 
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
 # What an unsafe fix may alter.
@@ -94,8 +94,9 @@ class Expected:
 class Saving:
     """Share of a training step that goes away, as an interval of fractions in 0..1 (negative: it gets slower).
 
-    `basis` says how it is known; the four are never mixed: measured or profiled here, on the user's training; benchmarked by
-    this project, on another one; documented by somebody else. `seconds_per_step` is the middle of a measured saving; `clock`
+    `basis` says how it is known; the five are never mixed: measured (the patched source in fresh processes), screened (put in
+    place in a training that runs, losses not compared) or profiled here, on the user's training; benchmarked by this project,
+    on another one; documented by somebody else. `seconds_per_step` is the middle of a measured saving; `clock`
     says which time was measured, that on the wall or the processor's. `source` is the link of a documented saving and the
     command of a benchmarked one; `conditions` is what the link says, or device and versions of the command. `expected` is
     what was known before a measured one was measured.

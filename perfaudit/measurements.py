@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from perfaudit.findings import FilePatch, Fix, Location, Saving
+from perfaudit.findings import Basis, FilePatch, Fix, Location, Saving
 
 Settings = dict[str, object]  # one configuration of a knob: str, int, float, bool or None by name
 Status = Literal["ok", "failed", "not_measured"]
@@ -48,6 +48,8 @@ class Comparison:
     timed inside the step, and the ratio says what the step becomes if nothing else changes. `smallest` is the smallest
     effect that could have been called, as a share of the step. `given_up`: it looked so slow that it was not measured on,
     which is a reason to leave it and no proof that it is slower. `without_loading`: steps on one batch were compared.
+    `basis`: "screened" where the candidate was put in place in one running training, in turn with the code as it is; `n` then
+    counts quads, and `way` says how: "code", "setting" or "twin".
     """
 
     knob: str
@@ -63,13 +65,17 @@ class Comparison:
     smallest: float | None = None
     given_up: bool = False
     without_loading: bool = False
+    basis: Basis = "measured"
+    way: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Two copies of the user's code side by side (A/A): the noise of this machine, and what a step consists of.
+    """The user's code against itself (A/A): the noise of this machine, and what a step consists of.
 
-    ratio: of the copies' seconds per step; scatter: standard deviation of the log ratio of one round, None of one; phases:
+    ratio: of the seconds per step of two copies side by side or, where `low` and `high` are given, of a control, identical
+    code that is put in place as candidates are; those bound it, and where they exclude 1 this run is not to be trusted.
+    scatter: standard deviation of the log ratio of one round, None of one; rounds: how many, quads of a control; phases:
     seconds of each part of the step. computes_alone: on the CPU without loader workers, so that wall over CPU tells how
     busy the machine is.
     """
@@ -82,6 +88,8 @@ class Calibration:
     computes_alone: bool
     phases: dict[str, float]
     queued: float = 0.0  # share of the step that its threads waited for a core: others held it
+    low: float | None = None
+    high: float | None = None
 
 
 def computing(profile: dict[str, float]) -> float:
@@ -106,15 +114,17 @@ class Winner:
     handed_over: str = ""  # how it gets into the source where there is no patch; "" for by hand
 
 
+Interval = tuple[float, float, float]  # a ratio of seconds per step: middle, low, high
+
+
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """One change of a climb: patched source that was raced against the source below it, and kept or dropped again.
+    """One patch of a climb: screened in a training that runs, and kept or taken out again.
 
-    ratio, low, high: seconds per step of the source with this change over that without it, when it was accepted.
-    All of the whole step, loading with it. from_start, from_low, from_high: the product of the races up to this rung, with
-    the interval that follows from theirs; seconds_per_step: what that makes of the user's step. peak_memory_bytes: of one
-    step of the source up to this rung. All of these are None for a rung that was raced on one that was taken out.
-    dropped: why it was taken out again, "" for a rung that stayed.
+    ratio, low, high: seconds per step with this patch alone over those of the user's code. All of the whole step, loading
+    with it. beside: seconds per step of all rungs over those of all but this one, in the same training; None where that
+    was not raced. way: how it was put in place ("code", "setting" or "twin"). dropped: why it was taken out again, "" for
+    a rung that stayed.
     """
 
     knob: str
@@ -122,17 +132,14 @@ class Rung:
     words: str
     changes: tuple[str, ...]
     location: Location
-    diff: str  # against the rung below
+    diff: str  # against the rungs before it
     ratio: float
     low: float
     high: float
-    clock: ClockName = "wall"
-    seconds_per_step: float | None = None
-    peak_memory_bytes: int | None = None
-    from_start: float | None = None
-    from_low: float | None = None
-    from_high: float | None = None
-    verified: str = ""
+    quads: int = 0
+    way: str = ""
+    beside: Interval | None = None
+    basis: Basis = "screened"
     dropped: str = ""
 
 
@@ -140,12 +147,13 @@ class Rung:
 class Ladder:
     """What a climb has come to: its rungs, one patch of all that stayed, and the final race of that patch.
 
-    ratio, low, high: the final race, seconds per step with the patch over those of the user's code; None, 0 and inf where
-    it was not made or not long enough; where there is one rung only, its own race may stand for it. seconds_per_step: of
-    the user's code in that race, or as it was timed at first; patched_seconds_per_step: what the ratio makes of it.
-    verified: what the losses of both said. left: what was not climbed, and why. trouble: why no patch is handed over, ""
-    where one is or where no rung was accepted. untested: knobs of rungs that were not raced against the rest without them,
-    because later ones change what they wrote, or for want of time or memory.
+    ratio, low, high: seconds per step with the patch over those of the user's code, by `basis`: "measured" in the final race
+    of fresh processes or, where that did not decide in its time, "screened" in the training that ran; None, 0 and inf where
+    neither is known. rounds: of the final race. screened: all rungs together, in the training that ran. seconds_per_step: of
+    the user's code in the race that `ratio` is of; patched_seconds_per_step: what the ratio makes of it. verified: what the
+    losses of both said. left: what was not climbed, and why. undecided: knobs with a candidate that more time would decide.
+    trouble: why no patch is handed over, "" where one is or where no rung was accepted. untested: knobs of rungs that were
+    not raced against the rest without them.
     """
 
     rungs: tuple[Rung, ...] = ()
@@ -154,14 +162,17 @@ class Ladder:
     ratio: float | None = None
     low: float = 0.0
     high: float = float("inf")
+    basis: Basis = "measured"
     clock: ClockName = "wall"
     rounds: int = 0
+    screened: Interval | None = None
     verified: str = ""
     seconds_per_step: float | None = None
     patched_seconds_per_step: float | None = None
     peak_memory_bytes: int | None = None
     patched_peak_memory_bytes: int | None = None
     left: tuple[NotApplicable, ...] = ()
+    undecided: tuple[str, ...] = ()
     trouble: str = ""
     untested: tuple[str, ...] = ()
 

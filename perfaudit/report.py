@@ -180,6 +180,8 @@ def _winner(winner: Winner) -> Json:
 
 def _ladder(ladder: Ladder) -> Json:
     data = dataclasses.asdict(ladder)
+    for rung in data["rungs"]:  # keys of version 1 for which a climb has no figures any more
+        rung |= dict.fromkeys(("seconds_per_step", "peak_memory_bytes", "from_start", "from_low", "from_high"))
     for entry in [data, *data["rungs"]]:
         if entry["high"] == float("inf"):
             entry["low"] = entry["high"] = None

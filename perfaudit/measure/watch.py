@@ -2,7 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from perfaudit.measurements import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a candidate of a race stands: its seconds per step over those of the code as it is, so far.
+
+    words: what it does, as advice ("num_workers=2"). ratio, low, high: None before there is an interval. left: why it is no
+    longer raced, "" while it is.
+    """
+
+    words: str
+    quads: int
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    left: str = ""
 
 
 class Watch:
@@ -19,3 +38,6 @@ class Watch:
 
     def note(self, text: str) -> None:
         """Something worth a line."""
+
+    def standings(self, rows: Sequence[Standing]) -> None:
+        """The race goes on, and stands like this; told every second or so."""
