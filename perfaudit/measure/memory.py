@@ -12,6 +12,7 @@ from typing import Any
 from perfaudit.measure.environment import free_memory
 from perfaudit.target.accelerator import Accelerator, accelerator_of
 from perfaudit.target.batches import tensors_in
+from perfaudit.training.code_change import NotSwappable
 
 Run = Callable[[Any, Any, Any], Any]  # operator, positional and keyword arguments: what the operator returns
 
@@ -112,6 +113,17 @@ def room(device: Any) -> dict[str, int | None]:  # torch.device
         return {"free": free_memory() or None, "taken": peak_resident_bytes() or None}
     accelerator = accelerator_of(device)
     return {"free": accelerator.free_bytes(), "taken": accelerator.peak_reserved_bytes()}
+
+
+def refuse_without_room(device: Any) -> None:  # torch.device
+    """Raise NotSwappable where the device, as far as it tells, has no room for a second training like that of this process."""
+    seen = room(device)
+    free, taken = seen["free"], seen["taken"]
+    if free is not None and taken is not None and taken > free:
+        raise NotSwappable(
+            f"memory does not hold a second training beside the first: {free / 2**20:.0f} MiB are free, and this one has "
+            f"taken {taken / 2**20:.0f} MiB"
+        )
 
 
 def held(training: Any) -> Iterator[Any]:

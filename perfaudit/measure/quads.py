@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from perfaudit.measure.stats import Look, student_quantile
 
 BATCHES = 8
+FEWEST = 5  # quads, of which there is an interval where time has ended a race before its first look
 # Quads after which the data are looked at, and how often that interval may miss: by Bonferroni's inequality all of them
 # together miss in at most 5 %, whatever the dependence between looks. Half of it goes to the last.
 LOOKS = (Look(8, 0.005), Look(16, 0.005), Look(32, 0.005), Look(64, 0.01), Look(128, 0.025))
@@ -43,24 +44,25 @@ def is_last_look(quads: int) -> bool:
 
 
 def interval_of_quads(log_ratios: Sequence[float], ended: bool = False) -> Interval | None:
-    """The interval after these quads, in the order in which they were run; None for fewer than the first look has.
+    """The interval after these quads, in the order in which they were run; None before the first look.
 
     Between looks it is that of the last one, from its quads alone. ended: the time, not the data, ended the race; then all
-    quads count, at what the looks before have left unspent (see `stats.interval_at` for why this holds).
+    quads count, FEWEST of them at least, at what the looks before have left unspent (see `stats.interval_at` for why this holds).
     """
     n = len(log_ratios)
-    if ended and n >= LOOKS[0].generations:
+    if ended and n >= FEWEST:
         unspent = sum(look.alpha for look in LOOKS if look.generations >= n) or LOOKS[-1].alpha
-        return _batch_interval(log_ratios[: n - n % BATCHES], unspent)
+        batches = min(n, BATCHES)
+        return _batch_interval(log_ratios[: n - n % batches], unspent, batches)
     reached = [look for look in LOOKS if look.generations <= n]
     if not reached:
         return None
     return _batch_interval(log_ratios[: reached[-1].generations], reached[-1].alpha)
 
 
-def _batch_interval(log_ratios: Sequence[float], alpha: float) -> Interval:
-    size = len(log_ratios) // BATCHES
-    medians = [statistics.median(log_ratios[at * size : (at + 1) * size]) for at in range(BATCHES)]
+def _batch_interval(log_ratios: Sequence[float], alpha: float, batches: int = BATCHES) -> Interval:
+    size = len(log_ratios) // batches
+    medians = [statistics.median(log_ratios[at * size : (at + 1) * size]) for at in range(batches)]
     centre = statistics.fmean(medians)
-    error = student_quantile(BATCHES - 1, alpha) * statistics.stdev(medians) / math.sqrt(BATCHES)
+    error = student_quantile(batches - 1, alpha) * statistics.stdev(medians) / math.sqrt(batches)
     return Interval(math.exp(centre), math.exp(centre - error), math.exp(centre + error), len(log_ratios))

@@ -3,17 +3,18 @@
 Knows no torch, no process and no clock: whoever drives the steps asks what is to run next, and says afterwards how long it
 took. So the loop may be ours or the user's.
 
-A quad is four blocks in the order base, candidate, candidate, base, or the other way round, chosen by chance: a drift of the
-machine that is steady within a quad cancels. Candidates take turns in random order, a quad each, so that all of them see the
-same moods of the machine; one that is decided leaves, and its time goes to the others. Beside them runs a control, which is
-the base's own code swapped in as a candidate's is: what it differs from the base by is the error of this race.
+A quad is four blocks in the order base, candidate, candidate, base: a drift of the machine that is steady within a quad
+cancels. The last block of a quad is the first of the next. Candidates take turns in random order, a quad each, so that all of
+them see the same moods of the machine; one that is decided leaves, and its time goes to the others. Beside them runs a control,
+which is the base's own code swapped in as a candidate's is: what it differs from the base by is the error of this race.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Generator, Sequence
+import statistics
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from perfaudit.measure.quads import Interval, interval_of_quads, is_last_look, is_look
@@ -21,6 +22,11 @@ from perfaudit.measure.quads import Interval, interval_of_quads, is_last_look, i
 BASE = "base"
 DECIDED = "decided"
 FAR_SLOWER = 4.0  # times the base's step, in each of two looks at one step: whatever the noise, it is not going to win
+FUTILE_QUADS = (
+    4,
+    8,
+)  # after which one that looks unable to gain what it must is left; that can miss a gain, and invent none
+FUTILE = "looked no faster"
 UNDECIDED = "undecided after the last look"  # a further one would be a further chance to be wrong
 
 
@@ -33,12 +39,33 @@ class Turn:
     is_timed: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Timed:
+    """A block that was timed: its steps, and the seconds of all of them."""
+
+    steps: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How a variant is timed: steps of a block, uncounted steps after each switch to it, and before its first look."""
+
+    block: int = 1
+    skipped: int = 0
+    warm_up: int = 2
+
+
 @dataclass(slots=True)
 class Entrant:
-    """A candidate in a race: log ratios of its quads in the order they were run, and why it left, "" while it has not."""
+    """A candidate in a race: log ratios of its quads in the order they were run, and why it left, "" while it has not.
+
+    seconds: of one step, block by block.
+    """
 
     key: str
     log_ratios: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
     left: str = ""
     interval: Interval | None = None
 
@@ -52,19 +79,18 @@ class Entrant:
 class Race:
     """The quads of several candidates and a control against the base.
 
-    least: the share of the step that a candidate must gain; one that was shown to gain it, or to be unable to, is decided.
-    block: steps of each of a quad's blocks. warm_up: steps of each variant before it is looked at for the first time.
-    skipped: steps after each switch whose time does not count. Results are in `entrants` at any time, so that an interruption
-    keeps them.
+    base: the key of the variant that the others are compared with. least: the share of the step that a candidate must gain; one
+    that was shown to gain it, or to be unable to, is decided. pace: of those that have none of their own in `paces`; a quad
+    has blocks of its candidate's length. Results are in `entrants` at any time, so that an interruption keeps them.
     """
 
     candidates: Sequence[str]
     control: str
     least: float
     seed: int
-    block: int = 1
-    warm_up: int = 2
-    skipped: int = 0
+    pace: Pace = Pace()
+    paces: Mapping[str, Pace] = field(default_factory=dict)
+    base: str = BASE
     entrants: dict[str, Entrant] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -81,22 +107,22 @@ class Race:
     def turns(self) -> Generator[Turn, float, None]:
         """What runs in turn. Send the seconds of each turn, all its steps together, when it has ended."""
         order = random.Random(self.seed)
-        if self.warm_up:
-            yield Turn(BASE, self.warm_up, False)
-            base = yield Turn(BASE, 1, False)
+        if warm_up := self._pace(self.base).warm_up:
+            yield Turn(self.base, warm_up, False)
+            base = yield Turn(self.base, 1, False)
             for entrant in self.entrants.values():
                 yield from self._warm(entrant, base)
+        last: _Timed | None = None
         while self._wants_more():
             waiting = [entrant for entrant in self.entrants.values() if entrant.is_open]
             order.shuffle(waiting)
             for entrant in waiting:
-                sides = "bccb" if order.random() < 0.5 else "cbbc"
-                yield from self._quad(entrant, sides)
+                last = yield from self._quad(entrant, last)
             self._judge()
 
     def _warm(self, entrant: Entrant, base: float) -> Generator[Turn, float, None]:
         """The first steps of an entrant. One that is far slower than the base, of which a step takes so long, leaves."""
-        yield Turn(entrant.key, self.warm_up, False)
+        yield Turn(entrant.key, self._pace(entrant.key).warm_up, False)
         looks: list[float] = []
         while entrant.is_open and len(looks) < 2:
             look = yield Turn(entrant.key, 1, False)
@@ -106,24 +132,36 @@ class Race:
         if entrant.is_open and entrant.key != self.control:
             self.fail(entrant.key, f"{min(looks) / base:.0f} times as slow in its first steps")
 
+    def _pace(self, key: str) -> Pace:
+        return self.paces.get(key, self.pace)
+
     def _wants_more(self) -> bool:
         """Whether a candidate is open; the control alone is not raced for."""
         return any(self.entrants[key].is_open for key in self.candidates)
 
-    def _quad(self, entrant: Entrant, sides: str) -> Generator[Turn, float, None]:
-        seconds = {"b": 0.0, "c": 0.0}
-        before = ""
-        for side in sides:
-            key = BASE if side == "b" else entrant.key
-            if side != before and self.skipped:
-                yield Turn(key, self.skipped, False)
-            before = side
-            if entrant.is_open:
-                seconds[side] += yield Turn(key, self.block, True)
-            if not entrant.is_open:  # it failed meanwhile
-                return
-        if min(seconds.values()) > 0:
-            entrant.log_ratios.append(math.log(seconds["c"] / seconds["b"]))
+    def _quad(self, entrant: Entrant, last: _Timed | None) -> Generator[Turn, float, _Timed | None]:
+        """A quad of an entrant; `last` is the base's block before it. Gives the base's block behind it, None for none."""
+        block = self._pace(entrant.key).block
+        before = last if last is not None and last.steps == block else (yield from self._timed(self.base, block))
+        first = yield from self._timed(entrant.key, block)
+        if not entrant.is_open:  # it failed meanwhile
+            return None
+        second = yield Turn(entrant.key, block, True)
+        if not entrant.is_open:
+            return None
+        after = yield from self._timed(self.base, block)
+        mine, bases = first.seconds + second, before.seconds + after.seconds
+        if min(mine, bases) > 0:
+            entrant.log_ratios.append(math.log(mine / bases))
+            entrant.seconds.append(mine / (2 * block))
+        return after
+
+    def _timed(self, key: str, steps: int) -> Generator[Turn, float, _Timed]:
+        """A timed block, behind the steps that do not count after a switch."""
+        if skipped := self._pace(key).skipped:
+            yield Turn(key, skipped, False)
+        seconds = yield Turn(key, steps, True)
+        return _Timed(steps, seconds)
 
     def _judge(self, ended: bool = False) -> None:
         """Take a look at those that have reached one; at all of them where the race has ended."""
@@ -137,6 +175,17 @@ class Race:
                 entrant.left = DECIDED
             elif is_last_look(len(entrant.log_ratios)):
                 entrant.left = UNDECIDED
+        for entrant in self.entrants.values():
+            if entrant.is_open and entrant.key != self.control and self._is_futile(entrant.log_ratios):
+                entrant.left = FUTILE
+
+    def _is_futile(self, log_ratios: Sequence[float]) -> bool:
+        """Whether a gain of `least` is more than a standard error away from the middle of the first quads."""
+        n = len(log_ratios)
+        if n not in FUTILE_QUADS:
+            return False
+        error = statistics.stdev(log_ratios) / math.sqrt(n)
+        return statistics.median(log_ratios) - error > math.log(1 - self.least)
 
     def _is_decided(self, found: Interval) -> bool:
         return 1 - found.high >= self.least or 1 - found.low < self.least

@@ -7,17 +7,22 @@ compared losses. It says which are worth that.
 from __future__ import annotations
 
 import contextlib
+import json
+import math
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
-from perfaudit.measure.race import BASE, Race, Turn
+from perfaudit.measure.queued import queued_seconds
+from perfaudit.measure.race import BASE, Pace, Race, Turn
 from perfaudit.target.load import said, where
 from perfaudit.target.working_folder import full_path
 from perfaudit.training import Variant
 from perfaudit.training.code_change import CodeChange, NotSwappable, code_change
-from perfaudit.training.code_variant import CodeVariant, prepare
+from perfaudit.training.code_variant import prepare
+from perfaudit.training.together import Together
+from perfaudit.training.workers import Workers
 
 Json = dict[str, Any]  # Any: nested JSON
 
@@ -33,6 +38,8 @@ TIMED_STEPS = 3  # of the base, for the length of a block
 class Steps(Protocol):
     """A training as far as screening it goes; `target.training.Training` is one."""
 
+    loader: Any
+    phases: Any
     restart_seconds: list[float]
 
     def whole_step(self, fixed: bool = False) -> Any:
@@ -41,58 +48,197 @@ class Steps(Protocol):
     def synchronize(self) -> None:
         """Wait until the device has done all it was given."""
 
+    def restart_per_step(self) -> float:
+        """Seconds that beginning an epoch takes, shared out among its steps."""
 
-def changes_of(texts: Mapping[str, Sequence[str]]) -> list[CodeChange] | str:
-    """What a patch changes, of each file's text as it was imported and as patched; why it cannot be swapped."""
-    try:
-        return [code_change(full_path(path), before, after) for path, (before, after) in texts.items()]
-    except NotSwappable as why:
-        return str(why)
+
+class Twin(Variant, Protocol):
+    """A variant that is a training of its own."""
+
+    training: Any
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+class StepRaises(NotSwappable):
+    """A candidate with which a step raises: it would however it is put in place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """What is to be put in place, and how.
+
+    code: by path, the text as imported and as patched, of functions that a step runs. settings: contexts in which a setting
+    holds. whole: by path, the text with all of the candidate, for a twin; {} where none can be built of it. way: "in place"
+    falls back on a twin where the code cannot be swapped; "control" is identical code.
+    """
+
+    key: str
+    code: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    settings: Sequence[Variant] = ()
+    whole: Mapping[str, str] = field(default_factory=dict)
+    way: Literal["in place", "twin", "control"] = "in place"
+
+
+@dataclass(slots=True)
+class Twins:
+    """Second trainings of this process by the text that they are built from: several races of it share them.
+
+    build: makes one of texts by path; raises NotSwappable, also where memory does not hold another.
+    """
+
+    build: Callable[[Mapping[str, str]], Twin]
+    _built: dict[str, Twin] = field(default_factory=dict)
+    _workers: Workers = field(default_factory=lambda: Workers(""))
+
+    def of(self, texts: Mapping[str, str]) -> Twin:
+        """The twin with these texts. Raises NotSwappable."""
+        key = json.dumps(texts, sort_keys=True)
+        if key not in self._built:
+            self._built[key] = self.build(texts)
+        return self._built[key]
+
+    def training_of(self, variant: Variant | None) -> Any:
+        """The training that makes a variant's steps where it is one of its own; None where the first one does."""
+        key = self._key(variant)
+        return self._built[key].training if key else None
+
+    def give_turn_to(self, variant: Variant | None) -> None:
+        """Let the loader workers that a variant's steps need go on, and all others stand still. None: for the first training."""
+        self._workers.give_turn_to(self._key(variant))
+
+    def _key(self, variant: Variant | None) -> str:
+        return next((key for key, twin in self._built.items() if twin is variant), "")
+
+    def close(self) -> None:
+        """Let go of all of them; workers that stand still could not end."""
+        self._workers.close()
+        for twin in self._built.values():
+            twin.close()
 
 
 def prepare_screening(
     training: Steps,
-    candidates: Mapping[str, list[CodeChange] | Variant | str],
+    candidates: Sequence[Candidate],
     least: float,
     seed: int,
+    twins: Twins,
     runs_behind: bool = False,
+    base: str = BASE,
+    mark: Callable[[str], None] = lambda key: None,
 ) -> Screening:
     """Put each candidate in place for a step, time some of the base's, and be ready to run the race.
 
-    candidates: by key, what a patch changes file by file, or a setting as a variant, or why neither can be put in place.
-    least: the share of the step that a candidate must gain. runs_behind: a device runs behind the host. Raises what a step
-    of the training as it is raises.
+    least: the share of the step that a candidate must gain. runs_behind: a device runs behind the host. base: the key of the
+    candidate that the others are compared with; BASE for the training as it is, which is compared too where it is not the base.
+    mark: called with the key of what is put in place, "" when it is taken back.
+    Raises what a step of the training as it is raises, and NotSwappable for a base that cannot be put in place.
     """
     training.whole_step()
-    variants: dict[str, Variant] = {}
-    refused: dict[str, str] = {}
-    own: list[CodeChange] = []
-    for key, candidate in candidates.items():
-        if isinstance(candidate, str):
-            refused[key] = candidate
-            continue
-        change = candidate if isinstance(candidate, list) else []
+    prepared = _Preparation(training, twins)
+    for candidate in candidates:
+        if candidate.way != "control":
+            mark(candidate.key)
+            prepared.put_in(candidate)
+    mark("")
+    if base in prepared.refused:
+        raise NotSwappable(prepared.refused[base])
+    for key in [CONTROL, *(candidate.key for candidate in candidates if candidate.way == "control")]:
+        prepared.variants[key], prepared.ways[key] = prepared.variants.get(base) or prepared.control(), "control"
+    block = _block_steps(training, runs_behind)
+    paces = {key: _pace(prepared.training_of(key), block) for key in (BASE, *prepared.variants)}
+    raced = [key for key in (BASE, *prepared.variants) if key not in (base, CONTROL)]
+    race = Race(raced, CONTROL, least, seed, paces=paces, base=base)
+    return Screening(training, prepared.variants, prepared.refused, prepared.ways, twins, race, mark)
+
+
+@dataclass(slots=True)
+class _Preparation:
+    """Candidates tried so far: those in place as variants, the others with the reason."""
+
+    training: Steps
+    twins: Twins
+    variants: dict[str, Variant] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    ways: dict[str, str] = field(default_factory=dict)
+    swapped: list[CodeChange] = field(default_factory=list)
+
+    def put_in(self, candidate: Candidate) -> None:
+        """Try a candidate for a step."""
+        why = ""
+        if candidate.way == "in place":
+            try:
+                self.variants[candidate.key] = self._in_place(candidate)
+                self.ways[candidate.key] = " and ".join(
+                    way for way, is_used in (("code", candidate.code), ("setting", candidate.settings)) if is_used
+                )
+                return
+            except NotSwappable as refusal:
+                why = str(refusal)
+                if isinstance(refusal, StepRaises) or not candidate.whole:
+                    self.refused[candidate.key] = why
+                    return
         try:
-            variant = _swapped_in(candidate) if isinstance(candidate, list) else candidate
-            _try(training, variant)
-        except NotSwappable as why:
-            refused[key] = str(why)
-            continue
-        variants[key] = variant
-        own += change
-    control = prepare([item.with_own_code() for item in _each_once(own)])
-    race = Race(list(variants), CONTROL, least, seed, _block_steps(training, runs_behind))
-    return Screening(training, {**variants, CONTROL: control}, refused, race)
+            twin = self._tried_twin(candidate.whole)
+        except NotSwappable as refusal:
+            self.refused[candidate.key] = "; ".join(filter(None, [why, str(refusal)]))
+            return
+        self.variants[candidate.key], self.ways[candidate.key] = twin, "twin"
+
+    def _in_place(self, candidate: Candidate) -> Variant:
+        changes = [code_change(full_path(path), before, after) for path, (before, after) in candidate.code.items()]
+        parts: list[Variant] = []
+        if changes:
+            code = prepare(changes)
+            if not code.swaps:
+                raise NotSwappable("the patch changes no function")
+            parts.append(code)
+        variant = Together([*parts, *candidate.settings])
+        _try(variant, self.training.whole_step)
+        self.swapped += changes
+        return variant
+
+    def control(self) -> Variant:
+        """Identical code, put in place as the candidates are: by a twin where one of them is one."""
+        if "twin" in self.ways.values():
+            with contextlib.suppress(NotSwappable):
+                return self._tried_twin({})
+        return prepare([item.with_own_code() for item in _each_once(self.swapped)])
+
+    def _tried_twin(self, texts: Mapping[str, str]) -> Twin:
+        twin = self.twins.of(texts)
+        self.twins.give_turn_to(twin)
+        try:
+            _try(twin, twin.training.whole_step)
+        finally:
+            self.twins.give_turn_to(None)
+        return twin
+
+    def training_of(self, key: str) -> Steps:
+        """The training that makes a variant's steps."""
+        found: Steps = self.twins.training_of(self.variants.get(key)) or self.training
+        return found
 
 
 @dataclass(slots=True)
 class Screening:
-    """A race in this process. `refused` says of those that cannot take part why."""
+    """A race in this process. `refused` says of those that cannot take part why, `ways` how the others are put in place.
+
+    base_totals: of the base's timed blocks, "steps", seconds on the wall ("wall"), of the process ("cpu"), of waiting for a core
+    ("queued"), and by phase ("phases").
+    """
 
     training: Steps
     variants: dict[str, Variant]
     refused: dict[str, str]
+    ways: dict[str, str]
+    twins: Twins
     race: Race
+    mark: Callable[[str], None] = lambda key: None
+    base_totals: Json = field(
+        default_factory=lambda: {"steps": 0, "wall": 0.0, "cpu": 0.0, "queued": 0.0, "phases": {}}
+    )
     _turns: Generator[Turn, float, None] = field(init=False)
     _turn: Turn | None = field(init=False)
     _inside: str = BASE
@@ -118,6 +264,7 @@ class Screening:
         entrants = {
             key: {
                 "log_ratios": list(entrant.log_ratios),
+                "seconds": list(entrant.seconds),
                 "left": entrant.left,
                 "interval": [
                     entrant.interval.ratio,
@@ -133,8 +280,10 @@ class Screening:
         return {
             "entrants": entrants,
             "refused": dict(self.refused),
+            "ways": dict(self.ways),
             "ended": self._turn is None,
-            "block": self.race.block,
+            "block": self.race.paces[self.race.base].block,
+            "base": self.base_totals,
         }
 
     def _put(self, key: str) -> None:
@@ -143,67 +292,101 @@ class Screening:
         if self._inside != BASE:
             self.variants[self._inside].leave()
         self._inside = BASE
+        self.mark("" if key == BASE else key)
+        self.twins.give_turn_to(self.variants.get(key))
         if key != BASE:
             self._inside = key
             self.variants[key].enter()
 
     def _seconds_of(self, turn: Turn) -> float:
-        """Run a turn's steps. A patch with which one raises leaves the race with the reason, and the training goes on."""
+        """Run a turn's steps, and tell their seconds. A variant with which one raises leaves the race with the reason.
+
+        Seconds of a variant with another batch size are those that the base's batch size would take.
+        """
         self._put(turn.key)
-        restarts = len(self.training.restart_seconds)
+        training = self.twins.training_of(self.variants.get(turn.key)) or self.training
+        restarts, is_base = len(training.restart_seconds), turn.key == self.race.base and turn.is_timed
+        queued, cpu = (queued_seconds(), time.process_time()) if is_base else (0.0, 0.0)
         began = time.perf_counter()
         try:
             for _ in range(turn.steps):
-                self.training.whole_step()
-            self.training.synchronize()
+                training.whole_step()
+            training.synchronize()
         except Exception as error:
-            if turn.key == BASE:
+            if turn.key == self.race.base:
                 raise
             self._put(BASE)
-            self.race.fail(
-                turn.key, f"with it, a step raises {type(error).__name__}: {said(error)[:300]}{where(error)}"
-            )
+            self.race.fail(turn.key, _raised(error))
             return 0.0
-        return time.perf_counter() - began - sum(self.training.restart_seconds[restarts:])
+        seconds = time.perf_counter() - began - sum(training.restart_seconds[restarts:])
+        phases = training.phases.take()
+        if is_base:
+            seen = {"steps": turn.steps, "wall": seconds, "cpu": time.process_time() - cpu}
+            self._add(seen | {"queued": max(0.0, queued_seconds() - queued)}, phases)
+        restart: float = turn.steps * training.restart_per_step()
+        return float(seconds + restart) * _of_batch(self.training, training)
+
+    def _add(self, seen: Mapping[str, float], phases: Mapping[str, float]) -> None:
+        for name, value in seen.items():
+            self.base_totals[name] += value
+        known = self.base_totals["phases"]
+        for name, value in phases.items():
+            known[name] = known.get(name, 0.0) + value
+
+
+def _of_batch(base: Steps, own: Steps) -> float:
+    """The base's samples a step over those of another training; 1 where either is not told."""
+    theirs, mine = (getattr(training.loader, "batch_size", None) for training in (base, own))
+    return float(theirs / mine) if theirs and mine else 1.0
+
+
+def _pace(training: Steps, block: int) -> Pace:
+    """How a variant's steps are timed: whole rounds of its loader's workers, one of them left out after each switch.
+
+    A worker may have waited for a disk while it stood still, so the first batch of each comes too early.
+    """
+    count = getattr(training.loader, "num_workers", 0)
+    if not count:
+        return Pace(block)
+    ahead = count * (getattr(training.loader, "prefetch_factor", None) or 0)
+    return Pace(count * math.ceil(block / count), count, ahead + 2)
 
 
 def _block_steps(training: Steps, runs_behind: bool) -> int:
     """How many steps a block needs."""
     training.synchronize()
-    began = time.perf_counter()
+    began, restarts = time.perf_counter(), len(training.restart_seconds)
     for _ in range(TIMED_STEPS):
         training.whole_step()
     training.synchronize()
-    step = max((time.perf_counter() - began) / TIMED_STEPS, 1e-6)
+    seconds = time.perf_counter() - began - sum(training.restart_seconds[restarts:])
+    training.phases.take()
+    step = max(seconds / TIMED_STEPS, 1e-6)
     if runs_behind:
         return max(LEAST_DEVICE_STEPS, round(LEAST_DEVICE_SECONDS / step))
     return max(1, round(LEAST_BLOCK_SECONDS / step))
 
 
-def _swapped_in(change: Sequence[CodeChange]) -> CodeVariant:
-    """A patch as a variant. Raises NotSwappable."""
-    variant = prepare(change)
-    if not variant.swaps:
-        raise NotSwappable("the patch changes no function")
-    return variant
-
-
-def _try(training: Steps, variant: Variant) -> None:
+def _try(variant: Variant, step: Callable[[], object]) -> None:
     """Make one step with a variant. Raises NotSwappable where that raises, or runs not all of what it changes."""
     try:
         variant.enter()
-        missing = variant.parts_not_run(training.whole_step)
+        missing = variant.parts_not_run(step)
+    except NotSwappable:
+        raise
     except Exception as error:
-        raise NotSwappable(
-            f"with it, a step raises {type(error).__name__}: {said(error)[:300]}{where(error)}"
-        ) from error
+        raise StepRaises(_raised(error)) from error
     finally:
         variant.leave()
     if missing:
         raise NotSwappable(f"a step does not run {', '.join(missing)}, which the patch changes")
 
 
-def _each_once(changes: Sequence[CodeChange]) -> list[CodeChange]:
+def _raised(error: BaseException) -> str:
+    return f"with it, a step raises {type(error).__name__}: {said(error)[:300]}{where(error)}"
+
+
+def _each_once(changes: Iterable[CodeChange]) -> list[CodeChange]:
     """The same functions, each in one change only."""
     seen: set[tuple[str, str, int]] = set()
     found = []

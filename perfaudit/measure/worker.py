@@ -13,11 +13,11 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from perfaudit.measure import first_steps
+from perfaudit.measure.queued import queued_seconds
 from perfaudit.target.working_folder import begin, full_path
 
 if TYPE_CHECKING:
@@ -160,13 +160,14 @@ def _fault(holder: Holder, error: BaseException) -> Reply:
     return {"fault": kind, "message": f"{holder.doing}: {type(error).__name__}: {text}{where(error)}"}
 
 
-def queued_seconds() -> float:
-    """Seconds this process' threads have waited for a core so far, all together; 0 where the system does not say."""
-    total = 0
-    for path in Path("/proc/self/task").glob("*/schedstat"):
-        with contextlib.suppress(OSError, ValueError, IndexError):  # a thread that ended meanwhile
-            total += int(path.read_text().split()[1])
-    return total / 1e9
+def _marks_in(path: str) -> Callable[[str], None]:
+    """A function that leaves a line of text in a file, whatever becomes of this process."""
+    file = os.open(path, os.O_WRONLY)
+
+    def mark(text: str) -> None:
+        os.pwrite(file, text.encode() + b"\n", 0)
+
+    return mark
 
 
 def _knob(name: str) -> Any:  # perfaudit.knobs.Knob, which this folder must not know
@@ -197,9 +198,12 @@ class Holder:
         self.relocated: list[str] | None = None  # a folder from which nothing may be imported, and what takes its place
         self.padding: list[bytearray] = []  # kept for where it lies
         self.screening: Any = None  # measure.screening.Screening, once it was asked for
+        self.twins: Any = None  # the same's Twins
 
     def close(self) -> None:
         self.in_force.close()
+        if self.twins is not None:
+            self.twins.close()
         if self.training is not None:
             self.training.close()
 
@@ -393,7 +397,8 @@ class Holder:
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         queued = max(0.0, queued_seconds() - queued)  # a thread that ended takes its share with it
         wall -= sum(training.restart_seconds[restarts:])
-        restart_per_step, phases = self._restart_per_step(), training.phases.take()
+        phases = training.phases.take()
+        restart_per_step = 0.0 if self.on_fixed_batch else training.restart_per_step()
         if training.phases.needs_waits:
             phases = {**self._phases_by_waiting(steps), **phases}
         return {
@@ -433,7 +438,7 @@ class Holder:
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         queued = max(0.0, queued_seconds() - queued)  # a thread that ended takes its share with it
         training.phases.take()
-        per_step = 0.0 if with_restarts else self._restart_per_step()
+        per_step = 0.0 if with_restarts or self.on_fixed_batch else training.restart_per_step()
         return {
             "seconds": seconds,
             "samples": samples,
@@ -443,40 +448,47 @@ class Holder:
             "queued": queued,
         }
 
-    def _restart_per_step(self) -> float:
-        """What starting an epoch costs, as a median without the first, shared out among its steps."""
-        training = self.training
-        if not training.epoch_batches or self.on_fixed_batch:
-            return 0.0
-        known: list[float] = sorted(training.restart_seconds[1:] or training.restart_seconds)
-        return known[len(known) // 2] / int(training.epoch_batches)
-
-    def do_screen(
-        self, patches: dict[str, dict[str, list[str]]], settings: dict[str, list[Any]], least: float, seed: int
-    ) -> Reply:
+    def do_screen(self, entrants: list[Reply], least: float, seed: int, base: str = "", marker: str = "") -> Reply:
         """Be ready to race candidates in this very training: see `measure.screening`. Under "refused", those that cannot.
 
-        patches: by key and path, the text that was imported and the patched one. settings: by key, the name of a knob and
-        one of its settings. least: the share of the step to be gained.
+        entrants: "key", "code" (by path, the text as imported and as patched), "settings" (pairs of a knob as
+        module:attribute and one of its settings), "whole" (patched text by path, for a twin) and "way". least: the share of
+        the step to be gained. base: the key of that with which the others are compared, "" for the training as it is. marker: a
+        file that always has the key of what is in place, for those who find this process dead.
         """
         from perfaudit.measure import screening
+        from perfaudit.measure.memory import refuse_without_room
+        from perfaudit.measure.race import BASE
+        from perfaudit.training.twin import build_twin
 
         self.doing = "screening candidates"
-        candidates: dict[str, Any] = {key: screening.changes_of(texts) for key, texts in patches.items()}
-        candidates |= {key: self._in_place(name, value) for key, (name, value) in settings.items()}
-        self.screening = screening.prepare_screening(
-            self.training, candidates, least, seed, runs_behind=not self.training.accelerator.is_host
-        )
-        return {"refused": self.screening.refused}
+        training = self.training
 
-    def _in_place(self, name: str, settings: Reply) -> Any:
-        """A setting of a knob as a variant, or why it cannot be put into a training that runs."""
+        def build(texts: Mapping[str, str]) -> screening.Twin:
+            refuse_without_room(training.device)
+            return build_twin(training, texts)
+
+        self.twins = self.twins or screening.Twins(build)
+        candidates = [
+            screening.Candidate(
+                item["key"], item.get("code", {}), [self._in_place(*pair) for pair in item.get("settings", ())],
+                item.get("whole", {}), item.get("way", "in place"),
+            )
+            for item in entrants
+        ]  # fmt: skip
+        self.screening = screening.prepare_screening(
+            training, candidates, least, seed, self.twins, not training.accelerator.is_host, base or BASE,
+            _marks_in(marker) if marker else lambda key: None,
+        )  # fmt: skip
+        return {"refused": self.screening.refused, "ways": self.screening.ways}
+
+    def _in_place(self, knob: str, settings: Reply) -> Any:
+        """A setting of a knob, named as module:attribute, as a variant."""
         from perfaudit.training.setting_variant import SettingVariant
 
-        knob, training = _knob(name), self.training
-        if knob.way != "setting":
-            return f"{name} is set when a training is built"
-        return SettingVariant(lambda: knob.in_place(training, settings))
+        module, _, attribute = knob.partition(":")
+        found, training = getattr(importlib.import_module(module), attribute), self.training
+        return SettingVariant(lambda: found.in_place(training, settings))
 
     def do_race(self, seconds: float, last: bool = False) -> Reply:
         """Go on with the race for so long, and say how it stands: see `measure.screening.Screening.state`."""

@@ -40,11 +40,10 @@ def _if_told(switch: Callable[[], object]) -> object:
         return ""
 
 
-def set_flags(wanted: Flags) -> None:
-    """Set these switches. Raises KeyError for a name that `flags` has not, or that is only looked at."""
+def _setters() -> dict[str, Callable[[Any], object]]:
     import torch
 
-    setters: dict[str, Callable[[Any], object]] = {
+    return {
         "cudnn.enabled": lambda value: setattr(torch.backends.cudnn, "enabled", value),
         "cudnn.benchmark": lambda value: setattr(torch.backends.cudnn, "benchmark", value),
         "cudnn.deterministic": lambda value: setattr(torch.backends.cudnn, "deterministic", value),
@@ -53,6 +52,16 @@ def set_flags(wanted: Flags) -> None:
         "threads": torch.set_num_threads,
         "anomaly": torch.autograd.set_detect_anomaly,
     }
+
+
+def settable() -> frozenset[str]:
+    """Names of the switches that `set_flags` can set; the others are only looked at."""
+    return frozenset(_setters())
+
+
+def set_flags(wanted: Flags) -> None:
+    """Set these switches. Raises KeyError for a name that `flags` has not, or that is only looked at."""
+    setters = _setters()
     for name, value in wanted.items():
         setters[name](value)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib.machinery
@@ -12,7 +13,7 @@ import os
 import sys
 import tokenize
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,36 @@ def install(texts: dict[str, str]) -> None:
     _carry_to_spawned()
 
 
+@contextlib.contextmanager
+def imported_instead(texts: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """Inside, files are imported with these texts in the place of those installed; gives the digests of what is imported.
+
+    For a second copy of the project's modules in this process. Afterwards everything is as it was.
+    """
+    global _texts, _bytes, _ran
+    kept, shown = (_texts, _bytes, _ran), dict(linecache.cache)
+    _texts, _bytes, _ran = dict(_texts), dict(_bytes), {}
+    try:
+        install(dict(texts))
+        yield _ran
+    finally:
+        _texts, _bytes, _ran = kept
+        linecache.cache.clear()
+        linecache.cache.update(shown)
+
+
+def is_of_project(module: object) -> bool:
+    """Whether a module, or a package without a file, is the project's own."""
+    if not isinstance(module, types.ModuleType):
+        return False
+    own = vars(module)  # a lazy module imports what it is asked for
+    file = own.get("__file__")
+    if isinstance(file, str):
+        return _lies_in(_root(), file)
+    folders = own.get("__path__")
+    return any(isinstance(folder, str) and _lies_in(_root(), folder) for folder in folders or ())
+
+
 def belongs_to_project(root: str) -> None:
     """From now on, what lies below this folder is the project's, also where the command was typed in a folder in it."""
     global _project
@@ -85,8 +116,17 @@ def _get_code(self: importlib.machinery.SourceFileLoader, fullname: str) -> type
     return self.source_to_code(data, path)
 
 
-def _is_projects(real: str) -> bool:
-    root = _project or os.path.realpath(working_folder())
+def _root() -> str:
+    return _project or os.path.realpath(working_folder())
+
+
+@functools.cache
+def _lies_in(root: str, path: str) -> bool:
+    return _is_projects(os.path.realpath(path), root)
+
+
+def _is_projects(real: str, root: str = "") -> bool:
+    root = root or _root()
     return is_below(real, root) and not real.startswith((*LIBRARIES, OURS)) and not is_installed_below(real, root)
 
 

@@ -1,199 +1,262 @@
-"""From the user's code upwards: patches accepted one on top of the other, each measured on what stands below it.
+"""From the user's code to one patch of all that pays: screened in a training that runs, raced and verified as source.
 
-The order is greedy: first a look at every patch on the user's code, then those first that gain most for certain per second
-of measuring. Savings interact, so each is searched on top of what was accepted before it, and what the last of them stands
-on is in both sides of its race. At the end all of them are raced against the user's code, and each against the rest
-without it: one that no longer pays is taken out again.
+All candidates are raced beside each other in one training (`tune.screening`). What pays is put in place together, and left
+out again one by one, to see whether it still pays beside the others. The rest is `tune.final`: the patched source in fresh
+processes, against the user's code.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from perfaudit.knobs import knob
+from perfaudit.errors import NothingMeasured
+from perfaudit.knobs import Refused, knob
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Deadline
-from perfaudit.measurements import NO_TIME, Comparison, Winner
+from perfaudit.measure.ledger import Ledger, Variant
+from perfaudit.measurements import NO_TIME, Interval, NotApplicable
 from perfaudit.static.source import Unreadable, read_text
-from perfaudit.tune.final import LEAST, START, final_race, seconds_for_final
-from perfaudit.tune.learning import stand_on
-from perfaudit.tune.look import gains_per_second
-from perfaudit.tune.outcome import UNDECIDED, comparisons_of, judged, winner_of
-from perfaudit.tune.search import flag_for, not_allowed, search
-from perfaudit.tune.shares import in_order, seconds_for, seconds_to_decide, weight
-from perfaudit.tune.tuning import Accepted, Bout, Climb, Tuning, bout_of, key_of, taken_bytes
-from perfaudit.tune.verify import was_compared
+from perfaudit.tune.candidates import Candidate, candidates_of, flag_for, in_place, texts_of
+from perfaudit.tune.screening import AS_IT_IS, LEAST, Raced, Screen
+from perfaudit.tune.search import pointless
+from perfaudit.tune.shares import in_order
+from perfaudit.tune.tuning import Tuning
 
-LOOKING_SHARE = 0.15  # of the budget, for the first look at all patches
-OFFERED = frozenset({"precision"})  # changes that may gain most and are not taken unasked: told, not handed over
-SEARCHES = 2  # of one knob: on what stood when its turn came, and once more on all that was accepted since
+ASKING_SHARE = 0.15  # of the budget, for what knobs must know before they have candidates
+SCREENING_SHARE = 0.4  # of what is left then, at least; more where the final race needs less than the rest
+CHECKING_SECONDS, CHECKING_STEPS = (
+    5.0,
+    100,
+)  # that the check of a patch takes, and the final race with it: 14 s each for
+RACING_SECONDS, RACING_STEPS = 5.0, 72  # char_gpt, whose step takes 0.13 s
+BESIDE_SHARE = 0.3  # of what is left behind the screening
+OFFERED_QUADS = 16  # that all must be able to have, before those that are not allowed take time from the others
+AS_GOOD = 1.03  # of the best setting's time; a smaller one this close is taken instead
+ALL = "all"  # the key of all that pays together
+
+
+@dataclass(frozen=True, slots=True)
+class Final:
+    """The race of the patched source against the user's code in fresh processes: variants in a stage of a ledger."""
+
+    ledger: Ledger
+    start: Variant
+    top: Variant
+    stage: str
+
+
+@dataclass(slots=True)
+class Climb:
+    """How far a climb has come; whoever starts it keeps it, so that an interruption loses nothing.
+
+    allow: what besides speed a patch may change. candidates: that were raced, by key. alone: their race. beside: the race of
+    the user's code, and of all that pays but one, each against all that pays. rungs: what stayed, the largest gain first.
+    dropped: what was taken out again, with the reason. left: by knob, why it was not climbed. originals: text and encoding
+    of the files that are patched. start_bytes, top_bytes: peak memory of a step without and with the patch. trouble: why
+    nothing can be handed over.
+    """
+
+    allow: frozenset[str]
+    candidates: dict[str, Candidate] = field(default_factory=dict)
+    alone: Raced = field(default_factory=Raced)
+    beside: Raced = field(default_factory=Raced)
+    rungs: list[Candidate] = field(default_factory=list)
+    dropped: list[tuple[Candidate, str]] = field(default_factory=list)
+    left: dict[str, str] = field(default_factory=dict)
+    originals: dict[str, tuple[str, str]] = field(default_factory=dict)
+    final: Final | None = None
+    start_bytes: int | None = None
+    top_bytes: int | None = None
+    trouble: str = ""
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """What besides speed the rungs change together, each thing once."""
+        return tuple(dict.fromkeys(change for rung in self.rungs for change in rung.fix.changes))
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """By path, the text with all rungs."""
+        return texts_of(self.rungs)
+
+    @property
+    def undecided(self) -> list[Candidate]:
+        """What may be handed over and more time would decide: what it must gain lies in its interval, or it has none."""
+        found = []
+        for key, candidate in self.candidates.items():
+            if key in self.alone.refused or candidate.lacks or candidate in self.rungs:
+                continue
+            interval = self.alone.interval(key)
+            pays_from = 1 - _least(candidate)
+            seen = self.alone.entrants.get(key)
+            if seen is not None and seen.left and interval is None:  # it raised, or is far slower
+                continue
+            if interval is None or interval[1] < pays_from < interval[2]:
+                found.append(candidate)
+        return found
+
+    def together(self) -> Interval | None:
+        """Seconds per step of all rungs over those of the user's code, in one training; None where that was not raced."""
+        if len(self.rungs) == 1:
+            return self.alone.interval(self.rungs[0].key)
+        return _inverse(self.beside.interval(AS_IT_IS)) if not self.dropped else None
+
+    def beside_the_others(self, rung: Candidate) -> Interval | None:
+        """Seconds per step of all that paid over those of all but this one; None where that was not raced."""
+        return _inverse(self.beside.interval(_without(rung)))
 
 
 def climb(tuning: Tuning, state: Climb, knobs: list[str], deadline: Deadline, memory_budget: int) -> None:
-    """Climb with these knobs until nothing clears the noise or the time is over; the result is in `state` and `tuning`.
+    """Climb with these knobs until all is decided or the time is over; the result is in `state`.
 
-    memory_budget: bytes, which the peak of a step with a patch may not exceed.
+    memory_budget: bytes, which the peak of a step with the patch may not exceed. Raises NothingMeasured where the user's own
+    code cannot be run.
     """
-    state.start_bytes = _peak_bytes(tuning)
-    idle = [name for name in knobs if weight(tuning, name) == 0.0]
-    for name in idle:
-        search(tuning, name, tuning.deadline(0.0), 0)  # which says why it cannot matter, and takes no time
-    possible = [name for name in knobs if name not in idle and _is_allowed(state, name)]
-    gains = gains_per_second(tuning, state, possible, tuning.deadline(LOOKING_SHARE * deadline.left()))
-    waiting = sorted(in_order(tuning, possible), key=lambda name: -gains.get(name, 0.0))
-    searched: dict[str, list[int]] = {name: [] for name in knobs}  # the number of rungs on which each search stood
-    while waiting:
-        name = waiting.pop(0)
-        # The race of a first rung is one against the user's code, so that it can do without another.
-        left = deadline.left() - (seconds_for_final(tuning, state) if state.rungs else 0.0)
-        if left < seconds_to_decide(tuning):
-            if not searched[name]:
-                state.left[name] = NO_TIME
+    from perfaudit.tune.final import final_race
+
+    _list_candidates(tuning, state, knobs, memory_budget, tuning.deadline(ASKING_SHARE * deadline.left()))
+    with Screen(tuning) as screen:
+        final = CHECKING_SECONDS + RACING_SECONDS + (CHECKING_STEPS + RACING_STEPS) * tuning.seconds_per_step
+        share = tuning.deadline(max(SCREENING_SHARE * deadline.left(), deadline.left() - final))
+        _leave_out_offers(tuning, state, share)
+        _race_alone(tuning, state, screen, share)
+        _choose(tuning, state)
+        _tell_offers(state)
+        if len(state.rungs) > 1:
+            _race_beside(tuning, state, screen, tuning.deadline(BESIDE_SHARE * deadline.left()))
+    final_race(tuning, state, deadline, memory_budget)
+
+
+def _list_candidates(tuning: Tuning, state: Climb, knobs: list[str], memory_budget: int, deadline: Deadline) -> None:
+    for name in in_order(tuning, knobs):
+        module = knob(name)
+        if reason := module.not_applicable(tuning.facts) or pointless(module, tuning.facts):
+            tuning.not_applicable.append(NotApplicable(name, reason))
             continue
-        rungs = len(state.rungs)
-        behind = [*waiting, *_to_offer(state)]
-        _search(tuning, state, name, tuning.deadline(seconds_for(tuning, name, behind, left)), memory_budget, searched)
-        if len(state.rungs) > rungs:
-            waiting += [name for name in _no_longer_idle(tuning, idle) if _is_allowed(state, name)]
-        if not waiting:
-            waiting = _worth_another_search(tuning, state, searched)
-    offers = _to_offer(state)
-    while offers:
-        name = offers.pop(0)
-        left = deadline.left() - (seconds_for_final(tuning, state) if state.rungs else 0.0)
-        _offer(tuning, state, name, tuning.deadline(seconds_for(tuning, name, offers, left)), memory_budget)
-    final_race(tuning, state, deadline)
-
-
-def _peak_bytes(tuning: Tuning) -> int | None:
-    """The peak memory of a step of the user's code, None where it cannot be told."""
-    try:
-        peak: int | None = tuning.ask("memory", START, {"do": "memory"})[1].get("peak_bytes")
-    except ChildFailed:
-        return None
-    return peak
-
-
-def _is_allowed(state: Climb, name: str) -> bool:
-    """Whether some patch of a knob may be allowed; why none is, is kept."""
-    changes = [change for change in knob(name).changes_always if change not in state.allow]
-    if changes:
-        state.lacking[name] = tuple(changes)
-        state.left[name] = not_allowed(tuple(changes), state.allow)
-    return not changes
-
-
-def _to_offer(state: Climb) -> list[str]:
-    """Knobs whose patches change nothing but OFFERED besides what is allowed; none where nothing besides speed may change."""
-    return [name for name, changes in state.lacking.items() if changes and set(changes) <= OFFERED and state.allow]
-
-
-def _offer(tuning: Tuning, state: Climb, name: str, deadline: Deadline, memory_budget: int) -> None:
-    """Race a knob whose patches are not allowed, on top of what was accepted, and say what it would gain; nothing is taken."""
-    changes = state.lacking[name]
-    how = f"it changes {' and '.join(changes)}: {flag_for(changes, state.allow)}"
-    told = len(tuning.not_applicable)
-    if deadline.left() < seconds_to_decide(tuning):
-        state.left[name] = f"not measured, for want of time; {how}"
-        return
-    search(tuning, name, deadline, memory_budget, state.allow | OFFERED)
-    refused, tuning.not_applicable[told:] = tuning.not_applicable[told:], []
-    bout = bout_of(tuning, name)
-    if bout is None:
-        state.left[name] = f"not measured: {refused[0].reason if refused else NO_TIME}; {how}"
-        return
-    state.offered.add(name)
-    tuning.record.results(tuning, bout)
-    winner = winner_of(tuning, bout)
-    undecided = winner.words == UNDECIDED
-    state.left[name] = f"{'measured too briefly to say what it would gain' if undecided else winner.words}; {how}"
-    if not winner.keeps_current and winner.saving is not None:
-        ratio = 1 - bout.share * (1 - _decisive(tuning, bout, winner).ratio)
-        of = "step with the rungs above" if state.rungs else "step"
-        interval = f"[{1 - winner.saving.high:.2f}, {1 - winner.saving.low:.2f}]"
-        state.left[name] = f"{winner.words}: would take {ratio:.2f} {interval} of the {of}; {how}"
-
-
-def _no_longer_idle(tuning: Tuning, idle: list[str]) -> list[str]:
-    """Knobs whose part of the step was too small, and is no longer, now that the rest of the step got faster."""
-    back = [name for name in idle if weight(tuning, name) > 0.0]
-    idle[:] = [name for name in idle if name not in back]
-    tuning.not_applicable = [item for item in tuning.not_applicable if item.knob not in back]
-    return back
-
-
-def _search(
-    tuning: Tuning,
-    state: Climb,
-    name: str,
-    deadline: Deadline,
-    memory_budget: int,
-    searched: dict[str, list[int]],
-) -> None:
-    """Search a knob on top of what was accepted, and accept its winner."""
-    searched[name].append(len(state.rungs))
-    before, told = bout_of(tuning, name), len(tuning.not_applicable)
-    if before is not None:
-        tuning.bouts.remove(before)
-    search(tuning, name, deadline, memory_budget, state.allow)
-    refused, tuning.not_applicable[told:] = tuning.not_applicable[told:], []
-    bout = bout_of(tuning, name)
-    if bout is None and before is not None:
-        tuning.bouts.append(before)  # what the first search found stays
-    if bout is None:
-        state.left |= {item.knob: item.reason for item in refused if before is None}
-        return
-    tuning.record.results(tuning, bout)
-    winner = winner_of(tuning, bout)
-    if not winner.keeps_current and winner.fix is not None and winner.location is not None:
-        _accept(tuning, state, bout, winner, memory_budget, list(searched))
-
-
-def _accept(tuning: Tuning, state: Climb, bout: Bout, winner: Winner, memory_budget: int, knobs: list[str]) -> None:
-    """Stand on the winner's source from here on, or say why not."""
-    assert winner.fix is not None and winner.location is not None
-    path = winner.location.path
-    if not was_compared(winner.verified):
-        state.left[bout.name] = f"it won its race, and {winner.verified or 'its losses were not compared'}"
-        return
-    below = tuning.overlay, tuning.facts, tuning.findings
-    try:
-        if path not in state.originals:
-            state.originals[path] = read_text(Path(path))
-        memory = stand_on(tuning, bout.variants[key_of(bout.name, winner.settings)].overlay, knobs)
-    except (ChildFailed, Unreadable) as failure:  # it was there and was measured a moment ago; nothing stands on it now
-        tuning.overlay, tuning.facts, tuning.findings = below
-        state.left[bout.name] = f"it won its race and then could not be built again: {failure}"
-        return
-    peak = memory.get("peak_bytes")
-    if peak is not None and taken_bytes(memory) > memory_budget:
-        tuning.overlay, tuning.facts, tuning.findings = below
-        sizes = f"{taken_bytes(memory) / 2**20:.0f} MiB, more than the budget of {memory_budget / 2**20:.0f} MiB"
-        state.left[bout.name] = f"it won its race, but the peak of a step is {sizes}"
-        return
-    compared = _decisive(tuning, bout, winner)
-    ratio = 1 - bout.share * (1 - compared.ratio)
-    opening = bout.ledger.seconds_to_open
-    state.rungs.append(Accepted(winner, path, winner.fix.edits, ratio, compared.n, peak, opening))
-    state.left.pop(bout.name, None)
-    tuning.watch.stage(f"rung {len(state.rungs)}: {winner.words}")
-
-
-def _decisive(tuning: Tuning, bout: Bout, winner: Winner) -> Comparison:
-    return judged(bout, comparisons_of(tuning, bout))[key_of(bout.name, winner.settings)]
-
-
-def _worth_another_search(tuning: Tuning, state: Climb, searched: dict[str, list[int]]) -> list[str]:
-    """Knobs that looked faster and were not shown to be, where other rungs or time may decide it, most promising first."""
-    taken = {rung.winner.knob for rung in state.rungs}
-    looked: dict[str, float] = {}
-    for bout in tuning.bouts:
-        if bout.name in taken or len(searched[bout.name]) >= SEARCHES:
+        try:
+            found = candidates_of(tuning, name, memory_budget, state.allow, deadline)
+        except Refused as refusal:
+            state.left[name] = str(refusal)
             continue
-        seen = judged(bout, comparisons_of(tuning, bout)).values()
-        ratio = min((c.ratio for c in seen if not c.given_up), default=1.0)
-        stands_lower = searched[bout.name][-1] < len(state.rungs)
-        undecided = winner_of(tuning, bout).words == UNDECIDED
-        if ratio < 1 - LEAST and (stands_lower or undecided):
-            looked[bout.name] = ratio
-    return sorted(looked, key=lambda name: looked[name])
+        state.candidates |= {candidate.key: candidate for candidate in found}
+
+
+def _leave_out_offers(tuning: Tuning, state: Climb, deadline: Deadline) -> None:
+    """Drop candidates that are not allowed where the time is not enough for all."""
+    offers = [candidate for candidate in state.candidates.values() if candidate.lacks]
+    quads = deadline.left() / (4 * tuning.seconds_per_step * (len(state.candidates) + 1) or 1.0)
+    if quads >= OFFERED_QUADS:
+        return
+    for candidate in offers:
+        del state.candidates[candidate.key]
+        state.left[candidate.knob] = f"not measured, for want of time; {_how_to_allow(state, candidate)}"
+
+
+def _race_alone(tuning: Tuning, state: Climb, screen: Screen, deadline: Deadline) -> None:
+    if not state.candidates:
+        return
+    tuning.watch.stage("racing every patch in one training, in turn with your code")
+    words = {key: f"{candidate.knob}: {candidate.words}" for key, candidate in state.candidates.items()}
+    entrants = [in_place(key, [candidate]) for key, candidate in state.candidates.items()]
+    try:
+        screen.race("alone", entrants, deadline, words, state.alone)
+    except ChildFailed as failure:
+        if not state.alone.entrants:
+            raise NothingMeasured(f"{tuning.target}: the code as it is could not be measured: {failure}") from failure
+        tuning.notes.append(f"the training in which patches are raced ended early: {failure}")
+    for key, reason in state.alone.refused.items():
+        state.left[state.candidates[key].knob] = f"{state.candidates[key].words}: {reason}"
+
+
+def _choose(tuning: Tuning, state: Climb) -> None:
+    """Take what pays as rungs: one setting of a knob, the largest gain first, as far as the patches go together."""
+    paying = [c for key, c in state.candidates.items() if not c.lacks and _pays(c, state.alone.interval(key))]
+    best: list[Candidate] = []
+    for name in dict.fromkeys(candidate.knob for candidate in paying):
+        mine = [candidate for candidate in paying if candidate.knob == name]
+        fastest = min(_ratio(state, candidate) for candidate in mine)
+        close = [candidate for candidate in mine if _ratio(state, candidate) <= fastest * AS_GOOD]
+        best.append(min(close, key=lambda candidate: knob(name).size(candidate.settings)))
+    for candidate in sorted(best, key=lambda candidate: _ratio(state, candidate)):
+        try:
+            texts_of([*state.rungs, candidate])
+            _keep_original(state, candidate)
+        except (ValueError, Unreadable) as why:
+            state.left[candidate.knob] = f"{candidate.words}: it pays, and is not taken: {why}"
+            continue
+        state.rungs.append(candidate)
+
+
+def _keep_original(state: Climb, candidate: Candidate) -> None:
+    """Raises ValueError where the file has changed since the patch was made, Unreadable where it is gone."""
+    if candidate.path not in state.originals:
+        state.originals[candidate.path] = read_text(Path(candidate.path))
+    if state.originals[candidate.path][0] != candidate.before:
+        raise ValueError(f"{candidate.path} changed while it was measured")
+
+
+def _race_beside(tuning: Tuning, state: Climb, screen: Screen, deadline: Deadline) -> None:
+    """Race all rungs together against all but each one, and take out what for certain gains less than LEAST beside the others."""
+    tuning.watch.stage("all that pays together, and without each one")
+    entrants = [in_place(ALL, state.rungs)]
+    words = {AS_IT_IS: "your code", ALL: "all patches"}
+    for rung in state.rungs:
+        entrants.append(in_place(_without(rung), [other for other in state.rungs if other is not rung]))
+        words[_without(rung)] = f"without {rung.knob}"
+    try:
+        screen.race("beside", entrants, deadline, words, state.beside, base=ALL)
+    except ChildFailed as failure:
+        tuning.notes.append(f"what pays was not raced together in one training: {failure}")
+    for rung in list(state.rungs):
+        seen = state.beside_the_others(rung)
+        if seen is not None and seen[1] > 1 - LEAST and len(state.rungs) > 1:
+            why = f"beside the others it takes {seen[0]:.3f} [{seen[1]:.3f}, {seen[2]:.3f}] of the time without it"
+            state.rungs.remove(rung)
+            state.dropped.append((rung, why))
+
+
+def _tell_offers(state: Climb) -> None:
+    """Say what patches that are not allowed would gain."""
+    for key, candidate in state.candidates.items():
+        if not candidate.lacks or key in state.alone.refused:
+            continue
+        seen, how = state.alone.interval(key), _how_to_allow(state, candidate)
+        state.left[candidate.knob] = f"measured too briefly to say what it would gain; {how}"
+        if seen is not None and seen[2] < 1:
+            ratio = f"{seen[0]:.2f} [{seen[1]:.2f}, {seen[2]:.2f}]"
+            state.left[candidate.knob] = f"{candidate.words}: would take {ratio} of the step (screened); {how}"
+        elif seen is not None:
+            state.left[candidate.knob] = f"{candidate.words}: was not shown to gain anything; {how}"
+
+
+def _how_to_allow(state: Climb, candidate: Candidate) -> str:
+    return f"it changes {' and '.join(candidate.lacks)}: {flag_for(candidate.lacks, state.allow)}"
+
+
+def _pays(candidate: Candidate, seen: Interval | None) -> bool:
+    return seen is not None and 1 - seen[2] >= _least(candidate)
+
+
+def _least(candidate: Candidate) -> float:
+    return max(LEAST, knob(candidate.knob).min_gain)
+
+
+def _ratio(state: Climb, candidate: Candidate) -> float:
+    seen = state.alone.interval(candidate.key)
+    assert seen is not None
+    return seen[0]
+
+
+def _without(rung: Candidate) -> str:
+    return f"without {rung.key}"
+
+
+def _inverse(seen: Interval | None) -> Interval | None:
+    return (1 / seen[0], 1 / seen[2], 1 / seen[1]) if seen is not None else None
+
+
+def late(state: Climb) -> list[str]:
+    """Knobs that more time would tell something about."""
+    names = [candidate.knob for candidate in state.undecided] + [n for n, why in state.left.items() if why == NO_TIME]
+    return list(dict.fromkeys(names))

@@ -1,157 +1,103 @@
-"""The last race of a climb: all patches together against the user's code, and against themselves without each one."""
+"""The last race of a climb: the patched source against the user's code, in fresh processes, its losses checked first."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
+from collections.abc import Sequence
 
-from perfaudit.measure.child import Child
+from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Deadline
-from perfaudit.measure.facts import Facts
-from perfaudit.measure.judge import comparison, settled_variants
+from perfaudit.measure.judge import settled_variants
 from perfaudit.measure.ledger import Ledger, Variant
-from perfaudit.measure.runner import measure
-from perfaudit.measure.stats import settled
-from perfaudit.measurements import Comparison, Settings
-from perfaudit.static.layers import text_of, without
-from perfaudit.tune.shares import LARGEST_RACE, at_once, seconds_to_decide
-from perfaudit.tune.tuning import Accepted, Climb, Final, Tuning, digest_of_texts
+from perfaudit.measure.runner import TrialFailed, measure
+from perfaudit.tune.candidates import Candidate, texts_of
+from perfaudit.tune.climb import Climb, Final
+from perfaudit.tune.screening import LEAST
+from perfaudit.tune.tuning import Tuning, digest_of_texts, taken_bytes
 from perfaudit.tune.verify import Verifier
 
-MARGIN = 1.8  # times what the races before it suggest: losses are compared in it, and workers warmed up (photo_resnet)
-LEAST = 0.01  # of the step; a rung that for certain gains less in the presence of all others is taken out again
 KNOB = "climb"  # in the place of a knob's name: its variants are patches, and nothing is applied at run time
 START = Variant("as it is", KNOB, {"patch": "none"}, apply_knob=False)
 
 
-def seconds_for_final(tuning: Tuning, state: Climb) -> float:
-    """What the final race must be left, with one more rung: the user's code, all rungs, all but each of them."""
-    return MARGIN * _seconds_for(tuning, state, 3 + len(state.rungs))
+def final_race(tuning: Tuning, state: Climb, deadline: Deadline, memory_budget: int) -> None:
+    """Check and race what was chosen; the race is in `state.final` from its beginning, so that an interruption keeps it.
 
-
-def _seconds_for(tuning: Tuning, state: Climb, variants: int) -> float:
-    opening = max([tuning.seconds_to_open, *(rung.seconds_to_open for rung in state.rungs)])
-    return seconds_to_decide(tuning, variants, opening)
-
-
-def final_race(tuning: Tuning, state: Climb, deadline: Deadline) -> None:
-    """Race what was accepted; while a rung is shown not to pay any more, take it out and, where time is left, race again.
-
-    Where memory does not hold so many trainings side by side, or time is short, only the whole is raced. The last
-    race is in `state.final` from its beginning, so that an interruption keeps it; where no time was left for it, what an
-    earlier one said stays.
+    Where the check refuses all of it together, each rung is checked alone, those that are refused are taken out, and the rest is
+    checked and raced. memory_budget: bytes that the peak of a step with the patch may have.
     """
     while state.rungs:
-        top = Variant("all", KNOB, {"patch": "all"}, texts_of(state), apply_knob=False)
-        variants = 2 + len(state.rungs)
-        fits = variants <= min(LARGEST_RACE, at_once(tuning, state.start_bytes))
-        fits = fits and deadline.left() >= _seconds_for(tuning, state, variants)
-        lacking = _lacking(state) if fits else {}
-        stage = f"final {digest_of_texts(top.overlay, *(variant.overlay for variant, _ in lacking.values()))}"
-        untested = [r.winner.knob for n, r in enumerate(state.rungs) if n not in lacking and len(state.rungs) > 1]
-        tuning.watch.stage("all of it against your code, and against itself without each patch")
-        earlier, ledger = state.final, Ledger(seconds_to_open=tuning.seconds_to_open)
-        state.final = Final(ledger, START, top, stage, tuple(untested))
-        _race(tuning, state, ledger, top, lacking, stage, deadline)
-        failed = {START.key, top.key} & ledger.failures.keys()
-        if not failed and _against(ledger, START, top, stage) is None and (earlier or not ledger.generations):
-            state.final = earlier
+        top = _patched("all", state.rungs)
+        _ask_peaks(tuning, state, top)
+        if state.top_bytes is not None and state.top_bytes > memory_budget:
+            sizes = " MiB, more than the budget of ".join(f"{n / 2**20:.0f}" for n in (state.top_bytes, memory_budget))
+            state.trouble = f"the peak of a step with the patch is {sizes} MiB"
             return
-        worst = _no_longer_pays(ledger, top, lacking, stage)
-        if worst is None:
+        ledger = Ledger(seconds_to_open=tuning.seconds_to_open, seconds_per_step=tuning.seconds_per_step)
+        state.final = Final(ledger, START, top, f"final {digest_of_texts(top.overlay)}")
+        tuning.watch.stage("the patched source against your code, in fresh processes")
+        _race(tuning, state, state.final, deadline)
+        if not ledger.generations and top.key not in ledger.failures and top.key not in ledger.checked:
+            _check(tuning, state, ledger, [top])
+        if top.key not in ledger.failures or len(state.rungs) == 1 or not _drop_refused(tuning, state):
             return
-        at, why = worst
-        state.dropped.append((state.rungs[at], why, at))
-        variant, state.rungs = lacking[at]
-        state.final = Final(ledger, START, variant, stage, tuple(untested))
 
 
-def texts_of(state: Climb, rungs: list[Accepted] | None = None) -> dict[str, str]:
-    """By path, the text with all rungs, or with these."""
-    rungs = state.rungs if rungs is None else rungs
-    paths = dict.fromkeys(rung.path for rung in rungs)
-    return {
-        path: text_of(state.originals[path][0], [rung.edits for rung in rungs if rung.path == path]) for path in paths
-    }
+def _patched(key: str, rungs: Sequence[Candidate]) -> Variant:
+    return Variant(key, KNOB, {"patch": key}, texts_of(rungs), apply_knob=False)
 
 
-def _lacking(state: Climb) -> dict[int, tuple[Variant, list[Accepted]]]:
-    """By number, all rungs but that one, with the edits they then have; those on which a later one builds are missing."""
-    found = {}
-    for number, rung in enumerate(state.rungs):
-        rest = _without(state, number) if len(state.rungs) > 1 else None
-        if rest is not None:
-            name = rung.winner.knob
-            settings: Settings = {"patch": f"all but {name}"}
-            texts = texts_of(state, rest)
-            found[number] = Variant(f"without {name}", KNOB, settings, texts, apply_knob=False), rest
-    return found
+def _ask_peaks(tuning: Tuning, state: Climb, top: Variant) -> None:
+    """The peak memory of a step without and with the patch; None where it cannot be told."""
+    for variant, name in ((START, "start_bytes"), (top, "top_bytes")):
+        if getattr(state, name) is not None and variant is START:
+            continue
+        try:
+            reply = tuning.ask(f"memory {digest_of_texts(variant.overlay)}", variant, {"do": "memory"})[1]
+        except ChildFailed:
+            continue
+        setattr(state, name, taken_bytes(reply) if variant is not START else reply.get("peak_bytes"))
 
 
-def _without(state: Climb, number: int) -> list[Accepted] | None:
-    path = state.rungs[number].path
-    same = [rung for rung in state.rungs if rung.path == path]
-    kept = without(state.originals[path][0], [rung.edits for rung in same], same.index(state.rungs[number]))
-    if kept is None:
-        return None
-    edits = iter(kept)
-    others = [rung for at, rung in enumerate(state.rungs) if at != number]
-    return [replace(rung, edits=next(edits)) if rung.path == path else rung for rung in others]
+def _race(tuning: Tuning, state: Climb, final: Final, deadline: Deadline) -> None:
+    settings = {variant.key: variant.settings for variant in (final.start, final.top)}
+    final.ledger.on_block = lambda key, seconds: tuning.watch.block(settings[key], seconds)
+
+    def done(ledger: Ledger) -> set[str]:
+        return settled_variants(ledger, final.start, [final.top], LEAST, final.stage)
+
+    with _verifier(tuning, state, final.ledger, [final.top]) as verifier:
+        lab = tuning.workshop.lab(verifier.check)
+        measure(
+            lab, [final.start, final.top], final.ledger, deadline, 5, final.stage, settled=done, memo=tuning.record
+        )  # fmt: skip
 
 
-def _race(
-    tuning: Tuning,
-    state: Climb,
-    ledger: Ledger,
-    top: Variant,
-    lacking: dict[int, tuple[Variant, list[Accepted]]],
-    stage: str,
-    deadline: Deadline,
-) -> None:
-    """Race them into the ledger, with the losses of all checked against those of the user's code."""
-    others = [variant for variant, _ in lacking.values()]
-    variants = [START, top, *others]
-    settings = {variant.key: variant.settings for variant in variants}
-    ledger.on_block = lambda key, seconds: tuning.watch.block(settings[key], seconds)
-    changes = {variant.key: state.changes for variant in variants[1:]}
-    with Verifier(START.key, changes, tuning.reference, ledger.checked, tuning.memory_limit) as verifier:
-
-        def check(child: Child, variant: Variant, facts: Facts) -> None:
-            verifier.check(child, variant, facts)
-
-        def done(ledger: Ledger) -> set[str]:
-            decided = {v.key for v in others if v.key in ledger.failures or _is_settled(ledger, v, top, stage)}
-            if len(decided) == len(others):
-                decided |= settled_variants(ledger, START, [top], LEAST, stage)
-            return decided
-
-        measure(tuning.workshop.lab(check), variants, ledger, deadline, 5, stage, settled=done, memo=tuning.record)
+def _check(tuning: Tuning, state: Climb, ledger: Ledger, variants: Sequence[Variant]) -> None:
+    """Check variants without racing them: what the check says is in the ledger, a refusal among its failures."""
+    with _verifier(tuning, state, ledger, variants) as verifier:
+        lab = tuning.workshop.lab(verifier.check)
+        for variant in variants:
+            for key, item in lab.open([START, variant]).items():
+                if isinstance(item, TrialFailed):
+                    ledger.failures[key] = str(item)
+                else:
+                    item.close()
 
 
-def _against(ledger: Ledger, other: Variant, top: Variant, stage: str) -> Comparison | None:
-    """All rungs over the user's code or over all but one, None without an interval."""
-    seen = comparison(ledger, other, top, stage, least=LEAST)
-    return seen if seen is not None and math.isfinite(seen.high) else None
+def _drop_refused(tuning: Tuning, state: Climb) -> bool:
+    """Check each rung alone and take out what is refused; whether that leaves something to go on with."""
+    tuning.watch.stage("which of the patches is refused")
+    alone = {candidate.key: _patched(candidate.key, [candidate]) for candidate in state.rungs}
+    ledger = Ledger()
+    _check(tuning, state, ledger, list(alone.values()))
+    refused = [candidate for candidate in state.rungs if candidate.key in ledger.failures]
+    for candidate in refused:
+        state.rungs.remove(candidate)
+        state.dropped.append((candidate, f"its patch is refused: {ledger.failures[candidate.key]}"))
+    return bool(refused)
 
 
-def _is_settled(ledger: Ledger, lacking: Variant, top: Variant, stage: str) -> bool:
-    seen = _against(ledger, lacking, top, stage)
-    return seen is not None and settled(seen.low, seen.high, LEAST)
-
-
-def _no_longer_pays(
-    ledger: Ledger, top: Variant, lacking: dict[int, tuple[Variant, list[Accepted]]], stage: str
-) -> tuple[int, str] | None:
-    """The number of the rung that for certain gains less than LEAST beside the others, the most certain one, and words."""
-    compared = {
-        number: seen
-        for number, (variant, _) in lacking.items()
-        if variant.key not in ledger.failures
-        and (seen := _against(ledger, variant, top, stage)) is not None
-        and seen.low > 1 - LEAST
-    }
-    if not compared:
-        return None
-    worst = max(compared, key=lambda number: compared[number].low)
-    c = compared[worst]
-    return worst, f"beside the others it takes {c.ratio:.3f} [{c.low:.3f}, {c.high:.3f}] of the time without it"
+def _verifier(tuning: Tuning, state: Climb, ledger: Ledger, variants: Sequence[Variant]) -> Verifier:
+    by_key = {candidate.key: candidate.fix.changes for candidate in state.rungs}
+    changes = {variant.key: by_key.get(variant.key, state.changes) for variant in variants}
+    return Verifier(START.key, changes, tuning.reference, ledger.checked, tuning.memory_limit)

@@ -5,12 +5,17 @@ from __future__ import annotations
 import math
 import statistics
 
-from perfaudit.findings import FilePatch
+from perfaudit.findings import FilePatch, Saving
 from perfaudit.measure.judge import comparison
-from perfaudit.measurements import Ladder, NotApplicable, Rung
+from perfaudit.measure.race import FUTILE
+from perfaudit.measure.stats import verdict
+from perfaudit.measurements import Calibration, Comparison, Ladder, NotApplicable, Rung, Settings, Winner
 from perfaudit.static.patching import file_patch
-from perfaudit.tune.final import LEAST, texts_of
-from perfaudit.tune.tuning import Accepted, Climb, Tuning
+from perfaudit.target.phases import PHASES
+from perfaudit.tune.candidates import Candidate, texts_of
+from perfaudit.tune.climb import Climb
+from perfaudit.tune.screening import CONTROL, LEAST
+from perfaudit.tune.tuning import Tuning
 from perfaudit.tune.verify import was_compared
 
 FAILED = "not handed over: "
@@ -19,42 +24,108 @@ NOT_CONFIRMED = f"{FAILED}the final race did not show that all of it together is
 NO_TIME_FOR_ALL = f"{FAILED}the time ended before all of it was raced together"
 
 
-def ladder_of(tuning: Tuning, withhold: bool = False) -> Ladder:
-    """What the climb of this tuning has come to, complete or not.
+def ladder_of(state: Climb, withhold: bool = False) -> Ladder:
+    """What a climb has come to, complete or not.
 
-    The patch is handed over only where a race against the user's code showed it to be faster and its losses were compared
-    with those: the final race, or that of a single rung. withhold: hand over none, because the files are no longer what
-    was measured.
+    The patch is handed over only where its losses were compared with those of the user's code, and a race shows it to be faster:
+    the final one or, where that has not decided, the one in the training that ran. withhold: hand over none, because the files
+    are no longer what was measured.
     """
-    state = tuning.climb
-    assert state is not None
-    left = tuple(NotApplicable(name, reason) for name, reason in state.left.items())
-    step = tuning.calibration.seconds_per_step if tuning.calibration is not None else None
-    ladder = Ladder(changes=state.changes, left=left, seconds_per_step=step, peak_memory_bytes=state.start_bytes)
+    ladder = Ladder(
+        rungs=_rungs(state),
+        changes=state.changes,
+        left=tuple(NotApplicable(name, reason) for name, reason in state.left.items()),
+        undecided=tuple(dict.fromkeys(candidate.knob for candidate in state.undecided)),
+        seconds_per_step=_screened_step(state),
+        peak_memory_bytes=state.start_bytes,
+        patched_peak_memory_bytes=state.top_bytes if state.rungs else None,
+    )
     if not state.rungs:
-        return ladder.with_(rungs=_rungs(state, step))
-    raced = _of_final(state, ladder)
-    if raced.ratio is None or raced.high >= 1:
-        raced = _of_single_rung(state, raced)
-    trouble = _trouble(state) or ("" if raced.ratio is not None and raced.high < 1 else NOT_CONFIRMED)
-    if raced.ratio is None and not trouble.startswith(FAILED):
-        trouble = NO_TIME_FOR_ALL
-    peak = state.rungs[-1].peak_bytes if not state.dropped else None
-    if not trouble and not was_compared(raced.verified):
-        trouble = f"{FAILED}{raced.verified or 'the losses of all of it were not compared'}"
-    trouble = CHANGED if withhold else trouble
+        return ladder
+    raced = _with_ratio(state, ladder)
+    trouble = CHANGED if withhold else _trouble(state, raced)
     files = () if trouble else _files(state)
-    rungs = _rungs(state, raced.seconds_per_step)
-    untested = state.final.untested if state.final is not None else ()
-    return raced.with_(rungs=rungs, files=files, untested=untested, trouble=trouble, patched_peak_memory_bytes=peak)
+    untested = tuple(c.knob for c in state.rungs if len(state.rungs) > 1 and state.beside_the_others(c) is None)
+    return raced.with_(files=files, untested=untested, trouble=trouble)
 
 
-def _of_final(state: Climb, ladder: Ladder) -> Ladder:
-    """The ladder with what the final race said, as it is where there was none."""
+def comparisons_of(state: Climb) -> tuple[Comparison, ...]:
+    """Each candidate that was raced, against the user's code in one training."""
+    found = []
+    for key, candidate in state.candidates.items():
+        seen, interval = state.alone.entrants.get(key), state.alone.interval(key)
+        if seen is None:
+            continue
+        ratio, low, high = interval or (1.0, 0.0, math.inf)
+        current: Settings = {"patch": "none"}
+        found.append(
+            Comparison(
+                candidate.knob, current, candidate.settings, ratio, low, high, verdict(low, high), seen.quads,
+                given_up=seen.left == FUTILE, basis="screened", way=state.alone.ways.get(key, ""),
+            )
+        )  # fmt: skip
+    return tuple(found)
+
+
+def winners_of(state: Climb) -> tuple[Winner, ...]:
+    """The rungs as winners of their knobs."""
+    verified = state.final.ledger.checked.get(state.final.top.key, "") if state.final is not None else ""
+    found = []
+    for rung in state.rungs:
+        seen = state.alone.interval(rung.key)
+        assert seen is not None
+        step = _screened_step(state)
+        saved = Saving("screened", 1 - seen[2], 1 - seen[1], step and step * (1 - seen[0]))
+        found.append(
+            Winner(rung.knob, rung.settings, False, rung.words, saved, rung.fix, rung.location, verified)
+        )  # fmt: skip
+    return tuple(found)
+
+
+def calibration_of(state: Climb, tuning: Tuning) -> Calibration | None:
+    """What a step consists of, and how far the control, which is identical code, came out from the user's; None before a race."""
+    base, control = state.alone.base, state.alone.interval(CONTROL)
+    if not base or not base["steps"]:
+        return None
+    steps, logs = base["steps"], state.alone.log_ratios.get(CONTROL, [])
+    ratio, low, high = control or (math.exp(statistics.fmean(logs)) if logs else 1.0, None, None)
+    phases = {name: base["phases"][name] / steps for name in PHASES if name in base["phases"]}
+    return Calibration(
+        seconds_per_step=base["wall"] / steps,
+        wall_over_cpu=base["wall"] / base["cpu"] if base["cpu"] else 1.0,
+        scatter=statistics.stdev(logs) if len(logs) > 1 else None,
+        ratio=ratio,
+        rounds=len(logs),
+        computes_alone=tuning.computes_alone(),
+        phases=phases,
+        queued=base["queued"] / base["wall"] if base["wall"] else 0.0,
+        low=low,
+        high=high,
+    )
+
+
+def _screened_step(state: Climb) -> float | None:
+    base = state.alone.base
+    return base["wall"] / base["steps"] if base and base["steps"] else None
+
+
+def _with_ratio(state: Climb, ladder: Ladder) -> Ladder:
+    """The ladder with what the final race said; with the screening's figure where that has not decided."""
+    screened = state.together()
+    ladder = ladder.with_(screened=screened)
     if state.final is None:
         return ladder
     ledger, start, top = state.final.ledger, state.final.start, state.final.top
+    ladder = ladder.with_(verified=ledger.checked.get(top.key, ""))
     seen = comparison(ledger, start, top, state.final.stage, least=LEAST)
+    is_known = seen is not None and math.isfinite(seen.high)
+    agrees = seen is None or not is_known or (screened is not None and seen.low <= screened[2])
+    if screened is not None and (seen is None or seen.verdict == "undecided") and agrees:
+        ratio, low, high = screened
+        step = ladder.seconds_per_step
+        return ladder.with_(
+            ratio=ratio, low=low, high=high, basis="screened", patched_seconds_per_step=step and step * ratio
+        )
     if seen is None:
         return ladder
     before = statistics.median(block.seconds_per_step for block in ledger.blocks(start.key))
@@ -64,106 +135,64 @@ def _of_final(state: Climb, ladder: Ladder) -> Ladder:
         high=seen.high,
         clock=seen.clock,
         rounds=seen.n,
-        verified=ledger.checked.get(top.key, ""),
         seconds_per_step=before,
         patched_seconds_per_step=before * seen.ratio,
     )
 
 
-def _of_single_rung(state: Climb, ladder: Ladder) -> Ladder:
-    """The ladder with the race of its only rung, which was one against the user's code; as it is where there are others.
-
-    That race may have resolved more than one of whole steps does: a part of the step, timed inside it. Where the final race
-    excludes what it says, the final race stands.
-    """
-    if len(state.rungs) != 1 or state.dropped or ladder.seconds_per_step is None or _trouble(state):
-        return ladder
-    (rung,) = state.rungs
-    assert rung.winner.saving is not None
-    ratio, low, high = _ratios(rung)
-    if ladder.low > high:
-        return ladder
-    return ladder.with_(
-        ratio=ratio,
-        low=low,
-        high=high,
-        clock=rung.winner.saving.clock,
-        rounds=rung.rounds,
-        verified=rung.winner.verified,
-        patched_seconds_per_step=ladder.seconds_per_step * ratio,
-    )
-
-
-def _trouble(state: Climb) -> str:
-    """Why all of it together could not be raced, "" where it could or was not."""
+def _trouble(state: Climb, raced: Ladder) -> str:
+    """Why nothing is handed over, "" where it is."""
+    if state.trouble:
+        return f"{FAILED}{state.trouble}"
     failed = state.final.ledger.failures if state.final is not None else {}
     for variant in (state.final.top, state.final.start) if state.final is not None else ():
         if variant.key in failed:
             return f"{FAILED}{failed[variant.key]}"
-    return ""
+    if not was_compared(raced.verified):
+        return f"{FAILED}{raced.verified or 'the losses of all of it were not compared'}"
+    if raced.ratio is None:
+        return NO_TIME_FOR_ALL
+    return "" if raced.high < 1 else NOT_CONFIRMED
 
 
-def _rungs(state: Climb, step: float | None) -> tuple[Rung, ...]:
-    """The rungs that stayed, each with the product of the races so far, and behind them those that were taken out.
-
-    step: seconds per step of the user's code.
-    """
-    found, ratio, error = [], 1.0, 0.0
-    lowest = min((at for _, _, at in state.dropped), default=len(state.rungs))
-    for number, accepted in enumerate(state.rungs):
-        if number >= lowest:  # raced on one that was taken out: what it makes of the step without that is not known
-            found.append(_rung(accepted))
-            continue
-        mine, low, high = _ratios(accepted)
-        ratio *= mine
-        error = math.hypot(error, max(math.log(high / mine), math.log(mine / low)))
-        from_start = (ratio, ratio * math.exp(-error), ratio * math.exp(error))
-        found.append(_rung(accepted, step and step * ratio, from_start, accepted.peak_bytes))
-    found += [_rung(accepted, dropped=why) for accepted, why, _ in state.dropped]
-    return tuple(found)
+def _rungs(state: Climb) -> tuple[Rung, ...]:
+    """The rungs that stayed, and behind them those that were taken out again."""
+    found, below = [], list[Candidate]()
+    for rung in state.rungs:
+        found.append(_rung(state, rung, _diff(state, below, rung)))
+        below.append(rung)
+    return (*found, *(_rung(state, rung, rung.fix.diff, why) for rung, why in state.dropped))
 
 
-def _ratios(accepted: Accepted) -> tuple[float, float, float]:
-    """Whole step with the rung over that without it: middle, low, high; above zero, so that they can be multiplied."""
-    saving = accepted.winner.saving
-    assert saving is not None
-    low, high = max(1 - saving.high, 1e-6), max(1 - saving.low, 1e-6)
-    return accepted.ratio, low, high
-
-
-def _rung(
-    accepted: Accepted,
-    seconds: float | None = None,
-    from_start: tuple[float | None, float | None, float | None] = (None, None, None),
-    peak_bytes: int | None = None,
-    dropped: str = "",
-) -> Rung:
-    winner = accepted.winner
-    assert winner.fix is not None and winner.location is not None and winner.saving is not None
-    ratio, low, high = _ratios(accepted)
+def _rung(state: Climb, rung: Candidate, diff: str, dropped: str = "") -> Rung:
+    seen = state.alone.interval(rung.key)
+    assert seen is not None
+    quads, way = state.alone.entrants[rung.key].quads, state.alone.ways.get(rung.key, "")
     return Rung(
-        winner.knob,
-        winner.settings,
-        winner.words,
-        winner.fix.changes,
-        winner.location,
-        winner.fix.diff,
-        ratio,
-        low,
-        high,
-        winner.saving.clock,
-        seconds,
-        peak_bytes,
-        *from_start,
-        verified=winner.verified,
+        rung.knob,
+        rung.settings,
+        rung.words,
+        rung.fix.changes,
+        rung.location,
+        diff,
+        *seen,
+        quads,
+        way,
+        state.beside_the_others(rung),
         dropped=dropped,
     )
+
+
+def _diff(state: Climb, below: list[Candidate], rung: Candidate) -> str:
+    """What a rung changes of its file, as the rungs before it have left that."""
+    before = texts_of(below).get(rung.path, rung.before)
+    return file_patch(rung.path, before, texts_of([*below, rung])[rung.path], state.originals[rung.path][1]).diff
 
 
 def _files(state: Climb) -> tuple[FilePatch, ...]:
     """The patch of all rungs, file by file, against what was measured."""
     patches = []
-    for path, after in texts_of(state).items():
+    for path, after in state.texts.items():
         before, encoding = state.originals[path]
         patches.append(file_patch(path, before, after, encoding))
     return tuple(patches)

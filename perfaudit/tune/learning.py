@@ -8,36 +8,24 @@ from perfaudit.knobs import knob
 from perfaudit.knobs._code import inside_project
 from perfaudit.knobs._rewritten import Rewritten
 from perfaudit.measure.child import ChildFailed
-from perfaudit.measure.ledger import Variant
-from perfaudit.static.texts import patched
 from perfaudit.tune.observed import observed_findings
 from perfaudit.tune.observed_biases import RULES
 from perfaudit.tune.plan import runs
-from perfaudit.tune.tuning import Tuning, digest_of_texts
-from perfaudit.tune.workshop import Json
-
-PROFILING_STEPS = 4  # of patched source, for the shares of its phases; what comes of it is no claim
+from perfaudit.tune.tuning import Tuning
 
 
 def learn(tuning: Tuning, knobs: list[str]) -> None:
-    """Scan the source as patched so far and, where one of the knobs takes fixes that a run can judge, run and observe it.
-
-    What the run contradicts is told once, on the user's own code.
-    """
-    with patched(tuning.overlay):
-        findings = _scanned(tuning)
-        if not tuning.overlay:
-            tuning.never_run = _never_run(tuning, findings, knobs)
-        tuning.learn(finding for finding in findings if finding.fingerprint not in tuning.never_run)
-        if not any(set(knob(name).rules) & set(RULES) for name in knobs):
-            return
-        tuning.watch.stage("observing one step of it")
-        key = f"observe {digest_of_texts(tuning.overlay)}".strip()
-        merged = observed_findings(tuning, tuning.overlay, key=key)
-        tuning.learn(merged.findings)
-    if not tuning.overlay:
-        tuning.notes += [f"not observed: {problem}" for problem in merged.problems]
-        tuning.notes += [f"{f.rule} at {f.location}: withdrawn, {f.note}" for f in merged.withdrawn]
+    """Scan the source and, where one of the knobs takes fixes that a run can judge, run and observe it."""
+    findings = _scanned(tuning)
+    tuning.never_run = _never_run(tuning, findings, knobs)
+    tuning.learn(finding for finding in findings if finding.fingerprint not in tuning.never_run)
+    if not any(set(knob(name).rules) & set(RULES) for name in knobs):
+        return
+    tuning.watch.stage("observing one step of it")
+    merged = observed_findings(tuning)
+    tuning.learn(merged.findings)
+    tuning.notes += [f"not observed: {problem}" for problem in merged.problems]
+    tuning.notes += [f"{f.rule} at {f.location}: withdrawn, {f.note}" for f in merged.withdrawn]
 
 
 def _never_run(tuning: Tuning, findings: list[Finding], knobs: list[str]) -> frozenset[str]:
@@ -56,21 +44,6 @@ def _never_run(tuning: Tuning, findings: list[Finding], knobs: list[str]) -> fro
         return frozenset()
     known = [f for f in asked if f.location is not None and f.location.path in lines]
     return frozenset(f.fingerprint for f in known if f.location and not runs(f, set(lines[f.location.path])))
-
-
-def stand_on(tuning: Tuning, overlay: dict[str, str], knobs: list[str]) -> Json:
-    """Take this text for the user's code from here on: facts, profile and findings of it.
-
-    Returns what its child replied to "memory". Raises ChildFailed where it cannot be built; nothing has changed then.
-    """
-    key = f"stand on {digest_of_texts(overlay)}"
-    commands: list[Json] = [{"do": "block", "steps": PROFILING_STEPS}, {"do": "memory"}]
-    facts, block, memory = tuning.ask(key, Variant(key, "", {}, overlay), *commands)
-    profile = {name: seconds / block["steps"] for name, seconds in block.get("phases", {}).items()}
-    tuning.overlay = overlay
-    tuning.facts = {**facts, "profile": profile or tuning.facts.get("profile")}
-    learn(tuning, knobs)
-    return memory
 
 
 def _scanned(tuning: Tuning) -> list[Finding]:

@@ -32,18 +32,16 @@ class Merged:
     problems: tuple[str, ...] = ()  # what could not be observed, and why
 
 
-def observed_findings(
-    tuning: Tuning, overlay: dict[str, str] | None = None, seconds: float | None = None, key: str = "observe"
-) -> Merged:
-    """The findings of a tuning, with what a child says of a run of the training as it is, or with patched texts.
+def observed_findings(tuning: Tuning, seconds: float | None = None) -> Merged:
+    """The findings of a tuning, with what a child says of a run of the training as it is.
 
-    seconds: what observing may take once the training is built; the tuning's timeout if it is not said. key: under which
-    the records keep the answer. A child that cannot observe is a problem that is told; the findings are then as they were.
+    seconds: what observing may take once the training is built; the tuning's timeout if it is not said.
+    A child that cannot observe is a problem that is told; the findings are then as they were.
     """
     findings = tuple(tuning.findings)
     command: Json = {"do": "observe", **({"timeout": seconds} if seconds is not None else {})}
     try:
-        reply = tuning.ask(key, Variant("observe", "", {}, overlay or {}), command)[1]
+        reply = tuning.ask("observe", Variant("observe", "", {}), command)[1]
     except ChildFailed as failure:
         return Merged(findings, problems=(f"the training was not observed: {failure}",))
     return merged(findings, reply, _on_accelerator(tuning))

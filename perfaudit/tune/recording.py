@@ -41,6 +41,9 @@ class Recording(Record):
     def note(self, kind: str, key: str, data: Json) -> None:
         self.journal.append(kind, key=key, data=data)
 
+    def noted(self, kind: str, key: str) -> list[Json]:
+        return [line["data"] for line in self.journal.replayed(kind, key)]
+
     def results(self, tuning: Tuning, bout: Bout) -> None:
         """What a knob's search has found, in the keys of the report."""
         for trial in trials_of(bout):

@@ -15,14 +15,14 @@ from perfaudit.measure.watch import Watch
 from perfaudit.measurements import NO_TIME, Winner
 from perfaudit.report import Report, to_json
 from perfaudit.target.names import Target
-from perfaudit.tune.climb import climb
-from perfaudit.tune.ladder import ladder_of
+from perfaudit.tune import ladder as climbing
+from perfaudit.tune.climb import Climb, climb, late
 from perfaudit.tune.learning import learn
 from perfaudit.tune.outcome import UNDECIDED, comparisons_of, trials_of, winner_of
 from perfaudit.tune.recording import start_line
 from perfaudit.tune.search import search
 from perfaudit.tune.shares import MEMORY_SHARE, in_order, seconds_for
-from perfaudit.tune.tuning import Climb, Record, Tuning, bout_of, changed_files, interruptible
+from perfaudit.tune.tuning import Record, Tuning, bout_of, changed_files, interruptible
 from perfaudit.tune.workshop import Children, Json, Workshop
 
 
@@ -51,6 +51,7 @@ def tune(
     watch = watch or Watch()
     deadline = Deadline(budget, clock or WallClock())
     workshop = workshop or Children(target, device, watch, timeout)
+    state = Climb(allow) if allow is not None else None
     tuning = Tuning(target, workshop, watch, clock or WallClock(), timeout=timeout, skips_idle=skips_idle)
     tuning.memory_limit = memory_budget or None
     if allow is not None and not inside_project(target.file):
@@ -64,7 +65,7 @@ def tune(
             tuning.digests = start["files"]
             tuning.record = begin(start)
             free = tuning.facts.get("device_free") or free_memory()
-            _search_all(tuning, knobs, deadline, budget, memory_budget or int(free * MEMORY_SHARE), allow)
+            _search_all(tuning, state, knobs, deadline, budget, memory_budget or int(free * MEMORY_SHARE))
     except UserError:
         tuning.record.ended("failed", None)
         raise
@@ -73,22 +74,24 @@ def tune(
     changed = changed_files(tuning)
     if changed:
         tuning.notes.append(f"{', '.join(changed)} changed while it was measured: nothing of this can be applied")
-    report = report_of(tuning, interrupted[0], withhold=bool(changed))
-    late = bool(_late(tuning, list(report.winners)))
-    tuning.record.ended("interrupted" if interrupted[0] else "out of time" if late else "finished", to_json(report))
+    report = report_of(tuning, state, interrupted[0], withhold=bool(changed))
+    is_late = bool(_late(tuning, state, list(report.winners)))
+    tuning.record.ended("interrupted" if interrupted[0] else "out of time" if is_late else "finished", to_json(report))
     return report
 
 
 def _search_all(
-    tuning: Tuning, knobs: list[str], deadline: Deadline, budget: float, memory: int, allow: frozenset[str] | None
+    tuning: Tuning, state: Climb | None, knobs: list[str], deadline: Deadline, budget: float, memory: int
 ) -> None:
     learn(tuning, knobs)
     if any(not knob(name).not_applicable(tuning.facts) for name in knobs):
         tuning.needs_time(budget, deadline.left())
-        tuning.calibrate(budget)
-    if allow is not None:
-        tuning.climb = Climb(allow)
-        climb(tuning, tuning.climb, knobs, deadline, memory)
+        if state is None:
+            tuning.calibrate(budget)
+        else:
+            tuning.profile(budget)
+    if state is not None:
+        climb(tuning, state, knobs, deadline, memory)
         return
     waiting = in_order(tuning, knobs)
     while waiting:
@@ -98,53 +101,52 @@ def _search_all(
             tuning.record.results(tuning, bout)
 
 
-def report_of(tuning: Tuning, interrupted: bool, withhold: bool = False) -> Report:
+def report_of(tuning: Tuning, state: Climb | None, interrupted: bool, withhold: bool = False) -> Report:
     """What a tuning has found, complete or not; winners in the order of what they save for certain.
 
-    withhold: hand over no patch, because the files are no longer what was measured. Nor is one of a knob that was only
-    offered.
+    state: of a climb, None where each knob was searched by itself. withhold: hand over no patch, because the files are no longer
+    what was measured.
     """
     bouts = tuning.bouts
     winners = [winner_of(tuning, bout, interrupted) for bout in bouts]
+    ranked = sorted(winners, key=lambda w: -w.saving.low if w.saving is not None and not w.keeps_current else 1.0)
+    compared = [compared for bout in bouts for compared in comparisons_of(tuning, bout)]
+    if state is not None:
+        ranked, compared = [*climbing.winners_of(state)], [*climbing.comparisons_of(state)]
     notes = [
         *tuning.notes,
-        *_apart(tuning),
+        *_apart(tuning, state),
         *filter(None, [refusal()]),
-        *([] if interrupted else _late(tuning, winners)),
+        *([] if interrupted else _late(tuning, state, winners)),
     ]
-    offered = tuning.climb.offered if tuning.climb is not None else set()
-    ranked = sorted(winners, key=lambda w: -w.saving.low if w.saving is not None and not w.keeps_current else 1.0)
     return Report(
         "tune",
         target=str(tuning.target),
         environment=tuning.environment,
-        calibration=tuning.calibration,
+        calibration=tuning.calibration if state is None else climbing.calibration_of(state, tuning),
         trials=tuple(entry for bout in bouts for entry in trials_of(bout)),
-        comparisons=tuple(compared for bout in bouts for compared in comparisons_of(tuning, bout)),
-        winners=tuple(replace(w, fix=None) if withhold or w.knob in offered else w for w in ranked),
-        ladder=ladder_of(tuning, withhold) if tuning.climb is not None else None,
+        comparisons=tuple(compared),
+        winners=tuple(replace(w, fix=None) if withhold else w for w in ranked),
+        ladder=climbing.ladder_of(state, withhold) if state is not None else None,
         not_applicable=tuple(tuning.not_applicable),
         notes=tuple(notes),
         interrupted=interrupted,
     )
 
 
-def _apart(tuning: Tuning) -> list[str]:
+def _apart(tuning: Tuning, state: Climb | None) -> list[str]:
     """What was measured one after the other because memory does not hold it side by side, a sentence each."""
-    final = tuning.climb.final if tuning.climb is not None else None
-    ledgers = [(bout.name, bout.ledger) for bout in tuning.bouts] + (
-        [("the final race", final.ledger)] if final else []
-    )
+    ledgers = [(bout.name, bout.ledger) for bout in tuning.bouts]
+    if state is not None and state.final is not None:
+        ledgers.append(("the final race", state.final.ledger))
     return [f"{name}: {ledger.apart}" for name, ledger in ledgers if ledger.apart]
 
 
-def _late(tuning: Tuning, winners: list[Winner]) -> list[str]:
+def _late(tuning: Tuning, state: Climb | None, winners: list[Winner]) -> list[str]:
     """One sentence on the knobs that more time would tell something about."""
-    left = tuning.climb.left.items() if tuning.climb is not None else ()
-    reasons = [*((n.knob, n.reason) for n in tuning.not_applicable), *left]
-    offered = tuning.climb.offered if tuning.climb is not None else set()  # nothing of theirs would be handed over
-    late = [w.knob for w in winners if w.words == UNDECIDED and w.knob not in offered] + [
-        name for name, why in reasons if why == NO_TIME
-    ]
-    late += ["the final race"] if tuning.climb is not None and tuning.climb.rungs and tuning.climb.final is None else []
-    return [f"the budget was too small for {', '.join(late)}: give it longer with --budget"] if late else []
+    names = [w.knob for w in winners if w.words == UNDECIDED]
+    names += [item.knob for item in tuning.not_applicable if item.reason == NO_TIME]
+    if state is not None:
+        names += late(state)
+        names += ["the final race"] if state.rungs and state.final is None else []
+    return [f"the budget was too small for {', '.join(names)}: give it longer with --budget"] if names else []

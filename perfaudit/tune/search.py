@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from perfaudit.findings import CHANGES, Fix, Location
+from perfaudit.findings import Fix, Location
 from perfaudit.knobs import Bench, Knob, Probe, Refused, Reply, Told, Unanswered, knob
+from perfaudit.knobs._code import Patch
 from perfaudit.measure.child import Child, ChildFailed
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.facts import Facts
@@ -15,8 +16,7 @@ from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measure.runner import TrialFailed, affordable, measure
 from perfaudit.measurements import NO_TIME, ClockName, NotApplicable, Settings
 from perfaudit.static.ondisk import digest_of
-from perfaudit.static.texts import patched as patched_texts
-from perfaudit.tune.tuning import Bout, Tuning, changed_files, digest_of_texts, key_of, variant_of
+from perfaudit.tune.tuning import Bout, Tuning, key_of, variant_of
 from perfaudit.tune.verify import Verifier
 
 FINALISTS = 2  # the fastest of the first look, and beside them the smallest that is not much slower
@@ -37,15 +37,11 @@ def search(
     name: str,
     deadline: Deadline,
     memory_budget: int,
-    allow: frozenset[str] | None = None,
 ) -> None:
-    """Search one knob; the result is in `tuning`, complete or as far as it came.
-
-    allow: race only patches, and only those that change nothing else besides speed; None for all settings.
-    """
+    """Search one knob; the result is in `tuning`, complete or as far as it came."""
     module = knob(name)
     facts = tuning.survey()
-    reason = module.not_applicable(facts) or (_pointless(module, facts) if tuning.skips_idle else "")
+    reason = module.not_applicable(facts) or (pointless(module, facts) if tuning.skips_idle else "")
     step = tuning.calibration.seconds_per_step if tuning.calibration is not None else 0.0
     ledger = Ledger(seconds_to_open=tuning.seconds_to_open, seconds_per_step=step)
     if not reason and affordable(ledger, deadline.left(), 1) < FEWEST_RACED:
@@ -59,21 +55,15 @@ def search(
         tuning.not_applicable.append(NotApplicable(name, reason))
         return
     tuning.watch.stage(f"{name}: {module.title}")
-    label = " on ".join(part for part in (name, digest_of_texts(tuning.overlay)) if part)
-    tuning.searches[label] += 1  # again on the same text: with more time, and not with what was measured then
-    if tuning.searches[label] > 1:
-        label += f", search {tuning.searches[label]}"
-    bout = Bout(name, facts, _base(tuning, module), label, tuning.share_of(name), tuning.computes_alone(), ledger)
+    bout = Bout(name, facts, _base(tuning, module), tuning.share_of(name), tuning.computes_alone(), ledger)
     bout.variants[bout.base.key] = bout.base
     bout.ledger.on_block = lambda key, seconds: tuning.watch.block(bout.variants[key].settings, seconds)
     tuning.bouts.append(bout)
     probing = tuning.deadline(PROBING_SHARE * deadline.left())
-    bench = _bench(tuning, bout, memory_budget, probing, deadline.left())
+    bench = bench_of(tuning, bout, memory_budget, probing, deadline.left())
     refused = ""
     try:
-        tried = _added(tuning, bout, module.candidates(bench))
-        if tried and allow is not None:
-            tried = _climbable(tuning, bout, tried, allow)
+        tried = _added(bout, module.candidates(bench))
         if not tried:
             told = Told(facts, (), (), bout.kept, None)
             refused = " ".join([module.kept_words(told) or "there is nothing else to try here", *module.remarks(told)])
@@ -87,7 +77,7 @@ def search(
         screening = tuning.deadline(SCREENING_SHARE * deadline.left())
         _screen(tuning, bout, tried, screening)
         best = min((v for v in bout.variants.values() if bout.ledger.blocks(v.key)), key=_speed(bout), default=None)
-        if best is not None and (more := _added(tuning, bout, module.refine(bench, best.settings))):
+        if best is not None and (more := _added(bout, module.refine(bench, best.settings))):
             _screen(tuning, bout, more, screening, beside=[best])
         tried = _finalists(bout, module)
     if module.measures_memory:
@@ -98,11 +88,11 @@ def search(
 
 
 def _base(tuning: Tuning, module: Knob) -> Variant:
-    base = replace(variant_of(module.name, module.current(tuning.facts)), overlay=tuning.overlay)
+    base = variant_of(module.name, module.current(tuning.facts))
     return base if module.base_is_applied else replace(base, apply_knob=False)
 
 
-def _pointless(module: Knob, facts: Facts) -> str:
+def pointless(module: Knob, facts: Facts) -> str:
     """Why the profile of the step says that a knob cannot gain what it would have to."""
     share = module.share(facts)
     if share >= module.min_gain:
@@ -119,54 +109,21 @@ def _refines(module: Knob) -> bool:
     return type(module).refine is not Knob.refine
 
 
-def _added(tuning: Tuning, bout: Bout, settings: list[Settings]) -> list[Variant]:
+def _added(bout: Bout, settings: list[Settings]) -> list[Variant]:
     """These settings as variants of the bout, those that are new."""
-    new = [_variant(tuning, bout, s) for s in settings if key_of(bout.name, s) not in bout.variants]
+    new = [variant_of(bout.name, s) for s in settings if key_of(bout.name, s) not in bout.variants]
     bout.variants.update({variant.key: variant for variant in new})
     return new
 
 
-def _variant(tuning: Tuning, bout: Bout, settings: Settings) -> Variant:
-    return replace(variant_of(bout.name, settings), overlay=tuning.overlay)
-
-
-def _climbable(tuning: Tuning, bout: Bout, tried: list[Variant], allow: frozenset[str]) -> list[Variant]:
-    """Those of the settings that can be written as a patch that changes no more than is allowed. Raises Refused for none."""
-    kept, unallowed = [], dict[str, None]()
-    for variant in tried:
-        found = patch_for(tuning, bout.name, bout.facts, variant)
-        if found is not None and set(found[1].changes) <= allow:
-            kept.append(variant)
-            continue
-        del bout.variants[variant.key]
-        if found is not None:
-            unallowed.update(dict.fromkeys(c for c in found[1].changes if c not in allow))
-    if not kept:
-        why = CHANGED if changed_files(tuning) else NO_LINE
-        if tuning.climb is not None:
-            tuning.climb.lacking[bout.name] = tuple(unallowed)
-        raise Refused(not_allowed(tuple(unallowed), allow) if unallowed else why)
-    return kept
-
-
-def not_allowed(changes: tuple[str, ...], allow: frozenset[str]) -> str:
-    """Why a patch that changes these things besides what is allowed was not climbed."""
-    return f"it changes {' and '.join(changes)}; allow that with {flag_for(changes, allow)}"
-
-
-def flag_for(changes: tuple[str, ...], allow: frozenset[str]) -> str:
-    """The flag that allows these changes beside what is allowed already."""
-    return f"--allow {','.join(change for change in CHANGES if change in {*changes, *allow})}"
-
-
-def _bench(tuning: Tuning, bout: Bout, memory_budget: int, deadline: Deadline, seconds: float) -> Bench:
-    tag = f" {digest}" if (digest := digest_of_texts(tuning.overlay)) else ""
+def bench_of(tuning: Tuning, bout: Bout, memory_budget: int, deadline: Deadline, seconds: float) -> Bench:
+    """What a knob may ask; its questions go to processes of their own. deadline: for asking; seconds: of the whole search."""
 
     def probe(settings: Settings) -> Probe:
-        variant = _variant(tuning, bout, settings)
+        variant = variant_of(bout.name, settings)
         tuning.watch.opening(settings)
         try:
-            _, reply = tuning.ask(f"memory {variant.key}{tag}", variant, {"do": "memory"})
+            _, reply = tuning.ask(f"memory {variant.key}", variant, {"do": "memory"})
         except ChildFailed as failure:
             bout.variants.setdefault(variant.key, variant)
             bout.ledger.failures[variant.key] = str(failure)
@@ -175,10 +132,12 @@ def _bench(tuning: Tuning, bout: Bout, memory_budget: int, deadline: Deadline, s
         return Probe(settings, reply["peak_bytes"], reply["resident_bytes"], reply.get("taken_bytes"))
 
     def ask(settings: Settings, question: str, timeout: float = tuning.timeout, **arguments: Any) -> Reply:
-        variant = _variant(tuning, bout, settings)
+        variant = variant_of(bout.name, settings)
         timeout = min(timeout, max(LEAST_ASKING, deadline.left() / PROBING_SHARE))
         command = {"do": "ask", "knob": bout.name, "question": question, "arguments": arguments, "timeout": timeout}
-        key = f"{question} {variant.key}{tag}"  # without arguments that the clock or free memory set: a resumed run asks again
+        key = (
+            f"{question} {variant.key}"  # without arguments that the clock or free memory set: a resumed run asks again
+        )
         try:
             return tuning.ask(key, variant, command)[1]
         except ChildFailed as failure:
@@ -197,7 +156,7 @@ def _screen(
     first = list({v.key: v for v in [bout.base, *(beside or [])]}.values())
     room = max(1, affordable(bout.ledger, deadline.left(), 1) - len(first))
     variants = [*first, *added[:room]]
-    stage = f"{bout.label} {'second look' if beside else 'first look'}"
+    stage = f"{bout.name} {'second look' if beside else 'first look'}"
     lab = tuning.workshop.lab()
     measure(
         lab, variants, bout.ledger, deadline, 1, stage, generations=1, rounds=SCREENING_ROUNDS, memo=tuning.record
@@ -269,20 +228,23 @@ def _as_patched(tuning: Tuning, bout: Bout, variant: Variant) -> Variant:
 
 
 def patch_for(tuning: Tuning, name: str, facts: Facts, variant: Variant) -> tuple[Variant, Fix, Location] | None:
-    """A setting as patched source on top of what was accepted: the variant to measure, the fix, and where it stands.
+    """A setting as patched source: the variant to measure, the fix, and where it stands; None where none can be written."""
+    written = fix_for(tuning, name, facts, variant.settings)
+    if written is None:
+        return None
+    patch, fix = written
+    return replace(variant, overlay={patch.path: patch.after}, apply_knob=False), fix, patch.location
 
-    None where that source cannot be written.
-    """
+
+def fix_for(tuning: Tuning, name: str, facts: Facts, settings: Settings) -> tuple[Patch, Fix] | None:
+    """The patch that makes this the setting, and the same as a fix with its title; None where none can be written."""
     module = knob(name)
-    with patched_texts(tuning.overlay):
-        patch = module.patch(tuning.code(), variant.settings)
+    patch = module.patch(tuning.code(), settings)
     if patch is None:
         return None
-    changes = patch.changes if patch.changes is not None else module.changes(variant.settings)
-    words, before = module.words(variant.settings, facts), digest_of(patch.path, patch.before)
-    fix = Fix(words, "unsafe" if changes else "safe", changes, patch.edits, patch.diff, before)
-    overlay = {**tuning.overlay, patch.path: patch.after}
-    return replace(variant, overlay=overlay, apply_knob=False), fix, patch.location
+    changes = patch.changes if patch.changes is not None else module.changes(settings)
+    words, before = module.words(settings, facts), digest_of(patch.path, patch.before)
+    return patch, Fix(words, "unsafe" if changes else "safe", changes, patch.edits, patch.diff, before)
 
 
 def least_gain(bout: Bout) -> float:
@@ -292,7 +254,7 @@ def least_gain(bout: Bout) -> float:
 
 def race_of(bout: Bout) -> str:
     """The stage of the ledger on which verdicts rest; the first look chose, so it does not count."""
-    return f"{bout.label} race"
+    return f"{bout.name} race"
 
 
 def clock_of(bout: Bout) -> ClockName:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from perfaudit.knobs import knob
-from perfaudit.measure.environment import free_memory
 from perfaudit.measure.ledger import Ledger
 from perfaudit.measure.runner import least_seconds
 from perfaudit.measure.stats import LOOKS
@@ -12,7 +11,6 @@ from perfaudit.tune.tuning import Tuning
 MEMORY_SHARE = (
     0.8  # of what is free; libraries' scratch memory, which is not counted, took up to 33 % more on small models
 )
-LARGEST_RACE = 12  # variants side by side; more were never tried
 
 
 def weight(tuning: Tuning, name: str) -> float:
@@ -47,9 +45,3 @@ def seconds_to_decide(tuning: Tuning, variants: int = 2, opening: float = 0.0) -
     step = tuning.calibration.seconds_per_step if tuning.calibration is not None else 0.0
     ledger = Ledger(seconds_to_open=opening or tuning.seconds_to_open, seconds_per_step=step)
     return LOOKS[0].generations * variants * least_seconds(ledger)
-
-
-def at_once(tuning: Tuning, peak_bytes: int | None) -> int:
-    """How many variants fit into memory side by side, at least 2. peak_bytes: of one step, None where it is not known."""
-    free = tuning.facts.get("device_free") or free_memory()
-    return max(2, int(MEMORY_SHARE * free / peak_bytes)) if peak_bytes else LARGEST_RACE

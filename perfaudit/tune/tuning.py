@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from perfaudit.errors import NothingMeasured
-from perfaudit.findings import Edit, Finding, Fix, Location
+from perfaudit.findings import Finding, Fix, Location
 from perfaudit.knobs import Facts, knob
 from perfaudit.knobs._code import Code
 from perfaudit.measure import environment
@@ -23,13 +23,15 @@ from perfaudit.measure.lab import HANGING
 from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measure.runner import Memo, measure
 from perfaudit.measure.watch import Watch
-from perfaudit.measurements import Calibration, Environment, NotApplicable, Settings, Winner, computing
+from perfaudit.measurements import Calibration, Environment, NotApplicable, Settings, computing
 from perfaudit.target.names import Target
 from perfaudit.tune.tolerance import FEWEST_STEPS, Curve, Reference, curve_of, losses_command, steps_to_compare
 from perfaudit.tune.workshop import Json, Workshop, as_user_error
 
 CALIBRATING_SHARE = 0.06  # of the budget, for two copies of the user's code side by side
 CALIBRATING_ROUNDS = 4
+PROFILING_STEPS = 4  # for the shares of its phases; what comes of it is no claim
+PROFILING_SHARE = 0.05  # of the budget
 BUSY = 1.5  # wall over processor seconds of a step that only computes; above, the machine is doing something else
 STEPS_TO_COMPARE = 28  # two variants, each with 5 steps of warm-up, 3 to see how long they take, and a round of 6
 LOSSES_LOOKED_AT = 50  # steps, to say from which one on the losses are NaN
@@ -49,6 +51,10 @@ class Record(Memo):
     def note(self, kind: str, key: str, data: Json) -> None:
         """Keep something, such as the answer to a question."""
 
+    def noted(self, kind: str, key: str) -> list[Json]:
+        """What earlier runs have kept under this key, the oldest first."""
+        return []
+
     def results(self, tuning: Tuning, bout: Bout) -> None:
         """Keep what a knob's search has found."""
 
@@ -64,14 +70,12 @@ class Record(Memo):
 class Bout:
     """The state of one knob's search; it grows while measuring, so that an interruption can still report it.
 
-    label: under which the records keep what was measured: a knob may be searched again on top of other patches. share: of
-    the step, as it was when the search began, in which settings are compared: without loading, for most knobs.
+    share: of the step, as it was when the search began, in which settings are compared: without loading, for most knobs.
     """
 
     name: str
     facts: Facts
     base: Variant
-    label: str = ""
     share: float = 1.0
     alone: bool = False  # the training computed in one thread of its own process when the search began
     ledger: Ledger = field(default_factory=Ledger)
@@ -80,64 +84,6 @@ class Bout:
     peaks: dict[str, int] = field(default_factory=dict)
     kept: Json = field(default_factory=dict)  # what the knob wants to find again
     finalists: list[Variant] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """One rung of a climb: what won its race on the rungs below, and the edits of its file as those have left it.
-
-    ratio: whole step with it over that without. rounds: of its race. peak_bytes: of one step of the source with this rung,
-    None where it was not told. seconds_to_open: such a variant, with its warm-up.
-    """
-
-    winner: Winner
-    path: str
-    edits: tuple[Edit, ...]
-    ratio: float
-    rounds: int
-    peak_bytes: int | None
-    seconds_to_open: float
-
-
-@dataclass(frozen=True, slots=True)
-class Final:
-    """The last race of a climb: the user's code and the variant that is handed over, in a stage of a ledger.
-
-    untested: knobs of rungs that were not raced against the rest without them.
-    """
-
-    ledger: Ledger
-    start: Variant
-    top: Variant
-    stage: str
-    untested: tuple[str, ...] = ()
-
-
-@dataclass(slots=True)
-class Climb:
-    """How far a climb has come; it belongs to the tuning, so that an interruption loses nothing.
-
-    allow: what besides speed rungs may change. originals: text and encoding of the files that rungs edit, as they were
-    when the first did. dropped: rungs that were taken out again, with the reason and the number of rungs below them. left:
-    by knob, why it was not climbed. lacking: by knob, what its patches change that is not allowed. offered: knobs that were
-    raced all the same, to say what they would gain. start_bytes: peak memory of a step of the user's code.
-    """
-
-    allow: frozenset[str]
-    rungs: list[Accepted] = field(default_factory=list)
-    originals: dict[str, tuple[str, str]] = field(default_factory=dict)
-    dropped: list[tuple[Accepted, str, int]] = field(default_factory=list)
-    left: dict[str, str] = field(default_factory=dict)
-    lacking: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    offered: set[str] = field(default_factory=set)
-    final: Final | None = None
-    start_bytes: int | None = None
-
-    @property
-    def changes(self) -> tuple[str, ...]:
-        """What besides speed the rungs change together, each thing once."""
-        fixes = (rung.winner.fix for rung in self.rungs)
-        return tuple(dict.fromkeys(change for fix in fixes if fix is not None for change in fix.changes))
 
 
 @dataclass(slots=True)
@@ -157,12 +103,9 @@ class Tuning:
     findings: list[Finding] = field(default_factory=list)
     digests: dict[str, str] = field(default_factory=dict)  # SHA-256 of the project's files by path, when it began
     never_run: frozenset[str] = frozenset()  # fingerprints of findings whose lines the training does not run
-    overlay: dict[str, str] = field(default_factory=dict)  # text by path: patches that a climb has accepted so far
     environment: Environment | None = None
     calibration: Calibration | None = None
     bouts: list[Bout] = field(default_factory=list)
-    climb: Climb | None = None
-    searches: Counter[str] = field(default_factory=Counter)  # of each knob, by what it stood on
     not_applicable: list[NotApplicable] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     seconds_to_open: float = 0.0  # one variant, with its warm-up
@@ -222,6 +165,18 @@ class Tuning:
         else:
             return
         raise NothingMeasured(f"{self.target}: the budget of {budget:.0f} s {why}; give it longer with --budget")
+
+    def profile(self, budget: float) -> None:
+        """Time the phases of a few steps, for what knobs could gain at most; as few as budget seconds allow."""
+        steps = max(1, min(PROFILING_STEPS, int(PROFILING_SHARE * budget / max(self.seconds_per_step, 1e-6))))
+        try:
+            block = self.ask("profile", Variant("profile", "", {}), {"do": "block", "steps": steps})[1]
+        except ChildFailed as failure:
+            raise NothingMeasured(f"{self.target}: the code as it is could not be measured: {failure}") from failure
+        self.seconds_per_step = block["wall"] / block["steps"]
+        self.facts["profile"] = {name: seconds / block["steps"] for name, seconds in block.get("phases", {}).items()}
+        if not block.get("finite", True):
+            self.notes.append(self._not_learning())
 
     def calibrate(self, budget: float) -> None:
         """Run two copies of the user's code side by side: how noisy it is here, and what its step consists of.

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from perfaudit.errors import NothingMeasured, TargetError, UserError
 from perfaudit.measure.child import Child, ChildFailed
 from perfaudit.measure.facts import Facts
-from perfaudit.measure.lab import ChildLab, build_command
+from perfaudit.measure.lab import HANGING, ChildLab, build_command
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.nursery import nursery
 from perfaudit.measure.runner import Lab
@@ -31,6 +33,25 @@ class Workshop(Protocol):
 
     def trace(self, files: list[str]) -> Json:
         """The facts, and under "lines" the lines of these files that run when it is built and makes two steps."""
+
+    def engine(self) -> Engine:
+        """The user's training as it is, ready to race candidates in. Raises ChildFailed."""
+
+
+class Engine(Protocol):
+    """A training that runs in a process of its own, in which candidates are raced."""
+
+    def screen(self, entrants: list[Json], least: float, seed: int, base: str) -> Json:
+        """Put each in place once and be ready: see `worker.Holder.do_screen`. Raises ChildFailed."""
+
+    def race(self, seconds: float, last: bool) -> Json:
+        """Race for so long: see `measure.screening.Screening.run`. Raises ChildFailed."""
+
+    def in_place(self) -> str:
+        """The key of what was put in place last, "" for nothing: who is to blame where the process ended."""
+
+    def close(self) -> None:
+        """End the process."""
 
 
 @dataclass(slots=True)
@@ -78,6 +99,38 @@ class Children:
         with Child(self.fresh) as child:
             command = {"do": "trace", "target": self.target_json, "files": files, "device": self.device}
             return child.ask(command, self.timeout)
+
+    def engine(self) -> Engine:
+        return ChildEngine(self)
+
+
+class ChildEngine:
+    """The training of a target in a child."""
+
+    def __init__(self, children: Children) -> None:
+        self._timeout = children.timeout
+        self._marker = tempfile.NamedTemporaryFile(prefix="perfaudit-")  # noqa: SIM115  # closed with the engine
+        self._child = Child(children.fresh)
+        try:
+            own = Variant("screening", "", {})
+            self._child.ask(build_command(children.target_json, own, children.device, 0), self._timeout)
+        except BaseException:
+            self.close()
+            raise
+
+    def screen(self, entrants: list[Json], least: float, seed: int, base: str) -> Json:
+        command = {"do": "screen", "entrants": entrants, "least": least, "seed": seed, "base": base}
+        return self._child.ask({**command, "marker": self._marker.name}, self._timeout * (1 + len(entrants)))
+
+    def race(self, seconds: float, last: bool) -> Json:
+        return self._child.ask({"do": "race", "seconds": seconds, "last": last}, self._timeout + HANGING * seconds)
+
+    def in_place(self) -> str:
+        return Path(self._marker.name).read_text(encoding="utf-8").partition("\n")[0]
+
+    def close(self) -> None:
+        self._child.close()
+        self._marker.close()
 
 
 def as_user_error(target: Target, failure: ChildFailed, timeout: float) -> UserError:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from perfaudit.measure.quads import BATCHES, LOOKS, interval_of_quads, is_look
-from perfaudit.measure.race import BASE, DECIDED, UNDECIDED, Race, Turn
+from perfaudit.measure.race import BASE, DECIDED, UNDECIDED, Pace, Race, Turn
 
 Seconds = Callable[[Turn, int], float]
 
@@ -39,7 +39,7 @@ def speeds(noise: float = 0.0, drift: float = 0.0, **factors: float) -> Seconds:
 
 
 def test_quads_are_abba_in_both_orders() -> None:
-    race = Race(["a"], "control", least=0.01, seed=1, warm_up=0)
+    race = Race(["a"], "control", least=0.01, seed=1, pace=Pace(warm_up=0))
     made = run(race, speeds(a=0.5))
     quads = ["".join("b" if turn.key == BASE else "c" for turn in made[at : at + 4]) for at in range(0, len(made), 4)]
     assert set(quads) == {"bccb", "cbbc"}
@@ -47,7 +47,7 @@ def test_quads_are_abba_in_both_orders() -> None:
 
 
 def test_blocks_warm_up_and_skipped_steps() -> None:
-    race = Race(["a"], "control", least=0.01, seed=1, block=3, warm_up=2, skipped=1)
+    race = Race(["a"], "control", least=0.01, seed=1, pace=Pace(block=3, skipped=1, warm_up=2))
     made = run(race, speeds(), most=13)
     assert made[:6] == [Turn(key, steps, False) for key in (BASE, "a", "control") for steps in (2, 1)]
     assert [(turn.steps, turn.is_timed) for turn in made[6:]] == [
@@ -101,7 +101,7 @@ def test_a_candidate_that_fails_leaves_with_its_reason_and_its_quad_does_not_cou
 
 
 def test_a_candidate_that_fails_while_it_warms_up_is_never_raced() -> None:
-    race = Race(["bad"], "control", least=0.01, seed=1, warm_up=3)
+    race = Race(["bad"], "control", least=0.01, seed=1, pace=Pace(warm_up=3))
 
     def seconds(turn: Turn, at: int) -> float:
         if turn.key == "bad":
@@ -136,7 +136,7 @@ def test_one_slow_step_is_a_hiccup() -> None:
 
 @pytest.mark.parametrize(("quads", "has_interval"), [(5, False), (8, True), (13, True)])
 def test_the_end_of_time_judges_what_there_is(quads: int, has_interval: bool) -> None:
-    race = Race(["near"], "control", least=0.01, seed=1, warm_up=0)
+    race = Race(["near"], "control", least=0.01, seed=1, pace=Pace(warm_up=0))
     run(race, speeds(noise=0.05, near=0.99), most=2 * 4 * quads)
     race.end()
     for key in ("near", "control"):

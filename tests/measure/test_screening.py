@@ -7,7 +7,7 @@ import importlib.util
 import sys
 import textwrap
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,9 @@ import pytest
 from conftest import FakeClock
 
 from perfaudit.measure import screening
-from perfaudit.measure.screening import CONTROL, Screening, changes_of, prepare_screening
+from perfaudit.measure.screening import CONTROL, Candidate, Screening, Twins, prepare_screening
 from perfaudit.training import code_variant
+from perfaudit.training.code_change import NotSwappable
 from perfaudit.training.setting_variant import SettingVariant
 
 TEXT = """
@@ -36,6 +37,7 @@ class Training:
         self.module, self.clock = module, clock
         self.restart_seconds: list[float] = []
         self.steps = 0
+        self.loader, self.phases = types.SimpleNamespace(), types.SimpleNamespace(take=dict)
 
     def whole_step(self, fixed: bool = False) -> None:
         self.steps += 1
@@ -45,6 +47,17 @@ class Training:
         self.module.forward(self.clock)
 
     def synchronize(self) -> None: ...
+
+    def restart_per_step(self) -> float:
+        return 0.0
+
+
+def no_twin(texts: Mapping[str, str]) -> Any:
+    raise NotSwappable("no twin here")
+
+
+def begun(training: Training, candidates: list[Candidate]) -> Screening:
+    return prepare_screening(training, candidates, 0.01, 1, Twins(no_twin))
 
 
 Start = Callable[..., tuple[Screening, Training]]
@@ -61,13 +74,13 @@ def start(tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> 
     module = importlib.util.module_from_spec(spec)
     sys.modules["user_step"] = module
     spec.loader.exec_module(module)
-    monkeypatch.setattr(screening, "time", types.SimpleNamespace(perf_counter=clock.now))
+    monkeypatch.setattr(screening, "time", types.SimpleNamespace(perf_counter=clock.now, process_time=clock.now))
 
     def begin(old: str = STEP, **patches: str) -> tuple[Screening, Training]:
         before = path.read_text()
-        changes = {key: changes_of({str(path): [before, before.replace(old, new)]}) for key, new in patches.items()}
+        changes = [Candidate(key, {str(path): [before, before.replace(old, new)]}) for key, new in patches.items()]
         training = Training(module, clock)
-        return prepare_screening(training, changes, least=0.01, seed=1), training
+        return begun(training, changes), training
 
     yield begin
     del sys.modules["user_step"]
@@ -90,11 +103,11 @@ def test_a_setting_beside_a_patch(start: Start) -> None:
         yield
         training.module.cost = before
 
-    changes = {"low": SettingVariant(cheaper), "none": "it is set when a training is built"}
-    race = prepare_screening(training, changes, least=0.01, seed=1)
+    race = begun(training, [Candidate("low", settings=[SettingVariant(cheaper)]), Candidate("none", way="twin")])
     state = race.run(1e9)
     assert state["entrants"]["low"]["interval"][0] == pytest.approx(0.8)
-    assert (state["refused"], training.module.cost) == ({"none": "it is set when a training is built"}, 1.0)
+    assert (state["refused"], training.module.cost) == ({"none": "no twin here"}, 1.0)
+    assert state["ways"] == {"low": "setting", CONTROL: "control"}
 
 
 def test_a_race_goes_on_where_it_stopped(start: Start) -> None:

@@ -1,0 +1,41 @@
+"""Loader workers of several trainings in one process: those of the training that is measured run, all others stand still.
+
+A stopped worker keeps its queue as it was, so a training goes on where it stopped, and takes no time from another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Workers:
+    """The processes that `multiprocessing` has started here, by the training in whose turn they appeared."""
+
+    turn: str
+    _owner: dict[int, str] = field(default_factory=dict)
+
+    def give_turn_to(self, key: str) -> None:
+        """Stop the workers of the training that had the turn, and let those of this one go on."""
+        if key == self.turn:
+            return
+        alive = {child.pid for child in multiprocessing.active_children() if child.pid is not None}
+        self._owner = {pid: self._owner.get(pid, self.turn) for pid in alive}
+        self._signal(self.turn, signal.SIGSTOP)
+        self.turn = key
+        self._signal(key, signal.SIGCONT)
+
+    def close(self) -> None:
+        """Let all of them go on: a stopped process does not end when it is asked to."""
+        for key in set(self._owner.values()):
+            self._signal(key, signal.SIGCONT)
+
+    def _signal(self, key: str, number: signal.Signals) -> None:
+        for pid, owner in self._owner.items():
+            if owner == key:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)

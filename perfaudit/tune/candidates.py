@@ -1,0 +1,126 @@
+"""What a climb can try: settings of knobs as patches of the user's source, and how each is put into a training that runs."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from perfaudit.findings import CHANGES, Edit, Fix, Location
+from perfaudit.knobs import Refused, Way, knob
+from perfaudit.measure.clock import Deadline
+from perfaudit.measurements import Settings
+from perfaudit.static import edit
+from perfaudit.tune.search import CHANGED, NO_LINE, bench_of, fix_for, pointless
+from perfaudit.tune.tuning import Bout, Tuning, changed_files, key_of, variant_of
+from perfaudit.tune.workshop import Json
+
+OFFERED = frozenset({"precision"})  # changes that may gain most and are not taken unasked: told, not handed over
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A setting of a knob as a patch of one file.
+
+    before: the file's text as it is. lacks: what the patch changes that is not allowed; such a candidate
+    is raced to say what it would gain, and is not handed over.
+    """
+
+    key: str
+    knob: str
+    settings: Settings
+    fix: Fix
+    location: Location
+    before: str
+    way: Way
+    lacks: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> str:
+        """The advice."""
+        return self.fix.title
+
+    @property
+    def path(self) -> str:
+        return self.location.path
+
+    @property
+    def edits(self) -> tuple[Edit, ...]:
+        return self.fix.edits
+
+
+def candidates_of(
+    tuning: Tuning, name: str, memory_budget: int, allow: frozenset[str], deadline: Deadline
+) -> list[Candidate]:
+    """The patches of a knob that change no more than is allowed, and those that would be offered. Raises Refused for none."""
+    module, facts = knob(name), tuning.facts
+    if reason := module.not_applicable(facts) or (pointless(module, facts) if tuning.skips_idle else ""):
+        raise Refused(reason)
+    if deadline.left() < module.seconds_needed:
+        raise Refused(
+            f"it needs {module.seconds_needed:.0f} s of measuring and had {deadline.left():.0f} s; give it longer "
+            f"with --budget, or search it alone with --{name.replace('_', '-')}"
+        )
+    always = _not_allowed(module.changes_always, allow)
+    if set(always) - OFFERED or (always and not allow):
+        raise Refused(not_allowed(always, allow))
+    tuning.watch.stage(f"{name}: {module.title}")
+    current = variant_of(name, module.current(facts))
+    bout = Bout(name, facts, current)
+    found, lacking = list[Candidate](), dict[str, None]()
+    for settings in module.candidates(bench_of(tuning, bout, memory_budget, deadline, deadline.left())):
+        written = None if settings == current.settings else fix_for(tuning, name, facts, settings)
+        if written is None:
+            continue
+        patch, fix = written
+        lacks = _not_allowed(fix.changes, allow)
+        lacking.update(dict.fromkeys(lacks))
+        if not lacks or (set(lacks) <= OFFERED and allow):
+            key = key_of(name, settings)
+            found.append(Candidate(key, name, settings, fix, patch.location, patch.before, module.way, lacks))
+    if not found:
+        why = CHANGED if changed_files(tuning) else NO_LINE
+        raise Refused(not_allowed(tuple(lacking), allow) if lacking else why)
+    return found
+
+
+def texts_of(candidates: Sequence[Candidate]) -> dict[str, str]:
+    """By path, the text with all these patches. Raises ValueError where two of them change the same text."""
+    texts = {}
+    for path in dict.fromkeys(candidate.path for candidate in candidates):
+        mine = [candidate for candidate in candidates if candidate.path == path]
+        for at, candidate in enumerate(mine):
+            if any(edit.overlap(candidate.edits, other.edits) for other in mine[:at]):
+                raise ValueError(f"two patches change the same text of {path}")
+        text = edit.apply(mine[0].before, [item for candidate in mine for item in candidate.edits])
+        try:
+            ast.parse(text)
+        except SyntaxError as error:
+            raise ValueError(f"together the patches leave no Python in {path}") from error
+        texts[path] = text
+    return texts
+
+
+def in_place(key: str, candidates: Sequence[Candidate]) -> Json:
+    """These patches together, as the child is told to put them in place: see `worker.Holder.do_screen`."""
+    whole = texts_of(candidates)
+    swapped = [candidate for candidate in candidates if candidate.way == "code"]
+    before = {candidate.path: candidate.before for candidate in swapped}
+    code = {path: [before[path], text] for path, text in texts_of(swapped).items()}
+    settings = [[f"{knob(c.knob).__class__.__module__}:KNOB", c.settings] for c in candidates if c.way == "setting"]
+    way = "twin" if any(candidate.way == "fresh" for candidate in candidates) else "in place"
+    return {"key": key, "code": code, "settings": settings, "whole": whole, "way": way}
+
+
+def not_allowed(changes: tuple[str, ...], allow: frozenset[str]) -> str:
+    """Why a patch that changes these things besides what is allowed was not climbed."""
+    return f"it changes {' and '.join(changes)}; allow that with {flag_for(changes, allow)}"
+
+
+def flag_for(changes: tuple[str, ...], allow: frozenset[str]) -> str:
+    """The flag that allows these changes beside what is allowed already."""
+    return f"--allow {','.join(change for change in CHANGES if change in {*changes, *allow})}"
+
+
+def _not_allowed(changes: Iterable[str], allow: frozenset[str]) -> tuple[str, ...]:
+    return tuple(change for change in changes if change not in allow)

@@ -1,0 +1,168 @@
+"""Races of candidates in one training of a child: run slice by slice, told as they go, kept for a run that is resumed."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+
+from perfaudit.measure.child import ChildFailed
+from perfaudit.measure.clock import Deadline
+from perfaudit.measure.watch import Standing
+from perfaudit.measurements import Interval
+from perfaudit.tune.tuning import Tuning
+from perfaudit.tune.workshop import Engine, Json
+
+LEAST = 0.01  # of the step; what a patch must gain for certain to stay
+CONTROL, AS_IT_IS = "control", "base"  # keys of a race, as `measure.race` and `measure.screening` have them
+SLICE = 1.0  # seconds between two looks at how a race stands
+SEED = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a race has shown of one entrant: its ratio to the base where there is one, why it left, a step's median seconds."""
+
+    quads: int
+    left: str
+    interval: Interval | None = None
+    seconds: float | None = None
+
+
+@dataclass(slots=True)
+class Raced:
+    """How far a race has come: its entrants by key, those that could not take part and why, ways in which they are put in place.
+
+    base: totals of the base's timed steps, see `measure.screening.Screening`. ended: all are decided.
+    """
+
+    entrants: dict[str, Seen] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    ways: dict[str, str] = field(default_factory=dict)
+    base: Json = field(default_factory=dict)
+    log_ratios: dict[str, list[float]] = field(default_factory=dict)
+    ended: bool = False
+
+    def interval(self, key: str) -> Interval | None:
+        """The ratio of an entrant; None where it was not raced long enough."""
+        seen = self.entrants.get(key)
+        return seen.interval if seen is not None else None
+
+
+@dataclass(slots=True)
+class Screen:
+    """A training in a child, in which one race after the other is run. Use as a context manager.
+
+    Where the child dies with a candidate in place, that one leaves with the reason, and the training is built again.
+    """
+
+    tuning: Tuning
+    _engine: Engine | None = None
+
+    def __enter__(self) -> Screen:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+
+    def race(
+        self,
+        label: str,
+        entrants: Sequence[Json],
+        deadline: Deadline,
+        words: Mapping[str, str],
+        raced: Raced,
+        base: str = "",
+    ) -> None:
+        """Race them until all are decided or the time is over; `raced` has what is known at any moment.
+
+        entrants: as the child takes them, see `worker.Holder.do_screen`; base: the key of that which the others are compared
+        with, "" for the training as it is. words: by key, for those who watch. Raises ChildFailed where the base cannot run.
+        """
+        key = f"race {label} {_digest(entrants)}"
+        known = self._decided_before(key, raced)
+        while waiting := [item for item in entrants if item["key"] not in known and item["key"] not in raced.refused]:
+            if all(item["key"] == base for item in waiting):
+                break
+            try:
+                self._run(waiting, base, deadline, key, known, words, raced)
+                return
+            except ChildFailed as failure:
+                guilty = self._engine.in_place() if self._engine is not None else ""
+                self._close()
+                if guilty in ("", AS_IT_IS, CONTROL, base) or deadline.left() <= 0:
+                    raise
+                raced.refused[guilty] = f"with it in place, {failure}"
+        raced.ended = True
+
+    def _run(
+        self,
+        entrants: list[Json],
+        base: str,
+        deadline: Deadline,
+        key: str,
+        known: dict[str, Json],
+        words: Mapping[str, str],
+        raced: Raced,
+    ) -> None:
+        if self._engine is None:
+            self._engine = self.tuning.workshop.engine()
+        prepared = self._engine.screen(entrants, LEAST, SEED, base)
+        raced.refused |= prepared["refused"]
+        raced.ways |= prepared["ways"]
+        decided = set(known)
+        while True:
+            seconds = min(SLICE, deadline.left())
+            state = self._engine.race(max(0.0, seconds), last=seconds < SLICE)
+            _take(raced, {**state, "entrants": {**state["entrants"], **known}})
+            self.tuning.watch.standings(_standings(raced, words))
+            now = {name for name, item in state["entrants"].items() if item["left"]}
+            if now - decided:
+                self.tuning.record.note("race", key, state)
+                decided |= now
+            if raced.ended or seconds < SLICE:
+                return
+
+    def _decided_before(self, key: str, raced: Raced) -> dict[str, Json]:
+        """Entrants that an earlier run has decided, as the child told them."""
+        notes = self.tuning.record.noted("race", key)
+        if not notes:
+            return {}
+        _take(raced, notes[-1])
+        return {name: item for name, item in notes[-1]["entrants"].items() if item["left"] and name != CONTROL}
+
+    def _close(self) -> None:
+        if self._engine is not None:
+            with contextlib.suppress(ChildFailed):
+                self._engine.close()
+        self._engine = None
+
+
+def _take(raced: Raced, state: Json) -> None:
+    """Keep what the child tells of a race."""
+    for key, item in state["entrants"].items():
+        found = item["interval"]
+        seconds = statistics.median(item["seconds"]) if item["seconds"] else None
+        interval = (found[0], found[1], found[2]) if found else None
+        raced.entrants[key] = Seen(len(item["log_ratios"]), item["left"], interval, seconds)
+        raced.log_ratios[key] = list(item["log_ratios"])
+    raced.ways |= state["ways"]
+    raced.base, raced.ended = state["base"], state["ended"]
+
+
+def _standings(raced: Raced, words: Mapping[str, str]) -> list[Standing]:
+    rows = []
+    for key, seen in raced.entrants.items():
+        ratio, low, high = seen.interval or (None, None, None)
+        rows.append(Standing(words.get(key, key), seen.quads, ratio, low, high, seen.left))
+    return rows
+
+
+def _digest(entrants: Sequence[Json]) -> str:
+    return hashlib.sha256(json.dumps(entrants, sort_keys=True).encode()).hexdigest()[:16]
