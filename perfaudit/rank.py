@@ -1,15 +1,20 @@
-"""The order of findings: measured savings by their lower bound, then the rest, then what was measured not to pay."""
+"""The order of findings: measured savings by their lower bound, screened ones, the rest, what was measured not to pay."""
 
 from __future__ import annotations
 
 from perfaudit.findings import SEVERITIES, Basis, Finding
 
-PAYS, NOT_MEASURED, DOES_NOT_PAY = 0, 1, 2
+PAYS, SCREENED, NOT_MEASURED, DOES_NOT_PAY = 0, 1, 2, 3
 _BASES: tuple[Basis, ...] = ("profiled", "benchmarked", "documented")  # of what was not measured
 
 
 def group(finding: Finding) -> int:
-    """PAYS for a measured saving whose whole interval is above zero, DOES_NOT_PAY for a measured one that is not."""
+    """PAYS for a measured saving whose whole interval is above zero, DOES_NOT_PAY for a measured one that is not.
+
+    SCREENED, whatever its interval, for one that was timed in a training that runs: its losses were not compared.
+    """
+    if finding.saving is not None and finding.saving.basis == "screened":
+        return SCREENED
     if finding.saving is None or finding.saving.basis != "measured":
         return NOT_MEASURED
     return PAYS if finding.saving.low > 0 else DOES_NOT_PAY

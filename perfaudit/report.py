@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from perfaudit import __version__
 from perfaudit.findings import Finding, Fix, Saving
@@ -89,7 +89,7 @@ def to_json(report: Report) -> Json:
         "target": report.target or None,
         "interrupted": report.interrupted,
         "environment": dataclasses.asdict(report.environment) if report.environment else None,
-        "calibration": dataclasses.asdict(report.calibration) if report.calibration else None,
+        "calibration": _plain(dataclasses.asdict(report.calibration)) if report.calibration else None,
         "files": report.files,
         "findings": [_finding(finding) for finding in report.findings],
         "trials": [_trial(trial) for trial in report.trials],
@@ -185,7 +185,7 @@ def _ladder(ladder: Ladder) -> Json:
     for entry in [data, *data["rungs"]]:
         if entry["high"] == float("inf"):
             entry["low"] = entry["high"] = None
-    return data
+    return cast(Json, _plain(data))
 
 
 def _gate(gate: Gate) -> Json:

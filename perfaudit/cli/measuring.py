@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import math
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from perfaudit.cli.output import say
 from perfaudit.config import Config
 from perfaudit.errors import UserError
-from perfaudit.measure.watch import Watch
-from perfaudit.measurements import Settings
+from perfaudit.measure.watch import Standing, Watch
+from perfaudit.measurements import Settings, settings_text
+from perfaudit.render.words import one_line
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 _QUIET = 10.0  # seconds between lines where there is no terminal
+_ON_ONE_LINE = 4  # candidates; the table of a terminal has all
 
 
 def needs_torch(command: str) -> None:
@@ -45,7 +52,8 @@ def live(budget: float) -> Iterator[Watch]:
     if not sys.stderr.isatty():
         yield _Lines()
         return
-    from rich.console import Console
+    from rich.console import Console, Group
+    from rich.live import Live
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (
@@ -55,13 +63,21 @@ def live(budget: float) -> Iterator[Watch]:
         TextColumn(f"of {budget:.0f} s"),
         TextColumn("{task.fields[last]}", style="dim", markup=False),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=budget, stage="starting", last="")
-        yield _Bar(lambda **fields: progress.update(task, **fields))
+    console = Console(stderr=True)
+    progress = Progress(*columns, console=console)
+    task = progress.add_task("", total=budget, stage="starting", last="")
+    bar = _Bar(lambda **fields: progress.update(task, **fields))
+
+    def drawn() -> Group:
+        rows = bar.rows
+        return Group(progress, _table(rows, console.width, console.height - 4)) if rows else Group(progress)
+
+    with Live(console=console, transient=True, refresh_per_second=4, get_renderable=drawn):
+        yield bar
 
 
 class _Lines(Watch):
-    """One line a stage, and one every few seconds with what was timed last."""
+    """One line a stage, and one every few seconds with what was timed last, or with how a race stands."""
 
     def __init__(self) -> None:
         self._start = self._said = time.monotonic()
@@ -71,7 +87,11 @@ class _Lines(Watch):
 
     def block(self, settings: Settings, seconds_per_step: float) -> None:
         if time.monotonic() - self._said > _QUIET:
-            self._say(f"  {_short(settings)}: {seconds_per_step * 1e3:.2f} ms a step")
+            self._say(f"  {settings_text(settings)}: {seconds_per_step * 1e3:.2f} ms a step")
+
+    def standings(self, rows: Sequence[Standing]) -> None:
+        if rows and time.monotonic() - self._said > _QUIET:
+            self._say(standings_line(rows))
 
     def _say(self, text: str) -> None:
         self._said = time.monotonic()
@@ -79,23 +99,77 @@ class _Lines(Watch):
 
 
 class _Bar(Watch):
+    """The fields of the bar, and in `rows` how the race stands, none between races."""
+
     def __init__(self, update: Callable[..., None]) -> None:
         self._update = update
         self._start = time.monotonic()
+        self.rows: tuple[Standing, ...] = ()
 
     def stage(self, title: str) -> None:
+        self.rows = ()
         self._show(stage=title.partition(":")[0], last="")
 
     def opening(self, settings: Settings) -> None:
-        self._show(last=f"starting {_short(settings)}")
+        self._show(last=f"starting {settings_text(settings)}")
 
     def block(self, settings: Settings, seconds_per_step: float) -> None:
-        self._show(last=f"{seconds_per_step * 1e3:.2f} ms a step: {_short(settings)}")
+        self._show(last=f"{seconds_per_step * 1e3:.2f} ms a step: {settings_text(settings)}")
+
+    def standings(self, rows: Sequence[Standing]) -> None:
+        self.rows = tuple(rows)
+        decided = sum(bool(row.left) for row in rows)
+        self._show(last=f"{decided} of {len(rows)} decided")
 
     def _show(self, **fields: str) -> None:
         self._update(completed=time.monotonic() - self._start, **fields)
 
 
-def _short(settings: Settings) -> str:
-    """The settings on few characters: values alone, those that are not set left out."""
-    return ", ".join(str(value) for value in settings.values() if value is not None)
+def standings_line(rows: Sequence[Standing]) -> str:
+    """How a race stands, on one line: the open candidates, the fastest first, and how many are decided."""
+    open_ = [row for row in _in_order(rows) if not row.left]
+    seen = [f"{row.words} {_ratio(row)}" for row in open_ if row.ratio is not None]
+    said = seen[:_ON_ONE_LINE]
+    if more := len(open_) - len(said):
+        said.append(f"{more} more open" if said else f"{more} open, too few steps yet for a ratio")
+    return one_line("; ".join([*said, f"{len(rows) - len(open_)} of {len(rows)} decided"]))
+
+
+def _table(rows: Sequence[Standing], width: int, height: int) -> Table:
+    """The candidates that are open, the fastest first, then those that left, in so many characters and lines at most.
+
+    Where words do not fit they are cut, and figures stay whole.
+    """
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=SIMPLE_HEAD, pad_edge=False)
+    figures = len("1.00 [0.90, 1.10]"), len("quads")
+    words = max(2, width - sum(figures) - 11)  # between four columns and at their ends
+    names = min(max(len(row.words) for row in rows), words * 3 // 5)
+    drawn.add_column("candidate", no_wrap=True, overflow="ellipsis", max_width=names)
+    drawn.add_column("of your step", no_wrap=True, justify="right", min_width=figures[0])
+    drawn.add_column("quads", no_wrap=True, justify="right", min_width=figures[1])
+    drawn.add_column("", no_wrap=True, overflow="ellipsis", max_width=words - names)
+    ordered = _in_order(rows)
+    shown = max(1, height - 4)  # beside them heading, rule, and what is not shown
+    for row in ordered[:shown]:
+        cells = [row.words, _ratio(row), str(row.quads), row.left or "open"]
+        drawn.add_row(*(Text(one_line(cell)) for cell in cells), style="dim" if row.left else "")
+    if (more := len(ordered) - shown) > 0:
+        drawn.add_row(Text(f"... {more} more"), style="dim")
+    return drawn
+
+
+def _in_order(rows: Sequence[Standing]) -> list[Standing]:
+    """The open ones before those that left, each by their ratio, those without one last."""
+    return sorted(rows, key=lambda row: (bool(row.left), row.ratio is None, row.ratio or 0.0))
+
+
+def _ratio(row: Standing) -> str:
+    """The ratio so far with its interval, "0.89 [0.83, 0.95]"; "" where there is none."""
+    if row.ratio is None:
+        return ""
+    is_bounded = row.low is not None and row.high is not None and math.isfinite(row.high)
+    return f"{row.ratio:.2f} [{row.low:.2f}, {row.high:.2f}]" if is_bounded else f"{row.ratio:.2f}"

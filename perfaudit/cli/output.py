@@ -44,13 +44,17 @@ def is_terminal(stream: object) -> bool:
     )
 
 
-def emit(report: Report, format_: str, output: Path | None) -> None:
-    """Render the report and write it to stdout, or to a file (atomically). Raises UserError if it cannot be written."""
+def emit(report: Report, format_: str, output: Path | None, verbose: bool = False) -> None:
+    """Render the report and write it to stdout, or to a file (atomically). Raises UserError if it cannot be written.
+
+    verbose: text has what only an expert asks for, too; other formats have it always.
+    """
     if format_ == "text":
         from perfaudit.render import text
 
         width = max(60, min(shutil.get_terminal_size((100, 24)).columns, 140))
-        write(text.render(report, in_colour=output is None and is_terminal(sys.stdout), width=width), output)
+        in_colour = output is None and is_terminal(sys.stdout)
+        write(text.render(report, in_colour=in_colour, width=width, verbose=verbose), output)
     else:
         write(renderer(format_)(report), output, has_commands=format_ == "github")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -86,6 +87,15 @@ def command(
     exit_zero: Annotated[
         bool, typer.Option("--exit-zero", help="Exit with 0 even when something faster was found.")
     ] = False,
+    verbose: Annotated[
+        bool,
+        typer.Option(
+            "--verbose",
+            "-v",
+            help="Of a climb, also print noise, every candidate that was raced, how losses were compared and which knobs "
+            "cannot matter. JSON has all of it.",
+        ),
+    ] = False,
     **flags: bool,
 ) -> None:
     """Parse, search, render, apply, exit. `flags` holds one entry a knob (see `_with_knob_flags`)."""
@@ -113,7 +123,7 @@ def command(
             chosen, knobs, seconds_of(budget), limit, device, seconds_of(timeout), watch, everything, journal,
             allow=climbs,
         )  # fmt: skip
-    emit(report, format, output)
+    emit(report, format, output, verbose)
     if out is not None:
         _write_patch(report, out)
     if apply:
@@ -174,7 +184,8 @@ def _with_knob_flags() -> None:
 
 
 def _code(report: Report, exit_zero: bool) -> int:
-    if not any(trial.status == "ok" for trial in report.trials):
+    screened = any(math.isfinite(compared.high) for compared in report.comparisons)
+    if not screened and not any(trial.status == "ok" for trial in report.trials):
         return NOTHING_MEASURED
     if report.ladder is not None:
         found = bool(report.ladder.files)

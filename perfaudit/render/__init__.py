@@ -20,6 +20,7 @@ SHARED = {
     "gate_tables",
     "gate_words",
     "ladder",
+    "ladder_details",
     "page",
     "paint",
     "sparkline",

@@ -21,6 +21,6 @@ def render(report: Report) -> str:
 def _finding(finding: Finding) -> str:
     place = finding.location
     where = str(replace(place, path=one_line(place.path))) if place is not None else "perfaudit"
-    measured = finding.saving is not None and finding.saving.basis == "measured"
-    worth = f"; {saving_text(finding.saving)}" if measured and finding.saving is not None else ""
+    saving = finding.saving
+    worth = f"; {saving_text(saving)}" if saving is not None and saving.basis in ("measured", "screened") else ""
     return f"{where}: {finding.rule} {finding.message}{worth}"

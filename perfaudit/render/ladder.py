@@ -1,138 +1,203 @@
-"""A climb as a table: each rung with what it changes and what it makes of the step, the race of all of it, one patch."""
+"""A climb as a person reads it: the result in one line, each rung alone and beside the others, the patch, what is left."""
 
 from __future__ import annotations
 
-import math
-
-from perfaudit.measurements import NO_TIME, Ladder, Rung
+from perfaudit.measurements import NO_TIME, Interval, Ladder, Rung
+from perfaudit.render.ladder_details import details
 from perfaudit.render.paint import Paint, colour, painted_diff, wrapped
-from perfaudit.render.words import seconds
+from perfaudit.render.tables import environment, size, table
+from perfaudit.render.words import count, distrust, interval_text, seconds, step_time
 from perfaudit.report import Report
 
 THOUSAND = 1000  # steps, for which the saving is told
+SHORT = 90  # characters of a reason in the first line; the whole of a longer one stands where the patch would
+REFUSED = "not handed over: "  # how the reason begins why there is no patch
+READING = (
+    "Ratios of the time of a step: below 1 is faster. Alone: against your code. Beside the others: all of it against all "
+    "but this one. Screened: timed in turn in one running training, before losses were compared."
+)
+TOO_SHORT = "screened: the final race had too little time"
 
 
-def ladder(report: Report, paint: Paint, width: int) -> list[str]:
-    """The parts of a report that tell of its climb."""
-    from perfaudit.render.tables import table
-
+def climb(report: Report, paint: Paint, width: int, verbose: bool = False) -> list[str]:
+    """The parts of a report of a climb, the result first; `verbose` adds what only an expert asks for."""
     found = report.ladder
     assert found is not None
-    parts = [paint(heading(report), "bold") + "\n"]
-    if found.rungs:
-        columns = ["rung", "ms/step", "of your step", "memory", "also changes"]
-        rows = [_start(found), *(_row(n, rung) for n, rung in enumerate(found.rungs, start=1))]
-        if found.ratio is not None:
-            rows.append(_all(found))
-        parts.append(table(columns, rows, paint is colour, width))
-        parts.append(wrapped(_how(found), width, "") + "\n")
-    dropped = [f"{rung.knob}: {rung.dropped}" for rung in found.rungs if rung.dropped]
-    if found.untested:
-        parts.append(
-            wrapped(
-                f"not raced without: {', '.join(found.untested)}, because a later patch changes what it wrote, or for "
-                "want of time or memory",
-                width,
-                "",
-            )
-            + "\n"
-        )
-    parts += [_listed("taken out again:", dropped, width), _left(found, width), _patch(found, paint, width)]
+    head = [wrapped(paint(headline(report), "bold"), width, "")]
+    if doubt := distrust(report):
+        head.append(wrapped(paint(doubt, "bold red"), width, ""))
+    parts = ["\n".join(head) + "\n"]
+    if report.environment is not None:
+        parts.append(environment(report, paint, brief=not verbose))
+    parts += ladder(report, paint, width)
+    parts += [wrapped(f"note: {note}", width, "") + "\n" for note in report.notes]
+    more = details(report, paint, width)
+    if verbose:
+        parts += [text for _, text in more]
+    elif more:
+        names = ", ".join(name for name, _ in more)
+        parts.append(paint(wrapped(f"--verbose adds: {names}", width, ""), "dim") + "\n")
     return [part for part in parts if part]
 
 
+def headline(report: Report) -> str:
+    """What the climb came to, in one line: the step before and after, how many patches, whether they are verified."""
+    found = report.ladder
+    assert found is not None
+    stayed = [rung for rung in found.rungs if not rung.dropped]
+    if stayed and found.files and not found.trouble:
+        said = _result(found, len(stayed))
+    else:
+        before = _before(report)
+        step = f"{step_time(before)} a step: " if before is not None else ""
+        said = f"{step}{_refused(found, len(stayed)) if stayed else _none_paid(report)}"
+    open_ = [f"{len(found.undecided)} undecided"] if found.undecided else []
+    late = {item.knob for item in found.left if item.reason == NO_TIME} - set(found.undecided)
+    open_ += [f"{len(late)} not reached"] if late else []
+    open_ += ["interrupted"] if report.interrupted else []
+    return "; ".join([said, *([", ".join(open_)] if open_ else [])])
+
+
+def _before(report: Report) -> float | None:
+    """Seconds per step of the user's code, None where no step was timed."""
+    assert report.ladder is not None
+    if report.ladder.seconds_per_step is None and report.calibration is not None:
+        return report.calibration.seconds_per_step
+    return report.ladder.seconds_per_step
+
+
+def _result(found: Ladder, patches: int) -> str:
+    verified = "verified" if found.verified else "not verified"
+    said = f"{count(patches, 'patch', 'patches')}, {verified}"
+    if found.ratio is None or found.seconds_per_step is None or found.patched_seconds_per_step is None:
+        return f"{said}; not raced together"
+    times = f"{1 / found.ratio:.2f} x" + ("" if found.clock == "wall" else " in processor time")
+    doubt = f", {TOO_SHORT}" if found.basis == "screened" else ""
+    if found.high >= 1:
+        doubt += f", which is no proof: {_ratio(found)}"
+    step = f"{step_time(found.seconds_per_step)} -> {step_time(found.patched_seconds_per_step)} a step"
+    return f"{step} ({times}{doubt}), {said}"
+
+
+def _refused(found: Ladder, patches: int) -> str:
+    return f"{count(patches, 'patch', 'patches')}, {REFUSED}{_short(_why_refused(found))}"
+
+
+def _why_refused(found: Ladder) -> str:
+    if found.trouble:
+        return found.trouble.removeprefix(REFUSED)
+    return "all of it was not raced together" if found.ratio is None else f"no saving was shown, {_ratio(found)}"
+
+
+def _short(reason: str) -> str:
+    """The reason on one line of SHORT characters at most."""
+    line = reason.strip().partition("\n")[0]
+    if line == reason.strip() and len(line) <= SHORT:
+        return line
+    return line[: SHORT - 4].rpartition(" ")[0] + " ..." if len(line) > SHORT else f"{line} ..."
+
+
+def _none_paid(report: Report) -> str:
+    raced = len({(c.knob, str(c.candidate)) for c in report.comparisons})
+    if not raced:
+        return "no patch was raced"
+    return f"no patch of {raced} was shown to pay" if raced > 1 else "the one patch that was raced was not shown to pay"
+
+
+def ladder(report: Report, paint: Paint, width: int) -> list[str]:
+    """The table of rungs, the final race, the patch of all that stayed, and what is left with its reasons."""
+    found = report.ladder
+    assert found is not None
+    parts = [_rungs(found, paint, width), _final_race(found, width), _patch(found, paint, width), _left(found, width)]
+    return [part for part in parts if part]
+
+
+def _rungs(found: Ladder, paint: Paint, width: int) -> str:
+    if not found.rungs:
+        return ""
+    stayed = [rung for rung in found.rungs if not rung.dropped]
+    rows = [_row(f"{n}", rung, len(stayed)) for n, rung in enumerate(stayed, start=1)]
+    rows += [_row("-", rung, len(stayed)) for rung in found.rungs if rung.dropped]
+    if found.screened is not None and len(stayed) > 1:
+        together = _changes(found.changes)
+        rows.append(["   all of it together", interval_text(*found.screened), "", together])
+    columns = ["   patch", "alone, screened", "beside the others", "also changes"]
+    return table(columns, rows, paint is colour, width, columns[1:3]) + "\n" + wrapped(READING, width, "") + "\n"
+
+
+def _row(number: str, rung: Rung, stayed: int) -> list[str]:
+    place = f"{rung.location.path}:{rung.location.line}"
+    what = rung.words if place in rung.words else f"{rung.words} ({place})"
+    alone = interval_text(rung.ratio, rung.low, rung.high)
+    alone += "" if rung.basis == "screened" else f" {rung.basis}"
+    return [f"{number}  {what}", alone, _beside(rung, stayed), "taken out" if rung.dropped else _changes(rung.changes)]
+
+
+def _beside(rung: Rung, stayed: int) -> str:
+    if rung.beside is not None:
+        return interval_text(*rung.beside)
+    return "not raced" if stayed > 1 and not rung.dropped else ""  # a single one has no others
+
+
+def _changes(changes: tuple[str, ...]) -> str:
+    return ", ".join(changes) or "nothing"
+
+
+def _final_race(found: Ladder, width: int) -> str:
+    """What the race of the patch in fresh processes said, or that it did not decide."""
+    if found.ratio is None:
+        return ""
+    clock = "" if found.clock == "wall" else ", processor time"
+    if found.basis == "screened":
+        race = f"not decided after {count(found.rounds, 'round')}" if found.rounds else "no time was left for it"
+        said = f"final race: {race}; all of it together, screened{clock}: {_ratio(found)}"
+    else:
+        rounds = count(found.rounds, "round")
+        said = f"final race, all of it against your code in fresh processes ({rounds}{clock}): {_ratio(found)}"
+    if found.high < 1 and (gained := saved(found)):
+        said += f"; saves {gained}"
+    if found.peak_memory_bytes and found.patched_peak_memory_bytes:
+        said += f"; peak memory {size(found.peak_memory_bytes)} -> {size(found.patched_peak_memory_bytes)}"
+    return wrapped(said, width, "") + "\n"
+
+
 def saved(found: Ladder) -> str:
-    """What the patch saves in THOUSAND steps, "" where the final race did not say."""
-    if found.seconds_per_step is None or found.ratio is None or not math.isfinite(found.high):
+    """What the patch saves in THOUSAND steps, "" where no interval is known."""
+    if found.seconds_per_step is None or found.ratio is None or found.high == float("inf"):
         return ""
     low, middle, high = (THOUSAND * found.seconds_per_step * (1 - r) for r in (found.high, found.ratio, found.low))
     return f"{seconds(middle)} [{seconds(low)}, {seconds(high)}] in a thousand steps"
 
 
-def heading(report: Report) -> str:
-    """What the climb came to, in one line."""
-    found = report.ladder
-    assert found is not None
-    if not found.rungs and (report.interrupted or any(item.reason == NO_TIME for item in found.left)):
-        return "LADDER: no rung yet, and not everything was tried"
-    if not found.rungs:
-        return "LADDER: nothing cleared the noise: your code stays as it is"
-    if found.ratio is None or found.seconds_per_step is None or found.patched_seconds_per_step is None:
-        return "LADDER: rungs, each measured on the ones below; not all of it together"
-    middle = f"{seconds(found.seconds_per_step)} → {seconds(found.patched_seconds_per_step)} a step"
-    if found.high >= 1:
-        return f"LADDER: {middle}, ratio {_ratio(found)}, which is no proof that it is faster"
-    return f"LADDER: {middle}, {1 / found.ratio:.2f} times as fast"
-
-
-def _start(found: Ladder) -> list[str]:
-    return ["your code", _ms(found.seconds_per_step), "1", _size(found.peak_memory_bytes), ""]
-
-
-def _row(number: int, rung: Rung) -> list[str]:
-    place = f"{rung.location.path}:{rung.location.line}"
-    what = rung.words if place in rung.words else f"{rung.words} ({place})"
-    if rung.dropped:
-        return [f"-  {what}", "", "taken out", "", ""]
-    ratio = f"{rung.from_start:.3f}" if rung.from_start is not None else ""
-    if rung.from_start is not None and rung.from_low is not None and rung.from_high is not None:
-        ratio += f" [{rung.from_low:.3f}, {rung.from_high:.3f}]"
-    changes = ", ".join(rung.changes) or "nothing"
-    return [f"{number}  {what}", _ms(rung.seconds_per_step), ratio, _size(rung.peak_memory_bytes), changes]
-
-
-def _all(found: Ladder) -> list[str]:
-    changes = ", ".join(found.changes) or "nothing"
-    after = _ms(found.patched_seconds_per_step)
-    return ["all of it, raced against your code", after, _ratio(found), _size(found.patched_peak_memory_bytes), changes]
-
-
 def _ratio(found: Ladder) -> str:
-    interval = f" [{found.low:.3f}, {found.high:.3f}]" if math.isfinite(found.high) else " [no interval yet]"
-    return f"{found.ratio:.3f}{interval}"
-
-
-def _how(found: Ladder) -> str:
-    each = "each rung was raced against the source below it; ratios to your step are the products of these races"
-    if found.ratio is None:
-        return each
-    last = f"the last line is a race of its own, {found.rounds} rounds of the whole patch against your code"
-    if len(found.rungs) == 1 and found.ratio == found.rungs[0].ratio:
-        last = f"the last line is the race of the only rung, {found.rounds} rounds against your code"
-    gained = f"; it saves {saved(found)}" if found.high < 1 else ""
-    return f"{each}; {last}{gained}"
-
-
-def _left(found: Ladder, width: int) -> str:
-    reasons: dict[str, list[str]] = {}
-    for item in found.left:
-        reasons.setdefault(item.reason, []).append(item.knob)
-    return _listed("not climbed:", [f"{', '.join(names)}: {reason}" for reason, names in reasons.items()], width)
-
-
-def _listed(heading: str, lines: list[str], width: int) -> str:
-    return "\n".join([heading, *(wrapped(line, width, "  ") for line in lines)]) + "\n" if lines else ""
+    assert found.ratio is not None
+    interval: Interval = (found.ratio, found.low, found.high)
+    return interval_text(*interval)
 
 
 def _patch(found: Ladder, paint: Paint, width: int) -> str:
     if found.trouble:
-        return wrapped(f"no patch: {found.trouble}", width, "") + "\n"
+        whole = _why_refused(found)
+        return "" if _short(whole) == whole else wrapped(f"no patch: {whole}", width, "") + "\n"
     if not found.files:
         return ""
     changes = f"changes {', '.join(found.changes)}" if found.changes else "changes nothing but speed"
     lines = [paint(f"the patch of all of it ({changes}):", "cyan")]
-    if found.verified:
-        lines.insert(0, wrapped(f"checked: {found.verified}", width, ""))
     for item in found.files:
         lines += [f"  {line}" if line else "" for line in painted_diff(item.diff, paint)]
     return "\n".join(lines) + "\n"
 
 
-def _ms(value: float | None) -> str:
-    return f"{1e3 * value:.2f}" if value is not None else ""
-
-
-def _size(count: int | None) -> str:
-    from perfaudit.render.tables import size
-
-    return size(count) if count else ""
+def _left(found: Ladder, width: int) -> str:
+    """What is not in the patch, one line a reason."""
+    reasons: dict[str, list[str]] = {}
+    for rung in found.rungs:
+        if rung.dropped:
+            reasons.setdefault(f"taken out again: {rung.dropped}", []).append(rung.knob)
+    for item in found.left:
+        reasons.setdefault(item.reason, []).append(item.knob)
+    known = {knob for names in reasons.values() for knob in names}
+    if open_ := [knob for knob in found.undecided if knob not in known]:
+        reasons["undecided: more time would decide it"] = open_
+    lines = [wrapped(f"{', '.join(names)}: {reason}", width, "  ") for reason, names in reasons.items()]
+    return "\n".join(["left:", *lines]) + "\n" if lines else ""

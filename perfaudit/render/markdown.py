@@ -8,9 +8,10 @@ from collections.abc import Iterable
 
 from perfaudit.findings import SEVERITIES, Finding, Fix
 from perfaudit.render import gate_tables, tables
-from perfaudit.render.ladder import heading
+from perfaudit.render.ladder import headline, ladder
+from perfaudit.render.ladder_details import details
 from perfaudit.render.paint import plain
-from perfaudit.render.words import count, fix_title, one_line, place_of, printable, remarks, sentences, unused
+from perfaudit.render.words import count, distrust, fix_title, one_line, place_of, printable, remarks, sentences, unused
 from perfaudit.report import Report
 
 LIMIT = 1_000_000  # bytes; GitHub refuses more than 1 MiB a step, and other commands of the step may write there too
@@ -32,8 +33,9 @@ def render(report: Report) -> str:
         rows += gate_tables.rows(gate, _text)
     notes = ["\n", *(f"- not audited: {_code(item.path)}: {_text(item.reason)}\n" for item in report.skipped)]
     notes += [f"- {_code(str(place_of(item)))}: {_text(unused(item))}\n" for item in report.unused_suppressions]
-    notes += [f"- {_text(remark)}\n" for remark in remarks(report)]
-    folded = [_measurements(report)] if report.environment is not None and gate is None else []
+    said = remarks(report.with_(calibration=None) if report.ladder is not None else report)  # a climb's head says it
+    notes += [f"- {_text(remark)}\n" for remark in said]
+    folded = _measurements(report) if gate is None else []
     if gate is not None and (everything := gate_tables.everything(report)):
         folded.append(
             _folded("What the gate counted and measured", everything, "text", is_open=gate.kind == "self_test")
@@ -60,9 +62,11 @@ def _within(limit: int, *groups: Iterable[str]) -> str:
 
 
 def _total(report: Report) -> str:
+    if report.ladder is not None:
+        doubt = f"\n\n**{_text(said)}**" if (said := distrust(report)) else ""
+        return f"**{_text(headline(report))}**{doubt}\n\n{_code(report.target)}"
     if report.command == "tune":
-        climbed = f"\n\n**{_text(heading(report))}**" if report.ladder is not None else ""
-        return f"{_code(report.target)}{climbed}"
+        return _code(report.target)
     skipped = f", {len(report.skipped)} not audited" if report.skipped else ""
     files = f"in {count(report.files, 'file')}{skipped}"
     if not report.findings:
@@ -84,9 +88,18 @@ def _patch(finding: Finding, fix: Fix) -> str:
     return _folded(f"{place}{finding.rule} {fix_title(fix)}", fix.diff, "diff")
 
 
-def _measurements(report: Report) -> str:
-    parts = [tables.environment(report, plain), *tables.knobs(report, plain, 100)]
-    return _folded("What was measured", "\n".join(parts), "text", is_open=report.command == "tune")
+def _measurements(report: Report) -> list[str]:
+    """What was measured, as text: of a climb the ladder, and its details folded away."""
+    machine = [tables.environment(report, plain)] if report.environment is not None else []
+    if report.ladder is not None:
+        more = "\n".join(text for _, text in details(report, plain, 100))
+        parts = [*machine, *ladder(report, plain, 100)]
+        shown = [_folded("The ladder and its patch", "\n".join(parts), "text", is_open=True)] if parts else []
+        return [*shown, *([_folded("Details", more, "text")] if more else [])]
+    if not machine:
+        return []
+    parts = [*machine, *tables.knobs(report, plain, 100)]
+    return [_folded("What was measured", "\n".join(parts), "text", is_open=report.command == "tune")]
 
 
 def _folded(title: str, text: str, language: str, is_open: bool = False) -> str:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import io
-import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from perfaudit.measurements import Comparison, Settings, Trial, Winner, settings_text
-from perfaudit.render.ladder import ladder
 from perfaudit.render.paint import Paint, colour, painted_diff, wrapped
-from perfaudit.render.words import saving_text, seconds
+from perfaudit.render.words import count, interval_text, saving_text, seconds
 from perfaudit.report import Report
 
 _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
-def environment(report: Report, paint: Paint) -> str:
-    """One line on target and machine, and a warning when others use the machine."""
+def environment(report: Report, paint: Paint, brief: bool = False) -> str:
+    """One line on target and machine, and a warning when others use the machine: another line, or `brief` a word."""
     env = report.environment
     assert env is not None
     driver = f", {env.driver}" if env.driver else ""
@@ -24,7 +22,10 @@ def environment(report: Report, paint: Paint) -> str:
         f"{paint(report.target, 'bold')} on {env.device}{driver}, {env.cores} core{'s' if env.cores != 1 else ''}, "
         f"{env.threads} thread{'s' if env.threads != 1 else ''}, {size(env.memory_bytes)}, torch {env.torch}, Python {env.python}"
     )
-    if env.load is not None and env.load > env.cores * 0.75:
+    is_busy = env.load is not None and env.load > env.cores * 0.75
+    if is_busy and brief:
+        text += ", " + paint(f"busy (load {env.load})", "yellow")
+    elif is_busy:
         text += "\n" + paint(
             f"the machine was busy (load {env.load} on {env.cores} cores): intervals are wider for it", "yellow"
         )
@@ -32,19 +33,23 @@ def environment(report: Report, paint: Paint) -> str:
 
 
 def calibration(report: Report, paint: Paint, width: int = 100) -> str:
-    """What a step consists of, and how far two copies of identical code lie apart here."""
+    """What a step consists of, and how far identical code lies apart here: a control, or two copies side by side."""
     seen = report.calibration
     assert seen is not None
     whole = sum(seen.phases.values())
     parts = sorted(((s / whole, name) for name, s in seen.phases.items() if whole and s / whole >= 0.005), reverse=True)
     phases = ", ".join(f"{name.replace('_', ' ')} {100 * share:.0f} %" for share, name in parts)
+    step = wrapped(f"a step takes {seconds(seen.seconds_per_step)}: {phases}", width, "")
+    if seen.low is not None and seen.high is not None:
+        control = f"control: identical code, put in place as a patch is, took {interval_text(seen.ratio, seen.low, seen.high)}"
+        noise = f"{control} of the time of your code ({count(seen.rounds, 'quad')})"
+        return step + "\n" + wrapped(noise, width, "") + "\n"
     rounds = (
         f"single rounds scatter by {100 * seen.scatter:.1f} %" if seen.scatter is not None else "seen in one round only"
     )
     apart = 100 * abs(seen.ratio - 1)
-    step = f"a step takes {seconds(seen.seconds_per_step)}: {phases}"
     noise = f"noise: two copies of your code, side by side, came out {apart:.1f} % apart; {rounds}"
-    return wrapped(step, width, "") + "\n" + wrapped(noise, width, "") + "\n"
+    return step + "\n" + wrapped(noise, width, "") + "\n"
 
 
 def knobs(report: Report, paint: Paint, width: int) -> list[str]:
@@ -57,21 +62,24 @@ def knobs(report: Report, paint: Paint, width: int) -> list[str]:
         raced = [c for c in report.comparisons if c.knob == name]
         if raced:
             parts.append(_race(raced, paint, trials[0].metric, width))
-        parts += [_winner(w, paint, width, report.ladder is None) for w in report.winners if w.knob == name]
+        parts += [_winner(w, paint, width) for w in report.winners if w.knob == name]
     patches = [c for c in report.comparisons if c.knob == "patch"]
     if patches:
         parts.append(_patches(patches, paint))
+    if report.not_applicable:
+        parts.append(not_searched(report, paint, width))
+    if len(names) > 1:
+        parts.append(_ranked(report.winners, paint, width))
+    return parts
+
+
+def not_searched(report: Report, paint: Paint, width: int) -> str:
+    """The knobs that cannot matter here, one line a reason."""
     reasons: dict[str, list[str]] = {}
     for item in report.not_applicable:
         reasons.setdefault(item.reason, []).append(paint(item.knob, "bold"))
-    idle = [f"{', '.join(of)}: {reason}" for reason, of in reasons.items()]
-    if idle:
-        parts.append("not searched:\n" + "".join(wrapped(line, width, "  ") + "\n" for line in idle))
-    if report.ladder is not None:
-        parts += ladder(report, paint, width)
-    elif len(names) > 1:
-        parts.append(_ranked(report.winners, paint, width))
-    return parts
+    lines = [wrapped(f"{', '.join(names)}: {reason}", width, "  ") for reason, names in reasons.items()]
+    return "\n".join(["not searched:", *lines]) + "\n"
 
 
 def _ranked(winners: tuple[Winner, ...], paint: Paint, width: int) -> str:
@@ -156,8 +164,9 @@ def _race(raced: list[Comparison], paint: Paint, metric: str, width: int) -> str
     unit = "sample" if metric == "samples_per_second" else "step"
     unit += ", loading left out" if raced[0].without_loading else ""
     names = _telling([raced[0].baseline, *(c.candidate for c in raced)])
-    lines = [f"against {_chosen(raced[0].baseline, names)}, in fresh processes, time per {unit}:"]
-    lines += [wrapped(f"{_chosen(c.candidate, names)}{_of(c)}: {ratio_text(c, paint)}", width, "  ") for c in raced]
+    how = "in one running training" if raced[0].basis == "screened" else "in fresh processes"
+    lines = [f"against {_chosen(raced[0].baseline, names)}, {how}, time per {unit}:"]
+    lines += [wrapped(f"{_chosen(c.candidate, names)}{of_text(c)}: {ratio_text(c, paint)}", width, "  ") for c in raced]
     return "\n".join(lines) + "\n"
 
 
@@ -165,7 +174,8 @@ def _chosen(settings: Settings, names: list[str]) -> str:
     return settings_text({name: settings.get(name) for name in names})
 
 
-def _of(c: Comparison) -> str:
+def of_text(c: Comparison) -> str:
+    """What a comparison is of, where it is not the whole step."""
     return "" if c.of == "step" else f", if only {c.of.replace('+', ' and ').replace('_', ' ')} changed"
 
 
@@ -180,17 +190,17 @@ def _patches(compared: list[Comparison], paint: Paint) -> str:
 def ratio_text(c: Comparison, paint: Paint) -> str:
     """A ratio with its interval and verdict: "0.94 [0.93, 0.95] faster"."""
     style = {"faster": "green", "slower": "red", "undecided": "yellow"}[c.verdict]
-    interval = f" [{c.low:.3f}, {c.high:.3f}]" if math.isfinite(c.high) else " [no interval yet]"
     clock = "" if c.clock == "wall" else ", processor time"
     if c.given_up:
         return f"{c.ratio:.3f} {paint('given up', 'yellow')} ({c.n} rounds: it looked slower in every generation)"
     undecided = c.verdict == "undecided" and c.smallest is not None
     smallest = f"; under {100 * (c.smallest or 0):.1f} % nothing could be seen" if undecided else ""
-    rounds = f"{c.n} round{'s' if c.n != 1 else ''}"
-    return f"{c.ratio:.3f}{interval} {paint(c.verdict, style)} ({rounds}{clock}{smallest})"
+    rounds = count(c.n, "quad" if c.basis == "screened" else "round")
+    basis = "" if c.basis == "measured" else f", {c.basis}"
+    return f"{interval_text(c.ratio, c.low, c.high)} {paint(c.verdict, style)} ({rounds}{basis}{clock}{smallest})"
 
 
-def _winner(winner: Winner, paint: Paint, width: int, shows_patch: bool = True) -> str:
+def _winner(winner: Winner, paint: Paint, width: int) -> str:
     remarks = [wrapped(remark, width, "  ") for remark in winner.remarks]
     if winner.keeps_current:
         said = wrapped(f"→ {winner.words} ({settings_text(winner.settings)})", width, "")
@@ -201,8 +211,6 @@ def _winner(winner: Winner, paint: Paint, width: int, shows_patch: bool = True) 
     if winner.verified:
         lines.append(f"  checked: {winner.verified}")
     lines += remarks
-    if not shows_patch:
-        return "\n".join(lines) + "\n"
     if winner.fix is not None:
         changes = f": changes {', '.join(winner.fix.changes)}" if winner.fix.changes else ""
         lines.append(f"  {paint(f'fix ({winner.fix.safety}{changes})', 'cyan')} at {winner.location}:")
@@ -221,8 +229,10 @@ def size(count: int) -> str:
     return f"{count} B"
 
 
-def table(columns: list[str], rows: Iterable[list[str]], in_colour: bool, width: int) -> str:
-    """A table drawn by rich, `width` characters at most."""
+def table(
+    columns: list[str], rows: Iterable[list[str]], in_colour: bool, width: int, whole: Collection[str] = ()
+) -> str:
+    """A table drawn by rich, `width` characters at most; cells of the columns named in `whole` stay on one line."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -230,7 +240,7 @@ def table(columns: list[str], rows: Iterable[list[str]], in_colour: bool, width:
 
     drawn = Table(box=SIMPLE_HEAD, pad_edge=False)
     for index, name in enumerate(columns):
-        drawn.add_column(Text(name), justify="left" if index == 0 else "right", overflow="fold")
+        drawn.add_column(Text(name), justify="left" if index == 0 else "right", overflow="fold", no_wrap=name in whole)
     for row in rows:
         drawn.add_row(*(Text(cell) for cell in row))
     out = io.StringIO()

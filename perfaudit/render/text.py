@@ -7,32 +7,40 @@ from collections import Counter
 from perfaudit import rank
 from perfaudit.findings import SEVERITIES, Finding
 from perfaudit.render import tables
+from perfaudit.render.ladder import climb
 from perfaudit.render.paint import Paint, colour, painted_diff, plain, wrapped
-from perfaudit.render.words import count, fix_title, place_of, printable, remarks, saving_text, unused
+from perfaudit.render.words import count, distrust, fix_title, place_of, printable, remarks, saving_text, unused
 from perfaudit.report import Report
 
 _MARK = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 
-def render(report: Report, in_colour: bool = False, width: int = 100) -> str:
-    """The whole report as text; `width` in characters bounds sentences and tables, not code and diffs."""
+def render(report: Report, in_colour: bool = False, width: int = 100, verbose: bool = False) -> str:
+    """The whole report as text; `width` in characters bounds sentences and tables, not code and diffs.
+
+    verbose: of a climb, also what only an expert asks for.
+    """
     paint = colour if in_colour else plain
     report = printable(report)
     parts: list[str] = []
     if report.gate is not None:
         return _gate(report, paint, width)
+    if report.ladder is not None:
+        return "\n".join(climb(report, paint, width, verbose))
+    if doubt := distrust(report):
+        parts.append(wrapped(paint(doubt, "bold red"), width, "") + "\n")
     if report.environment is not None:
         parts.append(tables.environment(report, paint))
     if report.calibration is not None:
         parts.append(tables.calibration(report, paint, width))
     if report.trials or report.not_applicable or report.winners:
         parts += tables.knobs(report, paint, width)
-    measured_any = any(rank.group(f) != rank.NOT_MEASURED for f in report.findings)
+    timed_any = any(rank.group(f) != rank.NOT_MEASURED for f in report.findings)
     previous = None
     seen: set[str] = set()  # rules whose documented or benchmarked saving was said already
     for number, finding in enumerate(report.findings, start=1):
         group = rank.group(finding)
-        if measured_any and group != previous:
+        if timed_any and group != previous:
             parts.append(paint(_HEADINGS[group], "bold") + "\n")
             previous = group
         parts.append(_finding(number, _said_once(finding, seen), paint, width))
@@ -56,6 +64,7 @@ def _gate(report: Report, paint: Paint, width: int) -> str:
 
 _HEADINGS = {
     rank.PAYS: "MEASURED: these pay here, by the lower bound of what they save",
+    rank.SCREENED: "SCREENED: timed in a training that runs, before losses were compared",
     rank.NOT_MEASURED: "NOT MEASURED: none of these was timed here",
     rank.DOES_NOT_PAY: "MEASURED: no saving shown here",
 }
@@ -104,7 +113,7 @@ def _closing(report: Report, paint: Paint, width: int) -> str:
         return ""
     skipped = f", {len(report.skipped)} not audited" if report.skipped else ""
     files = f"in {count(report.files, 'file')}{skipped}"
-    left_out = "; ".join(remarks(report.with_(notes=())))
+    left_out = "; ".join(remarks(report.with_(notes=(), calibration=None)))
     if report.tests_left_out:
         left_out += " (--tests reads them)"
     if not report.findings:
@@ -123,7 +132,7 @@ _SEARCHED = {"PA101"}  # their patch is the winner of a search, which a plain sc
 
 def _what_next(report: Report) -> list[str]:
     """What can be typed next, about what there is; of a measured report, only what was shown to pay."""
-    if any(rank.group(finding) != rank.NOT_MEASURED for finding in report.findings):
+    if any(rank.group(finding) in (rank.PAYS, rank.DOES_NOT_PAY) for finding in report.findings):
         return [_take_what_pays(report)]
     fixes = Counter(finding.fix.safety for finding in report.findings if finding.fix)
     offers = []

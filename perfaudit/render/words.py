@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
@@ -136,7 +137,7 @@ def remarks(report: Report) -> list[str]:
     if report.gate is not None:
         cut = ["interrupted: what is missing here was not judged"] if report.interrupted else []
         return [*cut, *report.gate.notes, *report.notes]
-    said = []
+    said = [doubt] if (doubt := distrust(report)) else []
     if report.known:
         said.append(f"{count(report.known, 'finding')} of the baseline not shown")
     if report.gone:
@@ -193,10 +194,11 @@ def saving_text(saving: Saving, paint: Paint = plain) -> str:
     step = "the step" if saving.clock == "wall" else "the step's processor time"
     of_what = "" if saving.clock == "wall" else " of processor time"
     per_step = f", {seconds(saving.seconds_per_step)}{of_what} a step" if saving.seconds_per_step is not None else ""
+    weight = "" if saving.basis == "screened" else "bold "  # its losses were not compared
     if saving.low > 0:
-        return paint(f"saves {low:.1f} to {high:.1f} % of {step}{per_step}", "bold green") + f" ({basis})"
+        return paint(f"saves {low:.1f} to {high:.1f} % of {step}{per_step}", f"{weight}green") + f" ({basis})"
     if saving.high < 0:
-        return paint(f"costs {-high:.1f} to {-low:.1f} % of {step}", "bold red") + f" ({basis})"
+        return paint(f"costs {-high:.1f} to {-low:.1f} % of {step}", f"{weight}red") + f" ({basis})"
     return paint(f"between {low:+.1f} and {high:+.1f} % of {step}: no saving could be shown", "yellow") + f" ({basis})"
 
 
@@ -214,6 +216,28 @@ def _beside_expected(saving: Saving) -> str:
     if saving.high < known.low:
         return f"less than {range_}"
     return f"its upper end is above {range_}" if saving.high > known.high else ""
+
+
+def step_time(value: float) -> str:
+    """The duration of a step, in at most four digits: "219.7 ms", "8.64 ms"."""
+    return f"{value * 1e3:.1f} ms" if 1e-2 <= value < 1 else seconds(value)
+
+
+def interval_text(ratio: float, low: float, high: float) -> str:
+    """A ratio with its interval: "0.800 [0.750, 0.850]"."""
+    return f"{ratio:.3f} [{low:.3f}, {high:.3f}]" if math.isfinite(high) else f"{ratio:.3f} [no interval yet]"
+
+
+def distrust(report: Report) -> str:
+    """Why figures of this run are not to be trusted, "" where its control says nothing against them."""
+    seen = report.calibration
+    if seen is None or seen.low is None or seen.high is None or seen.low <= 1 <= seen.high:
+        return ""
+    return (
+        "this run cannot be trusted: the control, identical code put in place as a patch is, took "
+        f"{interval_text(seen.ratio, seen.low, seen.high)} of the time of your code; the ratios of patches may be as far "
+        "off. Run it again, on a machine that does nothing else"
+    )
 
 
 def seconds(value: float) -> str:

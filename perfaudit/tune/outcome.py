@@ -10,7 +10,7 @@ from perfaudit.findings import Fix
 from perfaudit.knobs import Told, knob
 from perfaudit.measure.judge import comparison, saving, trial
 from perfaudit.measure.ledger import Variant
-from perfaudit.measurements import Comparison, Settings, Trial, Winner
+from perfaudit.measurements import Comparison, Settings, Trial, Winner, settings_text
 from perfaudit.tune.search import clock_of, least_gain, race_of
 from perfaudit.tune.tuning import Bout, Tuning, key_of, variant_of
 
@@ -144,5 +144,5 @@ def _why_kept(bout: Bout, compared: dict[str, Comparison], least: float, interru
 
 
 def _looked(c: Comparison) -> str:
-    names = ", ".join(str(value) for value in c.candidate.values() if value is not None)
-    return f"{names} looked {100 * (c.ratio - 1):.0f} % slower and was not measured further"
+    changed = {key: value for key, value in c.candidate.items() if c.baseline.get(key) != value}
+    return f"{settings_text(changed or c.candidate)} looked {100 * (c.ratio - 1):.0f} % slower and was not measured further"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 
-from reports import EMPTY, NOTEBOOK, ODD, SMALL
+from reports import EMPTY, ERROR, NOTEBOOK, ODD, SMALL
 
+from perfaudit.findings import Basis, Saving
 from perfaudit.render.concise import render
+from perfaudit.report import Report
 
 
 def test_a_whole_report() -> None:
@@ -45,3 +47,11 @@ def test_what_an_editor_reads() -> None:
         ("pkg/a.py", "4", "3"),
         ("pkg/a.py", "7", "1"),
     ]
+
+
+def test_what_was_timed_here_says_on_what_basis() -> None:
+    bases: list[Basis] = ["measured", "screened", "profiled", "documented"]
+    found = tuple(ERROR.with_(saving=Saving(basis, 0.1, 0.2)) for basis in bases)
+    said = [line.partition("of the time")[2] for line in render(Report("scan", found)).splitlines()]
+    saves = "; saves 10.0 to 20.0 % of the step"
+    assert said == [f"{saves} (measured)", f"{saves} (screened)", "", ""]

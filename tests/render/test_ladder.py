@@ -7,68 +7,35 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from climbs import CLIMB, CONTROL, FUSED, GELU, GONE, LADDER, RACED, report
 
-from perfaudit.findings import FilePatch, Location
-from perfaudit.measurements import NO_TIME, Ladder, NotApplicable, Rung
-from perfaudit.render.ladder import heading, ladder, saved
-from perfaudit.render.paint import colour, plain
-from perfaudit.report import Report, to_json
+from perfaudit.measurements import NO_TIME, Ladder, NotApplicable
+from perfaudit.render.ladder import SHORT, headline, ladder, saved
+from perfaudit.render.paint import plain
+from perfaudit.render.text import render
+from perfaudit.report import to_json
 
-FUSED = Rung(
-    "optimizer", {"update": "fused"}, "build AdamW with fused=True", ("rounding", "order"), Location("t.py", 9, 5, 9, 30), "",
-    0.9, 0.88, 0.92, seconds_per_step=0.09, peak_memory_bytes=3 << 20, from_start=0.9, from_low=0.88, from_high=0.92,
-)  # fmt: skip
-GELU = Rung(
-    "fusion", {"pointwise": "library"}, "use F.gelu (t.py:4)", (), Location("t.py", 4, 1, 4, 9), "",
-    0.8, 0.75, 0.85, seconds_per_step=0.072, peak_memory_bytes=2 << 20, from_start=0.72, from_low=0.67, from_high=0.77,
-)  # fmt: skip
-GONE = Rung(
-    "cudnn", {}, "search algorithms", (), Location("t.py", 1, 1, 1, 2), "", 0.95, 0.9, 0.99, dropped="as fast without"
-)
-LADDER = Ladder(
-    (FUSED, GELU, GONE),
-    (FilePatch("t.py", "0" * 64, "1" * 64, "--- a/t.py\n+++ b/t.py\n@@ -1,2 +1,2 @@\n-a = 0\n+a = 1\n\n"),),
-    ("rounding", "order"), 0.7, 0.65, 0.75, "wall", 12, "5 steps agree", 0.1, 0.07, 4 << 20, 2 << 20,
-    (
-        NotApplicable("batch_size", "it changes algorithm"), NotApplicable("compile", NO_TIME),
-        NotApplicable("ema", "it changes algorithm"),
-    ),
-    untested=("optimizer", "fusion"),
-)  # fmt: skip
+RESULT = "100.0 ms -> 70.0 ms a step (1.43 x), 2 patches, verified; 1 undecided, 1 not reached"
 
+TABLE = """\
 
-def report(found: Ladder, **more: Any) -> Report:
-    return Report("tune", ladder=found, **more)
-
-
-WHOLE = """\
-LADDER: 100.00 ms → 70.00 ms a step, 1.43 times as fast
-
-
- rung                                    ms/step           of your step    memory      also changes
+    patch                                  alone, screened      beside the others      also changes
  ──────────────────────────────────────────────────────────────────────────────────────────────────
- your code                                100.00                      1   4.0 MiB
- 1  build AdamW with fused=True            90.00   0.900 [0.880, 0.920]   3.0 MiB   rounding, order
+ 1  build AdamW with fused=True       0.900 [0.880, 0.920]   0.910 [0.895, 0.925]   rounding, order
  (t.py:9)
- 2  use F.gelu (t.py:4)                    72.00   0.720 [0.670, 0.770]   2.0 MiB           nothing
- -  search algorithms (t.py:1)                                taken out
- all of it, raced against your code        70.00   0.700 [0.650, 0.750]   2.0 MiB   rounding, order
+ 2  use F.gelu (t.py:4)               0.800 [0.750, 0.850]              not raced           nothing
+ -  search algorithms (t.py:1)        0.950 [0.900, 0.990]   1.002 [0.991, 1.013]         taken out
+    all of it together                0.710 [0.690, 0.730]                          rounding, order
 
-each rung was raced against the source below it; ratios to your step are the products of these
-races; the last line is a race of its own, 12 rounds of the whole patch against your code; it saves
-30.00 s [25.00 s, 35.00 s] in a thousand steps
-
-not raced without: optimizer, fusion, because a later patch changes what it wrote, or for want of
-time or memory
-
-taken out again:
-  cudnn: as fast without
-
-not climbed:
-  batch_size, ema: it changes algorithm
-  compile: no time was left for it in the budget
-
-checked: 5 steps agree
+Ratios of the time of a step: below 1 is faster. Alone: against your code. Beside the others: all of
+it against all but this one. Screened: timed in turn in one running training, before losses were
+compared.
+"""
+FINAL = """\
+final race, all of it against your code in fresh processes (12 rounds): 0.700 [0.650, 0.750]; saves
+30.00 s [25.00 s, 35.00 s] in a thousand steps; peak memory 4.0 MiB -> 2.0 MiB
+"""
+PATCH = """\
 the patch of all of it (changes rounding, order):
   --- a/t.py
   +++ b/t.py
@@ -77,113 +44,248 @@ the patch of all of it (changes rounding, order):
   +a = 1
 
 """
+LEFT = """\
+left:
+  cudnn: taken out again: the others are as fast without it
+  batch_size, ema: it changes algorithm
+  compile: no time was left for it in the budget
+  attention: undecided: more time would decide it
+"""
+BRIEF = f"""\
+{RESULT}
+
+t.py on NVIDIA H200, driver 570.1, 2 cores, 1 thread, 1.5 GiB, torch 2.13.0, Python 3.11.7, busy (load 1.6)
+
+{TABLE}
+{FINAL}
+{PATCH}
+{LEFT}
+note: a note
+
+--verbose adds: phases of a step, control, every candidate that was raced (5), how losses were
+compared, why some were not raced beside the others, 1 knob that cannot matter here
+"""
+VERBOSE = f"""\
+{RESULT}
+
+t.py on NVIDIA H200, driver 570.1, 2 cores, 1 thread, 1.5 GiB, torch 2.13.0, Python 3.11.7
+the machine was busy (load 1.6 on 2 cores): intervals are wider for it
+
+{TABLE}
+{FINAL}
+{PATCH}
+{LEFT}
+note: a note
+
+a step takes 100.00 ms: loading 50 %, backward 36 %, forward 12 %, optimizer 1 %
+control: identical code, put in place as a patch is, took 1.001 [0.993, 1.009] of the time of your
+code (160 quads)
+
+raced alone against your code:
+
+ candidate                       of your step     verdict      raced        put in place   resolves
+ ──────────────────────────────────────────────────────────────────────────────────────────────────
+ fusion                  0.800 [0.750, 0.850]      faster   32 quads    its code swapped
+ pointwise=library
+ optimizer               0.900 [0.880, 0.920]      faster   40 quads   set between steps
+ update=fused
+ cudnn                   0.950 [0.900, 0.990]      faster   32 quads   set between steps
+ benchmark=True
+ attention               0.980 [0.950, 1.010]   undecided   48 quads        built beside      3.1 %
+ attention=library                                                                 yours
+ compile              1.200 [no interval yet]   undecided    1 round            in fresh
+ mode=default                                                                  processes
+
+verified: 5 steps agree
+
+not raced beside the others: fusion, because a later patch changes what it wrote, or time or memory
+were too short
+
+not searched:
+  threads: the step runs on the device
+"""
 
 
-def test_a_ladder_with_its_patch() -> None:
-    assert "\n".join(ladder(report(LADDER), plain, 100)) == WHOLE
+def test_a_climb_leads_with_its_result_and_says_what_else_there_is() -> None:
+    assert render(CLIMB) == BRIEF
+
+
+def test_what_only_an_expert_asks_for() -> None:
+    assert render(CLIMB, verbose=True) == VERBOSE
 
 
 def test_what_is_in_colour() -> None:
-    text = "\n".join(ladder(report(LADDER), colour, 100))
-    assert re.sub("\x1b\\[[0-9;]*m", "", text) == WHOLE
+    text = render(CLIMB, in_colour=True)
+    assert re.sub("\x1b\\[[0-9;]*m", "", text) == BRIEF
     painted = [line for line in text.splitlines() if line.startswith(("\x1b", "  \x1b"))]
-    assert painted == [
-        "\x1b[1mLADDER: 100.00 ms → 70.00 ms a step, 1.43 times as fast\x1b[0m",
+    assert painted[0] == f"\x1b[1m{RESULT}\x1b[0m"
+    assert painted[2:9] == [
         "\x1b[36mthe patch of all of it (changes rounding, order):\x1b[0m",
         "  \x1b[1m--- a/t.py\x1b[0m",
         "  \x1b[1m+++ b/t.py\x1b[0m",
         "  \x1b[36m@@ -1,2 +1,2 @@\x1b[0m",
         "  \x1b[31m-a = 0\x1b[0m",
         "  \x1b[32m+a = 1\x1b[0m",
+        "\x1b[2m--verbose adds: phases of a step, control, every candidate that was raced (5), how losses were",
     ]
-    assert "\x1b[1mms/step\x1b[0m" in text
+    assert "\x1b[1m     alone, screened\x1b[0m" in text
+
+
+OPEN = "; 1 undecided, 1 not reached"
+LATE = (NotApplicable("a", "it cannot"), NotApplicable("b", NO_TIME))
 
 
 @pytest.mark.parametrize(
-    ("found", "interrupted", "words"),
+    ("found", "line"),
     [
-        (Ladder(), False, "LADDER: nothing cleared the noise: your code stays as it is"),
-        (Ladder(), True, "LADDER: no rung yet, and not everything was tried"),
-        (Ladder(left=(NotApplicable("a", NO_TIME),)), False, "LADDER: no rung yet, and not everything was tried"),
-        (Ladder((FUSED,)), False, "LADDER: rungs, each measured on the ones below; not all of it together"),
+        (LADDER, RESULT),
+        (LADDER.with_(left=(), undecided=()), "100.0 ms -> 70.0 ms a step (1.43 x), 2 patches, verified"),
+        (
+            LADDER.with_(basis="screened", rounds=0),
+            "100.0 ms -> 70.0 ms a step (1.43 x, screened: the final race had too little time), 2 patches, verified" + OPEN,
+        ),
+        (
+            LADDER.with_(rungs=(GELU,), clock="cpu", verified=""),
+            "100.0 ms -> 70.0 ms a step (1.43 x in processor time), 1 patch, not verified" + OPEN,
+        ),
         (
             LADDER.with_(low=0.4, high=1.0),
-            False,
-            "LADDER: 100.00 ms → 70.00 ms a step, ratio 0.700 [0.400, 1.000], which is no proof that it is faster",
+            "100.0 ms -> 70.0 ms a step (1.43 x, which is no proof: 0.700 [0.400, 1.000]), 2 patches, verified" + OPEN,
         ),
-        (LADDER.with_(high=0.999), False, "LADDER: 100.00 ms → 70.00 ms a step, 1.43 times as fast"),
+        (LADDER.with_(high=0.999), RESULT),
+        (LADDER.with_(trouble="not handed over: it died"), f"100.0 ms a step: 2 patches, not handed over: it died{OPEN}"),
         (
-            Ladder(left=(NotApplicable("a", "it cannot"), NotApplicable("b", NO_TIME))),
-            False,
-            "LADDER: no rung yet, and not everything was tried",
+            LADDER.with_(files=(), ratio=0.99, low=0.9, high=1.1),
+            "100.0 ms a step: 2 patches, not handed over: no saving was shown, 0.990 [0.900, 1.100]" + OPEN,
         ),
         (
-            Ladder(left=(NotApplicable("a", "it cannot"),)),
-            False,
-            "LADDER: nothing cleared the noise: your code stays as it is",
+            LADDER.with_(files=(), ratio=None, seconds_per_step=None),
+            "2 patches, not handed over: all of it was not raced together" + OPEN,
         ),
+        (Ladder(seconds_per_step=2.5), "2.50 s a step: no patch was raced"),
+        (Ladder((GONE,), seconds_per_step=0.0042), "4.20 ms a step: no patch was raced"),
+        (Ladder(left=LATE), "no patch was raced; 1 not reached"),
+        (Ladder(left=LATE, undecided=("b", "c")), "no patch was raced; 2 undecided"),  # of `b` more would be known
     ],
-)
-def test_the_heading_says_no_more_than_was_shown(found: Ladder, interrupted: bool, words: str) -> None:
-    assert heading(report(found, interrupted=interrupted)) == words
+)  # fmt: skip
+def test_the_first_line_says_no_more_than_was_shown(found: Ladder, line: str) -> None:
+    assert headline(report(found)) == line
 
 
-NO_RACE = """\
-LADDER: rungs, each measured on the ones below; not all of it together
-
-
- rung                                    ms/step           of your step    memory      also changes
- ──────────────────────────────────────────────────────────────────────────────────────────────────
- your code                                                            1
- 1  build AdamW with fused=True            90.00   0.900 [0.880, 0.920]   3.0 MiB   rounding, order
- (t.py:9)
- 2  use F.gelu (t.py:4)                    72.00                  0.720                     nothing
- 3  use F.gelu (t.py:4)                                                                     nothing
-
-each rung was raced against the source below it; ratios to your step are the products of these races
-
-no patch: not handed over: it died
-"""
-
-
-def test_a_climb_without_a_race_of_all_of_it() -> None:
-    half = replace(GELU, from_high=None, peak_memory_bytes=None)
-    bare = replace(GELU, from_start=None, seconds_per_step=None, peak_memory_bytes=None)
-    found = Ladder((FUSED, half, bare), LADDER.files, trouble="not handed over: it died")
-    assert "\n".join(ladder(report(found), plain, 100)) == NO_RACE
-    assert ladder(report(Ladder()), plain, 100) == [heading(report(Ladder())) + "\n"]
-
-
-def test_a_patch_that_changes_nothing_but_speed_and_was_not_checked() -> None:
-    parts = ladder(report(LADDER.with_(changes=(), verified="")), plain, 100)
-    assert "0.700 [0.650, 0.750]   2.0 MiB           nothing\n" in parts[1]
-    assert parts[-1].startswith("the patch of all of it (changes nothing but speed):\n  --- a/t.py\n")
-
-
-LAST = "; the last line is a race of its own, 12 rounds of the whole patch against your code"
-ONLY = "; the last line is the race of the only rung, 12 rounds against your code"
+@pytest.mark.parametrize("lacking", ["ratio", "seconds_per_step", "patched_seconds_per_step"])
+def test_a_result_needs_all_figures(lacking: str) -> None:
+    assert headline(report(LADDER.with_(**{lacking: None}))) == f"2 patches, verified; not raced together{OPEN}"
 
 
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("raced", "said"),
     [
-        (LADDER.with_(rungs=(FUSED,), ratio=0.9, high=1.0), ONLY),
-        (LADDER.with_(rungs=(FUSED,), ratio=0.9, high=1.2), ONLY),
-        (LADDER.with_(rungs=(FUSED,), ratio=0.89, high=1.2), LAST),  # it was raced again
-        (LADDER.with_(ratio=0.9, high=1.2), LAST),
-        (LADDER.with_(high=0.9999), LAST + "; it saves 30.00 s [10.00 ms, 35.00 s] in a thousand steps"),
+        (0, "no patch was raced"),
+        (1, "the one patch that was raced was not shown to pay"),
+        (5, "no patch of 5 was shown to pay"),
     ],
 )
-def test_what_the_last_line_of_the_table_is(found: Ladder, said: str) -> None:
-    each = "each rung was raced against the source below it; ratios to your step are the products of these races"
-    assert ladder(report(found), plain, 400)[2] == f"{each}{said}\n"
+def test_where_nothing_stayed_it_says_how_many_were_raced(raced: int, said: str) -> None:
+    nothing = report(Ladder((GONE,)), calibration=CONTROL, comparisons=RACED[:raced])
+    assert headline(nothing) == f"100.0 ms a step: {said}"
+    assert headline(nothing.with_(interrupted=True)) == f"100.0 ms a step: {said}; interrupted"
 
 
-def test_a_race_that_is_too_short_has_no_interval() -> None:
-    short = report(LADDER.with_(low=0.0, high=float("inf")))
-    said = "100.00 ms → 70.00 ms a step, ratio 0.700 [no interval yet], which is no proof that it is faster"
-    assert heading(short) == f"LADDER: {said}"
-    assert " 0.700 [no interval yet] " in ladder(short, plain, 100)[1]
+def test_a_candidate_of_which_step_and_part_were_compared_counts_once() -> None:
+    twice = (RACED[0], replace(RACED[0], of="optimizer"), RACED[1])
+    assert headline(report(Ladder(), comparisons=twice)) == "no patch of 2 was shown to pay"
+
+
+@pytest.mark.parametrize(
+    ("why", "line", "whole"),
+    [
+        ("it died\nTraceback: x", "it died ...", "no patch: it died Traceback: x\n"),
+        ("y" * SHORT, "y" * SHORT, ""),
+        ("it " * 40, f"{'it ' * 28}...", f"no patch: {'it ' * 39}it\n"),
+    ],
+)
+def test_a_long_reason_is_cut_in_the_first_line_and_whole_below(why: str, line: str, whole: str) -> None:
+    found = LADDER.with_(trouble=f"not handed over: {why}", files=(), left=(), undecided=())
+    assert headline(report(found)) == f"100.0 ms a step: 2 patches, not handed over: {line}"
+    assert [part for part in ladder(report(found), plain, 200) if part.startswith("no patch")] == (
+        [whole] if whole else []
+    )
+
+
+@pytest.mark.parametrize(
+    ("ratio", "low", "high", "is_doubted"),
+    [(1.04, 1.001, 1.06, True), (0.96, 0.94, 0.999, True), (1.04, 1.0, 1.08, False), (0.96, 0.94, 1.0, False)],
+)
+def test_a_control_that_excludes_one_is_in_the_first_lines(
+    ratio: float, low: float, high: float, is_doubted: bool
+) -> None:
+    control = replace(CONTROL, ratio=ratio, low=low, high=high)
+    lines = render(CLIMB.with_(calibration=control), width=400).splitlines()
+    assert lines[0] == RESULT
+    assert lines[1] == (
+        "this run cannot be trusted: the control, identical code put in place as a patch is, took "
+        f"{ratio:.3f} [{low:.3f}, {high:.3f}] of the time of your code; the ratios of patches may be as far off. "
+        "Run it again, on a machine that does nothing else"
+        if is_doubted
+        else ""
+    )
+
+
+def test_a_climb_without_rungs_has_no_table_and_no_patch() -> None:
+    assert ladder(report(Ladder()), plain, 100) == []
+    assert render(report(Ladder())) == "no patch was raced\n"
+
+
+def test_a_single_rung_has_no_others_beside_it() -> None:
+    table, race, *_ = ladder(report(LADDER.with_(rungs=(GELU,), screened=(0.8, 0.7, 0.9))), plain, 100)
+    assert " 1  use F.gelu (t.py:4)   0.800 [0.750, 0.850]                            nothing\n" in table
+    assert "not raced" not in table and "all of it together" not in table
+    assert race.startswith("final race")
+
+
+def test_a_rung_that_was_not_screened_says_so() -> None:
+    table = ladder(report(LADDER.with_(rungs=(replace(FUSED, basis="measured"), GELU))), plain, 120)[0]
+    assert " 0.900 [0.880, 0.920] measured " in table
+    assert " 0.800 [0.750, 0.850]  " in table
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "final race, all of it against your code in fresh processes (12 rounds): 0.700 [0.650, 0.750]; saves"),
+        (
+            {"rounds": 1, "clock": "cpu"},
+            "final race, all of it against your code in fresh processes (1 round, processor",
+        ),
+        (
+            {"basis": "screened", "rounds": 0},
+            "final race: no time was left for it; all of it together, screened: 0.700 [0.650, 0.750]; saves 30.00 s",
+        ),
+        (
+            {"basis": "screened", "rounds": 3},
+            "final race: not decided after 3 rounds; all of it together, screened: 0.700 [0.650, 0.750]; saves 30.00 s",
+        ),
+    ],
+)
+def test_the_line_of_the_final_race(changes: dict[str, Any], said: str) -> None:
+    assert ladder(report(LADDER.with_(**changes)), plain, 400)[1].startswith(said)
+
+
+def test_a_race_without_proof_saves_nothing_and_one_without_figures_is_not_told() -> None:
+    race = ladder(report(LADDER.with_(high=1.0, peak_memory_bytes=None)), plain, 400)[1]
+    assert race == "final race, all of it against your code in fresh processes (12 rounds): 0.700 [0.650, 1.000]\n"
+    assert not any("final race" in part for part in ladder(report(LADDER.with_(ratio=None)), plain, 400))
+    short = LADDER.with_(low=0.0, high=float("inf"), peak_memory_bytes=None)
+    assert ladder(report(short), plain, 400)[1].endswith(" (12 rounds): 0.700 [no interval yet]\n")
+
+
+def test_a_patch_that_changes_nothing_but_speed() -> None:
+    parts = ladder(report(LADDER.with_(changes=())), plain, 100)
+    assert (
+        "    all of it together                0.710 [0.690, 0.730]                                  nothing\n"
+        in parts[0]
+    )
+    assert parts[2].startswith("the patch of all of it (changes nothing but speed):\n  --- a/t.py\n")
 
 
 @pytest.mark.parametrize("lacking", [{"seconds_per_step": None}, {"ratio": None}, {"high": float("inf")}])
@@ -191,12 +293,24 @@ def test_nothing_is_said_to_be_saved_where_a_figure_is_lacking(lacking: dict[str
     assert saved(LADDER.with_(**lacking)) == ""
 
 
-@pytest.mark.parametrize("lacking", ["ratio", "seconds_per_step", "patched_seconds_per_step"])
-def test_the_heading_needs_all_figures(lacking: str) -> None:
-    said = "LADDER: rungs, each measured on the ones below; not all of it together"
-    assert heading(report(LADDER.with_(**{lacking: None}))) == said
-
-
 def test_bounds_that_are_not_known_are_null_in_json() -> None:
-    data = to_json(report(LADDER.with_(low=0.0, high=float("inf"))))["ladder"]
+    data = to_json(report(LADDER.with_(low=0.0, high=float("inf"), screened=(0.7, 0.0, float("inf")))))["ladder"]
     assert (data["low"], data["high"], data["rungs"][0]["high"]) == (None, None, 0.92)
+    assert data["screened"] == [0.7, 0.0, None]
+
+
+def test_json_has_what_text_keeps_behind_verbose() -> None:
+    data = to_json(CLIMB)
+    assert (data["calibration"]["low"], data["calibration"]["high"]) == (0.993, 1.009)
+    assert data["comparisons"][3]["basis"] == "screened" and data["comparisons"][3]["way"] == "twin"
+    rung = data["ladder"]["rungs"][0]
+    assert (rung["beside"], rung["quads"], rung["way"], rung["basis"]) == (
+        [0.91, 0.895, 0.925],
+        40,
+        "setting",
+        "screened",
+    )
+    assert (data["ladder"]["basis"], data["ladder"]["undecided"], data["ladder"]["untested"]) == (
+        "measured", ["attention"], ["fusion"],
+    )  # fmt: skip
+    assert data["ladder"]["verified"] == "5 steps agree"

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from climbs import CLIMB
 from reports import DIFF, EMPTY, ERROR, NOTEBOOK, ODD, SMALL
 
 from perfaudit.findings import Finding, Fix, Location
 from perfaudit.measurements import Environment, Ladder, NotApplicable, Winner
+from perfaudit.render.ladder import ladder
+from perfaudit.render.ladder_details import details
 from perfaudit.render.markdown import LIMIT, _within, render
+from perfaudit.render.paint import plain
+from perfaudit.render.tables import environment
 from perfaudit.report import Report, Skipped
 
 HEAD = "| severity | place | rule | what is there |\n|---|---|---|---|\n"
@@ -110,30 +117,53 @@ def test_what_is_cut_ends_with_the_last_part_that_fits() -> None:
 CLIMBED = """\
 ## perfaudit tune
 
+**219.7 ms a step: no patch was raced**
+
 `t.py`
 
-**LADDER: nothing cleared the noise: your code stays as it is**
-
-<details open><summary>What was measured</summary>
+<details open><summary>The ladder and its patch</summary>
 
 ```text
 t.py on cpu, 1 core, 2 threads, 1.0 GiB, torch 2.13, Python 3.11
+```
 
+</details>
+
+<details><summary>Details</summary>
+
+```text
 not searched:
   ema: no
-
-LADDER: nothing cleared the noise: your code stays as it is
 ```
 
 </details>
 """
 
 
-def test_a_whole_climb() -> None:
+def test_a_climb_without_a_rung() -> None:
     machine = Environment("cpu", "3.11", "Linux", 1, 1 << 30, torch="2.13", threads=2)
     idle = (NotApplicable("ema", "no"),)
-    report = Report("tune", target="t.py", environment=machine, ladder=Ladder(), not_applicable=idle)
-    assert render(report) == CLIMBED
+    found = Ladder(seconds_per_step=0.2197)
+    assert render(Report("tune", target="t.py", environment=machine, ladder=found, not_applicable=idle)) == CLIMBED
+
+
+def test_a_whole_climb() -> None:
+    shown = render(CLIMB)
+    ladder_ = "\n".join([environment(CLIMB, plain), *ladder(CLIMB, plain, 100)])
+    more = "\n".join(text for _, text in details(CLIMB, plain, 100))
+    assert shown == (
+        "## perfaudit tune\n\n"
+        "**100.0 ms -\\> 70.0 ms a step (1.43 x), 2 patches, verified; 1 undecided, 1 not reached**\n\n`t.py`\n\n- a note\n\n"
+        f"<details open><summary>The ladder and its patch</summary>\n\n```text\n{ladder_}```\n\n</details>\n\n"
+        f"<details><summary>Details</summary>\n\n```text\n{more}```\n\n</details>\n"
+    )
+
+
+def test_a_control_that_excludes_one_stands_below_the_result_once() -> None:
+    assert CLIMB.calibration is not None
+    shown = render(CLIMB.with_(calibration=replace(CLIMB.calibration, low=1.001)))
+    assert shown.splitlines()[4].startswith("**this run cannot be trusted: the control, ")
+    assert shown.count("cannot be trusted") == 1
 
 
 def test_what_was_measured_beside_a_scan_is_folded_away_and_as_wide_as_text() -> None:

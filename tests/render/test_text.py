@@ -121,6 +121,18 @@ def test_groups_have_headings_once_something_was_measured() -> None:
     assert "MEASURED" not in render(Report("scan", (finding(),), files=1))
 
 
+def test_what_was_screened_has_a_heading_of_its_own_and_is_not_offered_as_measured() -> None:
+    seen = finding(saving=Saving("screened", 0.1, 0.2, 0.004))
+    text = render(Report("scan", (seen, finding()), files=1))
+    headings = [line for line in text.splitlines() if line.startswith(("MEASURED", "SCREENED", "NOT MEAS"))]
+    assert headings == [
+        "SCREENED: timed in a training that runs, before losses were compared",
+        "NOT MEASURED: none of these was timed here",
+    ]
+    assert "saves 10.0 to 20.0 % of the step, 4.00 ms a step (screened)\n" in text
+    assert "shown to pay" not in text
+
+
 @pytest.mark.parametrize(
     ("saving", "text"),
     [

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from tunes import BATCHES, LOADER, MACHINE, TUNE
 
-from perfaudit.measurements import Calibration, Ladder, Trial
+from perfaudit.measurements import Calibration, Trial
 from perfaudit.render.paint import plain
 from perfaudit.render.tables import calibration, environment, knobs, size, table
 from perfaudit.render.text import render
@@ -213,6 +213,27 @@ def test_what_a_step_consists_of(phases: dict[str, float], scatter: float | None
     assert calibration(Report("tune", calibration=seen), plain) == text
 
 
+def test_a_control_is_said_with_its_interval_in_place_of_two_copies() -> None:
+    seen = Calibration(0.2, 1.0, 0.01, 1.02, 1, True, {"forward": 0.2}, low=0.99, high=1.05)
+    assert calibration(Report("tune", calibration=seen), plain) == (
+        "a step takes 200.00 ms: forward 100 %\ncontrol: identical code, put in place as a patch is, took 1.020 "
+        "[0.990, 1.050] of the time of your\ncode (1 quad)\n"
+    )
+
+
+def test_a_control_that_excludes_one_comes_before_everything_else() -> None:
+    assert TUNE.calibration is not None
+    doubted = TUNE.with_(calibration=replace(TUNE.calibration, low=1.01, high=1.05))
+    assert render(doubted).startswith("this run cannot be trusted: the control, identical code")
+
+
+def test_what_was_screened_is_raced_in_one_training_and_counts_quads() -> None:
+    raced = tuple(replace(c, basis="screened", way="setting") for c in TUNE.comparisons[:2])
+    text = render(TUNE.with_(comparisons=raced))
+    assert "against num_workers=0, in one running training, time per step:\n" in text
+    assert "num_workers=2: 0.751 [0.720, 0.782] faster (12 quads, screened)\n" in text
+
+
 def test_one_knob_is_not_ranked_and_a_search_without_a_saving_says_so() -> None:
     one = tuple(t for t in TUNE.trials if t.knob in ("cudnn", "patch"))
     text, raced = knobs(Report("tune", trials=one, winners=(BATCHES,), comparisons=TUNE.comparisons[-2:]), plain, 100)
@@ -221,20 +242,6 @@ def test_one_knob_is_not_ranked_and_a_search_without_a_saving_says_so() -> None:
     unknown = replace(BATCHES, saving=None)
     parts = knobs(Report("tune", trials=TUNE.trials, winners=(kept, unknown)), plain, 100)
     assert parts[-1] == "RANKED: nothing was shown to pay here\n"
-
-
-def test_beside_a_ladder_winners_have_no_patch_and_no_rank() -> None:
-    parts = knobs(
-        TUNE.with_(ladder=Ladder(), winners=(LOADER, BATCHES), trials=TUNE.trials[:5], comparisons=()), plain, 100
-    )
-    assert parts[1::2] == [
-        "→ load with 2 workers\n"
-        "  saves 21.8 to 28.0 % of the step, 9.95 ms a step (measured; more than the documented 0 to 20 %)\n"
-        "  checked: 5 steps agree\n"
-        "  each worker holds a copy of the dataset\n",
-        "→ use batches of 16\n  saves 30.0 to 50.0 % of the step's processor time (measured)\n",
-        "LADDER: nothing cleared the noise: your code stays as it is\n",
-    ]
 
 
 def test_trials_that_failed_have_their_reasons_below_the_table() -> None:

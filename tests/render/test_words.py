@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from perfaudit.findings import Expected, FilePatch, Finding, Fix, Location, Safety, Saving
-from perfaudit.measurements import Comparison, Environment, Ladder, NotApplicable, Rung, Trial, Winner
+from perfaudit.measurements import Calibration, Comparison, Environment, Ladder, NotApplicable, Rung, Trial, Winner
 from perfaudit.render.paint import colour
 from perfaudit.render.words import (
     count,
@@ -19,6 +20,7 @@ from perfaudit.render.words import (
     seconds,
     sentences,
     signs,
+    step_time,
     unused,
 )
 from perfaudit.report import Report, Skipped, UnusedSuppression
@@ -29,7 +31,7 @@ def a_report(text: str, name: str = "") -> Report:
     name = name or text
     place, settings = Location(name, 1, 2, 3, 4), {"mode": text, "workers": 2}
     fix = Fix(text, "safe", ("rng",), diff=text)
-    rung = Rung("fusion", settings, text, (), place, text, 0.9, 0.8, 0.95, verified=text, dropped=text)
+    rung = Rung("fusion", settings, text, (), place, text, 0.9, 0.8, 0.95, way=text, dropped=text)
     return Report(
         "tune",
         (Finding("PA001", "thing", "error", text, place, None, fix, snippet=text, note=text),),
@@ -39,7 +41,14 @@ def a_report(text: str, name: str = "") -> Report:
         trials=(Trial("dataloader", settings, "failed", reason=text, samples=(0.1, 0.2)),),
         comparisons=(Comparison("patch", {}, {"path": text}, 0.9, 0.8, 0.95, "faster"),),
         winners=(Winner("fusion", settings, False, text, None, fix, place, text, (text,), text),),
-        ladder=Ladder((rung,), (FilePatch(name, "a", "b", text),), verified=text, trouble=text, untested=(text,)),
+        ladder=Ladder(
+            (rung,),
+            (FilePatch(name, "a", "b", text),),
+            verified=text,
+            trouble=text,
+            undecided=(text,),
+            untested=(text,),
+        ),
         not_applicable=(NotApplicable("ema", text),),
         notes=(text,),
         unused_suppressions=(UnusedSuppression(name, 3, (name,), None, name, (name,)),),
@@ -159,6 +168,11 @@ def test_the_title_of_a_fix(safety: Safety, changes: tuple[str, ...], said: str)
             Saving("measured", -0.1, -0.001, 0.5, clock="cpu"),
             "\x1b[1;31mcosts 0.1 to 10.0 % of the step's processor time\x1b[0m (measured)",
         ),
+        (
+            Saving("screened", 0.1, 0.2, 0.5),
+            "\x1b[32msaves 10.0 to 20.0 % of the step, 500.00 ms a step\x1b[0m (screened)",
+        ),
+        (Saving("screened", -0.2, -0.1), "\x1b[31mcosts 10.0 to 20.0 % of the step\x1b[0m (screened)"),
     ],
 )
 def test_a_saving_in_colour(saving: Saving, said: str) -> None:
@@ -199,3 +213,19 @@ def test_a_saving_in_processor_time_is_not_compared_with_what_was_known() -> Non
 )
 def test_a_duration_has_a_unit_that_keeps_it_readable(value: float, text: str) -> None:
     assert seconds(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(2.5, "2.50 s"), (0.2197, "219.7 ms"), (0.01, "10.0 ms"), (0.00864, "8.64 ms"), (0.0005, "500 µs")],
+)
+def test_a_step_has_four_digits_at_most(value: float, text: str) -> None:
+    assert step_time(value) == text
+
+
+def test_a_control_that_excludes_one_is_a_remark_of_every_format() -> None:
+    seen = Calibration(0.1, 1.0, 0.01, 1.05, 80, True, {}, low=1.02, high=1.08)
+    (doubt,) = remarks(Report("scan", calibration=seen))
+    assert doubt.startswith("this run cannot be trusted: the control, ") and "took 1.050 [1.020, 1.080] of" in doubt
+    assert remarks(Report("scan", calibration=replace(seen, low=0.99))) == []
+    assert remarks(Report("scan", calibration=replace(seen, low=None, high=None))) == []

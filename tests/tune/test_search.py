@@ -205,7 +205,7 @@ def test_what_looks_slower_is_given_up_and_said_so(search: Callable[..., Report]
     shop = Shop(clock, {0: 1.0, 1: 1.3})
     report = search(shop, Sizes("sizes", [1]))
     assert shop.opened[1:] == [[0, 1]] * 2
-    assert report.winners[0].words == "keep what you have: 1 looked 30 % slower and was not measured further"
+    assert report.winners[0].words == "keep what you have: size=1 looked 30 % slower and was not measured further"
     assert not report.notes
 
 

@@ -1,0 +1,53 @@
+"""What only an expert asks of a climb: noise, every candidate that was raced, how losses were compared, what does not apply."""
+
+from __future__ import annotations
+
+from perfaudit.measurements import Comparison, settings_text
+from perfaudit.render.paint import Paint, colour, wrapped
+from perfaudit.render.tables import calibration, not_searched, of_text, table
+from perfaudit.render.words import count, interval_text
+from perfaudit.report import Report
+
+# By `way`: how a candidate was put in place of the user's code.
+_WAYS = {"code": "its code swapped", "setting": "set between steps", "twin": "built beside yours"}
+
+
+def details(report: Report, paint: Paint, width: int) -> list[tuple[str, str]]:
+    """Each detail that there is: what it is called in a list, and its text."""
+    found = report.ladder
+    assert found is not None
+    parts = []
+    if report.calibration is not None:
+        what = "noise" if report.calibration.low is None else "control"
+        parts.append((f"phases of a step, {what}", calibration(report, paint, width)))
+    if report.comparisons:
+        raced = f"every candidate that was raced ({len(report.comparisons)})"
+        parts.append((raced, f"raced alone against your code:\n{_raced(report.comparisons, paint, width)}"))
+    if found.verified:
+        parts.append(("how losses were compared", wrapped(f"verified: {found.verified}", width, "") + "\n"))
+    if found.untested:
+        why = "a later patch changes what it wrote, or time or memory were too short"
+        text = f"not raced beside the others: {', '.join(found.untested)}, because {why}"
+        parts.append(("why some were not raced beside the others", wrapped(text, width, "") + "\n"))
+    if report.not_applicable:
+        knobs = count(len(report.not_applicable), "knob")
+        parts.append((f"{knobs} that cannot matter here", not_searched(report, paint, width)))
+    return parts
+
+
+def _raced(compared: tuple[Comparison, ...], paint: Paint, width: int) -> str:
+    columns = ["candidate", "of your step", "verdict", "raced", "put in place"]
+    sees = any(c.smallest is not None for c in compared)
+    columns += ["resolves"] if sees else []
+    rows = []
+    for c in sorted(compared, key=lambda c: c.ratio):
+        unit = "quad" if c.basis == "screened" else "round"
+        row = [f"{c.knob} {settings_text(c.candidate)}{of_text(c)}".strip(), interval_text(c.ratio, c.low, c.high)]
+        row += [
+            "given up" if c.given_up else c.verdict,
+            count(c.n, unit),
+            _WAYS.get(c.way, c.way) or "in fresh processes",
+        ]
+        row += [f"{100 * c.smallest:.1f} %" if c.smallest is not None else ""] if sees else []
+        rows.append(row)
+    return table(columns, rows, paint is colour, width, ("of your step", "raced"))

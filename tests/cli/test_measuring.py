@@ -1,0 +1,115 @@
+"""What a long measurement says while it runs: lines for a log, a bar and a table for a terminal. Time stands still here."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+
+import pytest
+from rich.console import Console
+
+from perfaudit.cli import measuring
+from perfaudit.cli.measuring import _Bar, _Lines, _table, standings_line
+from perfaudit.measure.watch import Standing
+
+GELU = Standing("fusion (GELU by the library)", 40, 0.89, 0.83, 0.95)
+FUSED = Standing("optimizer fused", 36, 0.98, 0.94, 1.03)
+NEW = Standing("num_workers=2", 1)
+SHORT = Standing("foreach", 2, 1.5, 0.0, float("inf"))
+GONE = Standing("compile", 12, 1.31, 1.2, 1.42, "it cannot win any more")
+REFUSED = Standing("attention", 0, left="refused: a hook holds it")
+
+
+class Clock:
+    now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
+    clock = Clock()
+    monkeypatch.setattr(measuring, "time", clock)
+    yield clock
+
+
+@pytest.mark.parametrize(
+    ("rows", "line"),
+    [
+        (
+            [FUSED, GONE, GELU, REFUSED, NEW],
+            "fusion (GELU by the library) 0.89 [0.83, 0.95]; optimizer fused 0.98 [0.94, 1.03]; 1 more open; 2 of 5 decided",
+        ),
+        ([NEW, REFUSED], "1 open, too few steps yet for a ratio; 1 of 2 decided"),
+        ([SHORT], "foreach 1.50; 0 of 1 decided"),
+        ([GONE, REFUSED], "2 of 2 decided"),
+        ([GELU] * 6, "fusion (GELU by the library) 0.89 [0.83, 0.95]; " * 4 + "2 more open; 0 of 6 decided"),
+        ([Standing("a\n\x1b[2J", 3, 1.0)], "a␊␛[2J 1.00; 0 of 1 decided"),
+    ],
+)
+def test_how_a_race_stands_on_one_line(rows: list[Standing], line: str) -> None:
+    assert standings_line(rows) == line
+
+
+def test_a_log_gets_a_line_every_ten_seconds(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    watch = _Lines()
+    watch.stage("every patch beside your code")
+    for _ in range(25):
+        clock.now += 1.0
+        watch.standings([GELU, GONE])
+    clock.now += 11.0
+    watch.standings([])  # nothing is raced
+    watch.block({"num_workers": 2, "pin_memory": False, "timeout": None}, 0.0123)
+    line = "fusion (GELU by the library) 0.89 [0.83, 0.95]; 1 of 2 decided"
+    assert capsys.readouterr().err == (
+        "[    0 s] every patch beside your code\n"
+        f"[   11 s] {line}\n[   22 s] {line}\n[   36 s]   num_workers=2, pin_memory=False: 12.30 ms a step\n"
+    )
+
+
+def test_the_bar_names_settings_and_has_rows_while_a_race_goes_on(clock: Clock) -> None:
+    shown: dict[str, object] = {}
+    bar = _Bar(lambda **fields: shown.update(fields))
+    bar.opening({"num_workers": 2, "timeout": None})
+    assert shown == {"completed": 0.0, "last": "starting num_workers=2"}
+    clock.now += 3.0
+    bar.block({"num_workers": 2}, 0.1)
+    assert shown == {"completed": 3.0, "last": "100.00 ms a step: num_workers=2"}
+    bar.standings([GELU, GONE])
+    assert bar.rows == (GELU, GONE) and shown["last"] == "1 of 2 decided"
+    bar.stage("final race: all of it")
+    assert bar.rows == () and shown == {"completed": 3.0, "stage": "final race", "last": ""}
+
+
+def drawn(rows: list[Standing], width: int = 90, height: int = 20) -> list[str]:
+    out = io.StringIO()
+    Console(file=out, width=width).print(_table(rows, width, height))
+    return [line.rstrip() for line in out.getvalue().splitlines() if line.strip()]
+
+
+def test_a_terminal_gets_a_table_of_who_is_open_and_who_left() -> None:
+    assert drawn([GONE, NEW, FUSED, REFUSED, GELU]) == [
+        " candidate                           of your step   quads",
+        f" {83 * '─'}",
+        " fusion (GELU by the library)   0.89 [0.83, 0.95]      40   open",
+        " optimizer fused                0.98 [0.94, 1.03]      36   open",
+        " num_workers=2                                          1   open",
+        " compile                        1.31 [1.20, 1.42]      12   it cannot win any more",
+        " attention                                              0   refused: a hook holds it",
+    ]
+
+
+def test_figures_stay_whole_where_words_do_not_fit() -> None:
+    long = Standing("a very long name of a patch " * 3, 400, 0.89, 0.83, 0.95, "a very long reason " * 5)
+    assert drawn([long], width=60)[-1] == " a very long nam…   0.89 [0.83, 0.95]     400   a very lon…"
+
+
+def test_a_low_terminal_gets_the_first_rows_and_how_many_there_are_more() -> None:
+    assert drawn([GELU] * 9, height=7)[-1] == " ... 6 more"
+    assert drawn([GELU] * 3, height=7)[-1] == drawn([GELU])[-1]
+    assert drawn([GELU] * 2, height=0)[-1] == " ... 1 more"
+
+
+def test_nothing_in_the_table_is_markup_or_a_command() -> None:
+    assert drawn([Standing("[red]x\x1b[2J", 1, left="[b]y")])[-1].split() == ["[red]x␛[2J", "1", "[b]y"]
