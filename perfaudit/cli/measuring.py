@@ -149,7 +149,7 @@ def _table(rows: Sequence[Standing], width: int, height: int) -> Table:
     words = max(2, width - sum(figures) - 11)  # between four columns and at their ends
     names = min(max(len(row.words) for row in rows), words * 3 // 5)
     drawn.add_column("candidate", no_wrap=True, overflow="ellipsis", max_width=names)
-    drawn.add_column("of your step", no_wrap=True, justify="right", min_width=figures[0])
+    drawn.add_column("ratio", no_wrap=True, justify="right", min_width=figures[0])
     drawn.add_column("quads", no_wrap=True, justify="right", min_width=figures[1])
     drawn.add_column("", no_wrap=True, overflow="ellipsis", max_width=words - names)
     ordered = _in_order(rows)

@@ -149,7 +149,7 @@ def _final_race(found: Ladder, width: int) -> str:
         return ""
     clock = "" if found.clock == "wall" else ", processor time"
     if found.basis == "screened":
-        race = f"not decided after {count(found.rounds, 'round')}" if found.rounds else "no time was left for it"
+        race = f"not decided after {count(found.rounds, 'round')}" if found.rounds else "too little time to decide it"
         said = f"final race: {race}; all of it together, screened{clock}: {_ratio(found)}"
     else:
         rounds = count(found.rounds, "round")

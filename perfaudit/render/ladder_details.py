@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from perfaudit.measurements import Comparison, settings_text
 from perfaudit.render.paint import Paint, colour, wrapped
 from perfaudit.render.tables import calibration, not_searched, of_text, table
@@ -18,8 +20,7 @@ def details(report: Report, paint: Paint, width: int) -> list[tuple[str, str]]:
     assert found is not None
     parts = []
     if report.calibration is not None:
-        what = "noise" if report.calibration.low is None else "control"
-        parts.append((f"phases of a step, {what}", calibration(report, paint, width)))
+        parts.append(("phases of a step, control", calibration(report, paint, width)))
     if report.comparisons:
         raced = f"every candidate that was raced ({len(report.comparisons)})"
         parts.append((raced, f"raced alone against your code:\n{_raced(report.comparisons, paint, width)}"))
@@ -41,13 +42,11 @@ def _raced(compared: tuple[Comparison, ...], paint: Paint, width: int) -> str:
     columns += ["resolves"] if sees else []
     rows = []
     for c in sorted(compared, key=lambda c: c.ratio):
-        unit = "quad" if c.basis == "screened" else "round"
-        row = [f"{c.knob} {settings_text(c.candidate)}{of_text(c)}".strip(), interval_text(c.ratio, c.low, c.high)]
-        row += [
-            "given up" if c.given_up else c.verdict,
-            count(c.n, unit),
-            _WAYS.get(c.way, c.way) or "in fresh processes",
-        ]
-        row += [f"{100 * c.smallest:.1f} %" if c.smallest is not None else ""] if sees else []
-        rows.append(row)
+        candidate = f"{c.knob} {settings_text(c.candidate)}{of_text(c)}".strip()
+        is_new = c.basis == "screened" and not math.isfinite(c.high)  # its ratio is none yet
+        ratio = "no interval yet" if is_new else interval_text(c.ratio, c.low, c.high)
+        raced = count(c.n, "quad" if c.basis == "screened" else "round")
+        way = _WAYS.get(c.way, c.way) or "in fresh processes"
+        row = [candidate, ratio, "given up" if c.given_up else c.verdict, raced, way]
+        rows.append(row + ([f"{100 * c.smallest:.1f} %" if c.smallest is not None else ""] if sees else []))
     return table(columns, rows, paint is colour, width, ("of your step", "raced"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Collection, Iterable
 
-from perfaudit.measurements import Comparison, Settings, Trial, Winner, settings_text
+from perfaudit.measurements import Calibration, Comparison, Settings, Trial, Winner, settings_text
 from perfaudit.render.paint import Paint, colour, painted_diff, wrapped
 from perfaudit.render.words import count, interval_text, saving_text, seconds
 from perfaudit.report import Report
@@ -40,16 +40,21 @@ def calibration(report: Report, paint: Paint, width: int = 100) -> str:
     parts = sorted(((s / whole, name) for name, s in seen.phases.items() if whole and s / whole >= 0.005), reverse=True)
     phases = ", ".join(f"{name.replace('_', ' ')} {100 * share:.0f} %" for share, name in parts)
     step = wrapped(f"a step takes {seconds(seen.seconds_per_step)}: {phases}", width, "")
-    if seen.low is not None and seen.high is not None:
-        control = f"control: identical code, put in place as a patch is, took {interval_text(seen.ratio, seen.low, seen.high)}"
-        noise = f"{control} of the time of your code ({count(seen.rounds, 'quad')})"
-        return step + "\n" + wrapped(noise, width, "") + "\n"
+    if report.ladder is not None or seen.low is not None:
+        return step + "\n" + wrapped(_control(seen), width, "") + "\n"
     rounds = (
         f"single rounds scatter by {100 * seen.scatter:.1f} %" if seen.scatter is not None else "seen in one round only"
     )
     apart = 100 * abs(seen.ratio - 1)
     noise = f"noise: two copies of your code, side by side, came out {apart:.1f} % apart; {rounds}"
     return step + "\n" + wrapped(noise, width, "") + "\n"
+
+
+def _control(seen: Calibration) -> str:
+    said, quads = "control: identical code, put in place as a patch is", count(seen.rounds, "quad")
+    if seen.low is None or seen.high is None:
+        return f"{said}: too few quads for an interval ({quads})"
+    return f"{said}, took {interval_text(seen.ratio, seen.low, seen.high)} of the time of your code ({quads})"
 
 
 def knobs(report: Report, paint: Paint, width: int) -> list[str]:

@@ -90,7 +90,7 @@ def drawn(rows: list[Standing], width: int = 90, height: int = 20) -> list[str]:
 
 def test_a_terminal_gets_a_table_of_who_is_open_and_who_left() -> None:
     assert drawn([GONE, NEW, FUSED, REFUSED, GELU]) == [
-        " candidate                           of your step   quads",
+        " candidate                                  ratio   quads",
         f" {83 * '─'}",
         " fusion (GELU by the library)   0.89 [0.83, 0.95]      40   open",
         " optimizer fused                0.98 [0.94, 1.03]      36   open",

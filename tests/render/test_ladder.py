@@ -191,6 +191,18 @@ def test_where_nothing_stayed_it_says_how_many_were_raced(raced: int, said: str)
     assert headline(nothing.with_(interrupted=True)) == f"100.0 ms a step: {said}; interrupted"
 
 
+def test_a_control_without_an_interval_is_no_pair_of_copies() -> None:
+    text = render(CLIMB.with_(calibration=replace(CONTROL, low=None, high=None, rounds=1)), verbose=True)
+    assert "\ncontrol: identical code, put in place as a patch is: too few quads for an interval (1 quad)\n" in text
+    assert "two copies" not in text and "cannot be trusted" not in text
+
+
+def test_a_candidate_without_an_interval_has_no_ratio_where_it_was_screened() -> None:
+    started = replace(RACED[3], ratio=1.0, low=0.0, high=float("inf"), n=2)
+    text = render(CLIMB.with_(comparisons=(started,)), verbose=True, width=140)
+    assert re.search(r"attention attention=library +no interval yet +undecided +2 quads ", text)
+
+
 def test_a_candidate_of_which_step_and_part_were_compared_counts_once() -> None:
     twice = (RACED[0], replace(RACED[0], of="optimizer"), RACED[1])
     assert headline(report(Ladder(), comparisons=twice)) == "no patch of 2 was shown to pay"
@@ -259,7 +271,7 @@ def test_a_rung_that_was_not_screened_says_so() -> None:
         ),
         (
             {"basis": "screened", "rounds": 0},
-            "final race: no time was left for it; all of it together, screened: 0.700 [0.650, 0.750]; saves 30.00 s",
+            "final race: too little time to decide it; all of it together, screened: 0.700 [0.650, 0.750]; saves 30.00 s",
         ),
         (
             {"basis": "screened", "rounds": 3},
