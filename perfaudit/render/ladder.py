@@ -52,7 +52,9 @@ def headline(report: Report) -> str:
         step = f"{step_time(before)} a step: " if before is not None else ""
         said = f"{step}{_refused(found, len(stayed)) if stayed else _none_paid(report)}"
     open_ = [f"{len(found.undecided)} undecided"] if found.undecided else []
-    late = {item.knob for item in found.left if item.reason == NO_TIME} - set(found.undecided)
+    late = {item.knob for item in (*found.left, *report.not_applicable) if item.reason == NO_TIME} - set(
+        found.undecided
+    )
     open_ += [f"{len(late)} not reached"] if late else []
     open_ += ["interrupted"] if report.interrupted else []
     return "; ".join([said, *([", ".join(open_)] if open_ else [])])
@@ -108,7 +110,7 @@ def ladder(report: Report, paint: Paint, width: int) -> list[str]:
     """The table of rungs, the final race, the patch of all that stayed, and what is left with its reasons."""
     found = report.ladder
     assert found is not None
-    parts = [_rungs(found, paint, width), _final_race(found, width), _patch(found, paint, width), _left(found, width)]
+    parts = [_rungs(found, paint, width), _final_race(found, width), _patch(found, paint, width), _left(report, width)]
     return [part for part in parts if part]
 
 
@@ -188,13 +190,15 @@ def _patch(found: Ladder, paint: Paint, width: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _left(found: Ladder, width: int) -> str:
-    """What is not in the patch, one line a reason."""
+def _left(report: Report, width: int) -> str:
+    """What is not in the patch and might be, one line a reason."""
+    found = report.ladder
+    assert found is not None
     reasons: dict[str, list[str]] = {}
     for rung in found.rungs:
         if rung.dropped:
             reasons.setdefault(f"taken out again: {rung.dropped}", []).append(rung.knob)
-    for item in found.left:
+    for item in (*found.left, *(item for item in report.not_applicable if item.reason == NO_TIME)):
         reasons.setdefault(item.reason, []).append(item.knob)
     known = {knob for names in reasons.values() for knob in names}
     if open_ := [knob for knob in found.undecided if knob not in known]:

@@ -191,6 +191,11 @@ def test_where_nothing_stayed_it_says_how_many_were_raced(raced: int, said: str)
     assert headline(nothing.with_(interrupted=True)) == f"100.0 ms a step: {said}; interrupted"
 
 
+def test_a_knob_without_time_is_left_and_is_not_one_that_cannot_matter() -> None:
+    text = render(report(Ladder(), not_applicable=(NotApplicable("ema", NO_TIME),)))
+    assert text == "no patch was raced; 1 not reached\n\nleft:\n  ema: no time was left for it in the budget\n"
+
+
 def test_a_control_without_an_interval_is_no_pair_of_copies() -> None:
     text = render(CLIMB.with_(calibration=replace(CONTROL, low=None, high=None, rounds=1)), verbose=True)
     assert "\ncontrol: identical code, put in place as a patch is: too few quads for an interval (1 quad)\n" in text
