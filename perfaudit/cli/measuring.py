@@ -147,7 +147,8 @@ def _table(rows: Sequence[Standing], width: int, height: int) -> Table:
     drawn = Table(box=SIMPLE_HEAD, pad_edge=False)
     figures = len("1.00 [0.90, 1.10]"), len("quads")
     words = max(2, width - sum(figures) - 11)  # between four columns and at their ends
-    names = min(max(len(row.words) for row in rows), words * 3 // 5)
+    states = max(len(row.left or "open") for row in rows)
+    names = min(max(len(row.words) for row in rows), max(words * 3 // 5, words - states))
     drawn.add_column("candidate", no_wrap=True, overflow="ellipsis", max_width=names)
     drawn.add_column("ratio", no_wrap=True, justify="right", min_width=figures[0])
     drawn.add_column("quads", no_wrap=True, justify="right", min_width=figures[1])

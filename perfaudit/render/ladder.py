@@ -158,8 +158,9 @@ def _final_race(found: Ladder, width: int) -> str:
         said = f"final race, all of it against your code in fresh processes ({rounds}{clock}): {_ratio(found)}"
     if found.high < 1 and (gained := saved(found)):
         said += f"; saves {gained}"
-    if found.peak_memory_bytes and found.patched_peak_memory_bytes:
-        said += f"; peak memory {size(found.peak_memory_bytes)} -> {size(found.patched_peak_memory_bytes)}"
+    before, after = size(found.peak_memory_bytes or 0), size(found.patched_peak_memory_bytes or 0)
+    if found.peak_memory_bytes and found.patched_peak_memory_bytes and before != after:
+        said += f"; peak memory {before} -> {after}"
     return wrapped(said, width, "") + "\n"
 
 

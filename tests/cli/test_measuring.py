@@ -105,6 +105,11 @@ def test_figures_stay_whole_where_words_do_not_fit() -> None:
     assert drawn([long], width=60)[-1] == " a very long nam…   0.89 [0.83, 0.95]     400   a very lon…"
 
 
+def test_names_have_the_room_that_reasons_do_not_need() -> None:
+    name = "threads: call torch.set_num_threads(1)"
+    assert drawn([Standing(name, 4)], width=80)[-1].split("  ")[0] == f" {name}"
+
+
 def test_a_low_terminal_gets_the_first_rows_and_how_many_there_are_more() -> None:
     assert drawn([GELU] * 9, height=7)[-1] == " ... 6 more"
     assert drawn([GELU] * 3, height=7)[-1] == drawn([GELU])[-1]

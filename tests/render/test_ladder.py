@@ -296,6 +296,20 @@ def test_a_race_without_proof_saves_nothing_and_one_without_figures_is_not_told(
     assert ladder(report(short), plain, 400)[1].endswith(" (12 rounds): 0.700 [no interval yet]\n")
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (4 << 20, 2 << 20, "; peak memory 4.0 MiB -> 2.0 MiB\n"),
+        (4 << 20, (4 << 20) + 1, "[0.650, 1.000]\n"),
+        (4 << 20, None, "[0.650, 1.000]\n"),
+        (None, 4 << 20, "[0.650, 1.000]\n"),
+    ],
+)
+def test_memory_is_told_where_it_differs(before: int | None, after: int | None, said: str) -> None:
+    found = LADDER.with_(high=1.0, peak_memory_bytes=before, patched_peak_memory_bytes=after)
+    assert ladder(report(found), plain, 400)[1].endswith(said)
+
+
 def test_a_patch_that_changes_nothing_but_speed() -> None:
     parts = ladder(report(LADDER.with_(changes=())), plain, 100)
     assert (
