@@ -40,6 +40,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from perfaudit.gate.checkout import Checkout
 from perfaudit.gate.decision import LIMIT, LOOKS, TOLERATED, Rule, between_pairs, both, judged, within_quads
 from perfaudit.gate.records import Quad, TargetRecord, from_json, to_json
 from perfaudit.gate.timing import time_targets
@@ -233,7 +234,7 @@ def gate(head: Path, base: Path, budget: float) -> tuple[TargetRecord, float]:
     started = time.monotonic()
     records: list[TargetRecord] = []
     with contextlib.chdir(head):
-        time_targets([parse("train.py")], base, records, budget, relocated=(str(head), str(base)), device="cpu")
+        time_targets([parse("train.py")], Checkout(base, head, head), records, budget, device="cpu")
     return records[0], time.monotonic() - started
 
 

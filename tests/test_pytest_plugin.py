@@ -427,8 +427,8 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """`count` played: the calls, with the folder it stood in."""
     calls: list[tuple[Any, ...]] = []
 
-    def count(target: Any, folder: Any, **options: Any) -> Any:
-        calls.append((target.file, folder, Path.cwd(), options["device"]))
+    def count(target: Any, checkout: Any, **options: Any) -> Any:
+        calls.append((target.file, checkout, Path.cwd(), options["device"]))
         return counted()
 
     monkeypatch.setattr(gate_counting, "count", count)
@@ -453,7 +453,7 @@ def test_a_step_is_counted_once_a_session_in_the_projects_folder(suite: Suite, c
     """
     )
     suite.run().assert_outcomes(passed=3)
-    assert counting == [("train.py", suite.folder, suite.folder, device) for device in ("auto", "cuda")]
+    assert counting == [("train.py", None, suite.folder, device) for device in ("auto", "cuda")]
     assert suite.calls == []
 
 

@@ -12,7 +12,6 @@ from perfaudit.errors import TargetError, UserError
 from perfaudit.gate.accepted import acceptances_since, time_with_acceptances, with_acceptances
 from perfaudit.gate.baseline import gate_baseline_if_there
 from perfaudit.gate.comparable import fingerprint
-from perfaudit.gate.counted import Counted
 from perfaudit.gate.counters_compared import compared
 from perfaudit.gate.counting import count
 from perfaudit.gate.decision import judged_together
@@ -78,7 +77,7 @@ def _take_acceptances(request: Request, known: Known, reference: Reference) -> N
     """Read what this change accepts: in the baseline file as it is here, and not in the reference's."""
     file = request.settings.baseline or BASELINE
     known.baseline = gate_baseline_if_there(Path(file))
-    known.accepted, note = acceptances_since(known.baseline, reference.counterpart(Path(file)), Path(file))
+    known.accepted, note = acceptances_since(known.baseline, reference.to_there(file), Path(file))
     known.notes += [note] if note else []
 
 
@@ -96,8 +95,8 @@ def _look_for_targets(request: Request, known: Known, reference: Reference, form
     known.notes.append("no target: no file here defines factories, so counters and time are not judged")
     if not reference.folder.is_dir():
         return
-    with contextlib.chdir(reference.folder), contextlib.suppress(TargetError):
-        gone = choose_target([], reference.folder).file
+    with contextlib.suppress(TargetError):
+        gone = Path(choose_target([], reference.folder).file).name
         why = f"{known.against} defines factories there, and no file here does"
         known.counters[gone] = CountersVerdict(gone, "failed", why)
 
@@ -114,7 +113,7 @@ def _counters(
         side = "the reference"
         for twice in (False, True):
             watch.stage(f"counting a step of {target.file}: the reference{', again' if twice else ''}")
-            before = _counted_there(request, there, reference, twice)
+            before = count(there, reference, request.device, request.timeout, twice=twice)
             verdict = compared(target.file, before, after, request.settings.tolerance)
             same = verdict.verdict == "pass" and not verdict.changes
             if same and verdict.set_aside.keys() <= after.set_aside.keys() | after.absent.keys():
@@ -138,11 +137,6 @@ def hint(side: str, failure: str) -> str:
     """What to do where the reference lacks a file that may be here, "" else."""
     lacks = side == "the reference" and ("FileNotFoundError" in failure or "No such file" in failure)
     return "; what git ignores, such as data, is not in the reference: --link FOLDER puts it there" if lacks else ""
-
-
-def _counted_there(request: Request, target: Target, reference: Reference, twice: bool) -> Counted:
-    moved = [str(reference.head_root), str(reference.root)]
-    return count(target, reference.folder, request.device, request.timeout, moved, twice=twice)
 
 
 def _new_time(request: Request, known: Known, target: Target, watch: Watch) -> TimeVerdict:
@@ -170,14 +164,13 @@ def _time(
     try:
         time_targets(
             targets,
-            reference.folder,
+            reference,
             known.records,
             settings.budget,
             settings.max_regression,
             settings.tolerate,
             request.device,
             request.timeout,
-            (str(reference.head_root), str(reference.root)),
             known.against,
             watch=watch,
             facts=known.built,

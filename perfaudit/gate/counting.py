@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from perfaudit.gate.checkout import Checkout
 from perfaudit.gate.counted import Counted, Spot
 from perfaudit.measure.child import Child
 from perfaudit.measure.environment import may_have_accelerator, usable_cores
@@ -21,25 +22,24 @@ Reply = dict[str, Any]  # JSON
 
 def count(
     target: Target,
-    folder: Path | None,
+    checkout: Checkout | None,
     device: str,
     timeout: float,
-    relocated: list[str] | None = None,
     on_stage: Callable[[str], None] = lambda stage: None,
     twice: bool = True,
 ) -> Counted:
     """Counters of one step of a target, in two processes at a time with other hash seeds and the same random seed.
 
-    folder: the working directory of the processes, ours without it. timeout: seconds that building the training may take,
-    and counting. relocated: as in the command that builds a training. on_stage: told in words what begins. twice: False
-    for one process, which cannot tell what another one would not agree on. `Counted.facts` is what the first one built.
+    checkout: whose code runs, that of the working directory without it; the target's file is relative to either. timeout:
+    seconds that building the training may take, and counting. on_stage: told in words what begins. twice: False for one
+    process, which cannot tell what another one would not agree on. `Counted.facts` is what the first one built.
     Raises ChildFailed for a training that does not build or run, TargetError for one that is not the code it should be.
     """
-    file = target.file if folder is None else _from_here(target.file)
-    variant = Variant("as it is", "", {})
-    build = build_command({"file": file, "names": target.names}, variant, device, relocated=relocated)
+    folder, relocated = (checkout.folder, checkout.roots) if checkout else (None, None)
+    what, variant = {"file": target.file, "names": target.names}, Variant("as it is", "", {})
+    build = build_command(what, variant, device, relocated=relocated)
     # Forks of processes that have torch imported, unless the user's file sets variables before that import.
-    fresh = sets_variables_early(str(folder / file) if folder else file)
+    fresh = sets_variables_early(str(Path(folder or "", target.file)))
     seeds = hash_seeds(fresh)[: 2 if twice else 1]
     on_stage(f"counting one step of {target}")
     observed = _asked(build, {"do": "count"}, folder, timeout, fresh, seeds)
@@ -78,12 +78,6 @@ def _asked(
                 replies.append({**child.receive(timeout), "facts": facts})
                 refuse(child.ask({"do": "strays"}, timeout)["strays"])  # what a step imports
     return replies
-
-
-def _from_here(file: str) -> str:
-    """The file as it is called in another folder that stands for the working directory."""
-    relative = os.path.relpath(file)
-    return file if relative.startswith("..") else relative
 
 
 def hash_seeds(fresh: bool) -> tuple[str | None, str]:

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from perfaudit.errors import NothingMeasured, UserError
+from perfaudit.gate.checkout import Checkout
 from perfaudit.gate.git import GitFailed, NoRepository, git
 from perfaudit.gate.working_files import bring
-from perfaudit.gate.worktree import has_repository, submodules, temporary_checkout
+from perfaudit.gate.worktree import has_repository, submodules, temporary_worktree
 
 LIKE = 80  # percent of a text, from which on it may be the same file under another name
 SHORT = 12  # characters of a hash, as `measurements.Environment.commit` has it
@@ -24,26 +25,17 @@ class NoCommitYet(UserError):
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class Reference(Checkout):
     """What the code is compared with.
 
-    name: the ref as given; commit: the full hash of what was checked out, below `root`. folder: the counterpart of the
-    working directory there, which does not exist where the ref is older than it. head_root: top of the user's own checkout.
-    missing: folders of submodules that are filled in the user's checkout and not here, relative to `root`.
+    name: the ref as given; commit: the full hash of what was checked out. missing: folders of submodules that are filled in
+    the user's checkout and not here, relative to `root`.
     """
 
     name: str
     commit: str
-    root: Path
-    folder: Path
-    head_root: Path
     notes: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
-
-    def counterpart(self, path: Path) -> Path | None:
-        """The same file or folder here, there or not; None for one outside the repository. A link is itself."""
-        place = Path(os.path.realpath(path.absolute().parent), path.name)
-        return self.root / place.relative_to(self.head_root) if place.is_relative_to(self.head_root) else None
 
 
 @contextlib.contextmanager
@@ -58,11 +50,10 @@ def checked_out(ref: str, working: Path) -> Iterator[Reference]:
         commit, notes = _left_at(ref, _commit_of(ref, top, working), top)
     except GitFailed as failure:
         raise UserError(f"--against {ref}: git cannot tell what to compare with: {failure}") from failure
-    with temporary_checkout(top, commit) as checkout:
-        folder = checkout.root / working.resolve().relative_to(top)
+    with temporary_worktree(top, commit) as worktree:
         differs = _uncommitted(top) or _same(commit, top)
-        said = (*notes, *differs, *checkout.notes)
-        yield Reference(ref, commit, checkout.root, folder, top, said, tuple(checkout.missing))
+        said = (*notes, *differs, *worktree.notes)
+        yield Reference(worktree.root, top, working.resolve(), ref, commit, said, tuple(worktree.missing))
 
 
 @contextlib.contextmanager
@@ -75,14 +66,14 @@ def copied(working: Path, links: Sequence[str] = ()) -> Iterator[Reference]:
     wanted = linkable(links)
     top = _top(working)
     commit = _commit_of("HEAD", top, working)
-    with temporary_checkout(top, commit) as checkout:
-        said = linked(wanted, top, checkout.root)
+    with temporary_worktree(top, commit) as worktree:
+        said = linked(wanted, top, worktree.root)
         try:
-            bring(top, commit, checkout.root)
+            bring(top, commit, worktree.root)
         except (GitFailed, OSError) as failure:
             raise NothingMeasured(f"the working files cannot be copied: {failure}") from failure
-        folder = checkout.root / working.resolve().relative_to(top)
-        yield Reference("HEAD", commit, checkout.root, folder, top, (*checkout.notes, *said), tuple(checkout.missing))
+        notes = (*worktree.notes, *said)
+        yield Reference(worktree.root, top, working.resolve(), "HEAD", commit, notes, tuple(worktree.missing))
 
 
 def _top(working: Path) -> Path:
@@ -233,9 +224,8 @@ def renamed(reference: Reference) -> dict[str, tuple[str, int]]:
         fields = git(reference.head_root, *question, reference.commit).split("\0")  # R097, name before, name now
     except GitFailed:
         return {}
-    here = Path.cwd().resolve()
     rows = [fields[i : i + 3] for i in range(0, len(fields) - 2, 3)]
-    names = [[os.path.relpath(reference.head_root / name, here) for name in row[1:]] for row in rows]
+    names = [[os.path.relpath(reference.head_root / name, reference.working) for name in row[1:]] for row in rows]
     return {now: (before, int(row[0][1:])) for row, (before, now) in zip(rows, names, strict=True)}
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -49,9 +47,9 @@ def against_ref(reference: Reference, paths: Sequence[str], config: Config) -> J
     if (options := rules.options) is None:
         return _no_rule(rules)
     config = rules.config
-    given = [_below_top(path, reference) for path in paths or ["."]]
-    before = _scanned_there(reference, given, options, config)
-    here = [_as_here(path, reference) for path in given]
+    places = [_place(path, reference) for path in paths or ["."]]
+    before = _scanned_there(reference, places, options, config)
+    here = [shown(reference.to_here(place)) for place in places]
     return _judged(scanned_here(here, options, config), before, here, rules)
 
 
@@ -76,58 +74,34 @@ def scanned_here(paths: Sequence[str], options: Options, config: Config) -> Repo
     return as_configured(scan(paths, replace(options, cache=True)), options, config)
 
 
-def _scanned_there(reference: Reference, paths: Sequence[str], options: Options, config: Config) -> Before:
-    """What the reference holds at these paths, which are relative to the top; and in files that are no longer here."""
-    there = replace(options, base=_counterpart(options.base, reference))
-    with contextlib.chdir(reference.root):
-        reports = [scan([path for path in paths if Path(path).exists()], there)]
-        files = {shown(file.path) for file in python_files(["."])}
-        left = sorted(f for f in files if not (reference.head_root / f).exists() and not is_below(f, tuple(paths)))
-        if left:  # they may have moved to where the scan looks
-            reports.append(scan(left, replace(there, exclude_named=True)))
-    unread = {_as_here(path, reference): reason for report in reports for path, reason in _unread(report).items()}
-    findings = as_configured(_moved_here(reports, reference), options, config).findings
+def _place(path: str, reference: Reference) -> Path:
+    if place := reference.to_there(path):
+        return place
+    raise UserError(f"{path}: outside the repository {reference.head_root}, of which alone there is a {reference.name}")
+
+
+def _scanned_there(reference: Reference, places: Sequence[Path], options: Options, config: Config) -> Before:
+    """What the reference holds at these places, which lie in it; and in files that are no longer here."""
+    base = reference.to_there(options.base or reference.head_root) or reference.root
+    there = replace(options, base=base, seen_from=reference.folder)
+    reports = [scan([str(place) for place in places if place.exists()], there)]
+    files = python_files([str(reference.root)], seen_from=reference.folder)
+    gone = [file.path for file in files if not reference.to_here(file.path).exists()]
+    left = [str(path) for path in gone if not any(map(path.is_relative_to, places))]
+    if left:  # they may have moved to where the scan looks
+        reports.append(scan(left, replace(there, exclude_named=True)))
+    found = Report("scan", tuple(finding for report in reports for finding in report.findings))
+    known = as_known(as_configured(found, options, config).findings)
+    unread = {path: reason for report in reports for path, reason in _unread(report).items()}
     unseen = {path: f"the reference's could not be audited ({reason})" for path, reason in unread.items()}
-    unseen |= {_as_here(path, reference): "the reference's submodule is not here" for path in reference.missing}
-    return Before(tuple(as_known(findings)), unseen, frozenset(_as_here(f, reference) for f in files) - unseen.keys())
+    unseen |= {shown(reference.head_root / path): "the reference's submodule is not here" for path in reference.missing}
+    return Before(tuple(known), unseen, frozenset(file.shown_as for file in files) - unseen.keys())
 
 
 def _unread(report: Report) -> dict[str, str]:
     """Files of which a scan could say nothing, with the reason; not those of which it could not say all."""
     found_in = {finding.location.path for finding in report.findings if finding.location}
     return {skipped.path: skipped.reason for skipped in report.skipped if skipped.path not in found_in}
-
-
-def _moved_here(reports: Iterable[Report], reference: Reference) -> Report:
-    """The findings of the reference with the paths that their files have, or had, as seen from the working directory."""
-    findings = [
-        f.with_(location=replace(f.location, path=_as_here(f.location.path, reference))) if f.location else f
-        for report in reports
-        for f in report.findings
-    ]
-    return Report("scan", tuple(findings))
-
-
-def _below_top(path: str, reference: Reference) -> str:
-    """The path relative to the top of the repository; of a link, itself and not what it leads to."""
-    absolute = Path(os.path.normpath(Path(path).absolute()))
-    place = Path(os.path.realpath(absolute.parent)) / absolute.name
-    if not place.is_relative_to(reference.head_root):
-        raise UserError(
-            f"{path}: outside the repository {reference.head_root}, of which alone there is a {reference.name}"
-        )
-    return place.relative_to(reference.head_root).as_posix()
-
-
-def _as_here(path: str, reference: Reference) -> str:
-    return shown(reference.head_root / path)
-
-
-def _counterpart(folder: Path | None, reference: Reference) -> Path | None:
-    """The folder in the reference that patterns of the configuration are relative to."""
-    if folder is None:
-        return reference.root
-    return reference.root / os.path.relpath(os.path.realpath(folder), reference.head_root)
 
 
 # ---- comparing -------------------------------------------------------------------------------------------------------

@@ -48,14 +48,14 @@ def _in_reference(folder: Path, config: Config, reference: Reference) -> RuleFol
     """
     if config.path is None:
         return None
-    pyproject = reference.counterpart(config.path)
+    pyproject = reference.to_there(config.path)
     if pyproject is None or not pyproject.is_file():
         return None
     try:
         before = {_normal(pyproject.parent / name) for name in read_config(pyproject).rule_folders}
     except ConfigError:
         return None
-    there = reference.counterpart(folder)
+    there = reference.to_there(folder)
     if there is None:
         there = _normal(folder)
     elif not Path(os.path.realpath(there)).is_relative_to(

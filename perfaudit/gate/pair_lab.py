@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from perfaudit.errors import TargetError
+from perfaudit.gate.checkout import Checkout
 from perfaudit.gate.records import Blocks, Side, TimedBlock, Typical
 from perfaudit.measure.child import Child, ChildFailed
 from perfaudit.measure.environment import may_have_accelerator, usable_cores
@@ -33,16 +34,14 @@ CHUNK = 8  # steps of the warm-up, after which the time that is left is asked fo
 class PairLab:
     """Opens both sides of targets in children. facts: what each side's child said when it was last built.
 
-    base_folder: of the reference, in the place of the working directory. relocated: root folders of the code as it is and
-    of the reference, None where nothing of the one may be imported by the other by mistake. timeout: seconds that building
-    the training, and each step, may take.
+    base: whose code the base runs, None for that of the working directory; files of targets are relative to either.
+    timeout: seconds that building the training, and each step, may take.
     """
 
     targets: Sequence[Target]
-    base_folder: Path
+    base: Checkout | None
     device: str = "auto"
     timeout: float = START_SECONDS
-    relocated: tuple[str, str] | None = None
     facts: dict[tuple[int, Side], Facts] = field(default_factory=dict)  # by the target's number
     former: Mapping[str, str] = field(default_factory=dict)
     ran: dict[tuple[Side, str], str] = field(default_factory=dict)  # SHA-256 of the files that ran, by real path
@@ -51,7 +50,7 @@ class PairLab:
     def __post_init__(self) -> None:
         """Have the libraries that the targets import ready for all children, unless they set variables before that."""
         for target in self.targets:
-            files = [target.file, str(self.base_folder / self._file_there(target))]
+            files = [target.file, str(Path(self._base_folder() or "", self._file_there(target)))]
             self.fresh.append(any(sets_variables_early(file) for file in files))
             parent = None if self.fresh[-1] else nursery()
             if parent is not None:
@@ -77,7 +76,7 @@ class PairLab:
                     children[first].close()
                     return {first: TrialFailed(why)}
                 for side in wave:
-                    folder = self.base_folder if side == "base" else None
+                    folder = self._base_folder() if side == "base" else None
                     children[side] = Child(self.fresh[number], folder)
                     with contextlib.suppress(ChildFailed):  # one that is gone is told when its reply is read
                         children[side].send(self._build(self.targets[number], side, seed))
@@ -125,11 +124,14 @@ class PairLab:
     def _build(self, target: Target, side: Side, seed: int) -> dict[str, Any]:
         file = self._file_there(target) if side == "base" else target.file
         what, plain = {"file": file, "names": target.names}, Variant("plain", "", {})
-        return build_command(what, plain, self.device, seed, self.relocated, in_place=side == "head", scattered=True)
+        roots = self.base.roots if self.base else None
+        return build_command(what, plain, self.device, seed, roots, in_place=side == "head", scattered=True)
 
     def _file_there(self, target: Target) -> str:
-        """The target's file as seen from the working directory, which means its counterpart as seen from the reference's."""
-        return os.path.relpath(self.former.get(target.file, target.file))
+        return self.former.get(target.file, target.file)
+
+    def _base_folder(self) -> Path | None:
+        return self.base.folder if self.base else None
 
     def _ready(self, number: int, side: Side, child: Child, seconds: float) -> _ChildSubject | TrialFailed:
         try:

@@ -132,22 +132,19 @@ def _gates(
 ) -> None:
     """Gate a target against itself so often, each gate into `ran` as soon as it is finished."""
     settings = request.settings
-    folder = copy.folder if copy else Path.cwd()
-    relocated = (str(copy.head_root), str(copy.root)) if copy else None
     for run in range(runs):
         watch.stage(f"gate {run + 1} of {runs} of {target.file} against itself")
         began = time.monotonic()
         record = TargetRecord(target.file, "itself")
         time_targets(
             [target],
-            folder,
+            copy,
             [record],
             settings.budget,
             settings.max_regression,
             settings.tolerate,
             request.device,
             request.timeout,
-            relocated,
             watch=watch,
             facts=built,
         )

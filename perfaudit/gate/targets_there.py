@@ -42,8 +42,8 @@ def former_files(targets: Sequence[Target], reference: Reference) -> dict[str, t
     names = renamed(reference) if new else {}
     found = {}
     for target in new:
-        place = Path(target.file).absolute()
-        now = os.path.relpath(Path(os.path.realpath(place.parent), place.name), Path.cwd().resolve())
+        place = reference.to_there(target.file)
+        now = os.path.relpath(place, reference.folder) if place else ""
         before, alike = names.get(now, ("..", 0))
         if Path(before).parts[0] != ".." and not is_new(replace(target, file=before), reference):
             found[target.file] = before, alike
@@ -68,11 +68,9 @@ def gone_targets(request: Request, reference: Reference) -> list[str]:
     """Files that are targets in the reference, as it configures them or else as they define factories, and none here."""
     if not reference.folder.is_dir():
         return []
-    configured = _configured(request.config, Path.cwd())
+    configured, configured_there = _configured(request.config, reference.working), _configured_there(reference.folder)
     here = {target.file for target in request.targets} | configured
-    with contextlib.chdir(reference.folder):
-        configured_there = _configured_there()
-        there = configured_there or {path.name for path in Path().glob("*.py") if _offers_training(path.name)}
+    there = configured_there or {path.name for path in reference.folder.glob("*.py") if _offers_training(str(path))}
     if configured and configured_there:
         return sorted(there - here)
     return sorted(file for file in there - here if not _offers_training(file))  # else another command may name it
@@ -82,20 +80,20 @@ def _offers_training(file: str) -> bool:
     return factories(file).keys() >= _NEEDED
 
 
-def _configured_there() -> set[str]:
+def _configured_there(folder: Path) -> set[str]:
     try:
-        return _configured(find_config(Path.cwd()), Path.cwd())
+        return _configured(find_config(folder), folder)
     except UserError:  # it cannot be read, or this perfaudit does not know its keys
         return set()
 
 
 def _configured(config: Config, folder: Path) -> set[str]:
-    """Files of the targets that the project file of a folder, the working directory, names; without those that do not exist."""
+    """Files of the targets that the project file of a folder names, relative to it; without those that do not exist."""
     if config.path is None or config.path.parent != folder:
         return set()
     named = config.gate.get("targets") or [config.target.get("file")]
     files = set()
     for text in named if isinstance(named, list) else []:
         with contextlib.suppress(UserError):
-            files.add(os.path.normpath(parse(str(text or "")).file))
+            files.add(os.path.normpath(parse(str(text or ""), folder=folder).file))
     return files

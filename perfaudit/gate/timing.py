@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
+from perfaudit.gate.checkout import Checkout
 from perfaudit.gate.decision import LIMIT, LOOKS, PAIRS, TOLERATED, is_settled
 from perfaudit.gate.pair_lab import PairLab
 from perfaudit.gate.pair_plan import SHORTEST, Plan, arranged, drawn_seed, planned
@@ -221,14 +221,13 @@ def _step_seconds(record: TargetRecord) -> float | None:
 
 def time_targets(
     targets: Sequence[Target],
-    base_folder: Path,
+    base: Checkout | None,
     records: list[TargetRecord],
     budget: float,
     limit: float = LIMIT,
     tolerated: float = TOLERATED,
     device: str = "auto",
     timeout: float = START_SECONDS,
-    relocated: tuple[str, str] | None = None,
     reference: str = "",
     seed: int | None = None,
     watch: Watch | None = None,
@@ -236,19 +235,19 @@ def time_targets(
     facts: dict[tuple[int, Side], Facts] | None = None,
     former: Mapping[str, str] | None = None,
 ) -> None:
-    """Measure targets as they are here against those in base_folder, in child processes, for `budget` seconds.
+    """Measure targets as they are here against those in `base`, in child processes, for `budget` seconds.
 
     Building and warming up a pair ends by `timeout`, not by the budget, which may therefore be outlasted by that.
 
     records: the caller's, one for each target in their order, or none, and then it gets them; `decision.judged_together`
     says what they mean. reference: what the base is called in messages. facts: gets those of what was built, by the
-    number of the target and the side. former: by the file of a target, what it is called in base_folder, where that is
+    number of the target and the side. former: by the file of a target, what it is called in `base`, where that is
     not the same. The rest: see `pair_lab.PairLab`, `time_pairs`.
     """
     records += [TargetRecord(str(target), reference) for target in targets[len(records) :]]
     deadline = Deadline(budget, clock or WallClock())
     try:
-        lab = PairLab(targets, base_folder, device, timeout, relocated, {} if facts is None else facts, former or {})
+        lab = PairLab(targets, base, device, timeout, {} if facts is None else facts, former or {})
     except BaseException:
         mark_interrupted(records)
         raise

@@ -28,7 +28,7 @@ _GITLINK = re.compile(r"160000 commit ([0-9a-f]+)\t(.*)", re.DOTALL)
 
 
 @dataclass(slots=True)
-class Checkout:
+class Worktree:
     """A commit's files below `root`. missing: folders of submodules that could not be filled, relative to `root`."""
 
     folder: Path
@@ -38,7 +38,7 @@ class Checkout:
 
 
 @contextlib.contextmanager
-def temporary_checkout(top: Path, commit: str) -> Iterator[Checkout]:
+def temporary_worktree(top: Path, commit: str) -> Iterator[Worktree]:
     """The files of a commit of the repository at `top`, in a folder that is called as `top` is: that is the name of
     a package where the repository itself is one.
 
@@ -50,11 +50,11 @@ def temporary_checkout(top: Path, commit: str) -> Iterator[Checkout]:
             sweep()
             folder, notes = _temporary_folder(top)
             _lock(folder, at_end)
-            checkout = Checkout(folder, folder / (top.name or "repository"), notes)
-            _fill(checkout, top, commit, checkout.root)
+            worktree = Worktree(folder, folder / (top.name or "repository"), notes)
+            _fill(worktree, top, commit, worktree.root)
         except (GitFailed, OSError) as failure:
             raise NothingMeasured(f"the files of {commit[:12]} cannot be checked out: {failure}") from failure
-        yield checkout
+        yield worktree
 
 
 def _lock(folder: Path, at_end: contextlib.ExitStack) -> None:
@@ -104,25 +104,25 @@ def _device(folder: Path) -> int:
     return folder.stat().st_dev
 
 
-def _fill(checkout: Checkout, repository: Path, commit: str, place: Path) -> None:
+def _fill(worktree: Worktree, repository: Path, commit: str, place: Path) -> None:
     """Write the files of a commit and of its submodules, recursively. Raises GitFailed."""
     try:
-        _add_worktree(checkout, repository, commit, place)
+        _add_worktree(worktree, repository, commit, place)
     except GitFailed as failure:
         if failure.timed_out:
             raise
-        _write_files(checkout.folder, repository, commit, place)
-        checkout.notes.append(
+        _write_files(worktree.folder, repository, commit, place)
+        worktree.notes.append(
             f"git could not add a worktree ({failure}): the files of {commit[:12]} were written without"
         )
-        checkout.notes += filters_left_out(repository, repository)
+        worktree.notes += filters_left_out(repository, repository)
     for path, wanted in submodules(repository, commit):
-        _fill_submodule(checkout, repository, repository / path, wanted, place / path)
+        _fill_submodule(worktree, repository, repository / path, wanted, place / path)
 
 
-def _add_worktree(checkout: Checkout, repository: Path, commit: str, place: Path) -> None:
+def _add_worktree(worktree: Worktree, repository: Path, commit: str, place: Path) -> None:
     common = _common(repository)
-    with (checkout.folder / RECORD).open("a", encoding="utf-8", errors="surrogateescape") as record:
+    with (worktree.folder / RECORD).open("a", encoding="utf-8", errors="surrogateescape") as record:
         record.write(json.dumps([str(common), str(place)]) + "\n")  # before, so that a kill in between is mended too
     # Two commands: a setting may hold in this worktree only (`includeIf "gitdir:…"`), and `git` looks at those of the folder
     # that a command runs in. So files are written by a command that runs in the worktree.
@@ -130,7 +130,7 @@ def _add_worktree(checkout: Checkout, repository: Path, commit: str, place: Path
     git_unless_locked(repository, *_NOT_SPARSE, *add, seconds=CHECKOUT_SECONDS)
     write = ("reset", "--hard", "--quiet", "--no-recurse-submodules")
     git_unless_locked(place, *_NOT_SPARSE, *write, seconds=CHECKOUT_SECONDS, of=repository)
-    checkout.notes += filters_left_out(place, repository)
+    worktree.notes += filters_left_out(place, repository)
 
 
 def _write_files(folder: Path, repository: Path, commit: str, place: Path) -> None:
@@ -169,22 +169,22 @@ def _is_reached_directly(top: Path, place: Path) -> bool:
     return not any(step.is_symlink() for step in (place, *place.parents) if step != top and step.is_relative_to(top))
 
 
-def _fill_submodule(checkout: Checkout, repository: Path, here: Path, wanted: str, place: Path) -> None:
+def _fill_submodule(worktree: Worktree, repository: Path, here: Path, wanted: str, place: Path) -> None:
     """A submodule from the repository that the user's own checkout has of it; nothing is fetched."""
-    if not (_is_reached_directly(repository, here) and _is_reached_directly(checkout.root, place)):
-        checkout.missing.append(place.relative_to(checkout.root).as_posix())
+    if not (_is_reached_directly(repository, here) and _is_reached_directly(worktree.root, place)):
+        worktree.missing.append(place.relative_to(worktree.root).as_posix())
         return
     if here.is_dir() and not any(here.iterdir()):
         return  # not checked out here either: both sides are without it
-    path = place.relative_to(checkout.root).as_posix()
+    path = place.relative_to(worktree.root).as_posix()
     mend = f"git submodule update --init {path}"
     if has_repository(repository, here):
         if _has(here, wanted):
-            _fill(checkout, here, wanted, place)
+            _fill(worktree, here, wanted, place)
             return
         mend = f"git -C {path} fetch origin {wanted}"
-    checkout.missing.append(path)
-    checkout.notes.append(
+    worktree.missing.append(path)
+    worktree.notes.append(
         f"submodule {path} is empty in the reference: {wanted[:12]} is not in this clone; fetch it: {mend}"
     )
 

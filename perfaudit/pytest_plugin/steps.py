@@ -198,6 +198,6 @@ def _counted(folder: Path, target: Target, device: str, timeout: float) -> tuple
 
     try:
         with contextlib.chdir(folder):  # the tests may stand anywhere
-            return count(target, folder, device=device, timeout=timeout), ""
+            return count(target, None, device=device, timeout=timeout), ""
     except (UserError, ChildFailed) as error:
         return None, str(error)

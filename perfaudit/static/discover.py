@@ -60,21 +60,26 @@ class File:
 
 
 def python_files(
-    paths: Iterable[str], exclude: tuple[str, ...] = (), base: Path | None = None, named_too: bool = False
+    paths: Iterable[str],
+    exclude: tuple[str, ...] = (),
+    base: Path | None = None,
+    named_too: bool = False,
+    seen_from: Path | None = None,
 ) -> list[File]:
     """Python files of the given files and folders, each once, in order of path within each argument.
 
     A file or folder that is named is taken even where `.gitignore` would leave it out; below a folder, the ignore
     files of the folder, its parents up to the repository's top, and its children hold. `exclude` are further patterns
     of the same language, relative to `base` (the working directory), which hold for named files with `named_too` only.
-    Links to folders are not followed.
+    Links to folders are not followed. seen_from: see `shown`.
     Raises UserError for a path that does not exist.
     """
     excluded = (spec_of(exclude), base or Path.cwd()) if exclude else None
     found: dict[str, File] = {}
     for given in paths:
         path = Path(given)
-        files = _walk(path, excluded) if _is_folder(given) else [File(path, shown(path), named=True)]
+        named = [] if _is_folder(given) else [File(path, shown(path, seen_from), named=True)]
+        files = named or _walk(path, excluded, seen_from)
         if named_too:
             files = (file for file in files if not _excluded(Path(os.path.abspath(file.path)), excluded, False))  # noqa: PTH100
         for file in files:
@@ -85,15 +90,10 @@ def python_files(
     return list(found.values())
 
 
-def shown(path: Path) -> str:
-    """The path as reports show it: relative to the working directory where it lies below, always with '/'."""
-    absolute = Path(os.path.normpath(path.absolute()))
-    try:
-        return absolute.relative_to(Path.cwd()).as_posix()
-    except ValueError:
-        return (
-            Path(os.path.relpath(absolute)).as_posix() if absolute.anchor == Path.cwd().anchor else absolute.as_posix()
-        )
+def shown(path: Path, seen_from: Path | None = None) -> str:
+    """The path as reports show it, always with '/': relative to a folder, the working directory without one."""
+    absolute, folder = Path(os.path.normpath(path.absolute())), seen_from or Path.cwd()
+    return (Path(os.path.relpath(absolute, folder)) if absolute.anchor == folder.anchor else absolute).as_posix()
 
 
 def _is_folder(given: str) -> bool:
@@ -112,7 +112,7 @@ def _is_folder(given: str) -> bool:
     raise UserError(f"{name}: {problem}; name a Python file or a folder, e.g. `perfaudit scan .`")
 
 
-def _walk(root: Path, excluded: tuple[GitIgnoreSpec, Path] | None) -> Iterator[File]:
+def _walk(root: Path, excluded: tuple[GitIgnoreSpec, Path] | None, seen_from: Path | None) -> Iterator[File]:
     top = Path(os.path.normpath(root.absolute()))
     problems: list[tuple[Path, str]] = []
     above = _ignores_above(top, problems)
@@ -122,12 +122,13 @@ def _walk(root: Path, excluded: tuple[GitIgnoreSpec, Path] | None) -> Iterator[F
         path, is_folder, ignores = waiting.pop()
         given = root / path.relative_to(top)
         if not is_folder:
-            yield File(given, shown(given), named=False, inside=path.relative_to(top).as_posix())
+            yield File(given, shown(given, seen_from), named=False, inside=path.relative_to(top).as_posix())
             continue
         try:
             entries = sorted(os.scandir(path), key=lambda entry: entry.name, reverse=True)
         except OSError as error:
-            yield File(given, shown(given), False, f"folder not read: {(error.strerror or str(error)).lower()}")
+            reason = f"folder not read: {(error.strerror or str(error)).lower()}"
+            yield File(given, shown(given, seen_from), False, reason)
             continue
         names = {entry.name for entry in entries}
         if path != top and names & MARKS_OF_ENVIRONMENTS:
@@ -138,7 +139,7 @@ def _walk(root: Path, excluded: tuple[GitIgnoreSpec, Path] | None) -> Iterator[F
             ignores = [*ignores, *_read_ignore(path, ignores, problems)]
         while problems:
             ignore, reason = problems.pop()
-            yield File(ignore, shown(ignore), False, reason)
+            yield File(ignore, shown(ignore, seen_from), False, reason)
         for entry in entries:
             below = path / entry.name
             is_folder = entry.is_dir(follow_symlinks=False)

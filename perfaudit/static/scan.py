@@ -36,15 +36,16 @@ class Options:
     """How a scan is made.
 
     selected: rule ids, None for all. exclude: patterns as in `.gitignore`, relative to `base`, the working directory if it
-    is None. tests: also test files below a folder. exclude_named: a file that is named is left out as one that is found.
-    cache: whether results of earlier scans are taken and kept. processes: at most so many, 0
-    for as many as pay. rule_folders: of the user's own rules.
+    is None. seen_from: the folder that shown paths are relative to, the working directory if it is None. tests: also test
+    files below a folder. exclude_named: a file that is named is left out as one that is found. cache: whether results of
+    earlier scans are taken and kept. processes: at most so many, 0 for as many as pay. rule_folders: of the user's own rules.
     """
 
     selected: frozenset[str] | None = None
     exclude: tuple[str, ...] = ()
     exclude_named: bool = False
     base: Path | None = None
+    seen_from: Path | None = None
     tests: bool = False
     cache: bool = False
     processes: int = 0
@@ -61,7 +62,7 @@ def scan(
     options = options or Options()
     known = catalogue(options.rule_folders)
     selected = frozenset(known.rules) if options.selected is None else options.selected
-    found = discover.python_files(paths, options.exclude, options.base, options.exclude_named)
+    found = discover.python_files(paths, options.exclude, options.base, options.exclude_named, options.seen_from)
     project = Project(file.path for file in found if not file.problem and not is_notebook(file.path))
     cache = open_cache(selected, known.digest) if options.cache else None
     files = [file for file in found if options.tests or not _is_test(file, options.exclude_named)]

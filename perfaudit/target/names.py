@@ -53,24 +53,24 @@ class Target:
         return self.file
 
 
-def parse(text: str, names: dict[str, str] | None = None) -> Target:
+def parse(text: str, names: dict[str, str] | None = None, folder: Path = Path()) -> Target:
     """A target as the user writes it: `model.py`, `package.module`, or either with `:name` for one factory.
 
-    The role of `name` is told by its name or return annotation; the model where neither tells.
-    Raises TargetError when there is no such file or module.
+    The role of `name` is told by its name or return annotation; the model where neither tells. folder: that relative paths
+    are relative to, the target's file too. Raises TargetError when there is no such file or module.
     """
-    place, colon, name = text.rpartition(":") if ":" in text and not Path(text).exists() else (text, "", "")
-    file = _file_of(place)
+    place, colon, name = text.rpartition(":") if ":" in text and not (folder / text).exists() else (text, "", "")
+    file = _file_of(place, folder)
     roles = dict(names or {})
     if colon:
-        role = next((r for r, found in factories(file).items() if found == name), None)
+        role = next((r for r, found in factories(str(folder / file)).items() if found == name), None)
         role = role or next((r for r, known in ROLES.items() if name in known), "model")
         roles.setdefault(role, name)
     return Target(file, roles)
 
 
-def _file_of(place: str) -> str:
-    path = Path(place)
+def _file_of(place: str, folder: Path) -> str:
+    path = folder / place
     if path.is_file():
         return place
     if path.is_dir():
@@ -83,14 +83,14 @@ def _file_of(place: str) -> str:
     if all(part.isidentifier() for part in parts):
         below = Path(*parts)
         for candidate in (below.with_suffix(".py"), below / "__init__.py"):
-            if candidate.is_file():
+            if (folder / candidate).is_file():
                 return candidate.as_posix()
         try:
             spec = importlib.util.find_spec(parts[0])  # the top-level name only: finding a submodule would import it
         except (ImportError, ValueError):
             spec = None
-        for folder in (spec.submodule_search_locations or []) if spec else []:
-            base = Path(folder).joinpath(*parts[1:])
+        for package in (spec.submodule_search_locations or []) if spec else []:
+            base = Path(package).joinpath(*parts[1:])
             for candidate in (base.with_suffix(".py"), base / "__init__.py"):
                 if candidate.is_file():
                     return str(candidate)

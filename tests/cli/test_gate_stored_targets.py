@@ -15,6 +15,7 @@ from gate_programs import SILENT, SLOW, TARGET, commit, git
 from perfaudit.errors import UserError
 from perfaudit.gate import against_commit, against_file, request, stock
 from perfaudit.gate.baseline import read_gate_baseline
+from perfaudit.gate.checkout import Checkout
 from perfaudit.gate.comparable import Seconds
 from perfaudit.gate.counted import Counted
 from perfaudit.target.names import Target
@@ -43,10 +44,10 @@ class Steps:
         self.facts: dict[str, Any] = FACTS
         self.crashes = ""
 
-    def count(self, target: Target, folder: Path | None, *_: object, **__: object) -> Counted:
-        if folder is None:
+    def count(self, target: Target, checkout: Checkout | None, *_: object, **__: object) -> Counted:
+        if checkout is None:
             self.counted.append((target.file, dict(target.names)))
-        _, said, number = ((folder or Path()) / target.file).read_text().partition("# operators: ")
+        _, said, number = Path(checkout.folder if checkout else "", target.file).read_text().partition("# operators: ")
         operators = int(number.split()[0]) if said else 100
         versions = {"torch": self.facts["torch"], "dtype": ", ".join(self.facts["model"]["dtypes"])}
         return replace(COUNTED, values={**COUNTED.values, "operators": operators}, facts=self.facts, **versions)

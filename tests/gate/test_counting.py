@@ -11,6 +11,7 @@ import pytest
 
 from perfaudit.errors import TargetError
 from perfaudit.gate import counting
+from perfaudit.gate.checkout import Checkout
 from perfaudit.gate.comparable import fingerprint
 from perfaudit.gate.counted import Counted, Spot
 from perfaudit.gate.counters_compared import compared
@@ -191,7 +192,7 @@ def test_another_folder_is_counted_instead(project: Project) -> None:
     folder = project(
         **{"train.py": TRAIN.replace("{extra}", "pass"), "base/train.py": TRAIN.replace("{extra}", "y.sum().item()")}
     )
-    base = count(Target(str(folder / "train.py")), folder / "base", "cpu", 120.0)
+    base = count(Target("train.py"), Checkout(folder / "base", folder, folder), "cpu", 120.0)
     head = count(Target("train.py"), None, "cpu", 120.0)
     assert base.places["host_syncs"] == [Spot("train.py", 17, "y.sum().item()", "item", 1)]
     found = compared("train.py", head, base, {})
@@ -225,6 +226,9 @@ def test_a_compiled_model_is_counted_as_it_is_written_and_for_its_graph_breaks(p
 def test_a_step_that_fails_is_one_line(project: Project) -> None:
     with pytest.raises(ChildFailed, match=r"ValueError: no \(train.py:17 in training_step\)"):
         counted(project, TRAIN.replace("{extra}", "raise ValueError('no')"))
+
+
+BASE = Checkout(Path("/base"), Path("/head"), Path("/head/sub"))
 
 
 class FakeChild:
@@ -274,8 +278,17 @@ def children(monkeypatch: pytest.MonkeyPatch) -> type[FakeChild]:
 def test_two_processes_side_by_side_and_one_after_another_on_one_core(
     children: type[FakeChild], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    count(Target("t.py"), Path("base"), "cpu", 1.0)
-    first = ["fork 99 in base", "build 99", "fork 2 in base", "build 2", "count 99", "count 2", "end 2", "end 99"]
+    count(Target("t.py"), BASE, "cpu", 1.0)
+    first = [
+        "fork 99 in /base/sub",
+        "build 99",
+        "fork 2 in /base/sub",
+        "build 2",
+        "count 99",
+        "count 2",
+        "end 2",
+        "end 99",
+    ]
     assert children.log == first
     children.log.clear()
     monkeypatch.setattr(counting, "usable_cores", lambda: 1)
@@ -295,7 +308,7 @@ def test_a_child_is_told_what_to_build(children: type[FakeChild], monkeypatch: p
     told: list[dict[str, Any]] = []
     send = FakeChild.send
     monkeypatch.setattr(FakeChild, "send", lambda self, command: (told.append(command), send(self, command))[1])
-    count(Target("t.py", {"model": "m.py:net"}), Path("base"), "cpu", 1.0, ["/head", "/base"], twice=False)
+    count(Target("t.py", {"model": "m.py:net"}), BASE, "cpu", 1.0, twice=False)
     assert told[0] == {
         "do": "build", "target": {"file": "t.py", "names": {"model": "m.py:net"}}, "overlay": {}, "knob": "",
         "settings": {}, "device": "cpu", "seed": 0, "fixed_batch": False, "relocated": ["/head", "/base"], "in_place": False,
@@ -331,7 +344,7 @@ def test_what_only_an_unobserved_training_shows_is_counted_in_other_processes(ch
 def test_a_reference_that_imports_the_working_tree_is_refused(children: type[FakeChild]) -> None:
     children.strays = ["a.py", "b.py", "c.py", "d.py"]
     with pytest.raises(TargetError, match=r"it imports a.py, b.py, c.py and 1 more from the working tree"):
-        count(Target("t.py"), Path("base"), "cpu", 1.0, relocated=["/head", "/base"])
+        count(Target("t.py"), BASE, "cpu", 1.0)
     assert children.log[-2:] == ["end 2", "end 99"]
 
 

@@ -179,7 +179,7 @@ def test_against_a_reference_paths_are_those_of_here(tmp_path: Path, monkeypatch
         (place / name).parent.mkdir(parents=True, exist_ok=True)
         (place / name).write_text(text)
     monkeypatch.chdir(here / "src")
-    reference = Reference("main", "0" * 40, there, there / "src", here, (), ("src/lib",))
+    reference = Reference(there, here, here / "src", "main", "0" * 40, missing=("src/lib",))
     verdict, new, report = against_ref(reference, [], Config())
     assert (verdict.verdict, verdict.new, verdict.known, verdict.gone, new) == ("inconclusive", 0, 2, 0, ())
     assert (

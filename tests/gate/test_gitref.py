@@ -19,7 +19,7 @@ from perfaudit.errors import NothingMeasured, UserError
 from perfaudit.gate import git as running
 from perfaudit.gate import worktree
 from perfaudit.gate.gitref import NoCommitYet, checked_out, linkable, linked
-from perfaudit.gate.worktree import PREFIX, RECORD, sweep, temporary_checkout
+from perfaudit.gate.worktree import PREFIX, RECORD, sweep, temporary_worktree
 
 
 @pytest.fixture
@@ -627,10 +627,10 @@ def test_a_submodule_that_leads_to_another_repository(repository: Repository, tm
             place.mkdir()
             (place / ".git").write_text(f"gitdir: {other.folder / '.git'}\n")
     if way == "two dots":
-        with pytest.raises(NothingMeasured, match="invalid path"), temporary_checkout(repository.folder, commit):
+        with pytest.raises(NothingMeasured, match="invalid path"), temporary_worktree(repository.folder, commit):
             pytest.fail("git checks out no such name")
     else:
-        with temporary_checkout(repository.folder, commit) as checkout:
+        with temporary_worktree(repository.folder, commit) as checkout:
             assert snapshot(other.folder) == before
             assert not (checkout.root / "lib" / "precious.txt").exists()
     assert snapshot(other.folder) == before
@@ -646,7 +646,7 @@ def test_links_of_the_reference_are_removed_and_not_followed(
         (repository.folder / name).symlink_to(mine)
     (repository.folder / "file").symlink_to(mine / "precious.txt")
     commit = repository.commit(**{"a.py": "1"})
-    with temporary_checkout(repository.folder, commit) as checkout:
+    with temporary_worktree(repository.folder, commit) as checkout:
         assert (checkout.root / "data").is_symlink()
         (checkout.root / "later").symlink_to(mine)
     assert [path.name for path in mine.iterdir()] == ["precious.txt"]

@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from perfaudit.gate import pair_lab
+from perfaudit.gate.checkout import Checkout
 from perfaudit.gate.pair_lab import PairLab
 from perfaudit.gate.records import Side
 from perfaudit.measure.runner import TrialFailed
 from perfaudit.target.names import Target
 
 STEPS = {"seconds": [0.1], "samples": [8], "restart_per_step": 0.0, "wall": 0.1, "cpu": 0.1, "queued": 0.0}
+BASE = Checkout(Path("/base"), Path("/head"), Path("/head"))
 LOADER = {"num_workers": 0, "prefetch_factor": None}
 
 
@@ -59,12 +61,12 @@ def children(monkeypatch: pytest.MonkeyPatch) -> type[FakeChild]:
     return FakeChild
 
 
-def told(side: Side, relocated: tuple[str, str] | None) -> dict[str, Any]:
-    return PairLab([], Path("base"), "cpu", relocated=relocated)._build(Target("train.py"), side, 7)
+def told(side: Side, base: Checkout | None) -> dict[str, Any]:
+    return PairLab([], base, "cpu")._build(Target("train.py"), side, 7)
 
 
 def test_both_sides_are_relocated_and_their_memory_scattered() -> None:
-    base, head = told("base", ("/head", "/base")), told("head", ("/head", "/base"))
+    base, head = told("base", BASE), told("head", BASE)
     assert (base.pop("in_place"), head.pop("in_place")) == (False, True)
     assert base == head
     assert base["relocated"] == ["/head", "/base"]
@@ -81,7 +83,7 @@ def test_both_sides_are_opened_at_once_and_on_one_core_one_after_the_other(
     children: type[FakeChild], monkeypatch: pytest.MonkeyPatch, project: Any
 ) -> None:
     project(**{"train.py": ""})
-    lab = PairLab([Target("train.py")], Path("base"))
+    lab = PairLab([Target("train.py")], BASE)
     ready = ["built {0}", "steps {0}", "steps {0}", "strays {0}"]
     head, base = ([line.format(side) for line in ready] for side in ("head", "base"))
     children.log.clear()
@@ -100,7 +102,7 @@ def test_both_sides_fit_with_something_to_spare(
     project(**{"train.py": ""})
     monkeypatch.setattr(pair_lab, "usable_cores", lambda: 1)
     children.room = {"taken": 100 << 30, "free": free and free << 30}
-    opened = PairLab([Target("train.py")], Path("base")).open(0, "head", 1)
+    opened = PairLab([Target("train.py")], BASE).open(0, "head", 1)
     assert (list(opened), isinstance(opened["head"], TrialFailed)) == (["head", "base"] if fits else ["head"], not fits)
     if not fits:
         assert "one has taken 100.0 GiB, 109.0 GiB are free beside it" in str(opened["head"])
@@ -109,7 +111,7 @@ def test_both_sides_fit_with_something_to_spare(
 def test_only_the_reference_is_refused_for_what_it_imports(children: type[FakeChild], project: Any) -> None:
     project(**{"train.py": ""})
     children.strays = ["model.py"]
-    opened = PairLab([Target("train.py")], Path("base")).open(0, "head", 1)
+    opened = PairLab([Target("train.py")], BASE).open(0, "head", 1)
     assert isinstance(opened["base"], TrialFailed)
     assert "it imports model.py from the working tree" in str(opened["base"])
     assert not isinstance(opened["head"], TrialFailed)

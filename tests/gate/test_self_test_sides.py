@@ -10,6 +10,7 @@ from git_repository import Repository, settled
 
 from perfaudit.config import Config
 from perfaudit.gate import self_test as module
+from perfaudit.gate.checkout import Checkout
 from perfaudit.gate.records import TargetRecord
 from perfaudit.gate.request import Request
 from perfaudit.gate.self_test import self_test
@@ -32,12 +33,13 @@ class Timed:
         self.failure = ""
 
     def __call__(
-        self, targets: list[Target], base_folder: Path, records: list[TargetRecord], *rest: Any, **named: Any
+        self, targets: list[Target], base: Checkout | None, records: list[TargetRecord], *rest: Any, **named: Any
     ) -> None:
-        self.folders.append(base_folder)
-        self.relocated.append(rest[5] if len(rest) > 5 else None)
-        self.texts.append((base_folder / targets[0].file).read_text())
-        self.linked.append((base_folder / "data").is_symlink())
+        folder = base.folder if base else Path.cwd()
+        self.folders.append(folder)
+        self.relocated.append(base.roots if base else None)
+        self.texts.append((folder / targets[0].file).read_text())
+        self.linked.append((folder / "data").is_symlink())
         if self.failure:
             records[0].failures["base"] = self.failure
 

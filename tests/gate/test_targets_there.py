@@ -21,7 +21,7 @@ LOADER = "def build_dataloader(): ...\n"
 
 
 def reference(folder: Path, missing: tuple[str, ...] = ()) -> Reference:
-    return Reference("main", "0" * 40, folder, folder, Path.cwd(), (), missing)
+    return Reference(folder, Path.cwd(), Path.cwd(), "main", "0" * 40, missing=missing)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pytest
 from conftest import FakeClock
 
 from perfaudit.gate import timing
+from perfaudit.gate.checkout import Checkout
 from perfaudit.gate.decision import judged, judged_together
 from perfaudit.gate.pair_lab import _warm_up
 from perfaudit.gate.pair_plan import FEWEST_STEPS, SHORTEST, Plan, arranged, drawn_seed, planned
@@ -282,23 +283,23 @@ def test_targets_are_measured_by_a_lab_for_their_folder(clock: FakeClock, monkey
         raise KeyboardInterrupt
 
     monkeypatch.setattr(timing, "PairLab", no_lab)
-    targets, folder = [Target("a.py"), Target("b.py")], Path("before")
+    targets, base = [Target("a.py"), Target("b.py")], Checkout(Path("/before"), Path("/now"), Path("/now"))
     records = [TargetRecord("a.py", settled=True)]
     with pytest.raises(KeyboardInterrupt):
-        time_targets(targets, folder, records, 60.0, reference="main", clock=clock)
-    assert asked == [(targets, folder, "auto", START_SECONDS, None, {}, {})]
+        time_targets(targets, base, records, 60.0, reference="main", clock=clock)
+    assert asked == [(targets, base, "auto", START_SECONDS, {}, {})]
     assert [(r.target, r.reference, r.interrupted) for r in records] == [("a.py", "", False), ("b.py", "main", True)]
     facts: dict[Any, Any] = {}
     with pytest.raises(KeyboardInterrupt):
-        time_targets(targets, folder, [], 60.0, device="cpu", timeout=9.0, facts=facts, former={"a.py": "c.py"})
+        time_targets(targets, base, [], 60.0, device="cpu", timeout=9.0, facts=facts, former={"a.py": "c.py"})
     made, lab = list[tuple[Any, ...]](), object()
     monkeypatch.setattr(timing, "PairLab", lambda *_: lab)
     monkeypatch.setattr(timing, "time_pairs", lambda *given: made.append(given))
     watch = Watch()
-    time_targets(targets, folder, records, 60.0, 0.07, 0.02, seed=3, watch=watch, clock=clock)
+    time_targets(targets, base, records, 60.0, 0.07, 0.02, seed=3, watch=watch, clock=clock)
     (((one, of, deadline, *rest),)) = made
     assert (one, of, deadline.left(), rest) == (lab, records, 60.0, [0.07, 0.02, 3, watch])
-    assert asked[1][2:] == ("cpu", 9.0, None, {}, {"a.py": "c.py"}) and asked[1][5] is facts
+    assert asked[1][2:] == ("cpu", 9.0, {}, {"a.py": "c.py"}) and asked[1][4] is facts
 
 
 def test_where_opening_takes_most_of_the_budget_the_rest_goes_into_steps(clock: FakeClock) -> None:
@@ -536,7 +537,8 @@ def test_real_processes_of_two_folders(project: Any) -> None:
     crash += "        raise ValueError('seventh')\n    return nn.functional.cross_entropy(model(batch[0]), batch[1])\n"
     folder: Path = project(**{"train.py": TRAIN + crash.format(10**9), "base/train.py": TRAIN + crash.format(6)})
     records: list[TargetRecord] = []
-    time_targets([parse("train.py")], folder / "base", records, budget=60.0, device="cpu", reference="main")
+    base = Checkout(folder / "base", folder, folder)
+    time_targets([parse("train.py")], base, records, budget=60.0, device="cpu", reference="main")
     (record,) = records
     assert set(record.failures) == {"base"}
     assert judged(record).reason.startswith(
