@@ -89,7 +89,7 @@ def writes(call: ast.Call, position: int) -> bool:
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_files_are_changed_in_one_place(path: Path) -> None:
     name = path.relative_to(PACKAGE).as_posix()
-    if name == "files.py":
+    if name.startswith("files/"):
         return
     listed = {call for file, call in ELSEWHERE if file == name}
     assert changes(ast.parse(path.read_text())) == listed

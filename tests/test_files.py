@@ -14,7 +14,18 @@ from pathlib import Path
 import pytest
 
 from perfaudit import files
-from perfaudit.files import Folder, Refused, create_file, destination, replace_file, replace_source, source_place, sweep
+from perfaudit.files import (
+    Folder,
+    Refused,
+    create_file,
+    destination,
+    named,
+    replace_file,
+    replace_source,
+    source_place,
+    sweep,
+    temporary,
+)
 
 Project = Callable[..., Path]
 
@@ -175,7 +186,7 @@ def test_links_in_a_circle(clone: Path) -> None:
 def test_a_link_that_comes_between_is_not_followed(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The path is read, then the folder is swapped for a link, then it is opened."""
     (clone / "out").mkdir()
-    real = files.destination
+    real = named.destination
 
     def swapped(path: Path) -> Path:
         found = real(path)
@@ -183,7 +194,7 @@ def test_a_link_that_comes_between_is_not_followed(clone: Path, monkeypatch: pyt
         (clone / "out").symlink_to(clone.parent / "mine")
         return found
 
-    monkeypatch.setattr(files, "destination", swapped)
+    monkeypatch.setattr(named, "destination", swapped)
     with pytest.raises(OSError):
         replace_file(Path("out/precious.txt"), b"gone")
     assert (clone.parent / "mine" / "precious.txt").read_text() == "precious"
@@ -335,7 +346,7 @@ def test_the_next_run_removes_what_a_killed_one_left(clone: Path) -> None:
 
 def test_so_does_the_next_write_in_the_folder(clone: Path) -> None:
     assert len(killed(clone, before=0)) == 1
-    files._swept.discard(clone)
+    temporary._swept.discard(clone)
     replace_source(Path("a.py"), b"new")
     assert there(clone) == [".git", "a.py", "b.py"]
 
@@ -351,11 +362,11 @@ def test_what_a_file_held_before_a_patch_that_was_cut_off_is_kept_and_named(clon
 
 def test_what_is_larger_than_any_source_is_not_read(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A clone may bring along a file of a terabyte, most of it holes, and a second one with a name as perfaudit gives it."""
-    monkeypatch.setattr(files, "LARGEST_SOURCE", 3)
+    monkeypatch.setattr(temporary, "LARGEST_SOURCE", 3)
     word = "0123456789ab"
     for name, text in (("x.py", "same"), ("y.py", "one")):
         (clone / name).write_text(text)
-        (clone / f".{name}.perfaudit-old-{word}-{files._sign('old', name, word)}").write_text(text)
+        (clone / f".{name}.perfaudit-old-{word}-{temporary._sign('old', name, word)}").write_text(text)
     (said,) = sweep(clone)
     assert said.endswith(f"what the file held before is kept as {clone}/x.py.before-perfaudit-{word}")
     assert there(clone) == [".git", "x.py", f"x.py.before-perfaudit-{word}", "y.py"]
@@ -374,15 +385,15 @@ def test_what_a_living_process_writes_stays(clone: Path) -> None:
 
 def test_only_what_bears_our_sign_is_swept(clone: Path) -> None:
     word = "0123456789ab"
-    ours = f".x.py.perfaudit-new-{word}-{files._sign('new', 'x.py', word)}"
+    ours = f".x.py.perfaudit-new-{word}-{temporary._sign('new', 'x.py', word)}"
     theirs = [
-        f".x.py.perfaudit-new-{word}-{files._sign('new', 'y.py', word)}",
+        f".x.py.perfaudit-new-{word}-{temporary._sign('new', 'y.py', word)}",
         f".x.py.perfaudit-new-{word}-000000000000",
         ".x.py.tmp",
     ]
     for name in (ours, *theirs):
         (clone / name).touch()
-    link = f".x.py.perfaudit-new-{word[::-1]}-{files._sign('new', 'x.py', word[::-1])}"
+    link = f".x.py.perfaudit-new-{word[::-1]}-{temporary._sign('new', 'x.py', word[::-1])}"
     (clone / link).symlink_to("../mine/precious.txt")
     sweep(clone)
     assert there(clone) == sorted([".git", link, *theirs])

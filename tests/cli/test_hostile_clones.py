@@ -88,11 +88,11 @@ def test_a_source_behind_a_link_out_of_the_project_is_not_fixed(clone: Path, per
 
 def test_nothing_is_swept_behind_a_link_out_of_the_project(clone: Path, perfaudit: Run) -> None:
     """A file there that is called as what a killed run leaves, and is the user's all the same."""
-    from perfaudit import files
+    from perfaudit.files import temporary
 
     (clone / "folder").symlink_to("../mine")
     word = "0" * 12
-    left = clone.parent / "mine" / f".mine.py.perfaudit-new-{word}-{files._sign('new', 'mine.py', word)}"
+    left = clone.parent / "mine" / f".mine.py.perfaudit-new-{word}-{temporary._sign('new', 'mine.py', word)}"
     left.write_text("precious")
     perfaudit("scan", "folder", "--fix")
     perfaudit("scan", "folder/mine.py", "--fix")

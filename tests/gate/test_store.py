@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from perfaudit import files
 from perfaudit.errors import UserError
+from perfaudit.files import folder as own_folder
 from perfaudit.gate import store
 from perfaudit.gate.comparable import cpu_model
 from perfaudit.gate.drift import called, drifts, largest
@@ -311,7 +311,7 @@ def test_two_gates_at_once(tmp_path: Path) -> None:
 
 def test_another_gate_that_never_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     append(tmp_path, gate())
-    monkeypatch.setattr(files, "LOCK_SECONDS", -1.0)
+    monkeypatch.setattr(own_folder, "LOCK_SECONDS", -1.0)
     with (tmp_path / ".perfaudit" / "gate.lock").open() as holder:
         fcntl.flock(holder, fcntl.LOCK_EX)
         said = append(tmp_path, gate())

@@ -1,0 +1,34 @@
+"""Every file and folder that perfaudit makes, writes, replaces or deletes. A test holds that nothing else in the package does.
+
+What is perfaudit's own is a `Folder`: opened by descriptor, never through a link, and only where it is this user's. What the
+user names or has patched (`replace_file`, `replace_source`) is not reached through a link inside a project, whose author
+chose where that leads, and never lies in a folder of git. Imports the standard library only.
+"""
+
+from perfaudit.files.descriptors import Refused, reason
+from perfaudit.files.folder import Folder
+from perfaudit.files.kept import Kept, forget, keep, put_back
+from perfaudit.files.named import append, create_file, cut, replace_file, replace_source
+from perfaudit.files.places import destination, source_place
+from perfaudit.files.private import make_folders, private_copy
+from perfaudit.files.temporary import sweep
+
+__all__ = [
+    "Folder",
+    "Kept",
+    "Refused",
+    "append",
+    "create_file",
+    "cut",
+    "destination",
+    "forget",
+    "keep",
+    "make_folders",
+    "private_copy",
+    "put_back",
+    "reason",
+    "replace_file",
+    "replace_source",
+    "source_place",
+    "sweep",
+]
