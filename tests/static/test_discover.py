@@ -161,3 +161,15 @@ def test_shown(project: Project) -> None:
     assert shown(Path("./a/../b.py")) == "b.py"
     assert shown(folder / "a b" / "c.py") == "a b/c.py"
     assert shown(folder.parent / "x.py") == "../x.py"
+
+
+def test_another_checkout_is_shown_as_from_one_of_its_folders(project: Project) -> None:
+    """Its paths read as those of the same files here, wherever the process is."""
+    there = project(**{"there/src/a.py": "", "there/b.py": "", "there/.gitignore": "", "c.py": ""}) / "there"
+    src = there / "src"
+    assert [file.shown_as for file in python_files([str(there)], seen_from=src)] == ["../b.py", "a.py"]
+    assert [file.shown_as for file in python_files([str(there / "b.py"), "c.py"], seen_from=src)] == [
+        "../b.py",
+        "../../c.py",
+    ]
+    assert [shown(path, there / "gone") for path in (src, there / "gone", there)] == ["../src", ".", ".."]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from perfaudit.errors import TargetError
-from perfaudit.target.names import choose_target, defines
+from perfaudit.target.names import Target, choose_target, defines, parse
 
 Project = Callable[..., Path]
 MODEL = "def build_model():\n    pass\n"
@@ -68,3 +68,20 @@ def test_what_could_be_meant_is_listed(project: Project, paths: list[str], why: 
 def test_a_name_that_a_file_may_have(tmp_path: Path, text: str, there: bool) -> None:
     (tmp_path / "train.py").write_text(text)
     assert defines(str(tmp_path / "train.py"), "big") == there
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("train.py", Target("train.py")),
+        ("sub/more.py:adam", Target("sub/more.py", {"optimizer": "adam"})),  # told by its annotation there
+        ("sub.more", Target("sub/more.py")),
+        ("odd:name.py", Target("odd:name.py")),
+    ],
+)
+def test_a_target_of_another_folder(project: Project, text: str, target: Target) -> None:
+    adam = "def adam(model) -> Optimizer: ...\n"
+    there = project(**{f"there/{name}": adam for name in ("train.py", "sub/more.py", "odd:name.py")}) / "there"
+    assert parse(text, folder=there) == target
+    with pytest.raises(TargetError):
+        parse(text)
