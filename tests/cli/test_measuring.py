@@ -79,7 +79,8 @@ def test_the_bar_names_settings_and_has_rows_while_a_race_goes_on(clock: Clock) 
     bar.standings([GELU, GONE])
     assert bar.rows == (GELU, GONE) and shown["last"] == "1 of 2 decided"
     bar.stage("final race: all of it")
-    assert bar.rows == () and shown == {"completed": 3.0, "stage": "final race", "last": ""}
+    assert not bar.rows
+    assert shown == {"completed": 3.0, "stage": "final race", "last": ""}
 
 
 def drawn(rows: list[Standing], width: int = 90, height: int = 20) -> list[str]:
