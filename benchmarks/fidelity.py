@@ -1,0 +1,159 @@
+"""Whether the base's step in a training of ours is the user's step: `python benchmarks/fidelity.py --rounds 9 --write`.
+
+    --programs char_gpt …    samples, and programs by other people (default: all)
+    --sources DIR            clones of the latter, see benchmarks/own_processes.py; without it they are left out
+    --states calm loaded     the machine as it is (default), and beside three busy processes that this starts
+    --rounds N               of fresh processes of each kind; 0 only prints what is on record
+    --write                  put the table into fidelity.md
+
+Every round runs, in random order and one after the other, in a process of its own each: the training that perfaudit builds
+(the worker's verb `steps`, in a child as `tune` starts it); a bare loop over the same factories; and the program as it is run
+from a shell, in its own loop, stopped after so many updates. Of each the median step counts, loading with it, after some that
+do not. Samples are run a fourth way, to the end, for two numbers of steps: the difference is what their steps take, without
+start and evaluation. A ratio is that of the training to another of the same round; its interval is Student's over the rounds.
+
+What a program's own loop does besides (reading the loss, printing, clipping gradients) is in its step and not in that of the
+bare loop. A run is a line of fidelity.jsonl; the table shows the last of each program and state.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from gate_power import machine
+from machine_states import STATES, machine_in
+from own_processes import BARE, OTHERS, OWN, SAMPLES, UNTIMED, commit_of, put, seconds_per_step
+
+from perfaudit.measure.child import Child
+from perfaudit.measure.lab import build_command
+from perfaudit.measure.ledger import Variant
+from perfaudit.measure.stats import ratio_interval
+
+HERE = Path(__file__).resolve().parent
+RECORDS, PAGE = HERE / "fidelity.jsonl", HERE / "fidelity.md"
+STEPS = 24  # of each process
+LENGTHS = {"char_gpt": (10, 60), "photo_resnet": (16, 96), "digits_cnn": (20, 120)}  # steps of whole programs
+TIMEOUT = 300.0
+WAYS = {"bare": "a bare loop", "own": "its own loop", "whole": "whole runs, long less short"}
+
+Json = dict[str, Any]
+
+
+def training_seconds(file: Path) -> float:
+    """The median step of the training that perfaudit builds of a file, in a child."""
+    with contextlib.chdir(file.parent), Child(False) as child:
+        child.ask(build_command({"file": file.name, "names": {}}, Variant("base", "", {}), "cpu", 0), TIMEOUT)
+        reply = child.ask({"do": "steps", "steps": STEPS, "untimed": UNTIMED}, TIMEOUT)
+    return statistics.median(reply["seconds"])
+
+
+def whole_seconds(file: Path, lengths: tuple[int, int]) -> float:
+    """Seconds of a step from a short and a long run of a program that is given the number of its steps."""
+    took = []
+    for steps in lengths:
+        began = time.monotonic()
+        command = [sys.executable, file.name, "--steps", str(steps)]
+        subprocess.run(command, cwd=file.parent, check=True, capture_output=True)
+        took.append(time.monotonic() - began)
+    return (took[1] - took[0]) / (lengths[1] - lengths[0])
+
+
+def measured(program: str, state: str, rounds: int, sources: Path | None) -> Json:
+    """A program in a state of the machine, as a record: by way, the seconds per step of each round."""
+    with tempfile.TemporaryDirectory(prefix="fidelity_") as folder, machine_in(state):
+        file = put(program, Path(folder), sources)
+        ways: dict[str, Callable[[], float]] = {
+            "training": lambda: training_seconds(file),
+            "bare": lambda: seconds_per_step(BARE, file, STEPS),
+        }
+        if program in SAMPLES or OTHERS[program].own_loop:
+            ways["own"] = lambda: seconds_per_step(OWN, file, STEPS)
+        if program in LENGTHS:
+            ways["whole"] = lambda: whole_seconds(file, LENGTHS[program])
+        load, began, order = os.getloadavg()[0], time.monotonic(), random.Random(0)
+        seconds: dict[str, list[float]] = {way: [] for way in ways}
+        for _ in range(rounds):
+            for way in order.sample(list(ways), len(ways)):
+                seconds[way].append(round(ways[way](), 6))
+    return {
+        "program": program, "state": state, "commit": commit_of(program), "at": round(time.time()),
+        "took": round(time.monotonic() - began), "load": [round(load, 1), round(os.getloadavg()[0], 1)],
+        "machine": machine(), "seconds": seconds,
+    }  # fmt: skip
+
+
+def read(path: Path = RECORDS) -> list[Json]:
+    return [json.loads(line) for line in path.read_text().splitlines() if line] if path.exists() else []
+
+
+def ratio(record: Json, way: str) -> tuple[float, float, float] | None:
+    """Step of the training over that of another way, with its interval over the rounds; None for fewer than two of them.
+
+    A round of whole runs that noise has turned around, the long one being the shorter, has no ratio.
+    """
+    if way not in record["seconds"]:
+        return None
+    pairs = zip(record["seconds"]["training"], record["seconds"][way], strict=True)
+    logs = [[math.log(ours / theirs)] for ours, theirs in pairs if min(ours, theirs) > 0]
+    return ratio_interval(logs) if len(logs) > 1 else None
+
+
+def page(records: Sequence[Json]) -> str:
+    last = {(record["program"], record["state"]): record for record in records}
+    rounds = sorted({len(record["seconds"]["training"]) for record in last.values()})
+    lines = [
+        "# The step of a training, and the step of the program by itself", "",
+        *(f"    python benchmarks/fidelity.py --rounds {n} --sources SOURCES --states calm loaded --write" for n in rounds), "",
+        " / ".join(sorted({record["machine"] for record in last.values()})) + ". Load is that of the last minute.",
+        "", f"| program | from | machine | load | training, ms | {' | '.join(f'ratio to {words}' for words in WAYS.values())} |",
+        "|---|---|---|---:|---:|" + "---|" * len(WAYS),
+    ]  # fmt: skip
+    order = {name: place for place, name in enumerate((*SAMPLES, *OTHERS))}
+    for record in sorted(last.values(), key=lambda one: (STATES.index(one["state"]), order[one["program"]])):
+        cells = [
+            record["program"], record["commit"], record["state"], f"{record['load'][1]:.1f}",
+            f"{1e3 * statistics.median(record['seconds']['training']):.1f}",
+        ]  # fmt: skip
+        for way in WAYS:
+            found = ratio(record, way)
+            cells.append(f"{found[0]:.3f} [{found[1]:.3f}, {found[2]:.3f}]" if found else "–")
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--programs", nargs="+", choices=(*SAMPLES, *OTHERS))
+    parser.add_argument("--sources", type=Path)
+    parser.add_argument("--states", nargs="+", choices=STATES, default=["calm"])
+    parser.add_argument("--rounds", type=int, default=0)
+    parser.add_argument("--records", type=Path, default=RECORDS)
+    parser.add_argument("--write", action="store_true")
+    arguments = parser.parse_args()
+    programs = arguments.programs or (*SAMPLES, *(OTHERS if arguments.sources else ()))
+    for state in arguments.states if arguments.rounds else ():
+        for program in programs:
+            record = measured(program, state, arguments.rounds, arguments.sources)
+            with arguments.records.open("a") as out:
+                out.write(json.dumps(record) + "\n")
+    if records := read(arguments.records):
+        print(page(records))
+        if arguments.write:
+            PAGE.write_text(page(records), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

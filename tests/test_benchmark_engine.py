@@ -1,0 +1,338 @@
+"""benchmarks/engine_calibration.py, fidelity.py and climb_speed.py: texts, true ratios, judging and tables. Nothing is timed."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+if not BENCHMARKS.exists():
+    pytest.skip("the benchmarks are not in this distribution", allow_module_level=True)
+sys.path.insert(0, str(BENCHMARKS))
+
+import climb_speed  # noqa: E402  # these stand in that folder
+import engine_calibration  # noqa: E402
+import fidelity  # noqa: E402
+import machine_states  # noqa: E402
+import own_processes  # noqa: E402
+
+from perfaudit.training.code_change import code_change  # noqa: E402
+
+Json = dict[str, Any]
+
+
+# ---- the machine ---------------------------------------------------------------------------------------------------
+
+
+def children() -> int:
+    """Living children of this process."""
+    return len(Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split())
+
+
+@pytest.mark.skipif(not Path(f"/proc/self/task/{os.getpid()}/children").exists(), reason="needs Linux")
+@pytest.mark.parametrize(("state", "busy"), [("calm", 0), ("loaded", 3)])
+def test_a_loaded_machine_has_busy_processes_that_end_with_it(state: str, busy: int) -> None:
+    before = children()
+    with machine_states.machine_in(state):
+        assert children() == before + busy
+    assert children() == before
+
+
+def test_there_is_no_third_state() -> None:
+    with (
+        pytest.raises(ValueError, match="a machine is one of calm, loaded, not 'busy'"),
+        machine_states.machine_in("busy"),
+    ):
+        pass
+
+
+# ---- calibration: what is raced ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sample", engine_calibration.SAMPLES)
+def test_candidates_differ_from_the_base_in_the_step_alone(sample: str) -> None:
+    text = engine_calibration.text_of(sample, longer=False)
+    base, entrants = engine_calibration.entrants_of("effects", "train.py", text)
+    assert 'spend("base", 0.12)' in base
+    assert [entrant["key"] for entrant in entrants] == ["-10%", "-5%", "-3%", "-2%", "+2%", "+3%", "+5%", "+10%"]
+    for entrant, share in zip(entrants, engine_calibration.EFFECTS, strict=True):
+        before, after = entrant["code"]["train.py"]
+        assert before == base
+        assert after == entrant["whole"]["train.py"]
+        change = code_change("train.py", before, after)  # raises where it could not be swapped
+        assert ([function.name for function in change.functions], change.imports) == (["training_step"], ())
+        assert f'spend("{entrant["key"]}", {0.12 + share!r})' in after
+
+
+def test_identical_code_is_raced_as_controls_against_the_sample_as_it_is() -> None:
+    text = engine_calibration.text_of("char_gpt", longer=False)
+    base, entrants = engine_calibration.entrants_of("identical", "train.py", text)
+    assert base == text
+    assert {entrant["way"] for entrant in entrants} == {"control"}
+    assert len({entrant["key"] for entrant in entrants}) == engine_calibration.COPIES
+
+
+def test_a_longer_step_has_more_samples() -> None:
+    assert "BATCH_SIZE = 28\n" in engine_calibration.text_of("char_gpt", longer=True)
+
+
+def test_the_work_besides_is_a_share_of_the_step_once_that_was_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = tmp_path / "products_besides.py"
+    work.write_text(engine_calibration.WORK.lstrip())
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import products_besides  # type: ignore[import-not-found]  # written above
+
+    products: list[int] = []
+    monkeypatch.setattr(products_besides, "one_product", lambda: 0.001)
+    monkeypatch.setattr(products_besides.torch, "mm", lambda *_, out: products.append(1))
+    products_besides.spend("base", 0.12)  # not timed yet: none
+    (tmp_path / "step_seconds").write_text("0.1")
+    products_besides.spend("base", 0.12)
+    products_besides.spend("-10%", 0.12 - 0.10)
+    assert len(products) == 12 + 2
+    logged = engine_calibration.read_log(tmp_path / "besides.log")
+    assert [number for number, _, _ in logged["base"]] == [0, 1]
+    assert [number for number, _, _ in logged["-10%"]] == [2]
+
+
+def test_the_true_ratio_is_what_the_run_wrote_down() -> None:
+    """Steps of 100 ms of which 12 are products; a candidate with 2 ms of them has 90 of 100."""
+    calls = {
+        "base": [(0, 0.0, 0.0), (1, 1.0, 0.012), (2, 1.1, 0.012), (5, 2.0, 0.012), (6, 2.1, 0.012)],
+        "-10%": [(3, 1.2, 0.002), (4, 1.29, 0.002)],
+        "+5%": [(7, 2.2, 0.017)],
+    }
+    assert engine_calibration.true_ratios(calls) == {"-10%": 0.9, "+5%": 1.05}
+    assert engine_calibration.true_ratios({}) == {}
+
+
+# ---- calibration: judging ------------------------------------------------------------------------------------------
+
+
+def raced(interval: Sequence[float] | None, left: str = "", called: float | None = None) -> Json:
+    return {
+        "interval": interval, "quads": 32, "left": left, "called": called, "decided": called, "log_ratios": [0.0] * 32,
+    }  # fmt: skip
+
+
+def run_of(kind: str, entrants: dict[str, Json], state: str = "calm", **more: Any) -> Json:
+    return {
+        "kind": kind, "sample": "char_gpt", "state": state, "longer": False, "seconds": 120.0, "seed": 1, "at": 0,
+        "load": [1.0, 2.0], "machine": "a machine", "step": 0.12, "true": {}, "prepared": 1.0, "took": 60.0, "block": 1,
+        "entrants": entrants, "refused": {}, **more,
+    }  # fmt: skip
+
+
+def test_false_calls_are_those_of_copies_and_controls_are_told_apart() -> None:
+    run = run_of(
+        "identical",
+        {
+            "copy 1": raced([0.99, 0.98, 1.01]),
+            "copy 2": raced([0.96, 0.94, 0.98]),  # excludes 1, and pays by 2 %
+            "copy 3": raced([0.99, 0.985, 0.995]),  # excludes 1, and pays by half a percent
+            "copy 4": raced(None),  # too few quads
+            "control": raced([1.02, 1.01, 1.03]),
+        },
+    )
+    table = engine_calibration.identical_table([run])
+    assert table[2] == (
+        "| char_gpt | calm | 120 | 2.0 | 1 | 2 of 3 (66.7 %, 9.4 to 99.2) | 1 of 3 (33.3 %, 0.8 to 90.6) | 1.5 % "
+        "| 1 of 1 (100.0 %, 2.5 to 100.0) |"
+    )
+    assert [line.split(" | ")[:2] for line in table[3:]] == [["| all", "calm"], ["| all", "both"]]
+
+
+def test_effects_are_found_settled_or_missed() -> None:
+    key = "-10%"
+    runs = [
+        run_of("effects", {key: raced([0.91, 0.88, 0.94], "decided", 12.0)}, true={key: 0.90}),
+        run_of("effects", {key: raced([0.99, 0.97, 1.01])}, true={key: 0.91}),  # open, and misses the true ratio
+        run_of("effects", {key: raced([1.0, 0.995, 1.005], "decided")}, true={key: 0.92}),
+    ]
+    assert engine_calibration.effects_table(runs)[2:] == [
+        "| -10 % | calm | 2.0 | 0.910 (0.900 to 0.920) | 1 of 3 (33.3 %, 0.8 to 90.6) | 1 of 3 (33.3 %, 0.8 to 90.6) "
+        "| 2 of 3 (66.7 %, 9.4 to 99.2) | 1.087 |"
+    ]
+
+
+def test_seconds_until_a_call_are_a_median_that_counts_those_never_called() -> None:
+    calls = [9.0, 14.0, 30.0, None]
+    runs = [run_of("single", {"-10%": raced([0.9, 0.88, 0.92], "", call)}) for call in calls]
+    row = "| char_gpt | calm | 2.0 | 0 | 120 | 4 | 3 of 4 (75.0 %, 19.4 to 99.4) | 22 | not called |"
+    assert engine_calibration.seconds_table(runs)[2:] == [row]
+    assert "| 14 | 30 |" in engine_calibration.seconds_table(runs[:3])[2]
+    assert "| not called | not called |" in engine_calibration.seconds_table(runs[3:])[2]
+
+
+def test_log_ratios_on_record_are_judged_by_the_rule_as_it_is() -> None:
+    noise = [0.001, -0.001] * 64
+    runs = {"saves": [math.log(0.9) + n for n in noise], "same": [0.2 * n * 50 for n in noise], "short": noise[:3]}
+    run = run_of("effects", {key: {**raced(None), "log_ratios": found} for key, found in runs.items()})
+    found = engine_calibration.judged_again(run)["entrants"]
+    assert found["saves"]["left"] == "decided"
+    assert found["saves"]["interval"][0] == pytest.approx(0.9, abs=2e-3)
+    assert found["saves"]["quads"] < 128  # it left at the look that decided
+    assert found["short"]["interval"] is None
+    control = run_of("effects", {"control": {**raced(None), "log_ratios": runs["saves"]}})
+    assert engine_calibration.judged_again(control)["entrants"]["control"]["quads"] == 128  # a control never leaves
+
+
+def test_the_cell_with_the_fewest_runs_is_next() -> None:
+    cells = [("identical", "char_gpt", "calm", False), ("identical", "char_gpt", "loaded", False)]
+    runs = [run_of("identical", {})]
+    assert engine_calibration.missing(runs, cells, 1) == (cells[1], 1)
+    assert engine_calibration.missing([*runs, run_of("identical", {}, "loaded")], cells, 1) is None
+
+
+# ---- fidelity and climbs -------------------------------------------------------------------------------------------
+
+
+def test_fidelity_is_the_training_over_each_other_way() -> None:
+    seconds = {"training": [0.10, 0.11, 0.12], "bare": [0.10, 0.11, 0.12], "whole": [0.05, 0.055, -0.01]}
+    record = {
+        "program": "char_gpt", "state": "calm", "commit": "sample_models", "load": [1.0, 2.0], "machine": "a machine",
+        "seconds": seconds,
+    }  # fmt: skip
+    assert fidelity.ratio(record, "whole") == (pytest.approx(2.0), pytest.approx(2.0), pytest.approx(2.0))
+    row = "| char_gpt | sample_models | calm | 2.0 | 110.0 | 1.000 [1.000, 1.000] | – | 2.000 [2.000, 2.000] |"
+    later = {**record, "seconds": {**seconds, "training": [0.10, 0.11, 0.12]}}
+    page = fidelity.page([{**record, "seconds": {**seconds, "training": [1.0, 1.0, 1.0]}}, later])
+    assert [line for line in page.splitlines() if line.startswith("| char_gpt")] == [row]  # the last one
+
+
+def climbed(number: int, ms: float, patches: list[str], trouble: str = "") -> Json:
+    seconds = {"program": [0.2, 0.2], "climbed": [ms / 1e3] * 2, "goal": [0.1, 0.1]}
+    ladder = {"patches": patches, "words": patches, "dropped": [], "undecided": ["compile"], "trouble": trouble}
+    return {
+        "program": "char_gpt", "state": "calm", "budget": 60.0, "number": number, "commit": "sample_models",
+        "load": [1.0, 2.0], "machine": "a machine", "took": 61.0, "ladder": ladder, "race": {"seconds": seconds, "load": 1.0},
+    }  # fmt: skip
+
+
+def test_a_row_of_climbs_has_the_median_share_and_the_patches_most_agree_on() -> None:
+    both = ["attention", "optimizer"]
+    runs = [
+        climbed(0, 110, both),
+        climbed(1, 150, ["optimizer"]),
+        climbed(2, 100, both),
+        climbed(3, 200, both, "refused"),
+    ]
+    assert " | ".join(climb_speed.cells_of(runs)) == (
+        "char_gpt | sample_models | calm | 2.0 | 60 s | 61 s | 200 | 0.650 | 0.500 | 70 % (0 to 100) "
+        "| 2 of 4: attention, optimizer | 1"
+    )
+
+
+def test_a_goal_that_saves_nothing_gives_no_share() -> None:
+    record = climbed(0, 150, [])
+    record["race"]["seconds"]["goal"] = [0.19, 0.21]
+    assert climb_speed.share_of(record) is None
+    assert "| – |" in climb_speed.page([record])
+
+
+def test_a_climb_without_a_report_is_told() -> None:
+    record = {**climbed(0, 200, []), "ladder": None}
+    assert climb_speed.patches_of(record) == ()
+    assert "- char_gpt, calm, 60 s: 1 climbs ended without a report" in climb_speed.page([record])
+
+
+def test_a_summary_keeps_no_text_of_the_program() -> None:
+    rung = {"knob": "attention", "words": "fused attention", "dropped": "", "patch": "- secret\n+ text"}
+    gone = {"knob": "fusion", "words": "GELU", "dropped": "gains nothing beside the rest"}
+    left = [{"knob": "ema", "reason": "no average"}]
+    ladder = {"rungs": [rung, gone], "ratio": 0.8, "files": [{"before": "secret", "after": "text"}], "left": left}
+    found = climb_speed.summary_of(ladder)
+    assert (found["patches"], found["dropped"], found["left"]) == (["attention"], ["GELU"], {"ema": "no average"})
+    assert "secret" not in json.dumps(found)
+
+
+def test_programs_by_other_people_are_named_with_a_whole_commit() -> None:
+    for program, other in own_processes.OTHERS.items():
+        assert re.fullmatch(r"[0-9a-f]{40}", other.commit)
+        assert other.commit[:7] in own_processes.commit_of(program)
+        text = (BENCHMARKS / "programs" / f"{program}.py").read_text()
+        for factory in ("build_model", "build_dataloader", "build_optimizer", "training_step"):
+            assert f"def {factory}(" in text
+
+
+def test_a_program_without_its_sources_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="--sources has no clone of karpathy/minGPT"):
+        own_processes.put("mingpt_chars", tmp_path, tmp_path)
+
+
+LOOP = """
+import argparse
+import torch
+from torch import nn
+
+def build_model():
+    return nn.Linear(2, 1)
+
+def build_dataloader():
+    return [(torch.ones(1, 2), torch.ones(1, 1))] * 3
+
+def build_optimizer(model):
+    return torch.optim.SGD(model.parameters(), lr=0.1)
+
+def training_step(model, batch):
+    return nn.functional.mse_loss(model(batch[0]), batch[1])
+
+def main():
+    model = build_model()
+    optimizer = build_optimizer(model)
+    while True:
+        for batch in build_dataloader():
+            optimizer.zero_grad()
+            training_step(model, batch).backward()
+            optimizer.step()
+            open("updates", "a").write(".")
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.parametrize(("loop", "updates"), [(own_processes.BARE, 0), (own_processes.OWN, own_processes.UNTIMED + 5)])
+def test_programs_run_by_themselves_and_stop(loop: str, updates: int, tmp_path: Path) -> None:
+    """In its own loop, the last update is the one at which it is stopped; a bare loop never enters it."""
+    file = tmp_path / "train.py"
+    file.write_text(LOOP)
+    assert own_processes.seconds_per_step(loop, file, 5) > 0
+    done = tmp_path / "updates"
+    assert (len(done.read_text()) if done.exists() else 0) == updates
+
+
+def test_a_program_that_fails_says_why(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text("raise RuntimeError('no data here')")
+    with pytest.raises(SystemExit, match=r"train.py by itself ended with 1:[\s\S]*no data here"):
+        own_processes.seconds_per_step(own_processes.OWN, file, 5)
+
+
+# ---- what is committed ---------------------------------------------------------------------------------------------
+
+PAGES: list[tuple[Any, Callable[[list[Json]], str]]] = [
+    (engine_calibration, engine_calibration.page),
+    (fidelity, fidelity.page),
+    (climb_speed, climb_speed.page),
+]
+
+
+@pytest.mark.parametrize(("benchmark", "page"), PAGES, ids=["calibration", "fidelity", "climbs"])
+def test_the_committed_tables_are_those_of_the_committed_records(
+    benchmark: Any, page: Callable[[list[Json]], str]
+) -> None:
+    records = benchmark.read()
+    assert benchmark.PAGE.exists() == bool(records)
+    if records:
+        assert benchmark.PAGE.read_text() == page(records)
