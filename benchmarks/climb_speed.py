@@ -17,7 +17,8 @@ their own, in turn. The goal of a sample is its hand-tuned twin of `sample_model
 is what a long climb of the calm machine has made of it.
 
 *Share* is the time per step that the climb saves over what the goal saves, the median over the runs of a row, and its range.
-Runs agree when they accept the same patches. A run is a line of climb_speed.jsonl.
+Runs agree when they accept the same patches; knobs count as not reached where the report says that time ran out. A run is a
+line of climb_speed.jsonl.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import json
 import math
 import os
 import random
+import re
 import shutil
 import statistics
 import subprocess
@@ -41,7 +43,7 @@ from typing import Any
 
 from gate_power import machine
 from ladder import ALLOW
-from machine_states import STATES, machine_in
+from machine_states import STATES, busy_cores, machine_in
 from own_processes import BARE, OTHERS, SAMPLES, commit_of, put, seconds_per_step
 
 from perfaudit.measure.stats import ratio_interval
@@ -52,7 +54,8 @@ PERFAUDIT = [sys.executable, "-m", "perfaudit"]
 NAMES = ("program", "climbed", "goal")
 STEPS = 20  # of each process of the race
 HEAD = ("program", "from", "machine", "load", "budget", "took", "step, ms", "climbed", "goal", "share (range)")
-HEAD += ("same patches in", "undecided")
+HEAD += ("same patches in", "undecided", "not reached")
+NO_TIME = re.compile(r"no time|budget")  # in the reason why a knob was not climbed
 GRACE = 600.0  # seconds beyond its budget after which a climb has failed
 
 Json = dict[str, Any]
@@ -133,6 +136,7 @@ def one(program: str, state: str, budget: float, number: int, arguments: argpars
         folders = {name: Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"{name}_"))) for name in names}
         goal = put_goal(program, folders["goal"], arguments)
         tried = put(program, folders["climb"], arguments.sources)
+        others = busy_cores()
         with machine_in(state):
             time.sleep(2.0 if state == "loaded" else 0.0)  # until the others compute
             load = os.getloadavg()[0]
@@ -145,7 +149,7 @@ def one(program: str, state: str, budget: float, number: int, arguments: argpars
         seconds = race(files, arguments.rounds)
     return {
         "program": program, "state": state, "budget": budget, "number": number, "commit": commit_of(program),
-        "at": round(time.time()), "load": [round(load, 1), round(after, 1)], "machine": machine(), **found,
+        "at": round(time.time()), "others": others, "load": [round(load, 1), round(after, 1)], "machine": machine(), **found,
         "applied": applied, "race": {"seconds": seconds, "load": round(os.getloadavg()[0], 1)},
     }  # fmt: skip
 
@@ -203,6 +207,8 @@ def cells_of(mine: Sequence[Json]) -> list[str]:
     (common, times), *_ = sets.most_common(1)
     seconds = [record["race"]["seconds"] for record in mine]
     undecided = [len(record["ladder"]["undecided"]) if record["ladder"] else 0 for record in mine]
+    left = [record["ladder"]["left"].values() if record["ladder"] else () for record in mine]
+    not_reached = [sum(bool(NO_TIME.search(reason)) for reason in reasons) for reasons in left]
     said = f"{100 * middle(shares):.0f} % ({100 * min(shares):.0f} to {100 * max(shares):.0f})" if shares else "–"
     return [
         mine[0]["program"],
@@ -217,6 +223,7 @@ def cells_of(mine: Sequence[Json]) -> list[str]:
         said,
         f"{times} of {len(mine)}: {', '.join(common) or 'none'}",
         f"{middle(undecided):.0f}",
+        f"{middle(not_reached):.0f}",
     ]
 
 

@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from gate_power import clopper_pearson, machine
-from machine_states import STATES, machine_in
+from machine_states import STATES, busy_cores, machine_in
 
 from perfaudit.measure.child import Child
 from perfaudit.measure.lab import build_command
@@ -143,6 +143,7 @@ def entrants_of(kind: str, file: str, text: str) -> tuple[str, list[Json]]:
 
 def run(kind: str, sample: str, state: str, longer: bool, seconds: float, seed: int) -> Json:
     """One training raced in a state of the machine, as a record."""
+    others = busy_cores()
     with tempfile.TemporaryDirectory(prefix="engine_calibration_") as name, machine_in(state):
         folder = Path(name)
         file = str(folder / f"{sample}.py")
@@ -159,7 +160,7 @@ def run(kind: str, sample: str, state: str, longer: bool, seconds: float, seed: 
         found = read_log(folder / "besides.log") if kind != "identical" else {}
     return {
         "kind": kind, "sample": sample, "state": state, "longer": longer, "seconds": seconds, "seed": seed,
-        "at": round(time.time()), "load": [round(load, 1), round(os.getloadavg()[0], 1)], "machine": machine(),
+        "at": round(time.time()), "others": others, "load": [round(load, 1), round(os.getloadavg()[0], 1)], "machine": machine(),
         "step": round(alone, 5), "true": true_ratios(found), **raced,
     }  # fmt: skip
 

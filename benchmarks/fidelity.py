@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from gate_power import machine
-from machine_states import STATES, machine_in
+from machine_states import STATES, busy_cores, machine_in
 from own_processes import BARE, OTHERS, OWN, SAMPLES, UNTIMED, commit_of, put, seconds_per_step
 
 from perfaudit.measure.child import Child
@@ -73,6 +73,7 @@ def whole_seconds(file: Path, lengths: tuple[int, int]) -> float:
 
 def measured(program: str, state: str, rounds: int, sources: Path | None) -> Json:
     """A program in a state of the machine, as a record: by way, the seconds per step of each round."""
+    others = busy_cores()
     with tempfile.TemporaryDirectory(prefix="fidelity_") as folder, machine_in(state):
         file = put(program, Path(folder), sources)
         ways: dict[str, Callable[[], float]] = {
@@ -90,7 +91,7 @@ def measured(program: str, state: str, rounds: int, sources: Path | None) -> Jso
                 seconds[way].append(round(ways[way](), 6))
     return {
         "program": program, "state": state, "commit": commit_of(program), "at": round(time.time()),
-        "took": round(time.monotonic() - began), "load": [round(load, 1), round(os.getloadavg()[0], 1)],
+        "took": round(time.monotonic() - began), "others": others, "load": [round(load, 1), round(os.getloadavg()[0], 1)],
         "machine": machine(), "seconds": seconds,
     }  # fmt: skip
 

@@ -6,7 +6,9 @@ import contextlib
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 BUSY = 3  # processes
 STATES = ("calm", "loaded")
@@ -47,3 +49,18 @@ def machine_in(state: str) -> Iterator[None]:
             process.kill()
         for process in started:
             process.wait()
+
+
+def busy_cores(seconds: float = 1.0) -> float | None:
+    """How many cores were busy in the next so many seconds, while this process waits: whether calm is calm. Linux; else None."""
+    stat = Path("/proc/stat")
+    if not stat.exists():
+        return None
+    looks = []
+    for _ in range(2):
+        fields = [int(field) for field in stat.read_text().splitlines()[0].split()[1:9]]
+        looks.append((sum(fields), fields[3] + fields[4]))  # all ticks of all cores; those idle or waiting for a disk
+        if len(looks) < 2:
+            time.sleep(seconds)
+    ticks, idle = (after - before for before, after in zip(*looks, strict=True))
+    return round((1 - idle / ticks) * (os.cpu_count() or 1), 2) if ticks else 0.0

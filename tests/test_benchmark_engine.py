@@ -46,6 +46,25 @@ def test_a_loaded_machine_has_busy_processes_that_end_with_it(state: str, busy: 
     assert children() == before
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "busy"),
+    [
+        ("cpu  10 0 10 100 0 0 0 0 0 0", "cpu  110 0 110 100 0 0 0 0 0 0", 2.0),
+        ("cpu  10 0 10 100 0 0 0 0 0 0", "cpu  60 0 10 150 0 0 0 0 0 0", 1.0),
+        ("cpu  10 0 10 100 0 0 0 0 0 0", "cpu  10 0 10 150 50 0 0 0 0 0", 0.0),  # waiting for a disk is not busy
+        ("cpu  10 0 10 100 0 0 0 0 0 0", "cpu  10 0 10 100 0 0 0 0 0 0", 0.0),
+    ],
+)
+def test_busy_cores_are_those_that_are_not_idle(
+    before: str, after: str, busy: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = iter([before, after])
+    monkeypatch.setattr(machine_states.Path, "exists", lambda _: True)
+    monkeypatch.setattr(machine_states.Path, "read_text", lambda _: next(texts))
+    monkeypatch.setattr(machine_states.os, "cpu_count", lambda: 2)
+    assert machine_states.busy_cores(0.0) == busy
+
+
 def test_there_is_no_third_state() -> None:
     with (
         pytest.raises(ValueError, match="a machine is one of calm, loaded, not 'busy'"),
@@ -213,6 +232,7 @@ def test_fidelity_is_the_training_over_each_other_way() -> None:
 def climbed(number: int, ms: float, patches: list[str], trouble: str = "") -> Json:
     seconds = {"program": [0.2, 0.2], "climbed": [ms / 1e3] * 2, "goal": [0.1, 0.1]}
     ladder = {"patches": patches, "words": patches, "dropped": [], "undecided": ["compile"], "trouble": trouble}
+    ladder["left"] = {"ema": "the training keeps no average", "threads": "no time was left for it in the budget"}
     return {
         "program": "char_gpt", "state": "calm", "budget": 60.0, "number": number, "commit": "sample_models",
         "load": [1.0, 2.0], "machine": "a machine", "took": 61.0, "ladder": ladder, "race": {"seconds": seconds, "load": 1.0},
@@ -229,7 +249,7 @@ def test_a_row_of_climbs_has_the_median_share_and_the_patches_most_agree_on() ->
     ]
     assert " | ".join(climb_speed.cells_of(runs)) == (
         "char_gpt | sample_models | calm | 2.0 | 60 s | 61 s | 200 | 0.650 | 0.500 | 70 % (0 to 100) "
-        "| 2 of 4: attention, optimizer | 1"
+        "| 2 of 4: attention, optimizer | 1 | 1"
     )
 
 
