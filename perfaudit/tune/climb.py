@@ -15,6 +15,7 @@ from perfaudit.knobs import Refused, knob
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.ledger import Ledger, Variant
+from perfaudit.measure.race import FUTILE
 from perfaudit.measurements import NO_TIME, Interval, NotApplicable
 from perfaudit.static.source import Unreadable, read_text
 from perfaudit.tune.candidates import Candidate, candidates_of, flag_for, in_place, texts_of
@@ -100,11 +101,13 @@ class Climb:
         """Seconds per step of all rungs over those of the user's code, in one training; None where that was not raced."""
         if len(self.rungs) == 1:
             return self.alone.interval(self.rungs[0].key)
-        return _inverse(self.beside.interval(AS_IT_IS)) if not self.dropped else None
+        was_raced = all(_without(rung) in self.beside.entrants for rung in self.rungs)
+        was_more = len(self.beside.entrants) > len(self.rungs) + 2  # beside these, the user's code and the control
+        return self.beside.interval(AS_IT_IS) if was_raced and not was_more else None
 
     def beside_the_others(self, rung: Candidate) -> Interval | None:
-        """Seconds per step of all that paid over those of all but this one; None where that was not raced."""
-        return _inverse(self.beside.interval(_without(rung)))
+        """Seconds per step of all rungs that were there over those of all but this one; None where that was not raced."""
+        return self.beside.interval(_without(rung))
 
 
 def climb(tuning: Tuning, state: Climb, knobs: list[str], deadline: Deadline, memory_budget: int) -> None:
@@ -197,23 +200,31 @@ def _keep_original(state: Climb, candidate: Candidate) -> None:
 
 
 def _race_beside(tuning: Tuning, state: Climb, screen: Screen, deadline: Deadline) -> None:
-    """Race all rungs together against all but each one, and take out what for certain gains less than LEAST beside the others."""
-    tuning.watch.stage("all that pays together, and without each one")
-    entrants = [in_place(ALL, state.rungs)]
-    words = {AS_IT_IS: "your code", ALL: "all patches"}
-    for rung in state.rungs:
-        entrants.append(in_place(_without(rung), [other for other in state.rungs if other is not rung]))
-        words[_without(rung)] = f"without {rung.knob}"
-    try:
-        screen.race("beside", entrants, deadline, words, state.beside, base=ALL)
-    except ChildFailed as failure:
-        tuning.notes.append(f"what pays was not raced together in one training: {failure}")
-    for rung in list(state.rungs):
-        seen = state.beside_the_others(rung)
-        if seen is not None and seen[1] > 1 - LEAST and len(state.rungs) > 1:
-            why = f"beside the others it takes {seen[0]:.3f} [{seen[1]:.3f}, {seen[2]:.3f}] of the time without it"
-            state.rungs.remove(rung)
-            state.dropped.append((rung, why))
+    """Race all rungs against all but each one; while one for certain gains less than LEAST, take it out and race again."""
+    while len(state.rungs) > 1 and deadline.left() > 0:
+        tuning.watch.stage("all that pays together, and without each one")
+        entrants = [in_place(ALL, state.rungs)]
+        words = {AS_IT_IS: "your code", ALL: "all patches"}
+        for rung in state.rungs:
+            entrants.append(in_place(_without(rung), [other for other in state.rungs if other is not rung]))
+            words[_without(rung)] = f"without {rung.knob}"
+        state.beside = Raced()
+        try:
+            screen.race("beside", entrants, deadline, words, state.beside, base=ALL)
+        except ChildFailed as failure:
+            tuning.notes.append(f"what pays was not raced together in one training: {failure}")
+            return
+        useless = {
+            rung.key: seen for rung in state.rungs if (seen := state.beside_the_others(rung)) and seen[1] > 1 - LEAST
+        }
+        if not useless:
+            return
+        worst = max((rung for rung in state.rungs if rung.key in useless), key=lambda rung: useless[rung.key][1])
+        ratio, low, high = useless[worst.key]
+        state.rungs.remove(worst)
+        state.dropped.append(
+            (worst, f"beside the others it takes {ratio:.3f} [{low:.3f}, {high:.3f}] of the time without it")
+        )
 
 
 def _tell_offers(state: Climb) -> None:
@@ -223,7 +234,10 @@ def _tell_offers(state: Climb) -> None:
             continue
         seen, how = state.alone.interval(key), _how_to_allow(state, candidate)
         state.left[candidate.knob] = f"measured too briefly to say what it would gain; {how}"
-        if seen is not None and seen[2] < 1:
+        entrant = state.alone.entrants.get(key)
+        if entrant is not None and entrant.left == FUTILE:
+            state.left[candidate.knob] = f"{candidate.words}: {FUTILE}; {how}"
+        elif seen is not None and seen[2] < 1:
             ratio = f"{seen[0]:.2f} [{seen[1]:.2f}, {seen[2]:.2f}]"
             state.left[candidate.knob] = f"{candidate.words}: would take {ratio} of the step (screened); {how}"
         elif seen is not None:
@@ -250,10 +264,6 @@ def _ratio(state: Climb, candidate: Candidate) -> float:
 
 def _without(rung: Candidate) -> str:
     return f"without {rung.key}"
-
-
-def _inverse(seen: Interval | None) -> Interval | None:
-    return (1 / seen[0], 1 / seen[2], 1 / seen[1]) if seen is not None else None
 
 
 def late(state: Climb) -> list[str]:

@@ -85,7 +85,7 @@ def _check(tuning: Tuning, state: Climb, ledger: Ledger, variants: Sequence[Vari
 
 
 def _drop_refused(tuning: Tuning, state: Climb) -> bool:
-    """Check each rung alone and take out what is refused; whether that leaves something to go on with."""
+    """Check each rung alone and take out what is refused, the smallest where all pass alone; whether something is left."""
     tuning.watch.stage("which of the patches is refused")
     alone = {candidate.key: _patched(candidate.key, [candidate]) for candidate in state.rungs}
     ledger = Ledger()
@@ -94,7 +94,10 @@ def _drop_refused(tuning: Tuning, state: Climb) -> bool:
     for candidate in refused:
         state.rungs.remove(candidate)
         state.dropped.append((candidate, f"its patch is refused: {ledger.failures[candidate.key]}"))
-    return bool(refused)
+    if not refused and state.final is not None:
+        why = state.final.ledger.failures.get(state.final.top.key, "")
+        state.dropped.append((state.rungs.pop(), f"beside the others its patch is refused: {why}"))
+    return bool(state.rungs)
 
 
 def _verifier(tuning: Tuning, state: Climb, ledger: Ledger, variants: Sequence[Variant]) -> Verifier:
