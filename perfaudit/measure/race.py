@@ -22,10 +22,8 @@ from perfaudit.measure.quads import Interval, interval_of_quads, is_last_look, i
 BASE = "base"
 DECIDED = "decided"
 FAR_SLOWER = 4.0  # times the base's step, in each of two looks at one step: whatever the noise, it is not going to win
-FUTILE_QUADS = (
-    4,
-    8,
-)  # after which one that looks unable to gain what it must is left; that can miss a gain, and invent none
+# After which one that looks unable to gain what it must is left; that can miss a gain, and invent none.
+FUTILE_QUADS = (4, 8)
 FUTILE = "looked no faster"
 UNDECIDED = "undecided after the last look"  # a further one would be a further chance to be wrong
 
@@ -163,9 +161,11 @@ class Race:
         return after
 
     def _timed(self, key: str, steps: int) -> Generator[Turn, float, _Timed]:
-        """A timed block, behind the steps that do not count after a switch."""
+        """A timed block, behind the steps that do not count after a switch; no time where one of those failed."""
         if skipped := self._pace(key).skipped:
             yield Turn(key, skipped, False)
+            if key != self.base and not self.entrants[key].is_open:
+                return _Timed(steps, 0.0)
         seconds = yield Turn(key, steps, True)
         return _Timed(steps, seconds)
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from perfaudit.measure.quads import BATCHES, LOOKS, interval_of_quads, is_look
-from perfaudit.measure.race import BASE, DECIDED, UNDECIDED, Pace, Race, Turn
+from perfaudit.measure.quads import BATCHES, FEWEST, LOOKS, Interval, interval_of_quads, is_look
+from perfaudit.measure.race import BASE, DECIDED, FUTILE, UNDECIDED, Pace, Race, Turn
 
 Seconds = Callable[[Turn, int], float]
 
@@ -38,12 +38,44 @@ def speeds(noise: float = 0.0, drift: float = 0.0, **factors: float) -> Seconds:
     return seconds
 
 
-def test_quads_are_abba_in_both_orders() -> None:
-    race = Race(["a"], "control", least=0.01, seed=1, pace=Pace(warm_up=0))
-    made = run(race, speeds(a=0.5))
-    quads = ["".join("b" if turn.key == BASE else "c" for turn in made[at : at + 4]) for at in range(0, len(made), 4)]
-    assert set(quads) == {"bccb", "cbbc"}
+def test_quads_share_the_bases_blocks_between_them() -> None:
+    """Base, candidate, candidate, base: the only order, for the last block of a quad is the first of the next."""
+    race = Race(["a", "b"], "control", least=0.01, seed=1, pace=Pace(warm_up=0))
+    made = run(race, speeds(a=0.5, b=0.7))
+    keys = [turn.key for turn in made]
     assert all(turn.is_timed for turn in made)
+    assert keys[0] == BASE
+    quads = [tuple(keys[at : at + 3]) for at in range(1, len(keys), 3)]
+    assert all(first == second != BASE and third == BASE for first, second, third in quads)
+    found = {key: len(entrant.log_ratios) for key, entrant in race.entrants.items()}
+    assert (
+        Counter(first for first, _, _ in quads) == found == dict.fromkeys(("a", "b", "control"), LOOKS[0].generations)
+    )
+    assert keys.count(BASE) == sum(found.values()) + 1
+
+
+def test_candidates_take_turns_in_random_order() -> None:
+    race = Race(["a", "b"], "control", least=0.01, seed=1, pace=Pace(warm_up=0))
+    keys = [turn.key for turn in run(race, speeds(a=0.5, b=0.7))]
+    rounds = [tuple(keys[at : at + 9 : 3]) for at in range(1, len(keys), 9)]
+    assert all(set(order) == {"a", "b", "control"} for order in rounds)
+    assert len(set(rounds)) > 2
+
+
+def test_a_quad_compares_with_the_blocks_beside_it() -> None:
+    """The base takes 1, 2, 3, … seconds, every candidate 10: each ratio tells between which of its blocks a quad lies."""
+    race = Race(["a"], "control", least=0.01, seed=1, pace=Pace(warm_up=0))
+    bases = 0
+
+    def seconds(turn: Turn, at: int) -> float:
+        nonlocal bases
+        bases += turn.key == BASE
+        return float(bases) if turn.key == BASE else 10.0
+
+    run(race, seconds, most=1 + 3 * 6)
+    ratios = [value for entrant in race.entrants.values() for value in entrant.log_ratios]
+    assert sorted(ratios, reverse=True) == pytest.approx([math.log(20 / (at + at + 1)) for at in range(1, 7)])
+    assert race.entrants["a"].seconds == [10.0] * 3
 
 
 def test_blocks_warm_up_and_skipped_steps() -> None:
@@ -58,7 +90,7 @@ def test_blocks_warm_up_and_skipped_steps() -> None:
 
 def test_a_candidate_that_is_decided_leaves_and_its_time_goes_to_the_others() -> None:
     race = Race(["fast", "same"], "control", least=0.01, seed=2)
-    made = run(race, speeds(noise=0.1, fast=0.5, same=0.97))
+    made = run(race, speeds(noise=0.1, fast=0.5, same=0.95))
     assert race.entrants["fast"].left == DECIDED
     found = race.entrants["fast"].interval
     assert found is not None
@@ -91,13 +123,49 @@ def test_a_candidate_that_fails_leaves_with_its_reason_and_its_quad_does_not_cou
         seen[turn.key] += 1
         if turn.key == "bad" and seen["bad"] == 8:
             race.fail("bad", "the step raised ValueError")
-        return 1.0
+        return 0.9 if turn.key == "same" else 1.0
 
     made = run(race, seconds)
     assert seen["bad"] == 8
     bad = race.entrants["bad"]
     assert (bad.left, bad.interval, len(bad.log_ratios)) == ("the step raised ValueError", None, 2)
     assert Counter(turn.key for turn in made)["same"] > 16
+
+
+@pytest.mark.parametrize("at_block", [1, 2])
+def test_a_failure_in_a_quad_breaks_the_chain(at_block: int) -> None:
+    """Before the failure a step takes 1 s, afterwards 2: the quad behind it begins with a block of its own."""
+    race = Race(["bad", "good"], "control", least=0.01, seed=1, pace=Pace(warm_up=0))
+    seen = Counter[str]()
+
+    def seconds(turn: Turn, at: int) -> float:
+        seen[turn.key] += 1
+        if turn.key == "bad" and seen["bad"] == 4 + at_block:
+            race.fail("bad", "raised")
+            return 0.0
+        return (2.0 if race.entrants["bad"].left else 1.0) * (0.9 if turn.key == "good" else 1.0)
+
+    made = run(race, seconds)
+    assert race.entrants["good"].log_ratios == pytest.approx([math.log(0.9)] * LOOKS[0].generations)
+    assert race.entrants["control"].log_ratios == pytest.approx([0.0] * LOOKS[0].generations)
+    assert len(race.entrants["bad"].log_ratios) == 2
+    last = max(at for at, turn in enumerate(made) if turn.key == "bad")
+    assert made[last + 1] == Turn(BASE, 1, True)
+    counted = sum(len(entrant.log_ratios) for entrant in race.entrants.values())
+    assert seen[BASE] == counted + 2  # one that began the chain, one behind the failure
+
+
+def test_a_candidate_that_fails_in_a_step_that_does_not_count_is_run_no_further() -> None:
+    race = Race(["bad"], "control", least=0.01, seed=1, pace=Pace(skipped=1, warm_up=0))
+
+    def seconds(turn: Turn, at: int) -> float:
+        if turn.key == "bad":
+            race.fail("bad", "raised")
+        return 1.0
+
+    made = run(race, seconds)
+    assert [turn for turn in made if turn.key == "bad"] == [Turn("bad", 1, False)]
+    assert race.entrants["bad"].log_ratios == []
 
 
 def test_a_candidate_that_fails_while_it_warms_up_is_never_raced() -> None:
@@ -112,7 +180,7 @@ def test_a_candidate_that_fails_while_it_warms_up_is_never_raced() -> None:
     assert Counter(turn.key for turn in made) == {BASE: 2, "bad": 1, "control": 2}
 
 
-@pytest.mark.parametrize(("slow", "left"), [(3.9, DECIDED), (4.1, "4 times as slow in its first steps")])
+@pytest.mark.parametrize(("slow", "left"), [(3.9, FUTILE), (4.1, "4 times as slow in its first steps")])
 def test_a_candidate_that_is_far_slower_is_not_raced(slow: float, left: str) -> None:
     race = Race(["slow", "same"], "control", least=0.01, seed=1)
     made = run(race, speeds(slow=slow, same=0.9, control=5.0))
@@ -134,17 +202,91 @@ def test_one_slow_step_is_a_hiccup() -> None:
     assert race.entrants["same"].log_ratios
 
 
-@pytest.mark.parametrize(("quads", "has_interval"), [(5, False), (8, True), (13, True)])
+def by_quad(ratios: dict[str, list[float]]) -> Seconds:
+    """The base takes a second, a candidate in its n-th quad what its n-th ratio says, and its last one from then on."""
+    blocks = Counter[str]()
+
+    def seconds(turn: Turn, at: int) -> float:
+        if turn.key not in ratios:
+            return 1.0
+        blocks[turn.key] += 1
+        known = ratios[turn.key]
+        return known[min((blocks[turn.key] - 1) // 2, len(known) - 1)]
+
+    return seconds
+
+
+@pytest.mark.parametrize(
+    ("ratios", "left", "quads"),
+    [
+        ([1.0], FUTILE, 4),
+        ([0.995], FUTILE, 4),  # faster, by less than what it must gain
+        ([0.985], DECIDED, 8),
+        ([1.2, 0.9, 1.2, 0.9, 0.9], DECIDED, 32),  # middle 1.04, give or take 0.08: it may be able to
+        ([1.2, 1.2, 1.2, 0.9, 0.9], FUTILE, 4),
+        ([1.05, 0.97, 1.05, 0.97, 1.01], FUTILE, 8),  # open after four, no longer after eight
+        ([1.0, 0.9, 1.0, 0.9, 0.9, 0.9, 0.9, 0.9, 1.5], DECIDED, 64),  # slower later on: by its interval alone
+    ],
+)
+def test_a_candidate_that_looks_unable_leaves_early(ratios: list[float], left: str, quads: int) -> None:
+    race = Race(["a"], "control", least=0.01, seed=1, pace=Pace(warm_up=0))
+    run(race, by_quad({"a": ratios}))
+    assert (race.entrants["a"].left, len(race.entrants["a"].log_ratios)) == (left, quads)
+    assert (race.entrants["a"].interval is None) == (left == FUTILE and quads < LOOKS[0].generations)
+
+
+def test_the_control_never_leaves() -> None:
+    race = Race(["near"], "control", least=0.01, seed=5)
+    run(race, speeds(noise=0.2, near=0.95, control=1.3))
+    assert race.entrants["control"].left == ""
+    assert len(race.entrants["control"].log_ratios) == len(race.entrants["near"].log_ratios) > 8
+
+
+def test_a_candidate_with_a_pace_of_its_own() -> None:
+    """Blocks of another length are compared with the base's blocks of that length, which are not shared with the others."""
+    paces = {"long": Pace(3, skipped=2, warm_up=4)}
+    race = Race(["long"], "control", least=0.01, seed=1, pace=Pace(1, warm_up=0), paces=paces)
+    made = run(race, lambda turn, at: turn.steps * (0.5 if turn.key == "long" else 1.0))
+    assert race.entrants["long"].log_ratios == pytest.approx([math.log(0.5)] * LOOKS[0].generations)
+    assert race.entrants["long"].seconds == pytest.approx([0.5] * LOOKS[0].generations)
+    assert race.entrants["control"].log_ratios == pytest.approx([0.0] * LOOKS[0].generations)
+    mine = [(turn.steps, turn.is_timed) for turn in made if turn.key == "long"]
+    assert mine == [(2, False), (3, True), (3, True)] * LOOKS[0].generations
+    for at, turn in enumerate(made):
+        if turn.key == "long" and not turn.is_timed:
+            assert made[at - 1] == made[at + 3] == Turn(BASE, 3, True)
+
+
+def test_what_is_left_out_is_raced_against_all_together() -> None:
+    """Where all patches are the base, the training as it is takes part, and ratios are of the base over the others.
+
+    Who is slower stays for its figure.
+    """
+    race = Race([BASE, "without a", "without b"], "control", least=0.01, seed=1, base="all")
+    made = run(race, speeds(noise=0.01, base=5.0, **{"without a": 1.3, "without b": 0.97}))
+    assert made[0] == Turn("all", 2, False)
+    timed = [turn.key for turn in made if turn.is_timed]
+    assert timed[0] == timed[3] == timed[6] == "all"
+    assert "all" not in race.entrants
+    found = {key: entrant.interval for key, entrant in race.entrants.items()}
+    for key, true in ((BASE, 5.0), ("without a", 1.3), ("without b", 0.97)):
+        interval = found[key]
+        assert interval is not None
+        assert interval.low < 1 / true < interval.high < 1.1 / true
+        assert race.entrants[key].left == DECIDED
+
+
+@pytest.mark.parametrize(("quads", "has_interval"), [(FEWEST - 1, False), (FEWEST, True), (8, True), (13, True)])
 def test_the_end_of_time_judges_what_there_is(quads: int, has_interval: bool) -> None:
     race = Race(["near"], "control", least=0.01, seed=1, pace=Pace(warm_up=0))
-    run(race, speeds(noise=0.05, near=0.99), most=2 * 4 * quads)
+    run(race, speeds(noise=0.05, near=0.97), most=1 + 2 * 3 * quads)
     race.end()
     for key in ("near", "control"):
         found = race.entrants[key].interval
         assert len(race.entrants[key].log_ratios) == quads
         assert (found is not None) == has_interval
         if found is not None:
-            assert found.quads == quads - quads % BATCHES
+            assert found.quads == quads - quads % min(quads, BATCHES)
 
 
 def test_the_same_seed_makes_the_same_turns() -> None:
@@ -159,7 +301,8 @@ def test_the_same_seed_makes_the_same_turns() -> None:
 def test_no_interval_before_the_first_look() -> None:
     first = LOOKS[0].generations
     assert interval_of_quads([0.0] * (first - 1)) is None
-    assert interval_of_quads([0.0] * (first - 1), ended=True) is None
+    assert interval_of_quads([0.0] * (FEWEST - 1), ended=True) is None
+    assert interval_of_quads([0.0] * FEWEST, ended=True) == Interval(1.0, 1.0, 1.0, FEWEST)
     assert is_look(first)
     assert not is_look(first + 1)
 

@@ -15,6 +15,7 @@ import pytest
 from conftest import FakeClock
 
 from perfaudit.measure import screening
+from perfaudit.measure.race import DECIDED, FUTILE, FUTILE_QUADS
 from perfaudit.measure.screening import CONTROL, Candidate, Screening, Twins, prepare_screening
 from perfaudit.training import code_variant
 from perfaudit.training.code_change import NotSwappable
@@ -87,10 +88,13 @@ def start(tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_ratio_of_each_patch_and_the_control(start: Start) -> None:
-    race, _ = start(half="clock.sleep(cost / 2)", same="clock.sleep(cost * 1.0)")
+    race, _ = start(half="clock.sleep(cost / 2)", most="clock.sleep(cost * 0.9)", same="clock.sleep(cost * 1.0)")
     state = race.run(1e9)
-    found = {key: entrant["interval"][0] for key, entrant in state["entrants"].items()}
-    assert found == {"half": pytest.approx(0.5), "same": pytest.approx(1.0), CONTROL: pytest.approx(1.0)}
+    left = {key: entrant["left"] for key, entrant in state["entrants"].items()}
+    assert left == {"half": DECIDED, "most": DECIDED, "same": FUTILE, CONTROL: ""}
+    found = {key: entrant["interval"][0] for key, entrant in state["entrants"].items() if entrant["interval"]}
+    assert found == {"half": pytest.approx(0.5), "most": pytest.approx(0.9), CONTROL: pytest.approx(1.0)}
+    assert state["entrants"]["same"]["log_ratios"] == pytest.approx([0.0] * FUTILE_QUADS[0])
     assert (state["ended"], state["refused"], state["block"]) == (True, {}, 1)
 
 
@@ -139,7 +143,7 @@ def test_a_patch_that_raises_at_once_is_refused(start: Start) -> None:
 
 
 def test_a_patch_that_raises_later_leaves_and_the_training_goes_on(start: Start) -> None:
-    race, training = start(bad="clock.sleep(cost if clock.now() < 200 else 1 / 0)", near="clock.sleep(cost * 0.999)")
+    race, training = start(bad="clock.sleep(cost if clock.now() < 200 else 1 / 0)", near="clock.sleep(cost * 0.9)")
     mine = training.module.forward.__code__
     state = race.run(1e9)
     assert state["entrants"]["bad"]["left"].startswith("with it, a step raises ZeroDivisionError")
