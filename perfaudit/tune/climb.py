@@ -25,14 +25,15 @@ from perfaudit.tune.shares import in_order
 from perfaudit.tune.tuning import Tuning
 
 ASKING_SHARE = 0.15  # of the budget, for what knobs must know before they have candidates
-SCREENING_SHARE = 0.4  # of what is left then, at least; more where the final race needs less than the rest
-CHECKING_SECONDS, CHECKING_STEPS = (
-    5.0,
-    100,
-)  # that the check of a patch takes, and the final race with it: 14 s each for
-RACING_SECONDS, RACING_STEPS = 5.0, 72  # char_gpt, whose step takes 0.13 s
+SCREENING_SHARE = 0.4  # of what is left then, at least
+WANTED_QUADS = 10  # of each candidate; where the time is too short for these and a final race, the race gives way
+# What comes behind the screening, in seconds and steps (char_gpt, digits_cnn, two cores): the check of the patch, and the final
+# race to its first look. Losses are compared for a time and not for a number of steps.
+CHECKING_SECONDS, CHECKING_STEPS = 12.0, 20
+RACING_SECONDS, RACING_STEPS = 4.0, 104
 BESIDE_SHARE = 0.3  # of what is left behind the screening
 OFFERED_QUADS = 16  # that all must be able to have, before those that are not allowed take time from the others
+BLOCKS = 3  # of a quad, which shares one with the next
 AS_GOOD = 1.03  # of the best setting's time; a smaller one this close is taken instead
 ALL = "all"  # the key of all that pays together
 
@@ -120,8 +121,7 @@ def climb(tuning: Tuning, state: Climb, knobs: list[str], deadline: Deadline, me
 
     _list_candidates(tuning, state, knobs, memory_budget, tuning.deadline(ASKING_SHARE * deadline.left()))
     with Screen(tuning) as screen:
-        final = CHECKING_SECONDS + RACING_SECONDS + (CHECKING_STEPS + RACING_STEPS) * tuning.seconds_per_step
-        share = tuning.deadline(max(SCREENING_SHARE * deadline.left(), deadline.left() - final))
+        share = tuning.deadline(_seconds_to_screen(tuning, state, deadline.left()))
         _leave_out_offers(tuning, state, share)
         _race_alone(tuning, state, screen, share)
         _choose(tuning, state)
@@ -145,10 +145,19 @@ def _list_candidates(tuning: Tuning, state: Climb, knobs: list[str], memory_budg
         state.candidates |= {candidate.key: candidate for candidate in found}
 
 
+def _seconds_to_screen(tuning: Tuning, state: Climb, left: float) -> float:
+    """Of what is left, the seconds for racing candidates: what the check and the final race of the patch leave of it."""
+    step = tuning.seconds_per_step
+    before_check = left - CHECKING_SECONDS - CHECKING_STEPS * step
+    before_race = before_check - RACING_SECONDS - RACING_STEPS * step
+    wanted = WANTED_QUADS * BLOCKS * step * (1 + len(state.candidates))
+    return max(before_race if before_race >= wanted else before_check, SCREENING_SHARE * left)
+
+
 def _leave_out_offers(tuning: Tuning, state: Climb, deadline: Deadline) -> None:
     """Drop candidates that are not allowed where the time is not enough for all."""
     offers = [candidate for candidate in state.candidates.values() if candidate.lacks]
-    quads = deadline.left() / (4 * tuning.seconds_per_step * (len(state.candidates) + 1) or 1.0)
+    quads = deadline.left() / (BLOCKS * tuning.seconds_per_step * (len(state.candidates) + 1) or 1.0)
     if quads >= OFFERED_QUADS:
         return
     for candidate in offers:
