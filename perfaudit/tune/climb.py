@@ -34,6 +34,7 @@ RACING_SECONDS, RACING_STEPS = 4.0, 104
 BESIDE_SHARE = 0.3  # of what is left behind the screening
 OFFERED_QUADS = 16  # that all must be able to have, before those that are not allowed take time from the others
 BLOCKS = 3  # of a quad, which shares one with the next
+SMALL_SHARE = 0.1  # of the step; what can gain no more is raced last
 AS_GOOD = 1.03  # of the best setting's time; a smaller one this close is taken instead
 ALL = "all"  # the key of all that pays together
 
@@ -122,7 +123,7 @@ def climb(tuning: Tuning, state: Climb, knobs: list[str], deadline: Deadline, me
     _list_candidates(tuning, state, knobs, memory_budget, tuning.deadline(ASKING_SHARE * deadline.left()))
     with Screen(tuning) as screen:
         share = tuning.deadline(_seconds_to_screen(tuning, state, deadline.left()))
-        _leave_out_offers(tuning, state, share)
+        _leave_out(tuning, state, share.left())
         _race_alone(tuning, state, screen, share)
         _choose(tuning, state)
         _tell_offers(state)
@@ -154,15 +155,25 @@ def _seconds_to_screen(tuning: Tuning, state: Climb, left: float) -> float:
     return max(before_race if before_race >= wanted else before_check, SCREENING_SHARE * left)
 
 
-def _leave_out_offers(tuning: Tuning, state: Climb, deadline: Deadline) -> None:
-    """Drop candidates that are not allowed where the time is not enough for all."""
+def _leave_out(tuning: Tuning, state: Climb, seconds: float) -> None:
+    """Where the time is too short for all, drop what is not allowed, and then what could gain least, as far as that is known."""
+
+    def quads() -> float:
+        return seconds / (BLOCKS * tuning.seconds_per_step * (len(state.candidates) + 1) or 1.0)
+
     offers = [candidate for candidate in state.candidates.values() if candidate.lacks]
-    quads = deadline.left() / (BLOCKS * tuning.seconds_per_step * (len(state.candidates) + 1) or 1.0)
-    if quads >= OFFERED_QUADS:
-        return
-    for candidate in offers:
-        del state.candidates[candidate.key]
-        state.left[candidate.knob] = f"not measured, for want of time; {_how_to_allow(state, candidate)}"
+    if quads() < OFFERED_QUADS:
+        for candidate in offers:
+            del state.candidates[candidate.key]
+            state.left[candidate.knob] = f"not measured, for want of time; {_how_to_allow(state, candidate)}"
+    shares = {name: knob(name).share(tuning.facts) for name in {c.knob for c in state.candidates.values()}}
+    for name in sorted(shares, key=lambda name: shares[name]):
+        if quads() >= WANTED_QUADS or shares[name] > SMALL_SHARE:
+            return
+        state.candidates = {key: c for key, c in state.candidates.items() if c.knob != name}
+        state.left[name] = (
+            f"not measured, for want of time; it could gain {100 * shares[name]:.0f} % of the step at most"
+        )
 
 
 def _race_alone(tuning: Tuning, state: Climb, screen: Screen, deadline: Deadline) -> None:

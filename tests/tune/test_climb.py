@@ -378,6 +378,20 @@ def test_what_fewer_bits_would_gain_is_told_with_the_flag_and_nothing_is_taken(
     assert report.not_applicable == ()
 
 
+def test_what_could_gain_little_gives_way_where_time_is_short(climbing: Climbing) -> None:
+    class Small(Switch):
+        def share(self, facts: Facts) -> float:
+            return 0.04
+
+    for budget, raced in ((2.0, ["a"]), (60.0, ["a", "b"])):
+        report = climbing(independent, Switch("a"), Small("b"), budget=budget)
+        assert [item.knob for item in report.comparisons] == raced
+        said = {item.knob: item.reason for item in ladder(report).left}
+        assert said == (
+            {} if "b" in raced else {"b": "not measured, for want of time; it could gain 4 % of the step at most"}
+        )
+
+
 def test_fewer_bits_that_gain_nothing_are_said_to(climbing: Climbing) -> None:
     found = ladder(climbing(independent, Switch("c", ("precision",)), Switch("a")))
     (left,) = found.left
