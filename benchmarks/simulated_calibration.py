@@ -8,7 +8,8 @@ What is simulated, each part relative to `noise`, the standard deviation of one 
             degrees of freedom)
   drift     the machine's speed wanders by a tenth of the noise from block to block and drifts by the noise per round; a
             round is A B B A, so that only part of the wandering remains
-KINDS vary this. Everything is drawn from one seed; a few minutes on one core.
+KINDS vary this. The last table is of quads of one training (`perfaudit.measure.quads`), which share blocks of the base with their
+neighbours. Everything is drawn from one seed; a few minutes on one core.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from perfaudit.measure.quads import LOOKS as QUAD_LOOKS
+from perfaudit.measure.quads import interval_of_quads
 from perfaudit.measure.stats import (
     LOOKS,
     Look,
@@ -325,6 +328,66 @@ def stopped_verdict(groups: list[list[float]]) -> str:
     return verdict(low, high)
 
 
+def chained_quads(draw: np.random.Generator, runs: int, quads: int, alike: float, entrants: int, t: float) -> Floats:
+    """Log ratios of one candidate's quads, as a race makes them of blocks; `entrants` take turns in random order.
+
+    alike: correlation of the machine's speed from one block to the next. t: share of the variance that is Student's t with 3
+    degrees of freedom, block by block.
+    """
+    shape = (runs, 3 * quads * entrants + 1)
+    speed = draw.normal(size=shape)
+    for block in range(1, shape[1]):
+        speed[:, block] = alike * speed[:, block - 1] + math.sqrt(1 - alike**2) * speed[:, block]
+    times = 0.05 * (math.sqrt(1 - t) * speed + math.sqrt(t / 3) * draw.standard_t(3, shape))
+    ratios = (times[:, 1::3] + times[:, 2::3] - times[:, 0:-1:3] - times[:, 3::3]) / 2
+    mine = np.arange(quads) * entrants + draw.integers(0, entrants, (runs, quads))
+    return np.take_along_axis(ratios, mine, 1)
+
+
+def alike_quads(draw: np.random.Generator, runs: int, quads: int, alike: float) -> Floats:
+    """Log ratios of quads that resemble their neighbours themselves: a race of one candidate whose own speed wanders."""
+    ratios = draw.normal(size=(runs, quads))
+    for quad in range(1, quads):
+        ratios[:, quad] = alike * ratios[:, quad - 1] + math.sqrt(1 - alike**2) * ratios[:, quad]
+    return 0.05 * ratios
+
+
+def quads_ended_by_time(draw: np.random.Generator, runs: int) -> None:
+    kinds: dict[str, Callable[[int, float], Floats]] = {
+        "the machine's blocks, 2 entrants": lambda quads, alike: chained_quads(draw, runs, quads, alike, 2, 0.0),
+        "the machine's blocks, 6 entrants": lambda quads, alike: chained_quads(draw, runs, quads, alike, 6, 0.0),
+        "the machine's blocks, 2 entrants, half t3": lambda quads, alike: chained_quads(
+            draw, runs, quads, alike, 2, 0.5
+        ),
+        "the quads (violates what we assume)": lambda quads, alike: alike_quads(draw, runs, quads, alike),
+    }
+    counts = (5, 6, 7, 8, 11, 16)
+    rows = []
+    for name, quads_of in kinds.items():
+        for alike in (0.0, 0.3, 0.6):
+            long = quads_of(40, alike)
+            of_quads = float((long[:, 1:] * long[:, :-1]).mean() / long.var())
+            cells = [
+                percent(sum(called_different(values, count) for values in quads_of(count, alike).tolist()) / runs)
+                for count in counts
+            ]
+            rows.append([name, f"{alike}", f"{of_quads:.2f}", *cells])
+    head = [
+        "what is alike",
+        "from one to the next",
+        "quads of a candidate then",
+        *(f"{count} quads" for count in counts),
+    ]
+    print_table("Identical code called different, %: quads of one training, ended by time (`ended=True`)", head, rows)
+
+
+def called_different(log_ratios: list[float], quads: int) -> bool:
+    """Whether an interval misses 1, that of a look before the end or the last one."""
+    looks = [interval_of_quads(log_ratios[: look.generations]) for look in QUAD_LOOKS if look.generations < quads]
+    seen = [*looks, interval_of_quads(log_ratios, ended=True)]
+    return any(found is not None and not found.low <= 1 <= found.high for found in seen)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=4000, help="simulated comparisons per cell")
@@ -345,6 +408,7 @@ def main() -> None:
         schedules,
         ended_by_budget,
         families,
+        quads_ended_by_time,
     ]
     for number, part in enumerate(parts):
         part(np.random.default_rng([SEED, number]), runs)

@@ -348,3 +348,24 @@ def test_identical_code_is_seldom_called_different(together: float) -> None:
         seen = [interval_of_quads(values[: look.generations]) for look in LOOKS if look.generations <= 64]
         wrong += any(found is not None and (found.high < 1 or found.low > 1) for found in seen)
     assert wrong <= 24
+
+
+@pytest.mark.parametrize("quads", [FEWEST, 11])
+def test_identical_code_is_seldom_called_different_where_time_ends_the_race(quads: int) -> None:
+    """Blocks that resemble the one before, in 300 races of which the end is judged: as often as simulated, not more."""
+    rng = random.Random(7)
+    mood, wrong = 0.0, 0
+
+    def seconds(turn: Turn, at: int) -> float:
+        nonlocal mood
+        mood = 0.6 * mood + 0.8 * rng.gauss(0, 0.05)
+        return math.exp(mood + rng.gauss(0, 0.03))
+
+    for seed in range(300):
+        race = Race(["control"], "control", 0.01, seed, Pace(warm_up=0))  # which no look decides
+        run(race, seconds, most=1 + 3 * quads)
+        race.end()
+        found = race.entrants["control"].interval
+        assert found is not None
+        wrong += not found.low <= 1 <= found.high
+    assert 3 <= wrong <= 24
