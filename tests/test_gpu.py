@@ -188,3 +188,55 @@ def test_a_confirmed_batch_stays_within_its_budget(project: Callable[..., Path],
     confirmed = re.search(r"confirmed: a real step of [\d,]+ samples took ([\d,.]+) MiB", said)
     assert confirmed, said
     assert float(confirmed[1].replace(",", "")) <= 2048
+
+
+def screened(file: str, entrants: list[Any], seconds: float) -> tuple[Any, Any]:
+    """What a child says of candidates that it puts in place, and how their race stands after so many seconds."""
+    from perfaudit.measure.child import Child
+    from perfaudit.measure.lab import build_command
+    from perfaudit.measure.ledger import Variant
+
+    with Child() as child:
+        child.ask(build_command({"file": file, "names": {}}, Variant("own", "", {}), "cuda"), 120.0)
+        prepared = child.ask({"do": "screen", "entrants": entrants, "least": 0.01, "seed": 1}, 120.0)
+        return prepared, child.ask({"do": "race", "seconds": seconds, "last": True}, 120.0)
+
+
+def test_candidates_are_raced_in_blocks_between_two_waits(project: Callable[..., Path]) -> None:
+    project(**{"train.py": TRAIN})
+    entrants = [
+        {"key": "format", "settings": [["perfaudit.knobs.memory_format:KNOB", {"memory_format": "channels_last"}]]},
+        {"key": "twin", "whole": {"train.py": TRAIN + "\n"}, "way": "twin"},
+    ]
+    prepared, state = screened("train.py", entrants, 20.0)
+    assert prepared["refused"] == {}
+    assert prepared["ways"] == {"format": "setting", "twin": "twin", "control": "control"}
+    assert state["block"] >= 5
+    assert state["base"]["phases"]["forward"] > 0  # by events
+    assert all(entrant["log_ratios"] for entrant in state["entrants"].values())
+    assert 0.5 < state["entrants"]["twin"]["interval"][0] < 2.0  # identical code
+
+
+def test_a_twin_for_which_the_device_has_no_room_is_refused(project: Callable[..., Path]) -> None:
+    import torch
+
+    features = int(
+        (0.6 * torch.cuda.mem_get_info()[0] / 4 / 4) ** 0.5
+    )  # four copies: parameters, gradients, AdamW's two
+    program = f"""
+import torch
+from torch import nn
+
+def build_model():
+    return nn.Linear({features}, {features}, bias=False)
+
+def build_dataloader():
+    return torch.utils.data.DataLoader(torch.randn(64, {features}), batch_size=2)
+
+def training_step(model, batch):
+    return model(batch).square().mean()
+"""
+    project(**{"large.py": program})
+    prepared, state = screened("large.py", [{"key": "twin", "whole": {"large.py": program + "\n"}, "way": "twin"}], 1.0)
+    assert prepared["refused"]["twin"].startswith("memory does not hold a second training beside the first")
+    assert "twin" not in state["entrants"]
