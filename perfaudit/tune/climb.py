@@ -14,11 +14,11 @@ from perfaudit.errors import NothingMeasured
 from perfaudit.knobs import Refused, knob
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Deadline
-from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measure.race import FUTILE
 from perfaudit.measurements import NO_TIME, Interval, NotApplicable
 from perfaudit.static.source import Unreadable, read_text
 from perfaudit.tune.candidates import Candidate, candidates_of, flag_for, in_place, texts_of
+from perfaudit.tune.patched import SourceRace
 from perfaudit.tune.screening import AS_IT_IS, LEAST, Raced, Screen
 from perfaudit.tune.search import pointless
 from perfaudit.tune.shares import in_order
@@ -37,16 +37,6 @@ BLOCKS = 3  # of a quad, which shares one with the next
 SMALL_SHARE = 0.1  # of the step; what can gain no more is raced last
 AS_GOOD = 1.03  # of the best setting's time; a smaller one this close is taken instead
 ALL = "all"  # the key of all that pays together
-
-
-@dataclass(frozen=True, slots=True)
-class Final:
-    """The race of the patched source against the user's code in fresh processes: variants in a stage of a ledger."""
-
-    ledger: Ledger
-    start: Variant
-    top: Variant
-    stage: str
 
 
 @dataclass(slots=True)
@@ -68,7 +58,7 @@ class Climb:
     dropped: list[tuple[Candidate, str]] = field(default_factory=list)
     left: dict[str, str] = field(default_factory=dict)
     originals: dict[str, tuple[str, str]] = field(default_factory=dict)
-    final: Final | None = None
+    final: SourceRace | None = None
     start_bytes: int | None = None
     top_bytes: int | None = None
     trouble: str = ""

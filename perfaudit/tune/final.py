@@ -6,14 +6,11 @@ from collections.abc import Sequence
 
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Deadline
-from perfaudit.measure.judge import settled_variants
 from perfaudit.measure.ledger import Ledger, Variant
-from perfaudit.measure.runner import TrialFailed, measure
 from perfaudit.tune.candidates import Candidate, texts_of
-from perfaudit.tune.climb import Climb, Final
-from perfaudit.tune.screening import LEAST
+from perfaudit.tune.climb import Climb
+from perfaudit.tune.patched import SourceRace, check_patched, race_patched
 from perfaudit.tune.tuning import Tuning, digest_of_texts, taken_bytes
-from perfaudit.tune.verify import Verifier
 
 KNOB = "climb"  # in the place of a knob's name: its variants are patches, and nothing is applied at run time
 START = Variant("as it is", KNOB, {"patch": "none"}, apply_knob=False)
@@ -33,11 +30,12 @@ def final_race(tuning: Tuning, state: Climb, deadline: Deadline, memory_budget: 
             state.trouble = f"the peak of a step with the patch is {sizes} MiB"
             return
         ledger = Ledger(seconds_to_open=tuning.seconds_to_open, seconds_per_step=tuning.seconds_per_step)
-        state.final = Final(ledger, START, top, f"final {digest_of_texts(top.overlay)}")
+        stage = f"final {digest_of_texts(top.overlay)}"
+        state.final = SourceRace(START, (top,), {top.key: state.changes}, stage, ledger)
         tuning.watch.stage("the patched source against your code, in fresh processes")
-        _race(tuning, state, state.final, deadline)
+        race_patched(tuning, state.final, deadline)
         if not ledger.generations and top.key not in ledger.failures and top.key not in ledger.checked:
-            _check(tuning, state, ledger, [top])
+            check_patched(tuning, state.final)
         if top.key not in ledger.failures or len(state.rungs) == 1 or not _drop_refused(tuning, state):
             return
 
@@ -58,49 +56,17 @@ def _ask_peaks(tuning: Tuning, state: Climb, top: Variant) -> None:
         setattr(state, name, taken_bytes(reply) if variant is not START else reply.get("peak_bytes"))
 
 
-def _race(tuning: Tuning, state: Climb, final: Final, deadline: Deadline) -> None:
-    settings = {variant.key: variant.settings for variant in (final.start, final.top)}
-    final.ledger.on_block = lambda key, seconds: tuning.watch.block(settings[key], seconds)
-
-    def done(ledger: Ledger) -> set[str]:
-        return settled_variants(ledger, final.start, [final.top], LEAST, final.stage)
-
-    with _verifier(tuning, state, final.ledger, [final.top]) as verifier:
-        lab = tuning.workshop.lab(verifier.check)
-        measure(
-            lab, [final.start, final.top], final.ledger, deadline, 5, final.stage, settled=done, memo=tuning.record
-        )  # fmt: skip
-
-
-def _check(tuning: Tuning, state: Climb, ledger: Ledger, variants: Sequence[Variant]) -> None:
-    """Check variants without racing them: what the check says is in the ledger, a refusal among its failures."""
-    with _verifier(tuning, state, ledger, variants) as verifier:
-        lab = tuning.workshop.lab(verifier.check)
-        for variant in variants:
-            for key, item in lab.open([START, variant]).items():
-                if isinstance(item, TrialFailed):
-                    ledger.failures[key] = str(item)
-                else:
-                    item.close()
-
-
 def _drop_refused(tuning: Tuning, state: Climb) -> bool:
     """Check each rung alone and take out what is refused, the smallest where all pass alone; whether something is left."""
     tuning.watch.stage("which of the patches is refused")
-    alone = {candidate.key: _patched(candidate.key, [candidate]) for candidate in state.rungs}
-    ledger = Ledger()
-    _check(tuning, state, ledger, list(alone.values()))
-    refused = [candidate for candidate in state.rungs if candidate.key in ledger.failures]
+    changes = {candidate.key: candidate.fix.changes for candidate in state.rungs}
+    alone = SourceRace(START, tuple(_patched(candidate.key, [candidate]) for candidate in state.rungs), changes)
+    check_patched(tuning, alone)
+    refused = [candidate for candidate in state.rungs if candidate.key in alone.ledger.failures]
     for candidate in refused:
         state.rungs.remove(candidate)
-        state.dropped.append((candidate, f"its patch is refused: {ledger.failures[candidate.key]}"))
+        state.dropped.append((candidate, f"its patch is refused: {alone.ledger.failures[candidate.key]}"))
     if not refused and state.final is not None:
         why = state.final.ledger.failures.get(state.final.top.key, "")
         state.dropped.append((state.rungs.pop(), f"beside the others its patch is refused: {why}"))
     return bool(state.rungs)
-
-
-def _verifier(tuning: Tuning, state: Climb, ledger: Ledger, variants: Sequence[Variant]) -> Verifier:
-    by_key = {candidate.key: candidate.fix.changes for candidate in state.rungs}
-    changes = {variant.key: by_key.get(variant.key, state.changes) for variant in variants}
-    return Verifier(START.key, changes, tuning.reference, ledger.checked, tuning.memory_limit)

@@ -240,7 +240,7 @@ def climbing(monkeypatch: pytest.MonkeyPatch, clock: FakeClock, project: Callabl
     def run(
         speed: Speed | Shop, *knobs: Knob, budget: float = 400.0, allow: str = "rounding", **options: Any
     ) -> Report:
-        monkeypatch.setattr("perfaudit.tune.final.Verifier", Agreeing)
+        monkeypatch.setattr("perfaudit.tune.patched.Verifier", Agreeing)
         monkeypatch.setattr("perfaudit.tune.search.Verifier", Agreeing)
         for each in knobs:
             module = types.ModuleType(f"perfaudit.knobs.{each.name}")

@@ -1,0 +1,69 @@
+"""Patched source against the user's code, in fresh processes: its losses checked, its steps raced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from perfaudit.measure.clock import Deadline
+from perfaudit.measure.judge import settled_variants
+from perfaudit.measure.ledger import Ledger, Variant
+from perfaudit.measure.runner import TrialFailed, measure
+from perfaudit.tune.screening import LEAST
+from perfaudit.tune.tuning import Tuning
+from perfaudit.tune.verify import Verifier
+
+SEED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRace:
+    """Patched texts, and the user's code that they are checked and raced against.
+
+    changes: by key of a patch, what it changes besides speed. stage: under which the ledger keeps the race. What the checks
+    say is in the ledger too, a refusal among its failures.
+    """
+
+    start: Variant
+    patches: tuple[Variant, ...]
+    changes: Mapping[str, tuple[str, ...]]
+    stage: str = ""
+    ledger: Ledger = field(default_factory=Ledger)
+
+    @property
+    def top(self) -> Variant:
+        """The one patch of a race that has one."""
+        return self.patches[0]
+
+
+def race_patched(tuning: Tuning, race: SourceRace, deadline: Deadline) -> None:
+    """Check and race the patches until each is decided or the time is over; the ledger has what is known at any moment."""
+    settings = {variant.key: variant.settings for variant in (race.start, *race.patches)}
+    race.ledger.on_block = lambda key, seconds: tuning.watch.block(settings[key], seconds)
+
+    def settled(ledger: Ledger) -> set[str]:
+        return settled_variants(ledger, race.start, [*race.patches], LEAST, race.stage)
+
+    with _verifier(tuning, race) as verifier:
+        lab = tuning.workshop.lab(verifier.check)
+        measure(
+            lab, [race.start, *race.patches], race.ledger, deadline, SEED, race.stage, settled=settled, memo=tuning.record
+        )  # fmt: skip
+
+
+def check_patched(tuning: Tuning, race: SourceRace, deadline: Deadline | None = None) -> None:
+    """Check the patches one by one without racing them. deadline: behind which no further one is begun."""
+    with _verifier(tuning, race) as verifier:
+        lab = tuning.workshop.lab(verifier.check)
+        for variant in race.patches:
+            if deadline is not None and deadline.left() <= 0:
+                return
+            for key, item in lab.open([race.start, variant]).items():
+                if isinstance(item, TrialFailed):
+                    race.ledger.failures[key] = str(item)
+                else:
+                    item.close()
+
+
+def _verifier(tuning: Tuning, race: SourceRace) -> Verifier:
+    return Verifier(race.start.key, {**race.changes}, tuning.reference, race.ledger.checked, tuning.memory_limit)
