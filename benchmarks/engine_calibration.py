@@ -9,7 +9,8 @@
     --again                  judge the log ratios on record by the rule as it is now, not by what the run said
 
 One run is one training in one process, raced by the worker's own verbs as `tune` has them. *identical*: ten copies of the
-step's code, each a candidate, and the control. *effects*: the step of every entrant, the base's too, makes some matrix products
+step's code, each a candidate, and the control; half of them come in as a patch that adds `pass` to what a step runs, the others
+as controls do. *effects*: the step of every entrant, the base's too, makes some matrix products
 besides; eight candidates make 2, 3, 5 and 10 % of a step fewer or more. *single*: one candidate that saves 10 %, in steps
 of about 120 and 200 ms, for the seconds until it is called.
 
@@ -49,6 +50,7 @@ KINDS = ("identical", "effects", "single")
 COPIES = 10  # of identical code in one training
 EFFECTS = (-0.10, -0.05, -0.03, -0.02, 0.02, 0.03, 0.05, 0.10)  # of a step, what a candidate makes more than the base
 BESIDES = 0.12  # of a step: the products that the base's own step makes besides, so that some can be saved
+OF_A_STEP = {"training_step", "forward", "gelu"}  # names of the samples' functions that run in a step
 LEAST = 0.01  # of a step: the gain worth having, as `tune` has it
 SLICE = 0.5  # seconds between two looks at how the race stands
 TIMEOUT = 300.0
@@ -122,6 +124,18 @@ def with_products(text: str, key: str, share: float) -> str:
     return "".join(lines)
 
 
+def with_pass(text: str) -> str:
+    """The text, its functions that a step runs beginning with a statement that does nothing."""
+    lines = text.splitlines(keepends=True)
+    functions = [
+        node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef) and node.name in OF_A_STEP
+    ]
+    for function in sorted(functions, key=lambda one: -one.lineno):
+        first = function.body[ast.get_docstring(function) is not None]
+        lines.insert(first.lineno - 1, " " * first.col_offset + "pass\n")
+    return "".join(lines)
+
+
 def key_of(effect: float) -> str:
     return f"{100 * effect:+.0f}%"
 
@@ -130,7 +144,12 @@ def entrants_of(kind: str, file: str, text: str) -> tuple[str, list[Json]]:
     """The text to import, and the entrants of its race as the verb `screen` takes them."""
     empty: Json = {"code": {}, "settings": [], "whole": {}}
     if kind == "identical":
-        return text, [{"key": f"copy {number}", "way": "control", **empty} for number in range(1, COPIES + 1)]
+        same = {**empty, "code": {file: [text, with_pass(text)]}}
+        ways = [("in place", same), ("control", empty)]
+        copies = [ways[number % len(ways)] for number in range(COPIES)]
+        return text, [
+            {"key": f"copy {number}", "way": way, **what} for number, (way, what) in enumerate(copies, start=1)
+        ]
     base = with_products(text, "base", BESIDES)
     entrants = []
     for effect in EFFECTS if kind == "effects" else EFFECTS[:1]:

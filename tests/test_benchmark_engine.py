@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import json
 import math
 import os
@@ -91,12 +92,26 @@ def test_candidates_differ_from_the_base_in_the_step_alone(sample: str) -> None:
         assert f'spend("{entrant["key"]}", {0.12 + share!r})' in after
 
 
-def test_identical_code_is_raced_as_controls_against_the_sample_as_it_is() -> None:
-    text = engine_calibration.text_of("char_gpt", longer=False)
+@pytest.mark.parametrize(
+    ("sample", "functions"),
+    [
+        ("char_gpt", ["Block.forward", "CausalSelfAttention.forward", "GPT.forward", "gelu", "training_step"]),
+        ("photo_resnet", ["BasicBlock.forward", "ResNet.forward", "training_step"]),
+        ("digits_cnn", ["Gelu.forward", "training_step"]),
+    ],
+)
+def test_identical_code_comes_in_as_patches_and_as_controls_do(sample: str, functions: list[str]) -> None:
+    text = engine_calibration.text_of(sample, longer=False)
     base, entrants = engine_calibration.entrants_of("identical", "train.py", text)
     assert base == text
-    assert {entrant["way"] for entrant in entrants} == {"control"}
     assert len({entrant["key"] for entrant in entrants}) == engine_calibration.COPIES
+    assert [entrant["way"] for entrant in entrants] == ["in place", "control"] * 5
+    change = code_change("train.py", *entrants[0]["code"]["train.py"])
+    assert sorted(function.name for function in change.functions) == functions
+    for function in change.functions:
+        before, after = list(dis.get_instructions(function.before)), list(dis.get_instructions(function.after))
+        work = [[(one.opname, one.argrepr) for one in code if one.opname != "NOP"] for code in (before, after)]
+        assert work[0] == work[1]
 
 
 def test_a_longer_step_has_more_samples() -> None:
