@@ -14,8 +14,9 @@ as controls do. *effects*: the step of every entrant, the base's too, makes some
 besides; eight candidates make 2, 3, 5 and 10 % of a step fewer or more. *single*: one candidate that saves 10 %, in steps
 of about 120 and 200 ms, for the seconds until it is called.
 
-The true ratio is taken from the run itself. Every call of the products writes down when it began and how long it took. The
-base's step is the median distance of two of its steps in a row; a candidate's differs from it by what the median calls differ.
+The true ratio is taken from the run itself. Every step's call of the products writes down when it began, how long it took and how
+many it made. All steps do the same besides: that takes the median distance of two calls in a row, less the call. With the
+median time of a product it gives the step of every candidate.
 
 A run is a line of engine_calibration.jsonl as soon as it is over, so that it can be interrupted and run in parts. Shares have
 exact (Clopper-Pearson) 95 % intervals. Candidates of one run share a process, so they are not quite independent.
@@ -32,6 +33,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,7 @@ from perfaudit.measure.child import Child
 from perfaudit.measure.lab import build_command
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.quads import interval_of_quads, is_look
+from perfaudit.measure.race import DECIDED, FUTILE, UNDECIDED
 
 HERE = Path(__file__).resolve().parent
 RECORDS, PAGE = HERE / "engine_calibration.jsonl", HERE / "engine_calibration.md"
@@ -52,6 +55,7 @@ EFFECTS = (-0.10, -0.05, -0.03, -0.02, 0.02, 0.03, 0.05, 0.10)  # of a step, wha
 BESIDES = 0.12  # of a step: the products that the base's own step makes besides, so that some can be saved
 OF_A_STEP = {"training_step", "forward", "gelu"}  # names of the samples' functions that run in a step
 LEAST = 0.01  # of a step: the gain worth having, as `tune` has it
+SETTLED = (DECIDED, FUTILE, UNDECIDED)  # why one leaves whose steps did not fail
 SLICE = 0.5  # seconds between two looks at how the race stands
 TIMEOUT = 300.0
 WARM_STEPS = 8
@@ -81,11 +85,12 @@ def spend(key, share):
     if not of_a_step and os.path.exists(os.path.join(FOLDER, "step_seconds")):
         with open(os.path.join(FOLDER, "step_seconds")) as file:
             of_a_step = float(file.read()) / one_product()
+    products = round(share * of_a_step)
     began = time.perf_counter()
-    for _ in range(round(share * of_a_step)):
+    for _ in range(products):
         torch.mm(LEFT, RIGHT, out=OUT)
     seconds = time.perf_counter() - began
-    os.write(LOG, f"{key} {began:.6f} {seconds:.7f}\\n".encode())
+    os.write(LOG, f"{key} {began:.6f} {seconds:.7f} {products}\\n".encode())
 
 
 def one_product():
@@ -176,7 +181,7 @@ def run(kind: str, sample: str, state: str, longer: bool, seconds: float, seed: 
             alone = statistics.median(child.ask({"do": "steps", "steps": WARM_STEPS}, TIMEOUT)["seconds"])
             (folder / "step_seconds").write_text(repr(alone))
             raced = _race(child, entrants, seconds, seed)
-        found = read_log(folder / "besides.log") if kind != "identical" else {}
+        found = read_log(folder / "besides.log") if kind != "identical" else []
     return {
         "kind": kind, "sample": sample, "state": state, "longer": longer, "seconds": seconds, "seed": seed,
         "at": round(time.time()), "others": others, "load": [round(load, 1), round(os.getloadavg()[0], 1)], "machine": machine(),
@@ -217,24 +222,32 @@ def _race(child: Child, entrants: list[Json], seconds: float, seed: int) -> Json
     return {**told, "entrants": kept, "refused": state["refused"], "ways": state.get("ways", {})}
 
 
-def read_log(path: Path) -> dict[str, list[tuple[int, float, float]]]:
-    """Of each key the calls of `spend`: their number among all, when they began, and how long they took."""
-    found: dict[str, list[tuple[int, float, float]]] = {}
-    for number, line in enumerate(path.read_text().splitlines()):
-        key, began, seconds = line.split()
-        found.setdefault(key, []).append((number, float(began), float(seconds)))
-    return found
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A step's call of the products: whose step, when it began, its seconds, and how many products it made."""
+
+    key: str
+    began: float
+    seconds: float
+    products: int
 
 
-def true_ratios(calls: dict[str, list[tuple[int, float, float]]]) -> dict[str, float]:
-    """By key, the time of a step over that of the base's step, from what `spend` wrote down; {} where nothing was."""
-    base = [call for call in calls.get("base", []) if call[2] > 1e-5]  # not those before the step was timed
-    between = [after[1] - before[1] for before, after in itertools.pairwise(base) if after[0] == before[0] + 1]
-    if not between:
+def read_log(path: Path) -> list[Call]:
+    """The calls of a run, in their order."""
+    lines = (line.split() for line in path.read_text().splitlines())
+    return [Call(key, float(began), float(seconds), int(products)) for key, began, seconds, products in lines]
+
+
+def true_ratios(calls: Sequence[Call]) -> dict[str, float]:
+    """By key, the time of a step over that of the base's step, from what the calls wrote down; {} where nothing was."""
+    counts = {call.key: call.products for call in calls}  # the last: those before the step was timed made none
+    timed = [call for call in calls if call.products]
+    if not timed or "base" not in counts:
         return {}
-    step, spent = statistics.median(between), {key: statistics.median(c[2] for c in calls[key]) for key in calls}
-    spent["base"] = statistics.median(call[2] for call in base)
-    return {key: round((step - spent["base"] + spent[key]) / step, 5) for key in sorted(spent) if key != "base"}
+    product = statistics.median(call.seconds / call.products for call in timed)
+    rest = statistics.median(after.began - call.began - call.seconds for call, after in itertools.pairwise(calls))
+    step = rest + counts["base"] * product
+    return {key: round((rest + counts[key] * product) / step, 5) for key in sorted(counts) if key != "base"}
 
 
 def _excludes(interval: Sequence[float] | None, value: float) -> bool:
@@ -264,7 +277,7 @@ def _judged(ratios: Sequence[float], is_control: bool) -> Json:
     for quads in range(1, len(ratios) + 1):
         found = interval_of_quads(ratios[:quads]) if is_look(quads) and not is_control else None
         if found is not None and (1 - found.high >= LEAST or 1 - found.low < LEAST):
-            return {"interval": [found.ratio, found.low, found.high], "quads": found.quads, "left": "decided"}
+            return {"interval": [found.ratio, found.low, found.high], "quads": found.quads, "left": DECIDED}
     found = interval_of_quads(ratios, ended=True)
     return {
         "interval": [found.ratio, found.low, found.high] if found else None,
@@ -295,13 +308,21 @@ def groups_of(records: Sequence[Json]) -> Iterator[tuple[str, str, list[Json]]]:
 
 
 def candidates(records: Sequence[Json]) -> list[Json]:
-    """The candidates of these runs that have an interval, each with its true ratio where the run knows it."""
+    """The candidates of these runs, each with its true ratio where the run knows it.
+
+    Of those that the time left open before there was an interval nothing is known: they are no comparisons.
+    """
     return [
         {**entrant, "key": key, "true": record["true"].get(key)}
         for record in records
         for key, entrant in record["entrants"].items()
-        if key != "control" and entrant["interval"]
+        if key != "control" and (entrant["interval"] or entrant["left"] in SETTLED)
     ]
+
+
+def pays(entrant: Json) -> bool:
+    """Whether its interval shows that it gains LEAST of a step."""
+    return entrant["interval"] is not None and 1 - entrant["interval"][2] >= LEAST
 
 
 def identical_table(records: Sequence[Json]) -> list[str]:
@@ -314,12 +335,12 @@ def identical_table(records: Sequence[Json]) -> list[str]:
     for sample, state, mine in groups_of(records):
         found = candidates(mine)
         controls = [r["entrants"]["control"] for r in mine if r["entrants"].get("control", {}).get("interval")]
-        width = statistics.median((one["interval"][2] - one["interval"][1]) / 2 for one in found)
+        widths = [(one["interval"][2] - one["interval"][1]) / 2 for one in found if one["interval"]]
         cells = [
             sample, state, f"{1e3 * statistics.median(r['step'] for r in mine):.0f}", load_of(mine), str(len(mine)),
             share(sum(_excludes(one["interval"], 1.0) for one in found), len(found)),
-            share(sum(1 - one["interval"][2] >= LEAST for one in found), len(found)),
-            f"{100 * width:.1f} %",
+            share(sum(pays(one) for one in found), len(found)),
+            f"{100 * statistics.median(widths):.1f} %" if widths else "–",
             share(sum(_excludes(one["interval"], 1.0) for one in controls), len(controls)),
         ]  # fmt: skip
         lines.append(f"| {' | '.join(cells)} |")
@@ -340,15 +361,15 @@ def effects_table(records: Sequence[Json]) -> list[str]:
             if not found:
                 continue
             true = sorted(one["true"] for one in found)
-            centres = [one["interval"][0] / one["true"] for one in found]
-            useless = sum(one["left"] == "decided" and 1 - one["interval"][1] < LEAST for one in found)
+            centres = [one["interval"][0] / one["true"] for one in found if one["interval"]]
+            useless = sum(one["left"] in (DECIDED, FUTILE) and not pays(one) for one in found)
             cells = [
                 f"{key_of(effect)[:-1]} %", state, load_of(mine),
                 f"{statistics.median(true):.3f} ({true[0]:.3f} to {true[-1]:.3f})",
-                share(sum(one["interval"][2] < 1 for one in found), len(found)),
+                share(sum(bool(one["interval"]) and one["interval"][2] < 1 for one in found), len(found)),
                 share(useless, len(found)),
-                share(sum(_excludes(one["interval"], one["true"]) for one in found), len(found)),
-                f"{statistics.median(centres):.3f}",
+                share(sum(_excludes(one["interval"], one["true"]) for one in found), len(centres)),
+                f"{statistics.median(centres):.3f}" if centres else "–",
             ]  # fmt: skip
             lines.append(f"| {' | '.join(cells)} |")
     return lines

@@ -135,19 +135,18 @@ def test_the_work_besides_is_a_share_of_the_step_once_that_was_timed(
     products_besides.spend("-10%", 0.12 - 0.10)
     assert len(products) == 12 + 2
     logged = engine_calibration.read_log(tmp_path / "besides.log")
-    assert [number for number, _, _ in logged["base"]] == [0, 1]
-    assert [number for number, _, _ in logged["-10%"]] == [2]
+    assert [(call.key, call.products) for call in logged] == [("base", 0), ("base", 12), ("-10%", 2)]
 
 
 def test_the_true_ratio_is_what_the_run_wrote_down() -> None:
-    """Steps of 100 ms of which 12 are products; a candidate with 2 ms of them has 90 of 100."""
-    calls = {
-        "base": [(0, 0.0, 0.0), (1, 1.0, 0.012), (2, 1.1, 0.012), (5, 2.0, 0.012), (6, 2.1, 0.012)],
-        "-10%": [(3, 1.2, 0.002), (4, 1.29, 0.002)],
-        "+5%": [(7, 2.2, 0.017)],
-    }
+    """Steps of 100 ms of which 12 are products, 1 ms each; a candidate with 2 of them has 90 of 100. One step hung."""
+    call, began, calls = engine_calibration.Call, 0.0, []
+    for key, products in [("base", 0), ("base", 12), ("-10%", 2), ("-10%", 2), ("base", 12), ("+5%", 17), ("base", 12)]:
+        calls.append(call(key, began, 0.001 * products + (0.5 if len(calls) == 4 else 0.0), products))
+        began += calls[-1].seconds + 0.088
     assert engine_calibration.true_ratios(calls) == {"-10%": 0.9, "+5%": 1.05}
-    assert engine_calibration.true_ratios({}) == {}
+    assert engine_calibration.true_ratios(calls[:1]) == {}
+    assert engine_calibration.true_ratios([]) == {}
 
 
 # ---- calibration: judging ------------------------------------------------------------------------------------------
@@ -174,13 +173,15 @@ def test_false_calls_are_those_of_copies_and_controls_are_told_apart() -> None:
             "copy 1": raced([0.99, 0.98, 1.01]),
             "copy 2": raced([0.96, 0.94, 0.98]),  # excludes 1, and pays by 2 %
             "copy 3": raced([0.99, 0.985, 0.995]),  # excludes 1, and pays by half a percent
-            "copy 4": raced(None),  # too few quads
+            "copy 4": raced(None),  # open, with too few quads: nothing is known of it
+            "copy 5": raced(None, "looked no faster"),  # settled without an interval
+            "copy 6": raced(None, "with it, a step raises ValueError"),
             "control": raced([1.02, 1.01, 1.03]),
         },
     )
     table = engine_calibration.identical_table([run])
     assert table[2] == (
-        "| char_gpt | calm | 120 | 2.0 | 1 | 2 of 3 (66.7 %, 9.4 to 99.2) | 1 of 3 (33.3 %, 0.8 to 90.6) | 1.5 % "
+        "| char_gpt | calm | 120 | 2.0 | 1 | 2 of 4 (50.0 %, 6.8 to 93.2) | 1 of 4 (25.0 %, 0.6 to 80.6) | 1.5 % "
         "| 1 of 1 (100.0 %, 2.5 to 100.0) |"
     )
     assert [line.split(" | ")[:2] for line in table[3:]] == [["| all", "calm"], ["| all", "both"]]
