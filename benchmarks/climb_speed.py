@@ -26,7 +26,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import math
 import os
 import random
 import re
@@ -44,9 +43,7 @@ from typing import Any
 from gate_power import machine
 from ladder import ALLOW
 from machine_states import STATES, busy_cores, machine_in
-from own_processes import BARE, OTHERS, SAMPLES, commit_of, put, seconds_per_step
-
-from perfaudit.measure.stats import ratio_interval
+from own_processes import BARE, OTHERS, SAMPLES, commit_of, median_ratio, put, seconds_per_step
 
 HERE = Path(__file__).resolve().parent
 RECORDS, PAGE = HERE / "climb_speed.jsonl", HERE / "climb_speed.md"
@@ -55,7 +52,7 @@ NAMES = ("program", "climbed", "goal")
 STEPS = 20  # of each process of the race
 HEAD = ("program", "from", "machine", "load", "budget", "took", "step, ms", "climbed", "goal", "share (range)")
 HEAD += ("same patches in", "undecided", "not reached")
-NO_TIME = re.compile(r"no time|budget")  # in the reason why a knob was not climbed
+NO_TIME = re.compile(r"no time|want of time|budget")  # in the reason why a knob was not climbed
 GRACE = 600.0  # seconds beyond its budget after which a climb has failed
 
 Json = dict[str, Any]
@@ -173,8 +170,9 @@ def read(path: Path = RECORDS) -> list[Json]:
 
 def ratio(record: Json, name: str, to: str) -> tuple[float, float, float]:
     """Step of one text over that of another in the race of this run, with its interval over the rounds."""
-    seconds = record["race"]["seconds"]
-    return ratio_interval([[math.log(a / b)] for a, b in zip(seconds[name], seconds[to], strict=True)])
+    found = median_ratio(record["race"]["seconds"][name], record["race"]["seconds"][to])
+    assert found is not None, "a race has two rounds or more"
+    return found
 
 
 def share_of(record: Json) -> float | None:

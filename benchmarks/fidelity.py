@@ -10,7 +10,8 @@ Every round runs, in random order and one after the other, in a process of its o
 (the worker's verb `steps`, in a child as `tune` starts it); a bare loop over the same factories; and the program as it is run
 from a shell, in its own loop, stopped after so many updates. Of each the median step counts, loading with it, after some that
 do not. Samples are run a fourth way, to the end, for two numbers of steps: the difference is what their steps take, without
-start and evaluation. A ratio is that of the training to another of the same round; its interval is Student's over the rounds.
+start and evaluation. A ratio is that of the training to another of the same round. It is the median of
+the rounds, and its interval goes by ranks.
 
 What a program's own loop does besides (reading the loss, printing, clipping gradients) is in its step and not in that of the
 bare loop. A run is a line of fidelity.jsonl; the table shows the last of each program and state.
@@ -21,7 +22,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import math
 import os
 import random
 import statistics
@@ -35,12 +35,11 @@ from typing import Any
 
 from gate_power import machine
 from machine_states import STATES, busy_cores, machine_in
-from own_processes import BARE, OTHERS, OWN, SAMPLES, UNTIMED, commit_of, put, seconds_per_step
+from own_processes import BARE, OTHERS, OWN, SAMPLES, UNTIMED, commit_of, median_ratio, put, seconds_per_step
 
 from perfaudit.measure.child import Child
 from perfaudit.measure.lab import build_command
 from perfaudit.measure.ledger import Variant
-from perfaudit.measure.stats import ratio_interval
 
 HERE = Path(__file__).resolve().parent
 RECORDS, PAGE = HERE / "fidelity.jsonl", HERE / "fidelity.md"
@@ -105,11 +104,8 @@ def ratio(record: Json, way: str) -> tuple[float, float, float] | None:
 
     A round of whole runs that noise has turned around, the long one being the shorter, has no ratio.
     """
-    if way not in record["seconds"]:
-        return None
-    pairs = zip(record["seconds"]["training"], record["seconds"][way], strict=True)
-    logs = [[math.log(ours / theirs)] for ours, theirs in pairs if min(ours, theirs) > 0]
-    return ratio_interval(logs) if len(logs) > 1 else None
+    seconds = record["seconds"]
+    return median_ratio(seconds["training"], seconds[way]) if way in seconds else None
 
 
 def page(records: Sequence[Json]) -> str:

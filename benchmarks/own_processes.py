@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import statistics
 import subprocess
 import sys
 import tarfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -131,3 +133,19 @@ def seconds_per_step(loop: str, file: Path, steps: int) -> float:
 def commit_of(program: str) -> str:
     """`karpathy/minGPT 37baab7`, or that it stands in sample_models."""
     return f"{OTHERS[program].repository} {OTHERS[program].commit[:7]}" if program in OTHERS else "sample_models"
+
+
+def median_ratio(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float, float] | None:
+    """The median over rounds of ours / theirs, with its 95 % interval by ranks; their whole range for fewer than six rounds.
+
+    By ranks, because a process that shares its cores with another now and then takes ten times as long. A round in which
+    either is not above zero has no ratio. None for fewer than two.
+    """
+    ratios = sorted(a / b for a, b in zip(ours, theirs, strict=True) if min(a, b) > 0)
+    if len(ratios) < 2:
+        return None
+    aside, below = 0, 0.5 ** len(ratios)  # ratios left out at each end, and how often the median lies beyond the next
+    while 2 * (below + math.comb(len(ratios), aside + 1) * 0.5 ** len(ratios)) <= 0.05:
+        aside += 1
+        below += math.comb(len(ratios), aside) * 0.5 ** len(ratios)
+    return statistics.median(ratios), ratios[aside], ratios[-1 - aside]

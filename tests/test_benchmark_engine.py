@@ -232,6 +232,28 @@ def test_the_cell_with_the_fewest_runs_is_next() -> None:
 # ---- fidelity and climbs -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("rounds", "low", "high"),
+    [
+        (2, 1.0, 2.0),  # 2 * 0.5 ** 5 is above 5 %: the whole range
+        (5, 1.0, 5.0),
+        (6, 1.0, 6.0),  # 2 * 0.5 ** 6
+        (8, 1.0, 8.0),
+        (9, 2.0, 8.0),  # 2 * 10 * 0.5 ** 9 = 3.9 %, a table of the sign test
+        (20, 6.0, 15.0),
+    ],
+)
+def test_intervals_of_a_median_go_by_ranks(rounds: int, low: float, high: float) -> None:
+    ratios = [float(number) for number in range(1, rounds + 1)]
+    found = own_processes.median_ratio(ratios, [1.0] * rounds)
+    assert found == ((rounds + 1) / 2, low, high)
+
+
+def test_a_round_that_noise_turned_around_has_no_ratio() -> None:
+    assert own_processes.median_ratio([1.0, 1.0, 3.0], [1.0, -0.1, 1.0]) == (2.0, 1.0, 3.0)
+    assert own_processes.median_ratio([1.0, 1.0], [1.0, -0.1]) is None
+
+
 def test_fidelity_is_the_training_over_each_other_way() -> None:
     seconds = {"training": [0.10, 0.11, 0.12], "bare": [0.10, 0.11, 0.12], "whole": [0.05, 0.055, -0.01]}
     record = {
