@@ -127,6 +127,7 @@ class Knob:
     base_is_applied = False  # the user's setting must be applied too: our loop differs from theirs in it
     seconds_needed = 0.0  # of measuring, below which it is not begun
     way: Way = "fresh"
+    is_judged_on_a_busy_machine = True  # False where others on the cores turn its verdict round
     changes_always: tuple[str, ...] = ()  # what besides speed each of its settings changes, as fixes say it
 
     # ---- whether --------------------------------------------------------------------------------------------------

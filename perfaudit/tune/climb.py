@@ -14,6 +14,7 @@ from perfaudit.errors import NothingMeasured
 from perfaudit.knobs import Refused, knob
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Deadline
+from perfaudit.measure.judge import QUEUED
 from perfaudit.measure.race import FUTILE
 from perfaudit.measurements import NO_TIME, Interval, NotApplicable
 from perfaudit.static.source import Unreadable, read_text
@@ -55,6 +56,7 @@ class Climb:
     alone: Raced = field(default_factory=Raced)
     beside: Raced = field(default_factory=Raced)
     rungs: list[Candidate] = field(default_factory=list)
+    raced_together: list[Candidate] = field(default_factory=list)
     dropped: list[tuple[Candidate, str]] = field(default_factory=list)
     left: dict[str, str] = field(default_factory=dict)
     originals: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -93,9 +95,7 @@ class Climb:
         """Seconds per step of all rungs over those of the user's code, in one training; None where that was not raced."""
         if len(self.rungs) == 1:
             return self.alone.interval(self.rungs[0].key)
-        was_raced = all(_without(rung) in self.beside.entrants for rung in self.rungs)
-        was_more = len(self.beside.entrants) > len(self.rungs) + 2  # beside these, the user's code and the control
-        return self.beside.interval(AS_IT_IS) if was_raced and not was_more else None
+        return self.beside.interval(AS_IT_IS) if self.raced_together == self.rungs else None
 
     def beside_the_others(self, rung: Candidate) -> Interval | None:
         """Seconds per step of all rungs that were there over those of all but this one; None where that was not raced."""
@@ -186,7 +186,14 @@ def _choose(tuning: Tuning, state: Climb) -> None:
     """Take what pays as rungs: one setting of a knob, the largest gain first, as far as the patches go together."""
     paying = [c for key, c in state.candidates.items() if not c.lacks and _pays(c, state.alone.interval(key))]
     best: list[Candidate] = []
+    queued = state.alone.base.get("queued", 0.0) / (state.alone.base.get("wall") or 1.0)
     for name in dict.fromkeys(candidate.knob for candidate in paying):
+        if queued >= QUEUED and not knob(name).is_judged_on_a_busy_machine:
+            state.left[name] = (
+                f"not judged: a step waited {100 * queued:.0f} % of its time for cores that others held, and with them to "
+                "itself another setting may be best"
+            )
+            continue
         mine = [candidate for candidate in paying if candidate.knob == name]
         fastest = min(_ratio(state, candidate) for candidate in mine)
         close = [candidate for candidate in mine if _ratio(state, candidate) <= fastest * AS_GOOD]
@@ -215,10 +222,11 @@ def _race_beside(tuning: Tuning, state: Climb, screen: Screen, deadline: Deadlin
         tuning.watch.stage("all that pays together, and without each one")
         entrants = [in_place(ALL, state.rungs)]
         words = {AS_IT_IS: "your code", ALL: "all patches"}
-        for rung in state.rungs:
+        quads = deadline.left() / (BLOCKS * tuning.seconds_per_step * (len(state.rungs) + 2) or 1.0)
+        for rung in state.rungs if quads >= WANTED_QUADS else ():  # else all of it against the user's code alone
             entrants.append(in_place(_without(rung), [other for other in state.rungs if other is not rung]))
             words[_without(rung)] = f"without {rung.knob}"
-        state.beside = Raced()
+        state.beside, state.raced_together = Raced(), list(state.rungs)
         try:
             screen.race("beside", entrants, deadline, words, state.beside, base=ALL)
         except ChildFailed as failure:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -159,7 +160,8 @@ def _take(raced: Raced, state: Json) -> None:
 def _standings(raced: Raced, words: Mapping[str, str]) -> list[Standing]:
     rows = []
     for key, seen in raced.entrants.items():
-        ratio, low, high = seen.interval or (None, None, None)
+        logs = raced.log_ratios[key]
+        ratio, low, high = seen.interval or (math.exp(statistics.median(logs)) if logs else None, None, None)
         rows.append(Standing(words.get(key, key), seen.quads, ratio, low, high, seen.left))
     return rows
 

@@ -91,6 +91,7 @@ class Shop:
     opened: list[list[str]] = field(default_factory=list)
     blocks: int = 0
     dies_at: int = sys.maxsize
+    queued: float = 0.0  # of each second
     firsts_of_labs: int = 0  # steps of races before the first process of the final one
 
     def _switches(self, variant: Variant) -> Switches:
@@ -198,6 +199,7 @@ class Engine:
             for name in ("wall", "cpu"):
                 self.totals[name] += seconds
             self.totals["steps"] += turn.steps
+            self.totals["queued"] += seconds * self.shop.queued
             self.totals["phases"]["forward"] += seconds
         return seconds
 
@@ -390,6 +392,26 @@ def test_what_could_gain_little_gives_way_where_time_is_short(climbing: Climbing
         assert said == (
             {} if "b" in raced else {"b": "not measured, for want of time; it could gain 4 % of the step at most"}
         )
+
+
+def test_what_a_busy_machine_turns_round_is_not_judged_there(climbing: Climbing, clock: FakeClock) -> None:
+    class Threads(Switch):
+        is_judged_on_a_busy_machine = False
+
+    for shop, kept in ((Shop(clock, independent), ["a", "b"]), (Shop(clock, independent, queued=0.3), ["b"])):
+        found = ladder(climbing(shop, Threads("a"), Switch("b")))
+        assert [rung.knob for rung in found.rungs] == kept
+        reasons = [item.reason for item in found.left]
+        assert (reasons == []) == (kept == ["a", "b"])
+        assert all(reason.startswith("not judged: a step waited 30 % of its time for cores") for reason in reasons)
+
+
+def test_what_pays_is_raced_together_alone_where_the_time_is_short(climbing: Climbing) -> None:
+    found = ladder(climbing(lambda on: 10 * independent(on), Switch("a"), Switch("b"), budget=20))
+    assert [rung.knob for rung in found.rungs] == ["a", "b"]
+    assert found.untested == ("a", "b")
+    assert found.screened is not None
+    assert found.screened[0] == pytest.approx(0.63)
 
 
 def test_fewer_bits_that_gain_nothing_are_said_to(climbing: Climbing) -> None:
