@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import FunctionType
 from typing import Any, Literal, Protocol
 
 from perfaudit.measure.queued import queued_seconds
@@ -20,7 +21,7 @@ from perfaudit.target.load import said, where
 from perfaudit.target.working_folder import full_path
 from perfaudit.training import Variant
 from perfaudit.training.code_change import CodeChange, NotSwappable, code_change
-from perfaudit.training.code_variant import prepare
+from perfaudit.training.code_variant import own_code, prepare
 from perfaudit.training.together import Together
 from perfaudit.training.workers import Workers
 
@@ -50,6 +51,9 @@ class Steps(Protocol):
 
     def restart_per_step(self) -> float:
         """Seconds that beginning an epoch takes, shared out among its steps."""
+
+    def step_functions(self) -> list[FunctionType]:
+        """The user's functions that every step calls."""
 
 
 class Twin(Variant, Protocol):
@@ -204,7 +208,8 @@ class _Preparation:
         if "twin" in self.ways.values():
             with contextlib.suppress(NotSwappable):
                 return self._tried_twin({})
-        return prepare([item.with_own_code() for item in _each_once(self.swapped)])
+        own = prepare([item.with_own_code() for item in _each_once(self.swapped)])
+        return own if own.swaps else own_code(self.training.step_functions())
 
     def _tried_twin(self, texts: Mapping[str, str]) -> Twin:
         twin = self.twins.of(texts)

@@ -9,6 +9,7 @@ import random
 import re
 import sys
 import time
+import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -405,6 +406,11 @@ class Training:
         """Use another average than the user's: `update()` is called each step, before or after the optimizer's; None for none."""
         self.ema = update
         self._update_before_step = before_step
+
+    def step_functions(self) -> list[types.FunctionType]:
+        """The user's step and the forward of their model, as far as those are plain functions of Python."""
+        step: Any = inspect.unwrap(self.factories["step"]) if "step" in self.factories else None
+        return [each for each in (step, type(self.model).forward) if isinstance(each, types.FunctionType)]
 
     def synchronize(self) -> None:
         """Wait until the device has done all it was given."""

@@ -89,7 +89,7 @@ class Screen:
         key = f"race {label} {_digest(entrants)}"
         known = self._decided_before(key, raced)
         while waiting := [item for item in entrants if item["key"] not in known and item["key"] not in raced.refused]:
-            if all(item["key"] == base for item in waiting):
+            if base and [item["key"] for item in waiting] == [base] and AS_IT_IS in known:
                 break
             try:
                 self._run(waiting, base, deadline, key, known, words, raced)

@@ -52,6 +52,9 @@ class Training:
     def restart_per_step(self) -> float:
         return 0.0
 
+    def step_functions(self) -> list[types.FunctionType]:
+        return [self.module.forward]
+
 
 def no_twin(texts: Mapping[str, str]) -> Any:
     raise NotSwappable("no twin here")
