@@ -7,6 +7,8 @@ Races are run by `measure.race`, as a child runs them, on a clock that passes on
 from __future__ import annotations
 
 import dataclasses
+import math
+import random
 import re
 import sys
 import types
@@ -92,6 +94,7 @@ class Shop:
     blocks: int = 0
     dies_at: int = sys.maxsize
     queued: float = 0.0  # of each second
+    noise: float = 0.0  # of the logarithm of a step's time in a race
     firsts_of_labs: int = 0  # steps of races before the first process of the final one
 
     def _switches(self, variant: Variant) -> Switches:
@@ -193,7 +196,8 @@ class Engine:
         if self.shop.blocks > self.shop.dies_at:
             raise KeyboardInterrupt
         self.shop.crashes(self.on[turn.key])
-        seconds = self.shop.speed(self.on[turn.key]) * STEP * turn.steps
+        noise = random.Random(self.shop.blocks).gauss(0.0, self.shop.noise)
+        seconds = self.shop.speed(self.on[turn.key]) * STEP * turn.steps * math.exp(noise)
         self.shop.clock.sleep(seconds)
         if turn.key == self.base:
             for name in ("wall", "cpu"):
@@ -478,6 +482,33 @@ def test_a_patch_with_which_the_process_dies_is_a_reason_and_the_others_go_on(
     assert [rung.knob for rung in ladder(report).rungs] == ["b"]
     (left,) = ladder(report).left
     assert left.reason == "turn a on: with it in place, the process ended by signal SIGSEGV"
+
+
+def test_a_training_that_ends_during_the_race_leaves_what_is_known(
+    climbing: Climbing, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perfaudit.tune.screening.SLICE", 0.1)
+
+    def crashes(on: Switches) -> None:  # enough turns for a, and not for b
+        if not any(on.values()) and shop.blocks > 120:
+            raise ChildFailed("step", "t.py: the dataloader failed: no more data")
+
+    shop = Shop(clock, lambda on: (0.7 if on["a"] else 1.0) * (0.985 if on["b"] else 1.0), crashes=crashes)
+    shop.noise = 0.05
+    report = climbing(shop, Switch("a"), Switch("b"))
+    assert [rung.knob for rung in ladder(report).rungs] == ["a"]
+    assert any("the training in which patches are raced ended early" in note for note in report.notes)
+    assert patched(report) == {"a": 1, "b": 0, "c": 0}
+
+
+@pytest.mark.parametrize("jump", [5.0, 50.0])
+def test_steps_whose_time_jumps_now_and_then_change_no_verdict(
+    climbing: Climbing, clock: FakeClock, jump: float
+) -> None:
+    """An evaluation or a checkpoint inside every thirteenth step."""
+    shop = Shop(clock, lambda on: independent(on) + (jump if shop.blocks % 13 == 0 else 0.0))
+    report = climbing(shop, Switch("a"), Switch("c"))
+    assert [rung.knob for rung in ladder(report).rungs] == ["a"]
 
 
 def test_a_base_with_which_the_process_dies_is_nothing_measured(climbing: Climbing, clock: FakeClock) -> None:
