@@ -65,6 +65,14 @@ class Twin(Variant, Protocol):
         """Let go of it."""
 
 
+class OtherLoader(Variant, Protocol):
+    """A variant whose steps take their batches from a loader of its own; `loader` is None before it was first entered."""
+
+    @property
+    def loader(self) -> Any:
+        """The DataLoader."""
+
+
 class StepRaises(NotSwappable):
     """A candidate with which a step raises: it would however it is put in place."""
 
@@ -74,13 +82,15 @@ class Candidate:
     """What is to be put in place, and how.
 
     code: by path, the text as imported and as patched, of functions that a step runs. settings: contexts in which a setting
-    holds. whole: by path, the text with all of the candidate, for a twin; {} where none can be built of it. way: "in place"
-    falls back on a twin where the code cannot be swapped; "control" is identical code.
+    holds. loader: another one in the place of the training's. whole: by path, the text with all of the candidate, for a twin; {}
+    where none can be built of it. way: "in place" falls back on a twin where the code cannot be swapped; "control" is identical
+    code.
     """
 
     key: str
     code: Mapping[str, Sequence[str]] = field(default_factory=dict)
     settings: Sequence[Variant] = ()
+    loader: OtherLoader | None = None
     whole: Mapping[str, str] = field(default_factory=dict)
     way: Literal["in place", "twin", "control"] = "in place"
 
@@ -89,7 +99,8 @@ class Candidate:
 class Twins:
     """Second trainings of this process by the text that they are built from: several races of it share them.
 
-    build: makes one of texts by path; raises NotSwappable, also where memory does not hold another.
+    build: makes one of texts by path; raises NotSwappable, also where memory does not hold another. Here is also known whose
+    loader workers run: those of the first training, of a twin, or of a loader that takes the place of the training's.
     """
 
     build: Callable[[Mapping[str, str]], Twin]
@@ -108,9 +119,12 @@ class Twins:
         key = self._key(variant)
         return self._built[key].training if key else None
 
-    def give_turn_to(self, variant: Variant | None) -> None:
-        """Let the loader workers that a variant's steps need go on, and all others stand still. None: for the first training."""
-        self._workers.give_turn_to(self._key(variant))
+    def give_turn_to(self, variant: Variant | None, loader: OtherLoader | None = None) -> None:
+        """Let the loader workers that a variant's steps need go on, and all others stand still.
+
+        variant: None for the first training. loader: that takes the place of the training's while the variant is in it.
+        """
+        self._workers.give_turn_to(self._key(variant) if loader is None else f"loader {id(loader)}")
 
     def _key(self, variant: Variant | None) -> str:
         return next((key for key, twin in self._built.items() if twin is variant), "")
@@ -150,11 +164,13 @@ def prepare_screening(
         raise NotSwappable(prepared.refused[base])
     for key in [CONTROL, *(candidate.key for candidate in candidates if candidate.way == "control")]:
         prepared.variants[key], prepared.ways[key] = prepared.variants.get(base) or prepared.control(), "control"
+        if base in prepared.loaders:
+            prepared.loaders[key] = prepared.loaders[base]
     block = _block_steps(training, runs_behind)
-    paces = {key: _pace(prepared.training_of(key), block) for key in (BASE, *prepared.variants)}
+    paces = {key: _pace(prepared.loader_of(key), block) for key in (BASE, *prepared.variants)}
     raced = [key for key in (BASE, *prepared.variants) if key not in (base, CONTROL)]
     race = Race(raced, CONTROL, least, seed, paces=paces, base=base)
-    return Screening(training, prepared.variants, prepared.refused, prepared.ways, twins, race, mark)
+    return Screening(training, prepared.variants, prepared.refused, prepared.ways, twins, race, mark, prepared.loaders)
 
 
 @dataclass(slots=True)
@@ -166,6 +182,7 @@ class _Preparation:
     variants: dict[str, Variant] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     ways: dict[str, str] = field(default_factory=dict)
+    loaders: dict[str, OtherLoader] = field(default_factory=dict)
     swapped: list[CodeChange] = field(default_factory=list)
 
     def put_in(self, candidate: Candidate) -> None:
@@ -175,7 +192,13 @@ class _Preparation:
             try:
                 self.variants[candidate.key] = self._in_place(candidate)
                 self.ways[candidate.key] = " and ".join(
-                    way for way, is_used in (("code", candidate.code), ("setting", candidate.settings)) if is_used
+                    way
+                    for way, is_used in (
+                        ("code", candidate.code),
+                        ("setting", candidate.settings),
+                        ("loader", candidate.loader),
+                    )
+                    if is_used
                 )
                 return
             except NotSwappable as refusal:
@@ -191,6 +214,7 @@ class _Preparation:
         self.variants[candidate.key], self.ways[candidate.key] = twin, "twin"
 
     def _in_place(self, candidate: Candidate) -> Variant:
+        loader = [candidate.loader] if candidate.loader is not None else []
         changes = [code_change(full_path(path), before, after) for path, (before, after) in candidate.code.items()]
         parts: list[Variant] = []
         if changes:
@@ -198,9 +222,15 @@ class _Preparation:
             if not code.swaps:
                 raise NotSwappable("the patch changes no function")
             parts.append(code)
-        variant = Together([*parts, *candidate.settings])
-        _try(variant, self.training.whole_step)
+        variant = Together([*parts, *candidate.settings, *loader])
+        self.twins.give_turn_to(None, candidate.loader)
+        try:
+            _try(variant, self.training.whole_step)
+        finally:
+            self.twins.give_turn_to(None)
         self.swapped += changes
+        if candidate.loader is not None:
+            self.loaders[candidate.key] = candidate.loader
         return variant
 
     def control(self) -> Variant:
@@ -220,10 +250,11 @@ class _Preparation:
             self.twins.give_turn_to(None)
         return twin
 
-    def training_of(self, key: str) -> Steps:
-        """The training that makes a variant's steps."""
-        found: Steps = self.twins.training_of(self.variants.get(key)) or self.training
-        return found
+    def loader_of(self, key: str) -> Any:
+        """The loader that a variant's steps take their batches from."""
+        if key in self.loaders:
+            return self.loaders[key].loader
+        return (self.twins.training_of(self.variants.get(key)) or self.training).loader
 
 
 @dataclass(slots=True)
@@ -241,14 +272,17 @@ class Screening:
     twins: Twins
     race: Race
     mark: Callable[[str], None] = lambda key: None
+    loaders: Mapping[str, OtherLoader] = field(default_factory=dict)
     base_totals: Json = field(
         default_factory=lambda: {"steps": 0, "wall": 0.0, "cpu": 0.0, "queued": 0.0, "phases": {}}
     )
     _turns: Generator[Turn, float, None] = field(init=False)
     _turn: Turn | None = field(init=False)
+    _own_loader: Any = field(init=False)
     _inside: str = BASE
 
     def __post_init__(self) -> None:
+        self._own_loader = self.training.loader  # others may be in its place later
         self._turns = self.race.turns()
         self._turn = next(self._turns, None)
 
@@ -298,7 +332,7 @@ class Screening:
             self.variants[self._inside].leave()
         self._inside = BASE
         self.mark("" if key == BASE else key)
-        self.twins.give_turn_to(self.variants.get(key))
+        self.twins.give_turn_to(self.variants.get(key), self.loaders.get(key))
         if key != BASE:
             self._inside = key
             self.variants[key].enter()
@@ -329,7 +363,7 @@ class Screening:
             seen = {"steps": turn.steps, "wall": seconds, "cpu": time.process_time() - cpu}
             self._add(seen | {"queued": max(0.0, queued_seconds() - queued)}, phases)
         restart: float = turn.steps * training.restart_per_step()
-        return float(seconds + restart) * _of_batch(self.training, training)
+        return float(seconds + restart) * _of_batch(self._own_loader, training.loader)
 
     def _add(self, seen: Mapping[str, float], phases: Mapping[str, float]) -> None:
         for name, value in seen.items():
@@ -339,21 +373,21 @@ class Screening:
             known[name] = known.get(name, 0.0) + value
 
 
-def _of_batch(base: Steps, own: Steps) -> float:
-    """The base's samples a step over those of another training; 1 where either is not told."""
-    theirs, mine = (getattr(training.loader, "batch_size", None) for training in (base, own))
+def _of_batch(base: Any, own: Any) -> float:
+    """The base's samples a step over those of another loader; 1 where either is not told."""
+    theirs, mine = (getattr(loader, "batch_size", None) for loader in (base, own))
     return float(theirs / mine) if theirs and mine else 1.0
 
 
-def _pace(training: Steps, block: int) -> Pace:
-    """How a variant's steps are timed: whole rounds of its loader's workers, one of them left out after each switch.
+def _pace(loader: Any, block: int) -> Pace:
+    """How steps with a loader are timed: whole rounds of its workers, one of them left out after each switch.
 
     A worker may have waited for a disk while it stood still, so the first batch of each comes too early.
     """
-    count = getattr(training.loader, "num_workers", 0)
+    count = getattr(loader, "num_workers", 0)
     if not count:
         return Pace(block)
-    ahead = count * (getattr(training.loader, "prefetch_factor", None) or 0)
+    ahead = count * (getattr(loader, "prefetch_factor", None) or 0)
     return Pace(count * math.ceil(block / count), count, ahead + 2)
 
 

@@ -174,6 +174,11 @@ def _knob(name: str) -> Any:  # perfaudit.knobs.Knob, which this folder must not
     return importlib.import_module(f"perfaudit.knobs.{name}").KNOB
 
 
+def _attribute(name: str) -> Any:  # what is named is not known here
+    module, _, attribute = name.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
 def _die_with(parent: int) -> None:
     """Ask the kernel to end this process when its parent dies (Linux), and leave if that has happened already."""
     _end_with_parent()
@@ -199,11 +204,14 @@ class Holder:
         self.padding: list[bytearray] = []  # kept for where it lies
         self.screening: Any = None  # measure.screening.Screening, once it was asked for
         self.twins: Any = None  # the same's Twins
+        self.loaders: Any = None  # training.loader_variant.LoaderVariants
 
     def close(self) -> None:
         self.in_force.close()
         if self.twins is not None:
             self.twins.close()
+        if self.loaders is not None:
+            self.loaders.close()
         if self.training is not None:
             self.training.close()
 
@@ -452,7 +460,8 @@ class Holder:
         """Be ready to race candidates in this very training: see `measure.screening`. Under "refused", those that cannot.
 
         entrants: "key", "code" (by path, the text as imported and as patched), "settings" (pairs of a knob as
-        module:attribute and one of its settings), "whole" (patched text by path, for a twin) and "way". least: the share of
+        module:attribute and one of its settings), "loader" (such a pair, whose setting another loader has), "whole" (patched
+        text by path, for a twin) and "way". least: the share of
         the step to be gained. base: the key of that with which the others are compared, "" for the training as it is. marker: a
         file that always has the key of what is in place, for those who find this process dead.
         """
@@ -472,6 +481,7 @@ class Holder:
         candidates = [
             screening.Candidate(
                 item["key"], item.get("code", {}), [self._in_place(*pair) for pair in item.get("settings", ())],
+                self._other_loader(*item["loader"]) if item.get("loader") else None,
                 item.get("whole", {}), item.get("way", "in place"),
             )
             for item in entrants
@@ -486,9 +496,15 @@ class Holder:
         """A setting of a knob, named as module:attribute, as a variant."""
         from perfaudit.training.setting_variant import SettingVariant
 
-        module, _, attribute = knob.partition(":")
-        found, training = getattr(importlib.import_module(module), attribute), self.training
+        found, training = _attribute(knob), self.training
         return SettingVariant(lambda: found.in_place(training, settings))
+
+    def _other_loader(self, knob: str, settings: Reply) -> Any:
+        """The loader that a setting of a knob, named as module:attribute, asks for, as a variant."""
+        from perfaudit.training.loader_variant import LoaderVariants
+
+        self.loaders = self.loaders or LoaderVariants(self.training)
+        return self.loaders.of(_attribute(knob).setup(settings).loader_overrides)
 
     def do_race(self, seconds: float, last: bool = False) -> Reply:
         """Go on with the race for so long, and say how it stands: see `measure.screening.Screening.state`."""

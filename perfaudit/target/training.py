@@ -10,7 +10,7 @@ import re
 import sys
 import time
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from perfaudit.errors import TargetError
@@ -20,12 +20,11 @@ from perfaudit.target.built_otherwise import loaders_built, optimizers_built
 from perfaudit.target.construction import Origins, anything_built, modules_built
 from perfaudit.target.copies import copies_without_waiting
 from perfaudit.target.load import Factory, faults_named, load, missing
+from perfaudit.target.loading import Batch, Empty, Loading
 from perfaudit.target.names import Target
 from perfaudit.target.phases import Phases
 from perfaudit.target.provenance import Site
 from perfaudit.target.working_folder import full_path, present_folder
-
-Batch = Any  # whatever the user's loader yields
 
 # What torch says of tensors on different devices, in its several ways.
 _WRONG_DEVICE = re.compile(r"same device|should be the same|[Ee]xpected \w+ of device type|MPS device|is on cpu")
@@ -71,12 +70,6 @@ class Training:
         self.non_blocking = self._copies_without_waiting()
         self.phases = Phases(self.accelerator)
         self._update_before_step = False
-        self._batches: Iterator[Batch] | None = None
-        self.epoch_batches = _length(self.loader)
-        self.restart_seconds: list[
-            float
-        ] = []  # from asking for the batch after the last to having the next epoch's first
-        self._yielded = 0
         self._fixed: Batch | None = None
         self._left_behind: frozenset[str] = frozenset()  # types of what a batch holds that does not move to the device
 
@@ -103,10 +96,8 @@ class Training:
         self.accelerator = accelerator_of(self.device)
         self.model.train()
         seed_all(seed)
-        with loaders_built(loader_overrides) as site_of:
-            self.loader = self._call("dataloader", torch.utils.data.DataLoader)
+        self.loading, site_of = self._loading(loader_overrides)
         self.loader_site = _first_site([site_of, *seen], self.loader)
-        self._refuse_without("DataLoader", vars(self.loader), loader_overrides, ("num_workers", "batch_size"))
         with optimizers_built(optimizer_overrides) as site_of_optimizer:
             self.optimizer = self._optimizer()
         self.optimizer_site = _first_site([site_of_optimizer, *seen], self.optimizer)
@@ -218,30 +209,57 @@ class Training:
 
     # ---- batches ---------------------------------------------------------------------------------------------------
 
+    def _loading(self, overrides: dict[str, Any]) -> tuple[Loading, Callable[[Any], Site | None]]:
+        """A loader of the user's factory, built with these arguments instead of theirs, and where loaders were built."""
+        import torch
+
+        with loaders_built(overrides) as site_of:
+            loader = self._call("dataloader", torch.utils.data.DataLoader)
+        self._refuse_without("DataLoader", vars(loader), overrides, ("num_workers", "batch_size"))
+        return Loading(loader), site_of
+
+    def other_loading(self, overrides: dict[str, Any]) -> Loading:
+        """Another loader of the factory, from the seed of this training, built with these arguments instead of the user's.
+
+        Raises TargetError where the factory fails, or gives the loader that is there already. Draws from the random streams.
+        """
+        seed_all(self.seed)
+        loading, _ = self._loading(overrides)
+        if loading.loader is self.loader:
+            raise TargetError(f"{self.target.file}: the dataloader factory gives the same loader each time")
+        return loading
+
+    def exchange_loading(self, loading: Loading) -> Loading:
+        """Take the next batches from there; the loading that had been in place, which goes on where it stopped when put back."""
+        before, self.loading = self.loading, loading
+        return before
+
+    @property
+    def loader(self) -> Any:
+        """The DataLoader from which batches are taken."""
+        return self.loading.loader
+
+    @property
+    def epoch_batches(self) -> int | None:
+        """Batches of an epoch, None where that is not known yet."""
+        return self.loading.epoch_batches
+
+    @property
+    def restart_seconds(self) -> list[float]:
+        """Seconds that beginning each epoch took: see `Loading`."""
+        return self.loading.restart_seconds
+
     def next_batch(self) -> Batch:
         """The next batch, from one epoch to the next without end; restarts are timed apart (see `restart_seconds`)."""
-        started = time.perf_counter()
         with faults_named(f"{self.target.file}: the dataloader failed"):
-            if self._batches is not None:
-                try:
-                    batch = next(self._batches)
-                    self._yielded += 1
-                    return batch
-                except StopIteration:
-                    self.epoch_batches = self.epoch_batches or self._yielded
-            self._batches = iter(self.loader)
             try:
-                batch = next(self._batches)
-            except StopIteration:
+                return self.loading.next_batch()
+            except Empty:
                 raise TargetError(f"{self.target.file}: the dataloader is empty (it yields no batch)") from None
-        self.restart_seconds.append(time.perf_counter() - started)
-        self._yielded = 1
-        return batch
 
     def restart_per_step(self) -> float:
-        """Seconds that beginning an epoch takes, as a median without the first, shared out among its steps."""
-        known = sorted(self.restart_seconds[1:] or self.restart_seconds)
-        return known[len(known) // 2] / self.epoch_batches if known and self.epoch_batches else 0.0
+        """Seconds that beginning an epoch takes, shared out among its steps: see `Loading`."""
+        return self.loading.restart_per_step()
 
     def fixed_batch(self) -> Batch:
         """The loader's first batch on the device, the same one each time: for what does not depend on loading."""
@@ -418,7 +436,7 @@ class Training:
 
     def close(self) -> None:
         """Let go of the loader's workers."""
-        self._batches = None
+        self.loading.close()
 
 
 def seed_all(seed: int) -> None:
@@ -432,13 +450,6 @@ def seed_all(seed: int) -> None:
 
 def _first_site(sources: Sequence[Callable[[Any], Site | None]], built: object) -> Site | None:
     return next((site for site_of in sources if (site := site_of(built)) is not None), None)
-
-
-def _length(loader: Any) -> int | None:
-    try:
-        return len(loader)
-    except TypeError:  # an iterable dataset without a length
-        return None
 
 
 def _required(function: Factory) -> list[str]:

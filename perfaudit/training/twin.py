@@ -66,7 +66,7 @@ def build_twin(training: Any, texts: Mapping[str, str]) -> TwinVariant:
     """Build a training like this one from files with these texts, by path. Raises NotSwappable with the reason."""
     before = flags()
     reals = {os.path.realpath(full_path(path)): path for path in texts}
-    with _streams_kept(), _folder_kept(training.folder), _first_modules_kept(), overlay.imported_instead(texts) as ran:
+    with streams_kept(), folder_kept(training.folder), _first_modules_kept(), overlay.imported_instead(texts) as ran:
         try:
             twin = Training(training.target, str(training.device), seed=training.seed)
             modules = _projects_modules()
@@ -107,7 +107,7 @@ def _replace_modules(old: Mapping[str, types.ModuleType], new: Mapping[str, type
 
 
 @contextlib.contextmanager
-def _streams_kept() -> Iterator[None]:
+def streams_kept() -> Iterator[None]:
     """Afterwards the random streams of Python, NumPy and torch stand where they stood."""
     import torch
 
@@ -123,7 +123,7 @@ def _streams_kept() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _folder_kept(there: str) -> Iterator[None]:
+def folder_kept(there: str) -> Iterator[None]:
     """Inside, the working directory is that in which the first factories were called; afterwards what it has become."""
     here = present_folder()
     if there:

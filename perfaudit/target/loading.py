@@ -1,0 +1,67 @@
+"""Batches of a loader without end, and how far they have been taken: what changes when another loader takes its place."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+Batch = Any  # whatever the user's loader yields
+
+
+class Empty(Exception):
+    """A loader that yields no batch."""
+
+
+@dataclass(slots=True)
+class Loading:
+    """A loader and the epoch it is in.
+
+    epoch_batches: None until an epoch of a dataset without a length has ended. restart_seconds: of each epoch, from asking for
+    the batch after the last to having its first.
+    """
+
+    loader: Any  # torch.utils.data.DataLoader
+    epoch_batches: int | None = field(init=False)
+    restart_seconds: list[float] = field(default_factory=list)
+    _batches: Iterator[Batch] | None = None
+    _yielded: int = 0
+
+    def __post_init__(self) -> None:
+        self.epoch_batches = _length(self.loader)
+
+    def next_batch(self) -> Batch:
+        """The next batch, from one epoch to the next. Raises Empty for a loader without any, and what the loader raises."""
+        started = time.perf_counter()
+        if self._batches is not None:
+            try:
+                batch = next(self._batches)
+                self._yielded += 1
+                return batch
+            except StopIteration:
+                self.epoch_batches = self.epoch_batches or self._yielded
+        self._batches = iter(self.loader)
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            raise Empty from None
+        self.restart_seconds.append(time.perf_counter() - started)
+        self._yielded = 1
+        return batch
+
+    def restart_per_step(self) -> float:
+        """Seconds that beginning an epoch takes, as a median without the first, shared out among its steps."""
+        known = sorted(self.restart_seconds[1:] or self.restart_seconds)
+        return known[len(known) // 2] / self.epoch_batches if known and self.epoch_batches else 0.0
+
+    def close(self) -> None:
+        """Let go of the loader's workers."""
+        self._batches = None
+
+
+def _length(loader: Any) -> int | None:
+    try:
+        return len(loader)
+    except TypeError:  # an iterable dataset without a length
+        return None
