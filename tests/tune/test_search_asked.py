@@ -1,4 +1,4 @@
-"""How a knob's search begins: whether there is time, under which name it is kept, what is looked at and asked before the race."""
+"""How a knob's search begins: whether there is time, what is looked at and asked before the race."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ import pytest
 from conftest import FakeClock
 from test_search import Shop, Sizes
 
-from perfaudit.findings import Fix, Location
-from perfaudit.knobs import Bench, Knob, Refused, Unanswered
+from perfaudit.knobs import Bench, Knob, Unanswered
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.ledger import Block, Generation, Variant
 from perfaudit.measure.watch import Watch
 from perfaudit.measurements import NO_TIME, NotApplicable, Settings
 from perfaudit.target.names import Target
 from perfaudit.tune import search
-from perfaudit.tune.tuning import Bout, Climb, Tuning, key_of
+from perfaudit.tune.tuning import Bout, Tuning, key_of
 
 Begin = Callable[..., Tuning]
 
@@ -97,21 +96,19 @@ def test_a_knob_that_takes_long_is_not_begun_without_its_time(
     assert said == ([f"{reason}; give it longer with --budget, or search it alone with --some-sizes"] if reason else [])
 
 
-def test_each_search_of_a_knob_has_a_name_of_its_own(begin: Begin, raced: list[Any]) -> None:
+def test_a_search_is_told_as_it_begins(begin: Begin, raced: list[Any]) -> None:
     tuning = begin(Sizes("sizes", [1]))
-    for _ in range(3):
-        search.search(tuning, "sizes", tuning.deadline(100), 0)
-    assert [bout.label for bout in tuning.bouts] == ["sizes", "sizes, search 2", "sizes, search 3"]
+    search.search(tuning, "sizes", tuning.deadline(100), 0)
     assert tuning.watch.told[0] == "sizes: sizes"  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("applied", [True, False])
 def test_the_base_is_built_as_the_knob_says(begin: Begin, raced: list[Any], applied: bool) -> None:
-    tuning = begin(Sizes("sizes", [1], base_is_applied=applied), overlay={"t.py": "patched"})
+    tuning = begin(Sizes("sizes", [1], base_is_applied=applied))
     search.search(tuning, "sizes", tuning.deadline(100), 0)
     (bout,) = tuning.bouts
-    assert (bout.base.apply_knob, bout.base.overlay, bout.base.settings) == (applied, {"t.py": "patched"}, {"size": 0})
-    assert bout.variants[key_of("sizes", {"size": 1})].overlay == {"t.py": "patched"}
+    assert (bout.base.apply_knob, bout.base.overlay, bout.base.settings) == (applied, {}, {"size": 0})
+    assert bout.variants[key_of("sizes", {"size": 1})].overlay == {}
 
 
 class Refining(Sizes):
@@ -184,7 +181,7 @@ def test_a_question_of_a_knob(
     monkeypatch.setattr(Tuning, "ask", ask)
     tuning = begin(Sizes("sizes", [1]))
     bout = Bout("sizes", {}, Variant("base", "sizes", {"size": 0}))
-    bench = search._bench(tuning, bout, 7, tuning.deadline(search.PROBING_SHARE * left), left)
+    bench = search.bench_of(tuning, bout, 7, tuning.deadline(search.PROBING_SHARE * left), left)
     assert (bench.memory_budget, bench.seconds) == (7, left)
     if kind:
         with pytest.raises(Unanswered, match="no") as raised:
@@ -196,46 +193,3 @@ def test_a_question_of_a_knob(
     assert key == f"room {key_of('sizes', {'size': 1})}"
     assert command.pop("timeout") == pytest.approx(timeout)
     assert command == {"do": "ask", "knob": "sizes", "question": "room", "arguments": {"more": 2}}
-
-
-@pytest.mark.parametrize(
-    ("changes", "allow", "kept", "reason", "lacking"),
-    [
-        ({1: ("rounding",), 2: ("rng",)}, {"rounding"}, [1], "", None),
-        (
-            {1: ("rounding", "rng"), 2: ("order",)},
-            {"rounding"},
-            [],
-            "it changes rng and order; allow that with --allow ",
-            ("rng", "order"),
-        ),
-        ({}, {"rounding"}, [], search.NO_LINE, ()),
-    ],
-)
-def test_which_settings_can_be_climbed(
-    begin: Begin,
-    monkeypatch: pytest.MonkeyPatch,
-    changes: dict[int, tuple[str, ...]],
-    allow: set[str],
-    kept: list[int],
-    reason: str,
-    lacking: tuple[str, ...] | None,
-) -> None:
-    def patch_for(tuning: Tuning, name: str, facts: Any, variant: Variant) -> Any:
-        found = changes.get(int(str(variant.settings["size"])))
-        return found and (variant, Fix("t", "unsafe", found), Location("t.py", 1, 1, 1, 1))
-
-    monkeypatch.setattr(search, "patch_for", patch_for)
-    tuning = begin(Sizes("sizes", [1, 2]), climb=Climb(frozenset(allow)))
-    bout = Bout("sizes", {}, Variant("base", "sizes", {"size": 0}))
-    tried = search._added(tuning, bout, [{"size": 1}, {"size": 2}])
-    if kept:
-        assert [v.settings["size"] for v in search._climbable(tuning, bout, tried, frozenset(allow))] == kept
-        assert [v.settings["size"] for v in bout.variants.values()] == kept
-    else:
-        with pytest.raises(Refused) as refused:
-            search._climbable(tuning, bout, tried, frozenset(allow))
-        assert str(refused.value).startswith(reason)
-        assert not bout.variants
-    assert tuning.climb is not None
-    assert tuning.climb.lacking.get("sizes") == lacking

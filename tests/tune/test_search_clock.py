@@ -1,4 +1,4 @@
-"""The clock by which a knob's settings are judged, and the order in which knobs are climbed."""
+"""The clock by which a knob's settings are judged, and the order of a climb's rungs."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_settled_by_processor_time_a_race_ends_at_the_first_look(
     assert shop.opened[1:] == [[0, 1]] * 4
 
 
-def test_knobs_are_climbed_by_what_a_look_says_they_gain(climbing: Climbing, clock: FakeClock) -> None:  # noqa: F811
+def test_rungs_are_in_the_order_of_what_the_race_says_they_gain(climbing: Climbing, clock: FakeClock) -> None:  # noqa: F811
     def speed(on: dict[str, int]) -> float:
         return (0.9 if on["a"] else 1.0) * (0.7 if on["b"] else 1.0) * (0.8 if on["c"] else 1.0)
 
@@ -90,12 +90,4 @@ def test_knobs_are_climbed_by_what_a_look_says_they_gain(climbing: Climbing, clo
     report = climbing(shop, Switch("a"), Switch("b"), Switch("c"))
     assert [(rung.knob, round(rung.ratio, 6)) for rung in ladder(report).rungs] == [("b", 0.7), ("c", 0.8), ("a", 0.9)]
     assert patched(report) == {"a": 1, "b": 1, "c": 1}
-    assert shop.opened == [
-        ["as it is", "the same again"],
-        ["look", 'a {"a": 1}', 'b {"b": 1}', 'c {"c": 1}'],
-        *([['b {"b": 0}', 'b {"b": 1}']] * 4),
-        *([['c {"c": 0}', 'c {"c": 1}']] * 4),
-        *([['a {"a": 0}', 'a {"a": 1}']] * 4),
-        *([["as it is", "all", "without b", "without c", "without a"]] * 2),  # those without one are clearly slower
-        *([["as it is", "all"]] * 2),
-    ]
+    assert shop.opened == [["as it is", "all"]] * 4  # only what is handed over is raced in fresh processes

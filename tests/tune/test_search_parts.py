@@ -15,7 +15,7 @@ from perfaudit.measure.ledger import Block, Generation, Ledger, Variant
 from perfaudit.measure.runner import TrialFailed
 from perfaudit.measurements import Settings
 from perfaudit.tune import search
-from perfaudit.tune.search import flag_for, least_gain, not_allowed
+from perfaudit.tune.search import least_gain, pointless
 from perfaudit.tune.tuning import Bout, key_of
 
 
@@ -25,7 +25,7 @@ def variant(size: int) -> Variant:
 
 
 def bout(*sizes: int, **more: Any) -> Bout:
-    found = Bout("sizes", {"known": 1}, variant(0), "sizes on abc", **more)
+    found = Bout("sizes", {"known": 1}, variant(0), **more)
     found.variants = {v.key: v for v in map(variant, sizes)}
     return found
 
@@ -111,7 +111,7 @@ def test_a_first_look_at_as_many_as_time_is_enough_for(
     search._screen(called.tuning, one, [variant(n) for n in range(1, 6)], deadline, best)
     ((given, named),) = called.calls
     assert (given[0], sizes_of(given[1]), *given[2:]) == (
-        "lab", looked_at, one.ledger, deadline, 1, f"sizes on abc {'first' if best is None else 'second'} look"
+        "lab", looked_at, one.ledger, deadline, 1, f"sizes {'first' if best is None else 'second'} look"
     )  # fmt: skip
     assert named == {"generations": 1, "rounds": 2, "memo": "record"}
 
@@ -186,7 +186,7 @@ def test_a_race_in_the_room_there_is(
     )
     search._race(called.tuning, one, module, [variant(1), variant(2), variant(3)], deadline)
     ((given, named),) = called.calls
-    assert (given[0], sizes_of(given[1]), *given[2:]) == ("lab", raced, one.ledger, deadline, 2, "sizes on abc race")
+    assert (given[0], sizes_of(given[1]), *given[2:]) == ("lab", raced, one.ledger, deadline, 2, "sizes race")
     assert named["memo"] == "record"
     chosen = [n for n in raced if n not in (0, 9)]
     assert sizes_of(one.finalists) == chosen
@@ -209,14 +209,6 @@ def test_without_anybody_to_race_nothing_is_measured(called: Called, clock: Fake
 def test_the_least_gain_of_what_is_compared(monkeypatch: pytest.MonkeyPatch, share: float, least: float) -> None:
     monkeypatch.setattr(search, "knob", lambda name: Sizes(name, [], min_gain=0.03))
     assert least_gain(bout(share=share)) == pytest.approx(least)
-
-
-def test_what_is_not_allowed_is_said_with_the_flag_for_it() -> None:
-    allow = frozenset({"rounding"})
-    assert (
-        not_allowed(("rng", "order"), allow) == "it changes rng and order; allow that with --allow rounding,rng,order"
-    )
-    assert flag_for(("order",), frozenset()) == "--allow order"
 
 
 @pytest.mark.parametrize(
@@ -243,4 +235,4 @@ def test_why_a_knob_cannot_matter(share: float, phases: tuple[str, ...], idle: s
         gains_from=(),
         idle_words=lambda facts: idle,
     )
-    assert search._pointless(module, {}) == words
+    assert pointless(module, {}) == words

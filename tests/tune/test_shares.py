@@ -1,4 +1,4 @@
-"""How time is shared out among knobs, and how many trainings fit side by side."""
+"""How time is shared out among knobs."""
 
 from __future__ import annotations
 
@@ -8,23 +8,7 @@ from typing import Any
 import pytest
 
 from perfaudit.tune import shares
-from perfaudit.tune.shares import LARGEST_RACE, at_once, in_order, seconds_for, seconds_to_decide, weight
-
-
-@pytest.mark.parametrize(
-    ("free", "peak", "fit"),
-    [
-        (1000, 100, 8),  # of four fifths of what is free
-        (1000, 900, 2),  # two are needed to compare anything
-        (1000, None, LARGEST_RACE),
-    ],
-)
-def test_how_many_fit(free: int, peak: int | None, fit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    tuning: Any = SimpleNamespace(facts={"device_free": free})
-    assert at_once(tuning, peak) == fit
-    monkeypatch.setattr(shares, "free_memory", lambda: free)
-    tuning.facts = {"device_free": None}
-    assert at_once(tuning, peak) == fit
+from perfaudit.tune.shares import in_order, seconds_for, seconds_to_decide, weight
 
 
 SHARES = {"all": 1.5, "half": 0.5, "least": 0.05, "little": 0.04, "absent": 1.0}
