@@ -28,7 +28,6 @@ import contextlib
 import json
 import os
 import random
-import re
 import shutil
 import statistics
 import subprocess
@@ -52,7 +51,6 @@ NAMES = ("program", "climbed", "goal")
 STEPS = 20  # of each process of the race
 HEAD = ("program", "from", "machine", "load", "budget", "took", "step, ms", "climbed", "goal", "share (range)")
 HEAD += ("same patches in", "undecided", "not reached")
-NO_TIME = re.compile(r"no time|want of time|budget")  # in the reason why a knob was not climbed
 GRACE = 600.0  # seconds beyond its budget after which a climb has failed
 
 Json = dict[str, Any]
@@ -93,6 +91,7 @@ def summary_of(ladder: Json) -> Json:
         "said": [ladder.get("ratio"), ladder.get("low"), ladder.get("high"), ladder.get("basis")],
         "undecided": list(ladder.get("undecided") or []),
         "left": {item["knob"]: item["reason"] for item in ladder.get("left") or []},
+        "late": [item["knob"] for item in ladder.get("left") or [] if item.get("late")],
         "verified": ladder.get("verified", ""),
         "trouble": ladder.get("trouble", ""),
     }
@@ -205,8 +204,7 @@ def cells_of(mine: Sequence[Json]) -> list[str]:
     (common, times), *_ = sets.most_common(1)
     seconds = [record["race"]["seconds"] for record in mine]
     undecided = [len(record["ladder"]["undecided"]) if record["ladder"] else 0 for record in mine]
-    left = [record["ladder"]["left"].values() if record["ladder"] else () for record in mine]
-    not_reached = [sum(bool(NO_TIME.search(reason)) for reason in reasons) for reasons in left]
+    not_reached = [len(record["ladder"]["late"]) if record["ladder"] else 0 for record in mine]
     said = f"{100 * middle(shares):.0f} % ({100 * min(shares):.0f} to {100 * max(shares):.0f})" if shares else "–"
     return [
         mine[0]["program"],

@@ -183,10 +183,11 @@ class Ladder:
 
 @dataclass(frozen=True, slots=True)
 class NotApplicable:
-    """A knob that cannot matter here, and why."""
+    """A knob that was not searched, and why. late: it may matter, and more time would have it tried."""
 
     knob: str
     reason: str
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True)

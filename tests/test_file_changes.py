@@ -43,6 +43,14 @@ ELSEWHERE = {
     ("static/rule_folder.py", "os.open"): "for reading only",
     ("cli/output.py", "os.open"): "/dev/null in the place of a stdout that went away",
     **{("cli/__init__.py", name): "/dev/null in the place of a stream that is closed" for name in ("os.open", "open")},
+    (
+        "measure/worker.py",
+        "os.open",
+    ): "in a child: the marker that tune/workshop.py has made, at the path that the parent names",
+    (
+        "tune/workshop.py",
+        "tempfile.NamedTemporaryFile",
+    ): "the marker, an empty file for this user alone, gone with its engine",
     ("tune/verify.py", "tempfile.TemporaryDirectory"): TEMPORARY,
     ("pytest_plugin/gate_run.py", "tempfile.TemporaryDirectory"): TEMPORARY,
     ("pytest_plugin/gate_run.py", "os.open"): "the user's own folder, to be locked, and for nothing else",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import sys
 from pathlib import Path
@@ -181,10 +182,14 @@ def _run_text(run: Run, to_stdout: bool) -> str:
     trials = history.trials_table(run)
     for (knob, _), frame in trials.groupby(["knob", "metric"], sort=False):
         parts.append(f"{paint(one_line(str(knob)), 'bold')}\n{_trials_text(_rows(frame), to_stdout)}")
-    if trials.empty:
-        parts.append("no trial was finished\n")
     compared = history.comparisons_table(run)
-    for (knob, baseline), frame in compared.groupby(["knob", "baseline"], sort=False):
+    screened = compared[compared["basis"] == "screened"]
+    if trials.empty and screened.empty:
+        parts.append("no trial was finished\n")
+    if not screened.empty:
+        heading = paint("raced in one training, time against your code as it is", "bold")
+        parts.append(f"{heading}\n{_screened_text(_rows(screened), to_stdout)}")
+    for (knob, baseline), frame in compared[compared["basis"] != "screened"].groupby(["knob", "baseline"], sort=False):
         rows = _rows(frame)
         (base, *candidates), _ = _apart([str(baseline), *(row["candidate"] for row in rows)])
         heading = paint(one_line(f"{knob}, time against {base}"), "bold")
@@ -227,6 +232,18 @@ def _comparisons_text(compared: list[Json], candidates: list[str], to_stdout: bo
         rows.append([candidate, _number(c["ratio"]), interval, c["verdict"], n, c["clock"]])
     columns = ["candidate", "ratio", "interval", "verdict", "n", "clock"]
     return _drawn(columns, rows, ("ratio", "interval", "n"), to_stdout)
+
+
+def _screened_text(compared: list[Json], to_stdout: bool) -> str:
+    """Candidates of a climb, the fastest first."""
+    rows = []
+    for c in sorted(compared, key=lambda c: c["ratio"] if _there(c["ratio"]) else math.inf):
+        low, high = _number(c["low"]), _number(c["high"])
+        interval = f"[{low}, {high}]" if low and high else "[too few quads]"
+        quads = str(c["n"]) if _there(c["n"]) else ""
+        rows.append([f"{c['knob']} {c['candidate']}", _number(c["ratio"]), interval, c["verdict"], quads])
+    columns = ["candidate", "ratio", "interval", "verdict", "quads"]
+    return _drawn(columns, rows, ("ratio", "interval", "quads"), to_stdout)
 
 
 def _rows(frame: pd.DataFrame) -> list[Json]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfaudit.measurements import NO_TIME, Interval, Ladder, Rung
+from perfaudit.measurements import Interval, Ladder, Rung
 from perfaudit.render.ladder_details import details
 from perfaudit.render.paint import Paint, colour, painted_diff, wrapped
 from perfaudit.render.tables import environment, size, table
@@ -52,9 +52,7 @@ def headline(report: Report) -> str:
         step = f"{step_time(before)} a step: " if before is not None else ""
         said = f"{step}{_refused(found, len(stayed)) if stayed else _none_paid(report)}"
     open_ = [f"{len(found.undecided)} undecided"] if found.undecided else []
-    late = {item.knob for item in (*found.left, *report.not_applicable) if item.reason == NO_TIME} - set(
-        found.undecided
-    )
+    late = {item.knob for item in (*found.left, *report.not_applicable) if item.late} - {*found.undecided}
     open_ += [f"{len(late)} not reached"] if late else []
     open_ += ["interrupted"] if report.interrupted else []
     return "; ".join([said, *([", ".join(open_)] if open_ else [])])
@@ -199,7 +197,7 @@ def _left(report: Report, width: int) -> str:
     for rung in found.rungs:
         if rung.dropped:
             reasons.setdefault(f"taken out again: {rung.dropped}", []).append(rung.knob)
-    for item in (*found.left, *(item for item in report.not_applicable if item.reason == NO_TIME)):
+    for item in (*found.left, *(item for item in report.not_applicable if item.late)):
         reasons.setdefault(item.reason, []).append(item.knob)
     known = {knob for names in reasons.values() for knob in names}
     if open_ := [knob for knob in found.undecided if knob not in known]:

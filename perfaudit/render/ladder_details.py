@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from perfaudit.measurements import NO_TIME, Comparison, settings_text
+from perfaudit.measurements import Comparison, settings_text
 from perfaudit.render.paint import Paint, colour, wrapped
 from perfaudit.render.tables import calibration, not_searched, of_text, table
 from perfaudit.render.words import count, interval_text
@@ -30,7 +30,7 @@ def details(report: Report, paint: Paint, width: int) -> list[tuple[str, str]]:
         why = "a later patch changes what it wrote, or time or memory were too short"
         text = f"not raced beside the others: {', '.join(found.untested)}, because {why}"
         parts.append(("why some were not raced beside the others", wrapped(text, width, "") + "\n"))
-    idle = tuple(item for item in report.not_applicable if item.reason != NO_TIME)  # those are left, not idle
+    idle = tuple(item for item in report.not_applicable if not item.late)  # those are left, not idle
     if idle:
         shown = not_searched(report.with_(not_applicable=idle), paint, width)
         parts.append((f"{count(len(idle), 'knob')} that cannot matter here", shown))

@@ -11,11 +11,15 @@ from perfaudit.knobs import Refused, Way, knob
 from perfaudit.measure.clock import Deadline
 from perfaudit.measurements import Settings
 from perfaudit.static import edit
-from perfaudit.tune.search import CHANGED, NO_LINE, bench_of, fix_for, pointless
+from perfaudit.tune.search import CHANGED, NO_LINE, bench_of, fix_for, pointless, too_little_time
 from perfaudit.tune.tuning import Bout, Tuning, changed_files, key_of, variant_of
 from perfaudit.tune.workshop import Json
 
 OFFERED = frozenset({"precision"})  # changes that may gain most and are not taken unasked: told, not handed over
+
+
+class TooLate(Refused):
+    """There is not the time that a knob needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +56,15 @@ class Candidate:
 def candidates_of(
     tuning: Tuning, name: str, memory_budget: int, allow: frozenset[str], deadline: Deadline
 ) -> list[Candidate]:
-    """The patches of a knob that change no more than is allowed, and those that would be offered. Raises Refused for none."""
+    """The patches of a knob that change no more than is allowed, and those that would be offered.
+
+    Raises Refused for none, TooLate where more time might have some.
+    """
     module, facts = knob(name), tuning.facts
     if reason := module.not_applicable(facts) or (pointless(module, facts) if tuning.skips_idle else ""):
         raise Refused(reason)
-    if deadline.left() < module.seconds_needed:
-        raise Refused(
-            f"it needs {module.seconds_needed:.0f} s of measuring and had {deadline.left():.0f} s; give it longer "
-            f"with --budget, or search it alone with --{name.replace('_', '-')}"
-        )
+    if late := too_little_time(module, deadline):
+        raise TooLate(late)
     always = _not_allowed(module.changes_always, allow)
     if set(always) - OFFERED or (always and not allow):
         raise Refused(not_allowed(always, allow))

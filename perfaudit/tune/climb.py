@@ -16,9 +16,9 @@ from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.judge import QUEUED
 from perfaudit.measure.race import FUTILE
-from perfaudit.measurements import NO_TIME, Interval, NotApplicable
+from perfaudit.measurements import Interval, NotApplicable
 from perfaudit.static.source import Unreadable, read_text
-from perfaudit.tune.candidates import Candidate, candidates_of, flag_for, in_place, texts_of
+from perfaudit.tune.candidates import Candidate, TooLate, candidates_of, flag_for, in_place, texts_of
 from perfaudit.tune.patched import SourceRace
 from perfaudit.tune.screening import AS_IT_IS, LEAST, Raced, Screen
 from perfaudit.tune.search import pointless
@@ -44,11 +44,11 @@ ALL = "all"  # the key of all that pays together
 class Climb:
     """How far a climb has come; whoever starts it keeps it, so that an interruption loses nothing.
 
-    allow: what besides speed a patch may change. candidates: that were raced, by key. alone: their race. beside: the race of
-    the user's code, and of all that pays but one, each against all that pays. rungs: what stayed, the largest gain first.
-    dropped: what was taken out again, with the reason. left: by knob, why it was not climbed. originals: text and encoding
-    of the files that are patched. start_bytes, top_bytes: peak memory of a step without and with the patch. trouble: why
-    nothing can be handed over.
+    allow: what besides speed a patch may change. candidates: that were raced, by key. alone: their race. beside: the
+    race of the user's code, and of all that pays but one, each against all that pays. rungs: what stayed, the largest
+    gain first. dropped: what was taken out again, with the reason. left: by knob, why it was not climbed. late: those
+    of them that more time would have tried. originals: text and encoding of the files that are patched. start_bytes,
+    top_bytes: peak memory of a step without and with the patch. trouble: why nothing can be handed over.
     """
 
     allow: frozenset[str]
@@ -59,6 +59,7 @@ class Climb:
     raced_together: list[Candidate] = field(default_factory=list)
     dropped: list[tuple[Candidate, str]] = field(default_factory=list)
     left: dict[str, str] = field(default_factory=dict)
+    late: set[str] = field(default_factory=set)
     originals: dict[str, tuple[str, str]] = field(default_factory=dict)
     final: SourceRace | None = None
     start_bytes: int | None = None
@@ -132,6 +133,8 @@ def _list_candidates(tuning: Tuning, state: Climb, knobs: list[str], memory_budg
             found = candidates_of(tuning, name, memory_budget, state.allow, deadline)
         except Refused as refusal:
             state.left[name] = str(refusal)
+            if isinstance(refusal, TooLate):
+                state.late.add(name)
             continue
         state.candidates |= {candidate.key: candidate for candidate in found}
 
@@ -156,6 +159,7 @@ def _leave_out(tuning: Tuning, state: Climb, seconds: float) -> None:
         for candidate in offers:
             del state.candidates[candidate.key]
             state.left[candidate.knob] = f"not measured, for want of time; {_how_to_allow(state, candidate)}"
+            state.late.add(candidate.knob)
     shares = {name: knob(name).share(tuning.facts) for name in {c.knob for c in state.candidates.values()}}
     for name in sorted(shares, key=lambda name: shares[name]):
         if quads() >= WANTED_QUADS or shares[name] > SMALL_SHARE:
@@ -164,6 +168,7 @@ def _leave_out(tuning: Tuning, state: Climb, seconds: float) -> None:
         state.left[name] = (
             f"not measured, for want of time; it could gain {100 * shares[name]:.0f} % of the step at most"
         )
+        state.late.add(name)
 
 
 def _race_alone(tuning: Tuning, state: Climb, screen: Screen, deadline: Deadline) -> None:
@@ -286,5 +291,4 @@ def _without(rung: Candidate) -> str:
 
 def late(state: Climb) -> list[str]:
     """Knobs that more time would tell something about."""
-    names = [candidate.knob for candidate in state.undecided] + [n for n, why in state.left.items() if why == NO_TIME]
-    return list(dict.fromkeys(names))
+    return list(dict.fromkeys([*(c.knob for c in state.undecided), *(n for n in state.left if n in state.late)]))

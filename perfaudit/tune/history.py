@@ -49,6 +49,7 @@ COMPARISON_COLUMNS = {
     "verdict": "object",
     "n": "Int64",
     "clock": "object",
+    "basis": "object",
 }
 
 
@@ -88,7 +89,10 @@ def trials(run: Run) -> list[Json]:
 
 
 def comparisons(run: Run) -> list[Json]:
-    """The comparisons of a run, one a pair; ratio is time of the candidate over that of the baseline."""
+    """The comparisons of a run, one a pair; ratio is time of the candidate over that of the baseline.
+
+    n: rounds of a comparison in fresh processes, quads of one whose basis is "screened".
+    """
     rows: list[Json] = [
         {
             "knob": str(comparison.get("knob", "")),
@@ -100,6 +104,7 @@ def comparisons(run: Run) -> list[Json]:
             "verdict": str(comparison.get("verdict", "")),
             "n": _count(comparison.get("n")),
             "clock": str(comparison.get("clock", "")),
+            "basis": str(comparison.get("basis") or "measured"),
         }
         for comparison in _said(run, "comparison", "comparisons")
     ]
@@ -180,12 +185,14 @@ def _seconds(run: Run) -> float:
 def _best_saving(run: Run) -> str:
     """ "dataloader 12 to 15 %": the largest lower bound that was measured, of a winner or, in a scan, of a finding.
 
-    "ladder 22 to 43 %" of a climb that handed over a patch: all of it together.
+    "ladder 22 to 43 %" of a climb that handed over a patch: all of it together, "(screened)" where the final race has not
+    decided.
     """
     ladder = _dict((run.report or {}).get("ladder"))
     low, high = _number(ladder.get("low")), _number(ladder.get("high"))
     if _list(ladder.get("files")) and low is not None and high is not None:
-        return f"ladder {100 * (1 - high):.0f} to {100 * (1 - low):.0f} %"
+        basis = " (screened)" if ladder.get("basis") == "screened" else ""
+        return f"ladder {100 * (1 - high):.0f} to {100 * (1 - low):.0f} %{basis}"
     ends = [(w["saving"], w["knob"]) for w in winners(run) if w["saving"] and not w["keeps_current"]]
     for finding in _list((run.report or {}).get("findings")):
         saving = _dict(_dict(finding).get("saving"))

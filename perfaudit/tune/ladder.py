@@ -34,7 +34,7 @@ def ladder_of(state: Climb, withhold: bool = False) -> Ladder:
     ladder = Ladder(
         rungs=_rungs(state),
         changes=state.changes,
-        left=tuple(NotApplicable(name, reason) for name, reason in state.left.items()),
+        left=tuple(NotApplicable(name, reason, name in state.late) for name, reason in state.left.items()),
         undecided=tuple(dict.fromkeys(candidate.knob for candidate in state.undecided)),
         seconds_per_step=_screened_step(state),
         peak_memory_bytes=state.start_bytes,
@@ -124,7 +124,12 @@ def _with_ratio(state: Climb, ladder: Ladder) -> Ladder:
         ratio, low, high = screened
         step = ladder.seconds_per_step
         return ladder.with_(
-            ratio=ratio, low=low, high=high, basis="screened", patched_seconds_per_step=step and step * ratio
+            ratio=ratio,
+            low=low,
+            high=high,
+            basis="screened",
+            rounds=seen.n if seen is not None else 0,
+            patched_seconds_per_step=step and step * ratio,
         )
     if seen is None:
         return ladder
@@ -152,7 +157,24 @@ def _trouble(state: Climb, raced: Ladder) -> str:
         return f"{FAILED}{raced.verified or 'the losses of all of it were not compared'}"
     if raced.ratio is None:
         return NO_TIME_FOR_ALL
+    if raced.basis == "screened" and (doubt := _doubt(state)):
+        return f"{FAILED}{doubt}"
     return "" if raced.high < 1 else NOT_CONFIRMED
+
+
+def _doubt(state: Climb) -> str:
+    """Why no figure of the running training is to be believed: its control was told from the user's code; "" where it was not.
+
+    In fresh processes there is no such control, and no such doubt: what is measured there stands.
+    """
+    for raced in (state.alone, state.beside):
+        if (seen := raced.interval(CONTROL)) is not None and not seen[1] <= 1 <= seen[2]:
+            ratio, low, high = seen
+            return (
+                "it was raced in one training only, and there the control, which is identical code, took "
+                f"{ratio:.3f} [{low:.3f}, {high:.3f}] of the time"
+            )
+    return ""
 
 
 def _rungs(state: Climb) -> tuple[Rung, ...]:

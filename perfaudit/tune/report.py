@@ -12,7 +12,7 @@ from perfaudit.measure.clock import Clock, Deadline, WallClock
 from perfaudit.measure.environment import free_memory
 from perfaudit.measure.nursery import refusal
 from perfaudit.measure.watch import Watch
-from perfaudit.measurements import NO_TIME, Winner
+from perfaudit.measurements import Winner
 from perfaudit.report import Report, to_json
 from perfaudit.target.names import Target
 from perfaudit.tune import ladder as climbing
@@ -145,7 +145,7 @@ def _apart(tuning: Tuning, state: Climb | None) -> list[str]:
 def _late(tuning: Tuning, state: Climb | None, winners: list[Winner]) -> list[str]:
     """One sentence on the knobs that more time would tell something about."""
     names = [w.knob for w in winners if w.words == UNDECIDED]
-    names += [item.knob for item in tuning.not_applicable if item.reason == NO_TIME]
+    names += [item.knob for item in tuning.not_applicable if item.late]
     if state is not None:
         names += late(state)
         names += ["the final race"] if state.rungs and state.final is None else []

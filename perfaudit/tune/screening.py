@@ -20,6 +20,7 @@ from perfaudit.tune.workshop import Engine, Json
 
 LEAST = 0.01  # of the step; what a patch must gain for certain to stay
 CONTROL, AS_IT_IS = "control", "base"  # keys of a race, as `measure.race` and `measure.screening` have them
+CONTROL_WORDS = "the same code again"
 SLICE = 1.0  # seconds between two looks at how a race stands
 SEED = 7
 
@@ -162,7 +163,8 @@ def _standings(raced: Raced, words: Mapping[str, str]) -> list[Standing]:
     for key, seen in raced.entrants.items():
         logs = raced.log_ratios[key]
         ratio, low, high = seen.interval or (math.exp(statistics.median(logs)) if logs else None, None, None)
-        rows.append(Standing(words.get(key, key), seen.quads, ratio, low, high, seen.left))
+        name = CONTROL_WORDS if key == CONTROL else words.get(key, key)
+        rows.append(Standing(name, seen.quads, ratio, low, high, seen.left))
     return rows
 
 

@@ -42,17 +42,15 @@ def search(
     module = knob(name)
     facts = tuning.survey()
     reason = module.not_applicable(facts) or (pointless(module, facts) if tuning.skips_idle else "")
+    late = ""
     step = tuning.calibration.seconds_per_step if tuning.calibration is not None else 0.0
     ledger = Ledger(seconds_to_open=tuning.seconds_to_open, seconds_per_step=step)
     if not reason and affordable(ledger, deadline.left(), 1) < FEWEST_RACED:
-        reason = NO_TIME
-    if not reason and deadline.left() < module.seconds_needed:
-        reason = (
-            f"it needs {module.seconds_needed:.0f} s of measuring and had {deadline.left():.0f} s; give it longer "
-            f"with --budget, or search it alone with --{name.replace('_', '-')}"
-        )
-    if reason:
-        tuning.not_applicable.append(NotApplicable(name, reason))
+        late = NO_TIME
+    if not reason and not late:
+        late = too_little_time(module, deadline)
+    if reason or late:
+        tuning.not_applicable.append(NotApplicable(name, reason or late, late=bool(late)))
         return
     tuning.watch.stage(f"{name}: {module.title}")
     bout = Bout(name, facts, _base(tuning, module), tuning.share_of(name), tuning.computes_alone(), ledger)
@@ -90,6 +88,16 @@ def search(
 def _base(tuning: Tuning, module: Knob) -> Variant:
     base = variant_of(module.name, module.current(tuning.facts))
     return base if module.base_is_applied else replace(base, apply_knob=False)
+
+
+def too_little_time(module: Knob, deadline: Deadline) -> str:
+    """Why a knob that takes long is not begun; "" where it has its time."""
+    if deadline.left() >= module.seconds_needed:
+        return ""
+    return (
+        f"it needs {module.seconds_needed:.0f} s of measuring and had {deadline.left():.0f} s; give it longer "
+        f"with --budget, or search it alone with --{module.name.replace('_', '-')}"
+    )
 
 
 def pointless(module: Knob, facts: Facts) -> str:

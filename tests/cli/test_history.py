@@ -268,6 +268,41 @@ def test_a_climb_shows_what_all_of_it_saves(project: Project, perfaudit: Run) ->
         assert next(row["best_saving"] for row in rows if row["id"].endswith(name)) == best
 
 
+def screened(knob: str, ratio: float, high: float | None, quads: int) -> Json:
+    interval = {"low": high and ratio - 0.02, "high": high, "verdict": "faster" if high and high < 1 else "undecided"}
+    fixed = {"baseline": {"patch": "none"}, "candidate": {"update": "fused"}, "clock": "wall", "basis": "screened"}
+    return {"knob": knob, "ratio": ratio, "n": quads, **interval, **fixed}
+
+
+CLIMB_TEXT = """\
+20261121-201503-a1b2  tune sample_models/photo_resnet.py
+began 2026-11-21 20:15:03, finished after 10s, device cpu, torch 2.13.0, cores 2
+
+raced in one training, time against your code as it is
+ candidate               ratio         interval  verdict    quads
+ ────────────────────────────────────────────────────────────────
+ optimizer update=fused  0.900   [0.880, 0.920]  faster        40
+ cudnn update=fused      1.000  [too few quads]  undecided      2
+"""
+
+
+def test_a_climb_shows_what_was_screened(project: Project, perfaudit: Run) -> None:
+    ladder = {"ratio": 0.9, "low": 0.88, "high": 0.92, "files": [{"path": "train.py"}], "basis": "screened"}
+    rows = [screened("cudnn", 1.0, None, 2), screened("optimizer", 0.9, 0.92, 40)]
+    report = {**REPORT, "ladder": ladder, "comparisons": rows}
+    journal(project(), "20261121-201503-a1b2", {"kind": "end", "status": "finished", "report": report})
+    assert perfaudit("history", "20261121").out == CLIMB_TEXT
+    (row,) = json.loads(perfaudit("history", "--format", "json").out)["runs"]
+    assert row["best_saving"] == "ladder 8 to 12 % (screened)"
+    text = perfaudit("history", "20261121", "--format", "csv", "--table", "comparisons").out
+    assert pd.read_csv(io.StringIO(text))["basis"].tolist() == ["screened", "screened"]
+
+
+def test_a_run_of_which_nothing_was_finished(project: Project, perfaudit: Run) -> None:
+    journal(project(), "20261121-201503-a1b2")
+    assert perfaudit("history", "20261121").out.endswith("\nno trial was finished\n")
+
+
 def test_damaged_runs_are_listed_and_said(project: Project, perfaudit: Run) -> None:
     folder = project()
     runs = folder / ".perfaudit" / "runs"

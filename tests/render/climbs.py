@@ -28,7 +28,7 @@ LADDER = Ladder(
     ("rounding", "order"), 0.7, 0.65, 0.75, "measured", "wall", 12, (0.71, 0.69, 0.73), "5 steps agree", 0.1, 0.07,
     4 << 20, 2 << 20,
     (
-        NotApplicable("batch_size", "it changes algorithm"), NotApplicable("compile", NO_TIME),
+        NotApplicable("batch_size", "it changes algorithm"), NotApplicable("compile", NO_TIME, late=True),
         NotApplicable("ema", "it changes algorithm"),
     ),
     ("attention",), untested=("fusion",),

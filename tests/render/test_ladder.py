@@ -132,7 +132,7 @@ def test_what_is_in_colour() -> None:
 
 
 OPEN = "; 1 undecided, 1 not reached"
-LATE = (NotApplicable("a", "it cannot"), NotApplicable("b", NO_TIME))
+LATE = (NotApplicable("a", "it cannot"), NotApplicable("b", NO_TIME, late=True))
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_where_nothing_stayed_it_says_how_many_were_raced(raced: int, said: str)
 
 
 def test_a_knob_without_time_is_left_and_is_not_one_that_cannot_matter() -> None:
-    text = render(report(Ladder(), not_applicable=(NotApplicable("ema", NO_TIME),)))
+    text = render(report(Ladder(), not_applicable=(NotApplicable("ema", NO_TIME, late=True),)))
     assert text == "no patch was raced; 1 not reached\n\nleft:\n  ema: no time was left for it in the budget\n"
 
 

@@ -80,7 +80,7 @@ def test_a_search_needs_time_for_the_base_and_one_other(
     tuning = begin(Sizes("sizes", [1]), **attributes)
     search.search(tuning, "sizes", tuning.deadline(seconds), 0)
     assert raced == ([[1]] if is_raced else [])
-    assert tuning.not_applicable == ([] if is_raced else [NotApplicable("sizes", NO_TIME)])
+    assert tuning.not_applicable == ([] if is_raced else [NotApplicable("sizes", NO_TIME, late=True)])
     if is_raced and attributes:
         (bout,) = tuning.bouts
         assert (bout.ledger.seconds_to_open, bout.ledger.seconds_per_step) == (2.0, 1.0)
@@ -92,8 +92,9 @@ def test_a_knob_that_takes_long_is_not_begun_without_its_time(
 ) -> None:
     tuning = begin(Sizes("some_sizes", [1], seconds_needed=30.0))
     search.search(tuning, "some_sizes", tuning.deadline(seconds), 0)
-    said = [item.reason for item in tuning.not_applicable]
-    assert said == ([f"{reason}; give it longer with --budget, or search it alone with --some-sizes"] if reason else [])
+    said = [(item.reason, item.late) for item in tuning.not_applicable]
+    whole = f"{reason}; give it longer with --budget, or search it alone with --some-sizes"
+    assert said == ([(whole, True)] if reason else [])
 
 
 def test_a_search_is_told_as_it_begins(begin: Begin, raced: list[Any]) -> None:

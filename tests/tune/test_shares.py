@@ -10,7 +10,6 @@ import pytest
 from perfaudit.tune import shares
 from perfaudit.tune.shares import in_order, seconds_for, seconds_to_decide, weight
 
-
 SHARES = {"all": 1.5, "half": 0.5, "least": 0.05, "little": 0.04, "absent": 1.0}
 
 
