@@ -270,7 +270,7 @@ def test_fidelity_is_the_training_over_each_other_way() -> None:
 def climbed(number: int, ms: float, patches: list[str], trouble: str = "") -> Json:
     seconds = {"program": [0.2, 0.2], "climbed": [ms / 1e3] * 2, "goal": [0.1, 0.1]}
     ladder = {"patches": patches, "words": patches, "dropped": [], "undecided": ["compile"], "trouble": trouble}
-    ladder["left"] = {"ema": "the training keeps no average", "threads": "no time was left for it in the budget"}
+    ladder |= {"left": {"ema": "the training keeps no average", "threads": "not measured"}, "late": ["threads"]}
     return {
         "program": "char_gpt", "state": "calm", "budget": 60.0, "number": number, "commit": "sample_models",
         "load": [1.0, 2.0], "machine": "a machine", "took": 61.0, "ladder": ladder, "race": {"seconds": seconds, "load": 1.0},
@@ -307,10 +307,11 @@ def test_a_climb_without_a_report_is_told() -> None:
 def test_a_summary_keeps_no_text_of_the_program() -> None:
     rung = {"knob": "attention", "words": "fused attention", "dropped": "", "patch": "- secret\n+ text"}
     gone = {"knob": "fusion", "words": "GELU", "dropped": "gains nothing beside the rest"}
-    left = [{"knob": "ema", "reason": "no average"}]
+    left = [{"knob": "ema", "reason": "no average"}, {"knob": "compile", "reason": "it needs 90 s", "late": True}]
     ladder = {"rungs": [rung, gone], "ratio": 0.8, "files": [{"before": "secret", "after": "text"}], "left": left}
     found = climb_speed.summary_of(ladder)
-    assert (found["patches"], found["dropped"], found["left"]) == (["attention"], ["GELU"], {"ema": "no average"})
+    assert (found["patches"], found["dropped"]) == (["attention"], ["GELU"])
+    assert (found["left"], found["late"]) == ({"ema": "no average", "compile": "it needs 90 s"}, ["compile"])
     assert "secret" not in json.dumps(found)
 
 

@@ -171,8 +171,8 @@ def _doubt(state: Climb) -> str:
         if (seen := raced.interval(CONTROL)) is not None and not seen[1] <= 1 <= seen[2]:
             ratio, low, high = seen
             return (
-                "it was raced in one training only, and there the control, which is identical code, took "
-                f"{ratio:.3f} [{low:.3f}, {high:.3f}] of the time"
+                "it was raced in one training only, and there the control, which is identical code, came out at "
+                f"{ratio:.3f} [{low:.3f}, {high:.3f}] in place of 1"
             )
     return ""
 

@@ -20,7 +20,7 @@ from perfaudit.static import edit
 from perfaudit.static.ondisk import digest_of
 from perfaudit.target.names import Target
 from perfaudit.tune import candidates
-from perfaudit.tune.candidates import Candidate, candidates_of, flag_for, in_place, not_allowed, texts_of
+from perfaudit.tune.candidates import Candidate, TooLate, candidates_of, flag_for, in_place, not_allowed, texts_of
 from perfaudit.tune.tuning import Tuning, key_of
 
 TEXT = "import torch\n\na = 0\nb = 0\n"
@@ -130,6 +130,7 @@ def test_why_a_knob_has_no_candidates(
     with pytest.raises(Refused) as refused:
         found(known(knob, skips_idle=True), knob.name, allow, seconds)
     assert str(refused.value) == reason
+    assert isinstance(refused.value, TooLate) == reason.startswith("it needs 30 s")
 
 
 def test_a_knob_whose_part_is_small_is_tried_where_it_was_named(known: Callable[..., Tuning]) -> None:

@@ -380,6 +380,7 @@ def test_what_fewer_bits_would_gain_is_told_with_the_flag_and_nothing_is_taken(
         assert patched(report) == {"a": 0, "b": 1, "c": 0}
     (left,) = [item.reason for item in found.left if item.knob == "a"]
     assert re.fullmatch(said.format("it changes precision: --allow rounding,precision"), left), left
+    assert [item.late for item in found.left if item.knob == "a"] == [budget == 3.0]
     assert all(winner.fix is None for winner in report.winners if winner.knob == "a")
     assert report.not_applicable == ()
 
@@ -419,6 +420,16 @@ def test_what_pays_is_raced_together_alone_where_the_time_is_short(
     assert found.untested == ("a", "b")
     assert found.screened is not None
     assert found.screened[0] == pytest.approx(0.63)
+
+
+def test_a_knob_that_takes_long_is_not_begun_without_its_time(climbing: Climbing) -> None:
+    long = Switch("a")
+    long.seconds_needed = 90.0
+    report = climbing(independent, long, Switch("b"), budget=47.0)
+    (left,) = ladder(report).left
+    assert (left.knob, left.late) == ("a", True)
+    assert left.reason.startswith("it needs 90 s of measuring and had 7 s; ")
+    assert report.notes == ("the budget was too small for a: give it longer with --budget",)
 
 
 def test_fewer_bits_that_gain_nothing_are_said_to(climbing: Climbing) -> None:

@@ -1,0 +1,118 @@
+"""What a climb has come to, from what was raced: whose figure it is, how many rounds, and why nothing is handed over."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfaudit.findings import Edit, Fix, Location, Span
+from perfaudit.measure.ledger import Block, Generation, Ledger, Variant
+from perfaudit.measurements import Interval
+from perfaudit.tune.candidates import Candidate
+from perfaudit.tune.climb import Climb, late
+from perfaudit.tune.ladder import ladder_of
+from perfaudit.tune.patched import SourceRace
+from perfaudit.tune.screening import CONTROL, Raced, Seen
+
+TEXT = "a = 0\nb = 0\n"
+START, TOP = (Variant(key, "climb", {"patch": key}) for key in ("as it is", "all"))
+GAIN: Interval = (0.7, 0.68, 0.72)
+
+
+def rung(key: str, at: int) -> Candidate:
+    fix = Fix(f"turn {key} on", "safe", (), (Edit(Span(at, at + 1), "1"),))
+    return Candidate(key, key, {key: 1}, fix, Location("t.py", 1, 1, 1, 1), TEXT, "code")
+
+
+A, B = rung("a", 4), rung("b", 10)
+
+
+def raced(control: Interval, **intervals: Interval) -> Raced:
+    seen = {key.replace("_", " "): Seen(40, "decided", interval) for key, interval in intervals.items()}
+    found = Raced({CONTROL: Seen(40, "", control), **seen})
+    found.base = {"steps": 10, "wall": 1.0, "cpu": 1.0, "queued": 0.0, "phases": {}}
+    return found
+
+
+def climb_of(
+    alone: Raced, beside: Raced | None = None, ratios: tuple[float, ...] = (), says: str = "the losses agree"
+) -> Climb:
+    """A climb with a final race of as many generations as there are ratios of its steps, two rounds each."""
+    rungs = [candidate for candidate in (A, B) if candidate.key in alone.entrants]
+    state = Climb(frozenset(), {candidate.key: candidate for candidate in rungs}, alone, rungs=rungs)
+    state.beside, state.raced_together = beside or Raced(), list(rungs)
+    state.originals = {"t.py": (TEXT, "utf-8")}
+    ledger = Ledger(checked={TOP.key: says})
+    for ratio in ratios:
+        blocks = [{START.key: (Block(4, 4.0, 4.0, 4),), TOP.key: (Block(4, 4.0 * ratio, 4.0, 4),)} for _ in range(2)]
+        ledger.generations.append(Generation("final", blocks))
+    state.final = SourceRace(START, (TOP,), {}, "final", ledger)
+    return state
+
+
+RIGHT: Interval = (1.0, 0.99, 1.01)
+
+
+def test_a_final_race_that_has_decided_is_what_counts() -> None:
+    found = ladder_of(climb_of(raced(RIGHT, a=(0.5, 0.49, 0.51)), ratios=(0.7, 0.71, 0.69, 0.7)))
+    assert (found.basis, found.ratio, found.rounds, found.trouble) == ("measured", pytest.approx(0.7, rel=1e-3), 8, "")
+    assert found.screened == (0.5, 0.49, 0.51)
+
+
+@pytest.mark.parametrize(
+    ("ratios", "rounds"),
+    [
+        ((), 0),
+        ((0.6, 1.4, 0.5, 1.5), 8),  # it says nothing, but it was made
+    ],
+)
+def test_the_figure_of_the_screening_stands_with_the_rounds_of_the_final_race(
+    ratios: tuple[float, ...], rounds: int
+) -> None:
+    found = ladder_of(climb_of(raced(RIGHT, a=GAIN), ratios=ratios))
+    assert (found.basis, found.ratio, found.low, found.high) == ("screened", *GAIN)
+    assert (found.rounds, found.trouble) == (rounds, "")
+    assert (found.seconds_per_step, found.patched_seconds_per_step) == (pytest.approx(0.1), pytest.approx(0.07))
+    assert [item.path for item in found.files] == ["t.py"]
+
+
+FAST: Interval = (0.95, 0.93, 0.97)
+TOGETHER = {"base": (0.5, 0.48, 0.52), "without_a": (0.6, 0.58, 0.62), "without_b": (0.8, 0.78, 0.82)}
+DOUBT = (
+    "not handed over: it was raced in one training only, and there the control, which is identical code, came out at "
+    "0.950 [0.930, 0.970] in place of 1"
+)
+
+
+@pytest.mark.parametrize(
+    ("alone", "beside", "trouble"),
+    [
+        (RIGHT, None, ""),
+        (FAST, None, DOUBT),
+        ((1.05, 1.001, 1.1), None, DOUBT.replace("0.950 [0.930, 0.970]", "1.050 [1.001, 1.100]")),
+        (RIGHT, RIGHT, ""),
+        (RIGHT, FAST, DOUBT),  # what all of it saves together is of this race
+        (FAST, RIGHT, DOUBT),  # and this one chose what was put together
+    ],
+)
+def test_what_was_only_screened_is_not_handed_over_where_identical_code_was_told_apart(
+    alone: Interval, beside: Interval | None, trouble: str
+) -> None:
+    if beside is None:
+        state = climb_of(raced(alone, a=GAIN))
+    else:
+        state = climb_of(raced(alone, a=GAIN, b=GAIN), raced(beside, **TOGETHER))
+    found = ladder_of(state)
+    assert (found.basis, found.trouble, bool(found.files)) == ("screened", trouble, not trouble)
+
+
+def test_what_was_measured_in_fresh_processes_stands_whatever_the_control_says() -> None:
+    found = ladder_of(climb_of(raced(FAST, a=GAIN), ratios=(0.7, 0.71, 0.69, 0.7)))
+    assert (found.basis, found.trouble, len(found.files)) == ("measured", "", 1)
+
+
+def test_what_more_time_would_tell_is_marked_among_what_was_left() -> None:
+    state = climb_of(raced(RIGHT, a=GAIN))
+    state.left = {"ema": "there is no average", "compile": "it needs 90 s of measuring and had 7 s"}
+    state.late = {"compile"}
+    assert [(item.knob, item.late) for item in ladder_of(state).left] == [("ema", False), ("compile", True)]
+    assert late(state) == ["compile"]
