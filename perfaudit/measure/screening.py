@@ -7,9 +7,11 @@ compared losses. It says which are worth that.
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import math
 import time
+import types
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FunctionType
@@ -57,9 +59,10 @@ class Steps(Protocol):
 
 
 class Twin(Variant, Protocol):
-    """A variant that is a training of its own."""
+    """A variant that is a training of its own, from modules of its own by name."""
 
     training: Any
+    modules: dict[str, types.ModuleType]
 
     def close(self) -> None:
         """Let go of it."""
@@ -111,8 +114,22 @@ class Twins:
         """The twin with these texts. Raises NotSwappable."""
         key = json.dumps(texts, sort_keys=True)
         if key not in self._built:
-            self._built[key] = self.build(texts)
+            self._workers.give_turn_to(key)  # processes that building it starts are its own
+            try:
+                self._built[key] = self.build(texts)
+            finally:
+                self._workers.give_turn_to("")
         return self._built[key]
+
+    def drop(self, twin: Variant) -> None:
+        """Let go of a twin that is no use."""
+        if key := self._key(twin):
+            self._built.pop(key).close()
+
+    @property
+    def modules(self) -> list[types.ModuleType]:
+        """The modules of all twins."""
+        return [module for twin in self._built.values() for module in twin.modules.values()]
 
     def training_of(self, variant: Variant | None) -> Any:
         """The training that makes a variant's steps where it is one of its own; None where the first one does."""
@@ -155,7 +172,8 @@ def prepare_screening(
     """
     training.whole_step()
     prepared = _Preparation(training, twins)
-    for candidate in candidates:
+    # Twins come last: what they compile keeps code from being swapped.
+    for candidate in sorted(candidates, key=lambda item: item.way == "twin"):
         if candidate.way != "control":
             mark(candidate.key)
             prepared.put_in(candidate)
@@ -210,15 +228,17 @@ class _Preparation:
             twin = self._tried_twin(candidate.whole)
         except NotSwappable as refusal:
             self.refused[candidate.key] = "; ".join(filter(None, [why, str(refusal)]))
+        else:
+            self.variants[candidate.key], self.ways[candidate.key] = twin, "twin"
             return
-        self.variants[candidate.key], self.ways[candidate.key] = twin, "twin"
+        gc.collect()  # what is left of a twin: its functions, of the same names, would be taken for the first training's
 
     def _in_place(self, candidate: Candidate) -> Variant:
         loader = [candidate.loader] if candidate.loader is not None else []
         changes = [code_change(full_path(path), before, after) for path, (before, after) in candidate.code.items()]
         parts: list[Variant] = []
         if changes:
-            code = prepare(changes)
+            code = prepare(changes, self.twins.modules)
             if not code.swaps:
                 raise NotSwappable("the patch changes no function")
             parts.append(code)
@@ -234,18 +254,28 @@ class _Preparation:
         return variant
 
     def control(self) -> Variant:
-        """Identical code, put in place as the candidates are: by a twin where one of them is one."""
+        """Identical code, put in place as the candidates are: by a twin where one of them is one.
+
+        Where none of theirs is to be swapped, by the code of the step.
+        """
         if "twin" in self.ways.values():
             with contextlib.suppress(NotSwappable):
                 return self._tried_twin({})
-        own = prepare([item.with_own_code() for item in _each_once(self.swapped)])
-        return own if own.swaps else own_code(self.training.step_functions())
+        with contextlib.suppress(NotSwappable):
+            own = prepare([item.with_own_code() for item in _each_once(self.swapped)], self.twins.modules)
+            if own.swaps:
+                return own
+        return own_code(self.training.step_functions())
 
     def _tried_twin(self, texts: Mapping[str, str]) -> Twin:
         twin = self.twins.of(texts)
         self.twins.give_turn_to(twin)
         try:
             _try(twin, twin.training.whole_step)
+        except NotSwappable:
+            if not any(variant is twin for variant in self.variants.values()):
+                self.twins.drop(twin)
+            raise
         finally:
             self.twins.give_turn_to(None)
         return twin

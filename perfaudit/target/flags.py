@@ -66,6 +66,28 @@ def set_flags(wanted: Flags) -> None:
         setters[name](value)
 
 
+def put_back(before: Flags) -> None:
+    """Set every switch that has changed since `flags` gave these; those too that are otherwise only looked at, but no ""."""
+    import torch
+
+    setters: dict[str, Callable[[Any], object]] = _setters() | {
+        "deterministic_algorithms": torch.use_deterministic_algorithms,
+        "default_dtype": _set_default_dtype,
+        "grad": torch.set_grad_enabled,
+        "autocast.cpu": lambda value: torch.set_autocast_enabled("cpu", value),
+        "autocast.cuda": lambda value: torch.set_autocast_enabled("cuda", value),
+    }
+    for name, value in flags().items():
+        if before[name] not in (value, ""):
+            setters[name](before[name])
+
+
+def _set_default_dtype(name: str) -> None:
+    import torch
+
+    torch.set_default_dtype(getattr(torch, name.removeprefix("torch.")))
+
+
 @contextmanager
 def flags_set(wanted: Flags) -> Iterator[None]:
     """These switches as wanted inside, and as they were before behind it."""

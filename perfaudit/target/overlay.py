@@ -14,6 +14,7 @@ import sys
 import tokenize
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -53,20 +54,39 @@ def install(texts: dict[str, str]) -> None:
     _carry_to_spawned()
 
 
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """What files are imported with: texts and bytes by real path; digests of those that were, to which others are added."""
+
+    texts: dict[str, str]
+    bytes: dict[str, bytes]
+    ran: dict[str, str]
+
+
+def in_force() -> Installed:
+    """What holds at present in this process, and in those it spawns."""
+    return Installed(_texts, _bytes, _ran)
+
+
+def put_in_force(installed: Installed) -> None:
+    """From now on these hold. `install` must have been called."""
+    global _texts, _bytes, _ran
+    _texts, _bytes, _ran = installed.texts, installed.bytes, installed.ran
+
+
 @contextlib.contextmanager
 def imported_instead(texts: Mapping[str, str]) -> Iterator[dict[str, str]]:
     """Inside, files are imported with these texts in the place of those installed; gives the digests of what is imported.
 
     For a second copy of the project's modules in this process. Afterwards everything is as it was.
     """
-    global _texts, _bytes, _ran
-    kept, shown = (_texts, _bytes, _ran), dict(linecache.cache)
-    _texts, _bytes, _ran = dict(_texts), dict(_bytes), {}
+    kept, shown = in_force(), dict(linecache.cache)
+    put_in_force(Installed(dict(_texts), dict(_bytes), {}))
     try:
         install(dict(texts))
         yield _ran
     finally:
-        _texts, _bytes, _ran = kept
+        put_in_force(kept)
         linecache.cache.clear()
         linecache.cache.update(shown)
 

@@ -15,7 +15,7 @@ import os
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,13 +73,17 @@ def own_code(functions: Sequence[types.FunctionType]) -> CodeVariant:
     return CodeVariant([_Swap(each, each.__code__, each.__code__.replace()) for each in functions])
 
 
-def prepare(changes: Sequence[CodeChange]) -> CodeVariant:
-    """The variant that puts these changes into this process. Raises NotSwappable with the reason."""
+def prepare(changes: Sequence[CodeChange], others: Sequence[types.ModuleType] = ()) -> CodeVariant:
+    """The variant that puts these changes into this process. Raises NotSwappable with the reason.
+
+    others: modules of another training in this process, imported from the same files; their functions stay as they are.
+    """
     _refuse_compiled()
     variant = CodeVariant([])
+    apart = {id(vars(module)) for module in others}
     for change in changes:
-        _refuse_running(change)
-        functions = _functions_of(change)
+        _refuse_running(change, apart)
+        functions = _functions_of(change, apart)
         for item in change.functions:
             found = functions.get(item.before.co_qualname, {}).get(item.before.co_firstlineno, [])
             outer = "<locals>" not in item.name
@@ -103,10 +107,11 @@ def prepare(changes: Sequence[CodeChange]) -> CodeVariant:
 # ---- finding functions -----------------------------------------------------------------------------------------------
 
 
-def _functions_of(change: CodeChange) -> dict[str, dict[int, list[types.FunctionType]]]:
+def _functions_of(change: CodeChange, apart: Container[int]) -> dict[str, dict[int, list[types.FunctionType]]]:
     """The functions of this process that a file defines, by qualified name and first line.
 
-    The garbage collector knows every function; those that were frozen out of it (`gc.freeze`) are found through modules.
+    apart: ids of the globals of functions that are left out. The garbage collector knows every function; those that were
+    frozen out of it (`gc.freeze`) are found through modules.
     """
     real = os.path.realpath(change.path)
     wanted = {item.before.co_qualname for item in change.functions}
@@ -115,7 +120,7 @@ def _functions_of(change: CodeChange) -> dict[str, dict[int, list[types.Function
     same: dict[str, bool] = {}
     for function in (*_collected(), *_frozen(real)):
         code = function.__code__
-        if code.co_qualname not in wanted or id(function) in seen:
+        if code.co_qualname not in wanted or id(function) in seen or id(function.__globals__) in apart:
             continue
         if code.co_filename not in same:
             same[code.co_filename] = os.path.realpath(code.co_filename) == real
@@ -166,24 +171,24 @@ def _refuse_compiled() -> None:
         )
 
 
-def _refuse_running(change: CodeChange) -> None:
+def _refuse_running(change: CodeChange, apart: Container[int]) -> None:
     """Raise NotSwappable where a frame of one of the functions is alive: it goes on with the code that it began with."""
     names = {item.name: item.before for item in change.functions}
 
-    def is_ours(code: types.CodeType) -> bool:
-        return code.co_qualname in names and code == names[code.co_qualname]
+    def is_ours(code: types.CodeType, frame: types.FrameType) -> bool:
+        return code.co_qualname in names and code == names[code.co_qualname] and id(frame.f_globals) not in apart
 
     for frame in sys._current_frames().values():
         at: types.FrameType | None = frame
         while at is not None:
-            if is_ours(at.f_code):
+            if is_ours(at.f_code, at):
                 raise NotSwappable(f"{at.f_code.co_qualname} is running: its frame keeps the code that it began with")
             at = at.f_back
     for thing in gc.get_objects():
         kind = type(thing)
-        if kind is types.GeneratorType and thing.gi_frame is not None and is_ours(thing.gi_code):
+        if kind is types.GeneratorType and thing.gi_frame is not None and is_ours(thing.gi_code, thing.gi_frame):
             raise NotSwappable(f"{thing.gi_code.co_qualname} is a generator that is running")
-        if kind is types.CoroutineType and thing.cr_frame is not None and is_ours(thing.cr_code):
+        if kind is types.CoroutineType and thing.cr_frame is not None and is_ours(thing.cr_code, thing.cr_frame):
             raise NotSwappable(f"{thing.cr_code.co_qualname} is a coroutine that is running")
 
 

@@ -1,8 +1,9 @@
 """A patch as a second training beside the first: built from the patched text in the same process. Child only.
 
 For patches of what no step runs again: arguments of a loader, an optimizer or a layer, what a file does on import. The project's
-modules are imported anew for it, with the patched text, and are in place only while the twin's steps run; so are switches
-of torch that building it has set. The random streams, the working directory and everything of the first training stay.
+modules are imported anew for it, with the patched text, and are in place only while the twin's steps run; so are switches of
+torch that building it has set, and the patched text for what a step imports or a worker is started with. The random streams, the
+working directory and everything of the first training stay.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from perfaudit.target import overlay
-from perfaudit.target.flags import Flags, flags, set_flags, settable
+from perfaudit.target.flags import Flags, flags, put_back, set_flags, settable
 from perfaudit.target.training import Training
 from perfaudit.target.working_folder import full_path, present_folder
 from perfaudit.training.code_change import NotSwappable
@@ -25,11 +26,16 @@ from perfaudit.training.code_change import NotSwappable
 
 @dataclass(slots=True)
 class TwinVariant:
-    """A second training. While it is entered, its own modules and switches are in force, and `training` makes the steps."""
+    """A second training. While it is entered, its own modules and switches are in force, and `training` makes the steps.
+
+    installed: the texts that its files are imported with.
+    """
 
     training: Any
     modules: dict[str, types.ModuleType]
     switches: Flags
+    installed: overlay.Installed
+    _installed_before: overlay.Installed = field(init=False)
     _displaced: dict[str, types.ModuleType] = field(default_factory=dict)
     _before: Flags = field(default_factory=dict)
     _entered: bool = False
@@ -39,6 +45,8 @@ class TwinVariant:
         self._entered = True
         self._displaced = _projects_modules()
         _replace_modules(self._displaced, self.modules)
+        self._installed_before = overlay.in_force()
+        overlay.put_in_force(self.installed)
         now = flags()
         self._before = {name: now[name] for name in self.switches}
         set_flags(self.switches)
@@ -50,6 +58,7 @@ class TwinVariant:
         self._entered = False
         self.modules = _projects_modules()
         _replace_modules(self.modules, self._displaced)
+        overlay.put_in_force(self._installed_before)
         set_flags(self._before)
 
     def parts_not_run(self, work: Callable[[], object]) -> list[str]:
@@ -69,20 +78,20 @@ def build_twin(training: Any, texts: Mapping[str, str]) -> TwinVariant:
     with streams_kept(), folder_kept(training.folder), _first_modules_kept(), overlay.imported_instead(texts) as ran:
         try:
             twin = Training(training.target, str(training.device), seed=training.seed)
-            modules = _projects_modules()
+            modules, installed = _projects_modules(), overlay.in_force()
         except Exception as error:
             raise NotSwappable(f"a second training could not be built beside the first: {error}") from error
         finally:
             after = flags()
-            changed = [name for name in after if after[name] != before[name]]
-            set_flags({name: before[name] for name in changed if name in settable()})
-    if fixed := [name for name in changed if name not in settable()]:
+            put_back(before)
+    changed = [name for name in after if after[name] != before[name]]
+    if fixed := [name for name in changed if name not in settable() or "" in (before[name], after[name])]:
         twin.close()
         raise NotSwappable(f"building it changes {', '.join(fixed)} for the whole process")
     if missing := [path for real, path in reals.items() if real not in ran]:
         twin.close()
         raise NotSwappable(f"{', '.join(missing)} is not imported as a module, so the patch is not what runs")
-    return TwinVariant(twin, modules, {name: after[name] for name in changed})
+    return TwinVariant(twin, modules, {name: after[name] for name in changed}, installed)
 
 
 @contextlib.contextmanager
