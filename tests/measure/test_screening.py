@@ -15,7 +15,7 @@ import pytest
 from conftest import FakeClock
 
 from perfaudit.measure import screening
-from perfaudit.measure.race import DECIDED, FUTILE, FUTILE_QUADS
+from perfaudit.measure.race import BASE, DECIDED, FUTILE, FUTILE_QUADS
 from perfaudit.measure.screening import CONTROL, Candidate, Screening, Twins, prepare_screening
 from perfaudit.training import code_variant
 from perfaudit.training.code_change import NotSwappable
@@ -187,3 +187,257 @@ def test_how_many_steps_a_block_has(start: Start, clock: FakeClock, cost: float,
     training.module.cost = cost
     training.steps = 0
     assert screening._block_steps(training, runs_behind) == block
+
+
+# ---- twins ---------------------------------------------------------------------------------------------------------------
+
+
+class FakeTwin:
+    """A training of its own, whose step takes `cost`."""
+
+    def __init__(self, first: Training, cost: float, fault: Exception | None = None) -> None:
+        self.log: list[str] = []
+
+        def forward(clock: FakeClock) -> None:
+            assert self.log[-1] == "enter"  # steps of a twin are made while it is entered, and no others
+            if fault is not None:
+                raise fault
+            clock.sleep(cost)
+
+        self.training = Training(types.SimpleNamespace(forward=forward), first.clock)
+        self.modules: dict[str, types.ModuleType] = {}
+
+    def enter(self) -> None:
+        self.log.append("enter")
+
+    def leave(self) -> None:
+        self.log.append("leave")
+
+    def parts_not_run(self, work: Callable[[], object]) -> list[str]:
+        work()
+        return []
+
+    def close(self) -> None:
+        self.log.append("close")
+
+
+class Builder:
+    """Builds twins: `costs` by the text of "f.py", a message where that one is refused; no text, no change."""
+
+    def __init__(self, training: Training, **costs: float | str | Exception) -> None:
+        self.training, self.costs = training, costs
+        self.asked: list[str] = []
+        self.made: dict[str, FakeTwin] = {}
+
+    def __call__(self, texts: Mapping[str, str]) -> FakeTwin:
+        text = texts.get("f.py", "as it is")
+        self.asked.append(text)
+        cost = self.costs.get(text, 1.0)
+        if isinstance(cost, str):
+            raise NotSwappable(cost)
+        fault = cost if isinstance(cost, Exception) else None
+        self.made[text] = FakeTwin(self.training, 0.0 if isinstance(cost, Exception) else cost, fault)
+        return self.made[text]
+
+
+def twin_of(text: str) -> Candidate:
+    return Candidate(text, whole={"f.py": text}, way="twin")
+
+
+def patch_of(training: Training, key: str, new: str, whole: Mapping[str, str] | None = None) -> Candidate:
+    before = Path(training.module.__file__).read_text()
+    return Candidate(key, {training.module.__file__: [before, before.replace(STEP, new)]}, whole=whole or {})
+
+
+def test_a_twin_makes_its_own_steps_and_the_control_is_one(start: Start) -> None:
+    _, training = start()
+    build = Builder(training, fast=0.5)
+    race = prepare_screening(training, [twin_of("fast")], 0.01, 1, Twins(build))
+    state = race.run(1e9)
+    found = {key: entrant["interval"][0] for key, entrant in state["entrants"].items()}
+    assert found == {"fast": pytest.approx(0.5), CONTROL: pytest.approx(1.0)}
+    assert state["ways"] == {"fast": "twin", CONTROL: "control"}
+    assert race.variants[CONTROL] is build.made["as it is"]
+    assert build.asked == ["fast", "as it is"]
+    assert all(twin.log[-1] == "leave" for twin in build.made.values())
+
+
+def test_code_is_swapped_before_any_twin_is_built(start: Start) -> None:
+    """What a twin compiles would keep code from being swapped."""
+    _, training = start()
+    build = Builder(training, fast=0.5)
+    seen: list[str] = []
+    candidates = [twin_of("fast"), patch_of(training, "half", "clock.sleep(cost / 2)")]
+    race = prepare_screening(training, candidates, 0.01, 1, Twins(build), mark=seen.append)
+    assert seen == ["half", "fast", ""]
+    assert race.ways == {"half": "code", "fast": "twin", CONTROL: "control"}
+
+
+def test_twins_are_shared_by_the_stages(start: Start) -> None:
+    _, training = start()
+    build = Builder(training, fast=0.5, faster=0.25)
+    twins = Twins(build)
+    first = prepare_screening(training, [twin_of("fast"), twin_of("faster")], 0.01, 1, twins)
+    second = prepare_screening(training, [twin_of("faster"), twin_of("fast")], 0.01, 1, twins)
+    assert build.asked == ["fast", "faster", "as it is"]
+    assert {key: first.variants[key] is second.variants[key] for key in first.variants} == dict.fromkeys(
+        ("fast", "faster", CONTROL), True
+    )
+    twins.close()
+    assert [twin.log[-1] for twin in build.made.values()] == ["close"] * 3
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "costs", "way", "reason", "asked"),
+    [
+        ("cost = 1.0", "cost = 0.5", {}, "twin", "", ["whole", "as it is"]),
+        (
+            "cost = 1.0", "cost = 0.5", {"whole": "memory does not hold it"}, "",
+            "the patch changes line 2, which ran on import; memory does not hold it", ["whole"],
+        ),
+        (STEP, "clock.sleep(cost / 2)", {}, "code", "", []),
+        (STEP, "raise ValueError('no')", {}, "", "with it, a step raises ValueError: no", []),  # it would in a twin too
+        ("clock.sleep(100.0)", "clock.sleep(1.0)", {}, "twin", "", ["whole", "as it is"]),  # which no step runs
+    ],
+)  # fmt: skip
+def test_what_cannot_be_swapped_in_falls_back_on_a_twin(
+    start: Start, old: str, new: str, costs: dict[str, str], way: str, reason: str, asked: list[str]
+) -> None:
+    _, training = start()
+    build = Builder(training, **costs)
+    before = Path(training.module.__file__).read_text()
+    patch = Candidate("it", {training.module.__file__: [before, before.replace(old, new)]}, whole={"f.py": "whole"})
+    race = prepare_screening(training, [patch], 0.01, 1, Twins(build))
+    assert race.ways.get("it", "") == way
+    assert race.refused.get("it", "").partition(" (")[0].startswith(reason)
+    assert bool(race.refused) == bool(reason)
+    assert build.asked == asked
+
+
+def test_without_memory_for_another_twin_the_control_is_swapped_in(start: Start) -> None:
+    _, training = start()
+    build = Builder(training, fast=0.5, **{"as it is": "memory does not hold it"})
+    race = prepare_screening(
+        training, [twin_of("fast"), patch_of(training, "half", "clock.sleep(cost / 2)")], 0.01, 1, Twins(build)
+    )
+    assert (race.refused, race.ways[CONTROL]) == ({}, "control")
+    control = race.variants[CONTROL]
+    assert isinstance(control, code_variant.CodeVariant)
+    assert [swap.function for swap in control.swaps] == [training.module.forward]
+    state = race.run(1e9)
+    assert state["entrants"][CONTROL]["interval"][0] == pytest.approx(1.0)
+
+
+def test_a_twin_with_which_a_step_raises_is_refused_and_let_go(start: Start) -> None:
+    _, training = start()
+    build = Builder(training, bad=MemoryError("no more"), fast=0.5)
+    twins = Twins(build)
+    race = prepare_screening(training, [twin_of("bad"), twin_of("fast")], 0.01, 1, twins)
+    assert list(race.refused) == ["bad"]
+    assert race.refused["bad"].startswith("with it, a step raises MemoryError: no more")
+    assert build.made["bad"].log == ["enter", "leave", "close"]
+    assert twins.training_of(build.made["bad"]) is None
+    assert race.run(1e9)["entrants"].keys() == {"fast", CONTROL}
+
+
+def test_a_twin_that_raises_later_leaves_the_race(start: Start, clock: FakeClock) -> None:
+    _, training = start()
+    build = Builder(training, bad=0.9, fast=0.5)
+    race = prepare_screening(training, [twin_of("bad"), twin_of("fast")], 0.01, 1, Twins(build))
+    race.run(10.0)
+    build.made["bad"].training.module.forward = lambda clock: [][1]
+    state = race.run(1e9)
+    assert state["entrants"]["bad"]["left"].startswith("with it, a step raises IndexError")
+    assert state["entrants"]["fast"]["left"] == DECIDED
+    assert build.made["bad"].log[-1] == "leave"
+
+
+def test_another_batch_size_counts_by_the_sample(start: Start) -> None:
+    _, training = start()
+    build = Builder(training, double=1.5)
+    training.loader.batch_size = 8
+    candidates = [twin_of("double")]
+    twins = Twins(build)
+    twins.of({"f.py": "double"}).training.loader.batch_size = 16
+    twins.of({}).training.loader.batch_size = 8
+    state = prepare_screening(training, candidates, 0.01, 1, twins).run(1e9)
+    assert state["entrants"]["double"]["interval"][0] == pytest.approx(0.75)
+
+
+# ---- another base, marks -------------------------------------------------------------------------------------------------
+
+
+def test_all_together_as_the_base(start: Start) -> None:
+    """Ratios are of the base over what lacks a part of it; the training as it is takes part, and the control is the base."""
+    _, training = start()
+    candidates = [
+        patch_of(training, "all", "clock.sleep(cost / 4)"),
+        patch_of(training, "without a", "clock.sleep(cost / 2)"),
+        patch_of(training, "without b", "clock.sleep(cost / 4 * 0.9)"),
+    ]
+    race = prepare_screening(training, candidates, 0.01, 1, Twins(no_twin), base="all")
+    assert race.variants[CONTROL] is race.variants["all"]
+    state = race.run(1e9)
+    found = {key: entrant["interval"][0] for key, entrant in state["entrants"].items()}
+    assert found == {
+        BASE: pytest.approx(0.25), "without a": pytest.approx(0.5), "without b": pytest.approx(1 / 0.9),
+        CONTROL: pytest.approx(1.0),
+    }  # fmt: skip
+    assert all(entrant["left"] == DECIDED for key, entrant in state["entrants"].items() if key != CONTROL)
+    assert state["base"]["wall"] / state["base"]["steps"] == pytest.approx(0.25)
+
+
+def test_a_base_that_cannot_be_put_in_place_ends_the_race(start: Start) -> None:
+    _, training = start()
+    candidates = [patch_of(training, "all", "raise ValueError('no')"), patch_of(training, "a", "clock.sleep(0.5)")]
+    with pytest.raises(NotSwappable, match="a step raises ValueError: no"):
+        prepare_screening(training, candidates, 0.01, 1, Twins(no_twin), base="all")
+
+
+def test_a_base_with_which_a_step_raises_is_a_fault_of_the_race(start: Start) -> None:
+    _, training = start()
+    mine = training.module.forward.__code__
+    candidates = [patch_of(training, "all", "clock.sleep(cost / 2 if clock.now() < 100 else 1 / 0)")]
+    race = prepare_screening(training, candidates, 0.01, 1, Twins(no_twin), base="all")
+    with pytest.raises(ZeroDivisionError):
+        race.run(1e9)
+    assert training.module.forward.__code__ is mine
+
+
+def test_the_mark_tells_what_is_in_place_at_every_step(start: Start) -> None:
+    """For those who find this process dead: no step is made under another key than that of what it runs."""
+    _, training = start()
+    build = Builder(training, fast=0.5)
+    now = [""]
+    seen: set[tuple[str, bool, bool]] = set()
+    mine, clock = training.module.forward.__code__, training.clock
+    advance = clock.sleep
+
+    def sleep(seconds: float) -> None:
+        swapped, twin = training.module.forward.__code__ is not mine, build.made.get("fast")
+        seen.add((now[0], swapped, twin is not None and bool(twin.log) and twin.log[-1] == "enter"))
+        advance(seconds)
+
+    clock.sleep = sleep  # type: ignore[method-assign]
+    candidates = [patch_of(training, "half", "clock.sleep(cost / 2)"), twin_of("fast")]
+
+    def mark(key: str) -> None:
+        now[0] = key
+
+    race = prepare_screening(training, candidates, 0.01, 1, Twins(build), mark=mark)
+    assert (now, seen) == ([""], {("", False, False), ("half", True, False), ("fast", False, True)})
+    race.run(1e9)
+    assert now == [""]
+    assert seen == {("", False, False), ("half", True, False), ("fast", False, True), (CONTROL, False, False)}
+
+
+def test_a_mark_stays_where_a_step_does_not_return(start: Start) -> None:
+    _, training = start()
+    seen: list[str] = []
+    candidates = [
+        patch_of(training, "half", "clock.sleep(cost / 2)"),
+        patch_of(training, "dies", "raise KeyboardInterrupt"),
+    ]
+    with pytest.raises(KeyboardInterrupt):
+        prepare_screening(training, candidates, 0.01, 1, Twins(no_twin), mark=seen.append)
+    assert seen == ["half", "dies"]
