@@ -226,7 +226,9 @@ def table(sample: str, record: Record) -> str:
 
 
 def _rungs(ladder: Record) -> list[str]:
-    """The climb's own table."""
+    """The climb's own table: each rung screened alone and beside the others or, in older records, each on top of those before."""
+    if not any(rung["from_start"] is not None for rung in ladder["rungs"]):
+        return [*_screened_rungs(ladder), "", *_said(ladder)]
     lines = ["| rung | ms per step | of the sample's step | peak memory, MiB | also changes |", "|---|---|---|---|---|"]
     for number, rung in enumerate(ladder["rungs"], start=1):
         if rung["dropped"]:
@@ -239,16 +241,41 @@ def _rungs(ladder: Record) -> list[str]:
             f"| {number} {rung['words']} | {1e3 * rung['seconds_per_step']:.1f} | {ratio} | {memory} | {changes} |"
         )
     if ladder["ratio"] is not None:
-        whole = _ratio([ladder["ratio"], ladder["low"] or 0.0, ladder["high"] or float("inf")])
+        whole = _ratio(_interval(ladder))
         ms = 1e3 * ladder["patched_seconds_per_step"]
         lines.append(f"| all of it, raced against the sample | {ms:.1f} | {whole} | | {', '.join(ladder['changes'])} |")
+    return [*lines, "", *_said(ladder)]
+
+
+def _screened_rungs(ladder: Record) -> list[str]:
+    lines = ["| rung | alone, screened | beside the others | also changes |", "|---|---|---|---|"]
+    for number, rung in enumerate(ladder["rungs"], start=1):
+        name = f"taken out again: {rung['words']}" if rung["dropped"] else f"{number} {rung['words']}"
+        alone, beside = _ratio(_interval(rung)), _ratio(rung["beside"])
+        changes = rung["dropped"] or ", ".join(rung["changes"]) or "nothing"
+        lines.append(f"| {name} | {alone} | {beside} | {changes} |")
+    if ladder["ratio"] is None:
+        return lines
+    before, after = (1e3 * ladder[name] for name in ("seconds_per_step", "patched_seconds_per_step"))
+    how = "screened" if ladder["basis"] == "screened" else "raced in fresh processes"
+    return [*lines, "", f"All of it, {how}: {_ratio(_interval(ladder))}, {before:.1f} -> {after:.1f} ms per step."]
+
+
+def _interval(found: Record) -> list[float]:
+    """The ratio of a rung or of a ladder, with bounds that hold anything where JSON has none."""
+    low, high = found["low"], found["high"]
+    return [found["ratio"], low if low is not None else 0.0, high if high is not None else float("inf")]
+
+
+def _said(ladder: Record) -> list[str]:
+    """What was checked, what stands in the way, and what was not climbed."""
     said = [f"checked: {ladder['verified']}"] if ladder["verified"] else []
     said += [ladder["trouble"]] if ladder["trouble"] else []
     reasons: dict[str, list[str]] = {}
     for item in ladder["left"]:
         reasons.setdefault(item["reason"], []).append(item["knob"])
     said += [f"not climbed: {', '.join(names)}: {reason}" for reason, names in reasons.items()]
-    return [*lines, "", *(f"- {line}" for line in said)]
+    return [f"- {line}" for line in said]
 
 
 def _programs(found: Record) -> str:

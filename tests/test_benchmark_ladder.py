@@ -101,6 +101,37 @@ def test_the_table() -> None:
     assert ladder.table("gpt2", record()) == TABLE.lstrip("\n")
 
 
+SCREENED = """
+| rung | alone, screened | beside the others | also changes |
+|---|---|---|---|
+| 1 fused attention | 0.500 [0.450, 0.550] | 0.600 [0.580, 0.620] | rounding |
+| taken out again: a fused update | 0.900 [0.800, 0.990] | not measured | it no longer pays |
+
+All of it, {how}: 0.500 [0.400, inf], 200.0 -> 100.0 ms per step.
+
+- checked: the losses agree
+"""
+
+
+@pytest.mark.parametrize(("basis", "how"), [("screened", "screened"), ("measured", "raced in fresh processes")])
+def test_the_table_of_rungs_that_were_screened(basis: str, how: str) -> None:
+    """A rung has no time and no ratio on top of the others any more; these keys are null."""
+    null = dict.fromkeys(("from_start", "from_low", "from_high", "seconds_per_step", "peak_memory_bytes"))
+    first, second = (
+        {**rung("fused attention", changes=["rounding"]), **null, "ratio": 0.5, "low": 0.45, "high": 0.55},
+        {**rung("a fused update", dropped="it no longer pays"), **null, "ratio": 0.9, "low": 0.8, "high": 0.99},
+    )
+    rungs = [{**first, "beside": [0.6, 0.58, 0.62]}, {**second, "beside": None}]
+    climb = {**record()["ladder"], "rungs": rungs, "basis": basis, "seconds_per_step": 0.2}
+    assert SCREENED.format(how=how).strip() in ladder.table("gpt2", record(ladder=climb))
+
+
+def test_a_climb_without_rungs_has_no_figures() -> None:
+    climb = {**record()["ladder"], "rungs": [], "ratio": None, "verified": ""}
+    text = ladder.table("gpt2", record(ladder=climb))
+    assert "All of it" not in text and "- not climbed: cudnn, conv_bias: there is no convolution" in text
+
+
 def test_a_race_that_was_not_made_is_told_as_such() -> None:
     text = ladder.table(
         "gpt2",
