@@ -91,16 +91,26 @@ def imported_instead(texts: Mapping[str, str]) -> Iterator[dict[str, str]]:
         linecache.cache.update(shown)
 
 
+def project_modules() -> dict[str, types.ModuleType]:
+    """The modules in this process that are the project's own, by the name under which they are imported."""
+    root = _root()  # once: between two steps of a race there are thousands of modules to go through
+    return {name: module for name, module in list(sys.modules.items()) if _is_of(root, module)}
+
+
 def is_of_project(module: object) -> bool:
     """Whether a module, or a package without a file, is the project's own."""
+    return _is_of(_root(), module)
+
+
+def _is_of(root: str, module: object) -> bool:
     if not isinstance(module, types.ModuleType):
         return False
     own = vars(module)  # a lazy module imports what it is asked for
     file = own.get("__file__")
     if isinstance(file, str):
-        return _lies_in(_root(), file)
+        return _lies_in(root, file)
     folders = own.get("__path__")
-    return any(isinstance(folder, str) and _lies_in(_root(), folder) for folder in folders or ())
+    return any(isinstance(folder, str) and _lies_in(root, folder) for folder in folders or ())
 
 
 def belongs_to_project(root: str) -> None:

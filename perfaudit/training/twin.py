@@ -43,7 +43,7 @@ class TwinVariant:
     def enter(self) -> None:
         """Put the twin's modules and switches in force."""
         self._entered = True
-        self._displaced = _projects_modules()
+        self._displaced = overlay.project_modules()
         _replace_modules(self._displaced, self.modules)
         self._installed_before = overlay.in_force()
         overlay.put_in_force(self.installed)
@@ -56,7 +56,7 @@ class TwinVariant:
         if not self._entered:
             return
         self._entered = False
-        self.modules = _projects_modules()
+        self.modules = overlay.project_modules()
         _replace_modules(self.modules, self._displaced)
         overlay.put_in_force(self._installed_before)
         set_flags(self._before)
@@ -78,7 +78,7 @@ def build_twin(training: Any, texts: Mapping[str, str]) -> TwinVariant:
     with streams_kept(), folder_kept(training.folder), _first_modules_kept(), overlay.imported_instead(texts) as ran:
         try:
             twin = Training(training.target, str(training.device), seed=training.seed)
-            modules, installed = _projects_modules(), overlay.in_force()
+            modules, installed = overlay.project_modules(), overlay.in_force()
         except Exception as error:
             raise NotSwappable(f"a second training could not be built beside the first: {error}") from error
         finally:
@@ -97,16 +97,12 @@ def build_twin(training: Any, texts: Mapping[str, str]) -> TwinVariant:
 @contextlib.contextmanager
 def _first_modules_kept() -> Iterator[None]:
     """Inside, nothing of the project has been imported; afterwards, what had been."""
-    first = _projects_modules()
+    first = overlay.project_modules()
     _replace_modules(first, {})
     try:
         yield
     finally:
-        _replace_modules(_projects_modules(), first)
-
-
-def _projects_modules() -> dict[str, types.ModuleType]:
-    return {name: module for name, module in list(sys.modules.items()) if overlay.is_of_project(module)}
+        _replace_modules(overlay.project_modules(), first)
 
 
 def _replace_modules(old: Mapping[str, types.ModuleType], new: Mapping[str, types.ModuleType]) -> None:

@@ -12,8 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from perfaudit.measure.memory import StepMemory, peak_of_step
+from perfaudit.measure import memory
+from perfaudit.measure.memory import StepMemory, peak_of_step, refuse_without_room
 from perfaudit.measure.predicted import CannotPredict, largest_batch, predicted_peak, predicting
+from perfaudit.training.code_change import NotSwappable
 
 MIB = 2**20
 
@@ -354,3 +356,37 @@ def test_the_memory_of_a_step_is_asked_of_the_trainings_own_device(monkeypatch: 
     )
     assert memory.memory_of_step(training, None) == StepMemory(30 * MIB, 40 * MIB, 2 * MIB)
     assert all(each is device for each in asked)
+
+
+@pytest.mark.parametrize(
+    ("free", "taken", "refused"),
+    [
+        (300 << 20, 299 << 20, ""),
+        (300 << 20, 300 << 20, ""),
+        (
+            300 << 20,
+            301 << 20,
+            "memory does not hold a second training beside the first: 300 MiB are free, and this one has taken 301 MiB",
+        ),
+        (None, 300 << 20, ""),  # a device that does not tell is tried
+        (300 << 20, None, ""),
+        (
+            0,
+            1 << 20,
+            "memory does not hold a second training beside the first: 0 MiB are free, and this one has taken 1 MiB",
+        ),
+    ],
+)
+def test_a_second_training_is_refused_where_memory_does_not_hold_it(
+    monkeypatch: pytest.MonkeyPatch, free: int | None, taken: int | None, refused: str
+) -> None:
+    asked = []
+    monkeypatch.setattr(memory, "room", lambda device: asked.append(device) or {"free": free, "taken": taken})
+    device = torch.device("cpu")
+    if refused:
+        with pytest.raises(NotSwappable) as caught:
+            refuse_without_room(device)
+        assert str(caught.value) == refused
+    else:
+        refuse_without_room(device)
+    assert asked == [device]

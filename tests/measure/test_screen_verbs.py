@@ -1,0 +1,118 @@
+"""Candidates screened in a child, as a climb asks for it: put in place in every way, raced, marked, and two races in a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfaudit.measure.child import Child, ChildFailed
+from perfaudit.measure.lab import build_command
+from perfaudit.measure.ledger import Variant
+
+pytestmark = pytest.mark.slow
+TIMEOUT = 120.0
+TRAIN = """\
+import os
+import torch
+from torch import nn
+from sizes import WIDTH
+
+def build_model():
+    return nn.Sequential(nn.Linear(16, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 4))
+
+def build_optimizer(model):
+    return torch.optim.AdamW(model.parameters(), lr=1e-2, foreach=False)
+
+def build_dataloader():
+    data = torch.utils.data.TensorDataset(torch.randn(64, 16), torch.randint(0, 4, (64,)))
+    return torch.utils.data.DataLoader(data, 8)
+
+def training_step(model, batch):
+    loss = nn.functional.cross_entropy(model(batch[0]), batch[1])
+    return loss
+"""
+RETURN = "    return loss\n"
+
+
+@pytest.fixture
+def child(project: Callable[..., Path]) -> Iterator[Child]:
+    """A child in which the training is built."""
+    project(**{"train.py": TRAIN, "sizes.py": "WIDTH = 32\n"})
+    with Child(False) as started:
+        target = {"file": "train.py", "names": {}}
+        started.ask(build_command(target, Variant("screened", "", {}), "cpu", 0), TIMEOUT)
+        yield started
+
+
+def code(key: str, new: str) -> dict[str, Any]:
+    patched = TRAIN.replace(RETURN, new)
+    return {"key": key, "code": {"train.py": [TRAIN, patched]}, "whole": {"train.py": patched}, "way": "in place"}
+
+
+def screen(child: Child, entrants: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+    return child.ask({"do": "screen", "entrants": entrants, "least": 0.01, "seed": 1, **more}, TIMEOUT)
+
+
+def race(child: Child) -> dict[str, Any]:
+    """Race until each has a quad or has left; however slow the machine is."""
+    while True:
+        state = child.ask({"do": "race", "seconds": 0.1}, TIMEOUT)
+        if state["ended"] or all(entrant["log_ratios"] or entrant["left"] for entrant in state["entrants"].values()):
+            return state
+
+
+def test_every_way_of_putting_a_candidate_in_place(child: Child, tmp_path: Path) -> None:
+    marker = tmp_path / "in place"
+    marker.touch()
+    entrants = [
+        code("same", "    pass\n" + RETURN),
+        code("raises", "    raise ValueError('no')\n"),
+        {"key": "fused", "settings": [["perfaudit.knobs.optimizer:KNOB", {"update": "fused"}]], "way": "in place"},
+        {"key": "wide", "whole": {"sizes.py": "WIDTH = 64\n"}, "way": "twin"},
+        {"key": "nowhere", "whole": {"other.py": "WIDTH = 64\n"}, "way": "twin"},
+        {"key": "again", "way": "control"},
+    ]
+    prepared = screen(child, entrants, marker=str(marker))
+    assert prepared["ways"] == {
+        "same": "code", "fused": "setting", "wide": "twin", "control": "control", "again": "control",
+    }  # fmt: skip
+    assert prepared["refused"].keys() == {"raises", "nowhere"}
+    assert prepared["refused"]["raises"].startswith("with it, a step raises ValueError: no")
+    assert prepared["refused"]["nowhere"] == "other.py is not imported as a module, so the patch is not what runs"
+    state = race(child)
+    last = child.ask({"do": "race", "seconds": 0.0, "last": True}, TIMEOUT)
+    assert last["entrants"].keys() == {"same", "fused", "wide", "control", "again"}
+    for key, entrant in state["entrants"].items():
+        assert entrant["log_ratios"] == last["entrants"][key]["log_ratios"]  # none was added after the time was over
+        assert len(entrant["seconds"]) == len(entrant["log_ratios"])
+    assert last["base"]["steps"] > 0
+    assert marker.read_text().splitlines()[0] == ""
+
+
+def test_a_second_race_against_all_of_it_in_the_same_training(child: Child) -> None:
+    wide = {"sizes.py": "WIDTH = 64\n"}
+    both = {**code("all", "    pass\n" + RETURN), "settings": []}
+    screen(child, [{"key": "wide", "whole": wide, "way": "twin"}, code("same", "    pass\n" + RETURN)])
+    race(child)
+    prepared = screen(child, [both, {"key": "without", "whole": wide, "way": "twin"}], base="all")
+    assert (prepared["refused"], prepared["ways"]) == ({}, {"all": "code", "without": "twin", "control": "control"})
+    state = race(child)
+    assert state["entrants"].keys() == {"base", "without", "control"}
+    assert all(entrant["log_ratios"] for entrant in state["entrants"].values())
+
+
+def test_a_dead_child_leaves_the_name_of_what_killed_it(child: Child, tmp_path: Path) -> None:
+    marker = tmp_path / "in place"
+    marker.touch()
+    with pytest.raises(ChildFailed) as caught:
+        screen(child, [code("same", "    pass\n" + RETURN), code("kills", "    os._exit(3)\n")], marker=str(marker))
+    assert caught.value.kind == "crash"
+    assert marker.read_text().splitlines()[0] == "kills"
+
+
+def test_a_base_that_cannot_be_put_in_place_says_why(child: Child) -> None:
+    with pytest.raises(ChildFailed, match="a step raises ValueError: no"):
+        screen(child, [code("all", "    raise ValueError('no')\n"), code("same", "    pass\n" + RETURN)], base="all")
