@@ -372,12 +372,13 @@ class Screening:
 
         Seconds of a variant with another batch size are those that the base's batch size would take.
         """
-        self._put(turn.key)
         training = self.twins.training_of(self.variants.get(turn.key)) or self.training
-        restarts, is_base = len(training.restart_seconds), turn.key == self.race.base and turn.is_timed
-        queued, cpu = (queued_seconds(), time.process_time()) if is_base else (0.0, 0.0)
-        began = time.perf_counter()
+        is_base = turn.key == self.race.base and turn.is_timed
         try:
+            self._put(turn.key)
+            restarts = len(training.restart_seconds)
+            queued, cpu = (queued_seconds(), time.process_time()) if is_base else (0.0, 0.0)
+            began = time.perf_counter()
             for _ in range(turn.steps):
                 training.whole_step()
             training.synchronize()

@@ -154,6 +154,23 @@ def test_a_patch_that_raises_later_leaves_and_the_training_goes_on(start: Start)
     assert training.module.forward.__code__ is mine
 
 
+def test_a_setting_that_cannot_be_put_in_place_later_leaves_and_the_training_goes_on(start: Start) -> None:
+    _, training = start(half="clock.sleep(cost / 2)")
+    entered = []
+
+    @contextlib.contextmanager
+    def worn_out() -> Iterator[None]:
+        entered.append(1)
+        if len(entered) > 5:
+            raise RuntimeError("no more of these")
+        yield
+
+    race = begun(training, [Candidate("bad", settings=[SettingVariant(worn_out)])])
+    state = race.run(1e9)
+    assert state["entrants"]["bad"]["left"].startswith("with it, a step raises RuntimeError: no more of these")
+    training.whole_step()
+
+
 def test_a_base_that_raises_is_a_fault_of_the_training(start: Start) -> None:
     race, training = start(half="clock.sleep(cost / 2)")
     mine = training.module.forward.__code__
