@@ -13,8 +13,9 @@ from typing import Any
 
 from perfaudit.errors import TargetError
 from perfaudit.target.loading import Loading
+from perfaudit.target.random_streams import same_random_streams
 from perfaudit.training.code_change import NotSwappable
-from perfaudit.training.twin import folder_kept, streams_kept
+from perfaudit.training.twin import folder_kept
 
 
 @dataclass(slots=True)
@@ -60,7 +61,7 @@ class LoaderVariant:
     def _build(self) -> Loading:
         loading: Loading
         try:
-            with streams_kept(), folder_kept(self.training.folder):
+            with same_random_streams(), folder_kept(self.training.folder):
                 loading = self.training.other_loading(self.overrides)
         except TargetError as error:
             raise NotSwappable(str(error)) from error

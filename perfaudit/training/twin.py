@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
@@ -19,6 +18,7 @@ from typing import Any
 
 from perfaudit.target import overlay
 from perfaudit.target.flags import Flags, flags, put_back, set_flags, settable
+from perfaudit.target.random_streams import same_random_streams
 from perfaudit.target.training import Training
 from perfaudit.target.working_folder import full_path, present_folder
 from perfaudit.training.code_change import NotSwappable
@@ -75,7 +75,12 @@ def build_twin(training: Any, texts: Mapping[str, str]) -> TwinVariant:
     """Build a training like this one from files with these texts, by path. Raises NotSwappable with the reason."""
     before = flags()
     reals = {os.path.realpath(full_path(path)): path for path in texts}
-    with streams_kept(), folder_kept(training.folder), _first_modules_kept(), overlay.imported_instead(texts) as ran:
+    with (
+        same_random_streams(),
+        folder_kept(training.folder),
+        _first_modules_kept(),
+        overlay.imported_instead(texts) as ran,
+    ):
         try:
             twin = Training(training.target, str(training.device), seed=training.seed)
             modules, installed = overlay.project_modules(), overlay.in_force()
@@ -109,22 +114,6 @@ def _replace_modules(old: Mapping[str, types.ModuleType], new: Mapping[str, type
     for name in old:
         sys.modules.pop(name, None)
     sys.modules.update(new)
-
-
-@contextlib.contextmanager
-def streams_kept() -> Iterator[None]:
-    """Afterwards the random streams of Python, NumPy and torch stand where they stood."""
-    import torch
-
-    python, numpy = random.getstate(), sys.modules.get("numpy.random")
-    drawn = numpy.get_state() if numpy is not None else None
-    with torch.random.fork_rng(list(range(torch.cuda.device_count()))):
-        try:
-            yield
-        finally:
-            random.setstate(python)
-            if numpy is not None:
-                numpy.set_state(drawn)
 
 
 @contextlib.contextmanager

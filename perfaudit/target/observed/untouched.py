@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import random
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from perfaudit.target.accelerator import same_random_numbers
+from perfaudit.target.random_streams import same_random_streams
 
 
 class Unobservable(Exception):
@@ -46,7 +44,7 @@ def untouched(model: Any) -> Iterator[None]:  # Any: torch.nn.Module
     for parameter, _ in gradients:
         parameter.grad = None
     try:
-        with _same_random_streams():
+        with same_random_streams():
             yield
     finally:
         for parameter, gradient in gradients:
@@ -73,17 +71,3 @@ def _put_back(buffers: list[tuple[Any, str, Any, Any]]) -> None:
         for module, name, buffer, values in buffers:
             buffer.copy_(values)
             module._buffers[name] = buffer
-
-
-@contextmanager
-def _same_random_streams() -> Iterator[None]:
-    """Put the random streams of Python, NumPy (where imported) and torch on all its devices back at the end."""
-    python = random.getstate()
-    numpy = sys.modules["numpy"].random.get_state() if "numpy" in sys.modules else None
-    try:
-        with same_random_numbers():
-            yield
-    finally:
-        random.setstate(python)
-        if numpy is not None:
-            sys.modules["numpy"].random.set_state(numpy)
