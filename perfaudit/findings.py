@@ -95,7 +95,7 @@ class Saving:
     """Share of a training step that goes away, as an interval of fractions in 0..1 (negative: it gets slower).
 
     `basis` says how it is known; the five are never mixed: measured (the patched source in fresh processes), screened (put in
-    place in a training that runs, losses not compared) or profiled here, on the user's training; benchmarked by this project,
+    place in a training that runs) or profiled here, on the user's training; benchmarked by this project,
     on another one; documented by somebody else. `seconds_per_step` is the middle of a measured saving; `clock`
     says which time was measured, that on the wall or the processor's. `source` is the link of a documented saving and the
     command of a benchmarked one; `conditions` is what the link says, or device and versions of the command. `expected` is

@@ -1,4 +1,4 @@
-"""The order of findings: measured savings by their lower bound, screened ones, the rest, what was measured not to pay."""
+"""The order of findings: measured savings by their lower bound, screened ones, the rest, what was timed and not shown to pay."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ _BASES: tuple[Basis, ...] = ("profiled", "benchmarked", "documented")  # of what
 
 
 def group(finding: Finding) -> int:
-    """PAYS for a measured saving whose whole interval is above zero, DOES_NOT_PAY for a measured one that is not.
+    """PAYS for a measured saving whose whole interval is above zero, SCREENED for one that was timed in a training that runs.
 
-    SCREENED, whatever its interval, for one that was timed in a training that runs: its losses were not compared.
+    DOES_NOT_PAY for either where the interval is not.
     """
-    if finding.saving is not None and finding.saving.basis == "screened":
-        return SCREENED
-    if finding.saving is None or finding.saving.basis != "measured":
+    saving = finding.saving
+    if saving is None or saving.basis not in ("measured", "screened"):
         return NOT_MEASURED
-    return PAYS if finding.saving.low > 0 else DOES_NOT_PAY
+    if saving.low <= 0:
+        return DOES_NOT_PAY
+    return PAYS if saving.basis == "measured" else SCREENED
 
 
 def ranked(findings: list[Finding] | tuple[Finding, ...]) -> tuple[Finding, ...]:

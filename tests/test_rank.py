@@ -30,7 +30,6 @@ EXPECTED = [
     finding("pays by its lower bound", "info", saving("measured", 0.1, 0.9)),
     finding("pays little", "error", saving("measured", 0.001, 0.002)),
     finding("screened most", "info", saving("screened", 0.3, 0.4)),
-    finding("screened to cost", "error", saving("screened", -0.2, -0.1)),
     finding("profiled", "info", saving("profiled", 0.1, 0.1)),
     finding("error", "error"),
     finding("benchmarked", saving=saving("benchmarked", 0.1, 0.2)),
@@ -44,7 +43,8 @@ EXPECTED = [
     finding("info", "info", saving("documented", 0.0, 0.9), hot=True),
     finding("nothing shown", "error", saving("measured", 0.0, 0.1)),
     finding("may slow down", "error", saving("measured", -0.1, 0.1)),
-    finding("slows down", "error", saving("measured", -0.3, -0.2)),
+    finding("screened to cost", "error", saving("screened", -0.3, -0.1)),
+    finding("slows down", "error", saving("measured", -0.4, -0.2)),
 ]
 
 
@@ -65,7 +65,8 @@ def test_any_two_can_be_compared() -> None:
         ("measured", 0.0, 0.02, rank.DOES_NOT_PAY),
         ("measured", -0.02, -0.01, rank.DOES_NOT_PAY),
         ("screened", 0.1, 0.2, rank.SCREENED),
-        ("screened", -0.2, -0.1, rank.SCREENED),
+        ("screened", 0.0, 0.1, rank.DOES_NOT_PAY),
+        ("screened", -0.2, -0.1, rank.DOES_NOT_PAY),
         ("documented", 0.1, 0.2, rank.NOT_MEASURED),
         ("benchmarked", 0.1, 0.2, rank.NOT_MEASURED),
         ("profiled", 0.1, 0.2, rank.NOT_MEASURED),

@@ -60,17 +60,19 @@ def _control(seen: Calibration) -> str:
 def knobs(report: Report, paint: Paint, width: int) -> list[str]:
     """For each knob: the trials, the race against the current setting, and the winner; at the end what pays, in order."""
     parts = []
-    names = list(dict.fromkeys(t.knob for t in report.trials if t.knob != "patch"))
+    seen = [*(t.knob for t in report.trials), *(c.knob for c in report.comparisons)]
+    names = [name for name in dict.fromkeys(seen) if name != "patch"]
     for name in names:
         trials = [t for t in report.trials if t.knob == name]
-        parts.append(paint(name, "bold") + "\n" + _trials(trials, paint, width))
+        parts.append(paint(name, "bold") + "\n" + (_trials(trials, paint, width) if trials else ""))
         raced = [c for c in report.comparisons if c.knob == name]
         if raced:
-            parts.append(_race(raced, paint, trials[0].metric, width))
+            parts.append(_race(raced, paint, trials[0].metric if trials else "", width))
         parts += [_winner(w, paint, width) for w in report.winners if w.knob == name]
-    patches = [c for c in report.comparisons if c.knob == "patch"]
-    if patches:
-        parts.append(_patches(patches, paint))
+    for basis in ("screened", "measured"):
+        patches = [c for c in report.comparisons if c.knob == "patch" and c.basis == basis]
+        if patches:
+            parts.append(_patches(patches, paint))
     if report.not_applicable:
         parts.append(not_searched(report, paint, width))
     if len(names) > 1:
@@ -185,7 +187,9 @@ def of_text(c: Comparison) -> str:
 
 
 def _patches(compared: list[Comparison], paint: Paint) -> str:
-    lines = [paint("patched source against the source as it is, time per step", "bold")]
+    screened = "patches in one running training, each in turn with your code, time per step"
+    measured = "patched source against the source as it is, time per step"
+    lines = [paint(screened if compared[0].basis == "screened" else measured, "bold")]
     for c in compared:
         place = f" in {c.candidate['path']}" if "path" in c.candidate else ""
         lines.append(f"  {c.candidate['patch']}{place}: {ratio_text(c, paint)}")
@@ -196,6 +200,8 @@ def ratio_text(c: Comparison, paint: Paint) -> str:
     """A ratio with its interval and verdict: "0.94 [0.93, 0.95] faster"."""
     style = {"faster": "green", "slower": "red", "undecided": "yellow"}[c.verdict]
     clock = "" if c.clock == "wall" else ", processor time"
+    if c.given_up and c.basis == "screened":
+        return f"{paint('given up', 'yellow')} ({count(c.n, 'quad')}: it looked no faster)"
     if c.given_up:
         return f"{c.ratio:.3f} {paint('given up', 'yellow')} ({c.n} rounds: it looked slower in every generation)"
     undecided = c.verdict == "undecided" and c.smallest is not None

@@ -33,7 +33,7 @@ def render(report: Report, in_colour: bool = False, width: int = 100, verbose: b
         parts.append(tables.environment(report, paint))
     if report.calibration is not None:
         parts.append(tables.calibration(report, paint, width))
-    if report.trials or report.not_applicable or report.winners:
+    if report.trials or report.comparisons or report.not_applicable or report.winners:
         parts += tables.knobs(report, paint, width)
     timed_any = any(rank.group(f) != rank.NOT_MEASURED for f in report.findings)
     previous = None
@@ -64,9 +64,9 @@ def _gate(report: Report, paint: Paint, width: int) -> str:
 
 _HEADINGS = {
     rank.PAYS: "MEASURED: these pay here, by the lower bound of what they save",
-    rank.SCREENED: "SCREENED: timed in a training that runs, before losses were compared",
-    rank.NOT_MEASURED: "NOT MEASURED: none of these was timed here",
-    rank.DOES_NOT_PAY: "MEASURED: no saving shown here",
+    rank.SCREENED: "SCREENED: these pay in a training that runs, by the lower bound of what they save",
+    rank.NOT_MEASURED: "NOT MEASURED: nothing was shown of these here",
+    rank.DOES_NOT_PAY: "TIMED: no saving shown here",
 }
 
 
@@ -127,12 +127,13 @@ def _closing(report: Report, paint: Paint, width: int) -> str:
     return "\n".join(lines) + "\n"
 
 
+_PAY = (rank.PAYS, rank.SCREENED)
 _SEARCHED = {"PA101"}  # their patch is the winner of a search, which a plain scan does not know
 
 
 def _what_next(report: Report) -> list[str]:
     """What can be typed next, about what there is; of a measured report, only what was shown to pay."""
-    if any(rank.group(finding) in (rank.PAYS, rank.DOES_NOT_PAY) for finding in report.findings):
+    if any(rank.group(finding) in (*_PAY, rank.DOES_NOT_PAY) for finding in report.findings):
         return [_take_what_pays(report)]
     fixes = Counter(finding.fix.safety for finding in report.findings if finding.fix)
     offers = []
@@ -150,7 +151,7 @@ def _what_next(report: Report) -> list[str]:
 
 
 def _take_what_pays(report: Report) -> str:
-    paying = [f for f in report.findings if rank.group(f) == rank.PAYS and f.fix is not None and f.fix.edits]
+    paying = [f for f in report.findings if rank.group(f) in _PAY and f.fix is not None and f.fix.edits]
     rules = list(dict.fromkeys(f.rule for f in paying if f.rule not in _SEARCHED))
     paths = list(dict.fromkeys(f.location.path for f in paying if f.location is not None))
     said = []

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from perfaudit.findings import CHANGES, Edit, Fix, Location
 from perfaudit.knobs import Refused, Way, knob
 from perfaudit.measure.clock import Deadline
-from perfaudit.measurements import Settings
+from perfaudit.measurements import Interval, Settings
 from perfaudit.static import edit
+from perfaudit.tune.screening import LEAST, Raced
 from perfaudit.tune.search import CHANGED, NO_LINE, bench_of, fix_for, pointless, too_little_time
 from perfaudit.tune.tuning import Bout, Tuning, changed_files, key_of, variant_of
 from perfaudit.tune.workshop import Json
 
+PATCH = "patch"  # in the place of a knob's name: the fix of a finding
+AS_GOOD = 1.03  # of the best setting's time; a smaller one this close is taken instead
 OFFERED = frozenset({"precision"})  # changes that may gain most and are not taken unasked: told, not handed over
 
 
@@ -24,7 +28,7 @@ class TooLate(Refused):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A setting of a knob as a patch of one file.
+    """A setting of a knob, or the fix of a finding, as a patch of one file.
 
     before: the file's text as it is. lacks: what the patch changes that is not allowed; such a candidate
     is raced to say what it would gain, and is not handed over.
@@ -86,6 +90,28 @@ def candidates_of(
         why = CHANGED if changed_files(tuning) else NO_LINE
         raise Refused(not_allowed(tuple(lacking), allow) if lacking else why)
     return found
+
+
+def least_gain(candidate: Candidate) -> float:
+    """The share of the step that a candidate must gain for certain; 0 for the fix of a finding, which must gain anything."""
+    return max(LEAST, knob(candidate.knob).min_gain) if candidate.knob != PATCH else 0.0
+
+
+def pays(candidate: Candidate, seen: Interval | None) -> bool:
+    """Whether a candidate with this ratio gains what it must."""
+    return seen is not None and seen[2] < 1 and 1 - seen[2] >= least_gain(candidate)
+
+
+def best_of(candidates: Sequence[Candidate], raced: Raced) -> Candidate | None:
+    """Of the settings of one knob, the smallest that is as good as the fastest of those that pay; None where none does."""
+    seen = {candidate.key: raced.interval(candidate.key) for candidate in candidates}
+    ratios = {each.key: found[0] for each in candidates if (found := seen[each.key]) and pays(each, found)}
+    close = [
+        each for each in candidates if ratios.get(each.key, math.inf) <= AS_GOOD * min(ratios.values(), default=0.0)
+    ]
+    if len(close) < 2:
+        return close[0] if close else None
+    return min(close, key=lambda candidate: knob(candidate.knob).size(candidate.settings))
 
 
 def texts_of(candidates: Sequence[Candidate]) -> dict[str, str]:

@@ -18,7 +18,17 @@ from perfaudit.measure.judge import QUEUED
 from perfaudit.measure.race import FUTILE
 from perfaudit.measurements import Interval, NotApplicable
 from perfaudit.static.source import Unreadable, read_text
-from perfaudit.tune.candidates import Candidate, TooLate, candidates_of, flag_for, in_place, texts_of
+from perfaudit.tune.candidates import (
+    Candidate,
+    TooLate,
+    best_of,
+    candidates_of,
+    flag_for,
+    in_place,
+    least_gain,
+    pays,
+    texts_of,
+)
 from perfaudit.tune.patched import SourceRace
 from perfaudit.tune.screening import AS_IT_IS, LEAST, Raced, Screen
 from perfaudit.tune.search import pointless
@@ -36,7 +46,6 @@ BESIDE_SHARE = 0.3  # of what is left behind the screening
 OFFERED_QUADS = 16  # that all must be able to have, before those that are not allowed take time from the others
 BLOCKS = 3  # of a quad, which shares one with the next
 SMALL_SHARE = 0.1  # of the step; what can gain no more is raced last
-AS_GOOD = 1.03  # of the best setting's time; a smaller one this close is taken instead
 ALL = "all"  # the key of all that pays together
 
 
@@ -84,7 +93,7 @@ class Climb:
             if key in self.alone.refused or candidate.lacks or candidate in self.rungs:
                 continue
             interval = self.alone.interval(key)
-            pays_from = 1 - _least(candidate)
+            pays_from = 1 - least_gain(candidate)
             seen = self.alone.entrants.get(key)
             if seen is not None and seen.left and interval is None:  # it raised, or is far slower
                 continue
@@ -189,7 +198,7 @@ def _race_alone(tuning: Tuning, state: Climb, screen: Screen, deadline: Deadline
 
 def _choose(tuning: Tuning, state: Climb) -> None:
     """Take what pays as rungs: one setting of a knob, the largest gain first, as far as the patches go together."""
-    paying = [c for key, c in state.candidates.items() if not c.lacks and _pays(c, state.alone.interval(key))]
+    paying = [c for key, c in state.candidates.items() if not c.lacks and pays(c, state.alone.interval(key))]
     best: list[Candidate] = []
     queued = state.alone.base.get("queued", 0.0) / (state.alone.base.get("wall") or 1.0)
     for name in dict.fromkeys(candidate.knob for candidate in paying):
@@ -199,10 +208,9 @@ def _choose(tuning: Tuning, state: Climb) -> None:
                 "itself another setting may be best"
             )
             continue
-        mine = [candidate for candidate in paying if candidate.knob == name]
-        fastest = min(_ratio(state, candidate) for candidate in mine)
-        close = [candidate for candidate in mine if _ratio(state, candidate) <= fastest * AS_GOOD]
-        best.append(min(close, key=lambda candidate: knob(name).size(candidate.settings)))
+        taken = best_of([candidate for candidate in paying if candidate.knob == name], state.alone)
+        assert taken is not None
+        best.append(taken)
     for candidate in sorted(best, key=lambda candidate: _ratio(state, candidate)):
         try:
             texts_of([*state.rungs, candidate])
@@ -269,14 +277,6 @@ def _tell_offers(state: Climb) -> None:
 
 def _how_to_allow(state: Climb, candidate: Candidate) -> str:
     return f"it changes {' and '.join(candidate.lacks)}: {flag_for(candidate.lacks, state.allow)}"
-
-
-def _pays(candidate: Candidate, seen: Interval | None) -> bool:
-    return seen is not None and 1 - seen[2] >= _least(candidate)
-
-
-def _least(candidate: Candidate) -> float:
-    return max(LEAST, knob(candidate.knob).min_gain)
 
 
 def _ratio(state: Climb, candidate: Candidate) -> float:

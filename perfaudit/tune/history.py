@@ -185,8 +185,8 @@ def _seconds(run: Run) -> float:
 def _best_saving(run: Run) -> str:
     """ "dataloader 12 to 15 %": the largest lower bound that was measured, of a winner or, in a scan, of a finding.
 
-    "ladder 22 to 43 %" of a climb that handed over a patch: all of it together, "(screened)" where the final race has not
-    decided.
+    "ladder 22 to 43 %" of a climb that handed over a patch: all of it together. "(screened)" behind it where no race of fresh
+    processes has decided.
     """
     ladder = _dict((run.report or {}).get("ladder"))
     low, high = _number(ladder.get("low")), _number(ladder.get("high"))
@@ -196,13 +196,14 @@ def _best_saving(run: Run) -> str:
     ends = [(w["saving"], w["knob"]) for w in winners(run) if w["saving"] and not w["keeps_current"]]
     for finding in _list((run.report or {}).get("findings")):
         saving = _dict(_dict(finding).get("saving"))
-        if saving.get("basis") == "measured" and None not in (_number(saving.get("low")), _number(saving.get("high"))):
+        is_timed = saving.get("basis") in ("measured", "screened")
+        if is_timed and None not in (_number(saving.get("low")), _number(saving.get("high"))):
             ends.append((saving, str(finding.get("rule", ""))))
-    shown = [(saving["low"], saving["high"], name) for saving, name in ends if saving["low"] > 0]
+    shown = [(saving["low"], saving["high"], name, saving.get("basis")) for saving, name in ends if saving["low"] > 0]
     if not shown:
         return ""
-    low, high, name = max(shown)
-    return f"{name} {100 * low:.0f} to {100 * high:.0f} %"
+    low, high, name, basis = max(shown, key=lambda each: each[:3])
+    return f"{name} {100 * low:.0f} to {100 * high:.0f} %{' (screened)' if basis == 'screened' else ''}"
 
 
 def _local(at: object) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Mapping
 
-from perfaudit.findings import FilePatch, Saving
+from perfaudit.findings import FilePatch
 from perfaudit.measure.judge import comparison
 from perfaudit.measure.race import FUTILE
 from perfaudit.measure.stats import verdict
@@ -14,7 +15,7 @@ from perfaudit.static.patching import file_patch
 from perfaudit.target.phases import PHASES
 from perfaudit.tune.candidates import Candidate, texts_of
 from perfaudit.tune.climb import Climb
-from perfaudit.tune.screening import CONTROL, LEAST
+from perfaudit.tune.screening import CONTROL, LEAST, Raced
 from perfaudit.tune.tuning import Tuning
 from perfaudit.tune.verify import was_compared
 
@@ -36,7 +37,7 @@ def ladder_of(state: Climb, withhold: bool = False) -> Ladder:
         changes=state.changes,
         left=tuple(NotApplicable(name, reason, name in state.late) for name, reason in state.left.items()),
         undecided=tuple(dict.fromkeys(candidate.knob for candidate in state.undecided)),
-        seconds_per_step=_screened_step(state),
+        seconds_per_step=state.alone.seconds_per_step,
         peak_memory_bytes=state.start_bytes,
         patched_peak_memory_bytes=state.top_bytes if state.rungs else None,
     )
@@ -49,11 +50,11 @@ def ladder_of(state: Climb, withhold: bool = False) -> Ladder:
     return raced.with_(files=files, untested=untested, trouble=trouble)
 
 
-def comparisons_of(state: Climb) -> tuple[Comparison, ...]:
-    """Each candidate that was raced, against the user's code in one training."""
+def comparisons_of(candidates: Mapping[str, Candidate], raced: Raced) -> tuple[Comparison, ...]:
+    """Each of these candidates, by key, that was raced against the user's code in one training."""
     found = []
-    for key, candidate in state.candidates.items():
-        seen, interval = state.alone.entrants.get(key), state.alone.interval(key)
+    for key, candidate in candidates.items():
+        seen, interval = raced.entrants.get(key), raced.interval(key)
         if seen is None:
             continue
         ratio, low, high = interval or (1.0, 0.0, math.inf)
@@ -61,7 +62,7 @@ def comparisons_of(state: Climb) -> tuple[Comparison, ...]:
         found.append(
             Comparison(
                 candidate.knob, current, candidate.settings, ratio, low, high, verdict(low, high), seen.quads,
-                given_up=seen.left == FUTILE, basis="screened", way=state.alone.ways.get(key, ""),
+                given_up=seen.left == FUTILE, basis="screened", way=raced.ways.get(key, ""),
             )
         )  # fmt: skip
     return tuple(found)
@@ -72,22 +73,19 @@ def winners_of(state: Climb) -> tuple[Winner, ...]:
     verified = state.final.ledger.checked.get(state.final.top.key, "") if state.final is not None else ""
     found = []
     for rung in state.rungs:
-        seen = state.alone.interval(rung.key)
-        assert seen is not None
-        step = _screened_step(state)
-        saved = Saving("screened", 1 - seen[2], 1 - seen[1], step and step * (1 - seen[0]))
+        saved = state.alone.saving(rung.key)
         found.append(
             Winner(rung.knob, rung.settings, False, rung.words, saved, rung.fix, rung.location, verified)
         )  # fmt: skip
     return tuple(found)
 
 
-def calibration_of(state: Climb, tuning: Tuning) -> Calibration | None:
+def calibration_of(raced: Raced, tuning: Tuning) -> Calibration | None:
     """What a step consists of, and how far the control, which is identical code, came out from the user's; None before a race."""
-    base, control = state.alone.base, state.alone.interval(CONTROL)
+    base, control = raced.base, raced.interval(CONTROL)
     if not base or not base["steps"]:
         return None
-    steps, logs = base["steps"], state.alone.log_ratios.get(CONTROL, [])
+    steps, logs = base["steps"], raced.log_ratios.get(CONTROL, [])
     ratio, low, high = control or (math.exp(statistics.fmean(logs)) if logs else 1.0, None, None)
     phases = {name: base["phases"][name] / steps for name in PHASES if name in base["phases"]}
     return Calibration(
@@ -102,11 +100,6 @@ def calibration_of(state: Climb, tuning: Tuning) -> Calibration | None:
         low=low,
         high=high,
     )
-
-
-def _screened_step(state: Climb) -> float | None:
-    base = state.alone.base
-    return base["wall"] / base["steps"] if base and base["steps"] else None
 
 
 def _with_ratio(state: Climb, ladder: Ladder) -> Ladder:

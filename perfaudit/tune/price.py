@@ -1,54 +1,62 @@
-"""What each finding of a scan is worth on the user's model: its own patch measured against the code as it is."""
+"""What each finding of a scan is worth on the user's model: its own patch against the code as it is.
+
+All patches are raced beside each other in one training (`tune.screening`); what cannot be put in place there is raced as
+patched source in fresh processes. What pays is checked in fresh processes, each patch alone, and all of it together is raced
+there. `tune.priced` says what came of it.
+"""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from perfaudit import rank
 from perfaudit.errors import NothingMeasured
-from perfaudit.findings import Expected, Finding, Fix, Saving
-from perfaudit.knobs import all_knobs, knob
+from perfaudit.findings import CHANGES, Finding
+from perfaudit.knobs import Refused, all_knobs, knob
 from perfaudit.knobs._code import inside_project
-from perfaudit.measure.child import Child, ChildFailed
-from perfaudit.measure.clock import Deadline
-from perfaudit.measure.facts import Facts
-from perfaudit.measure.judge import clock_for, comparison, hopeless_variants, saving, settled_variants, trial
+from perfaudit.measure.child import ChildFailed
+from perfaudit.measure.clock import Clock, Deadline, WallClock
 from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measure.nursery import START_SECONDS
-from perfaudit.measure.runner import measure
 from perfaudit.measure.watch import Watch
-from perfaudit.measurements import Comparison, Trial
+from perfaudit.measurements import NotApplicable, Settings
 from perfaudit.report import Report
+from perfaudit.static.source import read_text
 from perfaudit.target.names import Target
+from perfaudit.tune.candidates import PATCH, Candidate, candidates_of, in_place, texts_of
+from perfaudit.tune.climb import CHECKING_SECONDS, CHECKING_STEPS, RACING_SECONDS, RACING_STEPS
+from perfaudit.tune.ladder import calibration_of
 from perfaudit.tune.observed import observed_findings
-from perfaudit.tune.outcome import comparisons_of, judged, patch_of, trials_of, winner_of
+from perfaudit.tune.patched import SourceRace, check_patched, race_patched
 from perfaudit.tune.plan import merge, runs
-from perfaudit.tune.search import search
-from perfaudit.tune.tuning import Tuning, bout_of, environment_of, interruptible
-from perfaudit.tune.verify import Verifier
-from perfaudit.tune.workshop import Children, as_user_error
+from perfaudit.tune.priced import (
+    BASE,
+    TOGETHER,
+    Priced,
+    Waiting,
+    evidence_of,
+    findings_of,
+    noted,
+    rules_of,
+    together_words,
+)
+from perfaudit.tune.screening import Screen
+from perfaudit.tune.tuning import Tuning, environment_of, interruptible
+from perfaudit.tune.workshop import Children, Workshop, as_user_error
 
-AT_ONCE = 4  # patches in one race beside the unpatched code: five processes that each hold the model
-SMALLEST = 0.01  # of the step; a patch that was shown to save more, or less, needs no more measuring
+AT_ONCE = 4  # patches in one race of fresh processes beside the unpatched code: five that each hold the model
 STAGE = "patches"
 OBSERVED_STEPS = 10  # about as many are made, some under modes that double their time
 OBSERVING_SHARE = 0.1  # of the budget
 OBSERVING_SECONDS = 10.0  # at least, where the budget is small
-BASE = Variant("as it is", "patch", {"patch": "none"})
-
-
-@dataclass(slots=True)
-class Priced:
-    """Findings that were sorted and measured so far; it outlives an interruption."""
-
-    kept: list[Finding] = field(default_factory=list)  # not measured, or measured already
-    waiting: dict[str, tuple[Finding, Variant]] = field(default_factory=dict)
-    races: list[tuple[Ledger, list[str]]] = field(default_factory=list)
-    said: dict[str, str] = field(default_factory=dict)
-    together: Variant | None = None
-    with_workers: set[str] = field(default_factory=set)  # keys of variants whose loader has workers
+ASKING_SHARE = 0.15  # of what is left, for what a knob must know before it has candidates
+SCREENING_SHARE = 0.5  # of what is left then
+MOST_QUADS = (
+    32  # of a patch that stays undecided: an effect of 2 % in sample_models/digits_cnn.py, which took 60 s more for 1 %
+)
+SURE = 2.0  # times what checks and the last race take; where less is left, all that pays is raced in the same training first
+TOGETHER_SHARE = 0.3  # of what is left then, for that
+FEWEST_SECONDS = 1.0  # for which a race of fresh processes is begun
 
 
 def price(
@@ -59,47 +67,52 @@ def price(
     watch: Watch,
     timeout: float = START_SECONDS,
     selected: frozenset[str] | None = None,
+    workshop: Workshop | None = None,
+    clock: Clock | None = None,
 ) -> Report:
-    """The report with measured savings, ranked. Ends early on Ctrl-C with what there is.
+    """The report with screened and measured savings, ranked. Ends early on Ctrl-C with what there is.
 
     budget: seconds for all measuring; timeout: seconds that loading or one step may take; selected: rules of which a run may
     show what reading missed, None for all. Raises
-    TargetError when the target does not load, NothingMeasured when it cannot make a step, or no interval came of it.
+    TargetError when the target does not load, NothingMeasured when it cannot make a step, or nothing was compared.
     """
     priced = Priced()
     notes: list[str] = []
     with interruptible(notes) as interrupted:
-        tuning = Tuning(target, Children(target, device, watch, timeout), watch, notes=notes, timeout=timeout)
+        workshop = workshop or Children(target, device, watch, timeout)
+        tuning = Tuning(target, workshop, watch, clock or WallClock(), timeout=timeout, skips_idle=True, notes=notes)
         deadline = tuning.deadline(budget)
         lines = _survey(tuning, report)
         tuning.learn(report.findings)
         tuning.needs_time(budget, deadline.left() or budget)
         report = _observe(tuning, report, lines, budget, selected)
-        tuning.calibrate(budget)
+        tuning.profile(budget)
         _sort(tuning, report, lines, priced)
-        _knobs(tuning, priced, deadline)
-        _patches(tuning, priced, deadline)
-        _together(tuning, priced, deadline)
+        _list_settings(tuning, priced, deadline)
+        _screen(tuning, priced, deadline)
+        _check(tuning, priced, deadline)
+        _race_refused(tuning, priced, deadline)
+        _race_together(tuning, priced, deadline)
     if interrupted[0] and not (priced.kept or priced.waiting):
         return report.with_(target=str(target), notes=tuple(notes), interrupted=True)
-    findings = _results(tuning, priced, "interrupted before it" if interrupted[0] else "the budget ended before it")
-    trials, comparisons = _evidence(tuning, priced)
-    for bout in tuning.bouts:
-        trials += trials_of(bout)
-        comparisons += comparisons_of(tuning, bout)
-    for ledger, _ in priced.races:
-        if BASE.key in ledger.failures and not interrupted[0]:
-            raise NothingMeasured(f"{target}: the code as it is could not be measured: {ledger.failures[BASE.key]}")
-    judged = comparisons or any(ledger.failures for ledger, _ in priced.races)
-    if (priced.waiting or tuning.bouts) and not judged and not interrupted[0]:
-        raise NothingMeasured(
-            f"{target}: no comparison was finished within the budget of {budget:.0f} s; give it longer with --budget"
-        )
+    ended = "interrupted" if interrupted[0] else "the budget ended"
+    notes += together_words(priced, ended)
+    findings = findings_of(priced, ended)
+    trials, comparisons = evidence_of(priced)
+    ledgers = [priced.checks, *(race.ledger for race in priced.races)]
+    if not interrupted[0]:
+        for ledger in ledgers:
+            if BASE.key in ledger.failures:
+                raise NothingMeasured(f"{target}: the code as it is could not be measured: {ledger.failures[BASE.key]}")
+        if priced.waiting and not comparisons and not any(ledger.failures for ledger in ledgers):
+            raise NothingMeasured(
+                f"{target}: no comparison was finished within the budget of {budget:.0f} s; give it longer with --budget"
+            )
     return report.with_(
         findings=rank.ranked(findings),
         target=str(target),
         environment=tuning.environment,
-        calibration=tuning.calibration,
+        calibration=calibration_of(priced.raced, tuning),
         trials=tuple(trials),
         comparisons=tuple(comparisons),
         not_applicable=tuple(tuning.not_applicable),
@@ -160,32 +173,20 @@ def _sort(tuning: Tuning, report: Report, lines: dict[str, set[int]], priced: Pr
         elif not runs(finding, lines.get(place.path, set())):
             why = f"not measured: building the training and making a step does not run this line of {place.path}"
         if why or place is None:
-            priced.kept.append(_noted(finding, why))
+            priced.kept.append(noted(finding, why))
         else:
             groups.setdefault((finding.rule, place.path), []).append(finding)
     for (rule, path), group in groups.items():
         merged = merge(group)
         if merged is None:
-            priced.kept += [_noted(f, "not measured: the file changed while it was read") for f in group]
+            priced.kept += [noted(f, "not measured: the file changed while it was read") for f in group]
             continue
-        finding, overlay = merged
-        if len(group) > 1:
-            finding = finding.with_(note=_seen_together(group))
-        key = f"{rule} {path}"
-        priced.waiting[key] = (finding, Variant(key, "patch", {"patch": rule, "path": path}, overlay))
-
-
-def _noted(finding: Finding, note: str) -> Finding:
-    """The finding with this said of it, before what was observed."""
-    return finding.with_(note="; ".join(part for part in (note, finding.note) if part))
-
-
-def _with_saving(finding: Finding, measured: Saving | None) -> Finding:
-    """The finding with what was measured, beside what was known of it until then."""
-    known = finding.saving
-    if measured is None or known is None:
-        return finding.with_(saving=measured)
-    return finding.with_(saving=replace(measured, expected=Expected(known.basis, known.low, known.high)))
+        finding = merged[0].with_(note=_seen_together(group)) if len(group) > 1 else merged[0]
+        assert finding.fix is not None and finding.location is not None
+        settings: Settings = {"patch": rule, "path": path}
+        before, key = read_text(Path(path))[0], f"{rule} {path}"
+        own = Candidate(key, PATCH, settings, finding.fix, finding.location, before, "code")
+        priced.waiting[key] = Waiting(finding, own, [own])
 
 
 def _seen_together(group: list[Finding]) -> str:
@@ -203,170 +204,98 @@ def _pointless(tuning: Tuning, finding: Finding) -> str:
     return ""
 
 
-def _knobs(tuning: Tuning, priced: Priced, deadline: Deadline) -> None:
-    """Findings whose setting has a best value get it searched; the finding then carries the winner's patch."""
-    settled = {rule: name for name in all_knobs() if not knob(name).fixed_batch for rule in knob(name).rules}
-    for key in list(priced.waiting):
-        finding, _ = priced.waiting[key]
-        name = settled.get(finding.rule)
-        if name is None or any(bout.name == name for bout in tuning.bouts):
+def _list_settings(tuning: Tuning, priced: Priced, deadline: Deadline) -> None:
+    """Findings whose setting has a best value get that knob's candidates in place of their own patch, where it has any."""
+    searched = {rule: name for name in all_knobs() if not knob(name).fixed_batch for rule in knob(name).rules}
+    names: set[str] = set()
+    for waiting in priced.waiting.values():
+        name = searched.get(waiting.finding.rule)
+        if name is None or name in names:
             continue
-        share = deadline.left() / max(1, len(priced.waiting)) * 1.5  # a search costs more than one patch
-        search(tuning, name, tuning.deadline(min(share, deadline.left())), 0)
-        bout = bout_of(tuning, name)
-        if bout is None or not comparisons_of(tuning, bout):
-            continue
-        del priced.waiting[key]
-        winner = winner_of(tuning, bout)
-        timed = [c for c in judged(bout, comparisons_of(tuning, bout)).values() if c.high < float("inf")]
-        if winner.keeps_current and not timed:
-            priced.kept.append(_noted(finding, f"{winner.words}; give it longer with --budget"))
-        elif winner.keeps_current:
-            best = min(timed, key=lambda c: c.ratio)
-            tried = ", ".join(f"{k}={v}" for k, v in best.candidate.items() if v is not None)
-            note = f"{winner.words}; the best other setting tried: {tried}"
-            measured = patch_of(bout, best)  # not the finding's own, which is another setting
-            if (
-                best.verdict == "faster"
-            ):  # by less than it must: nothing to hand over, and no part of what pays together
-                least = f"{100 * knob(name).min_gain:.0f} %"
-                note = f"faster, but not by {least} for certain, so your setting stays; the best tried: {tried}"
-                measured = None
-            gained = saving(bout.ledger, bout.base, best)
-            priced.kept.append(_noted(_with_saving(finding, gained).with_(fix=measured), note))
-        else:
-            note = f"found by searching {name}" + (f"; {winner.verified}" if winner.verified else "")
-            priced.kept.append(
-                _noted(_with_saving(finding, winner.saving).with_(fix=winner.fix or Fix(winner.words, "manual")), note)
-            )
+        names.add(name)
+        asking = tuning.deadline(ASKING_SHARE * deadline.left())
+        try:
+            waiting.tried = candidates_of(tuning, name, 0, frozenset(CHANGES), asking)
+        except Refused as refusal:
+            tuning.not_applicable.append(NotApplicable(name, str(refusal)))
 
 
-def _patches(tuning: Tuning, priced: Priced, deadline: Deadline) -> None:
-    """Race the patches against the unpatched code, a few at a time."""
-    keys = list(priced.waiting)
-    groups = [keys[i : i + AT_ONCE] for i in range(0, len(keys), AT_ONCE)]
-    for number, group in enumerate(groups):
-        variants = [priced.waiting[key][1] for key in group]
-        tuning.watch.stage(f"measuring {', '.join(priced.waiting[key][0].rule for key in group)}")
-        share = deadline.left() / (len(groups) - number + 0.5)  # half a share is kept for all patches together
-        _race(tuning, priced, variants, tuning.deadline(share))
-
-
-def _race(
-    tuning: Tuning, priced: Priced, variants: list[Variant], deadline: Deadline, together: Sequence[Finding] = ()
-) -> Ledger:
-    """Patches against the unpatched code; one that stands for several findings `together` changes what they change."""
-    ledger = Ledger()
-    settings = {variant.key: variant.settings for variant in [BASE, *variants]}
-    ledger.on_block = lambda key, seconds: tuning.watch.block(settings[key], seconds)
-    priced.races.append((ledger, [variant.key for variant in variants]))
-    changes = {}
-    for variant in variants:
-        fix = priced.waiting[variant.key][0].fix if variant.key in priced.waiting else None
-        changes[variant.key] = fix.changes if fix else tuple(sorted({c for f in together for c in _changes(f)}))
-    with Verifier(BASE.key, changes, tuning.reference, priced.said) as verifier:
-
-        def check(child: Child, variant: Variant, facts: Facts) -> None:
-            if facts["loader"]["num_workers"]:
-                priced.with_workers.add(variant.key)
-            verifier.check(child, variant, facts)
-
-        def settled(ledger: Ledger) -> set[str]:
-            clock = clock_for(ledger, BASE, tuning.computes_alone() and not priced.with_workers)
-            ledger.given_up |= hopeless_variants(ledger, BASE, variants, STAGE, clock)
-            return ledger.given_up | settled_variants(ledger, BASE, variants, SMALLEST, STAGE, clock=clock)
-
-        lab = tuning.workshop.lab(check)
-        measure(
-            lab, [_plain(v) for v in [BASE, *variants]], ledger, deadline, 3, STAGE, settled=settled,
-            memo=tuning.record,
-        )  # fmt: skip
-    return ledger
-
-
-def _changes(finding: Finding) -> tuple[str, ...]:
-    return finding.fix.changes if finding.fix else ()
-
-
-def _plain(variant: Variant) -> Variant:
-    return Variant(variant.key, variant.knob, variant.settings, variant.overlay, apply_knob=False)
-
-
-def _together(tuning: Tuning, priced: Priced, deadline: Deadline) -> None:
-    """All patches that pay, applied at once and measured against the unpatched code: savings do not add up."""
-    paying = [f for f in _results(tuning, priced) if rank.group(f) == rank.PAYS and f.fix is not None and f.fix.edits]
-    if len(paying) < 2 or deadline.left() < 1:
+def _screen(tuning: Tuning, priced: Priced, deadline: Deadline) -> None:
+    """Race all that is tried in one training, and there all that pays together."""
+    tried = priced.tried
+    if not tried:
         return
-    overlay: dict[str, str] = {}
-    for path in sorted({f.location.path for f in paying if f.location is not None}):
-        merged = merge([f for f in paying if f.location is not None and f.location.path == path])
-        if merged is None:
+    tuning.watch.stage("racing every patch in one training, in turn with your code")
+    words = {key: f"{rules_of([candidate])}: {candidate.words}" for key, candidate in tried.items()}
+    entrants = [in_place(key, [candidate]) for key, candidate in tried.items()]
+    share = tuning.deadline(SCREENING_SHARE * deadline.left())
+    with Screen(tuning) as screen:
+        try:
+            screen.race(STAGE, entrants, share, words, priced.raced, most_quads=MOST_QUADS)
+            if len(priced.paying) > 1 and deadline.left() < SURE * _seconds_behind(tuning, len(priced.paying)):
+                _screen_together(tuning, priced, screen, tuning.deadline(TOGETHER_SHARE * deadline.left()))
+        except ChildFailed as failure:
+            if not priced.raced.entrants:
+                why = f"the code as it is could not be measured: {failure}"
+                raise NothingMeasured(f"{tuning.target}: {why}") from failure
+            tuning.notes.append(f"the training in which patches are raced ended early: {failure}")
+
+
+def _seconds_behind(tuning: Tuning, patches: int) -> float:
+    """What checking so many patches, each alone and all together, and the race of all together take."""
+    checking = CHECKING_SECONDS + CHECKING_STEPS * tuning.seconds_per_step
+    return (patches + 1) * checking + RACING_SECONDS + RACING_STEPS * tuning.seconds_per_step
+
+
+def _screen_together(tuning: Tuning, priced: Priced, screen: Screen, deadline: Deadline) -> None:
+    tuning.watch.stage(f"{len(priced.paying)} patches together")
+    try:
+        entrant = in_place(TOGETHER, priced.paying)
+    except ValueError as clash:
+        priced.clash = str(clash)
+        return
+    priced.all_of = priced.paying
+    screen.race(TOGETHER, [entrant], deadline, {TOGETHER: "all that pay"}, priced.beside, most_quads=MOST_QUADS)
+
+
+def _check(tuning: Tuning, priced: Priced, deadline: Deadline) -> None:
+    """Check each patch that pays against the unpatched code, alone."""
+    if priced.paying:
+        tuning.watch.stage(f"checking {', '.join(rules_of([candidate]) for candidate in priced.paying)}")
+        check_patched(tuning, _sources(priced.paying, priced.checks), deadline)
+
+
+def _race_refused(tuning: Tuning, priced: Priced, deadline: Deadline) -> None:
+    """Race what could not be put in place as patched source, a few at a time."""
+    refused = [waiting.own for waiting in priced.waiting.values() if priced.is_refused(waiting)]
+    groups = [refused[i : i + AT_ONCE] for i in range(0, len(refused), AT_ONCE)]
+    for number, group in enumerate(groups):
+        if deadline.left() < FEWEST_SECONDS:
             return
-        overlay.update(merged[1])
-    variant = Variant("together", "patch", {"patch": " + ".join(f.rule for f in paying)}, overlay)
+        tuning.watch.stage(f"measuring {', '.join(rules_of([candidate]) for candidate in group)} in fresh processes")
+        share = deadline.left() / (len(groups) - number + 0.5)  # half a share is kept for all patches together
+        priced.races.append(_sources(group, Ledger()))
+        race_patched(tuning, priced.races[-1], tuning.deadline(share))
+
+
+def _race_together(tuning: Tuning, priced: Priced, deadline: Deadline) -> None:
+    """Race all patches that pay, applied at once, against the unpatched code: savings do not add up."""
+    paying = priced.handed_over
+    if len(paying) < 2 or deadline.left() < FEWEST_SECONDS:
+        return
+    try:
+        texts = texts_of(paying)
+    except ValueError as clash:
+        priced.clash = str(clash)
+        return
     tuning.watch.stage(f"measuring {len(paying)} patches together")
-    priced.together = variant
-    ledger = _race(tuning, priced, [variant], deadline, paying)
-    compared = _compared(tuning, priced, ledger, variant)
-    if compared is None:
-        reason = ledger.failures.get(variant.key, "the budget ended")
-        tuning.notes.append(f"the {len(paying)} patches that pay were not measured together: {reason}")
-    elif compared.high < float("inf"):
-        gained = saving(ledger, BASE, compared)
-        on_wall = compared.clock == "wall"
-        what = "" if on_wall else " of processor time"
-        before, after = (
-            1e3 * statistics.median(b.seconds_per_step if on_wall else b.cpu_per_step for b in ledger.blocks(key))
-            for key in (BASE.key, variant.key)
-        )
-        tuning.notes.append(
-            f"all {len(paying)} patches that pay, applied together: {before:.2f} ms → {after:.2f} ms{what} a step, "
-            f"saves {100 * gained.low:.1f} to {100 * gained.high:.1f} % (measured); {_checked(priced, variant.key)}"
-        )
+    variant = Variant(TOGETHER, PATCH, {"patch": rules_of(paying)}, texts, apply_knob=False)
+    changes = tuple(sorted({change for candidate in paying for change in candidate.fix.changes}))
+    priced.together = SourceRace(BASE, (variant,), {TOGETHER: changes}, f"{STAGE} {TOGETHER}")
+    race_patched(tuning, priced.together, deadline)
 
 
-def _results(tuning: Tuning, priced: Priced, ended: str = "the budget ended before it") -> list[Finding]:
-    """Findings with what is known of them now."""
-    found = list(priced.kept)
-    for key, (finding, variant) in priced.waiting.items():
-        race = next((ledger for ledger, keys in priced.races if key in keys), None)
-        if race is None:
-            found.append(_noted(finding, f"not measured: {ended}"))
-        elif key in race.failures:
-            found.append(_noted(finding.with_(fix=None), f"its patch is withdrawn: {race.failures[key]}"))
-        else:
-            compared = _compared(tuning, priced, race, variant)
-            if compared is not None and compared.given_up:
-                times = f"{100 * (compared.ratio - 1):.0f} % slower"
-                found.append(_noted(finding, f"it looked {times} in every generation and was not measured further"))
-            elif compared is None or compared.high == float("inf"):
-                note = f"measured too briefly for an interval, give it longer with --budget; {_checked(priced, key)}"
-                found.append(_noted(finding, note.rstrip("; ")))
-            else:
-                found.append(_noted(_with_saving(finding, saving(race, BASE, compared)), _checked(priced, key)))
-    return found
-
-
-def _compared(tuning: Tuning, priced: Priced, ledger: Ledger, variant: Variant) -> Comparison | None:
-    """A patch against the code as it is, by the clock that can be trusted here."""
-    clock = clock_for(ledger, BASE, tuning.computes_alone() and not priced.with_workers)
-    return comparison(ledger, BASE, variant, STAGE, clock=clock, least=SMALLEST)
-
-
-def _checked(priced: Priced, key: str) -> str:
-    said = priced.said.get(key, "")
-    return f"checked: {said}" if said else ""
-
-
-def _evidence(tuning: Tuning, priced: Priced) -> tuple[list[Trial], list[Comparison]]:
-    """Trials and comparisons of the patch races."""
-    variants = {key: variant for key, (_, variant) in priced.waiting.items()}
-    if priced.together is not None:
-        variants["together"] = priced.together
-    trials: list[Trial] = []
-    comparisons: list[Comparison] = []
-    for ledger, keys in priced.races:
-        trials += [trial(ledger, variant) for variant in [BASE, *(variants[key] for key in keys)]]
-        found = (_compared(tuning, priced, ledger, variants[key]) for key in keys)
-        comparisons += [compared for compared in found if compared is not None]
-    return trials, comparisons
+def _sources(candidates: list[Candidate], ledger: Ledger) -> SourceRace:
+    """Each of these as patched source."""
+    variants = tuple(Variant(c.key, PATCH, c.settings, texts_of([c]), apply_knob=False) for c in candidates)
+    return SourceRace(BASE, variants, {c.key: c.fix.changes for c in candidates}, STAGE, ledger)

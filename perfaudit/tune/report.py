@@ -112,7 +112,7 @@ def report_of(tuning: Tuning, state: Climb | None, interrupted: bool, withhold: 
     ranked = sorted(winners, key=lambda w: -w.saving.low if w.saving is not None and not w.keeps_current else 1.0)
     compared = [compared for bout in bouts for compared in comparisons_of(tuning, bout)]
     if state is not None:
-        ranked, compared = [*climbing.winners_of(state)], [*climbing.comparisons_of(state)]
+        ranked, compared = [*climbing.winners_of(state)], [*climbing.comparisons_of(state.candidates, state.alone)]
     notes = [
         *tuning.notes,
         *_apart(tuning, state),
@@ -123,7 +123,7 @@ def report_of(tuning: Tuning, state: Climb | None, interrupted: bool, withhold: 
         "tune",
         target=str(tuning.target),
         environment=tuning.environment,
-        calibration=tuning.calibration if state is None else climbing.calibration_of(state, tuning),
+        calibration=tuning.calibration if state is None else climbing.calibration_of(state.alone, tuning),
         trials=tuple(entry for bout in bouts for entry in trials_of(bout)),
         comparisons=tuple(compared),
         winners=tuple(replace(w, fix=None) if withhold else w for w in ranked),

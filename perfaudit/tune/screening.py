@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 
+from perfaudit.findings import Saving
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.watch import Standing
@@ -54,6 +55,16 @@ class Raced:
         seen = self.entrants.get(key)
         return seen.interval if seen is not None else None
 
+    def saving(self, key: str) -> Saving | None:
+        """What an entrant saves of the base's step; None where it was not raced long enough."""
+        seen, step = self.interval(key), self.seconds_per_step
+        return Saving("screened", 1 - seen[2], 1 - seen[1], step and step * (1 - seen[0])) if seen is not None else None
+
+    @property
+    def seconds_per_step(self) -> float | None:
+        """Of the base, in its timed steps; None before there are any."""
+        return self.base["wall"] / self.base["steps"] if self.base and self.base["steps"] else None
+
 
 @dataclass(slots=True)
 class Screen:
@@ -81,11 +92,13 @@ class Screen:
         words: Mapping[str, str],
         raced: Raced,
         base: str = "",
+        most_quads: int | None = None,
     ) -> None:
         """Race them until all are decided or the time is over; `raced` has what is known at any moment.
 
         entrants: as the child takes them, see `worker.Holder.do_screen`; base: the key of that which the others are compared
-        with, "" for the training as it is. words: by key, for those who watch. Raises ChildFailed where the base cannot run.
+        with, "" for the training as it is. words: by key, for those who watch. most_quads: which those that stay undecided
+        have at most, None for as many as there is time for. Raises ChildFailed where the base cannot run.
         """
         key = f"race {label} {_digest(entrants)}"
         known = self._decided_before(key, raced)
@@ -93,7 +106,7 @@ class Screen:
             if base and [item["key"] for item in waiting] == [base] and AS_IT_IS in known:
                 break
             try:
-                self._run(waiting, base, deadline, key, known, words, raced)
+                self._run(waiting, base, deadline, key, known, words, raced, most_quads)
                 return
             except ChildFailed as failure:
                 guilty = self._engine.in_place() if self._engine is not None else ""
@@ -112,15 +125,16 @@ class Screen:
         known: dict[str, Json],
         words: Mapping[str, str],
         raced: Raced,
+        most_quads: int | None,
     ) -> None:
         if self._engine is None:
             self._engine = self.tuning.workshop.engine()
         prepared = self._engine.screen(entrants, LEAST, SEED, base)
         raced.refused |= prepared["refused"]
         raced.ways |= prepared["ways"]
-        decided = set(known)
+        decided, is_enough = set(known), False
         while True:
-            seconds = min(SLICE, deadline.left())
+            seconds = min(SLICE, deadline.left()) if not is_enough else 0.0
             state = self._engine.race(max(0.0, seconds), last=seconds < SLICE)
             _take(raced, {**state, "entrants": {**state["entrants"], **known}})
             self.tuning.watch.standings(_standings(raced, words))
@@ -130,6 +144,8 @@ class Screen:
                 decided |= now
             if raced.ended or seconds < SLICE:
                 return
+            still = [item for name, item in state["entrants"].items() if not item["left"] and name != CONTROL]
+            is_enough = most_quads is not None and all(len(item["log_ratios"]) >= most_quads for item in still)
 
     def _decided_before(self, key: str, raced: Raced) -> dict[str, Json]:
         """Entrants that an earlier run has decided, as the child told them."""

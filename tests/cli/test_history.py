@@ -249,13 +249,14 @@ def test_a_session_that_was_resumed_counts_nothing_twice(project: Project, perfa
     assert trials["median"].tolist()[:3] == [0.0274, 0.0261, 0.0237]
 
 
-def test_a_priced_scan_shows_what_it_found(project: Project, perfaudit: Run) -> None:
-    measured = {"rule": "PA201", "saving": {"basis": "measured", "low": 0.03, "high": 0.06}}
+@pytest.mark.parametrize(("basis", "best"), [("measured", "PA201 3 to 6 %"), ("screened", "PA201 3 to 6 % (screened)")])
+def test_a_priced_scan_shows_what_it_found(project: Project, perfaudit: Run, basis: str, best: str) -> None:
+    measured = {"rule": "PA201", "saving": {"basis": basis, "low": 0.03, "high": 0.06}}
     read = {"rule": "PA101", "saving": {"basis": "documented", "low": 0.5, "high": 0.9}}
     report = {**REPORT, "command": "scan", "findings": [read, measured]}
     journal(project(), "20261121-201503-a1b2", {"kind": "end", "status": "finished", "report": report}, command="scan")
     row = json.loads(perfaudit("history", "--format", "json").out)["runs"][0]
-    assert row["best_saving"] == "PA201 3 to 6 %"
+    assert row["best_saving"] == best
 
 
 def test_a_climb_shows_what_all_of_it_saves(project: Project, perfaudit: Run) -> None:

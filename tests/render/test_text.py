@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from reports import SMALL
 
 from perfaudit.findings import Basis, Edit, Expected, Finding, Fix, Location, Saving, Severity, Span
-from perfaudit.measurements import NotApplicable
+from perfaudit.measurements import Comparison, NotApplicable
 from perfaudit.render.paint import colour, wrapped
 from perfaudit.render.text import render
 from perfaudit.render.words import saving_text, seconds
@@ -112,25 +113,51 @@ def test_what_was_left_out() -> None:
 def test_groups_have_headings_once_something_was_measured() -> None:
     measured, shown = Saving("measured", 0.1, 0.2, 0.004), Saving("measured", -0.1, 0.1)
     text = render(Report("scan", (finding(saving=measured), finding(), finding(saving=shown)), files=1))
-    headings = [line for line in text.splitlines() if line.isupper() or line[:8] in ("MEASURED", "NOT MEAS")]
+    headings = [
+        line for line in text.splitlines() if line.isupper() or line[:8] in ("MEASURED", "NOT MEAS", "TIMED: n")
+    ]
     assert headings == [
         "MEASURED: these pay here, by the lower bound of what they save",
-        "NOT MEASURED: none of these was timed here",
-        "MEASURED: no saving shown here",
+        "NOT MEASURED: nothing was shown of these here",
+        "TIMED: no saving shown here",
     ]
     assert "MEASURED" not in render(Report("scan", (finding(),), files=1))
 
 
-def test_what_was_screened_has_a_heading_of_its_own_and_is_not_offered_as_measured() -> None:
-    seen = finding(saving=Saving("screened", 0.1, 0.2, 0.004))
-    text = render(Report("scan", (seen, finding()), files=1))
-    headings = [line for line in text.splitlines() if line.startswith(("MEASURED", "SCREENED", "NOT MEAS"))]
+def test_what_was_screened_has_a_heading_of_its_own_and_its_patch_is_offered() -> None:
+    fix = Fix("do less", "safe", edits=(Edit(Span(0, 1), ""),))
+    seen = finding(saving=Saving("screened", 0.1, 0.2, 0.004), fix=fix)
+    idle = finding(saving=Saving("screened", -0.1, 0.2, 0.004))
+    text = render(Report("scan", (seen, finding(), idle), files=1))
+    headings = [line for line in text.splitlines() if line.startswith(("MEASURED", "SCREENED", "NOT MEAS", "TIMED"))]
     assert headings == [
-        "SCREENED: timed in a training that runs, before losses were compared",
-        "NOT MEASURED: none of these was timed here",
+        "SCREENED: these pay in a training that runs, by the lower bound of what they save",
+        "NOT MEASURED: nothing was shown of these here",
+        "TIMED: no saving shown here",
     ]
     assert "saves 10.0 to 20.0 % of the step, 4.00 ms a step (screened)\n" in text
-    assert "shown to pay" not in text
+    assert "--select PA001 --fix --unsafe-fixes` writes the patches that pay here" in " ".join(text.split())
+
+
+def test_patches_that_were_screened_have_a_table_of_their_own() -> None:
+    def compared(rule: str, basis: Basis, **more: Any) -> Comparison:
+        return Comparison("patch", {"patch": "none"}, {"patch": rule}, 0.8, 0.7, 0.9, "faster", 8, basis=basis, **more)
+
+    left = compared("PA002", "screened", way="twin", given_up=True)
+    setting = Comparison(
+        "dataloader", {"num_workers": 0}, {"num_workers": 2}, 0.9, 0.8, 0.95, "faster", 16, basis="screened", way="twin"
+    )
+    seen = (compared("PA001", "screened", way="code"), left, compared("PA001 + PA003", "measured"), setting)
+    assert render(Report("scan", comparisons=seen, files=1)).startswith(
+        "dataloader\n\n"
+        "against num_workers=0, in one running training, time per step:\n"
+        "  num_workers=2: 0.900 [0.800, 0.950] faster (16 quads, screened)\n\n"
+        "patches in one running training, each in turn with your code, time per step\n"
+        "  PA001: 0.800 [0.700, 0.900] faster (8 quads, screened)\n"
+        "  PA002: given up (8 quads: it looked no faster)\n\n"
+        "patched source against the source as it is, time per step\n"
+        "  PA001 + PA003: 0.800 [0.700, 0.900] faster (8 rounds)\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -216,7 +243,7 @@ def test_wrapped(text: str, lines: list[str]) -> None:
 
 
 WHOLE = """\
-NOT MEASURED: none of these was timed here
+NOT MEASURED: nothing was shown of these here
 
   1  pkg/a.py:2:1  PA000 slow-thing
      `slow(True)` waits for the device: 100 % of the time
@@ -238,7 +265,7 @@ MEASURED: these pay here, by the lower bound of what they save
      saves 10.0 to 20.0 % of the step, 4.00 ms a step (measured)
      advice: do less
 
-NOT MEASURED: none of these was timed here
+NOT MEASURED: nothing was shown of these here
 
   3  (no source line)  PA002 no-place
      the whole program is slow
@@ -263,13 +290,13 @@ def test_a_whole_report() -> None:
 def test_what_is_bold_in_it() -> None:
     painted = render(SMALL, in_colour=True)
     assert re.findall("\x1b\\[1m(.*?)\x1b", painted) == [
-        "NOT MEASURED: none of these was timed here",
+        "NOT MEASURED: nothing was shown of these here",
         "pkg/a.py:2:1",
         "--- a/pkg/a.py",
         "+++ b/pkg/a.py",
         "MEASURED: these pay here, by the lower bound of what they save",
         "pkg/a.py:4:3",
-        "NOT MEASURED: none of these was timed here",
+        "NOT MEASURED: nothing was shown of these here",
         "(no source line)",
         "3 findings",
     ]

@@ -1,49 +1,35 @@
 """Climbing, with trainings that take as long as their source says: what is accepted, dropped, left, and handed over.
 
 The program is a row of switches, `a = 0`; a knob's patch turns one on, and how long a step takes is a function of them all.
-Races are run by `measure.race`, as a child runs them, on a clock that passes only in steps.
+Races are run as `switches` has them.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import math
-import random
 import re
 import sys
 import types
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import FakeClock
+from switches import STEP, Agreeing, Shop, Speed, Switches, switches
 
 from perfaudit.errors import NothingMeasured
 from perfaudit.findings import Edit, Location, Span
 from perfaudit.knobs import Bench, Facts, Knob, Setup
 from perfaudit.knobs._code import Code, Patch
 from perfaudit.measure.child import ChildFailed
-from perfaudit.measure.ledger import Block, Variant
-from perfaudit.measure.race import BASE, Race, Turn
-from perfaudit.measure.runner import Lab, Subject, TrialFailed
-from perfaudit.measure.screening import CONTROL
+from perfaudit.measure.ledger import Variant
 from perfaudit.measurements import Ladder, Settings
 from perfaudit.report import Report, to_json
 from perfaudit.static import edit
 from perfaudit.target.names import Target
 from perfaudit.tune.report import tune
-from perfaudit.tune.workshop import Check, Json
 
-STEP = 0.010
 PROGRAM = "import torch\n\na = 0\nb = 0\nc = 0\n"
-Switches = dict[str, int]
-Speed = Callable[[Switches], float]
-
-
-def switches(text: str) -> Switches:
-    return {name: int(value) for name, value in re.findall(r"^(\w) = (\d)", text, re.MULTILINE)}
 
 
 class Switch(Knob):
@@ -83,153 +69,6 @@ class Switch(Knob):
         return False
 
 
-@dataclass
-class Shop:
-    clock: FakeClock
-    speed: Speed
-    check: Check | None = None
-    broken: Callable[[Switches], str] = lambda on: ""
-    crashes: Callable[[Switches], None] = lambda on: None
-    opened: list[list[str]] = field(default_factory=list)
-    blocks: int = 0
-    dies_at: int = sys.maxsize
-    queued: float = 0.0  # of each second
-    noise: float = 0.0  # of the logarithm of a step's time in a race
-    firsts_of_labs: int = 0  # steps of races before the first process of the final one
-
-    def _switches(self, variant: Variant) -> Switches:
-        return switches(variant.overlay.get("t.py", Path("t.py").read_text()))
-
-    def facts(self, on: Switches) -> Facts:
-        return {
-            "device": "cpu", "device_name": "cpu", "torch": "2", "driver": "", "threads": 1, "project_files": ["t.py"],
-            "loader": {"num_workers": 0}, "factories": {}, "factory_files": {}, "switches": on,
-        }  # fmt: skip
-
-    def lab(self, check: Check | None = None) -> Lab:
-        self.check = check
-        return self
-
-    def open(self, variants: Sequence[Variant]) -> dict[str, Subject | TrialFailed]:
-        self.opened.append([variant.key for variant in variants])
-        self.firsts_of_labs = self.firsts_of_labs or self.blocks
-        self.clock.sleep(0.2 * len(variants))
-        found: dict[str, Subject | TrialFailed] = {}
-        for variant in variants:
-            why = self.broken(self._switches(variant))
-            if self.check is not None and not why:
-                self.check(None, variant, {})  # type: ignore[arg-type]  # the one that is put in the verifier's place
-            found[variant.key] = TrialFailed(why) if why else Steps(self, self._switches(variant))
-        return found
-
-    def ask(self, variant: Variant, *commands: Json) -> list[Json]:
-        on = self._switches(variant)
-        self.clock.sleep(0.2)
-        answers = {
-            "block": {"steps": 4, "wall": 4 * STEP, "phases": {}, "finite": True},
-            "memory": {"peak_bytes": 100 + sum(on.values())},
-        }
-        return [self.facts(on), *(answers.get(command["do"], {}) for command in commands)]
-
-    def trace(self, files: list[str]) -> Json:
-        raise NotImplementedError
-
-    def engine(self) -> Engine:
-        self.clock.sleep(0.2)
-        return Engine(self)
-
-
-class Engine:
-    """A training in which switches are turned on and off, as the child of a screening is."""
-
-    def __init__(self, shop: Shop) -> None:
-        self.shop, self.inside = shop, ""
-        self.refused: dict[str, str] = {}
-        self.on: dict[str, Switches] = {}
-        self.totals: Json = {}
-
-    def screen(self, entrants: list[Json], least: float, seed: int, base: str) -> Json:
-        own = switches(Path("t.py").read_text())
-        self.on = {BASE: own, CONTROL: own}
-        for item in entrants:
-            on = switches(item["whole"].get("t.py", Path("t.py").read_text()))
-            if why := self.shop.broken(on):
-                self.refused[item["key"]] = why
-            else:
-                self.on[item["key"]] = on
-            self.shop.clock.sleep(STEP)
-        if base in self.refused:
-            raise ChildFailed("step", self.refused[base])
-        if base:
-            self.on[CONTROL] = self.on[base]
-        self.base = base or BASE
-        others = [key for key in self.on if key not in (self.base, CONTROL)]
-        self.running = Race(others, CONTROL, least, seed, base=self.base)
-        self.turns = self.running.turns()
-        self.turn: Turn | None = next(self.turns, None)
-        self.totals = {"steps": 0, "wall": 0.0, "cpu": 0.0, "queued": 0.0, "phases": {"forward": 0.0}}
-        return {"refused": self.refused, "ways": dict.fromkeys(self.on, "code")}
-
-    def race(self, seconds: float, last: bool) -> Json:
-        ends = self.shop.clock.now() + seconds
-        while self.turn is not None and self.shop.clock.now() < ends:
-            took = self._step(self.turn)
-            try:
-                self.turn = self.turns.send(took)
-            except StopIteration:
-                self.turn = None
-        if last:
-            self.running.end()
-        entrants = {
-            key: {
-                "log_ratios": entrant.log_ratios, "seconds": entrant.seconds, "left": entrant.left,
-                "interval": [*dataclasses.astuple(entrant.interval)] if entrant.interval else None,
-            }
-            for key, entrant in self.running.entrants.items()
-        }  # fmt: skip
-        ended = self.turn is None
-        return {"entrants": entrants, "refused": {}, "ways": {}, "ended": ended, "block": 1, "base": self.totals}
-
-    def _step(self, turn: Turn) -> float:
-        self.inside = turn.key
-        self.shop.blocks += 1
-        if self.shop.blocks > self.shop.dies_at:
-            raise KeyboardInterrupt
-        self.shop.crashes(self.on[turn.key])
-        noise = random.Random(self.shop.blocks).gauss(0.0, self.shop.noise)
-        seconds = self.shop.speed(self.on[turn.key]) * STEP * turn.steps * math.exp(noise)
-        self.shop.clock.sleep(seconds)
-        if turn.key == self.base:
-            for name in ("wall", "cpu"):
-                self.totals[name] += seconds
-            self.totals["steps"] += turn.steps
-            self.totals["queued"] += seconds * self.shop.queued
-            self.totals["phases"]["forward"] += seconds
-        return seconds
-
-    def in_place(self) -> str:
-        return self.inside
-
-    def close(self) -> None: ...
-
-
-@dataclass
-class Steps:
-    shop: Shop
-    on: Switches
-
-    def block(self, steps: int) -> Block:
-        self.shop.blocks += 1
-        if self.shop.blocks > self.shop.dies_at:
-            raise KeyboardInterrupt
-        seconds = self.shop.speed(self.on) * STEP
-        self.shop.clock.sleep(seconds * (steps + 1))
-        return Block(steps, seconds * steps, seconds * steps, 8 * steps, phases={"forward": seconds * steps})
-
-    def close(self) -> None:
-        pass
-
-
 def independent(on: Switches) -> float:
     """a saves 30 %, b 10 %, c nothing."""
     return (0.7 if on["a"] else 1.0) * (0.9 if on["b"] else 1.0)
@@ -258,23 +97,6 @@ def climbing(monkeypatch: pytest.MonkeyPatch, clock: FakeClock, project: Callabl
         return tune(Target("t.py", {}), names, budget, workshop=shop, clock=clock, allow=allowed, **options)
 
     return run
-
-
-class Agreeing:
-    """In the place of the verifier, which needs children."""
-
-    def __init__(self, base: str, changes: dict[str, Any], reference: object, said: dict[str, str], *_: object) -> None:
-        self.changes, self.said = changes, said
-
-    def check(self, child: object, variant: Variant, facts: Facts) -> None:
-        if variant.key in self.changes:
-            self.said[variant.key] = "the losses agree"
-
-    def __enter__(self) -> Agreeing:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
 
 def ladder(report: Report) -> Ladder:

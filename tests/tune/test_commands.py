@@ -63,21 +63,24 @@ def test_scan_measure_prices_findings_by_their_own_patch(project: Project, perfa
         report = json.loads(done.out)
         assert (report["command"], report["target"]) == ("scan", "train.py")
         found = {f["rule"]: f for f in report["findings"]}
-        if found["PA501"]["saving"]["basis"] == "measured":
+        if found["PA501"]["saving"]["basis"] == "screened" and found["PA501"]["saving"]["low"] > 0:
             break
     assert set(found) == {"PA201", "PA402", "PA501"}  # its samples lie in memory, so PA101 is silent
     assert "the same losses to the bit" in found["PA501"]["note"]
-    assert found["PA501"]["saving"]["basis"] == "measured"
+    assert found["PA501"]["saving"]["basis"] == "screened"
     assert "-torch.autograd.set_detect_anomaly(True)" in found["PA501"]["fix"]["diff"]
     patches = {c["candidate"]["patch"]: c for c in report["comparisons"] if c["knob"] == "patch"}
     assert {"PA201", "PA402", "PA501"} <= set(patches)
     for compared in patches.values():
         assert compared["baseline"] == {"patch": "none"}
         assert compared["low"] is None or compared["low"] <= compared["ratio"] <= compared["high"]
-    measured = [f for f in report["findings"] if f["saving"] and f["saving"]["basis"] == "measured"]
-    paying = [f["saving"]["low"] for f in measured if f["saving"]["low"] > 0]
+    screened = [f for f in report["findings"] if f["saving"] and f["saving"]["basis"] == "screened"]
+    paying = [f["saving"]["low"] for f in screened if f["saving"]["low"] > 0]
     assert paying == sorted(paying, reverse=True)
-    assert report["findings"][: len(paying)] == measured[: len(paying)]
+    assert report["findings"][: len(paying)] == screened[: len(paying)]
+    assert {c["way"] for c in patches.values() if c["basis"] == "screened"} == {"twin"}
+    control = report["calibration"]
+    assert control["low"] <= control["ratio"] <= control["high"]
 
 
 def test_a_patch_that_breaks_the_training_is_withdrawn(project: Project, perfaudit: Run) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,21 +9,40 @@ from typing import Any
 
 import pytest
 from conftest import FakeClock
-from test_price_together import TEXT, Start, sizes, start, switch  # noqa: F401  # fixtures
+from pricing import PROGRAM, gains, switch
+from switches import Shop, switches
+from test_price import dial  # noqa: F401  # a fixture
 
 from perfaudit.findings import Finding, Fix, Location
+from perfaudit.measure.watch import Watch
 from perfaudit.report import Report
+from perfaudit.target.names import Target
 from perfaudit.tune import price
+from perfaudit.tune.priced import Priced
+from perfaudit.tune.tuning import Tuning
 
 SWITCH = switch("a")
 ALL = {"t.py": {1, 3, 4}}
+Sorting = Callable[..., Priced]
 
 
-def sorted_out(start: Start, *findings: Finding, lines: dict[str, set[int]] = ALL, **facts: Any) -> list[str]:  # noqa: F811
+@pytest.fixture
+def sort(clock: FakeClock, project: Callable[..., Path]) -> Sorting:
+    """`sort(finding, ...)`: what waits to be measured, and what is not."""
+    project(**{"t.py": PROGRAM})
+
+    def run(*findings: Finding, lines: dict[str, set[int]] = ALL, **facts: Any) -> Priced:
+        shop = Shop(clock, gains())
+        seen = {**shop.facts(switches(PROGRAM)), **facts}
+        tuning, priced = Tuning(Target("t.py", {}), shop, Watch(), clock=clock, facts=seen), Priced()
+        price._sort(tuning, Report("scan", findings), lines, priced)
+        return priced
+
+    return run
+
+
+def told(priced: Priced) -> list[str]:
     """Notes of what is not measured; what waits is told by its key."""
-    tuning, priced, _ = start({})
-    tuning.facts = {**tuning.facts, **facts}
-    price._sort(tuning, Report("scan", findings), lines, priced)
     return [*(finding.note for finding in priced.kept), *priced.waiting]
 
 
@@ -54,39 +72,43 @@ def sorted_out(start: Start, *findings: Finding, lines: dict[str, set[int]] = AL
         ),
     ],
 )
-def test_why_a_finding_is_not_measured(start: Start, finding: Finding, lines: Any, note: str) -> None:  # noqa: F811
-    assert sorted_out(start, finding, lines=lines) == [note]
+def test_why_a_finding_is_not_measured(sort: Sorting, finding: Finding, lines: Any, note: str) -> None:
+    assert told(sort(finding, lines=lines)) == [note]
 
 
-def test_findings_of_one_rule_and_file_are_measured_together(start: Start) -> None:  # noqa: F811
-    tuning, priced, _ = start({})
+def test_findings_of_one_rule_and_file_are_measured_together(sort: Sorting) -> None:
     one = replace(switch("a"), note="observed: so")
     other = replace(switch("b"), rule=one.rule)
-    price._sort(tuning, Report("scan", (one, other)), ALL, priced)
-    ((key, (finding, variant)),) = priced.waiting.items()
-    assert (key, finding.note) == ("PA003 t.py", "observed to be so at 1 of 2 places")
-    assert variant.overlay == {"t.py": TEXT.replace("0", "1")}
-    assert variant.settings == {"patch": "PA003", "path": "t.py"}
+    ((key, waiting),) = sort(one, other).waiting.items()
+    assert (key, waiting.finding.note) == ("PA003 t.py", "observed to be so at 1 of 2 places")
+    own = waiting.own
+    assert (waiting.tried, own.key, own.settings) == ([own], key, {"patch": "PA003", "path": "t.py"})
+    assert price.texts_of([own]) == {"t.py": PROGRAM.replace("a = 0", "a = 1").replace("b = 0", "b = 1")}
+    assert own.before == PROGRAM
 
 
-def test_one_finding_keeps_its_own_note(start: Start) -> None:  # noqa: F811
-    tuning, priced, _ = start({})
-    price._sort(tuning, Report("scan", (replace(switch("a"), note="observed: so"),)), ALL, priced)
-    assert [finding.note for finding, _ in priced.waiting.values()] == ["observed: so"]
+def test_one_finding_keeps_its_own_note(sort: Sorting) -> None:
+    priced = sort(replace(switch("a"), note="observed: so"))
+    assert [waiting.finding.note for waiting in priced.waiting.values()] == ["observed: so"]
 
 
-def test_a_file_that_is_gone_since_it_was_read_is_not_patched(start: Start, clock: FakeClock) -> None:  # noqa: F811
-    tuning, priced, _ = start({})
+def test_a_file_that_is_gone_since_it_was_read_is_not_patched(sort: Sorting) -> None:
+    finding = switch("a")
     Path("t.py").unlink()
-    price._sort(tuning, Report("scan", (switch("a"),)), ALL, priced)
-    assert [finding.note for finding in priced.kept] == ["not measured: the file changed while it was read"]
+    assert told(sort(finding)) == ["not measured: the file changed while it was read"]
 
 
-def test_a_setting_that_does_not_apply_here_is_not_measured(
-    start: Start,  # noqa: F811
-    sizes: Callable[..., None],  # noqa: F811
-) -> None:
-    sizes([1], not_applicable=lambda facts: "" if facts["device"] == "cuda" else "there is no accelerator here")
-    assert "perfaudit.knobs.sizes" in sys.modules
-    assert sorted_out(start, switch("a")) == ["not measured: there is no accelerator here"]
-    assert sorted_out(start, switch("a"), device="cuda") == ["PA003 t.py"]
+def test_a_setting_that_does_not_apply_here_is_not_measured(sort: Sorting, dial: Callable[..., None]) -> None:  # noqa: F811
+    dial([1], not_applicable=lambda facts: "" if facts["device"] == "cuda" else "there is no accelerator here")
+    assert told(sort(switch("a"))) == ["not measured: there is no accelerator here"]
+    assert told(sort(switch("a"), device="cuda")) == ["PA003 t.py"]
+
+
+def test_what_is_raced_as_source_is_text_and_nothing_is_applied_to_it(sort: Sorting) -> None:
+    (waiting,) = sort(switch("a")).waiting.values()
+    race = price._sources([waiting.own], price.Ledger())
+    assert [(v.key, v.settings, v.overlay, v.apply_knob) for v in (race.start, race.top)] == [
+        ("as it is", {"patch": "none"}, {}, False),
+        ("PA003 t.py", {"patch": "PA003", "path": "t.py"}, {"t.py": PROGRAM.replace("a = 0", "a = 1")}, False),
+    ]
+    assert race.changes == {"PA003 t.py": ("rounding",)}

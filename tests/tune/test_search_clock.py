@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from conftest import FakeClock
+from switches import Shop as ClimbShop
 from test_climb import Climbing, Switch, climbing, ladder, patched  # noqa: F401  # a fixture
-from test_climb import Shop as ClimbShop
 from test_search import STEP, Shop, Sizes, Steps, search  # noqa: F401  # a fixture
 
 from perfaudit.measure.ledger import Block, Variant

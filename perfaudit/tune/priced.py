@@ -1,0 +1,224 @@
+"""Findings that were priced: what is known of each, and what is said of it. Reads what was measured, measures nothing."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from perfaudit.findings import Expected, Finding, Saving
+from perfaudit.measure.judge import comparison, saving, trial
+from perfaudit.measure.ledger import Ledger, Variant
+from perfaudit.measure.race import FUTILE
+from perfaudit.measurements import Comparison, Trial, settings_text
+from perfaudit.tune.candidates import PATCH, Candidate, best_of, least_gain
+from perfaudit.tune.ladder import comparisons_of
+from perfaudit.tune.outcome import UNDECIDED
+from perfaudit.tune.patched import SourceRace
+from perfaudit.tune.screening import LEAST, Raced
+
+TOGETHER = "together"  # the key of all that pays
+BASE = Variant("as it is", PATCH, {"patch": "none"}, apply_knob=False)
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A finding that is measured.
+
+    own: its patch. tried: what is raced in one training: that patch or, where its setting has a best value, the candidates of
+    the knob that searches for it.
+    """
+
+    finding: Finding
+    own: Candidate
+    tried: list[Candidate]
+
+
+@dataclass(slots=True)
+class Priced:
+    """Findings that were sorted and measured so far; it outlives an interruption.
+
+    kept: those that are not measured. raced: all that is tried, in one training. beside: all that pays together (`all_of`), in
+    that training. checks: of what pays, each alone. races: of fresh processes, of what could not be put in place. together: of
+    all that is handed over. clash: why that is no patch.
+    """
+
+    kept: list[Finding] = field(default_factory=list)
+    waiting: dict[str, Waiting] = field(default_factory=dict)
+    raced: Raced = field(default_factory=Raced)
+    beside: Raced = field(default_factory=Raced)
+    all_of: list[Candidate] = field(default_factory=list)
+    checks: Ledger = field(default_factory=Ledger)
+    races: list[SourceRace] = field(default_factory=list)
+    together: SourceRace | None = None
+    clash: str = ""
+
+    @property
+    def tried(self) -> dict[str, Candidate]:
+        """All that is raced in one training, by key."""
+        return {candidate.key: candidate for waiting in self.waiting.values() for candidate in waiting.tried}
+
+    @property
+    def paying(self) -> list[Candidate]:
+        """What pays in that training, one candidate a finding at most."""
+        best = (best_of(waiting.tried, self.raced) for waiting in self.waiting.values())
+        return [candidate for candidate in best if candidate is not None]
+
+    @property
+    def handed_over(self) -> list[Candidate]:
+        """What pays, in that training or in fresh processes, and whose losses were compared."""
+        is_shown = {waiting.own.key: self._pays_as_source(waiting) for waiting in self.waiting.values()}
+        found = [c for c in self.paying if c.key in self.checks.checked and c.key not in self.checks.failures]
+        return found + [waiting.own for waiting in self.waiting.values() if is_shown[waiting.own.key]]
+
+    def fresh(self, waiting: Waiting) -> SourceRace | None:
+        """The race of fresh processes that a finding's own patch was in."""
+        return next((race for race in self.races if waiting.own.key in race.changes), None)
+
+    def is_refused(self, waiting: Waiting) -> bool:
+        """Whether nothing of a finding could be put in place in the training that runs."""
+        return all(candidate.key in self.raced.refused for candidate in waiting.tried)
+
+    def _pays_as_source(self, waiting: Waiting) -> bool:
+        race, key = self.fresh(waiting), waiting.own.key
+        seen = _compared(race, key) if race is not None and key not in race.ledger.failures else None
+        return seen is not None and seen.high < 1
+
+
+def findings_of(priced: Priced, ended: str) -> list[Finding]:
+    """Findings with what is known of them now. ended: why no more is, as "the budget ended"."""
+    return [*priced.kept, *(_told(priced, waiting, ended) for waiting in priced.waiting.values())]
+
+
+def _told(priced: Priced, waiting: Waiting, ended: str) -> Finding:
+    if (race := priced.fresh(waiting)) is not None:
+        return _raced_as_source(waiting, race)
+    if priced.is_refused(waiting):
+        why = priced.raced.refused[waiting.tried[0].key]
+        return noted(waiting.finding, f"not measured: {ended} before a race of fresh processes, which it needs: {why}")
+    if not any(candidate.key in priced.raced.entrants for candidate in waiting.tried):
+        return noted(waiting.finding, f"not measured: {ended} before it")
+    best = best_of(waiting.tried, priced.raced)
+    return _that_pays(priced, waiting, best, ended) if best is not None else _that_does_not_pay(priced, waiting)
+
+
+def _raced_as_source(waiting: Waiting, race: SourceRace) -> Finding:
+    key, finding, seen = waiting.own.key, waiting.finding, _compared(race, waiting.own.key)
+    if key in race.ledger.failures:
+        return noted(finding.with_(fix=None), f"its patch is withdrawn: {race.ledger.failures[key]}")
+    if seen is None or seen.high == math.inf:
+        note = f"measured too briefly for an interval, give it longer with --budget; {_checked(race.ledger, key)}"
+        return noted(finding, note.rstrip("; "))
+    return noted(_with_saving(finding, saving(race.ledger, BASE, seen)), _checked(race.ledger, key))
+
+
+def _that_pays(priced: Priced, waiting: Waiting, taken: Candidate, ended: str) -> Finding:
+    """The finding with the patch that pays, which is handed over only where its losses were compared."""
+    if taken.key in priced.checks.failures:
+        why = priced.checks.failures[taken.key]
+        return noted(waiting.finding.with_(fix=None), f"its patch is withdrawn: {why}")
+    fix, said = taken.fix if taken.key in priced.checks.checked else None, _checked(priced.checks, taken.key)
+    if fix is None:
+        said = f"its patch is not handed over: {ended} before its losses were compared"
+    origin = f"found by searching {taken.knob}; " if taken.knob != PATCH else ""
+    return noted(_with_saving(waiting.finding, priced.raced.saving(taken.key)).with_(fix=fix), origin + said)
+
+
+def _that_does_not_pay(priced: Priced, waiting: Waiting) -> Finding:
+    """The finding with what was seen of the best that was tried."""
+    finding, raced = waiting.finding, priced.raced
+    timed = {c.key: (c, interval) for c in waiting.tried if (interval := raced.interval(c.key)) is not None}
+    if not timed:
+        return _without_interval(priced, waiting)
+    best, interval = min(timed.values(), key=lambda item: item[1][0])
+    found = _with_saving(finding, raced.saving(best.key))
+    if best.knob == PATCH:
+        return found
+    least, tried = f"{100 * least_gain(best):.0f} %", _set(best)
+    if interval[2] < 1:  # by less than it must: nothing to hand over
+        note = f"faster, but not by {least} for certain, so your setting stays; the best tried: {tried}"
+        return noted(found.with_(fix=None), note)
+    note = f"keep what you have: nothing else was shown to gain {least} or more; the best other setting tried: {tried}"
+    return noted(found.with_(fix=best.fix), note)  # not the finding's own, which is another setting
+
+
+def _without_interval(priced: Priced, waiting: Waiting) -> Finding:
+    """The finding with why there is no interval of anything that was tried for it."""
+    finding, entrants = waiting.finding, priced.raced.entrants
+    seen = {
+        candidate.key: (candidate, entrants[candidate.key]) for candidate in waiting.tried if candidate.key in entrants
+    }
+    own = seen.get(waiting.own.key)
+    if any(not entrant.left for _, entrant in seen.values()):
+        longer = "give it longer with --budget"
+        return noted(finding, f"measured too briefly for an interval, {longer}" if own else f"{UNDECIDED}; {longer}")
+    if own is None:
+        return noted(finding, f"keep what you have: {'; '.join(f'{_set(c)}: {e.left}' for c, e in seen.values())}")
+    if own[1].left == FUTILE:
+        return noted(finding, f"it {FUTILE} in {own[1].quads} quads and was not measured further")
+    return noted(finding.with_(fix=None), f"its patch is withdrawn: {own[1].left}")
+
+
+def together_words(priced: Priced, ended: str) -> list[str]:
+    """What all that is handed over saves together: as source where that race has decided, else in the training that ran."""
+    paying, race, known, said = priced.handed_over, priced.together, None, ""
+    what = f"{len(paying)} patches that pay"
+    if race is not None:
+        if TOGETHER in race.ledger.failures:
+            return [f"the {what} were not measured together: {race.ledger.failures[TOGETHER]}"]
+        seen, said = _compared(race, TOGETHER), _checked(race.ledger, TOGETHER)
+        if seen is not None and math.isfinite(seen.high):
+            known, ratio = saving(race.ledger, BASE, seen), seen.ratio
+            before: float | None = statistics.median(b.seconds_per_step for b in race.ledger.blocks(BASE.key))
+    interval = priced.beside.interval(TOGETHER)
+    if known is None and interval is not None and priced.all_of == paying:
+        known, ratio, before = priced.beside.saving(TOGETHER), interval[0], priced.beside.seconds_per_step
+    if known is None or before is None:
+        return [f"the {what} were not measured together: {priced.clash or ended}"] if len(paying) > 1 else []
+    times = f"{1e3 * before:.2f} ms → {1e3 * before * ratio:.2f} ms a step"
+    saves = f"saves {100 * known.low:.1f} to {100 * known.high:.1f} % ({known.basis})"
+    return ["; ".join(filter(None, [f"all {what}, applied together: {times}, {saves}", said]))]
+
+
+def evidence_of(priced: Priced) -> tuple[list[Trial], list[Comparison]]:
+    """Trials of the races of fresh processes, and the comparisons of all."""
+    comparisons = [each for each in comparisons_of(priced.tried, priced.raced) if each.n or each.given_up]
+    trials: list[Trial] = []
+    for race in [*priced.races, *filter(None, [priced.together])]:
+        trials += [trial(race.ledger, variant) for variant in (race.start, *race.patches)]
+        comparisons += filter(None, (_compared(race, variant.key) for variant in race.patches))
+    return trials, comparisons
+
+
+def rules_of(candidates: Sequence[Candidate]) -> str:
+    """The rules whose fixes these are, or the knobs whose settings."""
+    return " + ".join(str(candidate.settings.get("patch") or candidate.knob) for candidate in candidates)
+
+
+def _set(candidate: Candidate) -> str:
+    return settings_text({name: value for name, value in candidate.settings.items() if value is not None})
+
+
+def _compared(race: SourceRace, key: str) -> Comparison | None:
+    """A patch against the code as it is, as source; None before both were timed."""
+    variant = next(each for each in race.patches if each.key == key)
+    return comparison(race.ledger, BASE, variant, race.stage, least=LEAST)
+
+
+def _checked(ledger: Ledger, key: str) -> str:
+    said = ledger.checked.get(key, "")
+    return f"checked: {said}" if said else ""
+
+
+def noted(finding: Finding, note: str) -> Finding:
+    """The finding with this said of it, before what was observed."""
+    return finding.with_(note="; ".join(part for part in (note, finding.note) if part))
+
+
+def _with_saving(finding: Finding, measured: Saving | None) -> Finding:
+    """The finding with what was measured, beside what was known of it until then."""
+    known = finding.saving
+    if measured is None or known is None:
+        return finding.with_(saving=measured)
+    return finding.with_(saving=replace(measured, expected=Expected(known.basis, known.low, known.high)))

@@ -1,0 +1,229 @@
+"""A training that takes as long as its source says, for tests of what is raced in it: no process, no torch.
+
+The program is a row of switches, `a = 0`; a patch turns one on, and how long a step takes is a function of them all. Races are
+run by `measure.race`, as a child runs them, on a clock that passes only in steps.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import random
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from conftest import FakeClock
+
+from perfaudit.knobs import Facts
+from perfaudit.measure.child import ChildFailed
+from perfaudit.measure.ledger import Block, Variant
+from perfaudit.measure.race import BASE, Race, Turn
+from perfaudit.measure.runner import Lab, Subject, TrialFailed
+from perfaudit.measure.screening import CONTROL
+from perfaudit.tune.workshop import Check, Json
+
+STEP = 0.010
+Switches = dict[str, int]
+Speed = Callable[[Switches], float]
+
+
+def switches(text: str) -> Switches:
+    return {name: int(value) for name, value in re.findall(r"^(\w) = (\d)", text, re.MULTILINE)}
+
+
+def switches_on(texts: Mapping[str, str]) -> Switches:
+    """The switches of t.py, with those that these patched texts, by path, turn on in any file."""
+    found = switches(texts.get("t.py", Path("t.py").read_text()))
+    for text in texts.values():
+        found |= {name: value for name, value in switches(text).items() if value}
+    return found
+
+
+@dataclass
+class Shop:
+    """The workshop of that training.
+
+    broken: why a text does not run. refused: why it runs, and cannot be put in place in a training that does. crashes: raises
+    with what a process dies of in a race; fails: with what a step raises. differs: what is found when its losses are compared.
+    dies_at: the step at which the user types Ctrl-C. lines: of each file, those that
+    run. per_step: seconds of a step while they are traced.
+    """
+
+    clock: FakeClock
+    speed: Speed
+    check: Check | None = None
+    broken: Callable[[Switches], str] = lambda on: ""
+    refused: Callable[[Switches], str] = lambda on: ""
+    crashes: Callable[[Switches], None] = lambda on: None
+    fails: Callable[[Switches], None] = lambda on: None
+    differs: Callable[[Switches], str] = lambda on: ""
+    opened: list[list[str]] = field(default_factory=list)
+    blocks: int = 0
+    dies_at: int = sys.maxsize
+    lines: range = range(1, 6)
+    per_step: float = STEP
+    traced: list[str] = field(default_factory=list)
+    queued: float = 0.0  # of each second
+    noise: float = 0.0  # of the logarithm of a step's time in a race
+    firsts_of_labs: int = 0  # steps of races before the first process of the final one
+
+    def _switches(self, variant: Variant) -> Switches:
+        return switches_on(variant.overlay)
+
+    def facts(self, on: Switches) -> Facts:
+        return {
+            "device": "cpu", "device_name": "cpu", "torch": "2", "driver": "", "threads": 1, "project_files": ["t.py"],
+            "loader": {"num_workers": 0}, "factories": {}, "factory_files": {}, "switches": on,
+        }  # fmt: skip
+
+    def lab(self, check: Check | None = None) -> Lab:
+        self.check = check
+        return self
+
+    def open(self, variants: Sequence[Variant]) -> dict[str, Subject | TrialFailed]:
+        self.opened.append([variant.key for variant in variants])
+        self.firsts_of_labs = self.firsts_of_labs or self.blocks
+        self.clock.sleep(0.2 * len(variants))
+        found: dict[str, Subject | TrialFailed] = {}
+        for variant in variants:
+            why = self.broken(self._switches(variant))
+            why = why or (self.differs(self._switches(variant)) if self.check is not None else "")
+            if self.check is not None and not why:
+                self.check(None, variant, {})  # type: ignore[arg-type]  # the one that is put in the verifier's place
+            found[variant.key] = TrialFailed(why) if why else Steps(self, self._switches(variant))
+        return found
+
+    def ask(self, variant: Variant, *commands: Json) -> list[Json]:
+        on = self._switches(variant)
+        self.clock.sleep(0.2)
+        answers = {
+            "block": {"steps": 4, "wall": 4 * STEP, "phases": {}, "finite": True},
+            "memory": {"peak_bytes": 100 + sum(on.values())},
+        }
+        return [self.facts(on), *(answers.get(command["do"], {}) for command in commands)]
+
+    def trace(self, files: list[str]) -> Json:
+        self.traced = files
+        lines = {path: [*self.lines] for path in files}
+        return {**self.facts(switches(Path("t.py").read_text())), "lines": lines, "seconds_per_step": self.per_step}
+
+    def engine(self) -> Engine:
+        self.clock.sleep(0.2)
+        return Engine(self)
+
+
+class Engine:
+    """A training in which switches are turned on and off, as the child of a screening is."""
+
+    def __init__(self, shop: Shop) -> None:
+        self.shop, self.inside = shop, ""
+        self.refused: dict[str, str] = {}
+        self.on: dict[str, Switches] = {}
+        self.totals: Json = {}
+
+    def screen(self, entrants: list[Json], least: float, seed: int, base: str) -> Json:
+        own = switches(Path("t.py").read_text())
+        self.on = {BASE: own, CONTROL: own}
+        for item in entrants:
+            on = switches_on(item["whole"])
+            if why := self.shop.broken(on) or self.shop.refused(on):
+                self.refused[item["key"]] = why
+            else:
+                self.on[item["key"]] = on
+            self.shop.clock.sleep(STEP)
+        if base in self.refused:
+            raise ChildFailed("step", self.refused[base])
+        if base:
+            self.on[CONTROL] = self.on[base]
+        self.base = base or BASE
+        others = [key for key in self.on if key not in (self.base, CONTROL)]
+        self.running = Race(others, CONTROL, least, seed, base=self.base)
+        self.turns = self.running.turns()
+        self.turn: Turn | None = next(self.turns, None)
+        self.totals = {"steps": 0, "wall": 0.0, "cpu": 0.0, "queued": 0.0, "phases": {"forward": 0.0}}
+        return {"refused": self.refused, "ways": dict.fromkeys(self.on, "code")}
+
+    def race(self, seconds: float, last: bool) -> Json:
+        ends = self.shop.clock.now() + seconds
+        while self.turn is not None and self.shop.clock.now() < ends:
+            took = self._step(self.turn)
+            try:
+                self.turn = self.turns.send(took)
+            except StopIteration:
+                self.turn = None
+        if last:
+            self.running.end()
+        entrants = {
+            key: {
+                "log_ratios": entrant.log_ratios, "seconds": entrant.seconds, "left": entrant.left,
+                "interval": [*dataclasses.astuple(entrant.interval)] if entrant.interval else None,
+            }
+            for key, entrant in self.running.entrants.items()
+        }  # fmt: skip
+        ended = self.turn is None
+        return {"entrants": entrants, "refused": {}, "ways": {}, "ended": ended, "block": 1, "base": self.totals}
+
+    def _step(self, turn: Turn) -> float:
+        self.inside = turn.key
+        self.shop.blocks += 1
+        if self.shop.blocks > self.shop.dies_at:
+            raise KeyboardInterrupt
+        self.shop.crashes(self.on[turn.key])
+        try:
+            self.shop.fails(self.on[turn.key])
+        except ValueError as error:
+            self.running.fail(turn.key, f"with it, a step raises {error}")
+            return 0.0
+        noise = random.Random(self.shop.blocks).gauss(0.0, self.shop.noise)
+        seconds = self.shop.speed(self.on[turn.key]) * STEP * turn.steps * math.exp(noise)
+        self.shop.clock.sleep(seconds)
+        if turn.key == self.base:
+            for name in ("wall", "cpu"):
+                self.totals[name] += seconds
+            self.totals["steps"] += turn.steps
+            self.totals["queued"] += seconds * self.shop.queued
+            self.totals["phases"]["forward"] += seconds
+        return seconds
+
+    def in_place(self) -> str:
+        return self.inside
+
+    def close(self) -> None: ...
+
+
+@dataclass
+class Steps:
+    shop: Shop
+    on: Switches
+
+    def block(self, steps: int) -> Block:
+        self.shop.blocks += 1
+        if self.shop.blocks > self.shop.dies_at:
+            raise KeyboardInterrupt
+        seconds = self.shop.speed(self.on) * STEP
+        self.shop.clock.sleep(seconds * (steps + 1))
+        return Block(steps, seconds * steps, seconds * steps, 8 * steps, phases={"forward": seconds * steps})
+
+    def close(self) -> None:
+        pass
+
+
+class Agreeing:
+    """In the place of the verifier, which needs children."""
+
+    def __init__(self, base: str, changes: dict[str, Any], reference: object, said: dict[str, str], *_: object) -> None:
+        self.changes, self.said = changes, said
+
+    def check(self, child: object, variant: Variant, facts: Facts) -> None:
+        if variant.key in self.changes:
+            self.said[variant.key] = "the losses agree"
+
+    def __enter__(self) -> Agreeing:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
