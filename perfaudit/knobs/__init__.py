@@ -23,8 +23,9 @@ Reply = dict[str, Any]  # JSON
 
 
 # How a setting comes into a training: as a patch whose functions are swapped ("code"), by switches and parts of the training
-# that can be set while it runs ("setting"), or only in a process that is built with it ("fresh").
-Way = Literal["code", "setting", "fresh"]
+# that can be set while it runs ("setting"), by another loader in the place of its own ("loader"), or only in a process that is
+# built with it ("fresh").
+Way = Literal["code", "setting", "loader", "fresh"]
 
 
 def _nothing(training: Any) -> contextlib.AbstractContextManager[None]:

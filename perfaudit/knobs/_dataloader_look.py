@@ -12,7 +12,7 @@ from typing import Any
 from perfaudit.knobs import Reply
 from perfaudit.target.batches import leaves_in, samples_in
 
-BATCHES = 24  # to look at, after two that warm up,
+BATCHES = 12  # to look at, after two that warm up,
 LOOKING = 3.0  # seconds, at most
 
 _SHARED = "/dev/shm"

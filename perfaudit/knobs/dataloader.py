@@ -23,7 +23,7 @@ MOST_WORKERS = 32  # each is a process with a copy of the dataset's Python objec
 PREFETCH = 2  # torch's default; in steady state it is inside the noise
 LONG_EPOCH = 20  # batches; in shorter ones the first batch, which is timed apart, is more than a twentieth of loading
 SHARED_MEMORY = 0.5  # of what is free in /dev/shm may fill with batches that wait; full, it kills workers
-MAP_SECONDS = 0.5  # of a pass that compares samples, where torch draws the indices itself
+MAP_SECONDS = 0.3  # of a pass that compares samples, where torch draws the indices itself
 PERSISTENT_PAYS = 0.01  # share of an epoch that starting workers must take; below, keeping them alive gains nothing
 
 LEAK_BYTES = 64 << 20  # that a process may grow by during the look, for pools of allocators and caches
@@ -39,6 +39,7 @@ Start = Sequence[float]  # seconds to start one worker, then until its first bat
 class Dataloader(Knob):
     name = "dataloader"
     title = "how many workers the training step needs"
+    way = "loader"
     metric = "samples_per_second"
     min_gain = (
         0.03  # exhaustive sweeps here were up to 3 % off the true best, and an early call on one run once lost 16 %

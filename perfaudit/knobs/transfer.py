@@ -25,6 +25,7 @@ class Transfer(Knob):
 
     name = "transfer"
     title = "pin_memory × non_blocking of the copies to the accelerator"
+    way = "loader"
     rules = ("PA102", "PA104")
     phases = ()
     base_is_applied = True

@@ -25,6 +25,11 @@ FAR_SLOWER = 4.0  # times the base's step, in each of two looks at one step: wha
 # After which one that looks unable to gain what it must is left; that can miss a gain, and invent none.
 FUTILE_QUADS = (4, 8)
 FUTILE = "looked no faster"
+BEATEN = "another setting is faster"
+LOOKS_BEATEN = 2.0  # standard errors of each of two, by which the middles of their first quads must be apart
+NEAR = (
+    1.10  # high over low of the ratio of a rival, below which it is known well enough: its standard error is then 1 %
+)
 UNDECIDED = "undecided after the last look"  # a further one would be a further chance to be wrong
 
 
@@ -80,7 +85,9 @@ class Race:
     base: the key of the variant that the others are compared with; one that is not the training as it is, is all patches, and
     the others lack some of them: ratios are then of the base over the others, and nobody leaves for looking slow. least: the
     share of the step that a candidate must gain; one that was shown to gain it, or to be unable to, is decided. pace: of
-    those that have none of their own in `paces`; a quad has blocks of its candidate's length. Results are in `entrants` at
+    those that have none of their own in `paces`; steps of a block count evenly, so the base's may be shorter. rivals: the
+    candidates are settings of one thing, of which the fastest is wanted: one that cannot be that leaves, and those that
+    can are raced until they are told apart or known to NEAR. Results are in `entrants` at
     any time, so that an interruption keeps them.
     """
 
@@ -91,6 +98,7 @@ class Race:
     pace: Pace = Pace()
     paces: Mapping[str, Pace] = field(default_factory=dict)
     base: str = BASE
+    rivals: bool = False
     entrants: dict[str, Entrant] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -145,19 +153,20 @@ class Race:
 
     def _quad(self, entrant: Entrant, last: _Timed | None) -> Generator[Turn, float, _Timed | None]:
         """A quad of an entrant; `last` is the base's block before it. Gives the base's block behind it, None for none."""
-        block = self._pace(entrant.key).block
-        before = last if last is not None and last.steps == block else (yield from self._timed(self.base, block))
+        block, of_base = self._pace(entrant.key).block, self._pace(self.base).block
+        before = last if last is not None else (yield from self._timed(self.base, of_base))
         first = yield from self._timed(entrant.key, block)
         if not entrant.is_open:  # it failed meanwhile
             return None
         second = yield Turn(entrant.key, block, True)
         if not entrant.is_open:
             return None
-        after = yield from self._timed(self.base, block)
-        mine, bases = first.seconds + second, before.seconds + after.seconds
+        after = yield from self._timed(self.base, of_base)
+        mine = (first.seconds + second) / (2 * block)
+        bases = (before.seconds + after.seconds) / (2 * of_base)
         if min(mine, bases) > 0:
             entrant.log_ratios.append(math.log(bases / mine if self._lack_patches else mine / bases))
-            entrant.seconds.append(mine / (2 * block))
+            entrant.seconds.append(mine)
         return after
 
     def _timed(self, key: str, steps: int) -> Generator[Turn, float, _Timed]:
@@ -177,13 +186,39 @@ class Race:
             entrant.interval = interval_of_quads(entrant.log_ratios, ended)
             if entrant.key == self.control or entrant.interval is None:
                 continue
-            if self._is_decided(entrant.interval):
+            if self._is_decided(entrant.interval) and not (self.rivals and self._may_win(entrant)):
                 entrant.left = DECIDED
             elif is_last_look(len(entrant.log_ratios)):
                 entrant.left = UNDECIDED
         for entrant in self.entrants.values():
             if entrant.is_open and entrant.key != self.control and self._is_futile(entrant.log_ratios):
                 entrant.left = FUTILE
+        if self.rivals:
+            self._leave_beaten()
+
+    def _may_win(self, entrant: Entrant) -> bool:
+        """Whether a rival gains what it must, and more quads would tell whether it is the fastest."""
+        found = entrant.interval
+        if found is None or 1 - found.high < self.least or found.high <= NEAR * found.low:
+            return False
+        others = [self.entrants[key] for key in self.candidates if key != entrant.key]
+        return any(
+            other.is_open or (other.interval and other.interval.low < found.high and other.left == DECIDED)
+            for other in others
+        )
+
+    def _leave_beaten(self) -> None:
+        """Take out rivals that are slower than another by their intervals or, in their first quads, look so."""
+        raced = [
+            entrant for key in self.candidates if len((entrant := self.entrants[key]).log_ratios) >= FUTILE_QUADS[0]
+        ]
+        for entrant in raced:
+            if entrant.is_open and any(_is_beaten(entrant, other) for other in raced if other is not entrant):
+                entrant.left = BEATEN
+        for entrant in raced:
+            found = entrant.interval if is_look(len(entrant.log_ratios)) else None
+            if entrant.is_open and found is not None and self._is_decided(found) and not self._may_win(entrant):
+                entrant.left = DECIDED
 
     def _is_futile(self, log_ratios: Sequence[float]) -> bool:
         """Whether a gain of `least` is more than a standard error away from the middle of the first quads."""
@@ -195,3 +230,16 @@ class Race:
 
     def _is_decided(self, found: Interval) -> bool:
         return 1 - found.high >= self.least or 1 - found.low < self.least
+
+
+def _is_beaten(entrant: Entrant, other: Entrant) -> bool:
+    """Whether a candidate is slower than another one: at a look by their intervals, before it by their first quads."""
+    if entrant.interval is not None and other.interval is not None:
+        return entrant.interval.low > other.interval.high
+    if len(entrant.log_ratios) not in FUTILE_QUADS:
+        return False
+    low, high = (
+        statistics.median(logs) + sign * LOOKS_BEATEN * statistics.stdev(logs) / math.sqrt(len(logs))
+        for logs, sign in ((entrant.log_ratios, -1), (other.log_ratios, 1))
+    )
+    return low > high

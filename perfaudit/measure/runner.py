@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from perfaudit.measure.clock import Deadline
@@ -70,6 +70,7 @@ def measure(
     block_seconds: float = BLOCK_SECONDS,
     settled: Settled = lambda ledger: set(),
     memo: Memo | None = None,
+    known: Mapping[str, float] | None = None,
 ) -> None:
     """Measure variants interleaved, into the ledger, in several generations of fresh processes; the first is the base.
 
@@ -78,7 +79,8 @@ def measure(
     variants it names are measured no more, and when all are, it ends. The deadline ends it between rounds, so that every
     variant has as many blocks; the first round of a generation is always made, but a generation is not begun where that
     would outlast the deadline, as far as the ledger knows what opening and a step take.
-    stage: under which name the ledger and the memo keep the generations.
+    stage: under which name the ledger and the memo keep the generations. known: seconds per step by key; a variant of which
+    they are known is given no block to find them out.
 
     Where memory does not hold the variants side by side, each generation has one process after the other, in the reverse
     order every second time, and `Ledger.apart` says so. A drift of the machine is then between the variants and not within
@@ -94,8 +96,8 @@ def measure(
             return
         order = random.Random(f"{seed} {stage} {number}")  # a resumed run draws the orders that an unbroken one had
         if recorded:
-            known, state = recorded.pop(0)
-            ledger.generations.append(known)
+            earlier, state = recorded.pop(0)
+            ledger.generations.append(earlier)
             ledger.take(state)
             continue
         if deadline.left() <= least_seconds(ledger) * len(alive):
@@ -135,7 +137,7 @@ def measure(
             later = _generations_to_a_look(number, generations) - 1  # each will take as long to open as this one did
             share = max(0.0, deadline.left() - later * ledger.seconds_to_open * len(alive)) / (later + 1)
             ledger.generations.append(generation)
-            _generation(generation, subjects, least, ledger, deadline, order, rounds, block_seconds, share)
+            _generation(generation, subjects, least, ledger, deadline, order, rounds, block_seconds, share, known or {})
         finally:
             for subject in subjects.values():
                 subject.close()
@@ -214,11 +216,15 @@ def _generation(
     rounds: int,
     block_seconds: float,
     share: float,
+    known: Mapping[str, float],
 ) -> None:
-    steps: dict[str, int] = {}
-    per_step: dict[str, float] = {}
+    per_step = {key: seconds for key in subjects if (seconds := known.get(key))}
+    steps = {key: max(least[key], min(2000, round(block_seconds / seconds))) for key, seconds in per_step.items()}
     base: Block | None = None  # the first subject's
     for key, subject in list(subjects.items()):  # calibration: how many steps make a block
+        if key in steps:
+            ledger.seconds_per_step = per_step[key]
+            continue
         first = _block(key, subject, least[key], subjects, ledger)
         if first is None:
             continue

@@ -162,12 +162,13 @@ def prepare_screening(
     runs_behind: bool = False,
     base: str = BASE,
     mark: Callable[[str], None] = lambda key: None,
+    rivals: bool = False,
 ) -> Screening:
     """Put each candidate in place for a step, time some of the base's, and be ready to run the race.
 
     least: the share of the step that a candidate must gain. runs_behind: a device runs behind the host. base: the key of the
     candidate that the others are compared with; BASE for the training as it is, which is compared too where it is not the base.
-    mark: called with the key of what is put in place, "" when it is taken back.
+    mark: called with the key of what is put in place, "" when it is taken back. rivals: only the fastest is wanted, see `Race`.
     Raises what a step of the training as it is raises, and NotSwappable for a base that cannot be put in place.
     """
     training.whole_step()
@@ -187,7 +188,7 @@ def prepare_screening(
     block = _block_steps(training, runs_behind)
     paces = {key: _pace(prepared.loader_of(key), block) for key in (BASE, *prepared.variants)}
     raced = [key for key in (BASE, *prepared.variants) if key not in (base, CONTROL)]
-    race = Race(raced, CONTROL, least, seed, paces=paces, base=base)
+    race = Race(raced, CONTROL, least, seed, paces=paces, base=base, rivals=rivals)
     return Screening(training, prepared.variants, prepared.refused, prepared.ways, twins, race, mark, prepared.loaders)
 
 
@@ -213,7 +214,7 @@ class _Preparation:
                     way
                     for way, is_used in (
                         ("code", candidate.code),
-                        ("setting", candidate.settings),
+                        ("setting", candidate.settings and candidate.loader is None),
                         ("loader", candidate.loader),
                     )
                     if is_used

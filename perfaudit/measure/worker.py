@@ -456,14 +456,16 @@ class Holder:
             "queued": queued,
         }
 
-    def do_screen(self, entrants: list[Reply], least: float, seed: int, base: str = "", marker: str = "") -> Reply:
+    def do_screen(
+        self, entrants: list[Reply], least: float, seed: int, base: str = "", marker: str = "", rivals: bool = False
+    ) -> Reply:
         """Be ready to race candidates in this very training: see `measure.screening`. Under "refused", those that cannot.
 
         entrants: "key", "code" (by path, the text as imported and as patched), "settings" (pairs of a knob as
         module:attribute and one of its settings), "loader" (such a pair, whose setting another loader has), "whole" (patched
         text by path, for a twin) and "way". least: the share of
         the step to be gained. base: the key of that with which the others are compared, "" for the training as it is. marker: a
-        file that always has the key of what is in place, for those who find this process dead.
+        file that always has the key of what is in place, for those who find this process dead. rivals: see `race.Race`.
         """
         from perfaudit.measure import screening
         from perfaudit.measure.memory import refuse_without_room
@@ -488,7 +490,7 @@ class Holder:
         ]  # fmt: skip
         self.screening = screening.prepare_screening(
             training, candidates, least, seed, self.twins, not training.accelerator.is_host, base or BASE,
-            _marks_in(marker) if marker else lambda key: None,
+            _marks_in(marker) if marker else lambda key: None, rivals,
         )  # fmt: skip
         return {"refused": self.screening.refused, "ways": self.screening.ways}
 

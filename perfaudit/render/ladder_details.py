@@ -11,7 +11,12 @@ from perfaudit.render.words import count, interval_text
 from perfaudit.report import Report
 
 # By `way`: how a candidate was put in place of the user's code.
-_WAYS = {"code": "its code swapped", "setting": "set between steps", "twin": "built beside yours"}
+_WAYS = {
+    "code": "its code swapped",
+    "setting": "set between steps",
+    "loader": "a second loader",
+    "twin": "built beside yours",
+}
 
 
 def details(report: Report, paint: Paint, width: int) -> list[tuple[str, str]]:

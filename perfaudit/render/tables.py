@@ -171,7 +171,9 @@ def _race(raced: list[Comparison], paint: Paint, metric: str, width: int) -> str
     unit = "sample" if metric == "samples_per_second" else "step"
     unit += ", loading left out" if raced[0].without_loading else ""
     names = _telling([raced[0].baseline, *(c.candidate for c in raced)])
-    how = "in one running training" if raced[0].basis == "screened" else "in fresh processes"
+    bases = {c.basis for c in raced}
+    how = "in one running training" if bases == {"screened"} else "in fresh processes"
+    how += ", or screened in one running training" if len(bases) > 1 else ""
     lines = [f"against {_chosen(raced[0].baseline, names)}, {how}, time per {unit}:"]
     lines += [wrapped(f"{_chosen(c.candidate, names)}{of_text(c)}: {ratio_text(c, paint)}", width, "  ") for c in raced]
     return "\n".join(lines) + "\n"
@@ -201,7 +203,8 @@ def ratio_text(c: Comparison, paint: Paint) -> str:
     style = {"faster": "green", "slower": "red", "undecided": "yellow"}[c.verdict]
     clock = "" if c.clock == "wall" else ", processor time"
     if c.given_up and c.basis == "screened":
-        return f"{paint('given up', 'yellow')} ({count(c.n, 'quad')}: it looked no faster)"
+        could_not = "it looked no faster" if c.knob == "patch" else f"at {c.ratio:.2f} it could not win"
+        return f"{paint('given up', 'yellow')} ({count(c.n, 'quad')}: {could_not})"
     if c.given_up:
         return f"{c.ratio:.3f} {paint('given up', 'yellow')} ({c.n} rounds: it looked slower in every generation)"
     undecided = c.verdict == "undecided" and c.smallest is not None

@@ -26,6 +26,7 @@ class Loading:
     epoch_batches: int | None = field(init=False)
     restart_seconds: list[float] = field(default_factory=list)
     _batches: Iterator[Batch] | None = None
+    _first_batch_seconds: float = 0.0  # of the first epoch, behind the start of its workers
     _yielded: int = 0
 
     def __post_init__(self) -> None:
@@ -42,18 +43,28 @@ class Loading:
             except StopIteration:
                 self.epoch_batches = self.epoch_batches or self._yielded
         self._batches = iter(self.loader)
+        begun = time.perf_counter()
         try:
             batch = next(self._batches)
         except StopIteration:
             raise Empty from None
+        self._first_batch_seconds = self._first_batch_seconds or time.perf_counter() - begun
         self.restart_seconds.append(time.perf_counter() - started)
         self._yielded = 1
         return batch
 
     def restart_per_step(self) -> float:
-        """Seconds that beginning an epoch takes, as a median without the first, shared out among its steps."""
-        known = sorted(self.restart_seconds[1:] or self.restart_seconds)
+        """Seconds that beginning an epoch takes, as a median without the first, shared out among its steps.
+
+        While only the first is known: without the start of workers that stay for the next.
+        """
+        first = [self._first_batch_seconds] if self._keeps_workers else self.restart_seconds
+        known = sorted(self.restart_seconds[1:] or first)
         return known[len(known) // 2] / self.epoch_batches if known and self.epoch_batches else 0.0
+
+    @property
+    def _keeps_workers(self) -> bool:
+        return bool(getattr(self.loader, "persistent_workers", False)) and bool(self.restart_seconds)
 
     def close(self) -> None:
         """Let go of the loader's workers."""

@@ -12,6 +12,7 @@ from perfaudit.knobs import Refused, Way, knob
 from perfaudit.measure.clock import Deadline
 from perfaudit.measurements import Interval, Settings
 from perfaudit.static import edit
+from perfaudit.tune.first_look import pair_of
 from perfaudit.tune.screening import LEAST, Raced
 from perfaudit.tune.search import CHANGED, NO_LINE, bench_of, fix_for, pointless, too_little_time
 from perfaudit.tune.tuning import Bout, Tuning, changed_files, key_of, variant_of
@@ -137,9 +138,17 @@ def in_place(key: str, candidates: Sequence[Candidate]) -> Json:
     swapped = [candidate for candidate in candidates if candidate.way == "code"]
     before = {candidate.path: candidate.before for candidate in swapped}
     code = {path: [before[path], text] for path, text in texts_of(swapped).items()}
-    settings = [[f"{knob(c.knob).__class__.__module__}:KNOB", c.settings] for c in candidates if c.way == "setting"]
-    way = "twin" if any(candidate.way == "fresh" for candidate in candidates) else "in place"
-    return {"key": key, "code": code, "settings": settings, "whole": whole, "way": way}
+    settings = [pair_of(c.knob, c.settings) for c in candidates if c.way in ("setting", "loader")]
+    loaders = [pair_of(c.knob, c.settings) for c in candidates if c.way == "loader"]
+    is_built = any(candidate.way == "fresh" for candidate in candidates) or len(loaders) > 1
+    entrant = {
+        "key": key,
+        "code": code,
+        "settings": settings,
+        "whole": whole,
+        "way": "twin" if is_built else "in place",
+    }
+    return entrant | ({"loader": loaders[0]} if loaders else {})
 
 
 def not_allowed(changes: tuple[str, ...], allow: frozenset[str]) -> str:

@@ -10,13 +10,11 @@ from perfaudit.findings import FilePatch
 from perfaudit.measure.judge import comparison
 from perfaudit.measure.race import FUTILE
 from perfaudit.measure.stats import verdict
-from perfaudit.measurements import Calibration, Comparison, Ladder, NotApplicable, Rung, Settings, Winner
+from perfaudit.measurements import Comparison, Ladder, NotApplicable, Rung, Settings, Winner
 from perfaudit.static.patching import file_patch
-from perfaudit.target.phases import PHASES
 from perfaudit.tune.candidates import Candidate, texts_of
 from perfaudit.tune.climb import Climb
 from perfaudit.tune.screening import CONTROL, LEAST, Raced
-from perfaudit.tune.tuning import Tuning
 from perfaudit.tune.verify import was_compared
 
 FAILED = "not handed over: "
@@ -78,28 +76,6 @@ def winners_of(state: Climb) -> tuple[Winner, ...]:
             Winner(rung.knob, rung.settings, False, rung.words, saved, rung.fix, rung.location, verified)
         )  # fmt: skip
     return tuple(found)
-
-
-def calibration_of(raced: Raced, tuning: Tuning) -> Calibration | None:
-    """What a step consists of, and how far the control, which is identical code, came out from the user's; None before a race."""
-    base, control = raced.base, raced.interval(CONTROL)
-    if not base or not base["steps"]:
-        return None
-    steps, logs = base["steps"], raced.log_ratios.get(CONTROL, [])
-    ratio, low, high = control or (math.exp(statistics.fmean(logs)) if logs else 1.0, None, None)
-    phases = {name: base["phases"][name] / steps for name in PHASES if name in base["phases"]}
-    return Calibration(
-        seconds_per_step=base["wall"] / steps,
-        wall_over_cpu=base["wall"] / base["cpu"] if base["cpu"] else 1.0,
-        scatter=statistics.stdev(logs) if len(logs) > 1 else None,
-        ratio=ratio,
-        rounds=len(logs),
-        computes_alone=tuning.computes_alone(),
-        phases=phases,
-        queued=base["queued"] / base["wall"] if base["wall"] else 0.0,
-        low=low,
-        high=high,
-    )
 
 
 def _with_ratio(state: Climb, ladder: Ladder) -> Ladder:

@@ -10,11 +10,14 @@ from perfaudit.findings import Fix
 from perfaudit.knobs import Told, knob
 from perfaudit.measure.judge import comparison, saving, trial
 from perfaudit.measure.ledger import Variant
+from perfaudit.measure.race import BEATEN, FUTILE
+from perfaudit.measure.stats import quartiles, smallest_callable, verdict
 from perfaudit.measurements import Comparison, Settings, Trial, Winner, settings_text
+from perfaudit.tune.first_look import AS_GOOD
+from perfaudit.tune.screening import CONTROL, Raced
 from perfaudit.tune.search import clock_of, least_gain, race_of
 from perfaudit.tune.tuning import Bout, Tuning, key_of, variant_of
 
-AS_GOOD = 1.03  # time per sample against the best; a smaller setting this close is taken instead
 UNDECIDED = "keep what you have: the budget was too small to decide anything"
 
 
@@ -25,10 +28,29 @@ def trials_of(bout: Bout) -> list[Trial]:
     for variant in sorted(bout.variants.values(), key=lambda v: module.order(v.settings)):
         peak = bout.peaks.get(variant.key) or module.peak_bytes(variant.settings, bout.kept)
         entry = trial(bout.ledger, variant, peak, module.metric)
+        if entry.status == "not_measured" and bout.look is not None:
+            entry = _looked_at(bout, bout.look, variant, entry)
         if module.reference is not None and variant.settings != module.reference and entry.status == "ok":
             entry = replace(entry, added_seconds=_added(bout, variant_of(bout.name, module.reference), variant))
         trials.append(entry)
     return trials
+
+
+def _looked_at(bout: Bout, look: Raced, variant: Variant, entry: Trial) -> Trial:
+    """A setting as the race in one training has shown it; the user's own as its control, which is the same code."""
+    if variant.key in look.refused:
+        return replace(entry, status="failed", reason=look.refused[variant.key])
+    seen = look.entrants.get(CONTROL if variant.key == bout.base.key else variant.key)
+    if seen is None:
+        return entry
+    if not seen.seconds:
+        return replace(entry, status="failed", reason=f"not raced: {seen.left}") if seen.left else entry
+    samples = tuple(seen.seconds)
+    middle, low, high = quartiles(samples)
+    if entry.metric == "samples_per_second":
+        size = bout.facts["loader"].get("batch_size") or bout.ledger.samples_per_step(bout.base.key)
+        middle, low, high = size / middle, size / high, size / low
+    return replace(entry, status="ok", median=middle, low=low, high=high, n=len(samples), reason="", samples=samples)
 
 
 def _added(bout: Bout, reference: Variant, variant: Variant) -> tuple[float, float | None, float | None] | None:
@@ -53,7 +75,28 @@ def comparisons_of(tuning: Tuning, bout: Bout) -> list[Comparison]:
         if phases:
             found.append(comparison(bout.ledger, bout.base, variant, race_of(bout), phases, least=least))
         found.append(comparison(bout.ledger, bout.base, variant, race_of(bout), clock=clock, least=least))
-    return [replace(compared, without_loading=module.fixed_batch) for compared in found if compared is not None]
+    known = [replace(compared, without_loading=module.fixed_batch) for compared in found if compared is not None]
+    return [*known, *_screened(bout, {key_of(bout.name, compared.candidate) for compared in known})]
+
+
+def _screened(bout: Bout, measured: set[str]) -> list[Comparison]:
+    """The settings that were raced in one training, but for those that were measured in fresh processes after it."""
+    found = []
+    for key, seen in (bout.look.entrants if bout.look is not None else {}).items():
+        if key in measured or key not in bout.variants or not seen.quads:
+            continue
+        assert bout.look is not None
+        middle = math.exp(statistics.median(bout.look.log_ratios[key]))
+        ratio, low, high = seen.interval or (middle, 0.0, math.inf)
+        smallest = smallest_callable(low, high) if math.isfinite(high) else None
+        found.append(
+            Comparison(
+                bout.name, bout.base.settings, bout.variants[key].settings, ratio, low, high, verdict(low, high),
+                seen.quads, smallest=smallest, given_up=seen.left in (FUTILE, BEATEN), basis="screened",
+                way=bout.look.ways.get(key, ""),
+            )
+        )  # fmt: skip
+    return found
 
 
 def judged(bout: Bout, compared: list[Comparison]) -> dict[str, Comparison]:
@@ -83,7 +126,10 @@ def winner_of(tuning: Tuning, bout: Bout, interrupted: bool = False) -> Winner:
     paying = [
         key
         for key, c in compared.items()
-        if c.verdict == "faster" and 1 - c.high >= least_gain(bout) and key not in bout.ledger.failures
+        if c.basis == "measured"
+        and c.verdict == "faster"
+        and 1 - c.high >= least_gain(bout)
+        and key not in bout.ledger.failures
     ]
     taken = None
     if paying:
@@ -123,10 +169,15 @@ def _why_kept(bout: Bout, compared: dict[str, Comparison], least: float, interru
     slow = [c for c in compared.values() if c.given_up]
     if slow and len(slow) == len(compared):
         return "keep what you have: " + ", ".join(_looked(c) for c in slow)
-    undecided = all(c.high == math.inf and not c.given_up for c in compared.values())
+    promising = [c for c in compared.values() if c.basis == "screened" and c.low < 1 and not c.given_up]
+    undecided = bool(promising) or all(c.high == math.inf and not c.given_up for c in compared.values())
     if undecided and interrupted:
         return "keep what you have: interrupted before anything was decided"
     failed = [v for v in bout.variants.values() if v.key != bout.base.key and v.key in bout.ledger.failures]
+    if chosen := [v for v in bout.finalists if promising and v in failed]:
+        return "keep what you have: " + "; ".join(
+            f"{settings_text(v.settings)} {bout.ledger.failures[v.key]}" for v in chosen
+        )
     if undecided and failed and len(failed) == len(bout.variants) - 1:
         return "keep what you have: nothing else could be measured"
     if undecided:
@@ -145,4 +196,6 @@ def _why_kept(bout: Bout, compared: dict[str, Comparison], least: float, interru
 
 def _looked(c: Comparison) -> str:
     changed = {key: value for key, value in c.candidate.items() if c.baseline.get(key) != value}
+    if c.ratio < 1.005:
+        return f"{settings_text(changed or c.candidate)} looked no faster"
     return f"{settings_text(changed or c.candidate)} looked {100 * (c.ratio - 1):.0f} % slower and was not measured further"

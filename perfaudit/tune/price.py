@@ -25,7 +25,6 @@ from perfaudit.static.source import read_text
 from perfaudit.target.names import Target
 from perfaudit.tune.candidates import PATCH, Candidate, candidates_of, in_place, texts_of
 from perfaudit.tune.climb import CHECKING_SECONDS, CHECKING_STEPS, RACING_SECONDS, RACING_STEPS
-from perfaudit.tune.ladder import calibration_of
 from perfaudit.tune.observed import observed_findings
 from perfaudit.tune.patched import SourceRace, check_patched, race_patched
 from perfaudit.tune.plan import merge, runs
@@ -40,7 +39,7 @@ from perfaudit.tune.priced import (
     rules_of,
     together_words,
 )
-from perfaudit.tune.screening import Screen
+from perfaudit.tune.screening import Screen, calibration_of
 from perfaudit.tune.tuning import Tuning, environment_of, interruptible
 from perfaudit.tune.workshop import Children, Workshop, as_user_error
 

@@ -17,9 +17,11 @@ from perfaudit.report import Report, to_json
 from perfaudit.target.names import Target
 from perfaudit.tune import ladder as climbing
 from perfaudit.tune.climb import Climb, climb, late
+from perfaudit.tune.first_look import is_raced_in_place
 from perfaudit.tune.learning import learn
 from perfaudit.tune.outcome import UNDECIDED, comparisons_of, trials_of, winner_of
 from perfaudit.tune.recording import start_line
+from perfaudit.tune.screening import calibration_of
 from perfaudit.tune.search import search
 from perfaudit.tune.shares import MEMORY_SHARE, in_order, seconds_for
 from perfaudit.tune.tuning import Record, Tuning, bout_of, changed_files, interruptible
@@ -84,12 +86,16 @@ def _search_all(
     tuning: Tuning, state: Climb | None, knobs: list[str], deadline: Deadline, budget: float, memory: int
 ) -> None:
     learn(tuning, knobs)
-    if any(not knob(name).not_applicable(tuning.facts) for name in knobs):
+    asked = [knob(name) for name in knobs if not knob(name).not_applicable(tuning.facts)]
+    if asked:
         tuning.needs_time(budget, deadline.left())
-        if state is None:
+        if state is None and not all(map(is_raced_in_place, asked)):
             tuning.calibrate(budget)
-        else:
+        else:  # a race in one training has a control
+            before = deadline.left()
             tuning.profile(budget)
+            if state is None:
+                tuning.seconds_to_open = before - deadline.left()
     if state is not None:
         climb(tuning, state, knobs, deadline, memory)
         return
@@ -123,7 +129,7 @@ def report_of(tuning: Tuning, state: Climb | None, interrupted: bool, withhold: 
         "tune",
         target=str(tuning.target),
         environment=tuning.environment,
-        calibration=tuning.calibration if state is None else climbing.calibration_of(state.alone, tuning),
+        calibration=tuning.calibration if state is None else calibration_of(state.alone, tuning),
         trials=tuple(entry for bout in bouts for entry in trials_of(bout)),
         comparisons=tuple(compared),
         winners=tuple(replace(w, fix=None) if withhold else w for w in ranked),

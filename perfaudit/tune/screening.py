@@ -15,7 +15,8 @@ from perfaudit.findings import Saving
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.watch import Standing
-from perfaudit.measurements import Interval
+from perfaudit.measurements import Calibration, Interval
+from perfaudit.target.phases import PHASES
 from perfaudit.tune.tuning import Tuning
 from perfaudit.tune.workshop import Engine, Json
 
@@ -28,12 +29,12 @@ SEED = 7
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a race has shown of one entrant: its ratio to the base where there is one, why it left, a step's median seconds."""
+    """What a race has shown of one entrant: its ratio to the base, why it left, and seconds per step by quad."""
 
     quads: int
     left: str
     interval: Interval | None = None
-    seconds: float | None = None
+    seconds: tuple[float, ...] = ()
 
 
 @dataclass(slots=True)
@@ -65,6 +66,13 @@ class Raced:
         """Of the base, in its timed steps; None before there are any."""
         return self.base["wall"] / self.base["steps"] if self.base and self.base["steps"] else None
 
+    def with_(self, later: Raced) -> Raced:
+        """With what a later race has shown, in which the same entrants count anew."""
+        return Raced(
+            {**self.entrants, **later.entrants}, {**self.refused, **later.refused}, {**self.ways, **later.ways},
+            later.base or self.base, {**self.log_ratios, **later.log_ratios}, later.ended,
+        )  # fmt: skip
+
 
 @dataclass(slots=True)
 class Screen:
@@ -93,12 +101,15 @@ class Screen:
         raced: Raced,
         base: str = "",
         most_quads: int | None = None,
+        least: float = LEAST,
+        rivals: bool = False,
     ) -> None:
         """Race them until all are decided or the time is over; `raced` has what is known at any moment.
 
         entrants: as the child takes them, see `worker.Holder.do_screen`; base: the key of that which the others are compared
         with, "" for the training as it is. words: by key, for those who watch. most_quads: which those that stay undecided
-        have at most, None for as many as there is time for. Raises ChildFailed where the base cannot run.
+        have at most, None for as many as there is time for. least: the share of the step to be gained. rivals: only the fastest
+        is wanted. Raises ChildFailed where the base cannot run.
         """
         key = f"race {label} {_digest(entrants)}"
         known = self._decided_before(key, raced)
@@ -106,7 +117,7 @@ class Screen:
             if base and [item["key"] for item in waiting] == [base] and AS_IT_IS in known:
                 break
             try:
-                self._run(waiting, base, deadline, key, known, words, raced, most_quads)
+                self._run(waiting, base, deadline, key, known, words, raced, most_quads, least, rivals)
                 return
             except ChildFailed as failure:
                 guilty = self._engine.in_place() if self._engine is not None else ""
@@ -126,10 +137,12 @@ class Screen:
         words: Mapping[str, str],
         raced: Raced,
         most_quads: int | None,
+        least: float,
+        rivals: bool,
     ) -> None:
         if self._engine is None:
             self._engine = self.tuning.workshop.engine()
-        prepared = self._engine.screen(entrants, LEAST, SEED, base)
+        prepared = self._engine.screen(entrants, least, SEED, base, rivals)
         raced.refused |= prepared["refused"]
         raced.ways |= prepared["ways"]
         decided, is_enough = set(known), False
@@ -162,13 +175,33 @@ class Screen:
         self._engine = None
 
 
+def calibration_of(raced: Raced, tuning: Tuning) -> Calibration | None:
+    """What a step consists of, and how far the control, which is identical code, came out from the user's; None before a race."""
+    base, control = raced.base, raced.interval(CONTROL)
+    if not base or not base["steps"]:
+        return None
+    steps, logs = base["steps"], raced.log_ratios.get(CONTROL, [])
+    ratio, low, high = control or (math.exp(statistics.fmean(logs)) if logs else 1.0, None, None)
+    return Calibration(
+        seconds_per_step=base["wall"] / steps,
+        wall_over_cpu=base["wall"] / base["cpu"] if base["cpu"] else 1.0,
+        scatter=statistics.stdev(logs) if len(logs) > 1 else None,
+        ratio=ratio,
+        rounds=len(logs),
+        computes_alone=tuning.computes_alone(),
+        phases={name: base["phases"][name] / steps for name in PHASES if name in base["phases"]},
+        queued=base["queued"] / base["wall"] if base["wall"] else 0.0,
+        low=low,
+        high=high,
+    )
+
+
 def _take(raced: Raced, state: Json) -> None:
     """Keep what the child tells of a race."""
     for key, item in state["entrants"].items():
         found = item["interval"]
-        seconds = statistics.median(item["seconds"]) if item["seconds"] else None
         interval = (found[0], found[1], found[2]) if found else None
-        raced.entrants[key] = Seen(len(item["log_ratios"]), item["left"], interval, seconds)
+        raced.entrants[key] = Seen(len(item["log_ratios"]), item["left"], interval, tuple(item["seconds"]))
         raced.log_ratios[key] = list(item["log_ratios"])
     raced.ways |= state["ways"]
     raced.base, raced.ended = state["base"], state["ended"]

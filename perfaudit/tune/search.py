@@ -13,9 +13,10 @@ from perfaudit.measure.clock import Deadline
 from perfaudit.measure.facts import Facts
 from perfaudit.measure.judge import clock_for, hopeless_variants, settled_variants
 from perfaudit.measure.ledger import Ledger, Variant
-from perfaudit.measure.runner import TrialFailed, affordable, measure
+from perfaudit.measure.runner import BLOCK_SECONDS, ROUNDS, TrialFailed, affordable, measure
 from perfaudit.measurements import NO_TIME, ClockName, NotApplicable, Settings
 from perfaudit.static.ondisk import digest_of
+from perfaudit.tune.first_look import chosen, is_clear, is_raced_in_place, known_seconds, look
 from perfaudit.tune.tuning import Bout, Tuning, key_of, variant_of
 from perfaudit.tune.verify import Verifier
 
@@ -23,6 +24,7 @@ FINALISTS = 2  # the fastest of the first look, and beside them the smallest tha
 RACED_AT_ONCE = 3  # candidates that need no first look: four processes that each hold the model
 NOT_MUCH = 1.10  # time per sample against the fastest of the first look, whose two rounds tell no finer
 SCREENING_ROUNDS = 2
+SHORT_ROUNDS, SHORT_BLOCK_SECONDS = 1, 0.12  # of a race that shows once more what the first look has shown clearly
 LEAST_ASKING = 20.0  # seconds that a question may take however little time there is: building the training is in it
 FEWEST_GENERATIONS = 2  # without which there is no interval: fewer candidates are raced rather than for nothing
 FEWEST_RACED = 2  # the current setting and another one, once
@@ -43,7 +45,7 @@ def search(
     facts = tuning.survey()
     reason = module.not_applicable(facts) or (pointless(module, facts) if tuning.skips_idle else "")
     late = ""
-    step = tuning.calibration.seconds_per_step if tuning.calibration is not None else 0.0
+    step = tuning.calibration.seconds_per_step if tuning.calibration is not None else tuning.seconds_per_step
     ledger = Ledger(seconds_to_open=tuning.seconds_to_open, seconds_per_step=step)
     if not reason and affordable(ledger, deadline.left(), 1) < FEWEST_RACED:
         late = NO_TIME
@@ -71,8 +73,13 @@ def search(
         tuning.bouts.remove(bout)
         tuning.not_applicable.append(NotApplicable(name, refused))
         return
-    if len(tried) > RACED_AT_ONCE or _refines(module):
-        screening = tuning.deadline(SCREENING_SHARE * deadline.left())
+    screening = tuning.deadline(SCREENING_SHARE * deadline.left())
+    if is_raced_in_place(module) and look(
+        tuning, bout, tried, lambda variant: _text_of(tuning, bout, variant),
+        lambda best: _added(bout, module.refine(bench, best)), screening,
+    ):  # fmt: skip
+        tried = chosen(bout)
+    elif len(tried) > RACED_AT_ONCE or _refines(module):
         _screen(tuning, bout, tried, screening)
         best = min((v for v in bout.variants.values() if bout.ledger.blocks(v.key)), key=_speed(bout), default=None)
         if best is not None and (more := _added(bout, module.refine(bench, best.settings))):
@@ -115,6 +122,11 @@ def pointless(module: Knob, facts: Facts) -> str:
 
 def _refines(module: Knob) -> bool:
     return type(module).refine is not Knob.refine
+
+
+def _text_of(tuning: Tuning, bout: Bout, variant: Variant) -> dict[str, str]:
+    found = patch_for(tuning, bout.name, bout.facts, variant)
+    return found[0].overlay if found is not None else {}
 
 
 def _added(bout: Bout, settings: list[Settings]) -> list[Variant]:
@@ -212,9 +224,11 @@ def _race(tuning: Tuning, bout: Bout, module: Knob, chosen: list[Variant], deadl
             )  # fmt: skip
 
         lab = tuning.workshop.lab(check)
+        is_short = all(is_clear(bout, variant) for variant in bout.finalists)
+        rounds, block = (SHORT_ROUNDS, SHORT_BLOCK_SECONDS) if is_short else (ROUNDS, BLOCK_SECONDS)
         measure(
-            lab, [bout.base, *bout.finalists, *beside], bout.ledger, deadline, 2, race_of(bout), settled=settled,
-            memo=tuning.record,
+            lab, [bout.base, *bout.finalists, *beside], bout.ledger, deadline, 2, race_of(bout), rounds=rounds,
+            block_seconds=block, settled=settled, memo=tuning.record, known=known_seconds(bout) if is_short else None,
         )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from perfaudit.errors import NothingMeasured
 from perfaudit.findings import Finding, Fix, Location
@@ -27,6 +28,9 @@ from perfaudit.measurements import Calibration, Environment, NotApplicable, Sett
 from perfaudit.target.names import Target
 from perfaudit.tune.tolerance import FEWEST_STEPS, Curve, Reference, curve_of, losses_command, steps_to_compare
 from perfaudit.tune.workshop import Json, Workshop, as_user_error
+
+if TYPE_CHECKING:
+    from perfaudit.tune.screening import Raced
 
 CALIBRATING_SHARE = 0.06  # of the budget, for two copies of the user's code side by side
 CALIBRATING_ROUNDS = 4
@@ -84,6 +88,7 @@ class Bout:
     peaks: dict[str, int] = field(default_factory=dict)
     kept: Json = field(default_factory=dict)  # what the knob wants to find again
     finalists: list[Variant] = field(default_factory=list)
+    look: Raced | None = None  # the race in one training that chose the finalists, where there was one
 
 
 @dataclass(slots=True)

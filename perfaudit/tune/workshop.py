@@ -41,7 +41,7 @@ class Workshop(Protocol):
 class Engine(Protocol):
     """A training that runs in a process of its own, in which candidates are raced."""
 
-    def screen(self, entrants: list[Json], least: float, seed: int, base: str) -> Json:
+    def screen(self, entrants: list[Json], least: float, seed: int, base: str, rivals: bool = False) -> Json:
         """Put each in place once and be ready: see `worker.Holder.do_screen`. Raises ChildFailed."""
 
     def race(self, seconds: float, last: bool) -> Json:
@@ -118,8 +118,8 @@ class ChildEngine:
             self.close()
             raise
 
-    def screen(self, entrants: list[Json], least: float, seed: int, base: str) -> Json:
-        command = {"do": "screen", "entrants": entrants, "least": least, "seed": seed, "base": base}
+    def screen(self, entrants: list[Json], least: float, seed: int, base: str, rivals: bool = False) -> Json:
+        command = {"do": "screen", "entrants": entrants, "least": least, "seed": seed, "base": base, "rivals": rivals}
         return self._child.ask({**command, "marker": self._marker.name}, self._timeout * (1 + len(entrants)))
 
     def race(self, seconds: float, last: bool) -> Json:

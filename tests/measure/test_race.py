@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from perfaudit.measure.quads import BATCHES, FEWEST, LOOKS, Interval, interval_of_quads, is_look
-from perfaudit.measure.race import BASE, DECIDED, FUTILE, UNDECIDED, Pace, Race, Turn
+from perfaudit.measure.race import BASE, BEATEN, DECIDED, FUTILE, FUTILE_QUADS, NEAR, UNDECIDED, Pace, Race, Turn
 
 Seconds = Callable[[Turn, int], float]
 
@@ -243,7 +243,7 @@ def test_the_control_never_leaves() -> None:
 
 
 def test_a_candidate_with_a_pace_of_its_own() -> None:
-    """Blocks of another length are compared with the base's blocks of that length, which are not shared with the others."""
+    """Steps of a block count evenly, so that a base whose steps are slow need not make as many of them, and shares its blocks."""
     paces = {"long": Pace(3, skipped=2, warm_up=4)}
     race = Race(["long"], "control", least=0.01, seed=1, pace=Pace(1, warm_up=0), paces=paces)
     made = run(race, lambda turn, at: turn.steps * (0.5 if turn.key == "long" else 1.0))
@@ -254,7 +254,36 @@ def test_a_candidate_with_a_pace_of_its_own() -> None:
     assert mine == [(2, False), (3, True), (3, True)] * LOOKS[0].generations
     for at, turn in enumerate(made):
         if turn.key == "long" and not turn.is_timed:
-            assert made[at - 1] == made[at + 3] == Turn(BASE, 3, True)
+            assert made[at - 1] == made[at + 3] == Turn(BASE, 1, True)
+
+
+def test_of_rivals_only_the_fastest_is_raced_to_the_end() -> None:
+    race = Race(["slow", "second", "first"], "control", least=0.03, seed=4, rivals=True)
+    made = run(race, speeds(noise=0.02, slow=0.6, second=0.3, first=0.25))
+    left = {key: entrant.left for key, entrant in race.entrants.items()}
+    assert left == {"slow": BEATEN, "second": BEATEN, "first": DECIDED, "control": ""}
+    quads = {key: len(entrant.log_ratios) for key, entrant in race.entrants.items()}
+    assert quads["slow"] == quads["second"] == FUTILE_QUADS[0]
+    assert quads["first"] == LOOKS[0].generations
+    counted = Counter(turn.key for turn in made if turn.is_timed)
+    assert counted["first"] == 2 * counted["slow"]
+
+
+def test_rivals_that_are_close_are_raced_until_both_are_known_well() -> None:
+    race = Race(["a", "b"], "control", least=0.03, seed=4, rivals=True)
+    run(race, speeds(noise=0.05, a=0.3, b=0.3))
+    assert {race.entrants[key].left for key in ("a", "b")} <= {DECIDED, BEATEN}
+    known = [entrant for key in ("a", "b") if (entrant := race.entrants[key]).left == DECIDED]
+    assert known
+    widest = max(entrant.interval.high / entrant.interval.low for entrant in known if entrant.interval is not None)
+    assert widest <= NEAR
+    assert max(len(entrant.log_ratios) for entrant in known) > LOOKS[0].generations
+
+
+def test_a_rival_that_gains_too_little_leaves_as_others_do() -> None:
+    race = Race(["a", "b"], "control", least=0.03, seed=4, rivals=True)
+    run(race, speeds(noise=0.01, a=1.0, b=1.2))
+    assert {race.entrants[key].left for key in ("a", "b")} <= {FUTILE, BEATEN}
 
 
 def test_what_is_left_out_is_raced_against_all_together() -> None:

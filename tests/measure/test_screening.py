@@ -15,7 +15,7 @@ import pytest
 from conftest import FakeClock
 
 from perfaudit.measure import screening
-from perfaudit.measure.race import BASE, DECIDED, FUTILE, FUTILE_QUADS
+from perfaudit.measure.race import BASE, DECIDED, FUTILE, FUTILE_QUADS, Pace
 from perfaudit.measure.screening import CONTROL, Candidate, Screening, Twins, prepare_screening
 from perfaudit.training import code_variant
 from perfaudit.training.code_change import NotSwappable
@@ -458,3 +458,76 @@ def test_a_mark_stays_where_a_step_does_not_return(start: Start) -> None:
     with pytest.raises(KeyboardInterrupt):
         prepare_screening(training, candidates, 0.01, 1, Twins(no_twin), mark=seen.append)
     assert seen == ["half", "dies"]
+
+
+# ---- other loaders --------------------------------------------------------------------------------------------------------
+
+
+class Loader:
+    """In the place of the training's loader: another number of workers, and steps that cost something else."""
+
+    def __init__(self, training: Training, cost: float, **attributes: int) -> None:
+        self.training, self.cost, self.entered = training, cost, 0
+        self.loader = types.SimpleNamespace(**attributes)
+        self.before: tuple[Any, float] | None = None
+
+    def enter(self) -> None:
+        self.entered += 1
+        self.before = self.training.loader, self.training.module.cost
+        self.training.loader, self.training.module.cost = self.loader, self.cost
+
+    def leave(self) -> None:
+        if self.before is not None:
+            self.training.loader, self.training.module.cost = self.before
+            self.before = None
+
+    def parts_not_run(self, work: Callable[[], object]) -> list[str]:
+        work()
+        return []
+
+
+class Turns(Twins):
+    """Notes whose workers were let go on."""
+
+    def __init__(self) -> None:
+        super().__init__(no_twin)
+        self.given: list[Any] = []
+
+    def give_turn_to(self, variant: Any, loader: Any = None) -> None:
+        self.given.append(loader)
+
+
+def test_a_loader_is_raced_in_whole_rounds_of_its_workers(start: Start) -> None:
+    _, training = start()
+    own = training.loader
+    three = Loader(training, 0.5, num_workers=3, prefetch_factor=2)
+    race = prepare_screening(training, [Candidate("three", loader=three)], 0.01, 1, turns := Turns())
+    assert (race.ways["three"], race.race.paces["three"]) == ("loader", Pace(3, skipped=3, warm_up=8))
+    assert race.race.paces[BASE] == Pace(1)
+    assert turns.given == [three, None]  # its workers start in its own turn
+    state = race.run(1e9)
+    assert state["entrants"]["three"]["interval"][0] == pytest.approx(0.5)
+    assert set(turns.given) == {three, None}
+    assert (training.loader, training.module.cost, turns.given[-1]) == (own, 1.0, None)
+    assert three.entered > 8
+
+
+def test_seconds_with_a_loader_of_another_batch_size_are_those_of_the_own(start: Start) -> None:
+    _, training = start()
+    training.loader = types.SimpleNamespace(batch_size=4)
+    double = Loader(training, 1.5, batch_size=8)
+    state = prepare_screening(training, [Candidate("double", loader=double)], 0.01, 1, Turns()).run(1e9)
+    assert state["entrants"]["double"]["interval"][0] == pytest.approx(0.75)
+
+
+def test_a_loader_that_cannot_be_built_falls_back_on_a_twin(start: Start) -> None:
+    _, training = start()
+    refused = Loader(training, 1.0)
+
+    def enter() -> None:
+        raise NotSwappable("the same loader each time")
+
+    refused.enter = enter  # type: ignore[method-assign]
+    twin = Candidate("refused", loader=refused, whole={"f.py": "x"})
+    race = prepare_screening(training, [twin], 0.01, 1, Twins(no_twin))
+    assert race.refused == {"refused": "the same loader each time; no twin here"}

@@ -125,7 +125,7 @@ class Engine:
         self.on: dict[str, Switches] = {}
         self.totals: Json = {}
 
-    def screen(self, entrants: list[Json], least: float, seed: int, base: str) -> Json:
+    def screen(self, entrants: list[Json], least: float, seed: int, base: str, rivals: bool = False) -> Json:
         own = switches(Path("t.py").read_text())
         self.on = {BASE: own, CONTROL: own}
         for item in entrants:
@@ -141,7 +141,7 @@ class Engine:
             self.on[CONTROL] = self.on[base]
         self.base = base or BASE
         others = [key for key in self.on if key not in (self.base, CONTROL)]
-        self.running = Race(others, CONTROL, least, seed, base=self.base)
+        self.running = Race(others, CONTROL, least, seed, base=self.base, rivals=rivals)
         self.turns = self.running.turns()
         self.turn: Turn | None = next(self.turns, None)
         self.totals = {"steps": 0, "wall": 0.0, "cpu": 0.0, "queued": 0.0, "phases": {"forward": 0.0}}

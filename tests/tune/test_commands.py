@@ -16,6 +16,16 @@ import pytest
 
 from perfaudit.errors import UserError
 
+SLOW = """
+class Slow(TensorDataset):
+    def __getitem__(self, index):
+        import time
+
+        time.sleep(0.004)
+        return super().__getitem__(index)
+
+
+def build_model"""
 TRAIN = """
 import torch
 from torch import nn
@@ -120,6 +130,23 @@ def test_tune_dataloader_reports_trials_race_and_winner(project: Project, perfau
             assert trial["low"] <= trial["median"] <= trial["high"]
     (winner,) = report["winners"]
     assert (winner["knob"], done.code == 1) == ("dataloader", not winner["keeps_current"])
+    assert report["calibration"]["rounds"] >= 4  # quads of a control: no two copies side by side
+
+
+def test_tune_dataloader_races_loaders_in_one_training_and_the_best_as_source(project: Project, perfaudit: Run) -> None:
+    text = TRAIN.replace("def build_model", SLOW, 1).replace("TensorDataset(torch", "Slow(torch")
+    assert "Slow(torch" in text
+    project(**{"train.py": text})
+    perfaudit("tune", "train.py", "--dataloader", "--budget", "40s", "--format", "json", "-o", "report.json")
+    report = json.loads(Path("report.json").read_text())
+    compared = {c["candidate"]["num_workers"]: c for c in report["comparisons"]}
+    screened = [c for c in compared.values() if c["basis"] == "screened"]
+    measured = [c for c in compared.values() if c["basis"] == "measured"]
+    assert len(measured) == 1 and {c["way"] for c in screened} == {"loader"}
+    assert measured[0]["verdict"] == "faster"  # the step waits for 32 ms of sleep otherwise
+    (winner,) = report["winners"]
+    assert winner["settings"] == measured[0]["candidate"]
+    assert winner["saving"]["basis"] == "measured"
 
 
 def test_tune_batch_size_stays_within_the_memory_given(project: Project, perfaudit: Run) -> None:

@@ -1,0 +1,124 @@
+"""A first look at the settings of a knob: raced in one training, in turn with the user's code. It chooses, and judges nothing."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+
+from perfaudit.knobs import Knob, knob
+from perfaudit.measure.child import ChildFailed
+from perfaudit.measure.clock import Deadline
+from perfaudit.measure.ledger import Variant
+from perfaudit.measure.race import FUTILE
+from perfaudit.measurements import Settings
+from perfaudit.tune.screening import CONTROL, Raced, Screen, calibration_of
+from perfaudit.tune.tuning import Bout, Tuning
+from perfaudit.tune.workshop import Json
+
+AS_GOOD = 1.03  # time per sample against the best; a smaller setting this close is taken instead
+CLEARLY = 0.85  # of the user's time, at most, by the look's interval: then a short race in fresh processes shows it too
+LOOK_STEPS = 30  # of the user's code, for each that is raced: time enough for about eight quads
+LOOK_SECONDS = 5.0  # at least, for starting workers
+
+Text = Callable[[Variant], dict[str, str]]  # the patched text of a setting by path, {} where there is none
+Added = Callable[[Settings], Sequence[Variant]]  # further variants, when the best setting is known
+
+
+def is_raced_in_place(module: Knob) -> bool:
+    """Whether settings of a knob can be compared in one training: whole steps, with the user's code as it is as the base."""
+    in_place = module.way == "loader" or (module.way == "setting" and not module.base_is_applied)
+    return in_place and not module.phases and module.reference is None
+
+
+def look(tuning: Tuning, bout: Bout, tried: Sequence[Variant], text: Text, more: Added, deadline: Deadline) -> bool:
+    """Race these settings, and those that `more` adds to the best; False where none could be raced. The look is in the bout.
+
+    deadline: of the time that it may take at most; where all is seen before, it ends. A note says why it ended early.
+    """
+    raced = bout.look = Raced()
+    seconds = max(LOOK_SECONDS, LOOK_STEPS * (len(tried) + 1) * tuning.seconds_per_step)
+    deadline = tuning.deadline(min(seconds, deadline.left()))
+    with Screen(tuning) as screen:
+        try:
+            _race(tuning, bout, screen, tried, text, deadline, raced)
+            best = best_of(bout)
+            if best is not None and (added := more(best.settings)):
+                again = Raced()
+                _race(tuning, bout, screen, [best, *added], text, deadline, again)
+                bout.look = raced.with_(again)
+        except ChildFailed as failure:
+            tuning.notes.append(f"{bout.name}: the training in which settings are raced ended early: {failure}")
+    tuning.calibration = tuning.calibration or calibration_of(bout.look, tuning)
+    return any(seen.quads for seen in bout.look.entrants.values())
+
+
+def chosen(bout: Bout) -> list[Variant]:
+    """What is to be raced as patched source: the best setting, and those that could be put into no training that runs."""
+    assert bout.look is not None
+    best = best_of(bout)
+    others = [variant for key, variant in bout.variants.items() if key in bout.look.refused]
+    return ([best] if best is not None else []) + others
+
+
+def best_of(bout: Bout) -> Variant | None:
+    """The smallest setting that looks as good as the best one; None where none looks as if it gained what it must."""
+    assert bout.look is not None
+    module = knob(bout.name)
+    ratios = {key: ratio for key in bout.variants if (ratio := _promise(bout.look, key, module.min_gain)) is not None}
+    if not ratios:
+        return None
+    close = [bout.variants[key] for key, ratio in ratios.items() if ratio <= min(ratios.values()) * AS_GOOD]
+    return min(close, key=lambda variant: module.size(variant.settings))
+
+
+def is_clear(bout: Bout, variant: Variant) -> bool:
+    """Whether the look has shown so large a gain that less measuring is enough to show it again."""
+    found = bout.look.interval(variant.key) if bout.look is not None else None
+    return found is not None and found[2] <= CLEARLY
+
+
+def known_seconds(bout: Bout) -> dict[str, float]:
+    """Seconds per step by key, as the look has shown them; {} without one."""
+    entrants = bout.look.entrants if bout.look is not None else {}
+    seen = {bout.base.key: entrants.get(CONTROL), **{key: entrants.get(key) for key in bout.variants}}
+    return {key: statistics.median(item.seconds) for key, item in seen.items() if item is not None and item.seconds}
+
+
+def pair_of(name: str, settings: Settings) -> list[object]:
+    """A setting as the child takes it: the knob as module:attribute, and the setting."""
+    return [f"{knob(name).__class__.__module__}:KNOB", settings]
+
+
+def _race(
+    tuning: Tuning,
+    bout: Bout,
+    screen: Screen,
+    variants: Sequence[Variant],
+    text: Text,
+    deadline: Deadline,
+    raced: Raced,
+) -> None:
+    module = knob(bout.name)
+    entrants = [_entrant(module, variant, text(variant)) for variant in variants]
+    words = {variant.key: module.words(variant.settings, bout.facts) for variant in variants}
+    screen.race(bout.name, entrants, deadline, words, raced, least=module.min_gain, rivals=True)
+
+
+def _entrant(module: Knob, variant: Variant, text: dict[str, str]) -> Json:
+    pair = pair_of(module.name, variant.settings)
+    entrant = {"key": variant.key, "code": {}, "settings": [pair], "whole": text, "way": "in place"}
+    return entrant | ({"loader": pair} if module.way == "loader" else {})
+
+
+def _promise(raced: Raced, key: str, least: float) -> float | None:
+    """The ratio of a setting that may gain what it must, as far as it was raced; None for others.
+
+    One that was beaten by another may still be as good as that for all practical purposes, and smaller.
+    """
+    seen, logs = raced.entrants.get(key), raced.log_ratios.get(key, [])
+    if seen is None or not logs or seen.left == FUTILE:
+        return None
+    if seen.interval is None:
+        return math.exp(statistics.median(logs))
+    return seen.interval[0] if 1 - seen.interval[1] >= least else None

@@ -1,0 +1,220 @@
+"""Settings of a knob raced in one training before the best one is raced in fresh processes: who is looked at, chosen, told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import FakeClock
+from switches import Engine as SwitchEngine
+from test_search import STEP, Kept, Shop, Sizes, search  # noqa: F401  # a fixture
+
+from perfaudit.knobs import Bench, all_knobs, knob
+from perfaudit.measure.child import ChildFailed
+from perfaudit.measure.ledger import Variant
+from perfaudit.measure.race import BASE, Race
+from perfaudit.measure.screening import CONTROL
+from perfaudit.measurements import Comparison, Settings
+from perfaudit.report import Report
+from perfaudit.tune.first_look import is_raced_in_place
+from perfaudit.tune.outcome import UNDECIDED
+from perfaudit.tune.workshop import Json
+
+Search = Callable[..., Report]
+
+
+class InPlace(Shop):
+    """A workshop with a training in which sizes are put in place, but for those of `refused`."""
+
+    refused: tuple[int, ...] = ()
+    dies_with: int | None = None
+    queued, noise = 0.0, 0.0
+    looked: list[list[int]]
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.looked = []
+
+    def speed(self, on: dict[str, int]) -> float:
+        return self.speeds[on["size"]]
+
+    def crashes(self, on: dict[str, int]) -> None:
+        if on["size"] == self.dies_with:
+            raise ChildFailed("crash", "the process ended")
+
+    def fails(self, on: dict[str, int]) -> None: ...
+
+    def ask(self, variant: Variant, *commands: Json) -> list[Json]:
+        facts, *replies = super().ask(variant, *commands)
+        block = {"steps": 4, "wall": 4 * STEP, "phases": {"forward": 4 * STEP}, "finite": True}
+        return [facts, *(block if command["do"] == "block" else reply for command, reply in zip(commands, replies))]  # noqa: B905
+
+    def engine(self) -> Engine:
+        self.clock.sleep(self.opening)
+        return Engine(self)
+
+
+class Engine(SwitchEngine):
+    """The training of that workshop."""
+
+    def screen(self, entrants: list[Json], least: float, seed: int, base: str, rivals: bool = False) -> Json:
+        sizes = {item["key"]: int(item["settings"][0][1]["size"]) for item in entrants}
+        self.shop.looked.append(list(sizes.values()))
+        self.refused = {key: "it is not built in a step" for key, size in sizes.items() if size in self.shop.refused}
+        self.on = {BASE: {"size": 0}, CONTROL: {"size": 0}}
+        self.on |= {key: {"size": size} for key, size in sizes.items() if key not in self.refused}
+        others = [key for key in self.on if key not in (BASE, CONTROL)]
+        self.base, self.running = BASE, Race(others, CONTROL, least, seed, rivals=rivals)
+        self.turns = self.running.turns()
+        self.turn = next(self.turns, None)
+        self.totals = {"steps": 0, "wall": 0.0, "cpu": 0.0, "queued": 0.0, "phases": {"forward": 0.0}}
+        return {"refused": self.refused, "ways": dict.fromkeys(sizes, "loader")}
+
+
+def told(report: Report) -> dict[int, Comparison]:
+    return {int(str(c.candidate["size"])): c for c in report.comparisons}
+
+
+def loader(sizes: list[int], **more: Any) -> Sizes:
+    return Sizes("sizes", sizes, way="loader", min_gain=0.03, fixed_batch=False, **more)
+
+
+def test_all_are_looked_at_in_one_training_and_the_best_alone_in_fresh_processes(
+    search: Search,  # noqa: F811
+    clock: FakeClock,
+) -> None:
+    shop = InPlace(clock, {0: 1.0, 1: 0.5, 2: 0.3, 3: 0.4, 4: 1.2})
+    report = search(shop, loader([1, 2, 3, 4]))
+    (winner,) = report.winners
+    assert shop.looked == [[1, 2, 3, 4]]
+    assert shop.opened == [[0, 2]] * 4  # no copies side by side before it
+    assert (winner.settings, winner.keeps_current) == ({"size": 2}, False)
+    assert winner.saving is not None
+    assert (winner.saving.basis, winner.saving.low) == ("measured", pytest.approx(0.7))
+    compared = told(report)
+    assert {size: (c.basis, c.verdict, c.given_up) for size, c in compared.items()} == {
+        2: ("measured", "faster", False),
+        1: ("screened", "undecided", True), 3: ("screened", "undecided", True), 4: ("screened", "undecided", True),
+    }  # fmt: skip
+    assert {size: (round(c.ratio, 6), c.way) for size, c in compared.items() if c.basis == "screened"} == {
+        1: (0.5, "loader"), 3: (0.4, "loader"), 4: (1.2, "loader"),
+    }  # fmt: skip
+    rows = {int(str(trial.settings["size"])): (trial.status, trial.n) for trial in report.trials}
+    assert {size: rows[size] for size in (1, 3, 4)} == dict.fromkeys((1, 3, 4), ("ok", 4))
+    assert rows[0] == rows[2] == ("ok", 8)  # four generations of a round
+    medians = {int(str(trial.settings["size"])): trial.median for trial in report.trials}
+    assert medians == pytest.approx({0: STEP, 1: 0.5 * STEP, 2: 0.3 * STEP, 3: 0.4 * STEP, 4: 1.2 * STEP})
+    control = report.calibration
+    assert control is not None
+    assert (control.ratio, control.low) == (pytest.approx(1.0), pytest.approx(1.0))
+
+
+def test_of_equally_fast_settings_the_smallest_is_raced(search: Search, clock: FakeClock) -> None:  # noqa: F811
+    shop = InPlace(clock, {0: 1.0, 1: 0.305, 2: 0.3, 3: 0.6})
+    assert search(shop, loader([3, 2, 1])).winners[0].settings == {"size": 1}
+    assert shop.opened == [[0, 1]] * 4
+
+
+def test_where_nothing_looks_as_if_it_gained_enough_nothing_is_raced(search: Search, clock: FakeClock) -> None:  # noqa: F811
+    shop = InPlace(clock, {0: 1.0, 1: 0.99, 2: 1.3})
+    report = search(shop, loader([1, 2]))
+    assert shop.opened == []
+    assert report.winners[0].keeps_current
+    assert (
+        report.winners[0].words
+        == "keep what you have: size=1 looked no faster, size=2 looked 30 % slower and was not measured further"
+    )
+    assert not report.notes
+
+
+@pytest.mark.parametrize(("gain", "blocks"), [(0.5, 2), (0.9, 6)])
+def test_what_is_clear_is_shown_again_in_a_short_race(
+    search: Search,  # noqa: F811
+    clock: FakeClock,
+    gain: float,
+    blocks: int,
+) -> None:
+    shop = InPlace(clock, {0: 1.0, 1: gain})
+    report = search(shop, loader([1]))
+    assert (report.comparisons[0].basis, report.comparisons[0].verdict) == ("measured", "faster")
+    assert report.trials[0].n == blocks * len(shop.opened)
+
+
+def test_what_stands_in_no_training_that_runs_is_raced_beside_the_best(search: Search, clock: FakeClock) -> None:  # noqa: F811
+    shop = InPlace(clock, {0: 1.0, 1: 0.5, 2: 0.4})
+    shop.refused = (2,)
+    assert search(shop, loader([1, 2])).winners[0].settings == {"size": 2}
+    assert sorted(shop.opened[0]) == [0, 1, 2]
+
+
+def test_where_none_stands_in_it_they_are_looked_at_in_fresh_processes(search: Search, clock: FakeClock) -> None:  # noqa: F811
+    shop = InPlace(clock, {0: 1.0, 1: 0.5, 2: 0.4, 3: 0.6, 4: 0.7})
+    shop.refused = (1, 2, 3, 4)
+    report = search(shop, loader([1, 2, 3, 4]))
+    assert report.winners[0].settings == {"size": 2}
+    assert shop.opened[0] == [0, 1, 2, 3, 4]
+    assert {c.basis for c in report.comparisons} == {"measured"}
+
+
+def test_a_training_that_ends_with_a_setting_in_place_is_built_again_without_it(
+    search: Search,  # noqa: F811
+    clock: FakeClock,
+) -> None:
+    shop = InPlace(clock, {0: 1.0, 1: 0.5, 2: 0.4})
+    shop.dies_with = 2
+    report = search(shop, loader([1, 2]))
+    assert shop.looked == [[1, 2], [1]]
+    assert told(report)[1].basis == "measured"
+
+
+def test_what_is_added_to_the_best_is_raced_beside_it(search: Search, clock: FakeClock) -> None:  # noqa: F811
+    class Refined(Sizes):
+        def refine(self, bench: Bench, best: Settings) -> list[Settings]:
+            return [{"size": 10 * int(str(best["size"]))}]
+
+    shop = InPlace(clock, {0: 1.0, 1: 0.5, 2: 0.4, 20: 0.3})
+    report = search(shop, Refined("sizes", [1, 2], way="loader", fixed_batch=False))
+    assert shop.looked == [[1, 2], [2, 20]]
+    assert report.winners[0].settings == {"size": 20}
+    assert {size: c.basis for size, c in told(report).items()} == {20: "measured", 1: "screened", 2: "screened"}
+
+
+@pytest.mark.parametrize("dies_at", [30, 60])
+def test_an_interrupted_look_tells_what_was_raced(search: Search, clock: FakeClock, dies_at: int) -> None:  # noqa: F811
+    shop = InPlace(clock, {0: 1.0, 1: 0.9, 2: 0.89}, dies_at=dies_at)
+    report = search(shop, loader([1, 2]))
+    assert report.interrupted
+    assert report.winners[0].keeps_current
+    assert report.winners[0].words == "keep what you have: interrupted before anything was decided"
+
+
+def test_a_budget_that_ends_with_the_look_decides_nothing(search: Search, clock: FakeClock) -> None:  # noqa: F811
+    shop = InPlace(clock, {0: 1.0, 1: 0.5})
+    shop.opening = 2.0
+    report = search(shop, loader([1]), budget=10.0)
+    assert [c.basis for c in report.comparisons] == ["screened"]
+    assert report.winners[0].words == UNDECIDED
+    assert report.notes == ("the budget was too small for sizes: give it longer with --budget",)
+
+
+def test_a_resumed_search_asks_for_no_race_that_was_decided(search: Search, clock: FakeClock) -> None:  # noqa: F811
+    from perfaudit.tune.recording import begin
+
+    speeds = {0: 1.0, 1: 0.5, 2: 0.3}
+    whole = InPlace(clock, speeds)
+    search(whole, loader([1, 2]))
+    killed = search(InPlace(clock, speeds, dies_at=whole.blocks - 4), loader([1, 2]), begin=begin(Path(), False))
+    assert killed.interrupted
+    again = InPlace(clock, speeds)
+    resumed = search(again, loader([1, 2]), begin=begin(Path(), True))
+    assert again.looked == []
+    assert resumed.winners[0].settings == {"size": 2}
+    assert told(resumed)[1].basis == "screened"
+
+
+def test_knobs_whose_settings_are_raced_in_one_training() -> None:
+    """Others have a reference, a piece of the step that is timed by itself, or need a training that is built with the setting."""
+    found = {name for name in all_knobs() if is_raced_in_place(knob(name))}
+    assert found == {"dataloader", "memory_format", "precision", "threads", "transfer"}
