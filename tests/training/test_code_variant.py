@@ -10,7 +10,6 @@ import sys
 import textwrap
 import threading
 import types
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,13 +20,6 @@ from perfaudit.training.code_change import NotSwappable, code_change
 from perfaudit.training.code_variant import CodeVariant, prepare
 
 Load = Callable[..., Any]
-
-
-@pytest.fixture(autouse=True)
-def _nothing_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forget what another test of this process has compiled."""
-    if dynamo := sys.modules.get("torch._dynamo.utils"):
-        monkeypatch.setitem(dynamo.counters, "stats", Counter())
 
 
 @pytest.fixture
