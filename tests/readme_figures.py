@@ -17,7 +17,7 @@ from typing import Any
 from perfaudit import errors
 from perfaudit.gate.settings import GateSettings
 from perfaudit.knobs import all_knobs
-from perfaudit.measure import stats
+from perfaudit.measure import nursery, quads, stats
 from perfaudit.rules import all_rules
 from perfaudit.tune import tolerance
 
@@ -174,7 +174,7 @@ def _rules() -> tuple[str, list[str]]:
 
 def _method() -> tuple[str, list[str]]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    looks = [str(look.generations) for look in stats.LOOKS]
+    looks, quad_looks = ([str(look.generations) for look in each.LOOKS] for each in (stats, quads))
     assert (tolerance.COMPARING_SECONDS, tolerance.SHARE_OF_SPREAD, tolerance.STREAMS) == (2, 0.5, 2), (
         "two, half, twice"
     )
@@ -183,8 +183,10 @@ def _method() -> tuple[str, list[str]]:
         f"Python {project['requires-python'].removeprefix('>=')} or newer",
         f"(with a {_percent(1 - stats.ERROR)} interval)",
         f"{IN_WORDS[len(all_knobs())].capitalize()} knobs:",
-        f"{IN_WORDS[len(all_knobs())]} knobs, what pays one on top of the other",
-        f"judged after {', '.join(looks[:-1])} and {looks[-1]} generations with {_percent(stats.ERROR)} error in all",
+        f"{IN_WORDS[len(all_knobs())]} knobs, everything that pays together",
+        f"judged after {', '.join(quad_looks[:-1])} and {quad_looks[-1]} quads of steps in the one training, after "
+        f"{', '.join(looks[:-1])} and {looks[-1]} generations in fresh processes, with {_percent(stats.ERROR)} error in all",
+        f"spin for {int(nursery.SPIN_COUNT):,} rounds at most",
         f"(as many as fit into two seconds, {tolerance.FEWEST_STEPS} to {tolerance.MOST_STEPS})",
         f"must stay within {tolerance.SPREAD_OF_NUDGES:.0f} times what your own training does when its parameters are moved by "
         f"{tolerance.NUDGE:.0f} roundings of the type, and within half of what another seed does",

@@ -9,7 +9,7 @@ from perfaudit.target.flags import flags_set
 
 
 class Threads(Knob):
-    """Children wait for work passively (OMP_WAIT_POLICY), so that threads of several trainings do not take turns spinning."""
+    """How many threads compute one operator."""
 
     name = "threads"
     title = "torch.set_num_threads from one to all cores"
