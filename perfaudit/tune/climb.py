@@ -38,11 +38,13 @@ from perfaudit.tune.tuning import Tuning
 ASKING_SHARE = 0.15  # of the budget, for what knobs must know before they have candidates
 SCREENING_SHARE = 0.4  # of what is left then, at least
 WANTED_QUADS = 10  # of each candidate; where the time is too short for these and a final race, the race gives way
-# What comes behind the screening, in seconds and steps (char_gpt, digits_cnn, two cores): the check of the patch, and the final
-# race to its first look. Losses are compared for a time and not for a number of steps.
+# What comes behind the screening takes, in seconds and steps (char_gpt, digits_cnn, two cores): what pays raced together to
+# the first look, the check of the patch, and the final race to its first look. Losses are compared for a time, not for a
+# number of steps.
+TOGETHER_SECONDS, TOGETHER_STEPS = 3.0, 48
 CHECKING_SECONDS, CHECKING_STEPS = 12.0, 20
 RACING_SECONDS, RACING_STEPS = 4.0, 104
-BESIDE_SHARE = 0.3  # of what is left behind the screening
+BESIDE_SHARE = 0.3  # of what is left behind the screening, at least
 OFFERED_QUADS = 16  # that all must be able to have, before those that are not allowed take time from the others
 BLOCKS = 3  # of a quad, which shares one with the next
 SMALL_SHARE = 0.1  # of the step; what can gain no more is raced last
@@ -128,7 +130,7 @@ def climb(tuning: Tuning, state: Climb, knobs: list[str], deadline: Deadline, me
         _choose(tuning, state)
         _tell_offers(state)
         if len(state.rungs) > 1:
-            _race_beside(tuning, state, screen, tuning.deadline(BESIDE_SHARE * deadline.left()))
+            _race_beside(tuning, state, screen, tuning.deadline(_seconds_together(tuning, deadline.left())))
     final_race(tuning, state, deadline, memory_budget)
 
 
@@ -148,13 +150,27 @@ def _list_candidates(tuning: Tuning, state: Climb, knobs: list[str], memory_budg
         state.candidates |= {candidate.key: candidate for candidate in found}
 
 
+def seconds_to_check(tuning: Tuning) -> float:
+    """What the check of a patch takes, about."""
+    return CHECKING_SECONDS + CHECKING_STEPS * tuning.seconds_per_step
+
+
 def _seconds_to_screen(tuning: Tuning, state: Climb, left: float) -> float:
-    """Of what is left, the seconds for racing candidates: what the check and the final race of the patch leave of it."""
+    """Of what is left, the seconds for racing candidates: what the races and the check behind that leave of it."""
     step = tuning.seconds_per_step
-    before_check = left - CHECKING_SECONDS - CHECKING_STEPS * step
+    before_check = left - seconds_to_check(tuning) - TOGETHER_SECONDS - TOGETHER_STEPS * step
     before_race = before_check - RACING_SECONDS - RACING_STEPS * step
     wanted = WANTED_QUADS * BLOCKS * step * (1 + len(state.candidates))
     return max(before_race if before_race >= wanted else before_check, SCREENING_SHARE * left)
+
+
+def _seconds_together(tuning: Tuning, left: float) -> float:
+    """Of what is left, the seconds for racing together what pays: the final race gives way to it, the check does not."""
+    step = tuning.seconds_per_step
+    before_check = left - seconds_to_check(tuning)
+    before_race = before_check - RACING_SECONDS - RACING_STEPS * step
+    enough = before_race >= TOGETHER_SECONDS + TOGETHER_STEPS * step
+    return max(before_race if enough else before_check, BESIDE_SHARE * left)
 
 
 def _leave_out(tuning: Tuning, state: Climb, seconds: float) -> None:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.ledger import Ledger, Variant
+from perfaudit.measure.runner import least_seconds
 from perfaudit.tune.candidates import Candidate, texts_of
-from perfaudit.tune.climb import Climb
+from perfaudit.tune.climb import Climb, seconds_to_check
 from perfaudit.tune.patched import SourceRace, check_patched, race_patched
 from perfaudit.tune.tuning import Tuning, digest_of_texts, taken_bytes
 
@@ -33,7 +34,8 @@ def final_race(tuning: Tuning, state: Climb, deadline: Deadline, memory_budget: 
         stage = f"final {digest_of_texts(top.overlay)}"
         state.final = SourceRace(START, (top,), {top.key: state.changes}, stage, ledger)
         tuning.watch.stage("the patched source against your code, in fresh processes")
-        race_patched(tuning, state.final, deadline)
+        if deadline.left() > seconds_to_check(tuning) + 2 * least_seconds(ledger):
+            race_patched(tuning, state.final, deadline)
         if not ledger.generations and top.key not in ledger.failures and top.key not in ledger.checked:
             check_patched(tuning, state.final)
         if top.key not in ledger.failures or len(state.rungs) == 1 or not _drop_refused(tuning, state):
