@@ -126,12 +126,46 @@ def climb(tuning: Tuning, state: Climb, knobs: list[str], deadline: Deadline, me
     with Screen(tuning) as screen:
         share = tuning.deadline(_seconds_to_screen(tuning, state, deadline.left()))
         _leave_out(tuning, state, share.left())
-        _race_alone(tuning, state, screen, share)
+        longer = tuning.deadline(max(share.left(), deadline.left() - seconds_to_check(tuning)))
+        _race_alone(tuning, state, screen, _UntilSecondPays(share, longer, state))
         _choose(tuning, state)
         _tell_offers(state)
         if len(state.rungs) > 1:
             _race_beside(tuning, state, screen, tuning.deadline(_seconds_together(tuning, deadline.left())))
+    if len(state.rungs) > 1 and state.together() is None and not _has_time_to_race(tuning, deadline):
+        _keep_the_first(state)
     final_race(tuning, state, deadline, memory_budget)
+
+
+class _UntilSecondPays(Deadline):
+    """A deadline that is put off while no two knobs pay: then there is nothing to race together, for which time was kept."""
+
+    def __init__(self, planned: Deadline, latest: Deadline, state: Climb) -> None:
+        self._planned, self._latest, self._state = planned, latest, state
+
+    def left(self) -> float:
+        alone = self._state.alone
+        paying = {c.knob for key, c in self._state.candidates.items() if not c.lacks and pays(c, alone.interval(key))}
+        return (self._latest if len(paying) < 2 else self._planned).left()
+
+
+def _has_time_to_race(tuning: Tuning, deadline: Deadline) -> bool:
+    """Whether the final race can come to its first look."""
+    return deadline.left() >= seconds_to_check(tuning) + RACING_SECONDS + RACING_STEPS * tuning.seconds_per_step
+
+
+def _keep_the_first(state: Climb) -> None:
+    """Nothing will say what all of it gains together: hand over the patch that gains most, and name the others."""
+    first, *others = state.rungs
+    for rung in others:
+        seen = state.alone.interval(rung.key)
+        assert seen is not None
+        state.left[rung.knob] = (
+            f"{rung.words}: takes {seen[0]:.3f} [{seen[1]:.3f}, {seen[2]:.3f}] of the step by itself (screened); there was "
+            f"no time to race it together with {first.knob}"
+        )
+        state.late.add(rung.knob)
+    state.rungs = [first]
 
 
 def _list_candidates(tuning: Tuning, state: Climb, knobs: list[str], memory_budget: int, deadline: Deadline) -> None:

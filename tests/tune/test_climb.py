@@ -22,11 +22,13 @@ from perfaudit.findings import Edit, Location, Span
 from perfaudit.knobs import Bench, Facts, Knob, Setup
 from perfaudit.knobs._code import Code, Patch
 from perfaudit.measure.child import ChildFailed
+from perfaudit.measure.clock import Deadline
 from perfaudit.measure.ledger import Variant
 from perfaudit.measurements import Ladder, Settings
 from perfaudit.report import Report, to_json
 from perfaudit.static import edit
 from perfaudit.target.names import Target
+from perfaudit.tune.climb import _UntilSecondPays
 from perfaudit.tune.report import tune
 
 PROGRAM = "import torch\n\na = 0\nb = 0\nc = 0\n"
@@ -252,6 +254,31 @@ def test_a_knob_that_takes_long_is_not_begun_without_its_time(climbing: Climbing
     assert (left.knob, left.late) == ("a", True)
     assert left.reason.startswith("it needs 90 s of measuring and had 7 s; ")
     assert report.notes == ("the budget was too small for a: give it longer with --budget",)
+
+
+def test_where_nothing_can_say_what_all_gains_together_the_first_is_handed_over(
+    climbing: Climbing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perfaudit.tune.climb._seconds_together", lambda tuning, left: 0.0)
+    monkeypatch.setattr("perfaudit.tune.climb._has_time_to_race", lambda tuning, deadline: False)
+    report = climbing(independent, Switch("a"), Switch("b"))
+    assert [rung.knob for rung in ladder(report).rungs] == ["a"]
+    assert patched(report) == {"a": 1, "b": 0, "c": 0}
+    (left,) = ladder(report).left
+    assert left.reason == (
+        "turn b on: takes 0.900 [0.900, 0.900] of the step by itself (screened); there was no time to race it together with a"
+    )
+    assert left.late
+
+
+@pytest.mark.parametrize(("speed", "left"), [(independent, 5.0), (lambda on: 0.7 if on["a"] else 1.0, 9.0)])
+def test_time_for_racing_together_goes_to_the_screening_while_one_pays(
+    climbing: Climbing, clock: FakeClock, speed: Speed, left: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states: list[Any] = []
+    monkeypatch.setattr("perfaudit.tune.climb._choose", lambda tuning, state: states.append(state))
+    climbing(speed, Switch("a"), Switch("b"))
+    assert _UntilSecondPays(Deadline(5.0, clock), Deadline(9.0, clock), states[0]).left() == left
 
 
 def test_fewer_bits_that_gain_nothing_are_said_to(climbing: Climbing) -> None:
