@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,3 +113,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if not torch.cuda.is_available():
         for item in marked:
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+@pytest.fixture
+def nothing_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget what other tests of this process have compiled: with that, code is not swapped."""
+    if dynamo := sys.modules.get("torch._dynamo.utils"):
+        monkeypatch.setitem(dynamo.counters, "stats", Counter())

@@ -19,6 +19,8 @@ import pytest
 from perfaudit.training.code_change import NotSwappable, code_change
 from perfaudit.training.code_variant import CodeVariant, prepare
 
+pytestmark = pytest.mark.usefixtures("nothing_compiled")
+
 Load = Callable[..., Any]
 
 

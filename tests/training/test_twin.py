@@ -23,6 +23,8 @@ from perfaudit.training.code_change import NotSwappable, code_change
 from perfaudit.training.code_variant import prepare
 from perfaudit.training.twin import TwinVariant, build_twin
 
+pytestmark = pytest.mark.usefixtures("nothing_compiled")
+
 TRAIN = """
 import torch
 from torch import nn
@@ -68,6 +70,8 @@ def build(project: Write, monkeypatch: pytest.MonkeyPatch) -> Iterator[Build]:
     monkeypatch.setattr(overlay, "_files", {})
     for name in ("_texts", "_bytes", "_ran"):
         monkeypatch.setattr(overlay, name, {})
+    for name in ("train", "settings", "parts", "parts.layers", "late", "unused"):  # of other tests of this process
+        monkeypatch.delitem(sys.modules, name, raising=False)
     before, switches, shown = dict(sys.modules), flags(), dict(linecache.cache)
     built: list[Training] = []
 
