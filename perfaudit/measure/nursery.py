@@ -112,9 +112,9 @@ class Nursery:
         self._process.wait()
 
 
-# Rounds for which a thread of libgomp spins before it sleeps; its own default is 300,000, some 10 ms. On a calm machine a step
-# takes as long as with that; where others hold cores, threads that spin for their neighbours made steps 10 times as long
-# (char_gpt, two cores, a busy process beside: 141 to 406 ms against 1.3 to 3.4 s).
+# Rounds for which a thread of libgomp spins before it sleeps; its own default is 300,000, some 10 ms. Where others hold cores,
+# threads that spin that long for neighbours without a core made steps many times as long. Chosen by hand from a few runs of
+# char_gpt and digits_cnn on two cores, in which a calm machine showed no difference; benchmarks/fidelity.py is to say how much.
 SPIN_COUNT = "5000"
 
 

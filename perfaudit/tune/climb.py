@@ -38,9 +38,9 @@ from perfaudit.tune.tuning import Tuning
 ASKING_SHARE = 0.15  # of the budget, for what knobs must know before they have candidates
 SCREENING_SHARE = 0.4  # of what is left then, at least
 WANTED_QUADS = 10  # of each candidate; where the time is too short for these and a final race, the race gives way
-# What comes behind the screening takes, in seconds and steps (char_gpt, digits_cnn, two cores): what pays raced together to
-# the first look, the check of the patch, and the final race to its first look. Losses are compared for a time, not for a
-# number of steps.
+# What comes behind the screening takes, in seconds and steps, estimated from a few runs of char_gpt and digits_cnn: what pays
+# raced together to the first look, the check of the patch, and the final race to its first look. They share out time, and
+# decide nothing. Losses are compared for a time, not for a number of steps.
 TOGETHER_SECONDS, TOGETHER_STEPS = 3.0, 48
 CHECKING_SECONDS, CHECKING_STEPS = 12.0, 20
 RACING_SECONDS, RACING_STEPS = 4.0, 104
