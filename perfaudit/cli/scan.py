@@ -105,6 +105,10 @@ def command(
     device: Annotated[
         str, typer.Option(help="With --measure: cpu, cuda, … (default: an accelerator if there is one).")
     ] = "auto",
+    verbose: Annotated[
+        bool,
+        typer.Option("--verbose", "-v", help="With --measure: also print noise and processor time. JSON has both."),
+    ] = False,
 ) -> None:
     """Parse, scan, render, exit."""
     given = paths or ["."]
@@ -159,7 +163,7 @@ def command(
     else:
         if fix:
             report = fix_files(report, lambda: compared(plan.scanned()), unsafe_fixes, allowed)
-        emit_statistics(report, format, output) if statistics else emit(report, format, output)
+        emit_statistics(report, format, output) if statistics else emit(report, format, output, verbose)
     if report.interrupted:
         raise typer.Exit(INTERRUPTED)
     raise typer.Exit(OK if exit_zero or not report.findings else FOUND)

@@ -10,6 +10,7 @@ from perfaudit.render.paint import Paint, colour, painted_diff, wrapped
 from perfaudit.render.words import count, interval_text, saving_text, seconds
 from perfaudit.report import Report
 
+LEAST_QUEUED = 0.01  # of a step, which it waits for cores: less is said nowhere
 _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
@@ -32,8 +33,11 @@ def environment(report: Report, paint: Paint, brief: bool = False) -> str:
     return text + "\n"
 
 
-def calibration(report: Report, paint: Paint, width: int = 100) -> str:
-    """What a step consists of, and how far identical code lies apart here: a control, or two copies side by side."""
+def calibration(report: Report, paint: Paint, width: int = 100, verbose: bool = False) -> str:
+    """What a step consists of, and how far identical code lies apart here: a control, or two copies side by side.
+
+    verbose: also how far single quads of the control scatter, and the processor time of a step.
+    """
     seen = report.calibration
     assert seen is not None
     whole = sum(seen.phases.values())
@@ -41,7 +45,8 @@ def calibration(report: Report, paint: Paint, width: int = 100) -> str:
     phases = ", ".join(f"{name.replace('_', ' ')} {100 * share:.0f} %" for share, name in parts)
     step = wrapped(f"a step takes {seconds(seen.seconds_per_step)}: {phases}", width, "")
     if report.ladder is not None or seen.low is not None:
-        return step + "\n" + wrapped(_control(seen), width, "") + "\n"
+        lines = [_control(seen), *([_noise(seen)] if verbose else [])]
+        return "\n".join([step, *(wrapped(line, width, "") for line in lines)]) + "\n"
     rounds = (
         f"single rounds scatter by {100 * seen.scatter:.1f} %" if seen.scatter is not None else "seen in one round only"
     )
@@ -55,6 +60,16 @@ def _control(seen: Calibration) -> str:
     if seen.low is None or seen.high is None:
         return f"{said}: too few quads for an interval ({quads})"
     return f"{said}, took {interval_text(seen.ratio, seen.low, seen.high)} of the time of your code ({quads})"
+
+
+def _noise(seen: Calibration) -> str:
+    """How far quads of identical code scatter, and what a step takes of the processor: less than it lasts where it waits."""
+    scatter = [f"single quads of the control scatter by {100 * seen.scatter:.1f} %"] if seen.scatter is not None else []
+    processor = (
+        f"a step takes {seconds(seen.seconds_per_step / (seen.wall_over_cpu or 1.0))} of processor time, all threads"
+    )
+    waited = f", and waits {100 * seen.queued:.0f} % of its time for cores that others hold"
+    return "noise: " + "; ".join([*scatter, processor + (waited if seen.queued >= LEAST_QUEUED else "")])
 
 
 def knobs(report: Report, paint: Paint, width: int) -> list[str]:

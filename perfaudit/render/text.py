@@ -18,7 +18,7 @@ _MARK = {"error": "red", "warning": "yellow", "info": "cyan"}
 def render(report: Report, in_colour: bool = False, width: int = 100, verbose: bool = False) -> str:
     """The whole report as text; `width` in characters bounds sentences and tables, not code and diffs.
 
-    verbose: of a climb, also what only an expert asks for.
+    verbose: of a climb or a measured scan, also what only an expert asks for.
     """
     paint = colour if in_colour else plain
     report = printable(report)
@@ -32,7 +32,7 @@ def render(report: Report, in_colour: bool = False, width: int = 100, verbose: b
     if report.environment is not None:
         parts.append(tables.environment(report, paint))
     if report.calibration is not None:
-        parts.append(tables.calibration(report, paint, width))
+        parts.append(tables.calibration(report, paint, width, verbose))
     if report.trials or report.comparisons or report.not_applicable or report.winners:
         parts += tables.knobs(report, paint, width)
     timed_any = any(rank.group(f) != rank.NOT_MEASURED for f in report.findings)

@@ -14,7 +14,7 @@ from perfaudit.measurements import Comparison, Ladder, NotApplicable, Rung, Sett
 from perfaudit.static.patching import file_patch
 from perfaudit.tune.candidates import Candidate, texts_of
 from perfaudit.tune.climb import Climb
-from perfaudit.tune.screening import CONTROL, LEAST, Raced
+from perfaudit.tune.screening import LEAST, Raced, doubt_of
 from perfaudit.tune.verify import was_compared
 
 FAILED = "not handed over: "
@@ -126,24 +126,9 @@ def _trouble(state: Climb, raced: Ladder) -> str:
         return f"{FAILED}{raced.verified or 'the losses of all of it were not compared'}"
     if raced.ratio is None:
         return NO_TIME_FOR_ALL
-    if raced.basis == "screened" and (doubt := _doubt(state)):
+    if raced.basis == "screened" and (doubt := doubt_of(state.alone, state.beside)):
         return f"{FAILED}{doubt}"
     return "" if raced.high < 1 else NOT_CONFIRMED
-
-
-def _doubt(state: Climb) -> str:
-    """Why no figure of the running training is to be believed: its control was told from the user's code; "" where it was not.
-
-    In fresh processes there is no such control, and no such doubt: what is measured there stands.
-    """
-    for raced in (state.alone, state.beside):
-        if (seen := raced.interval(CONTROL)) is not None and not seen[1] <= 1 <= seen[2]:
-            ratio, low, high = seen
-            return (
-                "it was raced in one training only, and there the control, which is identical code, came out at "
-                f"{ratio:.3f} [{low:.3f}, {high:.3f}] in place of 1"
-            )
-    return ""
 
 
 def _rungs(state: Climb) -> tuple[Rung, ...]:

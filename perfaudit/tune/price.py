@@ -90,7 +90,7 @@ def price(
         _list_settings(tuning, priced, deadline)
         _screen(tuning, priced, deadline)
         _check(tuning, priced, deadline)
-        _race_refused(tuning, priced, deadline)
+        _race_as_source(tuning, priced, deadline)
         _race_together(tuning, priced, deadline)
     if interrupted[0] and not (priced.kept or priced.waiting):
         return report.with_(target=str(target), notes=tuple(notes), interrupted=True)
@@ -258,15 +258,15 @@ def _screen_together(tuning: Tuning, priced: Priced, screen: Screen, deadline: D
 
 
 def _check(tuning: Tuning, priced: Priced, deadline: Deadline) -> None:
-    """Check each patch that pays against the unpatched code, alone."""
-    if priced.paying:
+    """Check each patch that pays against the unpatched code, alone; those that fresh processes race are checked there."""
+    if priced.paying and not priced.doubt:
         tuning.watch.stage(f"checking {', '.join(rules_of([candidate]) for candidate in priced.paying)}")
         check_patched(tuning, _sources(priced.paying, priced.checks), deadline)
 
 
-def _race_refused(tuning: Tuning, priced: Priced, deadline: Deadline) -> None:
-    """Race what could not be put in place as patched source, a few at a time."""
-    refused = [waiting.own for waiting in priced.waiting.values() if priced.is_refused(waiting)]
+def _race_as_source(tuning: Tuning, priced: Priced, deadline: Deadline) -> None:
+    """Race as patched source, a few at a time, what the training that ran cannot tell."""
+    refused = [raced for waiting in priced.waiting.values() if (raced := priced.as_source(waiting)) is not None]
     groups = [refused[i : i + AT_ONCE] for i in range(0, len(refused), AT_ONCE)]
     for number, group in enumerate(groups):
         if deadline.left() < FEWEST_SECONDS:

@@ -16,7 +16,7 @@ from perfaudit.tune.candidates import PATCH, Candidate, best_of, least_gain
 from perfaudit.tune.ladder import comparisons_of
 from perfaudit.tune.outcome import UNDECIDED
 from perfaudit.tune.patched import SourceRace
-from perfaudit.tune.screening import LEAST, Raced
+from perfaudit.tune.screening import LEAST, Raced, doubt_of
 
 TOGETHER = "together"  # the key of all that pays
 BASE = Variant("as it is", PATCH, {"patch": "none"}, apply_knob=False)
@@ -66,24 +66,42 @@ class Priced:
         return [candidate for candidate in best if candidate is not None]
 
     @property
+    def doubt(self) -> str:
+        """Why no figure of that training is to be believed, "" where its control says nothing against it."""
+        return doubt_of(self.raced)
+
+    @property
     def handed_over(self) -> list[Candidate]:
         """What pays, in that training or in fresh processes, and whose losses were compared."""
-        is_shown = {waiting.own.key: self._pays_as_source(waiting) for waiting in self.waiting.values()}
-        found = [c for c in self.paying if c.key in self.checks.checked and c.key not in self.checks.failures]
-        return found + [waiting.own for waiting in self.waiting.values() if is_shown[waiting.own.key]]
+        is_checked = {c.key: c.key in self.checks.checked and c.key not in self.checks.failures for c in self.paying}
+        found = [c for c in self.paying if is_checked[c.key] and not self.doubt]
+        return found + [c for waiting in self.waiting.values() if (c := self._shown_as_source(waiting)) is not None]
 
-    def fresh(self, waiting: Waiting) -> SourceRace | None:
-        """The race of fresh processes that a finding's own patch was in."""
-        return next((race for race in self.races if waiting.own.key in race.changes), None)
+    def as_source(self, waiting: Waiting) -> Candidate | None:
+        """What fresh processes must race of a finding: its own patch where nothing could be put in place in that training,
+        what pays there where that training is not to be believed. None for nothing.
+        """
+        if self.is_refused(waiting):
+            return waiting.own
+        return best_of(waiting.tried, self.raced) if self.doubt else None
+
+    def fresh(self, waiting: Waiting) -> tuple[Candidate, SourceRace] | None:
+        """What fresh processes raced of a finding, and the race; None where they did not."""
+        raced = self.as_source(waiting)
+        races = (race for race in self.races if raced is not None and raced.key in race.changes)
+        race = next(races, None)
+        return (raced, race) if raced is not None and race is not None else None
 
     def is_refused(self, waiting: Waiting) -> bool:
         """Whether nothing of a finding could be put in place in the training that runs."""
         return all(candidate.key in self.raced.refused for candidate in waiting.tried)
 
-    def _pays_as_source(self, waiting: Waiting) -> bool:
-        race, key = self.fresh(waiting), waiting.own.key
-        seen = _compared(race, key) if race is not None and key not in race.ledger.failures else None
-        return seen is not None and seen.high < 1
+    def _shown_as_source(self, waiting: Waiting) -> Candidate | None:
+        if (fresh := self.fresh(waiting)) is None:
+            return None
+        raced, race = fresh
+        seen = _compared(race, raced.key) if raced.key not in race.ledger.failures else None
+        return raced if seen is not None and seen.high < 1 else None
 
 
 def findings_of(priced: Priced, ended: str) -> list[Finding]:
@@ -92,8 +110,8 @@ def findings_of(priced: Priced, ended: str) -> list[Finding]:
 
 
 def _told(priced: Priced, waiting: Waiting, ended: str) -> Finding:
-    if (race := priced.fresh(waiting)) is not None:
-        return _raced_as_source(waiting, race)
+    if (fresh := priced.fresh(waiting)) is not None:
+        return _raced_as_source(priced, waiting, *fresh)
     if priced.is_refused(waiting):
         why = priced.raced.refused[waiting.tried[0].key]
         return noted(waiting.finding, f"not measured: {ended} before a race of fresh processes, which it needs: {why}")
@@ -103,14 +121,18 @@ def _told(priced: Priced, waiting: Waiting, ended: str) -> Finding:
     return _that_pays(priced, waiting, best, ended) if best is not None else _that_does_not_pay(priced, waiting)
 
 
-def _raced_as_source(waiting: Waiting, race: SourceRace) -> Finding:
-    key, finding, seen = waiting.own.key, waiting.finding, _compared(race, waiting.own.key)
+def _raced_as_source(priced: Priced, waiting: Waiting, raced: Candidate, race: SourceRace) -> Finding:
+    key, seen = raced.key, _compared(race, raced.key)
+    finding = waiting.finding.with_(fix=raced.fix)
     if key in race.ledger.failures:
         return noted(finding.with_(fix=None), f"its patch is withdrawn: {race.ledger.failures[key]}")
+    if (seen is None or seen.high == math.inf) and priced.doubt:
+        return noted(finding.with_(fix=None), f"its patch is not handed over: {priced.doubt}")
     if seen is None or seen.high == math.inf:
         note = f"measured too briefly for an interval, give it longer with --budget; {_checked(race.ledger, key)}"
         return noted(finding, note.rstrip("; "))
-    return noted(_with_saving(finding, saving(race.ledger, BASE, seen)), _checked(race.ledger, key))
+    said = _origin(raced) + _checked(race.ledger, key)
+    return noted(_with_saving(finding, saving(race.ledger, BASE, seen)), said)
 
 
 def _that_pays(priced: Priced, waiting: Waiting, taken: Candidate, ended: str) -> Finding:
@@ -119,10 +141,15 @@ def _that_pays(priced: Priced, waiting: Waiting, taken: Candidate, ended: str) -
         why = priced.checks.failures[taken.key]
         return noted(waiting.finding.with_(fix=None), f"its patch is withdrawn: {why}")
     fix, said = taken.fix if taken.key in priced.checks.checked else None, _checked(priced.checks, taken.key)
-    if fix is None:
+    if priced.doubt:
+        fix, said = None, f"its patch is not handed over: {priced.doubt}"
+    elif fix is None:
         said = f"its patch is not handed over: {ended} before its losses were compared"
-    origin = f"found by searching {taken.knob}; " if taken.knob != PATCH else ""
-    return noted(_with_saving(waiting.finding, priced.raced.saving(taken.key)).with_(fix=fix), origin + said)
+    return noted(_with_saving(waiting.finding, priced.raced.saving(taken.key)).with_(fix=fix), _origin(taken) + said)
+
+
+def _origin(taken: Candidate) -> str:
+    return f"found by searching {taken.knob}; " if taken.knob != PATCH else ""
 
 
 def _that_does_not_pay(priced: Priced, waiting: Waiting) -> Finding:
@@ -172,7 +199,8 @@ def together_words(priced: Priced, ended: str) -> list[str]:
             known, ratio = saving(race.ledger, BASE, seen), seen.ratio
             before: float | None = statistics.median(b.seconds_per_step for b in race.ledger.blocks(BASE.key))
     interval = priced.beside.interval(TOGETHER)
-    if known is None and interval is not None and priced.all_of == paying:
+    is_believed = not doubt_of(priced.raced, priced.beside)
+    if known is None and interval is not None and priced.all_of == paying and is_believed:
         known, ratio, before = priced.beside.saving(TOGETHER), interval[0], priced.beside.seconds_per_step
     if known is None or before is None:
         return [f"the {what} were not measured together: {priced.clash or ended}"] if len(paying) > 1 else []

@@ -196,6 +196,21 @@ def calibration_of(raced: Raced, tuning: Tuning) -> Calibration | None:
     )
 
 
+def doubt_of(*races: Raced) -> str:
+    """Why no figure of these races is to be believed: a control was told from the user's code; "" where none was.
+
+    In fresh processes there is no such control, and no such doubt: what is measured there stands.
+    """
+    for raced in races:
+        if (seen := raced.interval(CONTROL)) is not None and not seen[1] <= 1 <= seen[2]:
+            ratio, low, high = seen
+            return (
+                "it was raced in one training only, and there the control, which is identical code, came out at "
+                f"{ratio:.3f} [{low:.3f}, {high:.3f}] in place of 1"
+            )
+    return ""
+
+
 def _take(raced: Raced, state: Json) -> None:
     """Keep what the child tells of a race."""
     for key, item in state["entrants"].items():

@@ -62,8 +62,8 @@ t.py on NVIDIA H200, driver 570.1, 2 cores, 1 thread, 1.5 GiB, torch 2.13.0, Pyt
 {LEFT}
 note: a note
 
---verbose adds: phases of a step, control, every candidate that was raced (5), how losses were
-compared, why some were not raced beside the others, 1 knob that cannot matter here
+--verbose adds: phases of a step, control, noise, every candidate that was raced (5), how losses
+were compared, why some were not raced beside the others, 1 knob that cannot matter here
 """
 VERBOSE = f"""\
 {RESULT}
@@ -80,6 +80,8 @@ note: a note
 a step takes 100.00 ms: loading 50 %, backward 36 %, forward 12 %, optimizer 1 %
 control: identical code, put in place as a patch is, took 1.001 [0.993, 1.009] of the time of your
 code (160 quads)
+noise: single quads of the control scatter by 2.0 %; a step takes 100.00 ms of processor time, all
+threads
 
 raced alone against your code:
 
@@ -126,7 +128,7 @@ def test_what_is_in_colour() -> None:
         "  \x1b[36m@@ -1,2 +1,2 @@\x1b[0m",
         "  \x1b[31m-a = 0\x1b[0m",
         "  \x1b[32m+a = 1\x1b[0m",
-        "\x1b[2m--verbose adds: phases of a step, control, every candidate that was raced (5), how losses were",
+        "\x1b[2m--verbose adds: phases of a step, control, noise, every candidate that was raced (5), how losses",
     ]
     assert "\x1b[1m     alone, screened\x1b[0m" in text
 

@@ -221,6 +221,24 @@ def test_a_control_is_said_with_its_interval_in_place_of_two_copies() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("scatter", "wall_over_cpu", "queued", "noise"),
+    [
+        (0.021, 0.5, 0.0, "single quads of the control scatter by 2.1 %; a step takes 400.00 ms of processor time, all threads"),
+        (None, 1.0, 0.009, "a step takes 200.00 ms of processor time, all threads"),
+        (None, 4.0, 0.25, "a step takes 50.00 ms of processor time, all threads, and waits 25 % of its time for cores that "
+         "others hold"),
+    ],
+)  # fmt: skip
+def test_noise_and_processor_time_of_a_measured_scan_are_told_to_who_asks(
+    scatter: float | None, wall_over_cpu: float, queued: float, noise: str
+) -> None:
+    seen = Calibration(0.2, wall_over_cpu, scatter, 1.02, 9, True, {"forward": 0.2}, queued, low=0.99, high=1.05)
+    report = Report("scan", calibration=seen)
+    assert render(report, verbose=True, width=200).splitlines()[2] == f"noise: {noise}"
+    assert "noise" not in render(report)
+
+
 def test_a_control_that_excludes_one_comes_before_everything_else() -> None:
     assert TUNE.calibration is not None
     doubted = TUNE.with_(calibration=replace(TUNE.calibration, low=1.01, high=1.05))

@@ -69,6 +69,7 @@ class Shop:
     traced: list[str] = field(default_factory=list)
     queued: float = 0.0  # of each second
     noise: float = 0.0  # of the logarithm of a step's time in a race
+    control: float = 1.0  # times what a step of the control takes in a race
     firsts_of_labs: int = 0  # steps of races before the first process of the final one
 
     def _switches(self, variant: Variant) -> Switches:
@@ -180,6 +181,7 @@ class Engine:
             return 0.0
         noise = random.Random(self.shop.blocks).gauss(0.0, self.shop.noise)
         seconds = self.shop.speed(self.on[turn.key]) * STEP * turn.steps * math.exp(noise)
+        seconds *= self.shop.control if turn.key == CONTROL else 1.0
         self.shop.clock.sleep(seconds)
         if turn.key == self.base:
             for name in ("wall", "cpu"):

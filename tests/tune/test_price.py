@@ -352,6 +352,60 @@ def test_without_a_comparison_or_the_code_as_it_is_there_is_nothing(pricing: Pri
     assert pricing(gains(), replace(switch("a"), fix=None)).trials == ()  # nothing to measure is no failure
 
 
+# ---- a control that excludes 1 -----------------------------------------------------------------------------------------
+
+
+DOUBTED = (
+    "its patch is not handed over: it was raced in one training only, and there the control, which is identical code"
+)
+
+
+def test_where_the_control_excludes_1_what_pays_is_measured_in_fresh_processes(
+    pricing: Pricing, clock: FakeClock
+) -> None:
+    """As a climb does: a figure that is only screened hands nothing over, one of fresh processes stands."""
+    shop = Shop(clock, gains(a=0.8, b=0.9), control=1.05)
+    report = pricing(shop, switch("a"), switch("b"), switch("c"))
+    assert shop.opened[0] == ["as it is", "PA003 t.py", "PA004 t.py"]  # what does not pay is not raced
+    found = {f.rule: f for f in report.findings}
+    assert saved(found["PA003"]) == ("measured", 0.2, 0.2, 0.002)
+    assert saved(found["PA004"]) == ("measured", 0.1, 0.1, 0.001)
+    assert all(found[rule].fix is not None for rule in ("PA003", "PA004"))
+    assert all(found[rule].note == CHECKED for rule in ("PA003", "PA004"))
+    assert report.notes[0].startswith("all 2 patches that pay, applied together") and "(measured)" in report.notes[0]
+    assert report.calibration is not None and report.calibration.low == pytest.approx(1.05)
+
+
+def test_where_the_control_excludes_1_and_no_time_is_left_nothing_is_handed_over(
+    pricing: Pricing, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pricing_module, "SCREENING_SHARE", 1.0)
+    shop = Shop(clock, gains(a=0.8, b=0.985), control=1.05, noise=0.02)
+    report = pricing(shop, switch("a"), switch("b"), budget=2.0)
+    (found,) = [f for f in report.findings if f.rule == "PA003"]
+    assert (shop.opened, found.fix) == ([], None)
+    assert found.note.startswith(DOUBTED) and found.saving is not None and found.saving.basis == "screened"
+
+
+def test_where_the_control_excludes_1_a_race_of_fresh_processes_that_tells_nothing_hands_nothing_over(
+    pricing: Pricing, clock: FakeClock
+) -> None:
+    report = pricing(Shop(clock, gains(a=0.8, b=0.9), control=1.05), switch("a"), switch("b"), budget=2.6)
+    assert all(f.fix is None and f.note.startswith(DOUBTED) for f in report.findings)
+    assert not [note for note in report.notes if "saves" in note]
+
+
+def test_where_the_control_excludes_1_a_setting_that_pays_is_measured_and_handed_over(
+    pricing: Pricing, clock: FakeClock, dial: Any
+) -> None:
+    dial([1])
+    report = pricing(Shop(clock, gains(a=0.8), control=1.05), switch("a"))
+    (found,) = report.findings
+    assert saved(found) == ("measured", 0.2, 0.2, 0.002)
+    assert found.fix is not None and found.fix.title == "dial 1"
+    assert found.note == f"found by searching dial; {CHECKED}"
+
+
 # ---- what is looked for --------------------------------------------------------------------------------------------
 
 
