@@ -107,8 +107,8 @@ def compare(
     """Measure one comparison; its record, or None if it was not finished."""
     file.write_text(program(passes))
     slowed = program(passes + slowdown * passes // 100)
-    base = Variant("base", "", {}, {str(file): slowed} if slowdown else {}, apply_knob=False)
-    candidate = Variant("candidate", "", {}, apply_knob=False)
+    base = Variant("base", "", {}, {str(file): slowed} if slowdown else {})
+    candidate = Variant("candidate", "", {})
     lab = ChildLab({"file": str(file), "names": factories(str(file))}, "cpu")
     ledger = Ledger()
 

@@ -133,6 +133,34 @@ def test_imports_go_one_way(path: Path) -> None:
             assert top != "rich"
 
 
+# Where a module is imported that is named by a text: the table above sees none of these.
+BY_NAME = {
+    "knobs/__init__.py": "a knob, by its file's name in this folder",
+    "render/__init__.py": "a format, by its file's name in this folder",
+    "static/registry.py": "the checks, by their files' names in a folder of this one",
+    "static/rule_importer.py": "rules of the user's own",
+    "target/load.py": "the user's own modules",
+    "measure/forking.py": "libraries of others that children will need",
+    "measure/named.py": "in a child, what a parent that imports it has named",
+}
+
+
+def test_modules_named_by_a_text_are_imported_in_few_places() -> None:
+    found = set()
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+            names = [alias.name for alias in node.names] if isinstance(node, ast.ImportFrom) else [name]
+            if {"import_module", "__import__"} & set(names):
+                found.add(path.relative_to(PACKAGE).as_posix())
+    assert found == set(BY_NAME)
+
+
+def test_what_a_parent_has_named_is_looked_up_by_verbs_alone() -> None:
+    users = {path.parent.name for path in PACKAGE.rglob("*.py") if "find_named" in path.read_text()}
+    assert users == {"measure", "verbs"}
+
+
 def test_the_documented_table_is_this_one() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| (.*?) \|", text, flags=re.MULTILINE)

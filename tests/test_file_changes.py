@@ -35,7 +35,7 @@ TEMPORARY = "a folder of its own among the system's temporary files, made with m
 ELSEWHERE = {
     ("measure/gradients.py", "torch.save"): f"in a child, into {TEMPORARY}",
     ("measure/gradients.py", "unlink"): f"in a child, from {TEMPORARY}",
-    ("measure/worker.py", "torch.save"): f"in a child, into {TEMPORARY}",
+    ("measure/verbs/first_losses.py", "torch.save"): f"in a child, into {TEMPORARY}",
     ("measure/child.py", "tempfile.TemporaryFile"): "a file without a name",
     ("checkpoints/inside.py", "open"): "in a child, into the empty file that `files.create_file` has made",
     ("checkpoints/inside.py", "torch.save"): "the same",
@@ -44,7 +44,7 @@ ELSEWHERE = {
     ("cli/output.py", "os.open"): "/dev/null in the place of a stdout that went away",
     **{("cli/__init__.py", name): "/dev/null in the place of a stream that is closed" for name in ("os.open", "open")},
     (
-        "measure/worker.py",
+        "measure/verbs/racing.py",
         "os.open",
     ): "in a child: the marker that tune/workshop.py has made, at the path that the parent names",
     (

@@ -81,14 +81,15 @@ def test_a_training_is_timed_on_the_device_that_was_asked_for(
     project(**{"train.py": PLACED})
     code = """
 import json, sys, torch
-from perfaudit.measure.worker import Holder
+from perfaudit.measure.holder import Holder
+from perfaudit.measure.verbs import building, looking, timing
 holder = Holder()
-facts = holder.do_build({"file": "train.py", "names": {}}, {}, "", {}, sys.argv[1])
-block = holder.do_block(5)
+facts = building.build(holder, {"file": "train.py", "names": {}}, {}, "", {}, sys.argv[1])
+block = timing.block(holder, 5)
 own = holder.training.device
 print(json.dumps({"device": str(own), "current": torch.cuda.current_device(), "places": sorted(
     {str(p.device) for p in holder.training.model.parameters()}), "phases": block["phases"], "wall": block["wall"],
-    "peak": holder.do_memory()["peak_bytes"], "held": torch.cuda.memory_allocated(own)}))
+    "peak": looking.memory(holder)["peak_bytes"], "held": torch.cuda.memory_allocated(own)}))
 """
     environment = {**os.environ, "PLACE": place, "PYTHONPATH": str(Path(__file__).parents[1])}
     done = subprocess.run(

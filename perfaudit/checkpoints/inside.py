@@ -14,6 +14,7 @@ from perfaudit.checkpoints.observed_model import expected, old_layouts
 from perfaudit.checkpoints.optimizer_state import Dropped, drop, optimizer_states
 from perfaudit.target.names import Target
 from perfaudit.target.training import Training
+from perfaudit.target.working_folder import full_path
 
 Json = dict[str, Any]
 
@@ -30,7 +31,7 @@ def migrate(target: Json, device: str, old: str, new: str) -> Json:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False  # old and new are compared
     try:
         wanted = expected(training)
-        data = _loaded(old)
+        data = _loaded(full_path(old))
         found = copies(data, wanted)
         folds = found[0].folds
         layouts, shapes = old_layouts(training, folds)
@@ -40,7 +41,7 @@ def migrate(target: Json, device: str, old: str, new: str) -> Json:
         agreement = fold_and_compare(training, found, wanted)
         _try_optimizers(training, data)
         if new:
-            _save(data, new)
+            _save(data, full_path(new))
     except Refused as refused:
         return {"refused": str(refused)}
     return {**_told(found, dropped), "agreement": asdict(agreement)}

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from perfaudit.checkpoints import inside
 from perfaudit.errors import TargetError, UserError
 from perfaudit.files import create_file, destination, reason
 from perfaudit.measure.child import Child, ChildFailed
+from perfaudit.measure.named import name_of
 from perfaudit.target.names import Target, sets_variables_early
 
 _SAFETENSORS_HEADER = 100 << 20  # bytes; the format allows no longer one
@@ -118,11 +120,15 @@ def refuse_kinds(old: Path) -> None:
 def _asked(old: Path, new: str, target: Target, device: str, timeout: float) -> dict[str, Any]:
     """The child's reply. Raises UserError for a refusal, TargetError for what the user's code does wrong."""
     command = {
-        "do": "migrate",
-        "target": {"file": target.file, "names": target.names},
-        "device": device,
-        "old": str(old.absolute()),
-        "new": new,
+        "do": "call",
+        "function": name_of(inside.migrate),
+        "doing": f"migrating {old.absolute()}",
+        "arguments": {
+            "target": {"file": target.file, "names": target.names},
+            "device": device,
+            "old": str(old.absolute()),
+            "new": new,
+        },
     }
     try:
         with Child(fresh=sets_variables_early(target.file)) as child:

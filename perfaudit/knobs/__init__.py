@@ -131,6 +131,11 @@ class Knob:
     is_judged_on_a_busy_machine = True  # False where others on the cores turn its verdict round
     changes_always: tuple[str, ...] = ()  # what besides speed each of its settings changes, as fixes say it
 
+    @property
+    def found_at(self) -> str:
+        """Where a child finds it, as module:attribute (`measure.named`)."""
+        return f"{type(self).__module__}:KNOB"
+
     # ---- whether --------------------------------------------------------------------------------------------------
 
     def not_applicable(self, facts: Facts) -> str:

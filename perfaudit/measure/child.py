@@ -195,7 +195,7 @@ class _Fresh:
 
     def __init__(self, commands: int, replies: int, output: int, folder: Path | None) -> None:
         self._process = subprocess.Popen(
-            start_command("serve", commands, replies, os.getpid()),
+            start_command("worker", "serve", commands, replies, os.getpid()),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

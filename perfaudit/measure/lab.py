@@ -170,12 +170,12 @@ def build_command(
     in_place: bool = False,
     scattered: bool = False,
 ) -> dict[str, Any]:
-    """The command that builds a variant in a child. relocated, in_place, scattered: see `worker.Holder.do_build`."""
+    """The command that builds a variant in a child. relocated, in_place, scattered: see `verbs.building`."""
     return {
         "do": "build",
         "target": target,
         "overlay": variant.overlay,
-        "knob": variant.knob if variant.apply_knob else "",
+        "knob": variant.applied,
         "settings": variant.settings,
         "device": device,
         "seed": seed,

@@ -25,7 +25,9 @@ class Variant:
     knob: str
     settings: Settings
     overlay: dict[str, str] = field(default_factory=dict)  # patched text by path
-    apply_knob: bool = True  # False: the settings are in the overlay's text, not applied at run time
+    applied: str = (
+        ""  # the knob that applies the settings at run time, as module:attribute; "": the overlay's text has them
+    )
     fixed_batch: bool = False  # without a knob: steps on one batch again and again, loading left out
     least_steps: int = 2
 

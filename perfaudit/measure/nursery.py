@@ -25,24 +25,24 @@ _START_WORKER = """
 import sys
 package = sys.argv.pop(1)
 sys.path.append(package)
-import perfaudit.measure.worker as worker
+from perfaudit.measure.{module} import {entry} as enter
 sys.path.remove(package)
 if sys.path and sys.path[0] == "":
     del sys.path[0]
 arguments = [int(argument) for argument in sys.argv[1:]]
 sys.argv[1:] = []
-worker.{entry}(*arguments)
+enter(*arguments)
 """
 
 
-def start_command(entry: str, *arguments: int) -> list[str]:
-    """The command that runs a function of `measure.worker` in a new interpreter, with these numbers.
+def start_command(module: str, entry: str, *arguments: int) -> list[str]:
+    """The command that runs a function of a module of this folder in a new interpreter, with these numbers.
 
-    The package's parent folder is on the path only for the import of the worker, so that the user's modules are found as
+    The package's parent folder is on the path only for the import of the module, so that the user's modules are found as
     `python model.py` finds them.
     """
     package = str(Path(__file__).resolve().parents[2])
-    return [sys.executable, "-c", _START_WORKER.format(entry=entry), package, *map(str, arguments)]
+    return [sys.executable, "-c", _START_WORKER.format(module=module, entry=entry), package, *map(str, arguments)]
 
 
 class CannotFork(Exception):
@@ -56,7 +56,7 @@ class Nursery:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket = ours
         self._process = subprocess.Popen(
-            start_command("nurse", theirs.fileno(), os.getpid()),
+            start_command("forking", "nurse", theirs.fileno(), os.getpid()),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

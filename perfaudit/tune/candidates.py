@@ -133,7 +133,7 @@ def texts_of(candidates: Sequence[Candidate]) -> dict[str, str]:
 
 
 def in_place(key: str, candidates: Sequence[Candidate]) -> Json:
-    """These patches together, as the child is told to put them in place: see `worker.Holder.do_screen`."""
+    """These patches together, as the child is told to put them in place: see `verbs.racing`."""
     whole = texts_of(candidates)
     swapped = [candidate for candidate in candidates if candidate.way == "code"]
     before = {candidate.path: candidate.before for candidate in swapped}

@@ -14,7 +14,7 @@ from perfaudit.tune.patched import SourceRace, check_patched, race_patched
 from perfaudit.tune.tuning import Tuning, digest_of_texts, taken_bytes
 
 KNOB = "climb"  # in the place of a knob's name: its variants are patches, and nothing is applied at run time
-START = Variant("as it is", KNOB, {"patch": "none"}, apply_knob=False)
+START = Variant("as it is", KNOB, {"patch": "none"})
 
 
 def final_race(tuning: Tuning, state: Climb, deadline: Deadline, memory_budget: int) -> None:
@@ -43,7 +43,7 @@ def final_race(tuning: Tuning, state: Climb, deadline: Deadline, memory_budget: 
 
 
 def _patched(key: str, rungs: Sequence[Candidate]) -> Variant:
-    return Variant(key, KNOB, {"patch": key}, texts_of(rungs), apply_knob=False)
+    return Variant(key, KNOB, {"patch": key}, texts_of(rungs))
 
 
 def _ask_peaks(tuning: Tuning, state: Climb, top: Variant) -> None:

@@ -87,7 +87,7 @@ def known_seconds(bout: Bout) -> dict[str, float]:
 
 def pair_of(name: str, settings: Settings) -> list[object]:
     """A setting as the child takes it: the knob as module:attribute, and the setting."""
-    return [f"{knob(name).__class__.__module__}:KNOB", settings]
+    return [knob(name).found_at, settings]
 
 
 def _race(

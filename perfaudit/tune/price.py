@@ -288,7 +288,7 @@ def _race_together(tuning: Tuning, priced: Priced, deadline: Deadline) -> None:
         priced.clash = str(clash)
         return
     tuning.watch.stage(f"measuring {len(paying)} patches together")
-    variant = Variant(TOGETHER, PATCH, {"patch": rules_of(paying)}, texts, apply_knob=False)
+    variant = Variant(TOGETHER, PATCH, {"patch": rules_of(paying)}, texts)
     changes = tuple(sorted({change for candidate in paying for change in candidate.fix.changes}))
     priced.together = SourceRace(BASE, (variant,), {TOGETHER: changes}, f"{STAGE} {TOGETHER}")
     race_patched(tuning, priced.together, deadline)
@@ -296,5 +296,5 @@ def _race_together(tuning: Tuning, priced: Priced, deadline: Deadline) -> None:
 
 def _sources(candidates: list[Candidate], ledger: Ledger) -> SourceRace:
     """Each of these as patched source."""
-    variants = tuple(Variant(c.key, PATCH, c.settings, texts_of([c]), apply_knob=False) for c in candidates)
+    variants = tuple(Variant(c.key, PATCH, c.settings, texts_of([c])) for c in candidates)
     return SourceRace(BASE, variants, {c.key: c.fix.changes for c in candidates}, STAGE, ledger)

@@ -19,7 +19,7 @@ from perfaudit.tune.patched import SourceRace
 from perfaudit.tune.screening import LEAST, Raced, doubt_of
 
 TOGETHER = "together"  # the key of all that pays
-BASE = Variant("as it is", PATCH, {"patch": "none"}, apply_knob=False)
+BASE = Variant("as it is", PATCH, {"patch": "none"})
 
 
 @dataclass(slots=True)

@@ -106,7 +106,7 @@ class Screen:
     ) -> None:
         """Race them until all are decided or the time is over; `raced` has what is known at any moment.
 
-        entrants: as the child takes them, see `worker.Holder.do_screen`; base: the key of that which the others are compared
+        entrants: as the child takes them, see `verbs.racing`; base: the key of that which the others are compared
         with, "" for the training as it is. words: by key, for those who watch. most_quads: which those that stay undecided
         have at most, None for as many as there is time for. least: the share of the step to be gained. rivals: only the fastest
         is wanted. Raises ChildFailed where the base cannot run.

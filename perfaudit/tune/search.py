@@ -94,7 +94,7 @@ def search(
 
 def _base(tuning: Tuning, module: Knob) -> Variant:
     base = variant_of(module.name, module.current(tuning.facts))
-    return base if module.base_is_applied else replace(base, apply_knob=False)
+    return base if module.base_is_applied else replace(base, applied="")
 
 
 def too_little_time(module: Knob, deadline: Deadline) -> str:
@@ -154,7 +154,13 @@ def bench_of(tuning: Tuning, bout: Bout, memory_budget: int, deadline: Deadline,
     def ask(settings: Settings, question: str, timeout: float = tuning.timeout, **arguments: Any) -> Reply:
         variant = variant_of(bout.name, settings)
         timeout = min(timeout, max(LEAST_ASKING, deadline.left() / PROBING_SHARE))
-        command = {"do": "ask", "knob": bout.name, "question": question, "arguments": arguments, "timeout": timeout}
+        command = {
+            "do": "ask",
+            "knob": variant.applied,
+            "question": question,
+            "arguments": arguments,
+            "timeout": timeout,
+        }
         key = (
             f"{question} {variant.key}"  # without arguments that the clock or free memory set: a resumed run asks again
         )
@@ -255,7 +261,7 @@ def patch_for(tuning: Tuning, name: str, facts: Facts, variant: Variant) -> tupl
     if written is None:
         return None
     patch, fix = written
-    return replace(variant, overlay={patch.path: patch.after}, apply_knob=False), fix, patch.location
+    return replace(variant, overlay={patch.path: patch.after}, applied=""), fix, patch.location
 
 
 def fix_for(tuning: Tuning, name: str, facts: Facts, settings: Settings) -> tuple[Patch, Fix] | None:

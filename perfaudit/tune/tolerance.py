@@ -245,7 +245,7 @@ class Reference:
     def exact(self, variant: Variant, nudge: float = 0.0) -> Exact:
         """The first steps of a variant with every float a double."""
         key = json.dumps(
-            [variant.key, variant.knob, variant.settings, variant.overlay, variant.apply_knob, nudge], sort_keys=True
+            [variant.key, variant.knob, variant.settings, variant.overlay, variant.applied, nudge], sort_keys=True
         )
         if self.ask_of is None:
             return Exact(why="nobody is there to ask")

@@ -335,7 +335,14 @@ def variant_of(name: str, settings: Settings) -> Variant:
     """A setting of a knob as something to measure."""
     module = knob(name)
     least = module.least_steps(settings)
-    return Variant(key_of(name, settings), name, settings, fixed_batch=module.fixed_batch, least_steps=least)
+    return Variant(
+        key_of(name, settings),
+        name,
+        settings,
+        applied=module.found_at,
+        fixed_batch=module.fixed_batch,
+        least_steps=least,
+    )
 
 
 def key_of(name: str, settings: Settings) -> str:

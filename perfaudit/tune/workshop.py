@@ -42,7 +42,7 @@ class Engine(Protocol):
     """A training that runs in a process of its own, in which candidates are raced."""
 
     def screen(self, entrants: list[Json], least: float, seed: int, base: str, rivals: bool = False) -> Json:
-        """Put each in place once and be ready: see `worker.Holder.do_screen`. Raises ChildFailed."""
+        """Put each in place once and be ready: see `verbs.racing`. Raises ChildFailed."""
 
     def race(self, seconds: float, last: bool) -> Json:
         """Race for so long: see `measure.screening.Screening.run`. Raises ChildFailed."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from perfaudit.measure import child, fork_safety, nursery, worker
+from perfaudit.measure import child, fork_safety, forking, nursery
 from perfaudit.measure.fork_safety import reason_not_to_fork, why_not_to_fork
 from perfaudit.measure.nursery import CannotFork
 
@@ -71,7 +71,7 @@ def test_the_process_that_forks_asks_before_every_fork(monkeypatch: pytest.Monke
     with ours, theirs:
         read, write = os.pipe()
         try:
-            assert worker.forked({"folder": ".", "environment": {}}, theirs, [read, write, write], 1) == (
+            assert forking.forked({"folder": ".", "environment": {}}, theirs, [read, write, write], 1) == (
                 "!torch.cuda is initialised in it"
             )
         finally:

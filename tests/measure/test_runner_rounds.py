@@ -213,7 +213,7 @@ def test_what_is_new_is_empty() -> None:
     assert (other.generations, other.failures, other.checked, other.given_up) == ([], {}, {}, set())
     assert (other.seconds_to_open, other.seconds_per_step, other.samples_per_step("a")) == (0.0, 0.0, 1.0)
     variant = Variant("a", "knob", {})
-    assert (variant.overlay, variant.apply_knob, variant.fixed_batch, variant.least_steps) == ({}, True, False, 2)
+    assert (variant.overlay, variant.applied, variant.fixed_batch, variant.least_steps) == ({}, "", False, 2)
 
 
 def test_blocks_of_different_length_are_compared_by_the_sample(clock: FakeClock) -> None:

@@ -17,8 +17,9 @@ from perfaudit.checkpoints.fold import Copy, fold
 from perfaudit.measure import first_steps, gradients
 from perfaudit.measure.counters import counters
 from perfaudit.measure.facts import facts_of
+from perfaudit.measure.holder import Holder
 from perfaudit.measure.memory import peak_of_step
-from perfaudit.measure.worker import WAITED_STEPS, Holder
+from perfaudit.measure.verbs import building, first_losses, timing
 from perfaudit.target.accelerator import Accelerator
 from perfaudit.target.observed.untouched import untouched
 from perfaudit.target.phases import PHASES
@@ -71,11 +72,11 @@ def holder(project: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Ite
     """A child's side with a training on a device that refuses float64 and has no clock."""
     for module in ("target.training", "measure.facts", "measure.memory", "measure.step_times", "measure.exact"):
         monkeypatch.setattr(f"perfaudit.{module}.accelerator_of", Clockless)
-    monkeypatch.setattr("perfaudit.measure.worker.time.perf_counter", lambda: float(Clockless.waits))
+    monkeypatch.setattr("perfaudit.measure.verbs.timing.time.perf_counter", lambda: float(Clockless.waits))
     project(**{"train.py": TRAIN})
     with FakeDevice():
         holder = Holder()
-        holder.do_build({"file": "train.py", "names": {}}, {}, "", {}, str(DEVICE))
+        building.build(holder, {"file": "train.py", "names": {}}, {}, "", {}, str(DEVICE))
         yield holder
 
 
@@ -83,17 +84,17 @@ def test_the_training_is_on_the_device(holder: Holder) -> None:
     assert all(isinstance(p.data, Elsewhere) for p in holder.training.model.parameters())
     with pytest.raises(TypeError, match="no float64"):
         holder.training.fixed_batch()[0].double()
-    assert holder.do_exact(2, 1) == {"why": "meta has no float64"}
+    assert first_losses.exact(holder, 2, 1) == {"why": "meta has no float64"}
 
 
 def test_no_command_makes_a_double_on_the_device(holder: Holder, tmp_path: Path) -> None:
     file = str(tmp_path / "g.pt")
     training = holder.training
     batch = training.fixed_batch()
-    losses = holder.do_losses(2, 1, nudge=1e-4)
+    losses = first_losses.losses(holder, 2, 1, nudge=1e-4)
     assert len(losses["losses"]) == 2 and len(losses["average"]) == 2
-    assert holder.do_block(2)["finite"]
-    assert len(holder.do_steps(2)["seconds"]) == 2
+    assert timing.block(holder, 2)["finite"]
+    assert len(timing.steps(holder, 2)["seconds"]) == 2
     assert facts_of(training)["phases_by_waiting"]
     assert peak_of_step(training, batch) > 0
     training.step(batch)
@@ -109,15 +110,15 @@ def test_no_command_makes_a_double_on_the_device(holder: Holder, tmp_path: Path)
 
 def test_parts_of_a_step_are_told_by_waiting_and_never_inside_the_timed_steps(holder: Holder) -> None:
     steps = 5
-    holder.do_block(1)
+    timing.block(holder, 1)
     Clockless.waits = 0
-    reply = holder.do_block(steps)
+    reply = timing.block(holder, steps)
     # On this clock a second passes with every wait: the one at the end of the block is all that its wall time has.
     assert reply["wall"] == 1.0
     parts = {name: seconds / steps for name, seconds in reply["phases"].items() if name != "loading"}
     assert parts == dict.fromkeys([name for name in PHASES if name != "loading"], 1.0)
     # One before the block, one at its end, and in each of the other steps one for each part and two that begin a stretch.
-    assert Clockless.waits == 2 + WAITED_STEPS * (len(parts) + 2)
+    assert Clockless.waits == 2 + timing.WAITED_STEPS * (len(parts) + 2)
 
 
 def test_timed_steps_have_no_parts(holder: Holder) -> None:

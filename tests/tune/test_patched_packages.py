@@ -44,7 +44,7 @@ def facts_of(target: str, overlay: dict[str, str] | None = None) -> Json:
 
 def replies(target: str, overlay: dict[str, str] | None, *commands: Json) -> list[Json]:
     children = Children(parse(target), "cpu", Watch(), 60.0)
-    return children.ask(Variant("one", "", {}, overlay or {}, apply_knob=False), *commands)
+    return children.ask(Variant("one", "", {}, overlay or {}), *commands)
 
 
 def changed(folder: Path, path: str, old: str, new: str) -> dict[str, str]:

@@ -107,8 +107,8 @@ def test_a_setting_that_does_not_apply_here_is_not_measured(sort: Sorting, dial:
 def test_what_is_raced_as_source_is_text_and_nothing_is_applied_to_it(sort: Sorting) -> None:
     (waiting,) = sort(switch("a")).waiting.values()
     race = price._sources([waiting.own], price.Ledger())
-    assert [(v.key, v.settings, v.overlay, v.apply_knob) for v in (race.start, race.top)] == [
-        ("as it is", {"patch": "none"}, {}, False),
-        ("PA003 t.py", {"patch": "PA003", "path": "t.py"}, {"t.py": PROGRAM.replace("a = 0", "a = 1")}, False),
+    assert [(v.key, v.settings, v.overlay, v.applied) for v in (race.start, race.top)] == [
+        ("as it is", {"patch": "none"}, {}, ""),
+        ("PA003 t.py", {"patch": "PA003", "path": "t.py"}, {"t.py": PROGRAM.replace("a = 0", "a = 1")}, ""),
     ]
     assert race.changes == {"PA003 t.py": ("rounding",)}

@@ -108,7 +108,7 @@ def test_the_base_is_built_as_the_knob_says(begin: Begin, raced: list[Any], appl
     tuning = begin(Sizes("sizes", [1], base_is_applied=applied))
     search.search(tuning, "sizes", tuning.deadline(100), 0)
     (bout,) = tuning.bouts
-    assert (bout.base.apply_knob, bout.base.overlay, bout.base.settings) == (applied, {}, {"size": 0})
+    assert (bool(bout.base.applied), bout.base.overlay, bout.base.settings) == (applied, {}, {"size": 0})
     assert bout.variants[key_of("sizes", {"size": 1})].overlay == {}
 
 
@@ -193,4 +193,4 @@ def test_a_question_of_a_knob(
     ((key, command),) = asked
     assert key == f"room {key_of('sizes', {'size': 1})}"
     assert command.pop("timeout") == pytest.approx(timeout)
-    assert command == {"do": "ask", "knob": "sizes", "question": "room", "arguments": {"more": 2}}
+    assert command == {"do": "ask", "knob": f"{Sizes.__module__}:KNOB", "question": "room", "arguments": {"more": 2}}

@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 from perfaudit.measure.facts import facts_of
+from perfaudit.measure.holder import Holder
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.runner import TrialFailed
-from perfaudit.measure.worker import Holder
+from perfaudit.measure.verbs import VERBS
 from perfaudit.target.names import Target
 from perfaudit.target.training import Training
 from perfaudit.tune.tolerance import Curve, Reference, curve_of
@@ -56,7 +57,7 @@ class Here:
 
     def ask(self, command: Json, timeout: float) -> Json:
         command = json.loads(json.dumps(command))
-        reply: Json = getattr(self.holder, "do_" + command.pop("do"))(**command)
+        reply: Json = VERBS[command.pop("do")](self.holder, **command)
         return json.loads(json.dumps(reply))  # type: ignore[no-any-return]  # as it goes through a pipe
 
 

@@ -1,0 +1,91 @@
+"""The process that children are forked from (`measure.nursery` starts it): it has torch imported and sees no user code."""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import importlib
+import json
+import os
+import signal
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+from perfaudit.measure import fork_safety
+from perfaudit.measure.worker import die_with, serve
+
+Reply = dict[str, Any]  # JSON
+
+
+def nurse(channel: int, parent: int) -> None:
+    """Import torch, then fork a worker for each request on a socket, and tell how workers ended."""
+    die_with(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threads = fork_safety.thread_count()
+    # A library that asks for a device on import then initialises none.
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+    with contextlib.suppress(ImportError):
+        import torch
+        import torch._dynamo  # noqa: F401  # the first optimizer imports it, which takes another second
+    requests = socket.socket(fileno=channel)
+    ended: dict[int, int] = {}
+    size = array.array("i").itemsize
+    while True:
+        data, ancillary, _, _ = requests.recvmsg(1 << 20, socket.CMSG_SPACE(3 * size))
+        if not data:
+            os._exit(0)
+        request = json.loads(data)
+        if request["do"] == "preload":
+            for name in request["modules"]:
+                with contextlib.suppress(Exception):
+                    importlib.import_module(name)
+            requests.sendall(b"-")
+            continue
+        if request["do"] == "poll":
+            requests.sendall(_exit_code(request["pid"], ended).encode())
+            continue
+        descriptors = array.array("i")
+        descriptors.frombytes(ancillary[0][2][: 3 * size])
+        answer = forked(request, requests, descriptors, threads)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        requests.sendall(answer.encode())
+
+
+def forked(request: Reply, requests: socket.socket, descriptors: Sequence[int], threads: int) -> str:
+    """The pid of a new worker on these descriptors (commands, replies, output), or "!" and why none may be forked.
+
+    threads: of this process, before it imported anything.
+    """
+    if why := fork_safety.reason_not_to_fork(threads):
+        return f"!{why}"
+    commands, replies, output = descriptors
+    here = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        requests.close()
+        os.setsid()
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        os.close(output)
+        os.chdir(request["folder"])
+        os.environ.clear()
+        os.environ.update(request["environment"])
+        try:
+            serve(commands, replies, here)
+        finally:
+            os._exit(1)
+    return str(pid)
+
+
+def _exit_code(pid: int, ended: dict[int, int]) -> str:
+    """The exit code of a child, minus the signal if one ended it; "-" while it runs."""
+    if pid not in ended:
+        try:
+            done, status = os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:
+            done, status = pid, 0
+        if done:
+            ended[pid] = os.waitstatus_to_exitcode(status)
+    return str(ended[pid]) if pid in ended else "-"

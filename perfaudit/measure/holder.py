@@ -1,0 +1,33 @@
+"""What a child holds: one training of the user's, and what was made for it. Verbs work on it (`measure.verbs`)."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from perfaudit.measure.screening import Screening, Twins
+    from perfaudit.training.loader_variant import LoaderVariants
+
+
+class Holder:
+    """The one training of this process and what belongs to it. Nothing is built yet."""
+
+    def __init__(self) -> None:
+        self.doing = "starting"  # for messages: what the user's code is run for
+        self.built = False  # faults from here on are those of a step
+        self.training: Any = None  # Any: a target.training.Training once it is built, of which verbs need not ask
+        self.on_fixed_batch = False
+        self.in_force = contextlib.ExitStack()  # what a knob's setting has changed
+        self.relocated: list[str] | None = None  # a folder from which nothing may be imported, and what takes its place
+        self.padding: list[bytearray] = []  # kept for where it lies
+        self.screening: Screening | None = None
+        self.twins: Twins | None = None
+        self.loaders: LoaderVariants | None = None
+
+    def close(self) -> None:
+        """Put back what a setting has changed, and end twins, loaders and the training."""
+        self.in_force.close()
+        for held in (self.twins, self.loaders, self.training):
+            if held is not None:
+                held.close()

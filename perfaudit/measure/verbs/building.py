@@ -1,0 +1,98 @@
+"""Building the training that a child holds."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Any
+
+from perfaudit.measure import layout
+from perfaudit.measure.facts import facts_of
+from perfaudit.measure.holder import Holder
+from perfaudit.measure.named import find_named
+from perfaudit.target import overlay as patched
+from perfaudit.target import relocate
+from perfaudit.target.names import Target
+from perfaudit.target.training import Training
+
+Reply = dict[str, Any]  # JSON
+
+
+def build(
+    holder: Holder,
+    target: Reply,
+    overlay: dict[str, str],
+    knob: str,
+    settings: Reply,
+    device: str,
+    seed: int = 0,
+    fixed_batch: bool = False,
+    relocated: list[str] | None = None,
+    in_place: bool = False,
+    scattered: bool = False,
+) -> Reply:
+    """Build the training as the target's factories say, with patched texts and the settings of one knob (module:attribute).
+
+    Replies with device, versions, length of an epoch, switches, and where loader and optimizer were built.
+    relocated: a folder, and the copy of it from which everything is to be imported instead. in_place: from the folder
+    all the same, after doing what it takes to import it from the copy. scattered: see `measure.layout`.
+    """
+    holder.doing = f"building {target['file']}"
+    if relocated is not None:
+        relocate.take_the_place(relocated[0], relocated[0] if in_place else relocated[1])
+    if scattered:
+        holder.padding = layout.scattered()
+    # As `python file.py` has it: the file's folder first.
+    patched.install(overlay)
+    applied = find_named(knob) if knob else None
+    setup = applied.setup(settings) if applied else None
+    loader, optimizer = (setup.loader_overrides, setup.optimizer_overrides) if setup else ({}, {})
+    holder.training = Training(Target(target["file"], target["names"]), device, loader, seed, optimizer)
+    holder.on_fixed_batch = fixed_batch
+    if applied and setup:
+        holder.doing = f"applying {applied.name} {settings}"
+        holder.in_force.enter_context(setup.applied(holder.training))
+        holder.on_fixed_batch = setup.fixed_batch
+    holder.doing = f"{target['file']}: one training step"
+    holder.built = True
+    holder.relocated = relocated
+    return {**facts_of(holder.training), **strays(holder)}
+
+
+def strays(holder: Holder) -> Reply:
+    """Under "strays", files that were imported so far from the folder that a copy takes the place of: see `build`."""
+    return {"strays": relocate.strays(*holder.relocated) if holder.relocated is not None else []}
+
+
+def trace(holder: Holder, target: Reply, files: list[str], device: str) -> Reply:
+    """Lines of the given files that run when the training is built and makes two steps, by path as given.
+
+    With them, seconds of one more step that is not traced.
+    """
+    wanted = {os.path.realpath(path): path for path in files}
+    lines: dict[str, set[int]] = {path: set() for path in files}
+    by_name: dict[str, str | None] = {}
+
+    def note(frame: Any, event: str, argument: object) -> Any:
+        name = frame.f_code.co_filename
+        if name not in by_name:
+            by_name[name] = wanted.get(os.path.realpath(name))
+        path = by_name[name]
+        if path is None:
+            return None
+        lines[path].add(frame.f_lineno)
+        return note
+
+    sys.settrace(note)
+    try:
+        facts = build(holder, target, {}, "", {}, device)
+        for _ in range(2):
+            holder.training.whole_step(holder.on_fixed_batch)
+    finally:
+        sys.settrace(None)
+    started = time.perf_counter()
+    holder.training.whole_step(holder.on_fixed_batch)
+    holder.training.synchronize()
+    seconds = time.perf_counter() - started
+    return {**facts, "seconds_per_step": seconds, "lines": {path: sorted(found) for path, found in lines.items()}}

@@ -1,0 +1,86 @@
+"""Racing candidates in the training that a child holds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from perfaudit.measure import screening
+from perfaudit.measure.holder import Holder
+from perfaudit.measure.memory import refuse_without_room
+from perfaudit.measure.named import find_named
+from perfaudit.measure.race import BASE
+from perfaudit.training.loader_variant import LoaderVariant, LoaderVariants
+from perfaudit.training.setting_variant import SettingVariant
+from perfaudit.training.twin import build_twin
+
+Reply = dict[str, Any]  # JSON
+
+
+def screen(
+    holder: Holder,
+    entrants: list[Reply],
+    least: float,
+    seed: int,
+    base: str = "",
+    marker: str = "",
+    rivals: bool = False,
+) -> Reply:
+    """Be ready to race candidates in this very training: see `measure.screening`. Under "refused", those that cannot.
+
+    entrants: "key", "code" (by path, the text as imported and as patched), "settings" (pairs of a knob as
+    module:attribute and one of its settings), "loader" (such a pair, whose setting another loader has), "whole" (patched
+    text by path, for a twin) and "way". least: the share of the step to be gained. base: the key of that with which the
+    others are compared, "" for the training as it is. marker: a file that always has the key of what is in place, for those
+    who find this process dead. rivals: see `race.Race`.
+    """
+    holder.doing = "screening candidates"
+    training = holder.training
+
+    def build(texts: Mapping[str, str]) -> screening.Twin:
+        refuse_without_room(training.device)
+        return build_twin(training, texts)
+
+    holder.twins = holder.twins or screening.Twins(build)
+    candidates = [
+        screening.Candidate(
+            item["key"], item.get("code", {}), [_in_place(holder, *pair) for pair in item.get("settings", ())],
+            _other_loader(holder, *item["loader"]) if item.get("loader") else None,
+            item.get("whole", {}), item.get("way", "in place"),
+        )
+        for item in entrants
+    ]  # fmt: skip
+    holder.screening = screening.prepare_screening(
+        training, candidates, least, seed, holder.twins, not training.accelerator.is_host, base or BASE,
+        _marks_in(marker) if marker else lambda key: None, rivals,
+    )  # fmt: skip
+    return {"refused": holder.screening.refused, "ways": holder.screening.ways}
+
+
+def race(holder: Holder, seconds: float, last: bool = False) -> Reply:
+    """Go on with the race for so long, and say how it stands: see `measure.screening.Screening.state`."""
+    assert holder.screening is not None, "nothing was screened"
+    return holder.screening.run(seconds, last)
+
+
+def _in_place(holder: Holder, knob: str, settings: Reply) -> SettingVariant:
+    """A setting of a knob, named as module:attribute, as a variant."""
+    found, training = find_named(knob), holder.training
+    return SettingVariant(lambda: found.in_place(training, settings))
+
+
+def _other_loader(holder: Holder, knob: str, settings: Reply) -> LoaderVariant:
+    """The loader that a setting of a knob, named as module:attribute, asks for, as a variant."""
+    holder.loaders = holder.loaders or LoaderVariants(holder.training)
+    return holder.loaders.of(find_named(knob).setup(settings).loader_overrides)
+
+
+def _marks_in(path: str) -> Callable[[str], None]:
+    """A function that leaves a line of text in a file, whatever becomes of this process."""
+    file = os.open(path, os.O_WRONLY)
+
+    def mark(text: str) -> None:
+        os.pwrite(file, text.encode() + b"\n", 0)
+
+    return mark
