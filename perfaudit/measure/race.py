@@ -84,7 +84,8 @@ class Race:
 
     base: the key of the variant that the others are compared with; one that is not the training as it is, is all patches, and
     the others lack some of them: ratios are then of the base over the others, and nobody leaves for looking slow. least: the
-    share of the step that a candidate must gain; one that was shown to gain it, or to be unable to, is decided. pace: of
+    share of the step that a candidate must gain; one that was shown to gain it, or to be unable to, is decided; None where
+    whoever asks decides, and nobody leaves but for a failure. pace: of
     those that have none of their own in `paces`; steps of a block count evenly, so the base's may be shorter. rivals: the
     candidates are settings of one thing, of which the fastest is wanted: one that cannot be that leaves, and those that
     can are raced until they are told apart or known to NEAR. Results are in `entrants` at
@@ -93,7 +94,7 @@ class Race:
 
     candidates: Sequence[str]
     control: str
-    least: float
+    least: float | None
     seed: int
     pace: Pace = Pace()
     paces: Mapping[str, Pace] = field(default_factory=dict)
@@ -137,7 +138,7 @@ class Race:
             looks.append(look)
             if looks[-1] <= FAR_SLOWER * base:
                 return
-        if entrant.is_open and entrant.key != self.control and not self._lack_patches:
+        if entrant.is_open and entrant.key != self.control and not self._lack_patches and self.least is not None:
             self.fail(entrant.key, f"{min(looks) / base:.0f} times as slow in its first steps")
 
     @property
@@ -188,7 +189,7 @@ class Race:
                 continue
             if self._is_decided(entrant.interval) and not (self.rivals and self._may_win(entrant)):
                 entrant.left = DECIDED
-            elif is_last_look(len(entrant.log_ratios)):
+            elif is_last_look(len(entrant.log_ratios)) and self.least is not None:
                 entrant.left = UNDECIDED
         for entrant in self.entrants.values():
             if entrant.is_open and entrant.key != self.control and self._is_futile(entrant.log_ratios):
@@ -199,7 +200,7 @@ class Race:
     def _may_win(self, entrant: Entrant) -> bool:
         """Whether a rival gains what it must, and more quads would tell whether it is the fastest."""
         found = entrant.interval
-        if found is None or 1 - found.high < self.least or found.high <= NEAR * found.low:
+        if found is None or self.least is None or 1 - found.high < self.least or found.high <= NEAR * found.low:
             return False
         others = [self.entrants[key] for key in self.candidates if key != entrant.key]
         return any(
@@ -223,13 +224,13 @@ class Race:
     def _is_futile(self, log_ratios: Sequence[float]) -> bool:
         """Whether a gain of `least` is more than a standard error away from the middle of the first quads."""
         n = len(log_ratios)
-        if n not in FUTILE_QUADS or self._lack_patches:
+        if n not in FUTILE_QUADS or self._lack_patches or self.least is None:
             return False
         error = statistics.stdev(log_ratios) / math.sqrt(n)
         return statistics.median(log_ratios) - error > math.log(1 - self.least)
 
     def _is_decided(self, found: Interval) -> bool:
-        return 1 - found.high >= self.least or 1 - found.low < self.least
+        return self.least is not None and (1 - found.high >= self.least or 1 - found.low < self.least)
 
 
 def _is_beaten(entrant: Entrant, other: Entrant) -> bool:

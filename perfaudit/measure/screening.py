@@ -156,7 +156,7 @@ class Twins:
 def prepare_screening(
     training: Steps,
     candidates: Sequence[Candidate],
-    least: float,
+    least: float | None,
     seed: int,
     twins: Twins,
     runs_behind: bool = False,
@@ -166,8 +166,9 @@ def prepare_screening(
 ) -> Screening:
     """Put each candidate in place for a step, time some of the base's, and be ready to run the race.
 
-    least: the share of the step that a candidate must gain. runs_behind: a device runs behind the host. base: the key of the
-    candidate that the others are compared with; BASE for the training as it is, which is compared too where it is not the base.
+    least: the share of the step that a candidate must gain, see `Race`. runs_behind: a device runs behind the host. base: the
+    key of the candidate that the others are compared with; BASE for the training as it is, which is compared too where it is
+    not the base.
     mark: called with the key of what is put in place, "" when it is taken back. rivals: only the fastest is wanted, see `Race`.
     Raises what a step of the training as it is raises, and NotSwappable for a base that cannot be put in place.
     """

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 from perfaudit.errors import NothingMeasured, TargetError, UserError
 from perfaudit.measure.child import Child, ChildFailed
+from perfaudit.measure.engine import ChildEngine
 from perfaudit.measure.facts import Facts
-from perfaudit.measure.lab import HANGING, ChildLab, build_command
+from perfaudit.measure.lab import ChildLab, build_command
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.nursery import nursery
 from perfaudit.measure.runner import Lab
@@ -101,36 +100,14 @@ class Children:
             return child.ask(command, self.timeout)
 
     def engine(self) -> Engine:
-        return ChildEngine(self)
-
-
-class ChildEngine:
-    """The training of a target in a child."""
-
-    def __init__(self, children: Children) -> None:
-        self._timeout = children.timeout
-        self._marker = tempfile.NamedTemporaryFile(prefix="perfaudit-")  # noqa: SIM115  # closed with the engine
-        self._child = Child(children.fresh)
+        child = Child(self.fresh)
         try:
             own = Variant("screening", "", {})
-            self._child.ask(build_command(children.target_json, own, children.device, 0), self._timeout)
+            child.ask(build_command(self.target_json, own, self.device, 0), self.timeout)
         except BaseException:
-            self.close()
+            child.close()
             raise
-
-    def screen(self, entrants: list[Json], least: float, seed: int, base: str, rivals: bool = False) -> Json:
-        command = {"do": "screen", "entrants": entrants, "least": least, "seed": seed, "base": base, "rivals": rivals}
-        return self._child.ask({**command, "marker": self._marker.name}, self._timeout * (1 + len(entrants)))
-
-    def race(self, seconds: float, last: bool) -> Json:
-        return self._child.ask({"do": "race", "seconds": seconds, "last": last}, self._timeout + HANGING * seconds)
-
-    def in_place(self) -> str:
-        return Path(self._marker.name).read_text(encoding="utf-8").partition("\n")[0]
-
-    def close(self) -> None:
-        self._child.close()
-        self._marker.close()
+        return ChildEngine(child, self.timeout)
 
 
 def as_user_error(target: Target, failure: ChildFailed, timeout: float) -> UserError:

@@ -116,3 +116,19 @@ def test_a_dead_child_leaves_the_name_of_what_killed_it(child: Child, tmp_path: 
 def test_a_base_that_cannot_be_put_in_place_says_why(child: Child) -> None:
     with pytest.raises(ChildFailed, match="a step raises ValueError: no"):
         screen(child, [code("all", "    raise ValueError('no')\n"), code("same", "    pass\n" + RETURN)], base="all")
+
+
+def test_what_holds_for_the_whole_process(child: Child) -> None:
+    """The files that were imported, and settings that all trainings of a process share."""
+    before = child.ask({"do": "process"}, TIMEOUT)
+    assert sorted(Path(real).name for real in before["files"]) == ["sizes.py", "train.py"]
+    assert before["workers"] == 0
+    assert before["shared"]["anomaly"] is False
+    setting = "import gc, os, torch\ntorch.set_num_threads(1)\nos.environ['A_NAME'] = '1'\ngc.disable()\nWIDTH = 32\n"
+    with Child(False) as other:
+        Path("sizes.py").write_text(setting)
+        other.ask(build_command({"file": "train.py", "names": {}}, Variant("other", "", {}), "cpu", 0), TIMEOUT)
+        after = other.ask({"do": "process"}, TIMEOUT)
+    changed = {name for name, value in after["shared"].items() if value != before["shared"][name]}
+    assert changed - {"threads"} == {"environment", "garbage collection"}
+    assert after["shared"]["threads"] == 1

@@ -26,6 +26,7 @@ VERBS: dict[str, Callable[..., Reply]] = {
     "steps": timing.steps,
     "screen": racing.screen,
     "race": racing.race,
+    "process": looking.process,
     "memory": looking.memory,
     "room": looking.room,
     "observe": looking.observe,

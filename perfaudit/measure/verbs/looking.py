@@ -8,9 +8,15 @@ from perfaudit.measure import memory as taken
 from perfaudit.measure.counters import counters
 from perfaudit.measure.counters_as_run import counters_as_run
 from perfaudit.measure.holder import Holder
+from perfaudit.measure.process_state import process_state
 from perfaudit.target import observed
 
 Reply = dict[str, Any]  # JSON
+
+
+def process(holder: Holder) -> Reply:
+    """What holds for this whole process, see `measure.process_state`; under "workers", how many load the training's data."""
+    return {**process_state(), "workers": getattr(holder.training.loader, "num_workers", 0)}
 
 
 def memory(holder: Holder) -> Reply:

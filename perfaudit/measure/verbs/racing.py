@@ -21,7 +21,7 @@ Reply = dict[str, Any]  # JSON
 def screen(
     holder: Holder,
     entrants: list[Reply],
-    least: float,
+    least: float | None,
     seed: int,
     base: str = "",
     marker: str = "",
@@ -31,9 +31,9 @@ def screen(
 
     entrants: "key", "code" (by path, the text as imported and as patched), "settings" (pairs of a knob as
     module:attribute and one of its settings), "loader" (such a pair, whose setting another loader has), "whole" (patched
-    text by path, for a twin) and "way". least: the share of the step to be gained. base: the key of that with which the
-    others are compared, "" for the training as it is. marker: a file that always has the key of what is in place, for those
-    who find this process dead. rivals: see `race.Race`.
+    text by path, for a twin) and "way". least: the share of the step to be gained, see `race.Race`. base: the key of that
+    with which the others are compared, "" for the training as it is. marker: a file that always has the key of what is in
+    place, for those who find this process dead. rivals: see `race.Race`.
     """
     holder.doing = "screening candidates"
     training = holder.training

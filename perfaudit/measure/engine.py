@@ -1,0 +1,42 @@
+"""A training in a child, in which candidates are raced: see `verbs.racing` and `measure.screening`."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from perfaudit.measure.child import Child
+from perfaudit.measure.lab import HANGING
+
+Json = dict[str, Any]  # Any: nested JSON
+
+
+class ChildEngine:
+    """Races in the training that was built in a child, which is its own from now on.
+
+    timeout: seconds that each step may take, and putting a candidate in place.
+    """
+
+    def __init__(self, child: Child, timeout: float) -> None:
+        self._timeout = timeout
+        self._marker = tempfile.NamedTemporaryFile(prefix="perfaudit-")  # noqa: SIM115  # closed with the engine
+        self._child = child
+
+    def screen(self, entrants: list[Json], least: float | None, seed: int, base: str, rivals: bool = False) -> Json:
+        """Put each in place once and be ready to race. Raises ChildFailed."""
+        command = {"do": "screen", "entrants": entrants, "least": least, "seed": seed, "base": base, "rivals": rivals}
+        return self._child.ask({**command, "marker": self._marker.name}, self._timeout * (1 + len(entrants)))
+
+    def race(self, seconds: float, last: bool) -> Json:
+        """Race for so long: see `measure.screening.Screening.run`. Raises ChildFailed."""
+        return self._child.ask({"do": "race", "seconds": seconds, "last": last}, self._timeout + HANGING * seconds)
+
+    def in_place(self) -> str:
+        """The key of what was put in place last, "" for nothing: who is to blame where the process ended."""
+        return Path(self._marker.name).read_text(encoding="utf-8").partition("\n")[0]
+
+    def close(self) -> None:
+        """End the process."""
+        self._child.close()
+        self._marker.close()
