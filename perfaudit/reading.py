@@ -24,7 +24,7 @@ class TooLarge(OSError):
     """A file that holds more than may be read."""
 
 
-def read_bytes(path: str | Path, limit: int) -> bytes:
+def read_bytes(path: str | Path, limit: int = MAX_FILE_BYTES) -> bytes:
     """What a regular file holds. Raises OSError: for a pipe, a device, a socket or a folder, TooLarge above the limit.
 
     Never waits for a writer and never reads without an end. The kind is asked before opening, because opening a device

@@ -166,10 +166,6 @@ class Knob:
         """What else to try first. Raises Refused where asking shows that nothing may be."""
         raise NotImplementedError
 
-    def refine(self, bench: Bench, best: Settings) -> list[Settings]:
-        """What to try beside the best of those."""
-        return []
-
     def size(self, settings: Settings) -> Any:
         """What "smaller" means where two are equally fast: the smaller one is taken."""
         return 0

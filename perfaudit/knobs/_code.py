@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from perfaudit.findings import Edit, Finding, Location
+from perfaudit.reading import read_bytes
 from perfaudit.static import edit
 from perfaudit.static.discover import shown
 from perfaudit.static.fix import together
 from perfaudit.static.source import Source, Unreadable, read_source
-from perfaudit.static.texts import bytes_of
 
 Facts = dict[str, Any]  # JSON
 Site = list[Any]  # path, line, end line, byte column, end byte column: as a child sends it
@@ -57,7 +57,7 @@ class Code:
         """Whether a file has changed since the child imported it: its places would mean other calls now."""
         ran = self.facts.get("digests", {}).get(os.path.realpath(path))
         try:
-            return ran is not None and hashlib.sha256(bytes_of(path)).hexdigest() != ran
+            return ran is not None and hashlib.sha256(read_bytes(path)).hexdigest() != ran
         except OSError:
             return True
 

@@ -14,11 +14,11 @@ from pathlib import Path
 from perfaudit.errors import UserError
 from perfaudit.files import reason, replace_source
 from perfaudit.findings import Edit, Finding, Fix
+from perfaudit.reading import read_bytes
 from perfaudit.static import edit
 from perfaudit.static.document import Document, read_document
 from perfaudit.static.edit import Edits
 from perfaudit.static.source import Unreadable, decoded
-from perfaudit.static.texts import bytes_of
 from perfaudit.static.workers import Lost, in_children
 
 
@@ -95,7 +95,7 @@ def together(findings: Iterable[Finding]) -> Patched | None:
     findings = [f for f, path in zip(located, paths, strict=True) if path == paths[0]]
     known = {f.fix.before for f in findings if f.fix is not None and f.fix.before}
     try:
-        data = bytes_of(paths[0])
+        data = read_bytes(paths[0])
         text, _ = decoded(data)
     except (Unreadable, OSError):  # one too large is an OSError
         return None

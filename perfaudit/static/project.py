@@ -13,8 +13,8 @@ from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
+from perfaudit.reading import read_bytes
 from perfaudit.static.source import PLAIN_BASES, Source, Unreadable, canonical, read_source, read_text, same_signature
-from perfaudit.static.texts import bytes_of
 
 MAX_LEVELS = 6  # folders above a file in which its absolute imports are looked for
 MAX_HOPS = 4  # re-exports followed from file to file, and importers of importers
@@ -195,7 +195,7 @@ class Project:
         """A first look at a file, None if it cannot be read or is larger than any that is audited."""
         if path not in self._glances:
             try:
-                self._glances[path] = glance(bytes_of(path))
+                self._glances[path] = glance(read_bytes(path))
             except OSError:
                 self._glances[path] = None
         return self._glances[path]

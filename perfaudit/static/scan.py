@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfaudit.findings import Finding
+from perfaudit.reading import read_bytes
 from perfaudit.report import Report, Skipped, UnusedSuppression
 from perfaudit.rules import Rule
 from perfaudit.static import discover
@@ -20,7 +21,6 @@ from perfaudit.static.project import Project, absolute
 from perfaudit.static.registry import all_checks, catalogue
 from perfaudit.static.rule_folder import RuleFolder
 from perfaudit.static.source import Unreadable, decoded
-from perfaudit.static.texts import bytes_of
 from perfaudit.static.workers import Lost, in_children
 
 STRAY_LINK = "a link, whose target is left as it is; name this very file to patch it"
@@ -144,7 +144,7 @@ def _is_test(file: discover.File, named_too: bool) -> bool:
     if _TEST_FOLDER.search(inside):
         return True
     try:
-        return bool(_TEST_TEXT.search(bytes_of(file.path)))
+        return bool(_TEST_TEXT.search(read_bytes(file.path)))
     except OSError:
         return False
 

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from perfaudit.findings import Location, Span
-from perfaudit.reading import TooLarge
-from perfaudit.static.texts import bytes_of
+from perfaudit.reading import TooLarge, read_bytes
 
 if TYPE_CHECKING:
     from perfaudit.static.project import Neighbours
@@ -646,7 +645,7 @@ def read_text(path: Path, limit: int = MAX_BYTES) -> tuple[str, str]:
     The encoding is what `tokenize.detect_encoding` says (byte-order mark, PEP 263 comment, else UTF-8).
     """
     try:
-        data = bytes_of(path, limit)
+        data = read_bytes(path, limit)
     except TooLarge as error:
         raise Unreadable(f"larger than {limit >> 20} MiB, probably generated") from error
     except OSError as error:

@@ -80,10 +80,6 @@ class Accelerator:
         """Bytes of the device that no process holds."""
         return None
 
-    def total_bytes(self) -> int | None:
-        """Bytes of memory the device has."""
-        return None
-
     def empty_cache(self) -> None:
         """Give back what the allocator holds and does not use."""
 
@@ -137,14 +133,8 @@ class _Queue(Accelerator):
         return int(self._api.memory_reserved(self.device))
 
     def free_bytes(self) -> int | None:
-        return self._memory(0)
-
-    def total_bytes(self) -> int | None:
-        return self._memory(1)
-
-    def _memory(self, which: int) -> int | None:
         try:
-            return int(self._api.mem_get_info(self.device)[which])
+            return int(self._api.mem_get_info(self.device)[0])
         except (AttributeError, RuntimeError):  # XPU before torch 2.6, or a driver that does not say
             return None
 

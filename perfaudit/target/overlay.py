@@ -97,11 +97,6 @@ def project_modules() -> dict[str, types.ModuleType]:
     return {name: module for name, module in list(sys.modules.items()) if _is_of(root, module)}
 
 
-def is_of_project(module: object) -> bool:
-    """Whether a module, or a package without a file, is the project's own."""
-    return _is_of(_root(), module)
-
-
 def _is_of(root: str, module: object) -> bool:
     if not isinstance(module, types.ModuleType):
         return False

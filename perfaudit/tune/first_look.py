@@ -22,7 +22,6 @@ LOOK_STEPS = 30  # of the user's code, for each that is raced: time enough for a
 LOOK_SECONDS = 5.0  # at least, for starting workers
 
 Text = Callable[[Variant], dict[str, str]]  # the patched text of a setting by path, {} where there is none
-Added = Callable[[Settings], Sequence[Variant]]  # further variants, when the best setting is known
 
 
 def is_raced_in_place(module: Knob) -> bool:
@@ -31,26 +30,24 @@ def is_raced_in_place(module: Knob) -> bool:
     return in_place and not module.phases and module.reference is None
 
 
-def look(tuning: Tuning, bout: Bout, tried: Sequence[Variant], text: Text, more: Added, deadline: Deadline) -> bool:
-    """Race these settings, and those that `more` adds to the best; False where none could be raced. The look is in the bout.
+def look(tuning: Tuning, bout: Bout, tried: Sequence[Variant], text: Text, deadline: Deadline) -> bool:
+    """Race these settings; False where none could be raced. The look is in the bout.
 
     deadline: of the time that it may take at most; where all is seen before, it ends. A note says why it ended early.
     """
-    raced = bout.look = Raced()
+    raced, module = Raced(), knob(bout.name)
+    bout.look = raced
+    entrants = [_entrant(module, variant, text(variant)) for variant in tried]
+    words = {variant.key: module.words(variant.settings, bout.facts) for variant in tried}
     seconds = max(LOOK_SECONDS, LOOK_STEPS * (len(tried) + 1) * tuning.seconds_per_step)
     deadline = tuning.deadline(min(seconds, deadline.left()))
     with Screen(tuning) as screen:
         try:
-            _race(tuning, bout, screen, tried, text, deadline, raced)
-            best = best_of(bout)
-            if best is not None and (added := more(best.settings)):
-                again = Raced()
-                _race(tuning, bout, screen, [best, *added], text, deadline, again)
-                bout.look = raced.with_(again)
+            screen.race(bout.name, entrants, deadline, words, raced, least=module.min_gain, rivals=True)
         except ChildFailed as failure:
             tuning.notes.append(f"{bout.name}: the training in which settings are raced ended early: {failure}")
-    tuning.calibration = tuning.calibration or calibration_of(bout.look, tuning)
-    return any(seen.quads for seen in bout.look.entrants.values())
+    tuning.calibration = tuning.calibration or calibration_of(raced, tuning)
+    return any(seen.quads for seen in raced.entrants.values())
 
 
 def chosen(bout: Bout) -> list[Variant]:
@@ -88,21 +85,6 @@ def known_seconds(bout: Bout) -> dict[str, float]:
 def pair_of(name: str, settings: Settings) -> list[object]:
     """A setting as the child takes it: the knob as module:attribute, and the setting."""
     return [knob(name).found_at, settings]
-
-
-def _race(
-    tuning: Tuning,
-    bout: Bout,
-    screen: Screen,
-    variants: Sequence[Variant],
-    text: Text,
-    deadline: Deadline,
-    raced: Raced,
-) -> None:
-    module = knob(bout.name)
-    entrants = [_entrant(module, variant, text(variant)) for variant in variants]
-    words = {variant.key: module.words(variant.settings, bout.facts) for variant in variants}
-    screen.race(bout.name, entrants, deadline, words, raced, least=module.min_gain, rivals=True)
 
 
 def _entrant(module: Knob, variant: Variant, text: dict[str, str]) -> Json:

@@ -6,7 +6,6 @@ import math
 import statistics
 from dataclasses import replace
 
-from perfaudit.findings import Fix
 from perfaudit.knobs import Told, knob
 from perfaudit.measure.judge import comparison, saving, trial
 from perfaudit.measure.ledger import Variant
@@ -111,11 +110,6 @@ def judged(bout: Bout, compared: list[Comparison]) -> dict[str, Comparison]:
         if key not in decisive or (c.of == "step" and (c.verdict == "slower" or c.low > decisive[key].high)):
             decisive[key] = c
     return decisive
-
-
-def patch_of(bout: Bout, compared: Comparison) -> Fix | None:
-    """The patch that was raced in this comparison, None where a setting was applied at run time."""
-    return bout.patched.get(key_of(bout.name, compared.candidate), (None, None))[0]
 
 
 def winner_of(tuning: Tuning, bout: Bout, interrupted: bool = False) -> Winner:

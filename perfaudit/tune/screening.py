@@ -66,13 +66,6 @@ class Raced:
         """Of the base, in its timed steps; None before there are any."""
         return self.base["wall"] / self.base["steps"] if self.base and self.base["steps"] else None
 
-    def with_(self, later: Raced) -> Raced:
-        """With what a later race has shown, in which the same entrants count anew."""
-        return Raced(
-            {**self.entrants, **later.entrants}, {**self.refused, **later.refused}, {**self.ways, **later.ways},
-            later.base or self.base, {**self.log_ratios, **later.log_ratios}, later.ended,
-        )  # fmt: skip
-
 
 @dataclass(slots=True)
 class Screen:

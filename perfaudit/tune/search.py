@@ -75,15 +75,11 @@ def search(
         return
     screening = tuning.deadline(SCREENING_SHARE * deadline.left())
     if is_raced_in_place(module) and look(
-        tuning, bout, tried, lambda variant: _text_of(tuning, bout, variant),
-        lambda best: _added(bout, module.refine(bench, best)), screening,
-    ):  # fmt: skip
+        tuning, bout, tried, lambda variant: _text_of(tuning, bout, variant), screening
+    ):
         tried = chosen(bout)
-    elif len(tried) > RACED_AT_ONCE or _refines(module):
+    elif len(tried) > RACED_AT_ONCE:
         _screen(tuning, bout, tried, screening)
-        best = min((v for v in bout.variants.values() if bout.ledger.blocks(v.key)), key=_speed(bout), default=None)
-        if best is not None and (more := _added(bout, module.refine(bench, best.settings))):
-            _screen(tuning, bout, more, screening, beside=[best])
         tried = _finalists(bout, module)
     if module.measures_memory:
         for variant in bout.variants.values():
@@ -118,10 +114,6 @@ def pointless(module: Knob, facts: Facts) -> str:
     what = " and ".join(phases)
     verb = "take" if len(phases) > 1 else "takes"
     return f"{what.replace('_', ' ')} {verb} {100 * share:.1f} % of the step, so there is next to nothing to gain"
-
-
-def _refines(module: Knob) -> bool:
-    return type(module).refine is not Knob.refine
 
 
 def _text_of(tuning: Tuning, bout: Bout, variant: Variant) -> dict[str, str]:
@@ -172,20 +164,15 @@ def bench_of(tuning: Tuning, bout: Bout, memory_budget: int, deadline: Deadline,
     return Bench(bout.facts, tuning.cores, memory_budget, probe, ask, bout.kept, deadline.left, seconds)
 
 
-def _screen(
-    tuning: Tuning, bout: Bout, added: list[Variant], deadline: Deadline, beside: list[Variant] | None = None
-) -> None:
+def _screen(tuning: Tuning, bout: Bout, added: list[Variant], deadline: Deadline) -> None:
     """A first look at many settings, in one generation of processes: it chooses, and judges nothing.
 
     Where time is short, the last of them are not looked at.
     """
-    first = list({v.key: v for v in [bout.base, *(beside or [])]}.values())
-    room = max(1, affordable(bout.ledger, deadline.left(), 1) - len(first))
-    variants = [*first, *added[:room]]
-    stage = f"{bout.name} {'second look' if beside else 'first look'}"
-    lab = tuning.workshop.lab()
+    room = max(1, affordable(bout.ledger, deadline.left(), 1) - 1)
     measure(
-        lab, variants, bout.ledger, deadline, 1, stage, generations=1, rounds=SCREENING_ROUNDS, memo=tuning.record
+        tuning.workshop.lab(), [bout.base, *added[:room]], bout.ledger, deadline, 1, f"{bout.name} first look",
+        generations=1, rounds=SCREENING_ROUNDS, memo=tuning.record,
     )  # fmt: skip
 
 

@@ -37,11 +37,8 @@ def seconds_for(tuning: Tuning, name: str, waiting: list[str], left: float) -> f
     return max(fair, min(left, 2 * seconds_to_decide(tuning)) if fair else 0.0)
 
 
-def seconds_to_decide(tuning: Tuning, variants: int = 2, opening: float = 0.0) -> float:
-    """What so many variants take to the first look at the data, in rounds of the shortest blocks.
-
-    opening: seconds to build one and warm it up, 0 for what the user's code took.
-    """
+def seconds_to_decide(tuning: Tuning) -> float:
+    """What two variants take to the first look at the data, in rounds of the shortest blocks."""
     step = tuning.calibration.seconds_per_step if tuning.calibration is not None else 0.0
-    ledger = Ledger(seconds_to_open=opening or tuning.seconds_to_open, seconds_per_step=step)
-    return LOOKS[0].generations * variants * least_seconds(ledger)
+    ledger = Ledger(seconds_to_open=tuning.seconds_to_open, seconds_per_step=step)
+    return LOOKS[0].generations * 2 * least_seconds(ledger)

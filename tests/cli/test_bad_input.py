@@ -192,12 +192,13 @@ def test_a_file_that_cannot_be_read(
     project(**{"bad.py": ANOMALY, "good.py": ANOMALY})
     real = reading.read_bytes
 
-    def read(path: Path | str, limit: int) -> bytes:
+    def read(path: Path | str, limit: int = reading.MAX_FILE_BYTES) -> bytes:
         if Path(path).name == "bad.py":
             raise OSError(error, os.strerror(error))
         return real(path, limit)
 
-    monkeypatch.setattr("perfaudit.static.texts.read_bytes", read)
+    for module in ("source", "project", "fix", "scan"):
+        monkeypatch.setattr(f"perfaudit.static.{module}.read_bytes", read)
     done = perfaudit("scan", ".", "--fix", "--select", "PA501", "--format", "json")
     assert skipped(done) == {"bad.py": os.strerror(error).lower()}
     assert done.err == "good.py: 1 fixed\n"

@@ -157,7 +157,7 @@ def test_an_average_beside_the_step_is_on_the_trainings_device(cuda: FakeCuda, o
 
 def test_what_the_allocator_holds_is_asked_of_the_device(cuda: FakeCuda) -> None:
     accelerator = accelerator_of(torch.device("cuda:1"))
-    assert (accelerator.free_bytes(), accelerator.total_bytes()) == (7, 9)
+    assert accelerator.free_bytes() == 7
     assert (accelerator.reserved_bytes(), accelerator.peak_reserved_bytes()) == (1200, 1400)
     assert cuda.devices() == {"cuda:1"}
 

@@ -84,9 +84,8 @@ def build(project: Write, monkeypatch: pytest.MonkeyPatch) -> Iterator[Build]:
     yield start
     for training in built:
         training.close()
-    for name in set(sys.modules) - set(before):
-        if overlay.is_of_project(sys.modules[name]):
-            del sys.modules[name]
+    for name in overlay.project_modules().keys() - set(before):
+        del sys.modules[name]
     linecache.cache.clear()
     linecache.cache.update(shown)
     assert flags() == switches
@@ -108,7 +107,7 @@ def losses(training: Training, steps: int) -> list[str]:
 def surroundings() -> dict[str, Any]:
     """All that a twin displaces or could change, in a form that can be compared."""
     return {
-        "modules": {name: id(module) for name, module in sys.modules.items() if overlay.is_of_project(module)},
+        "modules": {name: id(module) for name, module in overlay.project_modules().items()},
         "flags": flags(),
         "python": random.getstate(),
         "torch": torch.get_rng_state().tolist(),
@@ -199,7 +198,7 @@ def test_a_file_that_only_a_step_imports_is_refused(build: Build) -> None:
 
 def test_the_first_training_goes_on_to_the_bit(build: Build) -> None:
     alone = losses(build(), 6)
-    for name in [name for name, module in sys.modules.items() if overlay.is_of_project(module)]:
+    for name in overlay.project_modules():
         del sys.modules[name]
     first = build()
     begun = losses(first, 3)

@@ -11,12 +11,12 @@ from conftest import FakeClock
 from switches import Engine as SwitchEngine
 from test_search import STEP, Kept, Shop, Sizes, search  # noqa: F401  # a fixture
 
-from perfaudit.knobs import Bench, all_knobs, knob
+from perfaudit.knobs import all_knobs, knob
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.race import BASE, Race
 from perfaudit.measure.screening import CONTROL
-from perfaudit.measurements import Comparison, Settings
+from perfaudit.measurements import Comparison
 from perfaudit.report import Report
 from perfaudit.tune.first_look import is_raced_in_place
 from perfaudit.tune.outcome import UNDECIDED
@@ -167,18 +167,6 @@ def test_a_training_that_ends_with_a_setting_in_place_is_built_again_without_it(
     report = search(shop, loader([1, 2]))
     assert shop.looked == [[1, 2], [1]]
     assert told(report)[1].basis == "measured"
-
-
-def test_what_is_added_to_the_best_is_raced_beside_it(search: Search, clock: FakeClock) -> None:  # noqa: F811
-    class Refined(Sizes):
-        def refine(self, bench: Bench, best: Settings) -> list[Settings]:
-            return [{"size": 10 * int(str(best["size"]))}]
-
-    shop = InPlace(clock, {0: 1.0, 1: 0.5, 2: 0.4, 20: 0.3})
-    report = search(shop, Refined("sizes", [1, 2], way="loader", fixed_batch=False))
-    assert shop.looked == [[1, 2], [2, 20]]
-    assert report.winners[0].settings == {"size": 20}
-    assert {size: c.basis for size, c in told(report).items()} == {20: "measured", 1: "screened", 2: "screened"}
 
 
 @pytest.mark.parametrize("dies_at", [30, 60])

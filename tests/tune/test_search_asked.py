@@ -15,7 +15,7 @@ from test_search import Shop, Sizes
 
 from perfaudit.knobs import Bench, Knob, Unanswered
 from perfaudit.measure.child import ChildFailed
-from perfaudit.measure.ledger import Block, Generation, Variant
+from perfaudit.measure.ledger import Variant
 from perfaudit.measure.watch import Watch
 from perfaudit.measurements import NO_TIME, NotApplicable, Settings
 from perfaudit.target.names import Target
@@ -110,31 +110,6 @@ def test_the_base_is_built_as_the_knob_says(begin: Begin, raced: list[Any], appl
     (bout,) = tuning.bouts
     assert (bool(bout.base.applied), bout.base.overlay, bout.base.settings) == (applied, {}, {"size": 0})
     assert bout.variants[key_of("sizes", {"size": 1})].overlay == {}
-
-
-class Refining(Sizes):
-    """Asks for the tenfold of the best."""
-
-    def refine(self, bench: Bench, best: Settings) -> list[Settings]:
-        return [{"size": 10 * int(str(best["size"]))}]
-
-
-def test_a_second_look_stands_beside_the_best_of_the_first(
-    begin: Begin, raced: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looks: list[Any] = []
-
-    def look(tuning: Tuning, bout: Bout, added: list[Variant], deadline: Any, beside: Any = None) -> None:
-        sizes = [v.settings["size"] for v in added]
-        looks.append((sizes, beside and [v.settings["size"] for v in beside], deadline.left()))
-        times = {v.key: (Block(1, 1.0 / int(str(v.settings["size"])), 1.0, 1),) * 2 for v in added}
-        bout.ledger.generations.append(Generation("look", [times]))
-
-    monkeypatch.setattr(search, "_screen", look)
-    tuning = begin(Refining("sizes", [1, 3, 2]))
-    search.search(tuning, "sizes", tuning.deadline(100), 0)
-    assert looks == [([1, 3, 2], None, 40.0), ([30], [3], 40.0)]
-    assert raced == [[30, 3]]
 
 
 def test_memory_is_asked_of_those_that_have_not_failed_and_were_not_asked(

@@ -94,24 +94,21 @@ def called(monkeypatch: pytest.MonkeyPatch) -> Called:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "beside", "looked_at"),
+    ("seconds", "looked_at"),
     [
-        (4.5, None, [0, 1, 2, 3]),  # time for four openings
-        (9.0, None, [0, 1, 2, 3, 4, 5]),
-        (4.5, 3, [0, 3, 1, 2]),
-        (4.5, 0, [0, 1, 2, 3]),  # the base is the best
-        (0.5, None, [0, 1]),  # one at least
+        (4.5, [0, 1, 2, 3]),  # time for four openings
+        (9.0, [0, 1, 2, 3, 4, 5]),
+        (0.5, [0, 1]),  # one at least
     ],
 )
 def test_a_first_look_at_as_many_as_time_is_enough_for(
-    called: Called, clock: FakeClock, seconds: float, beside: int | None, looked_at: list[int]
+    called: Called, clock: FakeClock, seconds: float, looked_at: list[int]
 ) -> None:
     one, deadline = bout(ledger=Ledger(seconds_to_open=1.0)), Deadline(seconds, clock)
-    best = None if beside is None else [variant(beside)]
-    search._screen(called.tuning, one, [variant(n) for n in range(1, 6)], deadline, best)
+    search._screen(called.tuning, one, [variant(n) for n in range(1, 6)], deadline)
     ((given, named),) = called.calls
     assert (given[0], sizes_of(given[1]), *given[2:]) == (
-        "lab", looked_at, one.ledger, deadline, 1, f"sizes {'first' if best is None else 'second'} look"
+        "lab", looked_at, one.ledger, deadline, 1, "sizes first look"
     )  # fmt: skip
     assert named == {"generations": 1, "rounds": 2, "memo": "record"}
 

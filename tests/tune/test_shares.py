@@ -43,11 +43,10 @@ def test_those_that_take_no_time_come_first_and_then_those_that_could_gain_most(
     ]
 
 
-def test_what_variants_take_to_the_first_look(tuning: Any) -> None:
+def test_what_two_variants_take_to_the_first_look(tuning: Any) -> None:
     """Four generations; in each an opening and, in two blocks and one before them, nine steps."""
     tuning.seconds_to_open = 2.0
     assert seconds_to_decide(tuning) == 4 * 2 * 2.0
-    assert seconds_to_decide(tuning, 3, 5.0) == 4 * 3 * 5.0
     tuning.calibration = SimpleNamespace(seconds_per_step=1.0)
     assert seconds_to_decide(tuning) == 4 * 2 * (2.0 + 9.0)
 
