@@ -30,7 +30,7 @@ class InPlace(Shop):
 
     refused: tuple[int, ...] = ()
     dies_with: int | None = None
-    queued, noise = 0.0, 0.0
+    queued, noise, control = 0.0, 0.0, 1.0
     looked: list[list[int]]
 
     def __init__(self, *given: Any, **named: Any) -> None:
