@@ -241,7 +241,8 @@ def _screened_text(compared: list[Json], to_stdout: bool) -> str:
         low, high = _number(c["low"]), _number(c["high"])
         interval = f"[{low}, {high}]" if low and high else "[too few quads]"
         quads = str(c["n"]) if _there(c["n"]) else ""
-        rows.append([f"{c['knob']} {c['candidate']}", _number(c["ratio"]), interval, c["verdict"], quads])
+        ratio = _number(c["ratio"]) if low and high else ""  # without an interval it is none
+        rows.append([f"{c['knob']} {c['candidate']}", ratio, interval, c["verdict"], quads])
     columns = ["candidate", "ratio", "interval", "verdict", "quads"]
     return _drawn(columns, rows, ("ratio", "interval", "quads"), to_stdout)
 

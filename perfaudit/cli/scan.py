@@ -105,6 +105,9 @@ def command(
     device: Annotated[
         str, typer.Option(help="With --measure: cpu, cuda, … (default: an accelerator if there is one).")
     ] = "auto",
+    resume: Annotated[
+        bool, typer.Option("--resume", help="With --measure: go on with the newest unfinished scan of this folder.")
+    ] = False,
     verbose: Annotated[
         bool,
         typer.Option("--verbose", "-v", help="With --measure: also print noise and processor time. JSON has both."),
@@ -114,6 +117,8 @@ def command(
     given = paths or ["."]
     allowed = allowed_changes(names(allow))
     _go_together(diff, fix, bool(unsafe_fixes or allowed), measure, format)
+    if resume and not measure:
+        raise UserError("--resume goes on with a scan that measured: add --measure")
     _go_together_too(given, measure, statistics, diff, format, baseline, update_baseline, stdin_filename)
     chosen = names(select), names(ignore)
     plan = Plan.of(
@@ -151,7 +156,7 @@ def command(
 
         try:
             roles = factory_names(plan.config, factory or [])
-            report = _measured(given, roles, report, budget, device, timeout, plan.selected)
+            report = _measured(given, roles, report, budget, device, timeout, plan.selected, resume)
         except UserError:  # what reading alone found is not lost with it
             emit(report, format, output)
             raise
@@ -225,14 +230,19 @@ def _measured(
     device: str,
     timeout: str,
     selected: frozenset[str],
+    resume: bool,
 ) -> Report:
     from perfaudit.cli.measuring import live, needs_torch
     from perfaudit.quantities import seconds_of
     from perfaudit.target.names import choose_target
     from perfaudit.tune.journal import measuring
     from perfaudit.tune.price import price
+    from perfaudit.tune.recording import begin
 
     needs_torch("scan --measure")
     target = choose_target(paths, Path.cwd(), roles)
     with measuring(Path.cwd()), live(seconds_of(budget)) as watch:
-        return price(target, report, seconds_of(budget), device, watch, seconds_of(timeout), selected)
+        return price(
+            target, report, seconds_of(budget), device, watch, seconds_of(timeout), selected,
+            begin=begin(Path.cwd(), resume),
+        )  # fmt: skip

@@ -139,9 +139,11 @@ def _as_before(
     """The knobs of the run that will be resumed, and its target and what its climb allowed where none is given."""
     from perfaudit.tune.journal import latest_unfinished, read_run
 
-    path = latest_unfinished(Path.cwd())
+    path = latest_unfinished(Path.cwd(), "tune")
     if path is None:
-        raise UserError("--resume: no run in this folder is unfinished; `perfaudit history` lists them")
+        raise UserError(
+            "--resume: no run of `perfaudit tune` in this folder is unfinished; `perfaudit history` lists them"
+        )
     start = read_run(path).start
     allowed = (start.get("options") or {}).get("allow")
     climbs = frozenset(map(str, allowed)) if isinstance(allowed, list) else None

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from perfaudit.findings import CHANGES, Edit, Fix, Location
 from perfaudit.knobs import Refused, Way, knob
 from perfaudit.measure.clock import Deadline
-from perfaudit.measurements import Interval, Settings
+from perfaudit.measure.race import FUTILE
+from perfaudit.measure.stats import verdict
+from perfaudit.measurements import Comparison, Interval, Settings
 from perfaudit.static import edit
 from perfaudit.tune.first_look import pair_of
 from perfaudit.tune.screening import LEAST, Raced
@@ -113,6 +115,24 @@ def best_of(candidates: Sequence[Candidate], raced: Raced) -> Candidate | None:
     if len(close) < 2:
         return close[0] if close else None
     return min(close, key=lambda candidate: knob(candidate.knob).size(candidate.settings))
+
+
+def screened_comparisons(candidates: Mapping[str, Candidate], raced: Raced) -> tuple[Comparison, ...]:
+    """Each of these candidates, by key, that was raced against the user's code in one training."""
+    found = []
+    for key, candidate in candidates.items():
+        seen, interval = raced.entrants.get(key), raced.interval(key)
+        if seen is None:
+            continue
+        ratio, low, high = interval or (1.0, 0.0, math.inf)
+        current: Settings = {"patch": "none"}
+        found.append(
+            Comparison(
+                candidate.knob, current, candidate.settings, ratio, low, high, verdict(low, high), seen.quads,
+                given_up=seen.left == FUTILE, basis="screened", way=raced.ways.get(key, ""),
+            )
+        )  # fmt: skip
+    return tuple(found)
 
 
 def texts_of(candidates: Sequence[Candidate]) -> dict[str, str]:

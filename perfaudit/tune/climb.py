@@ -27,6 +27,7 @@ from perfaudit.tune.candidates import (
     in_place,
     least_gain,
     pays,
+    screened_comparisons,
     texts_of,
 )
 from perfaudit.tune.patched import SourceRace
@@ -123,7 +124,7 @@ def climb(tuning: Tuning, state: Climb, knobs: list[str], deadline: Deadline, me
     from perfaudit.tune.final import final_race
 
     _list_candidates(tuning, state, knobs, memory_budget, tuning.deadline(ASKING_SHARE * deadline.left()))
-    with Screen(tuning) as screen:
+    with Screen(tuning, lambda: _record(tuning, state)) as screen:
         share = tuning.deadline(_seconds_to_screen(tuning, state, deadline.left()))
         _leave_out(tuning, state, share.left())
         longer = tuning.deadline(max(share.left(), deadline.left() - seconds_to_check(tuning)))
@@ -135,6 +136,11 @@ def climb(tuning: Tuning, state: Climb, knobs: list[str], deadline: Deadline, me
     if len(state.rungs) > 1 and state.together() is None and not _has_time_to_race(tuning, deadline):
         _keep_the_first(state)
     final_race(tuning, state, deadline, memory_budget)
+
+
+def _record(tuning: Tuning, state: Climb) -> None:
+    """Keep how candidates stand, for the history of a run that is killed."""
+    tuning.record.compared(screened_comparisons(state.candidates, state.alone))
 
 
 class _UntilSecondPays(Deadline):

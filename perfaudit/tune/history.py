@@ -168,9 +168,9 @@ def _table(rows: list[Json], columns: dict[str, str]) -> pd.DataFrame:
 
 
 def _said(run: Run, kind: str, of_report: str) -> list[Json]:
-    """Records of a kind; those of the report where the journal holds none."""
+    """Records of a kind, and behind them what the report says: the last word counts."""
     records = [record for record in run.records if record["kind"] == kind]
-    return records or [item for item in _list((run.report or {}).get(of_report)) if isinstance(item, dict)]
+    return records + [item for item in _list((run.report or {}).get(of_report)) if isinstance(item, dict)]
 
 
 def _seconds(run: Run) -> float:

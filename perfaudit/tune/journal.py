@@ -182,9 +182,10 @@ def all_runs(folder: Path) -> list[Run]:
     return runs
 
 
-def latest_unfinished(folder: Path) -> Path | None:
-    """The newest run that was cut off, interrupted or failed, None where there is none."""
-    return next((run.path for run in all_runs(folder) if run.status in RESUMABLE), None)
+def latest_unfinished(folder: Path, command: str = "") -> Path | None:
+    """The newest run that was cut off, interrupted or failed, None where there is none. command: of this one only."""
+    of_command = (run for run in all_runs(folder) if command in ("", run.start.get("command")))
+    return next((run.path for run in of_command if run.status in RESUMABLE), None)
 
 
 def find_run(folder: Path, name: str) -> Path:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping
 
 from perfaudit.findings import FilePatch
 from perfaudit.measure.judge import comparison
-from perfaudit.measure.race import FUTILE
-from perfaudit.measure.stats import verdict
-from perfaudit.measurements import Comparison, Ladder, NotApplicable, Rung, Settings, Winner
+from perfaudit.measurements import Ladder, NotApplicable, Rung, Winner
 from perfaudit.static.patching import file_patch
 from perfaudit.tune.candidates import Candidate, texts_of
 from perfaudit.tune.climb import Climb
-from perfaudit.tune.screening import LEAST, Raced, doubt_of
+from perfaudit.tune.screening import LEAST, doubt_of
 from perfaudit.tune.verify import was_compared
 
 FAILED = "not handed over: "
@@ -46,24 +43,6 @@ def ladder_of(state: Climb, withhold: bool = False) -> Ladder:
     files = () if trouble else _files(state)
     untested = tuple(c.knob for c in state.rungs if len(state.rungs) > 1 and state.beside_the_others(c) is None)
     return raced.with_(files=files, untested=untested, trouble=trouble)
-
-
-def comparisons_of(candidates: Mapping[str, Candidate], raced: Raced) -> tuple[Comparison, ...]:
-    """Each of these candidates, by key, that was raced against the user's code in one training."""
-    found = []
-    for key, candidate in candidates.items():
-        seen, interval = raced.entrants.get(key), raced.interval(key)
-        if seen is None:
-            continue
-        ratio, low, high = interval or (1.0, 0.0, math.inf)
-        current: Settings = {"patch": "none"}
-        found.append(
-            Comparison(
-                candidate.knob, current, candidate.settings, ratio, low, high, verdict(low, high), seen.quads,
-                given_up=seen.left == FUTILE, basis="screened", way=raced.ways.get(key, ""),
-            )
-        )  # fmt: skip
-    return tuple(found)
 
 
 def winners_of(state: Climb) -> tuple[Winner, ...]:

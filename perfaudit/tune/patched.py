@@ -10,7 +10,7 @@ from perfaudit.measure.judge import settled_variants
 from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measure.runner import TrialFailed, measure
 from perfaudit.tune.screening import LEAST
-from perfaudit.tune.tuning import Tuning
+from perfaudit.tune.tuning import Tuning, digest_of_texts
 from perfaudit.tune.verify import Verifier
 
 SEED = 5
@@ -52,10 +52,17 @@ def race_patched(tuning: Tuning, race: SourceRace, deadline: Deadline) -> None:
 
 
 def check_patched(tuning: Tuning, race: SourceRace, deadline: Deadline | None = None) -> None:
-    """Check the patches one by one without racing them. deadline: behind which no further one is begun."""
+    """Check the patches one by one without racing them; those that an earlier run found to agree are not checked again.
+
+    deadline: behind which no further one is begun.
+    """
     with _verifier(tuning, race) as verifier:
         lab = tuning.workshop.lab(verifier.check)
         for variant in race.patches:
+            note = f"{digest_of_texts(variant.overlay)} {','.join(race.changes[variant.key])}"
+            if known := tuning.record.noted("check", note):
+                race.ledger.checked[variant.key] = known[-1]["said"]
+                continue
             if deadline is not None and deadline.left() <= 0:
                 return
             for key, item in lab.open([race.start, variant]).items():
@@ -63,6 +70,8 @@ def check_patched(tuning: Tuning, race: SourceRace, deadline: Deadline | None = 
                     race.ledger.failures[key] = str(item)
                 else:
                     item.close()
+            if variant.key in race.ledger.checked and variant.key not in race.ledger.failures:
+                tuning.record.note("check", note, {"said": race.ledger.checked[variant.key]})
 
 
 def _verifier(tuning: Tuning, race: SourceRace) -> Verifier:

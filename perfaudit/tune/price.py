@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from perfaudit import rank
-from perfaudit.errors import NothingMeasured
+from perfaudit.errors import NothingMeasured, UserError
 from perfaudit.findings import CHANGES, Finding
 from perfaudit.knobs import Refused, all_knobs, knob
 from perfaudit.knobs._code import inside_project
@@ -20,7 +20,7 @@ from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measure.nursery import START_SECONDS
 from perfaudit.measure.watch import Watch
 from perfaudit.measurements import NotApplicable, Settings
-from perfaudit.report import Report
+from perfaudit.report import Report, to_json
 from perfaudit.static.source import read_text
 from perfaudit.target.names import Target
 from perfaudit.tune.candidates import PATCH, Candidate, candidates_of, in_place, texts_of
@@ -39,8 +39,9 @@ from perfaudit.tune.priced import (
     rules_of,
     together_words,
 )
+from perfaudit.tune.recording import Begin, start_line
 from perfaudit.tune.screening import Screen, calibration_of
-from perfaudit.tune.tuning import Tuning, environment_of, interruptible
+from perfaudit.tune.tuning import Record, Tuning, environment_of, interruptible
 from perfaudit.tune.workshop import Children, Workshop, as_user_error
 
 AT_ONCE = 4  # patches in one race of fresh processes beside the unpatched code: five that each hold the model
@@ -68,38 +69,69 @@ def price(
     selected: frozenset[str] | None = None,
     workshop: Workshop | None = None,
     clock: Clock | None = None,
+    begin: Begin = lambda start: Record(),
 ) -> Report:
     """The report with screened and measured savings, ranked. Ends early on Ctrl-C with what there is.
 
     budget: seconds for all measuring; timeout: seconds that loading or one step may take; selected: rules of which a run may
-    show what reading missed, None for all. Raises
+    show what reading missed, None for all; begin: opens the record of the run, see `tune.recording`. Raises
     TargetError when the target does not load, NothingMeasured when it cannot make a step, or nothing was compared.
     """
     priced = Priced()
     notes: list[str] = []
-    with interruptible(notes) as interrupted:
-        workshop = workshop or Children(target, device, watch, timeout)
-        tuning = Tuning(target, workshop, watch, clock or WallClock(), timeout=timeout, skips_idle=True, notes=notes)
-        deadline = tuning.deadline(budget)
-        lines = _survey(tuning, report)
-        tuning.learn(report.findings)
-        tuning.needs_time(budget, deadline.left() or budget)
-        report = _observe(tuning, report, lines, budget, selected)
-        tuning.profile(budget)
-        _sort(tuning, report, lines, priced)
-        _list_settings(tuning, priced, deadline)
-        _screen(tuning, priced, deadline)
-        _check(tuning, priced, deadline)
-        _race_as_source(tuning, priced, deadline)
-        _race_together(tuning, priced, deadline)
-    if interrupted[0] and not (priced.kept or priced.waiting):
+    workshop = workshop or Children(target, device, watch, timeout)
+    tuning = Tuning(target, workshop, watch, clock or WallClock(), timeout=timeout, skips_idle=True, notes=notes)
+    deadline = tuning.deadline(budget)
+    try:
+        with interruptible(notes) as interrupted:
+            report = _price_all(tuning, priced, report, budget, deadline, selected, begin)
+        report = _report_of(tuning, priced, report, budget, interrupted[0])
+    except UserError:
+        tuning.record.ended("failed", None)
+        raise
+    if tuning.record.trouble():
+        report = report.with_(notes=(*report.notes, tuning.record.trouble()))
+    status = "interrupted" if interrupted[0] else "finished" if deadline.left() > 0 else "out of time"
+    tuning.record.ended(status, to_json(report))
+    return report
+
+
+def _price_all(
+    tuning: Tuning,
+    priced: Priced,
+    report: Report,
+    budget: float,
+    deadline: Deadline,
+    selected: frozenset[str] | None,
+    begin: Begin,
+) -> Report:
+    """Measure what can be; the report with what a run has shown beside. What is known at any moment is in `priced`."""
+    lines = _survey(tuning, report)
+    tuning.record = begin(start_line(tuning, [], budget, 0, command="scan"))
+    tuning.learn(report.findings)
+    tuning.needs_time(budget, deadline.left() or budget)
+    report = _observe(tuning, report, lines, budget, selected)
+    tuning.profile(budget)
+    _sort(tuning, report, lines, priced)
+    _list_settings(tuning, priced, deadline)
+    _screen(tuning, priced, deadline)
+    _check(tuning, priced, deadline)
+    _race_as_source(tuning, priced, deadline)
+    _race_together(tuning, priced, deadline)
+    return report
+
+
+def _report_of(tuning: Tuning, priced: Priced, report: Report, budget: float, interrupted: bool) -> Report:
+    """The report with what was measured. Raises NothingMeasured where that is nothing, and not because it was interrupted."""
+    target, notes = tuning.target, tuning.notes
+    if interrupted and not (priced.kept or priced.waiting):
         return report.with_(target=str(target), notes=tuple(notes), interrupted=True)
-    ended = "interrupted" if interrupted[0] else "the budget ended"
+    ended = "interrupted" if interrupted else "the budget ended"
     notes += together_words(priced, ended)
     findings = findings_of(priced, ended)
     trials, comparisons = evidence_of(priced)
     ledgers = [priced.checks, *(race.ledger for race in priced.races)]
-    if not interrupted[0]:
+    if not interrupted:
         for ledger in ledgers:
             if BASE.key in ledger.failures:
                 raise NothingMeasured(f"{target}: the code as it is could not be measured: {ledger.failures[BASE.key]}")
@@ -116,7 +148,7 @@ def price(
         comparisons=tuple(comparisons),
         not_applicable=tuple(tuning.not_applicable),
         notes=tuple(notes),
-        interrupted=interrupted[0],
+        interrupted=interrupted,
     )
 
 
@@ -228,7 +260,7 @@ def _screen(tuning: Tuning, priced: Priced, deadline: Deadline) -> None:
     words = {key: f"{rules_of([candidate])}: {candidate.words}" for key, candidate in tried.items()}
     entrants = [in_place(key, [candidate]) for key, candidate in tried.items()]
     share = tuning.deadline(SCREENING_SHARE * deadline.left())
-    with Screen(tuning) as screen:
+    with Screen(tuning, lambda: tuning.record.compared(evidence_of(priced)[1])) as screen:
         try:
             screen.race(STAGE, entrants, share, words, priced.raced, most_quads=MOST_QUADS)
             if len(priced.paying) > 1 and deadline.left() < SURE * _seconds_behind(tuning, len(priced.paying)):

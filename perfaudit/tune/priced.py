@@ -12,8 +12,7 @@ from perfaudit.measure.judge import comparison, saving, trial
 from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measure.race import FUTILE
 from perfaudit.measurements import Comparison, Trial, settings_text
-from perfaudit.tune.candidates import PATCH, Candidate, best_of, least_gain
-from perfaudit.tune.ladder import comparisons_of
+from perfaudit.tune.candidates import PATCH, Candidate, best_of, least_gain, screened_comparisons
 from perfaudit.tune.outcome import UNDECIDED
 from perfaudit.tune.patched import SourceRace
 from perfaudit.tune.screening import LEAST, Raced, doubt_of
@@ -211,7 +210,7 @@ def together_words(priced: Priced, ended: str) -> list[str]:
 
 def evidence_of(priced: Priced) -> tuple[list[Trial], list[Comparison]]:
     """Trials of the races of fresh processes, and the comparisons of all."""
-    comparisons = [each for each in comparisons_of(priced.tried, priced.raced) if each.n or each.given_up]
+    comparisons = [each for each in screened_comparisons(priced.tried, priced.raced) if each.n or each.given_up]
     trials: list[Trial] = []
     for race in [*priced.races, *filter(None, [priced.together])]:
         trials += [trial(race.ledger, variant) for variant in (race.start, *race.patches)]

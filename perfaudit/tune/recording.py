@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from perfaudit import __version__
 from perfaudit.errors import UserError
 from perfaudit.measure.ledger import Generation, from_json, to_json
+from perfaudit.measurements import Comparison
 from perfaudit.report import comparison_json
 from perfaudit.tune.journal import Journal, Json, latest_unfinished, read_run, same_work
 from perfaudit.tune.outcome import comparisons_of, trials_of, winner_of
@@ -44,12 +45,15 @@ class Recording(Record):
     def noted(self, kind: str, key: str) -> list[Json]:
         return [line["data"] for line in self.journal.replayed(kind, key)]
 
+    def compared(self, found: Sequence[Comparison]) -> None:
+        for each in found:
+            self.journal.append("comparison", **comparison_json(each))
+
     def results(self, tuning: Tuning, bout: Bout) -> None:
         """What a knob's search has found, in the keys of the report."""
         for trial in trials_of(bout):
             self.journal.append("trial", **dataclasses.asdict(trial))
-        for compared in comparisons_of(tuning, bout):
-            self.journal.append("comparison", **comparison_json(compared))
+        self.compared(comparisons_of(tuning, bout))
         winner = winner_of(tuning, bout)
         self.journal.append("winner", **{**dataclasses.asdict(winner), "fix": None, "location": None})
 
@@ -69,9 +73,12 @@ def begin(folder: Path, resume: bool) -> Begin:
     def opened(start: Json) -> Record:
         if not resume:
             return Recording(Journal.create(folder, start))
-        path = latest_unfinished(folder)
+        command = start["command"]
+        path = latest_unfinished(folder, command)
         if path is None:
-            raise UserError("--resume: no run in this folder is unfinished; `perfaudit history` lists them")
+            raise UserError(
+                f"--resume: no run of `perfaudit {command}` in this folder is unfinished; `perfaudit history` lists them"
+            )
         if differs := same_work(read_run(path).start, start):
             raise UserError(f"--resume: {path.stem} cannot be resumed: {differs}; run it again without --resume")
         return Recording(Journal.resume(path))
@@ -80,14 +87,19 @@ def begin(folder: Path, resume: bool) -> Begin:
 
 
 def start_line(
-    tuning: Tuning, knobs: list[str], budget: float, memory: int, allow: frozenset[str] | None = None
+    tuning: Tuning,
+    knobs: list[str],
+    budget: float,
+    memory: int,
+    allow: frozenset[str] | None = None,
+    command: str = "tune",
 ) -> Json:
     """What a run measures, with what, for its journal: enough to tell whether another would measure the same."""
     environment = tuning.environment
     files = {*(tuning.facts.get("project_files") or []), tuning.target.file}
     allowed = sorted(allow) if allow is not None else None  # None: no climb
     return {
-        "command": "tune",
+        "command": command,
         "target": str(tuning.target),
         "knobs": list(knobs),
         "options": {"budget": budget, "memory": memory, "names": tuning.target.names, "allow": allowed},

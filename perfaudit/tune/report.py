@@ -16,6 +16,7 @@ from perfaudit.measurements import Winner
 from perfaudit.report import Report, to_json
 from perfaudit.target.names import Target
 from perfaudit.tune import ladder as climbing
+from perfaudit.tune.candidates import screened_comparisons
 from perfaudit.tune.climb import Climb, climb, late
 from perfaudit.tune.first_look import is_raced_in_place
 from perfaudit.tune.learning import learn
@@ -118,7 +119,7 @@ def report_of(tuning: Tuning, state: Climb | None, interrupted: bool, withhold: 
     ranked = sorted(winners, key=lambda w: -w.saving.low if w.saving is not None and not w.keeps_current else 1.0)
     compared = [compared for bout in bouts for compared in comparisons_of(tuning, bout)]
     if state is not None:
-        ranked, compared = [*climbing.winners_of(state)], [*climbing.comparisons_of(state.candidates, state.alone)]
+        ranked, compared = [*climbing.winners_of(state)], [*screened_comparisons(state.candidates, state.alone)]
     notes = [
         *tuning.notes,
         *_apart(tuning, state),

@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 
@@ -24,6 +24,7 @@ LEAST = 0.01  # of the step; what a patch must gain for certain to stay
 CONTROL, AS_IT_IS = "control", "base"  # keys of a race, as `measure.race` and `measure.screening` have them
 CONTROL_WORDS = "the same code again"
 SLICE = 1.0  # seconds between two looks at how a race stands
+TOLD = 10.0  # seconds between two words on how a race stands that outlast a killed run
 SEED = 7
 
 
@@ -71,10 +72,12 @@ class Raced:
 class Screen:
     """A training in a child, in which one race after the other is run. Use as a context manager.
 
-    Where the child dies with a candidate in place, that one leaves with the reason, and the training is built again.
+    tell: called when a candidate was decided, and now and then. Where the child dies with a candidate in place, that one leaves
+    with the reason, and the training is built again.
     """
 
     tuning: Tuning
+    tell: Callable[[], None] = lambda: None
     _engine: Engine | None = None
 
     def __enter__(self) -> Screen:
@@ -138,7 +141,7 @@ class Screen:
         prepared = self._engine.screen(entrants, least, SEED, base, rivals)
         raced.refused |= prepared["refused"]
         raced.ways |= prepared["ways"]
-        decided, is_enough = set(known), False
+        decided, is_enough, until_told = set(known), False, self.tuning.deadline(TOLD)
         while True:
             seconds = min(SLICE, deadline.left()) if not is_enough else 0.0
             state = self._engine.race(max(0.0, seconds), last=seconds < SLICE)
@@ -147,6 +150,9 @@ class Screen:
             now = {name for name, item in state["entrants"].items() if item["left"]}
             if now - decided:
                 self.tuning.record.note("race", key, state)
+            if now - decided or not until_told.left():
+                self.tell()
+                until_told = self.tuning.deadline(TOLD)
                 decided |= now
             if raced.ended or seconds < SLICE:
                 return

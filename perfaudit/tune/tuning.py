@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ from perfaudit.measure.lab import HANGING
 from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measure.runner import Memo, measure
 from perfaudit.measure.watch import Watch
-from perfaudit.measurements import Calibration, Environment, NotApplicable, Settings, computing
+from perfaudit.measurements import Calibration, Comparison, Environment, NotApplicable, Settings, computing
 from perfaudit.target.names import Target
 from perfaudit.tune.tolerance import FEWEST_STEPS, Curve, Reference, curve_of, losses_command, steps_to_compare
 from perfaudit.tune.workshop import Json, Workshop, as_user_error
@@ -58,6 +58,9 @@ class Record(Memo):
     def noted(self, kind: str, key: str) -> list[Json]:
         """What earlier runs have kept under this key, the oldest first."""
         return []
+
+    def compared(self, found: Sequence[Comparison]) -> None:
+        """Keep how comparisons stand; a later word on the same two settings counts."""
 
     def results(self, tuning: Tuning, bout: Bout) -> None:
         """Keep what a knob's search has found."""

@@ -283,7 +283,7 @@ raced in one training, time against your code as it is
  candidate               ratio         interval  verdict    quads
  ────────────────────────────────────────────────────────────────
  optimizer update=fused  0.900   [0.880, 0.920]  faster        40
- cudnn update=fused      1.000  [too few quads]  undecided      2
+ cudnn update=fused             [too few quads]  undecided      2
 """
 
 

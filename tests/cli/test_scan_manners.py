@@ -76,6 +76,7 @@ def test_standard_input_that_is_no_text(project: Project, perfaudit: Run, stdin:
     [
         (("-", "a.py"), "- reads one text from standard input"),
         (("a.py", "--stdin-filename", "x.py"), "--stdin-filename names the text"),
+        (("a.py", "--resume"), "--resume goes on with a scan that measured: add --measure"),
         (("a.py", "--update-baseline"), "--update-baseline writes the file"),
         (("a.py", "--statistics", "--format", "sarif"), "--statistics prints text or json"),
     ],

@@ -29,6 +29,9 @@ from perfaudit.report import Report, to_json
 from perfaudit.static import edit
 from perfaudit.target.names import Target
 from perfaudit.tune.climb import _UntilSecondPays
+from perfaudit.tune.history import comparisons
+from perfaudit.tune.journal import all_runs
+from perfaudit.tune.recording import begin
 from perfaudit.tune.report import tune
 
 PROGRAM = "import torch\n\na = 0\nb = 0\nc = 0\n"
@@ -428,6 +431,33 @@ def test_an_interrupted_climb_tells_what_was_raced_and_hands_nothing_over(
     assert min(raced["a"], raced["b"]) >= 4
 
 
+class Killed(BaseException):
+    """What nothing catches, as a process that is killed."""
+
+
+@pytest.mark.parametrize("told", [1e9, 0.2])
+def test_the_history_of_a_killed_climb_has_what_was_compared(
+    climbing: Climbing, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, told: float
+) -> None:
+    """What was decided, and now and then how the others stand."""
+    monkeypatch.setattr("perfaudit.tune.screening.SLICE", 0.1)
+    monkeypatch.setattr("perfaudit.tune.screening.TOLD", told)
+
+    def kill(on: Switches) -> None:
+        if shop.blocks > 150:
+            raise Killed
+
+    shop = Shop(clock, lambda on: (0.7 if on["a"] else 1.0) * (0.985 if on["b"] else 1.0), crashes=kill, noise=0.02)
+    with pytest.raises(Killed):
+        climbing(shop, Switch("a"), Switch("b"), begin=begin(Path(), False))
+    (run,) = all_runs(Path())
+    seen = {row["knob"]: row for row in comparisons(run)}
+    assert (run.status, run.report) == ("unfinished", None)
+    assert (seen["a"]["verdict"], seen["a"]["basis"], seen["b"]["verdict"]) == ("faster", "screened", "undecided")
+    assert seen["a"]["high"] < 0.75
+    assert (seen["b"]["n"] > 12) is (told < 1)
+
+
 def test_a_final_race_that_is_interrupted_at_its_start_leaves_the_figure_of_the_screening(
     climbing: Climbing, clock: FakeClock
 ) -> None:
@@ -455,7 +485,6 @@ def test_a_climb_resumed_with_more_time_measures_what_it_hands_over(
     climbing: Climbing, clock: FakeClock, budget: float
 ) -> None:
     """Another budget takes another path; races of other texts must not stand for those of this one."""
-    from perfaudit.tune.recording import begin
 
     def speed(on: Switches) -> float:
         return (
@@ -475,8 +504,6 @@ def test_a_climb_resumed_with_more_time_measures_what_it_hands_over(
 
 
 def test_a_resumed_climb_comes_to_the_same_ladder(climbing: Climbing, clock: FakeClock) -> None:
-    from perfaudit.tune.recording import begin
-
     knobs = [Switch("a"), Switch("b"), Switch("c")]
     whole = climbing(independent, *knobs)
     killed = climbing(Shop(clock, independent, dies_at=150), *knobs, begin=begin(Path(), False))

@@ -6,11 +6,14 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from perfaudit.tune.journal import all_runs
 
 TRAIN = """
 import torch
@@ -80,6 +83,27 @@ def test_a_saved_report_patches_a_fresh_copy(
     Path("train.py").write_text(TRAIN + "# edited\n")
     done = perfaudit("apply", str(folder / "report.json"))
     assert (done.code, "changed since" in done.err) == (2, True)
+
+
+def test_the_history_of_a_killed_climb_shows_what_was_compared(
+    project: Callable[..., Path], perfaudit: Callable[..., Any]
+) -> None:
+    here = project(**{"train.py": TRAIN})
+    command = [sys.executable, "-m", "perfaudit", "tune", "train.py", "--all", "--budget", "200s"]
+    started = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        ends = time.monotonic() + 120
+        while not any('"kind": "comparison"' in path.read_text() for path in here.glob(".perfaudit/runs/*.jsonl")):
+            assert time.monotonic() < ends and started.poll() is None
+            time.sleep(0.1)
+    finally:
+        started.kill()
+        started.wait(30)
+    (run,) = all_runs(here)
+    done = perfaudit("history", run.id)
+    assert (done.code, run.status) == (0, "unfinished")
+    assert "raced in one training, time against your code as it is" in done.out
+    assert "no trial was finished" not in done.out
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import math
 import sys
 import types
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,19 @@ from conftest import FakeClock
 from pricing import KNOWN, PROGRAM, Dial, gains, switch
 from switches import STEP, Agreeing, Shop, Speed, Switches
 
-from perfaudit.errors import NothingMeasured
+from perfaudit.errors import NothingMeasured, UserError
 from perfaudit.findings import Expected, Finding, Fix, Location, Saving
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.watch import Watch
 from perfaudit.report import Report
 from perfaudit.target.names import Target
 from perfaudit.tune import price as pricing_module
+from perfaudit.tune.history import comparisons
+from perfaudit.tune.journal import all_runs
 from perfaudit.tune.price import price
 from perfaudit.tune.priced import _with_saving
+from perfaudit.tune.recording import Begin, begin
+from perfaudit.tune.tuning import Record
 
 MEASURED = Saving("measured", 0.1, 0.2, 0.004)
 Pricing = Callable[..., Report]
@@ -46,7 +50,7 @@ def pricing(monkeypatch: pytest.MonkeyPatch, clock: FakeClock, project: Callable
     def run(
         speed: Speed | Shop, *findings: Finding, budget: float = 400.0, selected: frozenset[str] | None = None,
         shown: Sequence[Finding] | None = None, withdrawn: Sequence[Finding] = (), problems: Sequence[str] = (),
-        looked: list[float] | None = None, watch: Watch | None = None,
+        looked: list[float] | None = None, watch: Watch | None = None, begin: Begin = lambda start: Record(),
     ) -> Report:  # fmt: skip
         def observed(tuning: Any, seconds: float) -> Any:
             if looked is not None:
@@ -57,7 +61,7 @@ def pricing(monkeypatch: pytest.MonkeyPatch, clock: FakeClock, project: Callable
         monkeypatch.setattr(pricing_module, "observed_findings", observed)
         shop = speed if isinstance(speed, Shop) else Shop(clock, speed)
         report = Report("scan", findings, notes=("scanned",))
-        return price(Target("t.py", {}), report, budget, "cpu", watch or Watch(), 7.0, selected, shop, clock)
+        return price(Target("t.py", {}), report, budget, "cpu", watch or Watch(), 7.0, selected, shop, clock, begin)
 
     return run
 
@@ -350,6 +354,86 @@ def test_without_a_comparison_or_the_code_as_it_is_there_is_nothing(pricing: Pri
     with pytest.raises(NothingMeasured, match="no comparison was finished within the budget of 1 s"):
         pricing(gains(a=0.8), switch("a"), budget=0.6)
     assert pricing(gains(), replace(switch("a"), fix=None)).trials == ()  # nothing to measure is no failure
+
+
+# ---- runs that end early, and are resumed ------------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """What nothing catches, as a process that is killed."""
+
+
+@dataclass
+class Telling(Shop):
+    """A shop that tells in `ran` which switches a step of a race was made with, and is killed in that of `killed_at`."""
+
+    ran: list[str] = field(default_factory=list)
+    killed_at: int = sys.maxsize
+
+    def __post_init__(self) -> None:
+        def told(on: Switches) -> None:
+            if self.blocks > self.killed_at:
+                raise Killed
+            self.ran.append("".join(name for name, value in on.items() if value))
+
+        self.crashes = told
+
+
+def killed_when_a_was_decided(pricing: Pricing, clock: FakeClock, speed: Speed) -> Telling:
+    """A shop whose scan was killed in its second slice behind the decision on a; b was not decided."""
+    whole = Telling(clock, speed, noise=0.02)
+    pricing(whole, switch("a"), switch("b"))
+    shop = Telling(clock, speed, noise=0.02, killed_at=max(n for n, on in enumerate(whole.ran) if on == "a") + 30)
+    with pytest.raises(Killed):
+        pricing(shop, switch("a"), switch("b"), begin=begin(Path(), False))
+    return shop
+
+
+def test_what_a_killed_scan_had_decided_is_not_raced_again(
+    pricing: Pricing, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perfaudit.tune.screening.SLICE", 0.1)
+    speed = gains(a=0.8, b=0.985)
+    killed = killed_when_a_was_decided(pricing, clock, speed)
+    assert {"a", "b", ""} == {*killed.ran}
+    again = Telling(clock, speed, noise=0.02)
+    report = pricing(again, switch("a"), switch("b"), begin=begin(Path(), True))
+    assert {"b", ""} == {*again.ran}
+    (found,) = [f for f in report.findings if f.rule == "PA003"]
+    assert (found.note, found.saving is not None and found.saving.low > 0.15) == (CHECKED, True)
+    (run,) = all_runs(Path())
+    assert (run.status, len(run.sessions()), run.start["command"]) == ("finished", 2, "scan")
+
+
+def test_the_history_of_a_killed_scan_has_what_was_compared(
+    pricing: Pricing, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perfaudit.tune.screening.SLICE", 0.1)
+    killed_when_a_was_decided(pricing, clock, gains(a=0.8, b=0.985))
+    (run,) = all_runs(Path())
+    seen = {row["candidate"]["patch"]: row for row in comparisons(run)}
+    assert run.status == "unfinished"
+    assert (seen["PA003"]["verdict"], seen["PA003"]["basis"]) == ("faster", "screened")
+    assert seen["PA003"]["high"] < 0.85
+    assert (seen["PA004"]["verdict"], seen["PA004"]["n"] > 0) == ("undecided", True)
+
+
+def test_what_an_earlier_scan_has_checked_is_not_checked_again(pricing: Pricing, clock: FakeClock) -> None:
+    speed = gains(a=0.8, b=0.9)
+    whole = Shop(clock, speed)
+    pricing(whole, switch("a"), switch("b"))
+    first = Shop(clock, speed, dies_at=whole.firsts_of_labs + 2)  # in the race of all together
+    assert pricing(first, switch("a"), switch("b"), begin=begin(Path(), False)).interrupted
+    again = Shop(clock, speed)
+    report = pricing(again, switch("a"), switch("b"), begin=begin(Path(), True))
+    assert {*map(tuple, again.opened)} == {("as it is", "together")}
+    assert all(f.note == CHECKED and f.fix is not None for f in report.findings)
+
+
+def test_a_scan_does_not_go_on_with_a_run_of_something_else(pricing: Pricing, clock: FakeClock) -> None:
+    begin(Path(), False)({"command": "tune", "target": "t.py", "knobs": []})
+    with pytest.raises(UserError, match="--resume: no run of `perfaudit scan` in this folder is unfinished"):
+        pricing(gains(a=0.8), switch("a"), begin=begin(Path(), True))
 
 
 # ---- a control that excludes 1 -----------------------------------------------------------------------------------------

@@ -337,5 +337,5 @@ def test_without_an_unfinished_run_there_is_nothing_to_resume(search: Callable[.
     from perfaudit.errors import UserError
     from perfaudit.tune.recording import begin
 
-    with pytest.raises(UserError, match="no run in this folder is unfinished"):
+    with pytest.raises(UserError, match="no run of `perfaudit tune` in this folder is unfinished"):
         search(Shop(clock, {0: 1.0, 1: 0.9}), Sizes("one", [1]), begin=begin(Path(), True))
