@@ -1,15 +1,18 @@
 """The interval of a ratio from quads of steps of one training, valid at several looks although neighbours resemble each other.
 
 Quads of one candidate lie apart in time, with those of the others between, but a mood of the machine outlasts a round, so they
-are no independent draws. They are cut into BATCHES consecutive batches; the median of each leaves out hiccups, and Student's
-interval over the medians holds as soon as a batch is long against what hangs together (batch means: Law & Kelton, Simulation
+are no independent draws. They are cut into at most BATCHES consecutive batches, of which each counts with its median, and
+Student's interval over these holds as soon as a batch is long against what hangs together (batch means: Law & Kelton, Simulation
 Modeling and Analysis, 5th ed. 2015, ch. 9.5.3). The number of batches stays and their length grows from look to look, so that
 the later an interval is, the less it takes for granted.
 
-Where time ends a race early a batch is one quad or two, and quads are taken for independent. What makes neighbours alike is the
-machine, whose mood cancels within a quad: in simulation, with blocks that resemble the one before by 0, 0.3 or 0.6, races of
-identical code that end after 5 to 16 quads call it different in 4.2 to 6.5 %. Quads that resemble each other themselves, by 0.3,
-make that 9 to 13 %, with 5 quads as with 11: waiting for a sixth mends nothing (benchmarks/simulated_calibration.md).
+On a machine that others use, a few steps in a hundred take twice as long or longer, and each such step spoils a quad or two. So
+the smallest and the largest of the batches are left out, one in TRIM on each side (trimmed mean with winsorized variance: Tukey
+& McLaughlin, Sankhyā A 25, 1963).
+
+Up to BATCHES quads a batch is one quad, and quads are taken for independent. What makes neighbours alike is the machine, whose
+mood cancels within a quad. benchmarks/simulated_calibration.md has how often identical code is called different then, and where
+quads resemble each other themselves, which doubles it; benchmarks/engine_calibration.py asks real trainings.
 """
 
 from __future__ import annotations
@@ -18,10 +21,12 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from perfaudit.measure.stats import Look, student_quantile
 
-BATCHES = 8
+BATCHES = 16
+TRIM = 8
 FEWEST = 5  # quads, of which there is an interval where time has ended a race before its first look
 # Quads after which the data are looked at, and how often that interval may miss: by Bonferroni's inequality all of them
 # together miss in at most 5 %, whatever the dependence between looks. Half of it goes to the last.
@@ -57,17 +62,22 @@ def interval_of_quads(log_ratios: Sequence[float], ended: bool = False) -> Inter
     n = len(log_ratios)
     if ended and n >= FEWEST:
         unspent = sum(look.alpha for look in LOOKS if look.generations >= n) or LOOKS[-1].alpha
-        batches = min(n, BATCHES)
-        return _batch_interval(log_ratios[: n - n % batches], unspent, batches)
+        return _batch_interval(log_ratios, unspent)
     reached = [look for look in LOOKS if look.generations <= n]
     if not reached:
         return None
     return _batch_interval(log_ratios[: reached[-1].generations], reached[-1].alpha)
 
 
-def _batch_interval(log_ratios: Sequence[float], alpha: float, batches: int = BATCHES) -> Interval:
-    size = len(log_ratios) // batches
-    medians = [statistics.median(log_ratios[at * size : (at + 1) * size]) for at in range(batches)]
-    centre = statistics.fmean(medians)
-    error = student_quantile(batches - 1, alpha) * statistics.stdev(medians) / math.sqrt(batches)
-    return Interval(math.exp(centre), math.exp(centre - error), math.exp(centre + error), len(log_ratios))
+def _batch_interval(log_ratios: Sequence[float], alpha: float) -> Interval:
+    """The trimmed interval over the medians of batches that differ in length by one quad at most."""
+    n, count = len(log_ratios), min(len(log_ratios), BATCHES)
+    ends = [at * n // count for at in range(count + 1)]
+    medians = sorted(statistics.median(log_ratios[a:b]) for a, b in pairwise(ends))
+    cut = count // TRIM
+    kept = medians[cut : count - cut]
+    centre = statistics.fmean(kept)
+    winsorized = [kept[0]] * cut + kept + [kept[-1]] * cut
+    squares = (count - 1) * statistics.variance(winsorized)
+    error = student_quantile(len(kept) - 1, alpha) * math.sqrt(squares / (len(kept) * (len(kept) - 1)))
+    return Interval(math.exp(centre), math.exp(centre - error), math.exp(centre + error), n)
