@@ -118,21 +118,27 @@ class _Bar(Watch):
 
     def standings(self, rows: Sequence[Standing]) -> None:
         self.rows = tuple(rows)
-        decided = sum(bool(row.left) for row in rows)
-        self._show(last=f"{decided} of {len(rows)} decided")
+        self._show(last=_decided(rows))
 
     def _show(self, **fields: str) -> None:
         self._update(completed=time.monotonic() - self._start, **fields)
 
 
 def standings_line(rows: Sequence[Standing]) -> str:
-    """How a race stands, on one line: the open candidates, the fastest first, and how many are decided."""
-    open_ = [row for row in _in_order(rows) if not row.left]
-    seen = [f"{row.words} {_ratio(row)}" for row in open_ if row.ratio is not None]
+    """How a race stands, on one line: the open candidates, the fastest first, the control, and how many are decided."""
+    open_ = [row for row in _in_order(rows) if not row.left and not row.is_control]
+    seen = [f"{row.name} {_ratio(row)}" for row in open_ if row.ratio is not None]
     said = seen[:_ON_ONE_LINE]
     if more := len(open_) - len(said):
-        said.append(f"{more} more open" if said else f"{more} open, too few steps yet for a ratio")
-    return one_line("; ".join([*said, f"{len(rows) - len(open_)} of {len(rows)} decided"]))
+        said.append(f"{more} more" if said else f"{more} open, too few steps yet for a ratio")
+    said += [f"{row.name} {_ratio(row) or 'not timed yet'}" for row in rows if row.is_control]
+    return one_line(f"{', '.join(said)}; {_decided(rows)}" if said else _decided(rows))
+
+
+def _decided(rows: Sequence[Standing]) -> str:
+    """How many of the candidates have left; the control is none, and stays."""
+    candidates = [row for row in rows if not row.is_control]
+    return f"{sum(bool(row.left) for row in candidates)} of {len(candidates)} decided"
 
 
 def _table(rows: Sequence[Standing], width: int, height: int) -> Table:
@@ -148,18 +154,18 @@ def _table(rows: Sequence[Standing], width: int, height: int) -> Table:
     figures = len("1.00 [0.90, 1.10]"), len("quads")
     words = max(2, width - sum(figures) - 11)  # between four columns and at their ends
     states = max(len(row.left or "open") for row in rows)
-    names = min(max(len(row.words) for row in rows), max(words * 3 // 5, words - states))
+    shown = max(1, height - 4)  # beside them heading, rule, and what is not shown
+    hidden = f"... {len(rows) - shown} more" if len(rows) > shown else ""
+    names = min(max(len(hidden), *(len(row.name) for row in rows)), max(words * 3 // 5, words - states))
     drawn.add_column("candidate", no_wrap=True, overflow="ellipsis", max_width=names)
     drawn.add_column("ratio", no_wrap=True, justify="right", min_width=figures[0])
     drawn.add_column("quads", no_wrap=True, justify="right", min_width=figures[1])
     drawn.add_column("", no_wrap=True, overflow="ellipsis", max_width=words - names)
-    ordered = _in_order(rows)
-    shown = max(1, height - 4)  # beside them heading, rule, and what is not shown
-    for row in ordered[:shown]:
-        cells = [row.words, _ratio(row), str(row.quads), row.left or "open"]
+    for row in _in_order(rows)[:shown]:
+        cells = [row.name, _ratio(row), str(row.quads), row.left or "open"]
         drawn.add_row(*(Text(one_line(cell)) for cell in cells), style="dim" if row.left else "")
-    if (more := len(ordered) - shown) > 0:
-        drawn.add_row(Text(f"... {more} more"), style="dim")
+    if hidden:
+        drawn.add_row(Text(hidden), style="dim")
     return drawn
 
 

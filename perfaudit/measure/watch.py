@@ -12,16 +12,17 @@ from perfaudit.measurements import Settings
 class Standing:
     """How a candidate of a race stands: its seconds per step over those of the code as it is, so far.
 
-    words: what it does, as advice ("num_workers=2"). ratio, low, high: None before there is an interval. left: why it is no
-    longer raced, "" while it is.
+    name: short ("num_workers=2"). ratio: None before there is one; low, high: None before there is an interval. left: why it is
+    no longer raced, "" while it is. is_control: it is identical code.
     """
 
-    words: str
+    name: str
     quads: int
     ratio: float | None = None
     low: float | None = None
     high: float | None = None
     left: str = ""
+    is_control: bool = False
 
 
 class Watch:

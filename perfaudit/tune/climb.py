@@ -34,6 +34,7 @@ from perfaudit.tune.patched import SourceRace
 from perfaudit.tune.screening import AS_IT_IS, LEAST, Raced, Screen
 from perfaudit.tune.search import pointless
 from perfaudit.tune.shares import in_order
+from perfaudit.tune.short_names import short_names
 from perfaudit.tune.tuning import Tuning
 
 ASKING_SHARE = 0.15  # of the budget, for what knobs must know before they have candidates
@@ -240,7 +241,7 @@ def _race_alone(tuning: Tuning, state: Climb, screen: Screen, deadline: Deadline
     if not state.candidates:
         return
     tuning.watch.stage("racing every patch in one training, in turn with your code")
-    words = {key: f"{candidate.knob}: {candidate.words}" for key, candidate in state.candidates.items()}
+    words = short_names(state.candidates)
     entrants = [in_place(key, [candidate]) for key, candidate in state.candidates.items()]
     try:
         screen.race("alone", entrants, deadline, words, state.alone)

@@ -13,6 +13,7 @@ from perfaudit.measure.ledger import Variant
 from perfaudit.measure.race import FUTILE
 from perfaudit.measurements import Settings
 from perfaudit.tune.screening import CONTROL, Raced, Screen, calibration_of
+from perfaudit.tune.short_names import short_settings
 from perfaudit.tune.tuning import Bout, Tuning
 from perfaudit.tune.workshop import Json
 
@@ -38,12 +39,15 @@ def look(tuning: Tuning, bout: Bout, tried: Sequence[Variant], text: Text, deadl
     raced, module = Raced(), knob(bout.name)
     bout.look = raced
     entrants = [_entrant(module, variant, text(variant)) for variant in tried]
-    words = {variant.key: module.words(variant.settings, bout.facts) for variant in tried}
+    names = {
+        variant.key: short_settings(variant.settings, [other.settings for other in tried if other is not variant])
+        for variant in tried
+    }
     seconds = max(LOOK_SECONDS, LOOK_STEPS * (len(tried) + 1) * tuning.seconds_per_step)
     deadline = tuning.deadline(min(seconds, deadline.left()))
     with Screen(tuning) as screen:
         try:
-            screen.race(bout.name, entrants, deadline, words, raced, least=module.min_gain, rivals=True)
+            screen.race(bout.name, entrants, deadline, names, raced, least=module.min_gain, rivals=True)
         except ChildFailed as failure:
             tuning.notes.append(f"{bout.name}: the training in which settings are raced ended early: {failure}")
     tuning.calibration = tuning.calibration or calibration_of(raced, tuning)

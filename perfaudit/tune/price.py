@@ -41,6 +41,7 @@ from perfaudit.tune.priced import (
 )
 from perfaudit.tune.recording import Begin, start_line
 from perfaudit.tune.screening import Screen, calibration_of
+from perfaudit.tune.short_names import short_names
 from perfaudit.tune.tuning import Record, Tuning, environment_of, interruptible
 from perfaudit.tune.workshop import Children, Workshop, as_user_error
 
@@ -257,12 +258,11 @@ def _screen(tuning: Tuning, priced: Priced, deadline: Deadline) -> None:
     if not tried:
         return
     tuning.watch.stage("racing every patch in one training, in turn with your code")
-    words = {key: f"{rules_of([candidate])}: {candidate.words}" for key, candidate in tried.items()}
     entrants = [in_place(key, [candidate]) for key, candidate in tried.items()]
     share = tuning.deadline(SCREENING_SHARE * deadline.left())
     with Screen(tuning, lambda: tuning.record.compared(evidence_of(priced)[1])) as screen:
         try:
-            screen.race(STAGE, entrants, share, words, priced.raced, most_quads=MOST_QUADS)
+            screen.race(STAGE, entrants, share, short_names(tried), priced.raced, most_quads=MOST_QUADS)
             if len(priced.paying) > 1 and deadline.left() < SURE * _seconds_behind(tuning, len(priced.paying)):
                 _screen_together(tuning, priced, screen, tuning.deadline(TOGETHER_SHARE * deadline.left()))
         except ChildFailed as failure:

@@ -22,7 +22,6 @@ from perfaudit.tune.workshop import Engine, Json
 
 LEAST = 0.01  # of the step; what a patch must gain for certain to stay
 CONTROL, AS_IT_IS = "control", "base"  # keys of a race, as `measure.race` and `measure.screening` have them
-CONTROL_WORDS = "the same code again"
 SLICE = 1.0  # seconds between two looks at how a race stands
 TOLD = 10.0  # seconds between two words on how a race stands that outlast a killed run
 SEED = 7
@@ -93,7 +92,7 @@ class Screen:
         label: str,
         entrants: Sequence[Json],
         deadline: Deadline,
-        words: Mapping[str, str],
+        names: Mapping[str, str],
         raced: Raced,
         base: str = "",
         most_quads: int | None = None,
@@ -103,7 +102,7 @@ class Screen:
         """Race them until all are decided or the time is over; `raced` has what is known at any moment.
 
         entrants: as the child takes them, see `verbs.racing`; base: the key of that which the others are compared
-        with, "" for the training as it is. words: by key, for those who watch. most_quads: which those that stay undecided
+        with, "" for the training as it is. names: by key, short, for those who watch. most_quads: which those that stay undecided
         have at most, None for as many as there is time for. least: the share of the step to be gained. rivals: only the fastest
         is wanted. Raises ChildFailed where the base cannot run.
         """
@@ -113,7 +112,7 @@ class Screen:
             if base and [item["key"] for item in waiting] == [base] and AS_IT_IS in known:
                 break
             try:
-                self._run(waiting, base, deadline, key, known, words, raced, most_quads, least, rivals)
+                self._run(waiting, base, deadline, key, known, names, raced, most_quads, least, rivals)
                 return
             except ChildFailed as failure:
                 guilty = self._engine.in_place() if self._engine is not None else ""
@@ -130,7 +129,7 @@ class Screen:
         deadline: Deadline,
         key: str,
         known: dict[str, Json],
-        words: Mapping[str, str],
+        names: Mapping[str, str],
         raced: Raced,
         most_quads: int | None,
         least: float,
@@ -146,7 +145,7 @@ class Screen:
             seconds = min(SLICE, deadline.left()) if not is_enough else 0.0
             state = self._engine.race(max(0.0, seconds), last=seconds < SLICE)
             _take(raced, {**state, "entrants": {**state["entrants"], **known}})
-            self.tuning.watch.standings(_standings(raced, words))
+            self.tuning.watch.standings(_standings(raced, names))
             now = {name for name, item in state["entrants"].items() if item["left"]}
             if now - decided:
                 self.tuning.record.note("race", key, state)
@@ -221,13 +220,12 @@ def _take(raced: Raced, state: Json) -> None:
     raced.base, raced.ended = state["base"], state["ended"]
 
 
-def _standings(raced: Raced, words: Mapping[str, str]) -> list[Standing]:
+def _standings(raced: Raced, names: Mapping[str, str]) -> list[Standing]:
     rows = []
     for key, seen in raced.entrants.items():
         logs = raced.log_ratios[key]
         ratio, low, high = seen.interval or (math.exp(statistics.median(logs)) if logs else None, None, None)
-        name = CONTROL_WORDS if key == CONTROL else words.get(key, key)
-        rows.append(Standing(name, seen.quads, ratio, low, high, seen.left))
+        rows.append(Standing(names.get(key, key), seen.quads, ratio, low, high, seen.left, key == CONTROL))
     return rows
 
 

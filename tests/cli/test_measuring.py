@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -12,9 +13,10 @@ from perfaudit.cli import measuring
 from perfaudit.cli.measuring import _Bar, _Lines, _table, standings_line
 from perfaudit.measure.watch import Standing
 
-GELU = Standing("fusion (GELU by the library)", 40, 0.89, 0.83, 0.95)
-FUSED = Standing("optimizer fused", 36, 0.98, 0.94, 1.03)
+GELU = Standing("fusion", 40, 0.89, 0.83, 0.95)
+FUSED = Standing("optimizer update=fused", 36, 0.98, 0.94, 1.03)
 NEW = Standing("num_workers=2", 1)
+CONTROL = Standing("control", 9, 1.0, is_control=True)
 SHORT = Standing("foreach", 2, 1.5, 0.0, float("inf"))
 GONE = Standing("compile", 12, 1.31, 1.2, 1.42, "it cannot win any more")
 REFUSED = Standing("attention", 0, left="refused: a hook holds it")
@@ -39,12 +41,25 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
     [
         (
             [FUSED, GONE, GELU, REFUSED, NEW],
-            "fusion (GELU by the library) 0.89 [0.83, 0.95]; optimizer fused 0.98 [0.94, 1.03]; 1 more open; 2 of 5 decided",
+            "fusion 0.89 [0.83, 0.95], optimizer update=fused 0.98 [0.94, 1.03], 1 more; 2 of 5 decided",
         ),
+        (
+            [CONTROL, FUSED, GONE, GELU],
+            "fusion 0.89 [0.83, 0.95], optimizer update=fused 0.98 [0.94, 1.03], control 1.00; 1 of 3 decided",
+        ),
+        (
+            [*[GELU] * 5, CONTROL],
+            "fusion 0.89 [0.83, 0.95], " * 4 + "1 more, control 1.00; 0 of 5 decided",
+        ),
+        (
+            [NEW, replace(CONTROL, ratio=None)],
+            "1 open, too few steps yet for a ratio, control not timed yet; 0 of 1 decided",
+        ),
+        ([GONE, replace(CONTROL, low=0.99, high=1.01)], "control 1.00 [0.99, 1.01]; 1 of 1 decided"),
         ([NEW, REFUSED], "1 open, too few steps yet for a ratio; 1 of 2 decided"),
         ([SHORT], "foreach 1.50; 0 of 1 decided"),
         ([GONE, REFUSED], "2 of 2 decided"),
-        ([GELU] * 6, "fusion (GELU by the library) 0.89 [0.83, 0.95]; " * 4 + "2 more open; 0 of 6 decided"),
+        ([GELU] * 6, "fusion 0.89 [0.83, 0.95], " * 4 + "2 more; 0 of 6 decided"),
         ([Standing("a\n\x1b[2J", 3, 1.0)], "a␊␛[2J 1.00; 0 of 1 decided"),
     ],
 )
@@ -61,7 +76,7 @@ def test_a_log_gets_a_line_every_ten_seconds(clock: Clock, capsys: pytest.Captur
     clock.now += 11.0
     watch.standings([])  # nothing is raced
     watch.block({"num_workers": 2, "pin_memory": False, "timeout": None}, 0.0123)
-    line = "fusion (GELU by the library) 0.89 [0.83, 0.95]; 1 of 2 decided"
+    line = "fusion 0.89 [0.83, 0.95]; 1 of 2 decided"
     assert capsys.readouterr().err == (
         "[    0 s] every patch beside your code\n"
         f"[   11 s] {line}\n[   22 s] {line}\n[   36 s]   num_workers=2, pin_memory=False: 12.30 ms a step\n"
@@ -91,13 +106,13 @@ def drawn(rows: list[Standing], width: int = 90, height: int = 20) -> list[str]:
 
 def test_a_terminal_gets_a_table_of_who_is_open_and_who_left() -> None:
     assert drawn([GONE, NEW, FUSED, REFUSED, GELU]) == [
-        " candidate                                  ratio   quads",
-        f" {83 * '─'}",
-        " fusion (GELU by the library)   0.89 [0.83, 0.95]      40   open",
-        " optimizer fused                0.98 [0.94, 1.03]      36   open",
-        " num_workers=2                                          1   open",
-        " compile                        1.31 [1.20, 1.42]      12   it cannot win any more",
-        " attention                                              0   refused: a hook holds it",
+        " candidate                            ratio   quads",
+        f" {77 * '─'}",
+        " fusion                   0.89 [0.83, 0.95]      40   open",
+        " optimizer update=fused   0.98 [0.94, 1.03]      36   open",
+        " num_workers=2                                    1   open",
+        " compile                  1.31 [1.20, 1.42]      12   it cannot win any more",
+        " attention                                        0   refused: a hook holds it",
     ]
 
 
