@@ -73,9 +73,9 @@ class Comparison:
 class Calibration:
     """The user's code against itself (A/A): the noise of this machine, and what a step consists of.
 
-    ratio: of the seconds per step of two copies side by side or, where `low` and `high` are given, of a control, identical
-    code that is put in place as candidates are; those bound it, and where they exclude 1 this run is not to be trusted.
-    scatter: standard deviation of the log ratio of one round, None of one; rounds: how many, quads of a control; phases:
+    ratio: of the seconds per step of a control, identical code that is put in place as candidates are; `low` and `high` bound
+    it, None of too few quads, and where they exclude 1 this run is not to be trusted.
+    scatter: standard deviation of the log ratio of one quad, None of one; rounds: how many quads; phases:
     seconds of each part of the step. computes_alone: on the CPU without loader workers, so that wall over CPU tells how
     busy the machine is.
     """

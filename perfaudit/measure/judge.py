@@ -17,8 +17,7 @@ from perfaudit.measure.stats import (
     smallest_callable,
     verdict,
 )
-from perfaudit.measurements import Calibration, ClockName, Comparison, Trial
-from perfaudit.target.phases import PHASES
+from perfaudit.measurements import ClockName, Comparison, Trial
 
 QUEUED = 0.15  # share of the wall seconds that a training's threads waited for a core; from here on, others held them
 EXPLAINED = 0.9  # share of the wall seconds that computing and waiting for a core must explain; else it waits for data
@@ -179,25 +178,3 @@ def saving(ledger: Ledger, base: Variant, compared: Comparison, share: float = 1
     step = [b.seconds_per_step if compared.clock == "wall" else b.cpu_per_step for b in blocks]
     per_step = (1 - compared.ratio) * statistics.median(step) if step else None
     return Saving("measured", share * (1 - compared.high), share * (1 - compared.low), per_step, clock=compared.clock)
-
-
-def calibration(ledger: Ledger, base: Variant, twin: Variant, computes_alone: bool) -> Calibration | None:
-    """How two copies of identical code compare here, and what a step consists of; None if no round holds both."""
-    compared = comparison(ledger, base, twin)
-    if compared is None:
-        return None
-    blocks = ledger.blocks(base.key) + ledger.blocks(twin.key)
-    step = statistics.median(block.seconds_per_step for block in blocks)
-    ratios = [value for group in ledger.log_ratios(base.key, twin.key, None, wall) for value in group]
-    seen = {name for block in blocks for name in block.phases}
-    names = [name for name in PHASES if name in seen]
-    return Calibration(
-        seconds_per_step=step,
-        wall_over_cpu=statistics.median(b.seconds_per_step / b.cpu_per_step for b in blocks),
-        scatter=statistics.stdev(ratios) if len(ratios) > 1 else None,
-        ratio=compared.ratio,
-        rounds=compared.n,
-        computes_alone=computes_alone,
-        queued=statistics.median(b.queued / b.steps / b.seconds_per_step for b in blocks),
-        phases={name: statistics.median(b.phases_per_step((name,)) for b in blocks) for name in names},
-    )

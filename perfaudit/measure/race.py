@@ -149,8 +149,10 @@ class Race:
         return self.paces.get(key, self.pace)
 
     def _wants_more(self) -> bool:
-        """Whether a candidate is open; the control alone is not raced for."""
-        return any(self.entrants[key].is_open for key in self.candidates)
+        """Whether a candidate is open; the control is raced alone only where whoever asks decides."""
+        return any(self.entrants[key].is_open for key in self.candidates) or (
+            self.least is None and not self.candidates
+        )
 
     def _quad(self, entrant: Entrant, last: _Timed | None) -> Generator[Turn, float, _Timed | None]:
         """A quad of an entrant; `last` is the base's block before it. Gives the base's block behind it, None for none."""

@@ -34,7 +34,7 @@ def environment(report: Report, paint: Paint, brief: bool = False) -> str:
 
 
 def calibration(report: Report, paint: Paint, width: int = 100, verbose: bool = False) -> str:
-    """What a step consists of, and how far identical code lies apart here: a control, or two copies side by side.
+    """What a step consists of, and how far identical code, a control, came out from the user's.
 
     verbose: also how far single quads of the control scatter, and the processor time of a step.
     """
@@ -44,15 +44,8 @@ def calibration(report: Report, paint: Paint, width: int = 100, verbose: bool = 
     parts = sorted(((s / whole, name) for name, s in seen.phases.items() if whole and s / whole >= 0.005), reverse=True)
     phases = ", ".join(f"{name.replace('_', ' ')} {100 * share:.0f} %" for share, name in parts)
     step = wrapped(f"a step takes {seconds(seen.seconds_per_step)}: {phases}", width, "")
-    if report.ladder is not None or seen.low is not None:
-        lines = [_control(seen), *([_noise(seen)] if verbose else [])]
-        return "\n".join([step, *(wrapped(line, width, "") for line in lines)]) + "\n"
-    rounds = (
-        f"single rounds scatter by {100 * seen.scatter:.1f} %" if seen.scatter is not None else "seen in one round only"
-    )
-    apart = 100 * abs(seen.ratio - 1)
-    noise = f"noise: two copies of your code, side by side, came out {apart:.1f} % apart; {rounds}"
-    return step + "\n" + wrapped(noise, width, "") + "\n"
+    lines = [_control(seen), *([_noise(seen)] if verbose else [])]
+    return "\n".join([step, *(wrapped(line, width, "") for line in lines)]) + "\n"
 
 
 def _control(seen: Calibration) -> str:

@@ -22,11 +22,13 @@ from perfaudit.tune.first_look import is_raced_in_place
 from perfaudit.tune.learning import learn
 from perfaudit.tune.outcome import UNDECIDED, comparisons_of, trials_of, winner_of
 from perfaudit.tune.recording import start_line
-from perfaudit.tune.screening import calibration_of
+from perfaudit.tune.screening import calibrate, calibration_of
 from perfaudit.tune.search import search
 from perfaudit.tune.shares import MEMORY_SHARE, in_order, seconds_for
 from perfaudit.tune.tuning import Record, Tuning, bout_of, changed_files, interruptible
 from perfaudit.tune.workshop import Children, Json, Workshop
+
+CALIBRATING_SHARE = 0.06  # of the budget, for the user's code against itself
 
 
 def tune(
@@ -90,13 +92,12 @@ def _search_all(
     asked = [knob(name) for name in knobs if not knob(name).not_applicable(tuning.facts)]
     if asked:
         tuning.needs_time(budget, deadline.left())
-        if state is None and not all(map(is_raced_in_place, asked)):
-            tuning.calibrate(budget)
-        else:  # a race in one training has a control
-            before = deadline.left()
-            tuning.profile(budget)
-            if state is None:
-                tuning.seconds_to_open = before - deadline.left()
+        before = deadline.left()
+        tuning.profile(budget)
+        if state is None:
+            tuning.seconds_to_open = before - deadline.left()
+            if not all(map(is_raced_in_place, asked)):  # those have a control of their own
+                calibrate(tuning, CALIBRATING_SHARE * budget)
     if state is not None:
         climb(tuning, state, knobs, deadline, memory)
         return

@@ -14,6 +14,7 @@ from types import TracebackType
 from perfaudit.findings import Saving
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Deadline
+from perfaudit.measure.judge import QUEUED
 from perfaudit.measure.watch import Standing
 from perfaudit.measurements import Calibration, Interval
 from perfaudit.target.phases import PHASES
@@ -22,6 +23,8 @@ from perfaudit.tune.workshop import Engine, Json
 
 LEAST = 0.01  # of the step; what a patch must gain for certain to stay
 CONTROL, AS_IT_IS = "control", "base"  # keys of a race, as `measure.race` and `measure.screening` have them
+CALIBRATING_QUADS = 16  # of a control that is raced alone: two in each batch of its interval
+BUSY = 1.5  # wall over processor seconds of a step that only computes; above, the machine is doing something else
 SLICE = 1.0  # seconds between two looks at how a race stands
 TOLD = 10.0  # seconds between two words on how a race stands that outlast a killed run
 SEED = 7
@@ -96,19 +99,24 @@ class Screen:
         raced: Raced,
         base: str = "",
         most_quads: int | None = None,
-        least: float = LEAST,
+        least: float | None = LEAST,
         rivals: bool = False,
     ) -> None:
         """Race them until all are decided or the time is over; `raced` has what is known at any moment.
 
-        entrants: as the child takes them, see `verbs.racing`; base: the key of that which the others are compared
-        with, "" for the training as it is. names: by key, short, for those who watch. most_quads: which those that stay undecided
-        have at most, None for as many as there is time for. least: the share of the step to be gained. rivals: only the fastest
-        is wanted. Raises ChildFailed where the base cannot run.
+        entrants: as the child takes them, see `verbs.racing`; without any the control is raced alone. base: the key of that
+        which the others are compared with, "" for the training as it is. names: by key, short, for those who watch.
+        most_quads: which those that stay undecided have at most, None for as many as there is time for. least: the share of
+        the step to be gained, None where `most_quads` and the time alone end the race. rivals: only the fastest is wanted.
+        Raises ChildFailed where the base cannot run.
         """
         key = f"race {label} {_digest(entrants)}"
         known = self._decided_before(key, raced)
-        while waiting := [item for item in entrants if item["key"] not in known and item["key"] not in raced.refused]:
+        if not entrants and raced.interval(CONTROL) is not None:
+            return
+        while (
+            waiting := [item for item in entrants if item["key"] not in known and item["key"] not in raced.refused]
+        ) or not entrants:
             if base and [item["key"] for item in waiting] == [base] and AS_IT_IS in known:
                 break
             try:
@@ -132,7 +140,7 @@ class Screen:
         names: Mapping[str, str],
         raced: Raced,
         most_quads: int | None,
-        least: float,
+        least: float | None,
         rivals: bool,
     ) -> None:
         if self._engine is None:
@@ -147,7 +155,7 @@ class Screen:
             _take(raced, {**state, "entrants": {**state["entrants"], **known}})
             self.tuning.watch.standings(_standings(raced, names))
             now = {name for name, item in state["entrants"].items() if item["left"]}
-            if now - decided:
+            if now - decided or not entrants:
                 self.tuning.record.note("race", key, state)
             if now - decided or not until_told.left():
                 self.tell()
@@ -155,7 +163,11 @@ class Screen:
                 decided |= now
             if raced.ended or seconds < SLICE:
                 return
-            still = [item for name, item in state["entrants"].items() if not item["left"] and name != CONTROL]
+            still = [
+                item
+                for name, item in state["entrants"].items()
+                if not item["left"] and (name != CONTROL or not entrants)
+            ]
             is_enough = most_quads is not None and all(len(item["log_ratios"]) >= most_quads for item in still)
 
     def _decided_before(self, key: str, raced: Raced) -> dict[str, Json]:
@@ -171,6 +183,26 @@ class Screen:
             with contextlib.suppress(ChildFailed):
                 self._engine.close()
         self._engine = None
+
+
+def calibrate(tuning: Tuning, seconds: float) -> None:
+    """Race the user's code against itself, for so long at most: a control for knobs that are raced in fresh processes."""
+    tuning.watch.stage("your code against itself: how noisy is this machine")
+    raced = Raced()
+    try:
+        with Screen(tuning) as screen:
+            screen.race("control", [], tuning.deadline(seconds), {}, raced, most_quads=CALIBRATING_QUADS, least=None)
+    except ChildFailed as failure:
+        tuning.notes.append(f"the training in which your code is raced against itself ended early: {failure}")
+    finally:
+        tuning.calibration = calibration_of(raced, tuning)
+    seen = tuning.calibration
+    busy = seen is not None and seen.computes_alone and seen.wall_over_cpu > BUSY
+    if seen is not None and busy and seen.queued >= QUEUED:  # else it waits for data
+        tuning.notes.append(
+            f"the machine is busy: a step takes {seen.wall_over_cpu:.1f} times its processor time, "
+            "so intervals are wide and verdicts late"
+        )
 
 
 def calibration_of(raced: Raced, tuning: Tuning) -> Calibration | None:

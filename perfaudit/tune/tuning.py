@@ -19,10 +19,9 @@ from perfaudit.knobs._code import Code
 from perfaudit.measure import environment
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Clock, Deadline, WallClock
-from perfaudit.measure.judge import QUEUED, calibration
 from perfaudit.measure.lab import HANGING
 from perfaudit.measure.ledger import Ledger, Variant
-from perfaudit.measure.runner import Memo, measure
+from perfaudit.measure.runner import Memo
 from perfaudit.measure.watch import Watch
 from perfaudit.measurements import Calibration, Comparison, Environment, NotApplicable, Settings, computing
 from perfaudit.target.names import Target
@@ -32,11 +31,8 @@ from perfaudit.tune.workshop import Json, Workshop, as_user_error
 if TYPE_CHECKING:
     from perfaudit.tune.screening import Raced
 
-CALIBRATING_SHARE = 0.06  # of the budget, for two copies of the user's code side by side
-CALIBRATING_ROUNDS = 4
 PROFILING_STEPS = 4  # for the shares of its phases; what comes of it is no claim
 PROFILING_SHARE = 0.05  # of the budget
-BUSY = 1.5  # wall over processor seconds of a step that only computes; above, the machine is doing something else
 STEPS_TO_COMPARE = 28  # two variants, each with 5 steps of warm-up, 3 to see how long they take, and a round of 6
 LOSSES_LOOKED_AT = 50  # steps, to say from which one on the losses are NaN
 LOOKING_SECONDS = 2.0  # for these steps, at most
@@ -183,46 +179,13 @@ class Tuning:
             raise NothingMeasured(f"{self.target}: the code as it is could not be measured: {failure}") from failure
         self.seconds_per_step = block["wall"] / block["steps"]
         self.facts["profile"] = {name: seconds / block["steps"] for name, seconds in block.get("phases", {}).items()}
-        if not block.get("finite", True):
-            self.notes.append(self._not_learning())
-
-    def calibrate(self, budget: float) -> None:
-        """Run two copies of the user's code side by side: how noisy it is here, and what its step consists of.
-
-        budget: seconds of the whole tuning, of which CALIBRATING_SHARE is spent. The profile goes into the facts.
-        """
-        self.watch.stage("two copies of your code side by side: how noisy is this machine")
-        base, twin = Variant("as it is", "", {}), Variant("the same again", "", {})
-        ledger = Ledger()
-        ledger.on_block = lambda key, seconds: self.watch.block({"copy": key}, seconds)
-        deadline = self.deadline(CALIBRATING_SHARE * budget)
-        measure(
-            self.workshop.lab(), [base, twin], ledger, deadline, 0, "calibration", 1, CALIBRATING_ROUNDS,
-            memo=self.record,
-        )  # fmt: skip
-        self.seconds_to_open = ledger.seconds_to_open
-        if ledger.apart:
-            self.notes.append(f"two copies of your code: {ledger.apart}")
-        if base.key in ledger.failures:
-            why = ledger.failures[base.key]
-            raise NothingMeasured(f"{self.target}: the code as it is could not be measured: {why}")
-        self.calibration = calibration(ledger, base, twin, self._in_one_process())
-        if self.calibration is None:
-            return
-        self.facts["profile"] = self.calibration.phases
         if self.facts.get("phases_by_waiting"):
             self.notes.append(
                 f"{self.facts['device']} has no clock that torch can read: the parts of a step are those of steps after each "
                 "part of which the host waited, and together they take longer than a step"
             )
-        if not all(block.finite for block in ledger.blocks(base.key)):
+        if not block.get("finite", True):
             self.notes.append(self._not_learning())
-        busy = self.calibration.computes_alone and self.calibration.wall_over_cpu > BUSY
-        if busy and self.calibration.queued >= QUEUED:  # else it waits for data
-            self.notes.append(
-                f"the machine is busy: a step takes {self.calibration.wall_over_cpu:.1f} times its processor time, "
-                "so intervals are wide and verdicts late"
-            )
 
     def _not_learning(self) -> str:
         """That the losses are no numbers, and from which step on; asked only where they were seen to be none."""

@@ -11,7 +11,6 @@ from test_runner import block, generations, variants
 from perfaudit.findings import Saving
 from perfaudit.measure import judge
 from perfaudit.measure.judge import (
-    calibration,
     clock_for,
     comparison,
     hopeless_variants,
@@ -20,7 +19,7 @@ from perfaudit.measure.judge import (
     trial,
 )
 from perfaudit.measure.ledger import Generation, Ledger
-from perfaudit.measurements import Calibration, Comparison, Trial
+from perfaudit.measurements import Comparison, Trial
 
 A, B, C = variants("a", "b", "c")
 
@@ -222,32 +221,6 @@ def test_which_clock_is_trusted(computing: float, queued: float, clock: str) -> 
     assert clock_for(ledger, A, True) == clock
     assert ledger.clock == clock
     assert clock_for(Ledger(), A, True) == "wall"
-
-
-def test_the_twin_is_told_whole() -> None:
-    phases = {"backward": 0.001, "forward": 0.004}
-    ledger = Ledger(
-        generations((block(0.010, cpu=0.005, queued=0.002, **phases), block(0.012, cpu=0.006, queued=0.0024, **phases)))
-    )
-    found = calibration(ledger, A, B, computes_alone=True)
-    assert found is not None
-    assert found.scatter == pytest.approx(0.0, abs=1e-9)
-    assert found.phases == pytest.approx(phases)
-    assert list(found.phases) == ["forward", "backward"]  # in the order of a step
-    assert (found.seconds_per_step, found.wall_over_cpu, found.ratio, found.queued) == pytest.approx(
-        (0.011, 2.0, 1.2, 0.2)
-    )
-    assert (found.rounds, found.computes_alone) == (12, True)
-
-
-def test_of_one_round_a_twin_has_no_scatter_and_of_none_there_is_no_twin() -> None:
-    ledger = scattered(1.1, rounds=1)
-    found = calibration(ledger, A, B, computes_alone=False)
-    assert isinstance(found, Calibration)
-    assert (found.scatter, found.rounds, found.computes_alone) == (None, 1, False)
-    assert calibration(ledger, A, C, computes_alone=False) is None
-    two = calibration(scattered(1.0, 1.2, rounds=1), A, B, computes_alone=False)
-    assert two is not None and two.scatter == pytest.approx(math.log(1.2) / math.sqrt(2))
 
 
 @pytest.mark.parametrize(("wide", "is_told"), [(3.5, True), (4.5, False)])

@@ -101,6 +101,13 @@ def test_a_candidate_that_is_decided_leaves_and_its_time_goes_to_the_others() ->
     assert counted["control"] == counted["same"]
 
 
+def test_a_control_is_raced_alone_only_where_whoever_asks_decides() -> None:
+    assert not run(Race([], "control", least=0.01, seed=1, pace=Pace(warm_up=0)), speeds())
+    alone = Race([], "control", least=None, seed=1, pace=Pace(warm_up=0))
+    assert len(run(alone, speeds(), most=31)) == 31
+    assert len(alone.entrants["control"].log_ratios) == 10
+
+
 def test_a_drift_that_is_steady_cancels() -> None:
     race = Race(["same"], "control", least=0.01, seed=1)
     run(race, speeds(drift=0.001))

@@ -19,7 +19,7 @@ t.py on NVIDIA H200, driver 570.1, 2 cores, 1 thread, 1.5 GiB, torch 2.13.0, Pyt
 the machine was busy (load 1.6 on 2 cores): intervals are wider for it
 
 a step takes 40.00 ms: loading 50 %, backward 36 %, forward 12 %, optimizer 1 %
-noise: two copies of your code, side by side, came out 1.7 % apart; single rounds scatter by 2.1 %
+control: identical code, put in place as a patch is: too few quads for an interval (4 quads)
 
 dataloader
 
@@ -190,21 +190,21 @@ def test_a_machine_of_one_core_without_a_driver() -> None:
             None,
             1.25,
             "a step takes 200.00 ms: forward 100 %, loading 0 %\n"
-            "noise: two copies of your code, side by side, came out 25.0 % apart; seen in one round only\n",
+            "control: identical code, put in place as a patch is: too few quads for an interval (3 quads)\n",
         ),
         (
             {"loading": 0.0009, "forward": 0.1991},
             0.0,
             1.0,
             "a step takes 200.00 ms: forward 100 %\n"
-            "noise: two copies of your code, side by side, came out 0.0 % apart; single rounds scatter by 0.0 %\n",
+            "control: identical code, put in place as a patch is: too few quads for an interval (3 quads)\n",
         ),
         (
             {"loading": 0.0},
             0.01,
             1.0,
             "a step takes 200.00 ms:\n"
-            "noise: two copies of your code, side by side, came out 0.0 % apart; single rounds scatter by 1.0 %\n",
+            "control: identical code, put in place as a patch is: too few quads for an interval (3 quads)\n",
         ),
     ],
 )

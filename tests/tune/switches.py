@@ -126,7 +126,7 @@ class Engine:
         self.on: dict[str, Switches] = {}
         self.totals: Json = {}
 
-    def screen(self, entrants: list[Json], least: float, seed: int, base: str, rivals: bool = False) -> Json:
+    def screen(self, entrants: list[Json], least: float | None, seed: int, base: str, rivals: bool = False) -> Json:
         own = switches(Path("t.py").read_text())
         self.on = {BASE: own, CONTROL: own}
         for item in entrants:

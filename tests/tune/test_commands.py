@@ -130,7 +130,7 @@ def test_tune_dataloader_reports_trials_race_and_winner(project: Project, perfau
             assert trial["low"] <= trial["median"] <= trial["high"]
     (winner,) = report["winners"]
     assert (winner["knob"], done.code == 1) == ("dataloader", not winner["keeps_current"])
-    assert report["calibration"]["rounds"] >= 4  # quads of a control: no two copies side by side
+    assert report["calibration"]["rounds"] >= 4  # quads of the control
 
 
 def test_tune_dataloader_races_loaders_in_one_training_and_the_best_as_source(project: Project, perfaudit: Run) -> None:

@@ -8,69 +8,26 @@ from typing import Any
 
 import pytest
 from conftest import FakeClock
-from switches import Engine as SwitchEngine
 from test_search import STEP, Kept, Shop, Sizes, search  # noqa: F401  # a fixture
 
 from perfaudit.knobs import all_knobs, knob
 from perfaudit.measure.child import ChildFailed
-from perfaudit.measure.ledger import Variant
-from perfaudit.measure.race import BASE, Race
-from perfaudit.measure.screening import CONTROL
 from perfaudit.measurements import Comparison
 from perfaudit.report import Report
 from perfaudit.tune.first_look import is_raced_in_place
 from perfaudit.tune.outcome import UNDECIDED
-from perfaudit.tune.workshop import Json
 
 Search = Callable[..., Report]
 
 
 class InPlace(Shop):
-    """A workshop with a training in which sizes are put in place, but for those of `refused`."""
+    """A workshop with a training that may end with a size in place."""
 
-    refused: tuple[int, ...] = ()
     dies_with: int | None = None
-    queued, noise, control = 0.0, 0.0, 1.0
-    looked: list[list[int]]
-
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
-        self.looked = []
-
-    def speed(self, on: dict[str, int]) -> float:
-        return self.speeds[on["size"]]
 
     def crashes(self, on: dict[str, int]) -> None:
         if on["size"] == self.dies_with:
             raise ChildFailed("crash", "the process ended")
-
-    def fails(self, on: dict[str, int]) -> None: ...
-
-    def ask(self, variant: Variant, *commands: Json) -> list[Json]:
-        facts, *replies = super().ask(variant, *commands)
-        block = {"steps": 4, "wall": 4 * STEP, "phases": {"forward": 4 * STEP}, "finite": True}
-        return [facts, *(block if command["do"] == "block" else reply for command, reply in zip(commands, replies))]  # noqa: B905
-
-    def engine(self) -> Engine:
-        self.clock.sleep(self.opening)
-        return Engine(self)
-
-
-class Engine(SwitchEngine):
-    """The training of that workshop."""
-
-    def screen(self, entrants: list[Json], least: float, seed: int, base: str, rivals: bool = False) -> Json:
-        sizes = {item["key"]: int(item["settings"][0][1]["size"]) for item in entrants}
-        self.shop.looked.append(list(sizes.values()))
-        self.refused = {key: "it is not built in a step" for key, size in sizes.items() if size in self.shop.refused}
-        self.on = {BASE: {"size": 0}, CONTROL: {"size": 0}}
-        self.on |= {key: {"size": size} for key, size in sizes.items() if key not in self.refused}
-        others = [key for key in self.on if key not in (BASE, CONTROL)]
-        self.base, self.running = BASE, Race(others, CONTROL, least, seed, rivals=rivals)
-        self.turns = self.running.turns()
-        self.turn = next(self.turns, None)
-        self.totals = {"steps": 0, "wall": 0.0, "cpu": 0.0, "queued": 0.0, "phases": {"forward": 0.0}}
-        return {"refused": self.refused, "ways": dict.fromkeys(sizes, "loader")}
 
 
 def told(report: Report) -> dict[int, Comparison]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 import types
 from collections.abc import Callable, Sequence
@@ -11,15 +12,19 @@ from typing import Any
 
 import pytest
 from conftest import FakeClock
+from switches import Engine as SwitchEngine
 
 from perfaudit.knobs import Bench, Facts, Knob, Setup, Told
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.ledger import Block, Generation, Variant, from_json, to_json
+from perfaudit.measure.race import BASE, Race
 from perfaudit.measure.runner import Lab, Subject, TrialFailed
+from perfaudit.measure.screening import CONTROL
 from perfaudit.measurements import Settings
 from perfaudit.report import Report
 from perfaudit.target.names import Target
-from perfaudit.tune.report import tune
+from perfaudit.tune.report import CALIBRATING_SHARE, tune
+from perfaudit.tune.screening import CALIBRATING_QUADS
 from perfaudit.tune.tuning import Record
 from perfaudit.tune.workshop import Check, Json
 
@@ -69,6 +74,9 @@ class Shop:
     dies_at: int = sys.maxsize  # blocks until the whole run is interrupted
     blocks: int = 0
     broken: str = ""
+    refused: tuple[int, ...] = ()  # sizes that cannot be put in place in a training that runs
+    looked: list[list[int]] = field(default_factory=list)  # sizes of each race in one training
+    queued, noise, control = 0.0, 0.0, 1.0  # of that training, see `switches.Shop`
 
     def facts(self) -> Facts:
         return {
@@ -88,10 +96,44 @@ class Shop:
         self.clock.sleep(self.opening)
         if self.broken:
             raise ChildFailed("target", self.broken)
-        return [self.facts(), *({} for _ in commands)]
+        block = {"steps": 4, "wall": 4 * STEP, "phases": phases_of(4 * STEP), "finite": True}
+        return [self.facts(), *(block if command["do"] == "block" else {} for command in commands)]
+
+    def engine(self) -> Engine:
+        self.clock.sleep(self.opening)
+        return Engine(self)
+
+    def speed(self, on: dict[str, int]) -> float:
+        return self.speeds[on["size"]]
+
+    def crashes(self, on: dict[str, int]) -> None: ...
+
+    def fails(self, on: dict[str, int]) -> None: ...
 
     def trace(self, files: list[str]) -> Json:
         raise NotImplementedError
+
+
+def phases_of(seconds: float) -> dict[str, float]:
+    return {"forward": 0.5 * seconds, "backward": 0.45 * seconds, "optimizer": 0.05 * seconds}
+
+
+class Engine(SwitchEngine):
+    """The training of that workshop."""
+
+    def screen(self, entrants: list[Json], least: float | None, seed: int, base: str, rivals: bool = False) -> Json:
+        sizes = {item["key"]: int(item["settings"][0][1]["size"]) for item in entrants}
+        if sizes:
+            self.shop.looked.append(list(sizes.values()))
+        self.refused = {key: "it is not built in a step" for key, size in sizes.items() if size in self.shop.refused}
+        self.on = {BASE: {"size": 0}, CONTROL: {"size": 0}}
+        self.on |= {key: {"size": size} for key, size in sizes.items() if key not in self.refused}
+        others = [key for key in self.on if key not in (BASE, CONTROL)]
+        self.base, self.running = BASE, Race(others, CONTROL, least, seed, rivals=rivals)
+        self.turns = self.running.turns()
+        self.turn = next(self.turns, None)
+        self.totals = {"steps": 0, "wall": 0.0, "cpu": 0.0, "queued": 0.0, "phases": {"forward": 0.0}}
+        return {"refused": self.refused, "ways": dict.fromkeys(sizes, "loader")}
 
 
 @dataclass
@@ -105,12 +147,7 @@ class Steps:
             raise KeyboardInterrupt
         seconds = self.shop.speeds[self.size] * STEP
         self.shop.clock.sleep(seconds * (steps + 1))
-        phases = {
-            "forward": 0.5 * seconds * steps,
-            "backward": 0.45 * seconds * steps,
-            "optimizer": 0.05 * seconds * steps,
-        }
-        return Block(steps, seconds * steps, seconds * steps, 8 * steps, phases=phases)
+        return Block(steps, seconds * steps, seconds * steps, 8 * steps, phases=phases_of(seconds * steps))
 
     def close(self) -> None:
         pass
@@ -138,14 +175,78 @@ def test_the_fastest_of_many_is_found_and_raced(search: Callable[..., Report], c
     assert (winner.settings, winner.keeps_current) == ({"size": 2}, False)
     assert winner.saving is not None and winner.saving.low == pytest.approx(0.3)
     assert winner.remarks == ("5 sizes were tried",)
-    assert shop.opened[1] == [0, 1, 2, 3, 4]  # the first look; before it, the two copies
-    assert sorted(shop.opened[2]) == [0, 2, 3]  # the race
+    assert shop.opened[0] == [0, 1, 2, 3, 4]  # the first look
+    assert sorted(shop.opened[1]) == [0, 2, 3]  # the race
+
+
+def test_knobs_raced_in_fresh_processes_have_a_control_too(search: Callable[..., Report], clock: FakeClock) -> None:
+    shop = Shop(clock, {0: 1.0, 1: 0.9})
+    report = search(shop, Sizes("sizes", [1]))
+    control = report.calibration
+    assert control is not None and shop.looked == []  # nothing but the control was raced in that training
+    assert control.rounds >= CALIBRATING_QUADS
+    assert (control.ratio, control.low, control.high) == (pytest.approx(1.0),) * 3
+    assert control.seconds_per_step == pytest.approx(STEP)
+
+
+def test_a_control_takes_a_small_share_of_the_budget(search: Callable[..., Report], clock: FakeClock) -> None:
+    class Unending(Engine):
+        def race(self, seconds: float, last: bool) -> Json:
+            raced.append(seconds)
+            return super().race(seconds, last)
+
+    raced: list[float] = []
+    shop = Shop(clock, {0: 100.0, 1: 90.0})  # a step of a second
+    shop.engine = lambda: Unending(shop)  # type: ignore[method-assign]
+    report = search(shop, Sizes("sizes", [1]), budget=100.0)
+    assert sum(raced) <= CALIBRATING_SHARE * 100.0 + 1e-6
+    assert report.calibration is not None and report.calibration.rounds < CALIBRATING_QUADS
+    assert report.calibration.low is None
+
+
+def test_a_training_that_ends_while_it_is_raced_against_itself_is_no_end(
+    search: Callable[..., Report], clock: FakeClock
+) -> None:
+    class Dying(Engine):
+        def race(self, seconds: float, last: bool) -> Json:
+            raise ChildFailed("crash", "the process ended")
+
+    shop = Shop(clock, {0: 1.0, 1: 0.9})
+    shop.engine = lambda: Dying(shop)  # type: ignore[method-assign]
+    report = search(shop, Sizes("sizes", [1]))
+    assert report.calibration is None and report.winners[0].settings == {"size": 1}
+    assert report.notes == ("the training in which your code is raced against itself ended early: the process ended",)
+
+
+@pytest.mark.parametrize(
+    ("threads", "computing", "queued", "said"),
+    [
+        (1, 0.5, 0.5, "the machine is busy: a step takes 2.0 times its processor time, so intervals are wide and verdicts late"),
+        (1, 0.7, 0.3, ""),
+        (1, 0.5, 0.05, ""),  # it waits for something else
+        (2, 0.5, 0.5, ""),  # seconds of several threads do not add up
+    ],
+)  # fmt: skip
+def test_a_busy_machine_is_told(
+    search: Callable[..., Report], clock: FakeClock, threads: int, computing: float, queued: float, said: str
+) -> None:
+    class Busy(Engine):
+        def race(self, seconds: float, last: bool) -> Json:
+            state = super().race(seconds, last)
+            return {**state, "base": {**state["base"], "cpu": computing * state["base"]["wall"]}}
+
+    shop = Shop(clock, {0: 1.0, 1: 0.9})
+    shop.queued = queued
+    facts = {**shop.facts(), "threads": threads}
+    shop.facts = lambda: facts  # type: ignore[method-assign]
+    shop.engine = lambda: Busy(shop)  # type: ignore[method-assign]
+    assert search(shop, Sizes("sizes", [1])).notes == ((said,) if said else ())
 
 
 def test_few_settings_are_raced_at_once(search: Callable[..., Report], clock: FakeClock) -> None:
     shop = Shop(clock, {0: 1.0, 1: 0.9})
     report = search(shop, Sizes("sizes", [1]))
-    assert shop.opened[1:] == [[0, 1]] * 4  # clear at the first look at the data
+    assert shop.opened == [[0, 1]] * 4  # clear at the first look at the data
     assert report.comparisons[0].n == 12
 
 
@@ -204,7 +305,7 @@ def test_a_piece_whose_gain_does_not_show_in_the_step_is_not_taken(
 def test_what_looks_slower_is_given_up_and_said_so(search: Callable[..., Report], clock: FakeClock) -> None:
     shop = Shop(clock, {0: 1.0, 1: 1.3})
     report = search(shop, Sizes("sizes", [1]))
-    assert shop.opened[1:] == [[0, 1]] * 2
+    assert shop.opened == [[0, 1]] * 2
     assert report.winners[0].words == "keep what you have: size=1 looked 30 % slower and was not measured further"
     assert not report.notes
 
@@ -266,6 +367,7 @@ class Kept(Record):
     def __init__(self) -> None:
         self.generations: list[tuple[Json, dict[str, Any]]] = []
         self.answers: dict[str, Json] = {}
+        self.notes: list[tuple[str, str, Json]] = []
 
     def recorded(self, stage: str) -> list[tuple[Generation, dict[str, Any]]]:
         return [(from_json(g), f) for g, f in self.generations if g["stage"] == stage]
@@ -279,6 +381,10 @@ class Kept(Record):
     def note(self, kind: str, key: str, data: Json) -> None:
         if kind == "answer":
             self.answers[key] = data
+        self.notes.append((kind, key, copy.deepcopy(data)))  # a race goes on with its lists
+
+    def noted(self, kind: str, key: str) -> list[Json]:
+        return [data for of, under, data in self.notes if (of, under) == (kind, key)]
 
 
 def test_an_interrupted_search_tells_what_it_knows_and_is_resumed_where_it_stood(
@@ -288,7 +394,7 @@ def test_an_interrupted_search_tells_what_it_knows_and_is_resumed_where_it_stood
     knobs = [Sizes("one", [1, 2, 3, 4]), Sizes("two", [1])]
     whole = search(Shop(clock, speeds), *knobs)
     record = Kept()
-    killed = search(Shop(clock, speeds, dies_at=60), *knobs, begin=lambda start: record)
+    killed = search(Shop(clock, speeds, dies_at=140), *knobs, begin=lambda start: record)
     assert killed.interrupted
     assert killed.trials
     again = Shop(clock, speeds)
@@ -311,7 +417,7 @@ def test_a_run_lies_in_a_journal_and_is_resumed_from_it(search: Callable[..., Re
 
     speeds = {0: 1.0, 1: 0.9, 2: 0.7, 3: 0.8, 4: 1.2}
     knobs = [Sizes("one", [1, 2, 3, 4]), Sizes("two", [1])]
-    killed = search(Shop(clock, speeds, dies_at=60), *knobs, begin=begin(Path(), False))
+    killed = search(Shop(clock, speeds, dies_at=140), *knobs, begin=begin(Path(), False))
     (run,) = all_runs(Path())
     assert (run.status, killed.interrupted) == ("interrupted", True)
     again = Shop(clock, speeds)
