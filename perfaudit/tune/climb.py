@@ -1,12 +1,13 @@
 """From the user's code to one patch of all that pays: screened in a training that runs, raced and verified as source.
 
-All candidates are raced beside each other in one training (`tune.screening`). What pays is put in place together, and left
-out again one by one, to see whether it still pays beside the others. The rest is `tune.final`: the patched source in fresh
-processes, against the user's code.
+All candidates are raced beside each other in one training (`tune.screening`). What pays, or looks as if it did, is put in place
+together, and left out again one by one, to see whether it pays beside the others; what was shown to pay neither alone nor there
+goes. The rest is `tune.final`: the patched source in fresh processes, against the user's code.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from perfaudit.knobs import Refused, knob
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.judge import QUEUED
+from perfaudit.measure.quads import LOOKS
 from perfaudit.measure.race import FUTILE
 from perfaudit.measurements import Interval, NotApplicable
 from perfaudit.static.source import Unreadable, read_text
@@ -39,18 +41,20 @@ from perfaudit.tune.tuning import Tuning
 
 ASKING_SHARE = 0.15  # of the budget, for what knobs must know before they have candidates
 SCREENING_SHARE = 0.4  # of what is left then, at least
+BESIDE_QUADS = 6  # of all rungs but each one, so that there is an interval when time ends that race
 WANTED_QUADS = 10  # of each candidate; where the time is too short for these and a final race, the race gives way
 # What comes behind the screening takes, in seconds and steps, estimated from a few runs of char_gpt and digits_cnn: what pays
-# raced together to the first look, the check of the patch, and the final race to its first look. They share out time, and
-# decide nothing. Losses are compared for a time, not for a number of steps.
-TOGETHER_SECONDS, TOGETHER_STEPS = 3.0, 48
-CHECKING_SECONDS, CHECKING_STEPS = 12.0, 20
+# raced together and without each of three to the first look, the check of the patch, and the final race to its first look.
+# They share out time, and decide nothing. Losses are compared for a time, not for a number of steps.
+TOGETHER_SECONDS, TOGETHER_STEPS = 3.0, 100
+CHECKING_SECONDS, CHECKING_STEPS = 7.0, 16
 RACING_SECONDS, RACING_STEPS = 4.0, 104
 BESIDE_SHARE = 0.3  # of what is left behind the screening, at least
 OFFERED_QUADS = 16  # that all must be able to have, before those that are not allowed take time from the others
 BLOCKS = 3  # of a quad, which shares one with the next
 SMALL_SHARE = 0.1  # of the step; what can gain no more is raced last
-ALL = "all"  # the key of all that pays together
+# Keys of what is raced together: all of it, and what alone was shown to pay.
+ALL, SURE = "all", "sure"
 
 
 @dataclass(slots=True)
@@ -58,10 +62,11 @@ class Climb:
     """How far a climb has come; whoever starts it keeps it, so that an interruption loses nothing.
 
     allow: what besides speed a patch may change. candidates: that were raced, by key. alone: their race. beside: the
-    race of the user's code, and of all that pays but one, each against all that pays. rungs: what stayed, the largest
-    gain first. dropped: what was taken out again, with the reason. left: by knob, why it was not climbed. late: those
-    of them that more time would have tried. originals: text and encoding of the files that are patched. start_bytes,
-    top_bytes: peak memory of a step without and with the patch. trouble: why nothing can be handed over.
+    race of the user's code, and of parts of what was put together, each against all of it; parts: these by their keys, all
+    under ALL. rungs: what stayed, the largest gain first. dropped: what was taken out again, with the reason. left: by knob,
+    why it was not climbed. late: those of them that more time would have tried. originals: text and encoding of the files
+    that are patched. start_bytes, top_bytes: peak memory of a step without and with the patch. trouble: why nothing can be
+    handed over.
     """
 
     allow: frozenset[str]
@@ -69,7 +74,7 @@ class Climb:
     alone: Raced = field(default_factory=Raced)
     beside: Raced = field(default_factory=Raced)
     rungs: list[Candidate] = field(default_factory=list)
-    raced_together: list[Candidate] = field(default_factory=list)
+    parts: dict[str, list[Candidate]] = field(default_factory=dict)
     dropped: list[tuple[Candidate, str]] = field(default_factory=list)
     left: dict[str, str] = field(default_factory=dict)
     late: set[str] = field(default_factory=set)
@@ -106,10 +111,23 @@ class Climb:
         return found
 
     def together(self) -> Interval | None:
-        """Seconds per step of all rungs over those of the user's code, in one training; None where that was not raced."""
-        if len(self.rungs) == 1:
-            return self.alone.interval(self.rungs[0].key)
-        return self.beside.interval(AS_IT_IS) if self.raced_together == self.rungs else None
+        """Seconds per step of all rungs over those of the user's code, in one training; None where that was not raced.
+
+        Of rungs that were raced as a part of more, the ratio is that of two intervals: all of it over the user's code, and over
+        the part. Its ends are those of the two that lie furthest apart, so it misses less often than one of them.
+        """
+        if len(self.rungs) == 1 and (alone := self.alone.interval(self.rungs[0].key)) is not None and alone[2] < 1:
+            return alone
+        whole = self.beside.interval(AS_IT_IS)
+        key = next((key for key, part in self.parts.items() if same_rungs(part, self.rungs)), "")
+        if whole is None or not key or key == ALL:
+            return whole if key else None
+        part = self.beside.interval(key)
+        return (whole[0] / part[0], whole[1] / part[2], whole[2] / part[1]) if part is not None else None
+
+    def is_sure(self, rung: Candidate) -> bool:
+        """Whether a patch was shown to pay by itself."""
+        return pays(rung, self.alone.interval(rung.key))
 
     def beside_the_others(self, rung: Candidate) -> Interval | None:
         """Seconds per step of all rungs that were there over those of all but this one; None where that was not raced."""
@@ -129,13 +147,16 @@ def climb(tuning: Tuning, state: Climb, knobs: list[str], deadline: Deadline, me
         share = tuning.deadline(_seconds_to_screen(tuning, state, deadline.left()))
         _leave_out(tuning, state, share.left())
         longer = tuning.deadline(max(share.left(), deadline.left() - seconds_to_check(tuning)))
-        _race_alone(tuning, state, screen, _UntilSecondPays(share, longer, state))
-        _choose(tuning, state)
+        _race_alone(tuning, state, screen, _UntilSomeGoTogether(share, longer, state))
+        seconds = _seconds_together(tuning, deadline.left())
+        _choose(tuning, state, seconds)
         _tell_offers(state)
         if len(state.rungs) > 1:
-            _race_beside(tuning, state, screen, tuning.deadline(_seconds_together(tuning, deadline.left())))
-    if len(state.rungs) > 1 and state.together() is None and not _has_time_to_race(tuning, deadline):
-        _keep_the_first(state)
+            _race_beside(tuning, state, screen, tuning.deadline(seconds))
+    if len(state.rungs) > 1 and state.together() is None:
+        _leave_unsure(state, state.is_sure)
+        if len(state.rungs) > 1 and not _has_time_to_race(tuning, deadline):
+            _keep_the_first(state)
     final_race(tuning, state, deadline, memory_budget)
 
 
@@ -144,16 +165,19 @@ def _record(tuning: Tuning, state: Climb) -> None:
     tuning.record.compared(screened_comparisons(state.candidates, state.alone))
 
 
-class _UntilSecondPays(Deadline):
-    """A deadline that is put off while no two knobs pay: then there is nothing to race together, for which time was kept."""
+class _UntilSomeGoTogether(Deadline):
+    """A deadline that is put off while there is nothing to race together, for which time was kept: two patches, one of which
+    was shown to pay and the other at least looks so.
+    """
 
     def __init__(self, planned: Deadline, latest: Deadline, state: Climb) -> None:
         self._planned, self._latest, self._state = planned, latest, state
 
     def left(self) -> float:
-        alone = self._state.alone
-        paying = {c.knob for key, c in self._state.candidates.items() if not c.lacks and pays(c, alone.interval(key))}
-        return (self._latest if len(paying) < 2 else self._planned).left()
+        allowed = [candidate for candidate in self._state.candidates.values() if not candidate.lacks]
+        looks = {each.knob for each in allowed if self._state.is_sure(each) or _looks_paying(self._state, each)}
+        is_waiting = len(looks) < 2 or not any(map(self._state.is_sure, allowed))
+        return (self._latest if is_waiting else self._planned).left()
 
 
 def _has_time_to_race(tuning: Tuning, deadline: Deadline) -> bool:
@@ -218,7 +242,7 @@ def _leave_out(tuning: Tuning, state: Climb, seconds: float) -> None:
     """Where the time is too short for all, drop what is not allowed, and then what could gain least, as far as that is known."""
 
     def quads() -> float:
-        return seconds / (BLOCKS * tuning.seconds_per_step * (len(state.candidates) + 1) or 1.0)
+        return _quads(tuning, seconds, len(state.candidates) + 1)
 
     offers = [candidate for candidate in state.candidates.values() if candidate.lacks]
     if quads() < OFFERED_QUADS:
@@ -253,29 +277,54 @@ def _race_alone(tuning: Tuning, state: Climb, screen: Screen, deadline: Deadline
         state.left[state.candidates[key].knob] = f"{state.candidates[key].words}: {reason}"
 
 
-def _choose(tuning: Tuning, state: Climb) -> None:
-    """Take what pays as rungs: one setting of a knob, the largest gain first, as far as the patches go together."""
-    paying = [c for key, c in state.candidates.items() if not c.lacks and pays(c, state.alone.interval(key))]
+def _choose(tuning: Tuning, state: Climb, seconds: float) -> None:
+    """Take as rungs what pays, the largest gain first: one setting of a knob, as far as the patches go together.
+
+    seconds: for racing them together. Where that is time enough to race all without each one, what looks as if it paid is
+    taken too, to be decided there.
+    """
+    allowed = [candidate for candidate in state.candidates.values() if not candidate.lacks]
     best: list[Candidate] = []
     queued = state.alone.base.get("queued", 0.0) / (state.alone.base.get("wall") or 1.0)
-    for name in dict.fromkeys(candidate.knob for candidate in paying):
+    for name in dict.fromkeys(candidate.knob for candidate in allowed):
+        mine = [candidate for candidate in allowed if candidate.knob == name]
+        taken = best_of(mine, state.alone) or _most_hopeful(state, mine)
+        if taken is None:
+            continue
         if queued >= QUEUED and not knob(name).is_judged_on_a_busy_machine:
             state.left[name] = (
                 f"not judged: a step waited {100 * queued:.0f} % of its time for cores that others held, and with them to "
                 "itself another setting may be best"
             )
             continue
-        taken = best_of([candidate for candidate in paying if candidate.knob == name], state.alone)
-        assert taken is not None
         best.append(taken)
-    for candidate in sorted(best, key=lambda candidate: _ratio(state, candidate)):
+    best.sort(key=lambda candidate: _ratio(state, candidate))
+    if not any(map(state.is_sure, best)) or _quads(tuning, seconds, len(best) + 2) < LOOKS[0].generations:
+        best = [candidate for candidate in best if state.is_sure(candidate)]
+    for candidate in sorted(best, key=lambda candidate: not state.is_sure(candidate)):
         try:
             texts_of([*state.rungs, candidate])
             _keep_original(state, candidate)
         except (ValueError, Unreadable) as why:
-            state.left[candidate.knob] = f"{candidate.words}: it pays, and is not taken: {why}"
+            if state.is_sure(candidate):
+                state.left[candidate.knob] = f"{candidate.words}: it pays, and is not taken: {why}"
             continue
         state.rungs.append(candidate)
+    state.rungs.sort(key=lambda candidate: _ratio(state, candidate))
+
+
+def _most_hopeful(state: Climb, candidates: list[Candidate]) -> Candidate | None:
+    """Of candidates none of which was shown to pay, that which looks as if it gained most; None where none looks so."""
+    hopeful = [candidate for candidate in candidates if _looks_paying(state, candidate)]
+    return min(hopeful, key=lambda candidate: _ratio(state, candidate), default=None)
+
+
+def _looks_paying(state: Climb, candidate: Candidate) -> bool:
+    """Whether the middle of a candidate's interval lies where it pays."""
+    seen = state.alone.entrants.get(candidate.key)
+    if seen is None or seen.left == FUTILE or seen.interval is None:
+        return False
+    return seen.interval[0] <= 1 - least_gain(candidate)
 
 
 def _keep_original(state: Climb, candidate: Candidate) -> None:
@@ -287,16 +336,21 @@ def _keep_original(state: Climb, candidate: Candidate) -> None:
 
 
 def _race_beside(tuning: Tuning, state: Climb, screen: Screen, deadline: Deadline) -> None:
-    """Race all rungs against all but each one; while one for certain gains less than LEAST, take it out and race again."""
+    """Race all rungs against the user's code and against all but each one; take out what does not pay, and race again.
+
+    What for certain gains less than LEAST beside the others goes, one at a time. What was shown to pay neither alone nor there
+    goes too; what is left then was raced as a part, or is raced again.
+    """
     while len(state.rungs) > 1 and deadline.left() > 0:
+        quads = _quads(tuning, deadline.left(), len(state.rungs) + 2)
+        if state.together() is not None and quads < LOOKS[0].generations:
+            return
         tuning.watch.stage("all that pays together, and without each one")
-        entrants = [in_place(ALL, state.rungs)]
-        words = {AS_IT_IS: "your code", ALL: "all patches"}
-        quads = deadline.left() / (BLOCKS * tuning.seconds_per_step * (len(state.rungs) + 2) or 1.0)
-        for rung in state.rungs if quads >= WANTED_QUADS else ():  # else all of it against the user's code alone
-            entrants.append(in_place(_without(rung), [other for other in state.rungs if other is not rung]))
-            words[_without(rung)] = f"without {rung.knob}"
-        state.beside, state.raced_together = Raced(), list(state.rungs)
+        state.parts = _parts(state, with_each=quads >= BESIDE_QUADS)
+        words = {AS_IT_IS: "your code", ALL: "all patches", SURE: "what pays alone"}
+        words |= {_without(rung): f"without {rung.knob}" for rung in state.rungs}
+        entrants = [in_place(key, part) for key, part in state.parts.items()]
+        state.beside = Raced()
         try:
             screen.race("beside", entrants, deadline, words, state.beside, base=ALL)
         except ChildFailed as failure:
@@ -305,14 +359,51 @@ def _race_beside(tuning: Tuning, state: Climb, screen: Screen, deadline: Deadlin
         useless = {
             rung.key: seen for rung in state.rungs if (seen := state.beside_the_others(rung)) and seen[1] > 1 - LEAST
         }
-        if not useless:
+        if useless:
+            worst = max((rung for rung in state.rungs if rung.key in useless), key=lambda rung: useless[rung.key][1])
+            state.rungs.remove(worst)
+            state.dropped.append((worst, _beside_words(useless[worst.key])))
+        elif not _leave_unsure(
+            state, lambda rung: state.is_sure(rung) or pays(rung, state.beside_the_others(rung))
+        ) or state.together() is not None:  # fmt: skip
             return
-        worst = max((rung for rung in state.rungs if rung.key in useless), key=lambda rung: useless[rung.key][1])
-        ratio, low, high = useless[worst.key]
-        state.rungs.remove(worst)
-        state.dropped.append(
-            (worst, f"beside the others it takes {ratio:.3f} [{low:.3f}, {high:.3f}] of the time without it")
-        )
+
+
+def _parts(state: Climb, with_each: bool) -> dict[str, list[Candidate]]:
+    """What is raced together: all rungs and, if there is time for each, all but each one, and those that pay alone."""
+    parts = {ALL: list(state.rungs)}
+    if with_each:
+        parts |= {_without(rung): [other for other in state.rungs if other is not rung] for rung in state.rungs}
+        sure = [rung for rung in state.rungs if state.is_sure(rung)]
+        if sure and not any(same_rungs(part, sure) for part in parts.values()):
+            parts[SURE] = sure
+    return parts
+
+
+def _leave_unsure(state: Climb, is_sure: Callable[[Candidate], bool]) -> bool:
+    """Take out the rungs that were not shown to pay; whether there were any. They stay undecided."""
+    unsure = [rung for rung in state.rungs if not is_sure(rung)]
+    for rung in unsure:
+        state.rungs.remove(rung)
+        seen = state.beside_the_others(rung)
+        why = _beside_words(seen) if seen else "there was no time to race it beside the others"
+        state.dropped.append((rung, f"undecided: {why}"))
+    return bool(unsure)
+
+
+def _beside_words(seen: Interval) -> str:
+    ratio, low, high = seen
+    return f"beside the others it takes {ratio:.3f} [{low:.3f}, {high:.3f}] of the time without it"
+
+
+def _quads(tuning: Tuning, seconds: float, entrants: int) -> float:
+    """How many quads each of so many entrants, a control with them, has in these seconds."""
+    return seconds / (BLOCKS * tuning.seconds_per_step * entrants or 1.0)
+
+
+def same_rungs(some: list[Candidate], others: list[Candidate]) -> bool:
+    """Whether these are the same patches, in whatever order."""
+    return {candidate.key for candidate in some} == {candidate.key for candidate in others}
 
 
 def _tell_offers(state: Climb) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 
-from perfaudit.findings import FilePatch
+from perfaudit.findings import FilePatch, Saving
 from perfaudit.measure.judge import comparison
 from perfaudit.measurements import Ladder, NotApplicable, Rung, Winner
 from perfaudit.static.patching import file_patch
@@ -50,7 +50,10 @@ def winners_of(state: Climb) -> tuple[Winner, ...]:
     verified = state.final.ledger.checked.get(state.final.top.key, "") if state.final is not None else ""
     found = []
     for rung in state.rungs:
+        beside = state.beside_the_others(rung)
         saved = state.alone.saving(rung.key)
+        if not state.is_sure(rung) and beside is not None:  # shown there to pay
+            saved = Saving("screened", 1 - beside[2], 1 - beside[1], None)
         found.append(
             Winner(rung.knob, rung.settings, False, rung.words, saved, rung.fix, rung.location, verified)
         )  # fmt: skip

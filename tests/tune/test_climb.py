@@ -28,7 +28,7 @@ from perfaudit.measurements import Ladder, Settings
 from perfaudit.report import Report, to_json
 from perfaudit.static import edit
 from perfaudit.target.names import Target
-from perfaudit.tune.climb import _UntilSecondPays
+from perfaudit.tune.climb import _UntilSomeGoTogether
 from perfaudit.tune.history import comparisons
 from perfaudit.tune.journal import all_runs
 from perfaudit.tune.recording import begin
@@ -241,7 +241,7 @@ def test_what_a_busy_machine_turns_round_is_not_judged_there(climbing: Climbing,
 def test_what_pays_is_raced_together_alone_where_the_time_is_short(
     climbing: Climbing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perfaudit.tune.climb.WANTED_QUADS", 1e6)
+    monkeypatch.setattr("perfaudit.tune.climb.BESIDE_QUADS", 1e6)
     found = ladder(climbing(independent, Switch("a"), Switch("b")))
     assert [rung.knob for rung in found.rungs] == ["a", "b"]
     assert found.untested == ("a", "b")
@@ -279,9 +279,9 @@ def test_time_for_racing_together_goes_to_the_screening_while_one_pays(
     climbing: Climbing, clock: FakeClock, speed: Speed, left: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     states: list[Any] = []
-    monkeypatch.setattr("perfaudit.tune.climb._choose", lambda tuning, state: states.append(state))
+    monkeypatch.setattr("perfaudit.tune.climb._choose", lambda tuning, state, seconds: states.append(state))
     climbing(speed, Switch("a"), Switch("b"))
-    assert _UntilSecondPays(Deadline(5.0, clock), Deadline(9.0, clock), states[0]).left() == left
+    assert _UntilSomeGoTogether(Deadline(5.0, clock), Deadline(9.0, clock), states[0]).left() == left
 
 
 def test_fewer_bits_that_gain_nothing_are_said_to(climbing: Climbing) -> None:
@@ -521,3 +521,43 @@ def test_the_ladder_as_json(climbing: Climbing) -> None:
     assert data["files"][0]["path"] == "t.py"
     assert "-a = 0\n+a = 1\n" in data["files"][0]["diff"]
     assert set(data["files"][0]) >= {"before", "after"}
+
+
+@pytest.mark.parametrize(("gain", "stays"), [(0.93, True), (0.95, False)])
+def test_what_only_looks_as_if_it_paid_is_decided_beside_the_others(
+    climbing: Climbing, clock: FakeClock, gain: float, stays: bool
+) -> None:
+    def speed(on: Switches) -> float:
+        return (0.6 if on["a"] else 1.0) * (gain if on["b"] else 1.0) * (0.5 if on["c"] else 1.0)
+
+    report = climbing(Shop(clock, speed, noise=0.2), Switch("a"), Switch("b"), Switch("c"), budget=100.0)
+    found = ladder(report)
+    rungs = {rung.knob: rung for rung in found.rungs}
+    assert rungs["b"].low is not None and rungs["b"].high is not None and rungs["b"].beside is not None
+    assert rungs["b"].low < 1 < rungs["b"].high  # alone
+    assert (rungs["b"].dropped == "") == (rungs["b"].beside[2] < 0.99) == stays
+    assert found.undecided == (() if stays else ("b",))
+    assert [rungs[name].dropped for name in "ac"] == ["", ""]
+    assert patched(report) == {"a": 1, "b": int(stays), "c": 1}
+    assert found.screened is not None  # of two, by the races of all three and of these
+    assert found.screened[1] < 0.3 * (gain if stays else 1.0) < found.screened[2]
+    if stays:
+        (winner,) = (winner for winner in report.winners if winner.knob == "b")
+        assert winner.saving is not None and winner.saving.low > 0
+    else:
+        assert rungs["b"].dropped.startswith("undecided: beside the others it takes 0.9")
+        assert report.comparisons
+
+
+def test_what_looks_as_if_it_paid_is_left_where_there_is_no_time_to_race_it_beside_the_others(
+    climbing: Climbing, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perfaudit.tune.climb._seconds_together", lambda tuning, left: 0.1)
+
+    def speed(on: Switches) -> float:
+        return (0.6 if on["a"] else 1.0) * (0.98 if on["b"] else 1.0)
+
+    found = ladder(climbing(Shop(clock, speed, noise=0.2), Switch("a"), Switch("b"), budget=100.0))
+    assert [rung.knob for rung in found.rungs] == ["a"]
+    assert found.undecided == ("b",)
+    assert found.screened is not None and found.screened[2] < 1

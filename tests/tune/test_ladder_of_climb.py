@@ -8,7 +8,7 @@ from perfaudit.findings import Edit, Fix, Location, Span
 from perfaudit.measure.ledger import Block, Generation, Ledger, Variant
 from perfaudit.measurements import Interval
 from perfaudit.tune.candidates import Candidate
-from perfaudit.tune.climb import Climb, late
+from perfaudit.tune.climb import ALL, Climb, late
 from perfaudit.tune.ladder import ladder_of
 from perfaudit.tune.patched import SourceRace
 from perfaudit.tune.screening import CONTROL, Raced, Seen
@@ -39,7 +39,7 @@ def climb_of(
     """A climb with a final race of as many generations as there are ratios of its steps, two rounds each."""
     rungs = [candidate for candidate in (A, B) if candidate.key in alone.entrants]
     state = Climb(frozenset(), {candidate.key: candidate for candidate in rungs}, alone, rungs=rungs)
-    state.beside, state.raced_together = beside or Raced(), list(rungs)
+    state.beside, state.parts = beside or Raced(), {ALL: list(rungs)}
     state.originals = {"t.py": (TEXT, "utf-8")}
     ledger = Ledger(checked={TOP.key: says})
     for ratio in ratios:
