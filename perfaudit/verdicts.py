@@ -80,8 +80,11 @@ class TimeVerdict:
     blocks, two of each side. smallest: the smallest slowdown, as a share of the step, that could have been called;
     None without an interval. p: of "not slower than `tolerated`", over all looks, before targets are corrected together.
     limit: the slowdown that the interval must exclude for a pass. tolerated: the slowdown that never fails. Both shares.
-    wall_over_cpu: of the reference's steps; load: the 1-minute average when measuring ended. advice: times from a file,
-    which decide nothing. accepted: why the project takes the loss, "" where it does not.
+    wall_over_cpu: of the reference's steps, in one training of those of the code as it is; load: the 1-minute average when
+    measuring ended. advice: times from a file, which decide nothing. accepted: why the project takes the loss, "" where it
+    does not.
+    way: how both versions were compared, "one training" or "pairs of processes", "" where nothing was timed; why_so: what
+    decided that. control: in one training the interval of the ratio of identical code to itself.
     """
 
     target: str
@@ -102,6 +105,9 @@ class TimeVerdict:
     load: float | None = None
     advice: bool = False
     accepted: str = ""
+    way: str = ""
+    why_so: str = ""
+    control: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)

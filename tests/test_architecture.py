@@ -52,6 +52,7 @@ MAY_IMPORT = {
         "rank",
         "static",
         "target",
+        "training",
         "measure",
     },
     "render": {"measurements", "verdicts", "report", "rules", "rank"},

@@ -46,7 +46,7 @@ Three layers, each with its own verdict:
 \b
     findings   no finding of `perfaudit scan` that the reference does not have; your code is not run
     counters   one training step, counted: operators, FLOPs, bytes, syncs with their line. Exact, so growth is growth
-    time       both versions in pairs of processes, interleaved in one run on one machine; with --against only
+    time       both versions in turn on one machine, in one training or in pairs of processes; with --against only
 
 A time has regressed when the whole interval lies beyond --tolerate, and passes when it lies below --max-regression;
 the former is asked first. The reference is the commit at which this branch left --against. Targets define factories

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,10 @@ class Checkout:
         plain = Path(os.path.normpath(self.working / path))
         place = Path(os.path.realpath(plain.parent), plain.name)
         return self.root / place.relative_to(self.head_root) if place.is_relative_to(self.head_root) else None
+
+    def from_working(self, path: Path) -> str:
+        """How a path is written from the working directory: "train.py", "../lib/model.py"."""
+        return PurePath(os.path.relpath(path, self.working)).as_posix()
 
     def to_here(self, path: Path) -> Path:
         """The same file or folder in the user's own checkout, whether or not it exists. No link is followed, because one

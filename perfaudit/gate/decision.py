@@ -5,11 +5,14 @@ rounds the centre. Two intervals are asked, and both must say so before anything
 quads, which no hiccup moves, and Student's over the centres of the pairs of processes, because quads of one pair share its
 memory layout and the mood of the machine (pairs of identical code differed by up to 2.2 times what one pair predicts).
 
-The data are looked at after 4, 8 and 16 pairs. Each look has its own share of the error, so by Bonferroni's inequality
-all looks together err in at most `ALPHA` of cases, whatever the dependence between them. The bounds of all looks hold
-together, so the tightest count (repeated confidence intervals: Jennison & Turnbull, JRSS B 51 (1989) 305). Where the
-tightest ones contradict each other, those of the last look count, which has the most data. The ratio that is told is the
-centre of all quads, or the end of the interval that is nearest to it.
+Where both versions run in one training, its quads are cut into batches, which stand where pairs stand (`one_training_quads`);
+the rest is the same. There the interval of the control, which is identical code, must hold 1: else nothing is called.
+
+The data are looked at after 4, 8 and 16 pairs, or after 16 to 512 quads of one training. Each look has its own share of the
+error, so by Bonferroni's inequality all looks together err in at most `ALPHA` of cases, whatever the dependence between
+them. The bounds of all looks hold together, so the tightest count (repeated confidence intervals: Jennison & Turnbull, JRSS
+B 51 (1989) 305). Where the tightest ones contradict each other, those of the last look count, which has the most data. The
+ratio that is told is the centre of all quads, or the end of the interval that is nearest to it.
 
 Where a step has other samples than in the reference, the ratio is of seconds per sample, and the reason says so.
 
@@ -26,6 +29,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from perfaudit.gate import signed_rank
+from perfaudit.gate.one_training_quads import LOOKS as LOOKS_OF_ONE
+from perfaudit.gate.one_training_quads import batches, control, differs_from_itself
 from perfaudit.gate.records import TargetRecord
 from perfaudit.measure.stats import Look, student_quantile, student_within
 from perfaudit.verdicts import GateVerdict, TimeVerdict
@@ -97,13 +102,12 @@ def judged(
     """
     if record.failures:
         return _verdict(record, "failed", _failure(record), limit, tolerated)
-    groups = record.groups()
-    if not groups:
+    if not record.log_ratios():
         return _verdict(record, "inconclusive", _unmeasured(record), limit, tolerated)
     threshold = math.log1p(tolerated)
     low, high, p, last = -math.inf, math.inf, 1.0, Bounds()
-    for pairs, alpha in _looks_made(len(groups), ended and not record.settled):
-        last = rule(groups[:pairs], threshold, alpha / family, alpha)
+    for groups, alpha in _looks(record, ended and not record.settled):
+        last = rule(groups, threshold, alpha / family, alpha)
         low, high, p = max(low, last.low), min(high, last.high), min(p, last.p * ALPHA / alpha)
     if low > high:  # some bound misses, and nobody knows which
         low, high = last.low, last.high
@@ -114,7 +118,9 @@ def judged(
         verdict = "improved"
     elif high < math.log1p(limit):
         verdict = "pass"
-    reasons = [_undecided(record, low, high, limit, tolerated)] if verdict == "inconclusive" else []
+    doubt = differs_from_itself(record.one, ended) if record.one is not None else ""
+    verdict = "inconclusive" if doubt else verdict
+    reasons = [doubt or _undecided(record, low, high, limit, tolerated)] if verdict == "inconclusive" else []
     reason = "; ".join(reasons + _per_sample(record))
     return _verdict(record, verdict, reason, limit, tolerated, Bounds(low, high, p), (last.high - last.low) / 2)
 
@@ -143,16 +149,25 @@ def judged_together(
 
 
 def is_settled(record: TargetRecord, limit: float, tolerated: float, family: int) -> bool:
-    """Whether a target needs no more pairs: its last pair completes a look, and the looks say something."""
-    at_look = len(record.groups()) in {look.generations for look in LOOKS}
+    """Whether a target needs no more data: its last pair completes a look, and the looks say something."""
+    at_look = record.one is not None or len(record.groups()) in {look.generations for look in LOOKS}
     return at_look and judged(record, limit, tolerated, family).verdict != "inconclusive"
 
 
-def _looks_made(pairs: int, ended: bool) -> list[tuple[int, float]]:
-    """Number of pairs, and how often a bound may miss on its side, for each look at so many pairs."""
-    made = [(look.generations, look.alpha) for look in LOOKS if look.generations <= pairs]
-    unspent = sum(look.alpha for look in LOOKS if look.generations >= pairs)
-    return [*made, (pairs, unspent)] if ended and unspent else made
+def _looks(record: TargetRecord, ended: bool) -> list[tuple[Groups, float]]:
+    """The data of each look made so far, and how often a bound may miss on its side."""
+    if record.one is not None:
+        logs = record.one.log_ratios
+        return [(batches(logs[:quads]), alpha) for quads, alpha in _looks_made(len(logs), ended, LOOKS_OF_ONE)]
+    groups = record.groups()
+    return [(groups[:pairs], alpha) for pairs, alpha in _looks_made(len(groups), ended)]
+
+
+def _looks_made(count: int, ended: bool, looks: Sequence[Look] = LOOKS) -> list[tuple[int, float]]:
+    """Number of pairs or quads, and how often a bound may miss on its side, for each look at so many."""
+    made = [(look.generations, look.alpha) for look in looks if look.generations <= count]
+    unspent = sum(look.alpha for look in looks if look.generations >= count)
+    return [*made, (count, unspent)] if ended and unspent else made
 
 
 def _tail(above: float, error: float, freedom: int) -> float:
@@ -174,9 +189,11 @@ def _verdict(
     error: float = math.inf,
 ) -> TimeVerdict:
     """error: of the log ratio, by the last look, which says what could have been called."""
-    quads = [value for group in record.groups() for value in group]
-    centre = signed_rank.hodges_lehmann(quads) if quads else None
+    quads = record.log_ratios()
+    units = [value for group in batches(quads) for value in group] if record.one is not None else quads
+    centre = signed_rank.hodges_lehmann(units) if units else None
     found = bounds or Bounds()
+    same = control(record.one, ended=True) if record.one is not None else None
     return TimeVerdict(
         record.target,
         verdict,
@@ -194,6 +211,9 @@ def _verdict(
         tolerated=tolerated,
         wall_over_cpu=record.wall_over_cpu(),
         load=record.load,
+        way=record.way if quads else "",
+        why_so=record.why,
+        control=(same.low, same.high) if same is not None else None,
     )
 
 
@@ -207,13 +227,13 @@ def _failure(record: TargetRecord) -> str:
 
 
 def _undecided(record: TargetRecord, low: float, high: float, limit: float, tolerated: float) -> str:
-    groups = record.groups()
-    quads = sum(map(len, groups))
+    groups, quads = record.groups(), len(record.log_ratios())
     if math.isinf(low) or math.isinf(high):
         seconds = record.seconds_per_step("base") or 0.0
         slow = f" (a step takes {seconds:.2g} s)" if seconds > 0.1 else ""
         pairs = "1 pair" if len(groups) == 1 else f"{len(groups)} pairs"
-        few = f"{quads} quads of blocks in {pairs} of processes are too few for an interval{slow}"
+        where = f"{pairs} of processes" if record.one is None else "one training"
+        few = f"{quads} quads of blocks in {where} are too few for an interval{slow}"
         return f"interrupted: {few}" if record.interrupted else f"{few}: raise --budget"
     return f"the interval reaches from below +{100 * tolerated:g} % to above +{100 * limit:g} %"
 
@@ -222,8 +242,12 @@ def _unmeasured(record: TargetRecord) -> str:
     """Why a target without a failure has no quad, and what to do."""
     if record.interrupted:
         return (
-            "interrupted before anything was measured" if record.pairs else "not reached: interrupted before its turn"
+            "interrupted before anything was measured"
+            if record.pairs or record.one is not None
+            else "not reached: interrupted before its turn"
         )
+    if record.one is not None:
+        return "nothing was measured within the budget, because the first steps in one training took it: raise --budget"
     if not record.pairs:
         return "not reached: the budget ended before its turn; raise --budget"
     took = f", about {record.pairs[-1].quad_seconds:.2g} s," if record.pairs[-1].quad_seconds else ""

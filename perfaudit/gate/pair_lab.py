@@ -59,7 +59,7 @@ class PairLab:
 
     def open(
         self, number: int, first: Side, seed: int, seconds: float = math.inf
-    ) -> dict[Side, _ChildSubject | TrialFailed]:
+    ) -> dict[Side, ChildSubject | TrialFailed]:
         """Both sides built and warm; at the same time where there are two cores.
 
         seconds: after which warming up what a loader's workers have ready is cut off, both sides together. The rest of
@@ -69,17 +69,14 @@ class PairLab:
         together = usable_cores() > 1 and not may_have_accelerator()
         waves = [order] if together else [[side] for side in order]
         children: dict[Side, Child] = {}
-        opened: dict[Side, _ChildSubject | TrialFailed] = {}
+        opened: dict[Side, ChildSubject | TrialFailed] = {}
         try:
             for wave in waves:
                 if opened and (why := self._no_room(opened[first], children[first], number)):
                     children[first].close()
                     return {first: TrialFailed(why)}
                 for side in wave:
-                    folder = self._base_folder() if side == "base" else None
-                    children[side] = Child(self.fresh[number], folder)
-                    with contextlib.suppress(ChildFailed):  # one that is gone is told when its reply is read
-                        children[side].send(self._build(self.targets[number], side, seed))
+                    children[side] = self._start(number, side, seed)
                 for side in wave:
                     opened[side] = self._ready(number, side, children[side], seconds / 2)
         except BaseException:
@@ -88,7 +85,18 @@ class PairLab:
             raise
         return opened
 
-    def _no_room(self, there: _ChildSubject | TrialFailed, child: Child, number: int) -> str:
+    def alone(self, number: int, side: Side, seed: int, seconds: float = math.inf) -> ChildSubject | TrialFailed:
+        """One side built and warm; seconds: see `open`."""
+        return self._ready(number, side, self._start(number, side, seed), seconds)
+
+    def _start(self, number: int, side: Side, seed: int) -> Child:
+        """A child that begins to build a side."""
+        child = Child(self.fresh[number], self._base_folder() if side == "base" else None)
+        with contextlib.suppress(ChildFailed):  # one that is gone is told when its reply is read
+            child.send(self._build(self.targets[number], side, seed))
+        return child
+
+    def _no_room(self, there: ChildSubject | TrialFailed, child: Child, number: int) -> str:
         """Why the other side cannot be built beside the one that is there, "" where it can or where nothing is known.
 
         Both must run in turn, so that a drift of the machine hits both; one side after the other would not be a pair.
@@ -133,12 +141,12 @@ class PairLab:
     def _base_folder(self) -> Path | None:
         return self.base.folder if self.base else None
 
-    def _ready(self, number: int, side: Side, child: Child, seconds: float) -> _ChildSubject | TrialFailed:
+    def _ready(self, number: int, side: Side, child: Child, seconds: float) -> ChildSubject | TrialFailed:
         try:
             facts = child.receive(self.timeout)
             self.facts[number, side] = facts
             self._is_what_it_says(side, facts)
-            subject = _ChildSubject(child, self.timeout)
+            subject = ChildSubject(child, self.timeout)
             _warm_up(subject, side, facts["loader"], seconds)
             strays = child.ask({"do": "strays"}, self.timeout)["strays"]  # both sides are asked: see `relocate.strays`
             if side == "base":
@@ -161,7 +169,7 @@ class PairLab:
                 raise TrialFailed(f"{os.path.relpath(real)} changed while it was measured")
 
 
-def _warm_up(subject: _ChildSubject, side: Side, loader: dict[str, Any], seconds: float) -> None:
+def _warm_up(subject: ChildSubject, side: Side, loader: dict[str, Any], seconds: float) -> None:
     """Step past the optimizer's first step, and past what the loader's workers have ready, for about so many seconds."""
     subject.block(side, 1)
     ahead = min(MOST_AHEAD, loader["num_workers"] * (loader["prefetch_factor"] or 0))
@@ -172,9 +180,11 @@ def _warm_up(subject: _ChildSubject, side: Side, loader: dict[str, Any], seconds
         spent, to_come = spent + block.wall, to_come - CHUNK
 
 
-class _ChildSubject:
+class ChildSubject:
+    """A training that was built in a child, and what can be timed in it."""
+
     def __init__(self, child: Child, timeout: float) -> None:
-        self._child = child
+        self.child = child
         self._timeout = timeout
         self.seconds_per_step = timeout / HANGING  # until it is known
 
@@ -182,10 +192,10 @@ class _ChildSubject:
         try:
             command = {"do": "steps", "steps": steps, "untimed": untimed}
             expected = (steps + untimed) * self.seconds_per_step
-            reply = self._child.ask(command, max(self._timeout, HANGING * expected))
+            reply = self.child.ask(command, max(self._timeout, HANGING * expected))
         except ChildFailed as failure:
             raise TrialFailed(str(failure)) from failure
-        self._child.pause()
+        self.child.pause()
         seconds, samples = reply.pop("seconds"), reply.pop("samples")
         return TimedBlock(
             side,
@@ -198,4 +208,4 @@ class _ChildSubject:
         )
 
     def close(self) -> None:
-        self._child.close()
+        self.child.close()

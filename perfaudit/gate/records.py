@@ -1,4 +1,4 @@
-"""What the time layer has seen of a target: pairs of processes, quads of blocks. Plain data; no torch."""
+"""What the time layer has seen of a target: quads of blocks, in pairs of processes or in one training. Plain data; no torch."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from perfaudit.gate.signed_rank import hodges_lehmann
 Side = Literal["base", "head"]  # the reference, and the code as it is
 Typical = Literal["median", "mean"]  # of the steps of a block
 Blocks = Literal["short", "long"]  # see `pair_plan.planned`
+Way = Literal["one training", "pairs of processes"]
 
 SIDES: tuple[Side, Side] = ("base", "head")
 
@@ -86,6 +87,20 @@ class Pair:
 
 
 @dataclass(slots=True)
+class OneTraining:
+    """Quads of both versions in turn in one training, in the order they were run.
+
+    log_ratios: of the head's seconds over the base's. seconds: of a step of the base, by quad. control: log ratios of
+    identical code, put in place as the base is. wall_over_cpu: of the head's steps.
+    """
+
+    log_ratios: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    control: list[float] = field(default_factory=list)
+    wall_over_cpu: float | None = None
+
+
+@dataclass(slots=True)
 class TargetRecord:
     """Everything measured of one target so far. It belongs to the caller, so that an interruption loses nothing.
 
@@ -93,6 +108,7 @@ class TargetRecord:
     the median would not see the loader, so it is the mean there. failures: why a side does not run. reference: what the
     base is called. settled: the data ended the measuring, not the budget. interrupted: neither did. load: 1-minute average
     at the end. length: of its blocks. seed: of the first pair, from which the order of everything is drawn; each pair adds one.
+    one: what was seen in one training, None where pairs of processes are measured; why: it is the one or the other.
     """
 
     target: str
@@ -105,12 +121,25 @@ class TargetRecord:
     load: float | None = None
     interrupted: bool = False
     seed: int | None = None
+    one: OneTraining | None = None
+    why: str = ""
+
+    @property
+    def way(self) -> Way:
+        """How both versions are compared."""
+        return "pairs of processes" if self.one is None else "one training"
 
     def groups(self) -> list[list[float]]:
         """Log ratios of the quads, one list per pair that has any; per sample where steps are not of the same samples."""
         before, after = self.samples_per_step() or (1.0, 1.0)
         per_sample = math.log(before / after)
         return [[quad.log_ratio(self.typical) + per_sample for quad in pair.quads] for pair in self.pairs if pair.quads]
+
+    def log_ratios(self) -> list[float]:
+        """Of all quads, in the order they were run."""
+        return (
+            list(self.one.log_ratios) if self.one is not None else [value for group in self.groups() for value in group]
+        )
 
     def samples_per_step(self) -> tuple[float, float] | None:
         """Samples of a typical step of (base, head); None where they are the same, or one is not known."""
@@ -127,11 +156,20 @@ class TargetRecord:
 
     def seconds_per_step(self, side: Side) -> float | None:
         """Of a typical step of this side, as the median of its blocks; None before the first quad."""
+        if self.one is not None:
+            logs = self.one.log_ratios if side == "head" else [0.0] * len(self.one.seconds)
+            steps = [seconds * math.exp(log) for seconds, log in zip(self.one.seconds, logs, strict=True)]
+            return statistics.median(steps) if steps else None
         blocks = self.blocks(side)
         return statistics.median(b.seconds(self.typical) for b in blocks) if blocks else None
 
     def wall_over_cpu(self) -> float | None:
-        """Seconds that passed in the reference's steps over those its process computed: far above 1, it waits."""
+        """Seconds that passed in the reference's steps over those its process computed: far above 1, it waits.
+
+        In one training it is of the steps of the code as it is.
+        """
+        if self.one is not None:
+            return self.one.wall_over_cpu
         blocks = self.blocks("base")
         cpu = sum(b.cpu for b in blocks)
         return sum(b.wall for b in blocks) / cpu if cpu > 0 else None
@@ -152,7 +190,8 @@ def from_json(data: dict[str, Any]) -> TargetRecord:
         Pair(**{**pair, "quads": [Quad(tuple(TimedBlock(*row) for row in rows)) for rows in pair["quads"]]})
         for pair in data["pairs"]
     ]
-    return TargetRecord(**{**data, "pairs": pairs})
+    one = OneTraining(**data["one"]) if data.get("one") else None
+    return TargetRecord(**{**data, "pairs": pairs, "one": one})
 
 
 def _row(block: dict[str, Any]) -> list[Any]:

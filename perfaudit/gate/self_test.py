@@ -147,6 +147,7 @@ def _gates(
             request.timeout,
             watch=watch,
             facts=built,
+            in_one=False,  # which way a change allows depends on the change; pairs see less, and are there for every one
         )
         verdict = judged(record, settings.max_regression, settings.tolerate, ended=True)
         if copy and "base" in record.failures:

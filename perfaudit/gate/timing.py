@@ -1,4 +1,4 @@
-"""Times two versions of a training side by side, in pairs of fresh processes. Knows no torch; the lab knows processes."""
+"""Times two versions of a training in pairs of fresh processes, or in one training. Knows no torch; labs know processes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Protocol
 
 from perfaudit.gate.checkout import Checkout
 from perfaudit.gate.decision import LIMIT, LOOKS, PAIRS, TOLERATED, is_settled
+from perfaudit.gate.one_lab import ChildOneLab
+from perfaudit.gate.one_training import SideFailed, time_in_one_training
 from perfaudit.gate.pair_lab import PairLab
 from perfaudit.gate.pair_plan import SHORTEST, Plan, arranged, drawn_seed, planned
 from perfaudit.gate.records import ORDERS, SIDES, Blocks, Pair, Quad, Side, TargetRecord, TimedBlock, Typical
@@ -126,7 +128,8 @@ class _Pace:
         return max(0.0, (self.deadline.left() - opening) / sum(to_come))
 
     def _to_come(self, record: TargetRecord, pairs: int) -> int:
-        return 0 if record.settled or record.failures else max(0, pairs - len(record.pairs))
+        is_done = record.settled or record.failures or record.one is not None
+        return 0 if is_done else max(0, pairs - len(record.pairs))
 
 
 def _opening(record: TargetRecord) -> float:
@@ -179,7 +182,7 @@ def _quads(
             return
         try:
             blocks = _rounds(subjects, plan, start + number * plan.rounds)
-        except _SideFailed as failed:
+        except SideFailed as failed:
             record.failures[failed.side] = _why(failed.failure, len(record.pairs) - 1)
             return
         expected = left - deadline.left()
@@ -187,14 +190,6 @@ def _quads(
         for side in SIDES:
             seconds = statistics.median(block.seconds(record.typical) for block in blocks if block.side == side)
             watch.block({"target": record.target, "side": side}, seconds)
-
-
-class _SideFailed(Exception):
-    """A side whose step failed in a block."""
-
-    def __init__(self, side: Side, failure: TrialFailed) -> None:
-        super().__init__(str(failure))
-        self.side, self.failure = side, failure
 
 
 def _rounds(subjects: dict[Side, Subject], plan: Plan, start: int) -> list[TimedBlock]:
@@ -205,7 +200,7 @@ def _rounds(subjects: dict[Side, Subject], plan: Plan, start: int) -> list[Timed
             try:
                 blocks.append(subjects[side].block(side, plan.steps, plan.untimed))
             except TrialFailed as failure:
-                raise _SideFailed(side, failure) from failure
+                raise SideFailed(side, failure) from failure
     return blocks
 
 
@@ -234,6 +229,7 @@ def time_targets(
     clock: Clock | None = None,
     facts: dict[tuple[int, Side], Facts] | None = None,
     former: Mapping[str, str] | None = None,
+    in_one: bool = True,
 ) -> None:
     """Measure targets as they are here against those in `base`, in child processes, for `budget` seconds.
 
@@ -242,12 +238,18 @@ def time_targets(
     records: the caller's, one for each target in their order, or none, and then it gets them; `decision.judged_together`
     says what they mean. reference: what the base is called in messages. facts: gets those of what was built, by the
     number of the target and the side. former: by the file of a target, what it is called in `base`, where that is
-    not the same. The rest: see `pair_lab.PairLab`, `time_pairs`.
+    not the same. in_one: compare them in one training where that can be. The rest: see `pair_lab.PairLab`, `time_pairs`.
     """
+    watch = watch or Watch()
+    seed = drawn_seed() if seed is None else seed
     records += [TargetRecord(str(target), reference) for target in targets[len(records) :]]
     deadline = Deadline(budget, clock or WallClock())
     try:
         lab = PairLab(targets, base, device, timeout, {} if facts is None else facts, former or {})
+        for record in records:
+            record.seed = seed
+        if in_one:
+            time_in_one_training(ChildOneLab(lab), records, deadline, limit, tolerated, watch)
     except BaseException:
         mark_interrupted(records)
         raise

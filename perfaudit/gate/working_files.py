@@ -19,16 +19,35 @@ def bring(here: Path, commit: str, place: Path) -> None:
     is a link in `place`. A submodule that `place` lacks stays away. Raises GitFailed and OSError.
     """
     inside = dict(submodules(here, commit))
-    changed = _names(
-        here, "diff", "--name-only", "--no-renames", "--no-ext-diff", "--ignore-submodules=dirty", "-z", commit
-    )
-    untracked = _names(here, "ls-files", "--others", "--exclude-standard", "-z")
-    for name in dict.fromkeys([*changed, *untracked]):
+    for name in _may_differ(here, commit):
         if name not in inside and (place / name).parent.resolve().is_relative_to(place):  # not the user's own by a link
             _put(here / name, place / name)
     for name, wanted in inside.items():
         if (here / name / ".git").exists() and (place / name / ".git").exists():
             bring(here / name, wanted, place / name)
+
+
+def differing(here: Path, commit: str) -> list[str]:
+    """Files of the repository `here` that may not be as `commit` has them: changed, removed and new ones that git does not
+    ignore, in its submodules too, relative to `here`. A submodule that is not there stands for itself. Raises GitFailed.
+    """
+    inside = dict(submodules(here, commit))
+    found = [name for name in _may_differ(here, commit) if name not in inside]
+    for name, wanted in inside.items():
+        if (here / name / ".git").exists():
+            found += [str(PurePath(name, file)) for file in differing(here / name, wanted)]
+        else:
+            found.append(name)
+    return found
+
+
+def _may_differ(here: Path, commit: str) -> list[str]:
+    """Names of changed, removed and new files of a repository; a submodule is one of them."""
+    changed = _names(
+        here, "diff", "--name-only", "--no-renames", "--no-ext-diff", "--ignore-submodules=dirty", "-z", commit
+    )
+    untracked = _names(here, "ls-files", "--others", "--exclude-standard", "-z")
+    return list(dict.fromkeys([*changed, *untracked]))
 
 
 def _names(here: Path, *question: str) -> list[str]:

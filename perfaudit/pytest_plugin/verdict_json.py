@@ -35,7 +35,8 @@ def _change(data: Json) -> CounterChange:
 
 def _time(data: Json) -> TimeVerdict:
     unknown = {"low": 0.0, "high": float("inf")} if data["high"] is None else {}  # JSON has no infinity
-    return _made(TimeVerdict, data, **unknown)
+    control = {"control": tuple(data["control"])} if data.get("control") else {}
+    return _made(TimeVerdict, data, **unknown, **control)
 
 
 def _made(kind: type[_T], data: Json, **parts: object) -> _T:

@@ -21,7 +21,7 @@ _TEXTS = {
     STEP_SLOWER: (
         "step-slower",
         "A training step takes longer than before.",
-        "Both versions were measured in turn, in pairs of processes on one machine, and the whole interval of the ratio of "
+        "Both versions were measured in turn on one machine, and the whole interval of the ratio of "
         "their times per step lies above the slowdown that is tolerated. A wanted change is accepted with `perfaudit gate "
         "update --accept`.",
     ),

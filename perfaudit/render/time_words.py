@@ -32,8 +32,21 @@ def time_sentences(timed: TimeVerdict, gate: Gate) -> list[str]:
         said.append(
             f"{count(timed.pairs, 'pair')} of processes, {count(timed.quads, 'quad')} of blocks, interleaved in this run"
         )
+    elif timed.way == "one training":
+        said.append(f"{count(timed.quads, 'quad')} of blocks in one training{same_again(timed)}")
+    said += [why_this_way(timed)] if timed.why_so else []
     said += filter(None, [_meaning(timed), timed.reason, f"accepted: {timed.accepted}" if timed.accepted else ""])
     return said
+
+
+def same_again(timed: TimeVerdict) -> str:
+    """What identical code came to beside it: behind what it rests on, "" where that is not known."""
+    return f"; identical code beside it: {timed.control[0]:.3f} to {timed.control[1]:.3f}" if timed.control else ""
+
+
+def why_this_way(timed: TimeVerdict) -> str:
+    """Why both versions were compared in one training or in pairs of processes."""
+    return timed.why_so if timed.way == "one training" else f"in pairs of processes, because {timed.why_so}"
 
 
 def shown(timed: TimeVerdict) -> str:
@@ -84,7 +97,8 @@ def could_not_see(timed: TimeVerdict) -> str:
     if timed.load is not None:
         busy.append(f"load {timed.load:.1f} (1-minute average)")
     if timed.wall_over_cpu is not None:
-        busy.append(f"wall/CPU time {timed.wall_over_cpu:.2f} in the reference's steps")
+        whose = "your code's" if timed.way == "one training" else "the reference's"
+        busy.append(f"wall/CPU time {timed.wall_over_cpu:.2f} in {whose} steps")
     if timed.smallest is None:
         said = "could not tell: no interval, so no slowdown of any size is excluded"
     else:

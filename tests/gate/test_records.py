@@ -110,6 +110,8 @@ def test_a_record_in_json() -> None:
         "load": 0.5,
         "interrupted": True,
         "seed": 9,
+        "one": None,
+        "why": "",
     }
     rounded = TimedBlock("base", 10, *row[2:])  # type: ignore[arg-type]  # numbers
     assert from_json(data) == replace(record, pairs=[Pair("head", 7, 1.235, [Quad((rounded,))], 2.5)])

@@ -14,6 +14,7 @@ from conftest import FakeClock
 from perfaudit.gate import timing
 from perfaudit.gate.checkout import Checkout
 from perfaudit.gate.decision import judged, judged_together
+from perfaudit.gate.one_lab import ChildOneLab
 from perfaudit.gate.pair_lab import _warm_up
 from perfaudit.gate.pair_plan import FEWEST_STEPS, SHORTEST, Plan, arranged, drawn_seed, planned
 from perfaudit.gate.records import ORDERS, Blocks, Pair, Quad, Side, TargetRecord, TimedBlock, Typical
@@ -295,8 +296,15 @@ def test_targets_are_measured_by_a_lab_for_their_folder(clock: FakeClock, monkey
     made, lab = list[tuple[Any, ...]](), object()
     monkeypatch.setattr(timing, "PairLab", lambda *_: lab)
     monkeypatch.setattr(timing, "time_pairs", lambda *given: made.append(given))
+    together = list[tuple[Any, ...]]()
+    monkeypatch.setattr(timing, "time_in_one_training", lambda *given: together.append(given))
     watch = Watch()
+    time_targets(targets, base, records, 60.0, 0.07, 0.02, seed=3, watch=watch, clock=clock, in_one=False)
+    assert (together, made.pop()[1]) == ([], records)
     time_targets(targets, base, records, 60.0, 0.07, 0.02, seed=3, watch=watch, clock=clock)
+    (((first, raced, left, *others),)) = together
+    assert (first, raced, left, others) == (ChildOneLab(lab), records, made[0][2], [0.07, 0.02, watch])  # type: ignore[arg-type]
+    assert [record.seed for record in records] == [3, 3]
     (((one, of, deadline, *rest),)) = made
     assert (one, of, deadline.left(), rest) == (lab, records, 60.0, [0.07, 0.02, 3, watch])
     assert asked[1][2:] == ("cpu", 9.0, {}, {"a.py": "c.py"}) and asked[1][4] is facts

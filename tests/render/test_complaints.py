@@ -106,7 +106,7 @@ def test_the_rules_of_a_gate_in_sarif() -> None:
     assert (slower["id"], slower["name"]) == ("gate/step-slower", "step-slower")
     assert slower["shortDescription"] == {"text": "A training step takes longer than before."}
     assert slower["help"]["text"] == (
-        "Both versions were measured in turn, in pairs of processes on one machine, and the whole interval of the ratio of "
+        "Both versions were measured in turn on one machine, and the whole interval of the ratio of "
         "their times per step lies above the slowdown that is tolerated. A wanted change is accepted with `perfaudit gate "
         "update --accept`."
     )

@@ -192,3 +192,30 @@ def test_what_grew_is_accepted_before_what_is_slower() -> None:
     gate = Gate(MAIN, "ref", "regressed", counters=(replace(GREW, target="t.py"),), times=(slower("u.py", 1.1),))
     (said,) = what_next(report(gate))
     assert said == 'a wanted change is accepted, with its reason, by `perfaudit gate update t.py u.py --accept "why"`'
+
+
+def test_how_both_versions_were_compared_and_why() -> None:
+    one = replace(
+        EVEN,
+        way="one training",
+        why_so="only functions differ",
+        pairs=0,
+        quads=24,
+        control=(0.991, 1.004),
+        verdict="inconclusive",
+    )
+    said = time_sentences(one, Gate("main", "ref", "pass"))
+    assert said[1:3] == [
+        "24 quads of blocks in one training; identical code beside it: 0.991 to 1.004",
+        "only functions differ",
+    ]
+    assert "wall/CPU time 1.01 in your code's steps" in said[3]
+    assert (
+        time_sentences(replace(one, control=None), Gate("main", "ref", "pass"))[1]
+        == "24 quads of blocks in one training"
+    )
+    pairs = replace(EVEN, way="pairs of processes", why_so="data.csv differs, and is no Python")
+    assert time_sentences(pairs, Gate("main", "ref", "pass"))[1:3] == [
+        "4 pairs of processes, 16 quads of blocks, interleaved in this run",
+        "in pairs of processes, because data.csv differs, and is no Python",
+    ]

@@ -1,0 +1,132 @@
+"""Times two versions of a training in one running training, where that can be. Knows no torch; the lab knows processes.
+
+The code as it is runs, and the reference's functions take the place of its own for a block of steps at a time, beside a control.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from perfaudit.gate.decision import is_settled
+from perfaudit.gate.one_training_quads import QUADS, control, differs_from_itself
+from perfaudit.gate.records import OneTraining, Side, TargetRecord
+from perfaudit.gate.swappable import NotInOneTraining, as_of_a_change
+from perfaudit.measure.child import ChildFailed
+from perfaudit.measure.clock import Deadline
+from perfaudit.measure.runner import TrialFailed
+from perfaudit.measure.watch import Standing, Watch
+
+Json = dict[str, Any]  # Any: nested JSON
+
+REFERENCE, CONTROL = "reference", "control"  # keys of a race, see `measure.screening`
+SLICE = 1.0  # seconds between two looks at how a race stands
+SWAPPED = "only functions that each step runs differ, and they were swapped in one training"
+SAME = "no function that the training runs differs; identical code was swapped in one training"
+
+
+class SideFailed(Exception):
+    """A side that does not build, or whose step failed."""
+
+    def __init__(self, side: Side, failure: TrialFailed) -> None:
+        super().__init__(str(failure))
+        self.side, self.failure = side, failure
+
+
+class Running(Protocol):
+    """A training in which both versions are raced; see `measure.engine.ChildEngine`."""
+
+    def race(self, seconds: float, last: bool) -> Json:
+        """Race for so long, and tell how it stands. Raises ChildFailed."""
+
+    def close(self) -> None: ...
+
+
+class OneLab(Protocol):
+    """Has both versions of a target in one training; targets go by their number."""
+
+    def together(self, number: int, seed: int, seconds: float) -> tuple[Running, str]:
+        """The training, ready to race, and in words what is swapped in it.
+
+        seconds: see `timing.Lab.open`. Raises NotInOneTraining, and SideFailed for a side that does not run by itself.
+        """
+
+
+def time_in_one_training(
+    lab: OneLab,
+    records: Sequence[TargetRecord],
+    deadline: Deadline,
+    limit: float,
+    tolerated: float,
+    watch: Watch,
+) -> None:
+    """Measure each target for which that can be in one training, into its record; of the others the record says why not.
+
+    Each has an equal share of the time that is left. A race that cannot be believed, or that fails, leaves nothing behind
+    but the reason, and its target goes to pairs of processes like the others.
+    """
+    for number, record in enumerate(records):
+        if deadline.left() <= 0:
+            return
+        end = deadline.left() * (1 - 1 / (len(records) - number))
+        try:
+            running, record.why = lab.together(number, record.seed or 0, deadline.left() - end)
+            record.one = OneTraining()
+            with contextlib.closing(running):
+                _race(running, record, record.one, deadline, end, limit, tolerated, len(records), watch)
+        except NotInOneTraining as refusal:
+            record.one, record.settled, record.why = None, False, str(refusal)
+        except ChildFailed as failure:
+            record.one, record.why = None, f"with the reference's functions in place, {failure}"
+        except SideFailed as failed:
+            record.failures[failed.side] = str(failed.failure)
+
+
+def _race(
+    running: Running,
+    record: TargetRecord,
+    one: OneTraining,
+    deadline: Deadline,
+    end: float,
+    limit: float,
+    tolerated: float,
+    family: int,
+    watch: Watch,
+) -> None:
+    """Race until the data settle it, or so many seconds are left of the deadline. Raises NotInOneTraining and ChildFailed."""
+    is_last = False
+    while not is_last and not record.settled:
+        left = max(0.0, deadline.left() - end)
+        is_last = left <= SLICE or len(one.log_ratios) >= QUADS
+        state = running.race(min(SLICE, left), is_last)
+        _take(one, state)
+        _show(one, watch)
+        if why := state["entrants"][REFERENCE]["left"]:
+            raise NotInOneTraining(as_of_a_change(why))
+        if why := differs_from_itself(one, is_last):
+            raise NotInOneTraining(why)
+        record.settled = is_settled(record, limit, tolerated, family)
+
+
+def _take(one: OneTraining, state: Json) -> None:
+    """Keep what the child tells. There the reference is compared with the code as it is; here it is the other way round."""
+    reference, base = state["entrants"][REFERENCE], state["base"]
+    one.log_ratios = [-value for value in reference["log_ratios"]]
+    one.seconds = list(reference["seconds"])
+    one.control = list(state["entrants"][CONTROL]["log_ratios"])
+    one.wall_over_cpu = base["wall"] / base["cpu"] if base["cpu"] else None
+
+
+def _show(one: OneTraining, watch: Watch) -> None:
+    same = control(one, ended=False)
+    ratio = math.exp(-statistics.median(one.log_ratios)) if one.log_ratios else None
+    low, high = (same.low, same.high) if same is not None else (None, None)
+    watch.standings(
+        [
+            Standing("the reference", len(one.log_ratios), ratio),
+            Standing(CONTROL, len(one.control), same.ratio if same is not None else None, low, high, is_control=True),
+        ]
+    )

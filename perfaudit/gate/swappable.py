@@ -1,0 +1,144 @@
+"""Whether all that a change does can be put in place of one running training, as far as its text says. Runs nothing.
+
+It can where the bodies of functions changed and nothing else: not what a file does on import, not what lasts beyond a step, no
+data, no requirements. Whatever this cannot tell goes to pairs of processes, which see everything.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path, PurePath
+
+from perfaudit.errors import UserError
+from perfaudit.gate.checkout import Checkout
+from perfaudit.gate.git import GitFailed
+from perfaudit.gate.gitref import Reference
+from perfaudit.gate.settings import BASELINE
+from perfaudit.gate.working_files import differing
+from perfaudit.static.source import Unreadable, read_text
+from perfaudit.training.code_change import NotSwappable, code_change
+
+Texts = dict[
+    str, tuple[str, str]
+]  # by path, relative to the working directory: the text here, and that of the reference
+
+_READ_BY_PEOPLE = (".md", ".rst")
+_OF_TOOLS = {".gitignore", ".gitattributes", ".pre-commit-config.yaml", BASELINE}
+# Calls whose result nobody takes, and which change nothing that a later step meets.
+_HARMLESS = {"print", "item", "tolist", "cpu", "numpy", "synchronize", "sleep", "debug", "info"}
+_SETTING = ("set_", "setattr", "delattr", "register_", "enable", "disable", "use_", "manual_seed")
+
+
+class NotInOneTraining(Exception):
+    """Why both versions cannot be compared in one training. The message is told with the verdict."""
+
+
+def texts_to_swap(base: Checkout | None) -> Texts:
+    """What differs between the code as it is and the reference: files of which functions can be swapped, {} for none.
+
+    Raises NotInOneTraining for any other difference. Files that no training runs do not count: documents, tests, and what
+    tools read.
+    """
+    if not isinstance(base, Reference):
+        raise NotInOneTraining("there is no commit that says which files differ")
+    try:
+        names = differing(base.head_root, base.commit)
+    except (GitFailed, UserError) as failure:
+        raise NotInOneTraining(f"git does not say which files differ: {failure}") from failure
+    texts: Texts = {}
+    for name in names:
+        here, there = base.head_root / name, base.root / name
+        if _is_not_run(PurePath(name)) or _is_same(here, there):
+            continue
+        shown = base.from_working(here)
+        if not here.is_file() or not there.is_file():
+            raise NotInOneTraining(f"{shown} is not a file in both versions")
+        if here.suffix != ".py":
+            raise NotInOneTraining(f"{shown} differs, and is no Python")
+        try:
+            texts[shown] = read_text(here)[0], read_text(there)[0]
+        except Unreadable as error:
+            raise NotInOneTraining(f"{shown} differs, and cannot be read: {error}") from error
+        _check(shown, *texts[shown])
+    return texts
+
+
+def _is_not_run(name: PurePath) -> bool:
+    is_test = bool({"tests", "test"} & set(name.parts)) or name.name.startswith("test_") or name.name == "conftest.py"
+    return (is_test and name.suffix == ".py") or name.suffix in _READ_BY_PEOPLE or name.name in _OF_TOOLS
+
+
+def _is_same(here: Path, there: Path) -> bool:
+    """Whether both are the same file by their bytes, or neither is there any more."""
+    if here.is_symlink() or there.is_symlink():
+        return here.is_symlink() and there.is_symlink() and here.readlink() == there.readlink()
+    if here.is_file() and there.is_file():
+        return here.read_bytes() == there.read_bytes()
+    return not here.exists() and not there.exists()
+
+
+def _check(path: str, here: str, there: str) -> None:
+    """Raise NotInOneTraining where a swap of functions would miss some of what makes these texts differ."""
+    try:
+        forth, back = code_change(path, there, here), code_change(path, here, there)
+    except NotSwappable as refusal:
+        raise NotInOneTraining(f"{path}: {as_of_a_change(str(refusal))}") from refusal
+    if forth.imports or back.imports:
+        raise NotInOneTraining(f"{path}: the change adds or removes an import, which is done once for a process")
+    before, after = _lasting(ast.parse(there)), _lasting(ast.parse(here))
+    if changed := [*(after - before), *(before - after)]:
+        raise NotInOneTraining(f"{path}: the change is about what lasts beyond a step: {changed[0]}")
+
+
+def as_of_a_change(refusal: str) -> str:
+    """What the engine says of a patch, for a change that somebody made."""
+    return refusal.replace("the patch", "the change").replace("patched text", "other version")
+
+
+def _lasting(tree: ast.Module) -> Counter[str]:
+    """The statements and calls of functions that may leave something behind for a later step, and how often they stand there.
+
+    Both versions run in the same objects: what one of them keeps, the other one would find. So the two must keep the same.
+    """
+    kept = {name for node in ast.walk(tree) if isinstance(node, (ast.Global, ast.Nonlocal)) for name in node.names}
+    return Counter(_words(node) for node in ast.walk(tree) if _lasts(node, kept))
+
+
+def _lasts(node: ast.AST, kept: set[str]) -> bool:
+    if isinstance(node, ast.Expr) and isinstance(node.value, (ast.Call, ast.Await)):
+        return not isinstance(node.value, ast.Call) or _called(node.value) not in _HARMLESS
+    if isinstance(node, ast.Call):
+        return _called(node).startswith(_SETTING)
+    return any(_outlives(target, kept) for target in _targets(node))
+
+
+def _targets(node: ast.AST) -> Iterator[ast.AST]:
+    """What a statement stores into, or deletes."""
+    if isinstance(node, (ast.Assign, ast.Delete)):
+        yield from node.targets
+    elif isinstance(node, (ast.AugAssign, ast.AnnAssign, ast.For, ast.AsyncFor, ast.NamedExpr, ast.comprehension)):
+        yield node.target
+    elif isinstance(node, ast.withitem) and node.optional_vars is not None:
+        yield node.optional_vars
+
+
+def _outlives(target: ast.AST, kept: set[str]) -> bool:
+    """Whether a target is more than a local variable: an attribute, an item, or a name that is declared global."""
+    for part in ast.walk(target):
+        if isinstance(part, (ast.Attribute, ast.Subscript)) and isinstance(part.ctx, (ast.Store, ast.Del)):
+            return True
+        if isinstance(part, ast.Name) and part.id in kept:
+            return True
+    return False
+
+
+def _called(call: ast.Call) -> str:
+    function = call.func
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
+def _words(node: ast.AST) -> str:
+    """A statement as text; of a loop only its target."""
+    return ast.unparse(node if not isinstance(node, (ast.For, ast.AsyncFor)) else node.target)

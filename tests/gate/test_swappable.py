@@ -1,0 +1,193 @@
+"""What of a change can be put in place of a running training, by its text alone; everything else names its reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from git_repository import Repository, settled
+
+from perfaudit.gate.checkout import Checkout
+from perfaudit.gate.gitref import Reference
+from perfaudit.gate.swappable import NotInOneTraining, texts_to_swap
+
+STEP = """\
+import torch
+
+RATE = 0.1
+
+
+class Net(torch.nn.Module):
+    size = 8
+
+    def forward(self, x):
+        self.seen = x.shape[0]
+        return x * RATE
+
+
+def training_step(model, batch, times=1):
+    loss = model(batch[0]).sum()
+    return loss
+"""
+LOSS = "    loss = model(batch[0]).sum()\n"
+
+
+class Both:
+    """A repository, and a folder that holds a commit of it."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.repository = Repository(tmp_path / "here")
+        self.there = tmp_path / "there"
+        self.commit = ""
+
+    def before(self, **files: str) -> None:
+        self.commit = self.repository.commit(**files)
+        self.repository.git("worktree", "add", "--quiet", str(self.there), self.commit)
+
+    def texts(self, working: str = ".") -> dict[str, tuple[str, str]]:
+        here = self.repository.folder
+        return texts_to_swap(Reference(self.there, here, (here / working).resolve(), "main", self.commit))
+
+
+@pytest.fixture
+def both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Both:
+    settled(monkeypatch, tmp_path / "temporary")
+    return Both(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "new",
+    [
+        "    loss = torch.relu(model(batch[0])).sum()\n",
+        LOSS + "    for _ in range(3):\n        made = loss * 2\n",
+        LOSS + "    loss.item()\n",
+        LOSS + "    print(float(loss))\n",
+        LOSS + "    torch.cuda.synchronize()\n",
+        "    # a comment\n" + LOSS,
+    ],
+)
+def test_other_bodies_of_functions_are_swapped(both: Both, new: str) -> None:
+    both.before(**{"train.py": STEP})
+    text = STEP.replace(LOSS, new)
+    both.repository.write(**{"train.py": text})
+    assert both.texts() == {"train.py": (text, STEP)}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("RATE = 0.1", "RATE = 0.2", "the change changes line 3, which ran on import"),
+        ("RATE = 0.1", "RATE = 0.1\ntorch.set_num_threads(1)", "which ran on import"),
+        ("import torch\n", "import torch\nimport math\n", "which ran on import"),
+        ("size = 8", "size = 9", "the change changes line 7, which ran on import"),
+        ("times=1", "times=2", "the change changes the parameters of training_step"),
+        ("def training_step", "@torch.no_grad()\ndef training_step", "the change changes the decorators or the name"),
+        (
+            "    return loss\n",
+            "    return loss\n\n\ndef other():\n    pass\n",
+            "the change adds line 19, which runs on import",
+        ),
+        (LOSS, LOSS + "    torch.set_num_threads(1)\n", "what lasts beyond a step: torch.set_num_threads(1)"),
+        (LOSS, LOSS + "    done = model.enable_cache()\n", "what lasts beyond a step: model.enable_cache()"),
+        (LOSS, LOSS + "    model.history.append(loss)\n", "what lasts beyond a step: model.history.append(loss)"),
+        (LOSS, LOSS + "    model.last = loss\n", "what lasts beyond a step: model.last = loss"),
+        (LOSS, LOSS + "    model.kept[0] = loss\n", "what lasts beyond a step: model.kept[0] = loss"),
+        (LOSS, LOSS + "    for model.i in range(3):\n        pass\n", "what lasts beyond a step: model.i"),
+        (
+            LOSS,
+            LOSS + "    with model as model.inside:\n        pass\n",
+            "what lasts beyond a step: model as model.inside",
+        ),
+        (LOSS, "    global RATE\n" + LOSS + "    RATE = 1\n", "what lasts beyond a step: RATE = "),
+        ("self.seen = x.shape[0]", "self.seen = x.shape[1]", "what lasts beyond a step: self.seen = x.shape"),
+        (LOSS, "    loss = (\n", "train.py does not parse"),
+    ],
+)
+def test_any_other_change_goes_to_pairs_of_processes_either_way_round(
+    both: Both, old: str, new: str, reason: str
+) -> None:
+    other = STEP.replace(old, new)
+    assert other != STEP
+    both.before(**{"train.py": STEP})
+    both.repository.write(**{"train.py": other})
+    with pytest.raises(NotInOneTraining) as refused:
+        both.texts()
+    assert str(refused.value).startswith("train.py: ")
+    assert reason in str(refused.value)
+    (both.repository.folder / "train.py").write_text(STEP)
+    (both.there / "train.py").write_text(other)
+    both.repository.git("-C", str(both.there), "commit", "--quiet", "-am", "the other way round")
+    both.commit = both.repository.git("-C", str(both.there), "rev-parse", "HEAD")
+    with pytest.raises(NotInOneTraining, match=r"^train\.py: "):
+        both.texts()
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("config.yaml", "config.yaml differs, and is no Python"),
+        ("requirements.txt", "requirements.txt differs, and is no Python"),
+        ("kernel.cpp", "kernel.cpp differs, and is no Python"),
+        ("data/labels.csv", "data/labels.csv differs, and is no Python"),
+    ],
+)
+def test_other_files_go_to_pairs_of_processes(both: Both, name: str, reason: str) -> None:
+    both.before(**{"train.py": STEP, name: "before"})
+    both.repository.write(**{name: "after"})
+    with pytest.raises(NotInOneTraining, match=f"^{reason}$"):
+        both.texts()
+
+
+@pytest.mark.parametrize("name", ["layers.py", "weights.bin"])
+def test_a_file_of_one_version_only_goes_to_pairs_of_processes(both: Both, name: str) -> None:
+    both.before(**{"train.py": STEP})
+    both.repository.write(**{name: "x = 1\n"})
+    with pytest.raises(NotInOneTraining, match=f"^{name} is not a file in both versions$"):
+        both.texts()
+    both.repository.git("add", "--all")
+    both.repository.git("commit", "--quiet", "-m", "it is there now")
+    both.commit = both.repository.git("rev-parse", "HEAD")
+    (both.repository.folder / name).rename(both.there / name)
+    with pytest.raises(NotInOneTraining, match=f"^{name} is not a file in both versions$"):
+        both.texts()
+
+
+def test_what_no_training_runs_does_not_count(both: Both) -> None:
+    both.before(**{"train.py": STEP, "README.md": "a", "tests/test_train.py": "a = 1\n", "same.txt": "a"})
+    both.repository.write(**{"README.md": "b", "tests/test_train.py": "a = 2\n", "CHANGELOG.md": "c"})
+    both.repository.write(**{"tests/conftest.py": "", "perfaudit-gate.json": "{}", ".gitignore": "x"})
+    assert both.texts() == {}
+    both.repository.write(**{"tests/batch.npy": "data"})
+    with pytest.raises(NotInOneTraining, match=r"tests/batch\.npy is not a file in both versions"):
+        both.texts()
+
+
+def test_a_change_that_the_other_checkout_has_as_well_is_none(both: Both) -> None:
+    """The self-test brings what is not committed over there."""
+    both.before(**{"train.py": STEP, "config.yaml": "a"})
+    for folder in (both.repository.folder, both.there):
+        (folder / "config.yaml").write_text("b")
+    assert both.texts() == {}
+
+
+def test_files_are_named_from_the_working_directory(both: Both) -> None:
+    both.before(**{"train/main.py": STEP, "lib/model.py": STEP})
+    text = STEP.replace(LOSS, LOSS + "    loss = loss * 2\n")
+    both.repository.write(**{"train/main.py": text, "lib/model.py": text})
+    assert both.texts("train") == {"main.py": (text, STEP), "../lib/model.py": (text, STEP)}
+
+
+def test_text_that_cannot_be_read_goes_to_pairs_of_processes(both: Both) -> None:
+    both.before(**{"train.py": STEP})
+    (both.repository.folder / "train.py").write_bytes(b"# \xff\xfe\n")
+    with pytest.raises(NotInOneTraining, match=r"train\.py differs, and cannot be read: not valid text"):
+        both.texts()
+
+
+def test_without_a_commit_nobody_knows_what_differs(tmp_path: Path) -> None:
+    for base in (None, Checkout(tmp_path, tmp_path, tmp_path)):
+        with pytest.raises(NotInOneTraining, match="no commit that says which files differ"):
+            texts_to_swap(base)
+    nowhere = Reference(tmp_path / "there", tmp_path, tmp_path, "main", "0" * 40)
+    with pytest.raises(NotInOneTraining, match="git does not say which files differ"):
+        texts_to_swap(nowhere)
