@@ -39,6 +39,7 @@ class BatchSize(Knob):
     name = "batch_size"
     title = "samples per second and peak memory against the batch size"
     metric = "samples_per_second"
+    way = "loader"
     min_gain = KNEE
     fixed_batch = False
     changes_always = ("algorithm",)

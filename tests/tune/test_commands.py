@@ -152,7 +152,10 @@ def test_tune_dataloader_races_loaders_in_one_training_and_the_best_as_source(pr
 def test_tune_batch_size_stays_within_the_memory_given(project: Project, perfaudit: Run) -> None:
     project(**{"train.py": TRAIN})
     done = perfaudit("tune", "train.py", "--batch-size", "--memory", "4GiB", "--budget", "15s", "--format", "json")
-    sizes = {t["settings"]["batch_size"]: t for t in json.loads(done.out)["trials"]}
+    report = json.loads(done.out)
+    assert {c["way"] for c in report["comparisons"] if c["basis"] == "screened"} <= {"loader"}
+    assert report["calibration"]["rounds"]  # of the race in one training, in which the sizes were looked at
+    sizes = {t["settings"]["batch_size"]: t for t in report["trials"]}
     assert set(sizes) >= {4, 8, 16, 32} and max(sizes) <= 96
     peaks = [sizes[size]["peak_memory_bytes"] for size in sorted(sizes) if sizes[size]["peak_memory_bytes"]]
     assert peaks == sorted(peaks) and len(peaks) >= 3

@@ -162,4 +162,4 @@ def test_a_resumed_search_asks_for_no_race_that_was_decided(search: Search, cloc
 def test_knobs_whose_settings_are_raced_in_one_training() -> None:
     """Others have a reference, a piece of the step that is timed by itself, or need a training that is built with the setting."""
     found = {name for name in all_knobs() if is_raced_in_place(knob(name))}
-    assert found == {"dataloader", "memory_format", "precision", "threads", "transfer"}
+    assert found == {"batch_size", "dataloader", "memory_format", "precision", "threads", "transfer"}
