@@ -10,6 +10,7 @@ import contextlib
 import gc
 import json
 import math
+import random
 import time
 import types
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -35,6 +36,7 @@ LEAST_DEVICE_STEPS, LEAST_DEVICE_SECONDS = (
     5,
     0.05,
 )  # of a block between two waits, so that the host may run ahead as in real life
+BLOCKS_OF_QUAD = 3  # which shares one with the next
 TIMED_STEPS = 3  # of the base, for the length of a block
 
 
@@ -311,10 +313,12 @@ class Screening:
     _turns: Generator[Turn, float, None] = field(init=False)
     _turn: Turn | None = field(init=False)
     _own_loader: Any = field(init=False)
+    _chance: random.Random = field(init=False)
     _inside: str = BASE
 
     def __post_init__(self) -> None:
         self._own_loader = self.training.loader  # others may be in its place later
+        self._chance = random.Random(self.race.seed)
         self._turns = self.race.turns()
         self._turn = next(self._turns, None)
 
@@ -323,12 +327,26 @@ class Screening:
         ends = time.perf_counter() + seconds
         try:
             while self._turn is not None and time.perf_counter() < ends:
+                self._lose_step()
                 self._turn = _sent(self._turns, self._seconds_of(self._turn))
         finally:
             self._put(BASE)
         if last:
             self.race.end()
         return self.state()
+
+    def _lose_step(self) -> None:
+        """About once a round, before a block of the base, make a few of its steps that do not count.
+
+        A quad takes three blocks. What a training does every sixth step, say (an evaluation, a checkpoint, the short batch that
+        ends an epoch), would otherwise fall on the same side of every quad, and identical code would be told apart.
+        """
+        turn, pace = self._turn, self.race.paces[self.race.base]
+        if turn is None or turn.key != self.race.base or not turn.is_timed or pace.skipped:
+            return
+        if self._chance.random() * sum(entrant.is_open for entrant in self.race.entrants.values()) < 1:
+            steps = self._chance.randrange(BLOCKS_OF_QUAD * pace.block)
+            self._seconds_of(Turn(turn.key, steps, False))
 
     def state(self) -> Json:
         """What is known: for each entrant its log ratios, its interval and why it left; refused; whether all is decided."""
