@@ -18,7 +18,6 @@ judged on its own, at the look that ended it. Prints the table with 95 % Wilson 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import platform
@@ -29,6 +28,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from records import keep, read
 
 from perfaudit.measure.clock import Deadline, WallClock
 from perfaudit.measure.lab import ChildLab
@@ -192,10 +193,6 @@ def table(records: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines() if line] if path.exists() else []
-
-
 def missing(records: list[dict[str, Any]], slowdowns: list[int], pairs: int) -> tuple[int, int] | None:
     """Slowdown and seed of the next comparison, so that all slowdowns see the same hours of the machine; None if done."""
     counts = {slowdown: sum(record["slowdown"] == slowdown for record in records) for slowdown in slowdowns}
@@ -228,8 +225,7 @@ def main() -> None:
                 continue
             failures = 0
             records.append(record)
-            with arguments.records.open("a") as out:
-                out.write(json.dumps(record) + "\n")
+            keep(arguments.records, record)
     if records:
         print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}\n\n{table(records)}")
 

@@ -43,6 +43,7 @@ from gate_power import machine
 from ladder import ALLOW
 from machine_states import STATES, busy_cores, machine_in
 from own_processes import BARE, OTHERS, SAMPLES, commit_of, median_ratio, put, seconds_per_step
+from records import keep, read, tell
 
 HERE = Path(__file__).resolve().parent
 RECORDS, PAGE = HERE / "climb_speed.jsonl", HERE / "climb_speed.md"
@@ -163,10 +164,6 @@ def race(files: dict[str, Path], rounds: int) -> dict[str, list[float]]:
 # ---- the table -----------------------------------------------------------------------------------------------------
 
 
-def read(path: Path = RECORDS) -> list[Json]:
-    return [json.loads(line) for line in path.read_text().splitlines() if line] if path.exists() else []
-
-
 def ratio(record: Json, name: str, to: str) -> tuple[float, float, float]:
     """Step of one text over that of another in the race of this run, with its interval over the rounds."""
     found = median_ratio(record["race"]["seconds"][name], record["race"]["seconds"][to])
@@ -265,13 +262,10 @@ def main() -> None:
                 continue
             record = one(*row, number, arguments)
             records.append(record)
-            with arguments.records.open("a") as out:
-                out.write(json.dumps(record) + "\n")
+            keep(arguments.records, record)
             print(f"{' '.join(map(str, row))}: {patches_of(record)} {record['said']}", flush=True)
     if records:
-        print(page(records))
-        if arguments.write:
-            PAGE.write_text(page(records), encoding="utf-8")
+        tell(page(records), PAGE, arguments.write)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,6 @@ from __future__ import annotations
 import argparse
 import ast
 import itertools
-import json
 import os
 import statistics
 import tempfile
@@ -39,6 +38,7 @@ from typing import Any
 
 from gate_power import clopper_pearson, machine
 from machine_states import STATES, busy_cores, machine_in
+from records import keep, read, tell
 
 from perfaudit.measure.child import Child
 from perfaudit.measure.lab import build_command
@@ -257,10 +257,6 @@ def _excludes(interval: Sequence[float] | None, value: float) -> bool:
 # ---- judging and the table -----------------------------------------------------------------------------------------
 
 
-def read(path: Path = RECORDS) -> list[Json]:
-    return [json.loads(line) for line in path.read_text().splitlines() if line] if path.exists() else []
-
-
 def judged_again(record: Json) -> Json:
     """The record as the rule of today would have judged its log ratios, look by look. Seconds are those of the run."""
     return {
@@ -284,6 +280,18 @@ def _judged(ratios: Sequence[float], is_control: bool) -> Json:
         "quads": found.quads if found else 0,
         "left": "",
     }
+
+
+def row(cells: Sequence[str]) -> str:
+    """A line of a table."""
+    return f"| {' | '.join(cells)} |"
+
+
+def head(columns: str) -> list[str]:
+    """The first two lines of a table; ">" before a column's name has it stand to the right."""
+    names = columns.split(" | ")
+    sides = ["---:" if name.startswith(">") else "---" for name in names]
+    return [row([name.removeprefix(">") for name in names]), f"|{'|'.join(sides)}|"]
 
 
 def share(hits: int, of: int) -> str:
@@ -327,11 +335,10 @@ def pays(entrant: Json) -> bool:
 
 def identical_table(records: Sequence[Json]) -> list[str]:
     """False calls of identical code, and the controls beside them."""
-    lines = [
-        "| training | machine | step, ms | load | runs | interval excludes 1 | pays by 1 % or more | median half width | "
-    ]
-    lines[0] += "control excludes 1 |"
-    lines.append("|---|---|---:|---:|---:|---|---|---:|---|")
+    lines = head(
+        "training | machine | >step, ms | >load | >runs | interval excludes 1 | pays by 1 % or more | >median half "
+        "width | control excludes 1"
+    )
     for sample, state, mine in groups_of(records):
         found = candidates(mine)
         controls = [r["entrants"]["control"] for r in mine if r["entrants"].get("control", {}).get("interval")]
@@ -343,17 +350,16 @@ def identical_table(records: Sequence[Json]) -> list[str]:
             f"{100 * statistics.median(widths):.1f} %" if widths else "–",
             share(sum(_excludes(one["interval"], 1.0) for one in controls), len(controls)),
         ]  # fmt: skip
-        lines.append(f"| {' | '.join(cells)} |")
+        lines.append(row(cells))
     return lines
 
 
 def effects_table(records: Sequence[Json]) -> list[str]:
     """What became of effects of known size, by state of the machine."""
-    lines = [
-        "| work in the candidate | machine | load | true ratio | shown to be faster | settled as not worth having | "
-    ]
-    lines[0] += "interval misses the true ratio | centre over true ratio |"
-    lines.append("|---|---|---:|---|---|---|---|---|")
+    lines = head(
+        "work in the candidate | machine | >load | true ratio | shown to be faster | settled as not worth having | "
+        "interval misses the true ratio | centre over true ratio"
+    )
     for effect in EFFECTS:
         for state in STATES:
             mine = [r for r in records if r["state"] == state]
@@ -371,17 +377,16 @@ def effects_table(records: Sequence[Json]) -> list[str]:
                 share(sum(_excludes(one["interval"], one["true"]) for one in found), len(centres)),
                 f"{statistics.median(centres):.3f}" if centres else "–",
             ]  # fmt: skip
-            lines.append(f"| {' | '.join(cells)} |")
+            lines.append(row(cells))
     return lines
 
 
 def seconds_table(records: Sequence[Json]) -> list[str]:
     """Seconds until a saving of 10 % is called."""
-    lines = [
-        "| training | machine | load | candidates beside it | step, ms | runs | interval excludes 1 within the race | "
-    ]
-    lines[0] += "median seconds until then | slowest |"
-    lines.append("|---|---|---:|---:|---:|---:|---|---:|---:|")
+    lines = head(
+        "training | machine | >load | >candidates beside it | >step, ms | >runs | interval excludes 1 within the race | "
+        ">median seconds until then | >slowest"
+    )
     key = key_of(-0.10)
     for kind, longer in (("single", False), ("single", True), ("effects", False)):
         mine = [r for r in records if r["kind"] == kind and r["longer"] == longer]
@@ -401,7 +406,7 @@ def seconds_table(records: Sequence[Json]) -> list[str]:
                 f"{statistics.median(one['called'] or float('inf') for one in found):.0f}" if enough else "not called",
                 f"{max(called):.0f}" if len(called) == len(found) else "not called",
             ]  # fmt: skip
-            lines.append(f"| {' | '.join(cells)} |")
+            lines.append(row(cells))
     return lines
 
 
@@ -475,15 +480,12 @@ def main() -> None:
         (kind, sample, state, longer), seed = wanted
         record = run(kind, sample, state, longer, arguments.seconds, seed)
         records.append(record)
-        with arguments.records.open("a") as out:
-            out.write(json.dumps(record) + "\n")
+        keep(arguments.records, record)
         print(f"{kind} {sample} {state}: {record['took']:.0f} s {record['refused'] or ''}", flush=True)
     if arguments.again:
         records = [judged_again(record) for record in records]
     if records:
-        print(page(records))
-        if arguments.write:
-            PAGE.write_text(page(records), encoding="utf-8")
+        tell(page(records), PAGE, arguments.write)
 
 
 if __name__ == "__main__":

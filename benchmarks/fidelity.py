@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import random
 import statistics
@@ -36,6 +35,7 @@ from typing import Any
 from gate_power import machine
 from machine_states import STATES, busy_cores, machine_in
 from own_processes import BARE, OTHERS, OWN, SAMPLES, UNTIMED, commit_of, median_ratio, put, seconds_per_step
+from records import keep, read, tell
 
 from perfaudit.measure.child import Child
 from perfaudit.measure.lab import build_command
@@ -95,10 +95,6 @@ def measured(program: str, state: str, rounds: int, sources: Path | None) -> Jso
     }  # fmt: skip
 
 
-def read(path: Path = RECORDS) -> list[Json]:
-    return [json.loads(line) for line in path.read_text().splitlines() if line] if path.exists() else []
-
-
 def ratio(record: Json, way: str) -> tuple[float, float, float] | None:
     """Step of the training over that of another way, with its interval over the rounds; None for fewer than two of them.
 
@@ -144,12 +140,9 @@ def main() -> None:
     for state in arguments.states if arguments.rounds else ():
         for program in programs:
             record = measured(program, state, arguments.rounds, arguments.sources)
-            with arguments.records.open("a") as out:
-                out.write(json.dumps(record) + "\n")
+            keep(arguments.records, record)
     if records := read(arguments.records):
-        print(page(records))
-        if arguments.write:
-            PAGE.write_text(page(records), encoding="utf-8")
+        tell(page(records), PAGE, arguments.write)
 
 
 if __name__ == "__main__":

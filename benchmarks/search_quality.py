@@ -38,6 +38,7 @@ from pathlib import Path
 from typing import Any
 
 from batch_limits import MODELS, batch_run, batch_table
+from records import keep, read
 
 from perfaudit.knobs.dataloader import KNOB
 from perfaudit.measure.clock import Deadline, WallClock
@@ -320,10 +321,6 @@ PARTS = {
 # ---- the command --------------------------------------------------------------------------------------------------
 
 
-def read(path: Path) -> list[Record]:
-    return [json.loads(line) for line in path.read_text().splitlines() if line] if path.exists() else []
-
-
 def next_regime(records: list[Record], regimes: list[str]) -> str:
     """The one that has been run least, so that all see the same hours of the machine."""
     return min(regimes, key=lambda regime: sum(r["regime"] == regime for r in records))
@@ -346,8 +343,7 @@ def main() -> None:
         mine = [r for r in read(arguments.records) if r["part"] == arguments.part]
         record = part.run(next_regime(mine, regimes), arguments.budget)
         arguments.records.parent.mkdir(parents=True, exist_ok=True)
-        with arguments.records.open("a") as out:
-            out.write(json.dumps(record) + "\n")
+        keep(arguments.records, record)
         print(part.table([record]), flush=True)
     records = [r for r in read(arguments.records) if r["part"] == arguments.part]
     if not records:

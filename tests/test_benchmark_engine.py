@@ -24,6 +24,7 @@ import engine_calibration  # noqa: E402
 import fidelity  # noqa: E402
 import machine_states  # noqa: E402
 import own_processes  # noqa: E402
+from records import read  # noqa: E402
 
 from perfaudit.training.code_change import code_change  # noqa: E402
 
@@ -391,7 +392,7 @@ PAGES: list[tuple[Any, Callable[[list[Json]], str]]] = [
 def test_the_committed_tables_are_those_of_the_committed_records(
     benchmark: Any, page: Callable[[list[Json]], str]
 ) -> None:
-    records = benchmark.read()
+    records = read(benchmark.RECORDS)
     assert benchmark.PAGE.exists() == bool(records)
     if records:
         assert benchmark.PAGE.read_text() == page(records)
