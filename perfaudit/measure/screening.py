@@ -18,9 +18,11 @@ from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any, Literal, Protocol
 
+from perfaudit.errors import TargetError
 from perfaudit.measure.queued import queued_seconds
 from perfaudit.measure.race import BASE, Pace, Race, Turn
 from perfaudit.target.load import said, where
+from perfaudit.target.training import NoBatches
 from perfaudit.target.working_folder import full_path
 from perfaudit.training import Variant
 from perfaudit.training.code_change import CodeChange, NotSwappable, code_change
@@ -315,6 +317,7 @@ class Screening:
     _own_loader: Any = field(init=False)
     _chance: random.Random = field(init=False)
     _inside: str = BASE
+    _trouble: str = ""
 
     def __post_init__(self) -> None:
         self._own_loader = self.training.loader  # others may be in its place later
@@ -323,15 +326,24 @@ class Screening:
         self._turn = next(self._turns, None)
 
     def run(self, seconds: float, last: bool = False) -> Json:
-        """Race for about so long, to the end of a quad's block, and say how it stands, see `state`. last: the time is over."""
+        """Race for about so long, to the end of a quad's block, and say how it stands, see `state`. last: the time is over.
+
+        Where the training itself cannot go on, all are judged by what there is, and "trouble" says why. Raises what it raised
+        where there is nothing.
+        """
         ends = time.perf_counter() + seconds
+        self._trouble = ""
         try:
             while self._turn is not None and time.perf_counter() < ends:
                 self._lose_step()
                 self._turn = _sent(self._turns, self._seconds_of(self._turn))
+        except Exception as error:
+            if not any(entrant.log_ratios for entrant in self.race.entrants.values()):
+                raise
+            self._trouble = str(error) if isinstance(error, TargetError) else f"a step raises {_named(error)}"
         finally:
             self._put(BASE)
-        if last:
+        if last or self._trouble:
             self.race.end()
         return self.state()
 
@@ -371,6 +383,7 @@ class Screening:
             "refused": dict(self.refused),
             "ways": dict(self.ways),
             "ended": self._turn is None,
+            "trouble": self._trouble,
             "block": self.race.paces[self.race.base].block,
             "base": self.base_totals,
         }
@@ -402,10 +415,14 @@ class Screening:
             for _ in range(turn.steps):
                 training.whole_step()
             training.synchronize()
-        except Exception as error:
-            if turn.key == self.race.base:
+        except (Exception, SystemExit) as error:
+            is_over = (
+                isinstance(error, NoBatches) and training is self.training and self.training.loader is self._own_loader
+            )
+            if turn.key == self.race.base or is_over:
                 raise
             self._put(BASE)
+            training.phases.take()  # of the step that was not finished
             self.race.fail(turn.key, _raised(error))
             return 0.0
         seconds = time.perf_counter() - began - sum(training.restart_seconds[restarts:])
@@ -464,7 +481,7 @@ def _try(variant: Variant, step: Callable[[], object]) -> None:
         missing = variant.parts_not_run(step)
     except NotSwappable:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise StepRaises(_raised(error)) from error
     finally:
         variant.leave()
@@ -473,7 +490,11 @@ def _try(variant: Variant, step: Callable[[], object]) -> None:
 
 
 def _raised(error: BaseException) -> str:
-    return f"with it, a step raises {type(error).__name__}: {said(error)[:300]}{where(error)}"
+    return f"with it, a step raises {_named(error)}"
+
+
+def _named(error: BaseException) -> str:
+    return f"{type(error).__name__}: {said(error)[:300]}{where(error)}"
 
 
 def _each_once(changes: Iterable[CodeChange]) -> list[CodeChange]:

@@ -30,6 +30,10 @@ from perfaudit.target.working_folder import full_path, present_folder
 _WRONG_DEVICE = re.compile(r"same device|should be the same|[Ee]xpected \w+ of device type|MPS device|is on cpu")
 
 
+class NoBatches(TargetError):
+    """The loader has no batch, or none any more: whatever else is in place, the training ends here."""
+
+
 class Training:
     """What a user's training does between two batches, built by the factories and run by us.
 
@@ -255,7 +259,7 @@ class Training:
             try:
                 return self.loading.next_batch()
             except Empty:
-                raise TargetError(f"{self.target.file}: the dataloader is empty (it yields no batch)") from None
+                raise NoBatches(f"{self.target.file}: the dataloader is empty (it yields no batch)") from None
 
     def restart_per_step(self) -> float:
         """Seconds that beginning an epoch takes, shared out among its steps: see `Loading`."""

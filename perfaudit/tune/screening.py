@@ -161,6 +161,8 @@ class Screen:
                 self.tell()
                 until_told = self.tuning.deadline(TOLD)
                 decided |= now
+            if state.get("trouble"):
+                raise ChildFailed("step", state["trouble"])
             if raced.ended or seconds < SLICE:
                 return
             still = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -132,3 +133,96 @@ def test_what_holds_for_the_whole_process(child: Child) -> None:
     changed = {name for name, value in after["shared"].items() if value != before["shared"][name]}
     assert changed - {"threads"} == {"environment", "garbage collection"}
     assert after["shared"]["threads"] == 1
+
+
+# ---- trainings that do something wrong with a candidate in place ---------------------------------------------------------
+
+
+def begin(child: Child, entrants: list[dict[str, Any]]) -> None:
+    assert screen(child, entrants, least=None)["refused"] == {}  # nobody leaves for looking slow
+
+
+def race_until(child: Child, is_over: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    ends = time.monotonic() + TIMEOUT
+    while True:
+        state = child.ask({"do": "race", "seconds": 0.1}, TIMEOUT)
+        if is_over(state):
+            return state
+        assert time.monotonic() < ends, state
+
+
+COUNTING = """    model.steps = getattr(model, "steps", 0) + 1
+    if model.steps > 40:
+        {raises}
+"""
+
+
+@pytest.mark.parametrize(
+    ("raises", "said"),
+    [
+        ("raise ValueError('no such kernel')", "with it, a step raises ValueError: no such kernel (train.py:"),
+        ("raise SystemExit(3)", "with it, a step raises SystemExit: 3 (train.py:"),
+        ("model(None)", "with it, a step raises TypeError: "),
+    ],
+)
+def test_a_step_that_raises_later_leaves_with_the_reason_and_the_training_goes_on(
+    child: Child, raises: str, said: str
+) -> None:
+    begin(child, [code("bad", COUNTING.format(raises=raises) + RETURN), code("same", "    pass\n" + RETURN)])
+    state = race_until(
+        child, lambda state: state["entrants"]["bad"]["left"] and state["entrants"]["same"]["log_ratios"]
+    )
+    assert state["entrants"]["bad"]["left"].startswith(said)
+    quads = len(state["entrants"]["same"]["log_ratios"])
+    later = race_until(child, lambda state: len(state["entrants"]["same"]["log_ratios"]) > quads or state["ended"])
+    assert (later["trouble"], later["entrants"]["same"]["left"] in ("", "decided", "looked no faster")) == ("", True)
+
+
+LAST = """
+ONCE = iter([(torch.randn(8, 16), torch.randint(0, 4, (8,))) for _ in range(6000)])
+
+class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        return ONCE
+"""
+
+
+def test_a_training_whose_data_end_during_the_race_is_judged_by_what_there_is(project: Callable[..., Path]) -> None:
+    """Nobody is to blame for that: no candidate leaves with it as the reason."""
+    text = TRAIN.replace("\ndef build_model", LAST + "\ndef build_model", 1).replace(
+        "torch.utils.data.DataLoader(data, 8)", "torch.utils.data.DataLoader(Stream(), None)"
+    )
+    project(**{"train.py": text, "sizes.py": "WIDTH = 32\n"})
+    with Child(False) as child:
+        target = {"file": "train.py", "names": {}}
+        child.ask(build_command(target, Variant("screened", "", {}), "cpu", 0), TIMEOUT)
+        patched = text.replace(RETURN, "    pass\n" + RETURN)
+        same = {"key": "same", "code": {"train.py": [text, patched]}, "whole": {"train.py": patched}, "way": "in place"}
+        child.ask({"do": "screen", "entrants": [same], "least": None, "seed": 1}, TIMEOUT)
+        state = race_until(child, lambda state: bool(state["trouble"]))
+    assert state["trouble"] == "train.py: the dataloader is empty (it yields no batch)"
+    assert state["entrants"]["same"]["left"] in ("", "decided")
+    assert (state["entrants"]["same"]["interval"] is not None) is (len(state["entrants"]["same"]["log_ratios"]) >= 5)
+
+
+def test_a_patch_that_does_not_take_the_short_batch_of_an_epoch_leaves(
+    child: Child, project: Callable[..., Path]
+) -> None:
+    """64 samples in batches of 6: the last one has four, and the tenth step of an epoch raises with the patch in place."""
+    text = TRAIN.replace("DataLoader(data, 8)", "DataLoader(data, 6)")
+    project(**{"train.py": text})
+    with Child(False) as other:
+        target = {"file": "train.py", "names": {}}
+        other.ask(build_command(target, Variant("screened", "", {}), "cpu", 0), TIMEOUT)
+        sums = "    assert len(batch[0]) == 6\n" + RETURN
+        entrants = []
+        for key, new in (("fixed", sums), ("same", "    pass\n" + RETURN)):
+            patched = text.replace(RETURN, new)
+            whole = {"train.py": patched}
+            entrants.append({"key": key, "code": {"train.py": [text, patched]}, "whole": whole, "way": "in place"})
+        other.ask({"do": "screen", "entrants": entrants, "least": None, "seed": 1}, TIMEOUT)
+        state = race_until(
+            other, lambda state: state["entrants"]["fixed"]["left"] and state["entrants"]["same"]["log_ratios"]
+        )
+    assert state["entrants"]["fixed"]["left"].startswith("with it, a step raises AssertionError")
+    assert state["entrants"]["same"]["left"] in ("", "decided")
