@@ -348,6 +348,17 @@ def test_between_looks_the_interval_is_that_of_the_last() -> None:
     assert interval_of_quads(values) == interval_of_quads(values[:16])
 
 
+@pytest.mark.parametrize("factor", [0.25, 1.0, 10.0])
+def test_where_whoever_asks_decides_nobody_leaves(factor: float) -> None:
+    """Neither one that is far slower, nor one that gains or cannot, nor after the last look."""
+    race = Race(["a"], "control", least=None, seed=1)
+    run(race, speeds(noise=0.01, a=factor), most=1000)
+    assert [entrant.left for entrant in race.entrants.values()] == ["", ""]
+    assert len(race.entrants["a"].log_ratios) > LOOKS[-1].generations
+    race.fail("a", "a step raises")
+    assert race.entrants["a"].left == "a step raises"
+
+
 def test_an_interval_on_paper() -> None:
     """Eight quads of log ratios -3.5 to 3.5 hundredths: -2.5 to 2.5 are kept, and the squares of the winsorized add up to 30.
 
