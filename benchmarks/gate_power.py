@@ -1,6 +1,6 @@
 """How often `perfaudit gate` cries wolf by time, and what it catches, beside two rivals on the same code in the same minute.
 
-    gate_power.py run --kind aa slow5 slow10 --target digits_cnn char_gpt --runs N --out RECORDS.jsonl
+    gate_power.py run --kind aa slow5 slow10 --target digits_cnn char_gpt --runs N --out RECORDS.jsonl [--way one|pairs]
     gate_power.py table RECORDS.jsonl...
     gate_power.py again [--rule both|student|quads] [--clock wall|cpu] RECORDS.jsonl...
 
@@ -40,8 +40,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from perfaudit.gate.checkout import Checkout
 from perfaudit.gate.decision import LIMIT, LOOKS, TOLERATED, Rule, between_pairs, both, judged, within_quads
+from perfaudit.gate.gitref import Reference
 from perfaudit.gate.records import Quad, TargetRecord, from_json, to_json
 from perfaudit.gate.timing import time_targets
 from perfaudit.measure.child import Child
@@ -77,15 +77,14 @@ SHRUNK = {
 }
 EXTRA = """
 
-EXTRA = 0  # small products that a step computes besides
 _images, _kernel = torch.ones(2, 32, 8, 8), torch.ones(32, 32, 3, 3)
 _rows, _weight = torch.ones(128, 64), torch.ones(64, 64)
 _step_itself = training_step
 
 
 def training_step(model, batch):
-    for _ in range(EXTRA):
-        {product}
+    for _ in range({extra}):  # small products that a step computes besides
+        made = {product}
     return _step_itself(model, batch)
 """
 PRODUCTS = {"digits_cnn": "F.conv2d(_images, _kernel, padding=1)", "char_gpt": "F.linear(_rows, _weight)"}
@@ -129,12 +128,15 @@ def program(target: str, extra: int) -> str:
             raise SystemExit(f"sample_models/{target}.py has no line {before!r} to shrink")
         text = text.replace(before, after)
     main = text.index('if __name__ == "__main__":')
-    return text[:main].rstrip() + EXTRA.format(product=PRODUCTS[target]).replace("EXTRA = 0", f"EXTRA = {extra}")
+    return text[:main].rstrip() + EXTRA.format(product=PRODUCTS[target], extra=extra)
 
 
 @contextlib.contextmanager
 def worktrees(target: str, extra: int) -> Iterator[tuple[Path, Path]]:
-    """A working tree, and a second one of its commit: (head, base). `extra` products a step are in head alone."""
+    """A working tree, and a second one of its commit: (head, base). `extra` products a step are in head alone.
+
+    For none, head has another text all the same, which computes none either: a change to be swapped that costs nothing.
+    """
     with tempfile.TemporaryDirectory(prefix="gate_power_") as scratch:
         head, base = Path(scratch) / "head", Path(scratch) / "base"
         head.mkdir()
@@ -142,7 +144,7 @@ def worktrees(target: str, extra: int) -> Iterator[tuple[Path, Path]]:
         who = ["-c", "user.name=bench", "-c", "user.email=bench@localhost", "-c", "commit.gpgsign=false"]
         for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "base"], ["worktree", "add", "-q", str(base)]):
             subprocess.run(["git", *who, *command], cwd=head, check=True, capture_output=True)
-        (head / "train.py").write_text(program(target, extra))
+        (head / "train.py").write_text(program(target, extra).replace("range(0)", "range(0, 0)"))
         yield head, base
 
 
@@ -229,12 +231,18 @@ def study(out: Path, target: str) -> Json:
 # ---- one run -------------------------------------------------------------------------------------------------------
 
 
-def gate(head: Path, base: Path, budget: float) -> tuple[TargetRecord, float]:
-    """The record of the time layer, as the command makes it, and the seconds it took."""
+def gate(head: Path, base: Path, budget: float, way: str = "pairs") -> tuple[TargetRecord, float]:
+    """The record of the time layer, as the command makes it, and the seconds it took.
+
+    way: "one" for both versions in one training, as the command chooses for this change; "pairs" of processes, whatever it
+    would choose. A gate that was to be in one training may go to pairs all the same: its record says so.
+    """
     started = time.monotonic()
     records: list[TargetRecord] = []
     with contextlib.chdir(head):
-        time_targets([parse("train.py")], Checkout(base, head, head), records, budget, device="cpu")
+        commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+        reference = Reference(base, head, head, "HEAD", commit)
+        time_targets([parse("train.py")], reference, records, budget, device="cpu", in_one=way == "one")
     return records[0], time.monotonic() - started
 
 
@@ -276,12 +284,12 @@ def pytest_benchmark(head: Path, base: Path, tools: Path | None) -> Json:
     }
 
 
-def one(kind: str, target: str, out: Path, budget: float, tools: Path | None, number: int) -> Json:
+def one(kind: str, target: str, out: Path, budget: float, tools: Path | None, number: int, way: str = "pairs") -> Json:
     """One run of a kind with its rivals, as a record."""
     known = study(out, target)
     injected = known["injected"].get(kind, {})
     with worktrees(target, injected.get("extra", 0)) as (head, base):
-        record, seconds = gate(head, base, budget)
+        record, seconds = gate(head, base, budget, way)
         found = judged(record, ended=True)
         started = time.monotonic()
         now = mean_step(head, STORED_SECONDS)
@@ -303,6 +311,9 @@ def one(kind: str, target: str, out: Path, budget: float, tools: Path | None, nu
         "smallest": found.smallest,
         "pairs": found.pairs,
         "quads": found.quads,
+        "way": found.way,
+        "why_so": found.why_so,
+        "control": found.control,
         "wall_over_cpu": found.wall_over_cpu,
         "load": found.load,
         "machine": machine(),
@@ -372,6 +383,8 @@ def by_processor(record: TargetRecord) -> None:
 def rejudged(run: Json, rule: Rule, clock: str = "wall") -> str:
     """The verdict of another rule on the blocks of a run, look after look. Pairs that the first rule saved are missing."""
     full = from_json(run["record"])
+    if full.one is not None:
+        return judged(full, LIMIT, TOLERATED, ended=True, rule=rule).verdict
     if clock == "cpu":
         by_processor(full)
     for look in LOOKS:
@@ -403,6 +416,8 @@ def failed(rival: Json) -> bool:
 def step_seconds(run: Json) -> float | None:
     """The median step of the reference in a run; None where nothing was measured."""
     record = from_json(run["record"])
+    if record.one is not None:
+        return record.seconds_per_step("base")
     quads = [quad for pair in record.pairs for quad in pair.quads]
     blocks = [block.median for quad in quads for block in quad.blocks if block.side == "base"]
     return statistics.median(blocks) if blocks else None
@@ -490,7 +505,17 @@ def told(runs: Sequence[Json]) -> str:
     count = "No run crashed" if not lost else f"{lost} of {len(runs)} runs crashed and count for nothing below"
     rivals = sum(failed(run["pytest_benchmark"]) for run in kept if run.get("pytest_benchmark"))
     errors = f" pytest-benchmark ended {rivals} times with another error, which counts for nothing." if rivals else ""
-    return f"{machines}. {how} {count}.{errors}\n\n{table(kept)}\n\n{details(kept)}"
+    return f"{machines}. {how} {count}.{errors}{ways(kept)}\n\n{table(kept)}\n\n{details(kept)}"
+
+
+def ways(runs: Sequence[Json]) -> str:
+    """How many runs compared both versions in one training, where any did, and how many quads they had."""
+    quads = [run["quads"] for run in runs if run.get("way") == "one training"]
+    if not quads:
+        return ""
+    return (
+        f" {len(quads)} of {len(runs)} gates were in one training, with {statistics.median(quads):.0f} quads (median)."
+    )
 
 
 def read(paths: Sequence[Path]) -> list[Json]:
@@ -523,7 +548,7 @@ def run_all(arguments: argparse.Namespace) -> None:
             "--out",
             str(out),
         ]
-        command += ["--budget", str(arguments.budget), "--number", str(number)]
+        command += ["--budget", str(arguments.budget), "--number", str(number), "--way", arguments.way]
         if arguments.rival_every and number // len(arguments.target) % arguments.rival_every == 0:
             command += ["--tools", str(tools)]
         done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
@@ -551,12 +576,13 @@ def run_one(arguments: argparse.Namespace) -> None:
         "1"  # of the children too: with two on a loaded machine of two cores, nothing is comparable
     )
     (kind,), (target,) = arguments.kind, arguments.target
-    record = one(kind, target, arguments.out, arguments.budget, arguments.tools, arguments.number)
+    record = one(kind, target, arguments.out, arguments.budget, arguments.tools, arguments.number, arguments.way)
     with arguments.out.open("a") as out:
         out.write(json.dumps(record) + "\n")
     ratio = f"{record['ratio']:.3f}" if record["ratio"] else "-"
     rivals = [record["stored"]["red"], record["pytest_benchmark"].get("red")]
-    told = f"{target} {kind}: {record['verdict']} {ratio}, {record['pairs']} pairs, {record['seconds']} s"
+    counts = f"{record['pairs']} pairs, {record['quads']} quads"
+    told = f"{target} {kind}: {record['verdict']} {ratio}, {counts}, {record['seconds']} s"
     print(f"{record['number']} {told}, rivals {rivals}", flush=True)
 
 
@@ -575,6 +601,12 @@ def main() -> None:
             "--rival-every", type=int, default=1, help="pytest-benchmark beside every n-th run; 0: never"
         )
         measuring.add_argument("--number", type=int, default=0)
+        measuring.add_argument(
+            "--way",
+            choices=["one", "pairs"],
+            default="pairs",
+            help="both versions in one training, or pairs of processes",
+        )
     for name in ("table", "again"):
         telling = commands.add_parser(name)
         telling.add_argument("records", type=Path, nargs="+")

@@ -106,7 +106,8 @@ def judged(
         return _verdict(record, "inconclusive", _unmeasured(record), limit, tolerated)
     threshold = math.log1p(tolerated)
     low, high, p, last = -math.inf, math.inf, 1.0, Bounds()
-    for groups, alpha in _looks(record, ended and not record.settled):
+    ended = ended and not record.settled
+    for groups, alpha in _looks(record, ended):
         last = rule(groups, threshold, alpha / family, alpha)
         low, high, p = max(low, last.low), min(high, last.high), min(p, last.p * ALPHA / alpha)
     if low > high:  # some bound misses, and nobody knows which
@@ -193,7 +194,7 @@ def _verdict(
     units = [value for group in batches(quads) for value in group] if record.one is not None else quads
     centre = signed_rank.hodges_lehmann(units) if units else None
     found = bounds or Bounds()
-    same = control(record.one, ended=True) if record.one is not None else None
+    same = control(record.one, not record.settled) if record.one is not None else None
     return TimeVerdict(
         record.target,
         verdict,

@@ -106,8 +106,8 @@ def _race(
         _show(one, watch)
         if why := state["entrants"][REFERENCE]["left"]:
             raise NotInOneTraining(as_of_a_change(why))
-        if why := differs_from_itself(one, is_last):
-            raise NotInOneTraining(why)
+        if not is_last and (why := differs_from_itself(one, ended=False)):
+            raise NotInOneTraining(why)  # at the end there is no time for pairs: `judged` says then what it is worth
         record.settled = is_settled(record, limit, tolerated, family)
 
 

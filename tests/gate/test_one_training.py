@@ -146,6 +146,15 @@ def test_where_the_control_differs_from_itself_the_target_goes_to_pairs(clock: F
     assert clock.now() < 20  # the first look of the control says it; the rest of the time is for pairs
 
 
+def test_a_control_that_differs_from_itself_when_the_time_is_over_leaves_the_target_open(clock: FakeClock) -> None:
+    """Six quads, which no look has seen; for pairs there is no time any more."""
+    (record,) = run(clock, FakeLab(FakeRunning(clock, 1.1, control=1.5, step=0.1)), budget=3.5)
+    assert record.one is not None and not record.settled
+    found = judged(record, ended=True)
+    assert (found.verdict, found.way) == ("inconclusive", "one training")
+    assert found.reason.startswith("in one training the same code differed from itself (ratio 1.4")
+
+
 def test_a_step_that_raises_with_the_reference_in_place_sends_the_target_to_pairs(clock: FakeClock) -> None:
     running = FakeRunning(clock)
     running.left = "with it, a step raises ValueError: no"

@@ -88,6 +88,14 @@ def test_where_identical_code_differs_from_itself_nothing_is_called(centre: floa
     assert found.control is not None and found.control[0] > 1
 
 
+def test_what_the_data_have_settled_is_judged_at_looks_alone() -> None:
+    """The control has reached none; where time has ended the race, all of its quads count."""
+    seen = record(around(0.08, 16), around(0.03, 7, 0.001))
+    assert judged(seen, ended=True).verdict == "inconclusive"
+    found = judged(replace(seen, settled=True), ended=True)
+    assert (found.verdict, found.control) == ("regressed", None)
+
+
 def test_the_control_is_judged_at_its_looks_and_at_the_end() -> None:
     one = OneTraining(control=around(0.03, 7, 0.001))
     assert (control(one, False), differs_from_itself(one, False)) == (None, "")
