@@ -189,8 +189,7 @@ class Tuning:
 
     def _not_learning(self) -> str:
         """That the losses are no numbers, and from which step on; asked only where they were seen to be none."""
-        per_step = self.calibration.seconds_per_step if self.calibration is not None else 1.0
-        steps = max(FEWEST_STEPS, min(LOSSES_LOOKED_AT, int(LOOKING_SECONDS / per_step)))
+        steps = max(FEWEST_STEPS, min(LOSSES_LOOKED_AT, int(LOOKING_SECONDS / max(self.seconds_per_step, 1e-6))))
         try:
             losses = curve_of(self.ask("losses", Variant("losses", "", {}), losses_command(steps))[1]).losses
         except ChildFailed:

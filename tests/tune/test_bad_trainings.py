@@ -147,6 +147,8 @@ class Diverging(Shop):
 
     def ask(self, variant: Variant, *commands: Json) -> list[Json]:
         replies = super().ask(variant, *commands)
+        if commands[0]["do"] == "block":
+            replies[1]["finite"] = False
         if commands[0]["do"] == "losses":
             self.looked_at = commands[0]["steps"]
             replies[1] = {"losses": [value.hex() for value in self.losses], "average": [math.nan.hex()]}
@@ -217,7 +219,7 @@ class Paced(Shop):
     def ask(self, variant: Variant, *commands: Json) -> list[Json]:
         replies = super().ask(variant, *commands)
         self.clock.sleep(2 * self.speeds[0] * 0.010)
-        return [replies[0], *({"wall": self.speeds[0] * 0.010} for _ in commands)]
+        return [replies[0], *({"steps": 1, "wall": self.speeds[0] * 0.010} for _ in commands)]
 
 
 @pytest.mark.parametrize("seconds_per_step", [20e-6, 0.003, 0.1, 0.5, 0.8])
