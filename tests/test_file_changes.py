@@ -46,9 +46,9 @@ ELSEWHERE = {
     (
         "measure/verbs/racing.py",
         "os.open",
-    ): "in a child: the marker that tune/workshop.py has made, at the path that the parent names",
+    ): "in a child: the marker that measure/engine.py has made, at the path that the parent names",
     (
-        "tune/workshop.py",
+        "measure/engine.py",
         "tempfile.NamedTemporaryFile",
     ): "the marker, an empty file for this user alone, gone with its engine",
     ("tune/verify.py", "tempfile.TemporaryDirectory"): TEMPORARY,
