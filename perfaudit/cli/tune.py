@@ -24,12 +24,12 @@ HELP = """Search settings on your own training, and print trials, the winner wit
     perfaudit tune train.py --batch-size --memory 8GiB
     perfaudit tune package.train --ema --cudnn --budget 3m
     perfaudit tune train.py --dataloader --apply        write the winner's patch
-    perfaudit tune train.py --all --out plan.patch      climb: patches one on top of the other, as one patch
+    perfaudit tune train.py --all --out plan.patch      all patches raced, what pays as one patch
     perfaudit tune train.py --all --allow rounding,rng --apply
     perfaudit tune train.py --resume                    go on where an earlier run was stopped
 
-With --all it climbs: the patch that gains most for certain is taken, the others are measured again on top of it,
-and what came of it is raced against your code and checked before it is handed over.
+With --all it climbs: the patches of all knobs are raced against your code in one training that runs. What pays is put together,
+and checked and raced as patched source in fresh processes before it is handed over.
 
 The file defines functions that are found by name (or --factory ROLE=NAME):
 

@@ -19,6 +19,7 @@ from types import FunctionType
 from typing import Any, Literal, Protocol
 
 from perfaudit.errors import TargetError
+from perfaudit.measure.environment import free_memory
 from perfaudit.measure.queued import queued_seconds
 from perfaudit.measure.race import BASE, Pace, Race, Turn
 from perfaudit.target.load import said, where
@@ -27,6 +28,7 @@ from perfaudit.target.working_folder import full_path
 from perfaudit.training import Variant
 from perfaudit.training.code_change import CodeChange, NotSwappable, code_change
 from perfaudit.training.code_variant import own_code, prepare
+from perfaudit.training.start_of_step import Numbers, around, bytes_of, changed
 from perfaudit.training.together import Together
 from perfaudit.training.workers import Workers
 
@@ -38,6 +40,8 @@ LEAST_DEVICE_STEPS, LEAST_DEVICE_SECONDS = (
     5,
     0.05,
 )  # of a block between two waits, so that the host may run ahead as in real life
+NUMBERS_SHARE = 0.1  # of the free memory of the host, which a copy of parameters and optimizer may take
+DIVERGES = "with it, losses become NaN or infinite"
 BLOCKS_OF_QUAD = 3  # which shares one with the next
 TIMED_STEPS = 3  # of the base, for the length of a block
 
@@ -48,6 +52,9 @@ class Steps(Protocol):
     loader: Any
     phases: Any
     restart_seconds: list[float]
+    model: Any
+    optimizer: Any
+    last_loss: Any
 
     def whole_step(self, fixed: bool = False) -> Any:
         """Load a batch and make a step; of the fixed batch, only the step."""
@@ -78,6 +85,10 @@ class OtherLoader(Variant, Protocol):
     @property
     def loader(self) -> Any:
         """The DataLoader."""
+
+
+class LeavesSomething(Exception):
+    """A candidate behind which the training is not what it was: it is to be built again."""
 
 
 class StepRaises(NotSwappable):
@@ -177,7 +188,10 @@ def prepare_screening(
     Raises what a step of the training as it is raises, and NotSwappable for a base that cannot be put in place.
     """
     training.whole_step()
-    prepared = _Preparation(training, twins)
+    first = around(training)
+    training.whole_step()
+    numbers = Numbers(training) if bytes_of(training) < NUMBERS_SHARE * free_memory() else None
+    prepared = _Preparation(training, twins, frozenset(changed(first, around(training))), numbers)
     # Twins come last: what they compile keeps code from being swapped.
     for candidate in sorted(candidates, key=lambda item: item.way == "twin"):
         if candidate.way != "control":
@@ -194,7 +208,17 @@ def prepare_screening(
     paces = {key: _pace(prepared.loader_of(key), block) for key in (BASE, *prepared.variants)}
     raced = [key for key in (BASE, *prepared.variants) if key not in (base, CONTROL)]
     race = Race(raced, CONTROL, least, seed, paces=paces, base=base, rivals=rivals)
-    return Screening(training, prepared.variants, prepared.refused, prepared.ways, twins, race, mark, prepared.loaders)
+    return Screening(
+        training,
+        prepared.variants,
+        prepared.refused,
+        prepared.ways,
+        twins,
+        race,
+        mark,
+        prepared.loaders,
+        numbers=numbers,
+    )
 
 
 @dataclass(slots=True)
@@ -203,6 +227,8 @@ class _Preparation:
 
     training: Steps
     twins: Twins
+    unsteady: frozenset[str] = frozenset()  # what the training's own steps change
+    numbers: Numbers | None = None  # as they were before anything was put in place
     variants: dict[str, Variant] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     ways: dict[str, str] = field(default_factory=dict)
@@ -249,11 +275,19 @@ class _Preparation:
                 raise NotSwappable("the patch changes no function")
             parts.append(code)
         variant = Together([*parts, *candidate.settings, *loader])
+        before, learns = around(self.training), _is_finite(self.training.last_loss)
         self.twins.give_turn_to(None, candidate.loader)
         try:
             _try(variant, self.training.whole_step)
         finally:
             self.twins.give_turn_to(None)
+            now = around(self.training) if changes else before  # settings are ours, and their tests compare to the bit
+            if left := [name for name in changed(before, now) if name not in self.unsteady]:
+                raise LeavesSomething(f"after a step with it {' and '.join(left[:2])} is not what it was")
+        if learns and self.numbers is not None and not _is_finite(self.training.last_loss):
+            self.numbers.put_back()
+            self.training.whole_step()
+            raise StepRaises(DIVERGES)
         self.swapped += changes
         if candidate.loader is not None:
             self.loaders[candidate.key] = candidate.loader
@@ -297,6 +331,9 @@ class _Preparation:
 class Screening:
     """A race in this process. `refused` says of those that cannot take part why, `ways` how the others are put in place.
 
+    numbers: of the training at the beginning, put back where losses become NaN or infinite; None where memory does not hold them.
+    strikes: by key, how often they did so with it in place.
+
     base_totals: of the base's timed blocks, "steps", seconds on the wall ("wall"), of the process ("cpu"), of waiting for a core
     ("queued"), and by phase ("phases").
     """
@@ -314,6 +351,9 @@ class Screening:
     )
     _turns: Generator[Turn, float, None] = field(init=False)
     _turn: Turn | None = field(init=False)
+    numbers: Numbers | None = None
+    strikes: dict[str, int] = field(default_factory=dict)
+    _is_learning: bool = field(init=False)
     _own_loader: Any = field(init=False)
     _chance: random.Random = field(init=False)
     _inside: str = BASE
@@ -321,6 +361,7 @@ class Screening:
 
     def __post_init__(self) -> None:
         self._own_loader = self.training.loader  # others may be in its place later
+        self._is_learning = _is_finite(self.training.last_loss)
         self._chance = random.Random(self.race.seed)
         self._turns = self.race.turns()
         self._turn = next(self._turns, None)
@@ -384,6 +425,7 @@ class Screening:
             "ways": dict(self.ways),
             "ended": self._turn is None,
             "trouble": self._trouble,
+            "learns": self._is_learning,
             "block": self.race.paces[self.race.base].block,
             "base": self.base_totals,
         }
@@ -427,11 +469,35 @@ class Screening:
             return 0.0
         seconds = time.perf_counter() - began - sum(training.restart_seconds[restarts:])
         phases = training.phases.take()
+        if self._is_learning and not _is_finite(training.last_loss):
+            self._learn_again(turn.key, training)
+            if turn.key != self.race.base and not self.race.entrants[turn.key].is_open:
+                return 0.0
         if is_base:
             seen = {"steps": turn.steps, "wall": seconds, "cpu": time.process_time() - cpu}
             self._add(seen | {"queued": max(0.0, queued_seconds() - queued)}, phases)
         restart: float = turn.steps * training.restart_per_step()
         return float(seconds + restart) * _of_batch(self._own_loader, training.loader)
+
+    def _learn_again(self, key: str, training: Any) -> None:
+        """Put the numbers back after losses that are none. A candidate to which that happens twice, and to nobody else, leaves.
+
+        Where it happens to two, the training diverges by itself, and losses are looked at no more.
+        """
+        self.strikes[key] = self.strikes.get(key, 0) + 1
+        others = self.strikes.keys() - {key}
+        if training is not self.training and not others:  # a twin, which hurts nobody else
+            self.race.fail(key, DIVERGES)
+            del self.strikes[key]
+            return
+        if self.numbers is None or others or key == self.race.base:
+            self._is_learning = False
+        if self.numbers is not None and training is self.training:
+            self._put(BASE)
+            self.numbers.put_back()
+        if self._is_learning and self.strikes[key] > 1:
+            self.race.fail(key, DIVERGES)
+            del self.strikes[key]
 
     def _add(self, seen: Mapping[str, float], phases: Mapping[str, float]) -> None:
         for name, value in seen.items():
@@ -439,6 +505,10 @@ class Screening:
         known = self.base_totals["phases"]
         for name, value in phases.items():
             known[name] = known.get(name, 0.0) + value
+
+
+def _is_finite(loss: Any) -> bool:
+    return loss is None or math.isfinite(float(loss))
 
 
 def _of_batch(base: Any, own: Any) -> float:

@@ -73,6 +73,7 @@ class Training:
         self.scaler: Any = None
         self.non_blocking = self._copies_without_waiting()
         self.phases = Phases(self.accelerator)
+        self.last_loss: Any = None  # of the last whole step, without its graph
         self._update_before_step = False
         self._fixed: Batch | None = None
         self._left_behind: frozenset[str] = frozenset()  # types of what a batch holds that does not move to the device
@@ -374,7 +375,7 @@ class Training:
     def whole_step(self, fixed: bool = False) -> Batch:
         """Load a batch, bring it to the device and make a step; of the fixed batch, only the step. Returns the batch."""
         batch = self.batch(fixed)
-        self.step(batch)
+        self.last_loss = self.step(batch).detach()
         return batch
 
     def batch(self, fixed: bool = False) -> Batch:

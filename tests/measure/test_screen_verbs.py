@@ -226,3 +226,80 @@ def test_a_patch_that_does_not_take_the_short_batch_of_an_epoch_leaves(
         )
     assert state["entrants"]["fixed"]["left"].startswith("with it, a step raises AssertionError")
     assert state["entrants"]["same"]["left"] in ("", "decided")
+
+
+@pytest.mark.parametrize("is_finite", [False, True])
+def test_a_candidate_with_which_losses_become_nan_leaves_and_the_training_learns_on(
+    child: Child, is_finite: bool
+) -> None:
+    """Parameters are put back, so that the steps of the others are of a training that learns."""
+    is_bad = "False" if is_finite else "model.n > 4"
+    counts = "    model.n = getattr(model, 'n', 0) + 1\n"
+    spoils = f"{counts}    loss = loss * (float('nan') if {is_bad} else 1.0)\n"
+    begin(child, [code("nan", spoils + RETURN), code("same", "    pass\n" + RETURN)])
+    state = race_until(
+        child,
+        lambda state: all(
+            len(state["entrants"][key]["log_ratios"]) > 3 or state["entrants"][key]["left"] for key in ("nan", "same")
+        ),
+    )
+    said = "with it, losses become NaN or infinite"
+    assert state["entrants"]["nan"]["left"] == said or is_finite
+    assert (state["entrants"]["same"]["left"] in ("", "decided"), state["learns"]) == (True, True)
+    losses = child.ask({"do": "block", "steps": 2}, TIMEOUT)
+    assert losses["finite"]
+
+
+def test_a_candidate_with_which_the_first_loss_is_nan_is_refused(child: Child) -> None:
+    prepared = screen(child, [code("nan", "    return loss * float('nan')\n"), code("same", "    pass\n" + RETURN)])
+    assert prepared["refused"] == {"nan": "with it, losses become NaN or infinite"}
+    assert child.ask({"do": "race", "seconds": 0.1}, TIMEOUT)["learns"]
+
+
+def test_where_losses_are_nan_whoever_is_in_place_nobody_is_blamed(project: Callable[..., Path]) -> None:
+    text = TRAIN.replace(
+        "    return loss\n",
+        "    model.n = getattr(model, 'n', 0) + 1\n    return loss * (1 if model.n < 30 else float('nan'))\n",
+    )
+    project(**{"train.py": text, "sizes.py": "WIDTH = 32\n"})
+    with Child(False) as child:
+        target = {"file": "train.py", "names": {}}
+        child.ask(build_command(target, Variant("screened", "", {}), "cpu", 0), TIMEOUT)
+        entrants = []
+        for key in ("a", "b"):
+            patched = text.replace("    return loss *", f"    {key} = 1\n    return loss *")
+            entrants.append(
+                {"key": key, "code": {"train.py": [text, patched]}, "whole": {"train.py": patched}, "way": "in place"}
+            )
+        child.ask({"do": "screen", "entrants": entrants, "least": None, "seed": 1}, TIMEOUT)
+        state = race_until(
+            child, lambda state: all(len(state["entrants"][key]["log_ratios"]) > 3 for key in ("a", "b"))
+        )
+    assert (state["learns"], {item["left"] for item in state["entrants"].values()} <= {"", "decided"}) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("model[0].register_buffer('seen', torch.zeros(1))", "the module 0, its seen"),
+        ("model[1].eval()", "the module 1, its mode"),
+        ("model[0].weight.requires_grad_(False)", "the module 0, its weight"),
+        ("model[2].bias = nn.Parameter(torch.zeros(4))", "the module 2, its bias"),
+        ("model[0].register_forward_hook(lambda *_: None)", "the module 0, _forward_hooks"),
+    ],
+)
+def test_a_patch_that_changes_what_the_next_step_starts_from_is_named(
+    child: Child, tmp_path: Path, line: str, said: str
+) -> None:
+    """Whoever asked builds the training again, without it."""
+    marker = tmp_path / "in place"
+    marker.touch()
+    with pytest.raises(ChildFailed, match=f"after a step with it {said}.* is not what it was"):
+        screen(
+            child, [code("same", "    pass\n" + RETURN), code("leaves", f"    {line}\n" + RETURN)], marker=str(marker)
+        )
+    assert marker.read_text().splitlines()[0] == "leaves"
+
+
+def test_an_attribute_that_only_the_patch_knows_is_left_to_it(child: Child) -> None:
+    begin(child, [code("keeps", "    model.note = 1\n" + RETURN)])

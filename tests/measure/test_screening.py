@@ -41,6 +41,8 @@ class Training:
         self.restart_seconds: list[float] = []
         self.steps = 0
         self.loader, self.phases = types.SimpleNamespace(), types.SimpleNamespace(take=dict)
+        self.model = types.SimpleNamespace(named_modules=list, parameters=list, buffers=list)
+        self.optimizer, self.last_loss = types.SimpleNamespace(param_groups=[], state={}), 1.0
 
     def whole_step(self, fixed: bool = False) -> None:
         self.steps += 1
