@@ -70,8 +70,8 @@ def counted(path: Path, device: str, hash_seed: int, threads: int) -> Reply:
     with child:
         build = {"do": "build", "target": target, "overlay": {}, "knob": "", "settings": {}, "device": device}
         facts = child.ask(build, TIMEOUT)
-        if facts["threads"] != threads:
-            raise SystemExit(f"{path} runs with {facts['threads']} threads, not {threads}")
+        if facts["host"]["threads"] != threads:
+            raise SystemExit(f"{path} runs with {facts['host']['threads']} threads, not {threads}")
         return child.ask({"do": "count"}, TIMEOUT)
 
 

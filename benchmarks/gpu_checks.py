@@ -87,7 +87,7 @@ def forked(device: str) -> Json:
             room = child.ask({"do": "room"}, 60.0)
     if refused := nursery.refusal():
         raise RuntimeError(refused)
-    return {"device": facts["device_name"], "room": room}
+    return {"device": facts["device"]["name"], "room": room}
 
 
 def tuned(folder: Path, device: str, seconds: float, *more: str) -> Json:

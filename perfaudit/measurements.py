@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -92,7 +93,7 @@ class Calibration:
     high: float | None = None
 
 
-def computing(profile: dict[str, float]) -> float:
+def computing(profile: Mapping[str, float]) -> float:
     """The share of a step that is not loading and copying batches. profile: seconds by phase; without any, all of it."""
     whole = sum(profile.values())
     return 1 - (profile.get("loading", 0.0) + profile.get("transfer", 0.0)) / whole if whole else 1.0

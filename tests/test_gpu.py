@@ -162,7 +162,7 @@ def test_a_forked_child_uses_the_device(project: Callable[..., Path]) -> None:
         target = {"file": str(folder / "train.py"), "names": {}}
         facts = child.ask(build_command(target, Variant("plain", "", {}), "cuda"), 120.0)
         room = child.ask({"do": "room"}, 60.0)
-    assert (facts["device"], nursery.refusal()) == ("cuda", "")
+    assert (facts["device"]["type"], nursery.refusal()) == ("cuda", "")
     assert room["free"] > 0 and room["taken"] > 0
 
 

@@ -120,7 +120,7 @@ def _counters(
                 break
     except (ChildFailed, UserError) as failure:
         return CountersVerdict(target.file, "failed", f"{side} does not run: {failure}{hint(side, str(failure))}")
-    accepted = with_acceptances(verdict, known.baseline, known.accepted, fingerprint(after.facts, host()))
+    accepted = with_acceptances(verdict, known.baseline, known.accepted, fingerprint(after.built, host()))
     return _of_the_same_training(accepted, former)
 
 

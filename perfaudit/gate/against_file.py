@@ -96,7 +96,7 @@ def _judge(request: Request, known: Known, target: Target, state: TargetState | 
     except (ChildFailed, UserError) as failure:
         known.counters[target.file] = CountersVerdict(target.file, "failed", f"your code does not run: {failure}")
         return
-    comparable = compared(state.environment, fingerprint(now.facts, host()))
+    comparable = compared(state.environment, fingerprint(now.built, host()))
     known.counters[target.file] = _stored_counters(target.file, state, now, comparable, request.settings)
     if "time" in request.layers:
         known.times[target.file] = _stored_time(request, target, state.seconds_per_step, comparable, watch)

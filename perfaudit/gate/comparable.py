@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from perfaudit.measure.facts import Facts
 from perfaudit.measurements import Environment
 from perfaudit.quantities import percent
 from perfaudit.verdicts import TimeVerdict
@@ -109,19 +110,19 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def fingerprint(facts: dict[str, Any], host: Environment, cpuinfo: Path = Path("/proc/cpuinfo")) -> Fingerprint:
+def fingerprint(facts: Facts, host: Environment, cpuinfo: Path = Path("/proc/cpuinfo")) -> Fingerprint:
     """The environment of a built training. facts: of `measure.facts`; host: of `measure.environment`."""
     return Fingerprint(
-        torch=facts["torch"],
-        device=facts["device"],
-        device_name=facts["device_name"],
-        dtypes=tuple(facts["model"]["dtypes"]),
+        torch=facts.host.torch,
+        device=facts.device.type,
+        device_name=facts.device.name,
+        dtypes=facts.model.dtypes,
         platform=host.platform,
         python=".".join(host.python.split(".")[:2]),
         cpu=cpu_model(cpuinfo),
-        cores=facts["cores"],
-        threads=facts["threads"],
-        driver=facts["driver"],
+        cores=facts.host.cores,
+        threads=facts.host.threads,
+        driver=facts.device.driver,
     )
 
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from perfaudit.measure.facts import Facts
+
 COUNTERS = (
     "operators",
     "flops",
@@ -77,7 +79,14 @@ class Counted:
     least: dict[str, int] = field(default_factory=dict, compare=False)
     most: dict[str, int] = field(default_factory=dict, compare=False)
     turns: frozenset[str] = field(default=frozenset(), compare=False)
-    facts: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)  # Any: nested JSON
+    facts: Facts | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def built(self) -> Facts:
+        """The facts, where it has just been counted. Raises ValueError for what was read from a file."""
+        if self.facts is None:
+            raise ValueError("these counters come from a file, which says nothing of what was built")
+        return self.facts
 
     def as_json(self) -> dict[str, Any]:
         """For a file, in the order of names, without the lines of operators."""

@@ -12,6 +12,7 @@ from perfaudit.gate.checkout import Checkout
 from perfaudit.gate.counted import Counted, Spot
 from perfaudit.measure.child import Child
 from perfaudit.measure.environment import may_have_accelerator, usable_cores
+from perfaudit.measure.facts import from_json
 from perfaudit.measure.lab import build_command
 from perfaudit.measure.ledger import Variant
 from perfaudit.target.names import Target, sets_variables_early
@@ -71,8 +72,8 @@ def _asked(
                 children[-1].send(build)
             built = []
             for child in children:
-                built.append(child.receive(timeout))
-                refuse(built[-1]["strays"])
+                built.append(from_json(child.receive(timeout)))
+                refuse(built[-1].strays)
                 child.send(question)
             for child, facts in zip(children, built, strict=True):
                 replies.append({**child.receive(timeout), "facts": facts})
@@ -138,7 +139,7 @@ def agreed(one: Reply, other: Reply) -> Counted:
         least={name: min(seen) for name in aside if (seen := _seen(name, one, other))},
         most={name: max(seen) for name in aside if (seen := _seen(name, one, other))},
         turns=turns,
-        facts=one.get("facts", {}),
+        facts=one.get("facts"),
     )
 
 

@@ -16,7 +16,7 @@ from perfaudit.gate.checkout import Checkout
 from perfaudit.gate.records import Blocks, Side, TimedBlock, Typical
 from perfaudit.measure.child import Child, ChildFailed
 from perfaudit.measure.environment import may_have_accelerator, usable_cores
-from perfaudit.measure.facts import Facts
+from perfaudit.measure.facts import Facts, Loader, from_json
 from perfaudit.measure.lab import HANGING, build_command
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.nursery import START_SECONDS, nursery
@@ -118,8 +118,8 @@ class PairLab:
 
     def typical(self, number: int) -> Typical:
         """The median of a block's steps, or their mean where workers load: see `records.TargetRecord`."""
-        loaders = [facts["loader"] for (of, _), facts in self.facts.items() if of == number]
-        return "mean" if any(loader["num_workers"] for loader in loaders) else "median"
+        loaders = [facts.loader for (of, _), facts in self.facts.items() if of == number]
+        return "mean" if any(loader.num_workers for loader in loaders) else "median"
 
     def length(self, number: int) -> Blocks:
         """Short where one step is like the next: workers deliver several batches at a time, a device runs behind the host."""
@@ -127,7 +127,7 @@ class PairLab:
 
     def _device(self, number: int) -> str:
         """The type of the device of a target's sides, both where they differ."""
-        return " and ".join(sorted({str(facts["device"]) for (of, _), facts in self.facts.items() if of == number}))
+        return " and ".join(sorted({facts.device.type for (of, _), facts in self.facts.items() if of == number}))
 
     def _build(self, target: Target, side: Side, seed: int) -> dict[str, Any]:
         file = self._file_there(target) if side == "base" else target.file
@@ -143,11 +143,11 @@ class PairLab:
 
     def _ready(self, number: int, side: Side, child: Child, seconds: float) -> ChildSubject | TrialFailed:
         try:
-            facts = child.receive(self.timeout)
+            facts = from_json(child.receive(self.timeout))
             self.facts[number, side] = facts
             self._is_what_it_says(side, facts)
             subject = ChildSubject(child, self.timeout)
-            _warm_up(subject, side, facts["loader"], seconds)
+            _warm_up(subject, side, facts.loader, seconds)
             strays = child.ask({"do": "strays"}, self.timeout)["strays"]  # both sides are asked: see `relocate.strays`
             if side == "base":
                 refuse(strays)  # for what a step imports
@@ -163,16 +163,16 @@ class PairLab:
     def _is_what_it_says(self, side: Side, facts: Facts) -> None:
         """Raise TargetError where what runs is not this side's code, TrialFailed where it is not that of the pair before."""
         if side == "base":
-            refuse(facts["strays"])
-        for real, digest in (facts.get("digests") or {}).items():
+            refuse(facts.strays)
+        for real, digest in facts.digests.items():
             if self.ran.setdefault((side, real), digest) != digest:
                 raise TrialFailed(f"{os.path.relpath(real)} changed while it was measured")
 
 
-def _warm_up(subject: ChildSubject, side: Side, loader: dict[str, Any], seconds: float) -> None:
+def _warm_up(subject: ChildSubject, side: Side, loader: Loader, seconds: float) -> None:
     """Step past the optimizer's first step, and past what the loader's workers have ready, for about so many seconds."""
     subject.block(side, 1)
-    ahead = min(MOST_AHEAD, loader["num_workers"] * (loader["prefetch_factor"] or 0))
+    ahead = min(MOST_AHEAD, loader.num_workers * (loader.prefetch_factor or 0))
     spent, to_come = 0.0, 2 + ahead
     while to_come > 0 and spent <= seconds:
         block = subject.block(side, min(to_come, CHUNK))

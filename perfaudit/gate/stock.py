@@ -64,5 +64,5 @@ def _state(request: Request, target: Target, watch: Watch) -> TargetState:
         raise NothingMeasured(f"{target.file} does not run: {failure}") from failure
     watch.stage(f"timing {target.file}")
     seconds, _ = step_time(target, request.device, request.timeout)
-    environment, names = fingerprint(counted.facts, host()), own_names(target, request.config)
+    environment, names = fingerprint(counted.built, host()), own_names(target, request.config)
     return TargetState(environment, counted.as_json(), seconds, names)

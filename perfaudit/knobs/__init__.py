@@ -14,11 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from perfaudit.knobs._code import Code, Patch
+from perfaudit.knobs._survey import Survey as Survey
 from perfaudit.measurements import Comparison, Settings, Trial
 
-Facts = dict[str, Any]  # JSON: `measure.facts.facts_of`, and under "profile" seconds of a step by phase, under "rules"
-# the number of findings with a patch by rule, under "places" where all findings of a rule are,
-# under "by_hand" where those are that have no patch
 Reply = dict[str, Any]  # JSON
 
 
@@ -75,7 +73,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What a knob may ask while it chooses candidates: facts of the user's training, limits, questions to a child.
+    """What a knob may ask while it chooses candidates: what is known of the user's training, limits, questions to a child.
 
     probe: one step with a setting, in a child of its own. ask(settings, question, **arguments): builds the training with a
     setting in a child and calls the knob's own `answer_<question>(training, **arguments)` there; raises Unanswered.
@@ -83,7 +81,7 @@ class Bench:
     wants to find again in `remarks`. seconds: of the knob's whole search; seconds_left: of it, for asking.
     """
 
-    facts: Facts
+    survey: Survey
     cores: int
     memory_budget: int
     probe: Callable[[Settings], Probe]
@@ -101,7 +99,7 @@ class Told:
     those of the host); None where it was not timed.
     """
 
-    facts: Facts
+    survey: Survey
     trials: Sequence[Trial]
     comparisons: Sequence[Comparison]
     kept: dict[str, Any]
@@ -138,27 +136,26 @@ class Knob:
 
     # ---- whether --------------------------------------------------------------------------------------------------
 
-    def not_applicable(self, facts: Facts) -> str:
+    def not_applicable(self, survey: Survey) -> str:
         """Why it cannot matter here, "" if it can."""
         return ""
 
-    def share(self, facts: Facts) -> float:
+    def share(self, survey: Survey) -> float:
         """The share of the step that it could gain at most, by the first profile; 1.0 where a profile cannot tell."""
-        profile = facts.get("profile") or {}
-        whole = sum(profile.values())
-        return sum(profile.get(name, 0.0) for name in self.phases) / whole if whole and self.phases else 1.0
+        whole = survey.step_seconds
+        return sum(survey.profile.get(name, 0.0) for name in self.phases) / whole if whole and self.phases else 1.0
 
     def phases_for(self, settings: Settings) -> tuple[str, ...]:
         """The phases that this setting changes, () where only the whole step tells."""
         return self.phases
 
-    def idle_words(self, facts: Facts) -> str:
+    def idle_words(self, survey: Survey) -> str:
         """Why the share is too small, "" for the share itself."""
         return ""
 
     # ---- what -----------------------------------------------------------------------------------------------------
 
-    def current(self, facts: Facts) -> Settings:
+    def current(self, survey: Survey) -> Settings:
         """What the user's code does now."""
         raise NotImplementedError
 
@@ -192,15 +189,15 @@ class Knob:
         """The edit of the user's source that makes this the setting; None where it cannot be made without a doubt."""
         return None
 
-    def holds(self, facts: Facts, settings: Settings) -> bool:
+    def holds(self, survey: Survey, settings: Settings) -> bool:
         """Whether a training built from patched source has the setting."""
-        return self.current(facts) == settings
+        return self.current(survey) == settings
 
     def changes(self, settings: Settings) -> tuple[str, ...]:
         """What besides speed a setting changes, as fixes say it."""
         return self.changes_always
 
-    def promised(self, settings: Settings, facts: Facts) -> tuple[str, ...]:
+    def promised(self, settings: Settings, survey: Survey) -> tuple[str, ...]:
         """What a setting that is applied at run time may change in the first losses and in the user's average."""
         return self.changes(settings)
 
@@ -214,11 +211,11 @@ class Knob:
 
     # ---- words ----------------------------------------------------------------------------------------------------
 
-    def words(self, settings: Settings, facts: Facts) -> str:
+    def words(self, settings: Settings, survey: Survey) -> str:
         """The advice, which is also the title of the patch."""
         raise NotImplementedError
 
-    def handed_over(self, settings: Settings, facts: Facts) -> str:
+    def handed_over(self, settings: Settings, survey: Survey) -> str:
         """How a setting without a patch gets into the source, "" for by hand."""
         return ""
 

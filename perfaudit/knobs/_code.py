@@ -5,19 +5,20 @@ from __future__ import annotations
 import ast
 import hashlib
 import os
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perfaudit.findings import Edit, Finding, Location
+from perfaudit.findings import Edit, Location
+from perfaudit.knobs._survey import Survey
 from perfaudit.reading import read_bytes
 from perfaudit.static import edit
 from perfaudit.static.discover import shown
 from perfaudit.static.fix import together
 from perfaudit.static.source import Source, Unreadable, read_source
 
-Facts = dict[str, Any]  # JSON
-Site = list[Any]  # path, line, end line, byte column, end byte column: as a child sends it
+Site = Sequence[Any]  # path, line, end line, byte column, end byte column: a `CallSite`, or as a child sends it
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,25 +42,11 @@ class Code:
     """What can be edited: files of the project, found through what a child said of the training it built."""
 
     file: str  # of the target
-    facts: Facts
-    findings: tuple[Finding, ...] = field(default=())
+    survey: Survey
 
     def source(self, path: str | None) -> Source | None:
         """A file of the project; None for one outside of it, that cannot be read, or that is not what the child ran any more."""
-        if path is None or not inside_project(path) or self._differs(path):
-            return None
-        try:
-            return read_source(Path(path), shown(Path(path)))
-        except Unreadable:
-            return None
-
-    def _differs(self, path: str) -> bool:
-        """Whether a file has changed since the child imported it: its places would mean other calls now."""
-        ran = self.facts.get("digests", {}).get(os.path.realpath(path))
-        try:
-            return ran is not None and hashlib.sha256(read_bytes(path)).hexdigest() != ran
-        except OSError:
-            return True
+        return read_project(path, self.survey.facts.digests)
 
     def entry(self) -> Source | None:
         """The target's file."""
@@ -67,20 +54,15 @@ class Code:
 
     def call(self, site: Site | None) -> tuple[Source, ast.Call] | None:
         """The call that stands at exactly this place; None where it cannot be found or is not the project's."""
-        source = self.source(site[0]) if site is not None else None
-        if source is None or site is None:
-            return None
-        for call in source.nodes(ast.Call):
-            if [call.lineno, call.end_lineno, call.col_offset, call.end_col_offset] == site[1:]:
-                return source, call
-        return None
+        return call_at(self.source(site[0]), site) if site is not None else None
 
     def factory(self, role: str) -> tuple[Source, ast.FunctionDef] | None:
         """The function that is called for a role ("model", "step", …), None where it is no plain function of the project."""
         from perfaudit.static.rewrite import function_named
 
-        name = self.facts["factories"].get(role)
-        source = self.source(self.facts["factory_files"].get(role)) if name else None
+        facts = self.survey.facts
+        name = facts.factories.get(role, "")
+        source = self.source(facts.factory_files.get(role)) if name else None
         function = function_named(source, name) if source is not None else None
         return (source, function) if source is not None and function is not None else None
 
@@ -99,7 +81,9 @@ class Code:
     def fixes(self, rules: tuple[str, ...]) -> Patch | None:
         """All fixes of these rules' findings in one file (the first that has any) together."""
         wanted = [
-            f for f in self.findings if f.rule in rules and f.location is not None and inside_project(f.location.path)
+            f
+            for f in self.survey.findings
+            if f.rule in rules and f.location is not None and inside_project(f.location.path)
         ]
         done = together(wanted)
         if done is None or done.applied[0].location is None:
@@ -107,16 +91,36 @@ class Code:
         return Patch(done.path, done.edits, done.before, done.after, done.applied[0].location, done.changes)
 
 
+def read_project(path: str | None, digests: Mapping[str, str]) -> Source | None:
+    """A file of the project; None for one outside of it, that cannot be read, or whose digest is another one here.
+
+    digests: SHA-256 of what a child imported, by real path. In a file that has changed since, places mean other calls.
+    """
+    if path is None or not inside_project(path):
+        return None
+    ran = digests.get(os.path.realpath(path))
+    try:
+        if ran is not None and hashlib.sha256(read_bytes(path)).hexdigest() != ran:
+            return None
+        return read_source(Path(path), shown(Path(path)))
+    except (OSError, Unreadable):
+        return None
+
+
+def call_at(source: Source | None, site: Site) -> tuple[Source, ast.Call] | None:
+    """The call that stands at exactly this place of a text; None where it cannot be found."""
+    for call in source.nodes(ast.Call) if source is not None else ():
+        if (call.lineno, call.end_lineno, call.col_offset, call.end_col_offset) == tuple(site[1:]):
+            assert source is not None
+            return source, call
+    return None
+
+
 def built_at(site: Site | None) -> str:
     """ " (train.py:12)" for a call of the project, "" for what no line of it has built."""
     if not site or not inside_project(site[0]):
         return ""
     return f" ({os.path.relpath(site[0])}:{site[1]})"
-
-
-def places_of(facts: Facts, rule: str) -> list[str]:
-    """ "file:line:column" of each finding of a rule; none where no scan was made."""
-    return list((facts.get("places") or {}).get(rule, ()))
 
 
 def inside_project(path: str) -> bool:

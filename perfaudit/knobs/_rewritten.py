@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from perfaudit.errors import TargetError
-from perfaudit.knobs import Bench, Facts, Knob, Setup, Told, Way
+from perfaudit.knobs import Bench, Knob, Setup, Survey, Told, Way
 from perfaudit.knobs._code import Code, Patch
 from perfaudit.measurements import Settings
 
@@ -27,15 +27,15 @@ class Rewritten(Knob):
     after: str
     sought: str
 
-    def not_applicable(self, facts: Facts) -> str:
-        if patchable(facts, self.rules):
+    def not_applicable(self, survey: Survey) -> str:
+        if survey.patchable(*self.rules):
             return ""
-        places = by_hand(facts, self.rules)
+        places = by_hand(survey, self.rules)
         if places:
             return f"{places} must be changed by hand, so there is nothing to measure it against"
-        return f"no {self.sought} was found in {_some(facts.get('project_files') or ['the target'])}"
+        return f"no {self.sought} was found in {_some(survey.facts.project_files or ['the target'])}"
 
-    def current(self, facts: Facts) -> Settings:
+    def current(self, survey: Survey) -> Settings:
         return {self.column: self.before}
 
     def candidates(self, bench: Bench) -> list[Settings]:
@@ -51,12 +51,12 @@ class Rewritten(Knob):
     def patch(self, code: Code, settings: Settings) -> Patch | None:
         return code.fixes(self.rules) if settings[self.column] == self.after else None
 
-    def holds(self, facts: Facts, settings: Settings) -> bool:
+    def holds(self, survey: Survey, settings: Settings) -> bool:
         """True: a child runs exactly the patched text, or fails; what it built says nothing about how it is written."""
         return True
 
     def remarks(self, told: Told) -> list[str]:
-        places = by_hand(told.facts, self.rules)
+        places = by_hand(told.survey, self.rules)
         return [f"{places} must be changed by hand and was measured as it is"] if places else []
 
 
@@ -66,21 +66,11 @@ def _refused(training: Any) -> Iterator[None]:
     yield  # makes it a context manager
 
 
-def patchable(facts: Facts, rules: tuple[str, ...]) -> int:
-    """How many findings of these rules have a patch."""
-    counts = facts.get("rules") or {}
-    return sum(int(counts.get(rule, 0)) for rule in rules)
+def by_hand(survey: Survey, rules: tuple[str, ...]) -> str:
+    """The findings of these rules that have no patch: "PA203 at model.py:90"; "" without any."""
+    return " and ".join(f"{rule} at {_some(places)}" for rule in rules if (places := survey.by_hand(rule)))
 
 
-def by_hand(facts: Facts, rules: tuple[str, ...]) -> str:
-    """The findings of these rules that have no patch: "PA203 at model.py:90"; "" without any.
-
-    They stand in the facts under "by_hand", places by rule.
-    """
-    places = facts.get("by_hand") or {}
-    return " and ".join(f"{rule} at {_some(places[rule])}" for rule in rules if places.get(rule))
-
-
-def _some(names: list[str]) -> str:
+def _some(names: Sequence[str]) -> str:
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(names[:SHOWN]) + more

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from perfaudit.knobs import Facts
-from perfaudit.knobs._rewritten import Rewritten, patchable
+from perfaudit.knobs import Survey
+from perfaudit.knobs._rewritten import Rewritten
 from perfaudit.measurements import Settings
 
 
@@ -16,8 +16,8 @@ class Attention(Rewritten):
     sought = "hand-written attention, and no MultiheadAttention whose weights are dropped,"
     changes_always = ("rounding",)
 
-    def words(self, settings: Settings, facts: Facts) -> str:
-        found = [rule for rule in self.rules if patchable(facts, (rule,))]
+    def words(self, settings: Settings, survey: Survey) -> str:
+        found = [rule for rule in self.rules if survey.patchable(rule)]
         ways = {
             "PA203": "compute attention with F.scaled_dot_product_attention",
             "PA208": "call MultiheadAttention with need_weights=False",

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from perfaudit.findings import Edit
-from perfaudit.knobs import Bench, Facts, Knob, Probe, Reply, Setup, Told, Unanswered
+from perfaudit.knobs import Bench, Knob, Probe, Reply, Setup, Survey, Told, Unanswered
 from perfaudit.knobs._code import Code, Patch
 from perfaudit.knobs._memory_limit import RealStep, Untried, between, confirm
 from perfaudit.measurements import Settings
@@ -44,24 +44,24 @@ class BatchSize(Knob):
     fixed_batch = False
     changes_always = ("algorithm",)
 
-    def not_applicable(self, facts: Facts) -> str:
-        if facts["loader"]["batch_size"] is None:
+    def not_applicable(self, survey: Survey) -> str:
+        if survey.facts.loader.batch_size is None:
             return "the loader has no batch_size of its own (a batch sampler or the dataset makes the batches)"
         return ""
 
-    def share(self, facts: Facts) -> float:
+    def share(self, survey: Survey) -> float:
         """A profile cannot tell what larger batches gain; a third of the attention, for it is another training."""
         return 0.33
 
-    def current(self, facts: Facts) -> Settings:
-        return {"batch_size": facts["loader"]["batch_size"]}
+    def current(self, survey: Survey) -> Settings:
+        return {"batch_size": survey.facts.loader.batch_size}
 
     def candidates(self, bench: Bench) -> list[Settings]:
         """Half the current batch, and doublings of it up to the limit, the dataset, and steps that are not too long."""
-        now = int(str(self.current(bench.facts)["batch_size"]))
-        limit = _limit(bench, self.current(bench.facts))
-        most = min(limit, bench.facts.get("dataset_length") or LARGEST)
-        step = sum((bench.facts.get("profile") or {}).values())
+        now = int(str(self.current(bench.survey)["batch_size"]))
+        limit = _limit(bench, self.current(bench.survey))
+        most = min(limit, bench.survey.facts.loader.dataset_length or LARGEST)
+        step = bench.survey.step_seconds
         larger = [size for size in _sizes(now) if now < size <= most and step * size / now <= LONGEST_STEP]
         smaller = [size for size in _sizes(now) if size < now]  # last, as the first to go where time is short
         return [{"batch_size": size} for size in [*larger, *smaller]]
@@ -75,14 +75,14 @@ class BatchSize(Knob):
     def setup(self, settings: Settings) -> Setup:
         return Setup(loader_overrides=dict(settings), fixed_batch=False)
 
-    def words(self, settings: Settings, facts: Facts) -> str:
+    def words(self, settings: Settings, survey: Survey) -> str:
         return (
             f"train with batch_size={settings['batch_size']}, the smallest within {100 * KNEE:.0f} % of the best "
             "throughput; it is another training, see below"
         )
 
     def patch(self, code: Code, settings: Settings) -> Patch | None:
-        found = code.call(code.facts["loader_site"])
+        found = code.call(code.survey.facts.loader.site)
         return code.patch(*found, _edits(*found, settings)) if found is not None else None
 
     def peak_bytes(self, settings: Settings, kept: dict[str, Any]) -> int | None:
@@ -142,7 +142,7 @@ def _limit(bench: Bench, current: Settings) -> int:
     seen = bench.probe(current)
     if seen.peak_bytes is None:
         return 0
-    outside = max(0, (seen.resident_bytes or 0) - seen.peak_bytes) if bench.facts["device"] == "cpu" else 0
+    outside = max(0, (seen.resident_bytes or 0) - seen.peak_bytes) if bench.survey.facts.device.type == "cpu" else 0
     room = bench.memory_budget - outside
     kept = bench.kept
     kept.update(budget=bench.memory_budget, outside=outside, current=now)
@@ -164,7 +164,7 @@ def _confirmed(bench: Bench, current: Settings, room: int, limit: int, known: li
     kept.update(limit=limit, confirmed=None)
     if limit >= LARGEST or not limit:
         return limit
-    step = sum((bench.facts.get("profile") or {}).values()) / max(1, kept["current"])
+    step = bench.survey.step_seconds / max(1, kept["current"])
     tensors: dict[int, int] = {}
 
     def take(size: int) -> RealStep:
@@ -180,7 +180,7 @@ def _confirmed(bench: Bench, current: Settings, room: int, limit: int, known: li
         tensors[size] = real["peak"]
         if (taken := _taken(bench, real)) is None:
             raise Untried(
-                f"what a step takes of {bench.facts['device']} memory beside its tensors is not told by torch"
+                f"what a step takes of {bench.survey.facts.device.type} memory beside its tensors is not told by torch"
             )
         return RealStep(size, taken)
 
@@ -193,7 +193,7 @@ def _confirmed(bench: Bench, current: Settings, room: int, limit: int, known: li
 
 def _taken(bench: Bench, real: Reply) -> int | None:
     """What a real step took of the budget, but for what the process had before; None where only its tensors are known."""
-    if bench.facts["device"] == "cpu":
+    if bench.survey.facts.device.type == "cpu":
         return max(int(real["peak"]), int(real["resident"]) - int(bench.kept["outside"]))
     taken: int | None = real.get("taken")
     return taken
@@ -209,7 +209,7 @@ def _limit_by_real_steps(bench: Bench, now: int, seen: Probe, room: int) -> int:
     size, limit, peak = now, now, seen.taken_bytes or seen.peak_bytes or 0
     while bench.seconds_left() and peak and size < LARGEST:
         following = int(size * min(2.0, room / peak))
-        if following < 1.1 * size or following > (bench.facts.get("dataset_length") or LARGEST):
+        if following < 1.1 * size or following > (bench.survey.facts.loader.dataset_length or LARGEST):
             break
         seen = bench.probe({"batch_size": following})
         taken = seen.taken_bytes or seen.peak_bytes

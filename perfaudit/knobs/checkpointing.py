@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from perfaudit.knobs import Bench, Facts, Knob, Setup, Told
+from perfaudit.knobs import Bench, Knob, Setup, Survey, Told
 from perfaudit.measurements import Settings
-from perfaudit.target.blocks import checkpointed
+from perfaudit.target.blocks import Repeated, checkpointed
 
 ON: Settings = {"checkpointing": "on"}
 OFF: Settings = {"checkpointing": "off"}
@@ -19,18 +19,18 @@ class Checkpointing(Knob):
     measures_memory = True
     min_gain = 0.3  # computing more never gains that much: it is chosen for its memory, not by a race
 
-    def not_applicable(self, facts: Facts) -> str:
-        if facts["model"]["recomputes"]:
+    def not_applicable(self, survey: Survey) -> str:
+        if survey.facts.model.recomputes:
             return "the model checkpoints its activations already (gradient_checkpointing is on)"
-        if facts["model"]["repeated"] is None:
+        if survey.facts.model.repeated is None:
             return "the model has no Sequential or ModuleList of blocks of one class, of which each could be recomputed"
         return ""
 
-    def share(self, facts: Facts) -> float:
+    def share(self, survey: Survey) -> float:
         """It gains no time; this much of the searching time is enough to say what it costs."""
         return self.min_gain
 
-    def current(self, facts: Facts) -> Settings:
+    def current(self, survey: Survey) -> Settings:
         return OFF
 
     def candidates(self, bench: Bench) -> list[Settings]:
@@ -39,13 +39,13 @@ class Checkpointing(Knob):
     def setup(self, settings: Settings) -> Setup:
         return Setup(applied=lambda training: checkpointed(training.model)) if settings == ON else Setup()
 
-    def promised(self, settings: Settings, facts: Facts) -> tuple[str, ...]:
+    def promised(self, settings: Settings, survey: Survey) -> tuple[str, ...]:
         """Equal losses; batch norms count the recomputation into their running statistics, which an average may follow."""
-        return ("algorithm",) if facts["model"]["repeated"]["batch_norms"] else ()
+        return ("algorithm",) if _blocks(survey).batch_norms else ()
 
-    def words(self, settings: Settings, facts: Facts) -> str:
+    def words(self, settings: Settings, survey: Survey) -> str:
         return (
-            f"recompute each block of {_container(facts)} in the backward pass: "
+            f"recompute each block of {_container(survey)} in the backward pass: "
             "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)"
         )
 
@@ -54,7 +54,7 @@ class Checkpointing(Knob):
         before, after = peaks.get("off"), peaks.get("on")
         if before is None or after is None:
             return ""
-        blocks = f"checkpointing the {told.facts['model']['repeated']['blocks']} blocks of {_container(told.facts)}"
+        blocks = f"checkpointing the {_blocks(told.survey).blocks} blocks of {_container(told.survey)}"
         time = _time(told)
         if after > (1 - WORTH_TELLING) * before:
             return (
@@ -66,18 +66,24 @@ class Checkpointing(Knob):
         )
 
     def remarks(self, told: Told) -> list[str]:
-        found = told.facts["model"]["repeated"]
-        lines = [f"to have it: {self.words(ON, told.facts)}"]
-        if found["batch_norms"]:
+        batch_norms = _blocks(told.survey).batch_norms
+        lines = [f"to have it: {self.words(ON, told.survey)}"]
+        if batch_norms:
             lines.append(
-                f"the blocks hold {found['batch_norms']} batch norms, which update their running statistics in the "
+                f"the blocks hold {batch_norms} batch norms, which update their running statistics in the "
                 "recomputation as well: training is the same, evaluation follows the last batches more closely"
             )
         return lines
 
 
-def _container(facts: Facts) -> str:
-    name = facts["model"]["repeated"]["name"]
+def _blocks(survey: Survey) -> Repeated:
+    """The model's repeated blocks; asked only where it has some."""
+    assert survey.facts.model.repeated is not None
+    return survey.facts.model.repeated
+
+
+def _container(survey: Survey) -> str:
+    name = _blocks(survey).name
     return f"`model.{name}`" if name else "`model`"
 
 

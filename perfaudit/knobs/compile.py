@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from perfaudit.knobs import Bench, Facts, Knob, Reply, Setup, Told, Unanswered
+from perfaudit.knobs import Bench, Knob, Reply, Setup, Survey, Told, Unanswered
 from perfaudit.knobs._code import Code, Patch, built_at
 from perfaudit.measurements import Settings
 from perfaudit.target.working_folder import shown_path
@@ -43,23 +43,23 @@ class Compile(Knob):
     seconds_needed = SECONDS_NEEDED
     changes_always = ("rounding",)
 
-    def not_applicable(self, facts: Facts) -> str:
-        if facts["model"]["compiled"]:
-            sites = facts.get("compiled_sites") or {}
+    def not_applicable(self, survey: Survey) -> str:
+        if survey.facts.model.compiled:
+            sites = survey.facts.model.compiled_sites
             return f"the model is compiled already{built_at(next(iter(sites.values()), None))}"
-        return no_compiler(facts)
+        return no_compiler(survey)
 
-    def current(self, facts: Facts) -> Settings:
-        return {"compile": DEFAULT if facts["model"]["compiled"] else NONE}
+    def current(self, survey: Survey) -> Settings:
+        return {"compile": DEFAULT if survey.facts.model.compiled else NONE}
 
-    def holds(self, facts: Facts, settings: Settings) -> bool:
+    def holds(self, survey: Survey, settings: Settings) -> bool:
         """Whether it is compiled; the mode cannot be read from a built model, and stands in the patched line."""
-        return bool(facts["model"]["compiled"]) == (settings["compile"] != NONE)
+        return survey.facts.model.compiled == (settings["compile"] != NONE)
 
     def candidates(self, bench: Bench) -> list[Settings]:
         """The modes that compile at all, and so fast that a verdict can be reached in the time there is."""
         left = _countdown(bench.seconds)
-        modes = [DEFAULT, GRAPHS] if bench.facts["device"] == "cuda" else [DEFAULT]
+        modes = [DEFAULT, GRAPHS] if bench.survey.facts.device.type == "cuda" else [DEFAULT]
         try:
             longest = max(SHORTEST, min(LONGEST, EXPLAINING * left()))
             bench.kept["explained"] = bench.ask({"compile": NONE}, "explain", timeout=longest)
@@ -87,10 +87,10 @@ class Compile(Knob):
         if done is None:
             return None
         # With dropout the compiled model draws other numbers; without, only rounding can move.
-        changes = ("rounding", "rng") if code.facts["model"]["dropouts"] else ("rounding",)
+        changes = ("rounding", "rng") if code.survey.facts.model.dropouts else ("rounding",)
         return Patch(done.path, done.edits, done.before, done.after, done.location, changes)
 
-    def words(self, settings: Settings, facts: Facts) -> str:
+    def words(self, settings: Settings, survey: Survey) -> str:
         mode = str(settings["compile"])
         call = "model.compile()" if mode == DEFAULT else f'model.compile(mode="{mode}")'
         graphs = (
@@ -111,7 +111,7 @@ class Compile(Knob):
             return []
         explained = told.kept.get("explained") or {}
         failed = [str(why) for why in told.kept.get("why", [])] if told.comparisons else []  # else `kept_words` says it
-        lines = [*_told_compile_times(told), *failed, *_told_graphs(explained), *_told_shapes(told.facts, explained)]
+        lines = [*_told_compile_times(told), *failed, *_told_graphs(explained), *_told_shapes(told.survey, explained)]
         return [*lines, OVERWRITTEN] if GRAPHS in told.kept else lines
 
     # ---- answered in a child ------------------------------------------------------------------------------------------
@@ -142,9 +142,9 @@ class Compile(Knob):
         return {"compile_seconds": seconds, "step_seconds": steady, "cached": _was_cached()}
 
 
-def no_compiler(facts: Facts) -> str:
+def no_compiler(survey: Survey) -> str:
     """Why nothing can be compiled on this machine, "" if it can."""
-    if facts["device"] == "cpu" and not facts.get("cxx"):
+    if survey.facts.device.type == "cpu" and not survey.facts.host.cxx:
         wanted = os.environ.get("CXX") or "g++"
         return f"torch.compile needs a C++ compiler for the CPU, and there is no {wanted} here; install it or set CXX"
     return ""
@@ -270,7 +270,7 @@ def _told_graphs(explained: Reply) -> list[str]:
     return [f"the model compiles to {graphs} graphs, broken at " + "; ".join(breaks[:BREAKS_SHOWN]) + more]
 
 
-def _told_shapes(facts: Facts, explained: Reply) -> list[str]:
+def _told_shapes(survey: Survey, explained: Reply) -> list[str]:
     """That batches change their shape, and what it costs a compiled model; nothing where they do not."""
     batches, shapes = int(explained.get("batches", 0)), int(explained.get("shapes", 0))
     if shapes > 1:
@@ -278,7 +278,11 @@ def _told_shapes(facts: Facts, explained: Reply) -> list[str]:
             f"{batches} batches have {shapes} different shapes, and new shapes are compiled for again: the times above are "
             "of one batch; pad to few lengths, or try compile(dynamic=True)"
         ]
-    length, size, count = facts.get("dataset_length"), facts["loader"]["batch_size"], facts.get("epoch_batches")
+    length, size, count = (
+        survey.facts.loader.dataset_length,
+        survey.facts.loader.batch_size,
+        survey.facts.loader.epoch_batches,
+    )
     if not length or not size or not count or count * size <= length:
         return []
     last = length - (count - 1) * size

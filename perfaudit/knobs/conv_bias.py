@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfaudit.knobs import Facts, Told
+from perfaudit.knobs import Survey, Told
 from perfaudit.knobs._rewritten import Rewritten
 from perfaudit.measurements import Settings
 
@@ -23,7 +23,7 @@ class ConvBias(Rewritten):
     sought = "bias of a convolution or linear layer directly before a norm"
     changes_always = ("rounding", "rng", "checkpoint")
 
-    def words(self, settings: Settings, facts: Facts) -> str:
+    def words(self, settings: Settings, survey: Survey) -> str:
         return "give layers directly before a norm no bias (bias=False): the norm subtracts it again"
 
     def remarks(self, told: Told) -> list[str]:

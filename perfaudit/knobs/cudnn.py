@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from perfaudit.knobs import Bench, Facts, Knob, Reply, Setup, Told, Unanswered
+from perfaudit.knobs import Bench, Knob, Reply, Setup, Survey, Told, Unanswered
 from perfaudit.knobs._code import Code, Patch
 from perfaudit.measurements import Settings
 from perfaudit.target.flags import flags_set
@@ -25,19 +25,19 @@ class Cudnn(Knob):
     phases = ("forward", "backward")
     changes_always = ("rounding",)
 
-    def not_applicable(self, facts: Facts) -> str:
-        if facts["device"] != "cuda":
-            return f"cuDNN runs on CUDA devices, and this training runs on {facts['device']}"
-        if not facts["model"]["convolutions"]:
+    def not_applicable(self, survey: Survey) -> str:
+        if survey.facts.device.type != "cuda":
+            return f"cuDNN runs on CUDA devices, and this training runs on {survey.facts.device.type}"
+        if not survey.facts.model.convolutions:
             return "the model has no convolution"
         return ""
 
-    def current(self, facts: Facts) -> Settings:
-        return {"benchmark": bool(facts["flags"]["cudnn.benchmark"])}
+    def current(self, survey: Survey) -> Settings:
+        return {"benchmark": bool(survey.facts.flags["cudnn.benchmark"])}
 
     def candidates(self, bench: Bench) -> list[Settings]:
         """The other one; and what sizes that change on each step cost, which the user's own batches may not show."""
-        now = self.current(bench.facts)
+        now = self.current(bench.survey)
         try:
             bench.kept["changing"] = bench.ask(now, "changing_shapes")
         except Unanswered as failure:
@@ -85,7 +85,7 @@ class Cudnn(Knob):
             f"with sizes that change on each step, benchmark costs: {what} takes {ratio:.1f} times as long with it on"
         ]
 
-    def words(self, settings: Settings, facts: Facts) -> str:
+    def words(self, settings: Settings, survey: Survey) -> str:
         how = f"set torch.backends.cudnn.benchmark = {settings['benchmark']} once before training"
         return f"{how}, as long as inputs keep their shapes" if settings["benchmark"] else how
 

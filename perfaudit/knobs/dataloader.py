@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from perfaudit.findings import Edit
-from perfaudit.knobs import Bench, Facts, Knob, Refused, Reply, Setup, Told, Unanswered
+from perfaudit.knobs import Bench, Knob, Refused, Reply, Setup, Survey, Told, Unanswered
 from perfaudit.knobs._code import Code, Patch
 from perfaudit.measurements import Settings
 from perfaudit.static import edit
@@ -50,25 +50,22 @@ class Dataloader(Knob):
     fixed_batch = False
     changes_always = ("rng",)
 
-    def share(self, facts: Facts) -> float:
+    def share(self, survey: Survey) -> float:
         """What a step waits for its batch, where no workers load it; with workers, fewer may gain what no profile tells.
 
         The first batch of an epoch is not in the profile, so short epochs are not judged by it.
         """
-        profile = facts.get("profile") or {}
-        whole = sum(profile.values())
-        told = whole and not facts["loader"]["num_workers"] and (facts["epoch_batches"] or 0) >= LONG_EPOCH
-        return profile.get("loading", 0.0) / whole if told else 1.0
+        whole, loader = survey.step_seconds, survey.facts.loader
+        told = whole and not loader.num_workers and (loader.epoch_batches or 0) >= LONG_EPOCH
+        return survey.profile.get("loading", 0.0) / whole if told else 1.0
 
-    def current(self, facts: Facts) -> Settings:
-        loader = facts["loader"]
-        return _settings(
-            loader["num_workers"], loader["pin_memory"], loader["prefetch_factor"], loader["persistent_workers"]
-        )
+    def current(self, survey: Survey) -> Settings:
+        loader = survey.facts.loader
+        return _settings(loader.num_workers, loader.pin_memory, loader.prefetch_factor, loader.persistent_workers)
 
     def candidates(self, bench: Bench) -> list[Settings]:
         """w* and its neighbours, and none if there are workers now. Raises Refused where workers would repeat samples."""
-        now = self.current(bench.facts)
+        now = self.current(bench.survey)
         alone = _settings(0, bool(now["pin_memory"]), None, False)
         try:
             seen = bench.kept["seen"] = bench.ask(alone, "instrument")
@@ -82,9 +79,9 @@ class Dataloader(Knob):
         counts = sorted({min(most, n) for n in (wanted - 1, wanted, wanted + 1)} | ({0} if _workers(now) else set()))
         counts = _sharing(bench, alone, counts, seen)
         start = bench.kept["samples"]["start"]
-        pinned = bench.facts["device"] == "cuda" or bool(now["pin_memory"])
+        pinned = bench.survey.facts.device.type == "cuda" or bool(now["pin_memory"])
         found = [
-            _settings(n, pinned, _prefetch(now), bool(n) and _is_persistent(now, seen, start, n, bench.facts))
+            _settings(n, pinned, _prefetch(now), bool(n) and _is_persistent(now, seen, start, n, bench.survey))
             for n in counts
         ]
         found = [settings for settings in found if settings != now]
@@ -110,13 +107,13 @@ class Dataloader(Knob):
         return Setup(loader_overrides=overrides, fixed_batch=False)
 
     def patch(self, code: Code, settings: Settings) -> Patch | None:
-        found = code.call(code.facts["loader_site"])
-        return code.patch(*found, _edits(*found, settings, code.facts)) if found is not None else None
+        found = code.call(code.survey.facts.loader.site)
+        return code.patch(*found, _edits(*found, settings, code.survey)) if found is not None else None
 
     # ---- words ----------------------------------------------------------------------------------------------------
 
-    def words(self, settings: Settings, facts: Facts) -> str:
-        now = self.current(facts)
+    def words(self, settings: Settings, survey: Survey) -> str:
+        now = self.current(survey)
         changed = {k: v for k, v in settings.items() if k == "num_workers" or (v != now[k] and not _is_default(k, v))}
         return f"build the training DataLoader with {', '.join(f'{name}={value!r}' for name, value in changed.items())}"
 
@@ -151,7 +148,7 @@ class Dataloader(Knob):
         from perfaudit.target.sampling import compared_with_workers, start_and_stop
 
         try:
-            start = start_and_stop(training.loader)
+            start = start_and_stop(training.loader, 1)
         except Exception as failure:  # whatever a worker raises
             return {"samples": 0, "failed": f"{type(failure).__name__}: {said(failure)}"}
         return {**compared_with_workers(training.loader, counts, most), "start": start}
@@ -195,12 +192,12 @@ def epoch_seconds(seen: Reply, workers: int, batches: int) -> float:
     return float(batches * max(seen["step"], seen["fetch"] / max(1, workers)))
 
 
-def _is_persistent(now: Settings, seen: Reply | None, start: Start, workers: int, facts: Facts) -> bool:
+def _is_persistent(now: Settings, seen: Reply | None, start: Start, workers: int, survey: Survey) -> bool:
     """Whether keeping the workers between epochs pays by the computation; the user's own choice stays.
 
     Where the program changes its dataset between epochs, workers that live on would not see it.
     """
-    batches = facts["epoch_batches"]
+    batches = survey.facts.loader.epoch_batches
     if _workers(now) and now["persistent_workers"]:
         return True
     if seen is None or not batches:
@@ -210,7 +207,7 @@ def _is_persistent(now: Settings, seen: Reply | None, start: Start, workers: int
         return False
     from perfaudit.static.checks.dataloader_workers_not_persistent import dataset_changes
 
-    found = Code("", facts).call(facts["loader_site"])
+    found = Code("", survey).call(survey.facts.loader.site)
     return found is None or not dataset_changes(*found)
 
 
@@ -222,7 +219,7 @@ def _sharing(bench: Bench, alone: Settings, counts: list[int], seen: Reply | Non
 
     Raises Refused where workers fail, where an iterable dataset does not share its samples out, or where that cannot be told.
     """
-    iterable = bool(bench.facts["loader"]["iterable"])
+    iterable = bool(bench.survey.facts.loader.iterable)
     asked = sorted({n for n in counts if n} | ({2} if iterable else set()))
     most = max(1, math.floor(MAP_SECONDS / max(float(seen["fetch"]), 1e-6))) if seen else 1
     try:
@@ -232,7 +229,7 @@ def _sharing(bench: Bench, alone: Settings, counts: list[int], seen: Reply | Non
     if why := found.get("failed"):
         raise Refused(f"loading with a worker was tried and failed: {why}")
     if iterable and (why := _why_refused(found)):
-        yours = int(bench.facts["loader"]["num_workers"])
+        yours = int(bench.survey.facts.loader.num_workers)
         twice = f"; with your num_workers={yours} a training sees each sample {yours} times an epoch"
         raise Refused(why + (twice if yours > 1 and found["repeats"] else ""))
     return [n for n in counts if n not in found["differing"]]
@@ -286,7 +283,7 @@ def _samples_checked(found: Reply | None) -> list[str]:
 
 def _beyond_cores(told: Told) -> list[str]:
     """That torch will warn, where more workers than cores were measured to pay."""
-    workers, cores = _workers(told.winner) if told.winner else 0, int(told.facts.get("cores") or 0)
+    workers, cores = _workers(told.winner) if told.winner else 0, int(told.survey.facts.host.cores)
     if not cores or workers <= cores:
         return []
     return [
@@ -296,9 +293,9 @@ def _beyond_cores(told: Told) -> list[str]:
 
 
 def _start_up(seen: Reply, told: Told) -> list[str]:
-    settings = told.winner or KNOB.current(told.facts)
+    settings = told.winner or KNOB.current(told.survey)
     workers = _workers(settings)
-    batches = told.facts["epoch_batches"]
+    batches = told.survey.facts.loader.epoch_batches
     if not workers or not batches:
         return []
     cost = start_seconds(seen, told.kept["samples"]["start"], workers)
@@ -328,9 +325,9 @@ def _time(seconds: float) -> str:
 # ---- the edit -----------------------------------------------------------------------------------------------------
 
 
-def _edits(source: Source, call: ast.Call, settings: Settings, facts: Facts) -> tuple[Edit, ...] | None:
+def _edits(source: Source, call: ast.Call, settings: Settings, survey: Survey) -> tuple[Edit, ...] | None:
     """The call with the settings that differ from what it builds now; None where an argument cannot be set in place."""
-    now = KNOB.current(facts)
+    now = KNOB.current(survey)
     changed = {name: settings[name] for name in now if settings[name] != now[name]}
     found: list[Edit] = []
     for name, value in changed.items():

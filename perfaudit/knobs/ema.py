@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from perfaudit.knobs import Bench, Facts, Knob, Setup, Told
+from perfaudit.knobs import Bench, Knob, Setup, Survey, Told
 from perfaudit.knobs._code import Code, Patch, built_at
 from perfaudit.measurements import Settings
 from perfaudit.target.accelerator import accelerator_of
@@ -35,29 +35,31 @@ class Ema(Knob):
     phases = ("average",)  # a few percent of a step: timed inside the step, it does not drown in the rest of it
     reference = NONE  # what a step takes without any average
 
-    def share(self, facts: Facts) -> float:
+    def share(self, survey: Survey) -> float:
         """Without an average of theirs there is nothing to gain; asked for by name, the ways are compared all the same."""
-        return super().share(facts) if facts["has_ema"] else 0.0
+        return super().share(survey) if survey.facts.has_ema else 0.0
 
-    def idle_words(self, facts: Facts) -> str:
+    def idle_words(self, survey: Survey) -> str:
         return (
-            "" if facts["has_ema"] else "your target keeps no average (no build_ema); --ema compares ways to keep one"
+            ""
+            if survey.facts.has_ema
+            else "your target keeps no average (no build_ema); --ema compares ways to keep one"
         )
 
-    def current(self, facts: Facts) -> Settings:
+    def current(self, survey: Survey) -> Settings:
         """The user's own `build_ema`, or no average: a saving is only told against what the user has."""
-        return {"average": "yours", "when": "after step"} if facts["has_ema"] else NONE
+        return {"average": "yours", "when": "after step"} if survey.facts.has_ema else NONE
 
     def candidates(self, bench: Bench) -> list[Settings]:
-        now = self.current(bench.facts)
+        now = self.current(bench.survey)
         ways: list[Settings] = [{"average": way, "when": "after step"} for way in WAYS]
         early: list[Settings] = [
             {"average": way, "when": "before step"} for way in ("mul_add_per_parameter", "foreach_lerp")
         ]
-        if bench.facts["device"] == "cuda":
+        if bench.survey.facts.device.type == "cuda":
             ways.append({"average": SIDE_STREAM, "when": "after step"})
         patched: list[Settings] = []
-        if bench.facts["has_ema"] and bench.facts.get("rules", {}).get("PA404"):
+        if bench.survey.facts.has_ema and bench.survey.patchable("PA404"):
             patched = [{"average": "yours, patched", "when": "after step"}]
         return [settings for settings in [NONE, *patched, *ways, *early] if settings != now]
 
@@ -77,13 +79,13 @@ class Ema(Knob):
     def patch(self, code: Code, settings: Settings) -> Patch | None:
         return code.fixes(self.rules) if settings["average"] == "yours, patched" else None
 
-    def holds(self, facts: Facts, settings: Settings) -> bool:
-        return bool(facts["has_ema"])
+    def holds(self, survey: Survey, settings: Settings) -> bool:
+        return survey.facts.has_ema
 
     def is_checked(self, settings: Settings) -> bool:
         return False  # another average stands in for the user's, whose values are not comparable
 
-    def words(self, settings: Settings, facts: Facts) -> str:
+    def words(self, settings: Settings, survey: Survey) -> str:
         how = {
             "mul_add_per_parameter": "average.mul_(decay).add_(parameter, alpha=1 - decay) for each parameter",
             "lerp_per_parameter": "average.lerp_(parameter, 1 - decay) for each parameter",
@@ -100,29 +102,29 @@ class Ema(Knob):
         )
         return f"keep the average with {how}{late}"
 
-    def handed_over(self, settings: Settings, facts: Facts) -> str:
-        place = built_at(facts.get("ema_site"))
+    def handed_over(self, settings: Settings, survey: Survey) -> str:
+        place = built_at(survey.facts.ema_site)
         return f"change it by hand in the class of your average{place}" if place else ""
 
     def kept_words(self, told: Told) -> str:
         """For somebody who keeps no average: the cheapest way to begin."""
-        if told.facts["has_ema"] or not told.comparisons:
+        if told.survey.facts.has_ema or not told.comparisons:
             return ""
         decisive = {_named(c.candidate): c for c in reversed(told.comparisons)}  # of the update, which comes first
         first, *others = sorted(decisive.values(), key=lambda c: (c.given_up, c.ratio))
         begin = "your target keeps no average (no build_ema)"
         alike = [c for c in others if c.low <= first.high and not c.given_up]
         if not alike:
-            return f"{begin}; the cheapest way to keep one here: {self._how(first.candidate, told.facts)}"
+            return f"{begin}; the cheapest way to keep one here: {self._how(first.candidate, told.survey)}"
         names = [_named(c.candidate) for c in [first, *alike]]
         simplest = SIMPLEST if _named(SIMPLEST) in names else first.candidate
         return (
             f"{begin}; no difference could be seen between {', '.join(names)}; simplest: {_named(simplest)}, "
-            f"{self._how(simplest, told.facts)}"
+            f"{self._how(simplest, told.survey)}"
         )
 
-    def _how(self, settings: Settings, facts: Facts) -> str:
-        return self.words(settings, facts).removeprefix("keep the average with ")
+    def _how(self, settings: Settings, survey: Survey) -> str:
+        return self.words(settings, survey).removeprefix("keep the average with ")
 
     def remarks(self, told: Told) -> list[str]:
         """What the host takes to launch each way, on devices where that is not the time of the update itself."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 
 from perfaudit.findings import Finding
-from perfaudit.knobs import Bench, Facts
+from perfaudit.knobs import Bench, Survey
 from perfaudit.knobs._code import Code, Patch, inside_project
-from perfaudit.knobs._rewritten import Rewritten, by_hand, patchable
+from perfaudit.knobs._rewritten import Rewritten, by_hand
 from perfaudit.knobs.compile import no_compiler
 from perfaudit.measurements import Settings
 from perfaudit.static.source import Source
@@ -27,15 +27,15 @@ class Fusion(Rewritten):
     sought = "hand-written activation or norm"
     changes_always = ("rounding",)
 
-    def not_applicable(self, facts: Facts) -> str:
+    def not_applicable(self, survey: Survey) -> str:
         """What has no function in the library can still be compiled."""
-        if by_hand(facts, self.rules) and not no_compiler(facts) and not facts["model"]["compiled"]:
+        if by_hand(survey, self.rules) and not no_compiler(survey) and not survey.facts.model.compiled:
             return ""
-        return super().not_applicable(facts)
+        return super().not_applicable(survey)
 
     def candidates(self, bench: Bench) -> list[Settings]:
-        found: list[Settings] = [{self.column: self.after}] if patchable(bench.facts, self.rules) else []
-        already = no_compiler(bench.facts) or bench.facts["model"]["compiled"]
+        found: list[Settings] = [{self.column: self.after}] if bench.survey.patchable(*self.rules) else []
+        already = no_compiler(bench.survey) or bench.survey.facts.model.compiled
         if not already and bench.seconds >= COMPILING_SECONDS:
             found.append({self.column: COMPILED})
         return found
@@ -46,10 +46,10 @@ class Fusion(Rewritten):
 
     def patch(self, code: Code, settings: Settings) -> Patch | None:
         if settings[self.column] == COMPILED:
-            return _compiled(code, [f for f in code.findings if f.rule in self.rules])
+            return _compiled(code, [f for f in code.survey.findings if f.rule in self.rules])
         return super().patch(code, settings)
 
-    def words(self, settings: Settings, facts: Facts) -> str:
+    def words(self, settings: Settings, survey: Survey) -> str:
         if settings[self.column] == COMPILED:
             return "put @torch.compile above the function that writes the activation or norm out"
         return "replace the activation or norm that is written out by the library's function"

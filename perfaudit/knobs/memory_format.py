@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfaudit.knobs import Bench, Facts, Knob, Setup
+from perfaudit.knobs import Bench, Knob, Setup, Survey
 from perfaudit.knobs._code import Code, Patch
 from perfaudit.measurements import Settings
 from perfaudit.training.tensor_layout import memory_format
@@ -23,19 +23,19 @@ class MemoryFormat(Knob):
     rules = ("PA211",)
     changes_always = ("rounding",)
 
-    def not_applicable(self, facts: Facts) -> str:
-        model = facts["model"]
-        if not model["planes"]:
+    def not_applicable(self, survey: Survey) -> str:
+        model = survey.facts.model
+        if not model.planes:
             return "the model has no 2d convolution"
-        if not model["kernels"]:
+        if not model.kernels:
             return "all 2d convolutions have 1 x 1 kernels or one input channel, whose weights are the same in both layouts"
         return ""
 
-    def current(self, facts: Facts) -> Settings:
-        return {"memory_format": "channels_last" if facts["model"]["channels_last"] else "contiguous"}
+    def current(self, survey: Survey) -> Settings:
+        return {"memory_format": "channels_last" if survey.facts.model.channels_last else "contiguous"}
 
     def candidates(self, bench: Bench) -> list[Settings]:
-        now = self.current(bench.facts)["memory_format"]
+        now = self.current(bench.survey)["memory_format"]
         return [{"memory_format": name} for name in _FORMATS if name != now]
 
     def setup(self, settings: Settings) -> Setup:
@@ -54,7 +54,7 @@ class MemoryFormat(Knob):
         edits = wrap_returned(source, function, "", f".to(memory_format={name})")
         return code.patch(source, function, (*imported, *edits)) if edits else None
 
-    def words(self, settings: Settings, facts: Facts) -> str:
+    def words(self, settings: Settings, survey: Survey) -> str:
         name = _FORMATS[str(settings["memory_format"])]
         return f"keep the model in another layout: model.to(memory_format=torch.{name}); its inputs need no conversion"
 

@@ -7,7 +7,7 @@ import contextlib
 from typing import Any
 
 from perfaudit.findings import Edit
-from perfaudit.knobs import Bench, Facts, Knob, Setup, Told
+from perfaudit.knobs import Bench, Knob, Setup, Survey, Told
 from perfaudit.knobs._code import Code, Patch
 from perfaudit.measurements import Settings
 from perfaudit.static import edit
@@ -26,30 +26,30 @@ class Optimizer(Knob):
     phases = ("optimizer",)
     changes_always = ("rounding",)
 
-    def not_applicable(self, facts: Facts) -> str:
-        optimizer = facts["optimizer"]
-        if not optimizer["module"].startswith("torch.optim."):
-            return f"{optimizer['name']} is no optimizer of torch.optim, whose updates can be chosen by an argument"
-        if not optimizer["takes"]:
-            return f"torch.optim.{optimizer['name']} takes neither foreach nor fused"
+    def not_applicable(self, survey: Survey) -> str:
+        optimizer = survey.facts.optimizer
+        if not optimizer.module.startswith("torch.optim."):
+            return f"{optimizer.name} is no optimizer of torch.optim, whose updates can be chosen by an argument"
+        if not optimizer.takes:
+            return f"torch.optim.{optimizer.name} takes neither foreach nor fused"
         return ""
 
-    def current(self, facts: Facts) -> Settings:
+    def current(self, survey: Survey) -> Settings:
         """What the arguments say; without any, lists where the device has kernels for them."""
-        optimizer = facts["optimizer"]
-        if optimizer["fused"]:
+        optimizer = survey.facts.optimizer
+        if optimizer.fused:
             return {"update": "fused"}
-        lists = optimizer["foreach"] if optimizer["foreach"] is not None else facts["device"] in _LISTS_BY_DEFAULT
+        lists = optimizer.foreach if optimizer.foreach is not None else survey.facts.device.type in _LISTS_BY_DEFAULT
         return {"update": "foreach" if lists else "for-loop"}
 
     def candidates(self, bench: Bench) -> list[Settings]:
         """Fused ones where torch has them for this device, and for real parameters only."""
-        optimizer = bench.facts["optimizer"]
-        is_real = all("float" in dtype for dtype in bench.facts["model"]["dtypes"])
-        fused = "fused" in optimizer["takes"] and bench.facts["device"] in optimizer["fused_devices"] and is_real
-        names = ["for-loop", "foreach"] if "foreach" in optimizer["takes"] else []
+        optimizer = bench.survey.facts.optimizer
+        is_real = all("float" in dtype for dtype in bench.survey.facts.model.dtypes)
+        fused = "fused" in optimizer.takes and bench.survey.facts.device.type in optimizer.fused_devices and is_real
+        names = ["for-loop", "foreach"] if "foreach" in optimizer.takes else []
         names += ["fused"] if fused else []
-        now = self.current(bench.facts)["update"]
+        now = self.current(bench.survey)["update"]
         return [{"update": name} for name in names if name != now]
 
     def size(self, settings: Settings) -> int:
@@ -66,24 +66,24 @@ class Optimizer(Knob):
         return update_with(training.optimizer, foreach=update == "foreach", fused=update == "fused")
 
     def patch(self, code: Code, settings: Settings) -> Patch | None:
-        found = code.call(code.facts["optimizer_site"])
+        found = code.call(code.survey.facts.optimizer.site)
         if found is None:
             return None
         source, call = found
-        name = code.facts["optimizer"]["name"]
+        name = code.survey.facts.optimizer.name
         written = source.qualified(call.func) or ast.unparse(call.func)
         if written.rpartition(".")[2] != name:  # some function that picks the class: it may not pass an argument on
             return None
         return code.patch(source, call, _edits(source, call, str(settings["update"])))
 
-    def words(self, settings: Settings, facts: Facts) -> str:
+    def words(self, settings: Settings, survey: Survey) -> str:
         name, value = _ARGUMENTS[str(settings["update"])]
-        how = f"build {facts['optimizer']['name']} with {name}={value}"
-        if "optimizer" in facts["factories"]:
+        how = f"build {survey.facts.optimizer.name} with {name}={value}"
+        if "optimizer" in survey.facts.factories:
             return how
         return (
             f"{how}, if that is your optimizer: the target has no build_optimizer, so this was measured with "
-            f"perfaudit's {facts['optimizer']['name']}"
+            f"perfaudit's {survey.facts.optimizer.name}"
         )
 
     def remarks(self, told: Told) -> list[str]:

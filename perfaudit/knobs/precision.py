@@ -6,12 +6,12 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from perfaudit.knobs import Bench, Facts, Knob, Reply, Setup, Told, Unanswered
+from perfaudit.knobs import Bench, Knob, Reply, Setup, Survey, Told, Unanswered
 from perfaudit.knobs._code import Code, Patch
 from perfaudit.measurements import Settings
 from perfaudit.target.flags import flags_set
 
-_TENSOR_CORES = [8, 0]  # compute capability from which on TF32 and bfloat16 run in hardware (Ampere)
+_TENSOR_CORES = (8, 0)  # compute capability from which on TF32 and bfloat16 run in hardware (Ampere)
 _MATMUL = "torch.set_float32_matmul_precision"
 _TYPES = {"bf16": "bfloat16", "fp16": "float16"}
 
@@ -28,27 +28,27 @@ class Precision(Knob):
     way = "setting"
     rules = ("PA303", "PA304")
 
-    def not_applicable(self, facts: Facts) -> str:
-        device = facts["device"]
+    def not_applicable(self, survey: Survey) -> str:
+        device = survey.facts.device.type
         if device not in ("cpu", "cuda"):
             return f"it is searched on CPUs and CUDA devices, and this training runs on {device}"
-        dtypes = facts["model"]["dtypes"]
+        dtypes = survey.facts.model.dtypes
         if half := [name for name in dtypes if name in _TYPES.values()]:
             return f"the model's parameters are {' and '.join(half)} already"
         if "float32" not in dtypes:
             return f"the model's parameters are {' and '.join(dtypes) or 'none'}, which autocast leaves alone"
         return ""
 
-    def current(self, facts: Facts) -> Settings:
+    def current(self, survey: Survey) -> Settings:
         """What the process is set to; autocast where a decorator of the step factory says so."""
-        around = {dtype: name for name, dtype in _TYPES.items()}.get(facts["step_autocast"])
-        is_tf32 = facts["device"] == "cuda" and facts["flags"]["matmul_precision"] in ("high", "medium")
+        around = {dtype: name for name, dtype in _TYPES.items()}.get(survey.facts.step_autocast)
+        is_tf32 = survey.facts.device.type == "cuda" and survey.facts.flags["matmul_precision"] in ("high", "medium")
         return {"precision": around or ("tf32" if is_tf32 else "float32")}
 
     def candidates(self, bench: Bench) -> list[Settings]:
         """What the device has hardware for; nothing where the user's own step runs under autocast."""
-        facts = bench.facts
-        now = self.current(facts)
+        survey = bench.survey
+        now = self.current(survey)
         try:
             inside = bench.ask(now, "autocast")["dtype"]
         except Unanswered:
@@ -56,9 +56,9 @@ class Precision(Knob):
         if inside:
             bench.kept["autocast"] = inside
             return []
-        on_cuda = facts["device"] == "cuda"
-        ampere = on_cuda and (facts["capability"] or [0, 0]) >= _TENSOR_CORES
-        names = ["tf32"] if ampere and facts["flags"]["matmul_precision"] == "highest" else []
+        on_cuda = survey.facts.device.type == "cuda"
+        ampere = on_cuda and (survey.facts.device.capability or (0, 0)) >= _TENSOR_CORES
+        names = ["tf32"] if ampere and survey.facts.flags["matmul_precision"] == "highest" else []
         names += ["bf16"] if ampere or not on_cuda else []
         names += ["fp16"] if on_cuda else []
         return [{"precision": name} for name in names]
@@ -102,7 +102,7 @@ class Precision(Knob):
         source, function = found
         autocast, imported = edit.name_for(source, "torch.autocast")
         dtype, also = edit.name_for(source, "torch.bfloat16")
-        decorated = decorate(source, function, f'@{autocast}("{code.facts["device"]}", dtype={dtype})')
+        decorated = decorate(source, function, f'@{autocast}("{code.survey.facts.device.type}", dtype={dtype})')
         imports = tuple(dict.fromkeys((*imported, *also)))
         return code.patch(source, function, (*imports, *decorated)) if decorated else None
 
@@ -110,8 +110,8 @@ class Precision(Knob):
         """With a loss scale, a step whose gradients overflow is left out, as the first ones often are."""
         return ("precision", "algorithm") if settings["precision"] == "fp16" else ("precision",)
 
-    def words(self, settings: Settings, facts: Facts) -> str:
-        device = facts["device"]
+    def words(self, settings: Settings, survey: Survey) -> str:
+        device = survey.facts.device.type
         if settings["precision"] == "tf32":
             return f'round the inputs of float32 matmuls to TF32: {_MATMUL}("high") once before training'
         if settings["precision"] == "float32":
@@ -119,7 +119,7 @@ class Precision(Knob):
         if settings["precision"] == "fp16":
             return f"compute the loss in float16 with a loss scale: {_SCALED.format(device)}"
         context = f'torch.autocast("{device}", dtype=torch.bfloat16)'
-        name = facts["factories"].get("step")
+        name = survey.facts.factories.get("step")
         how = f"@{context} above {name}" if name else f"with {context}: around the forward pass and the loss"
         return f"compute the loss in bfloat16: {how}"
 
@@ -135,7 +135,7 @@ class Precision(Knob):
             return [
                 f"{stays}; save scaler.state_dict() with them, and unscale_ the optimizer before clipping gradients"
             ]
-        name = told.facts["factories"].get("step")
+        name = told.survey.facts.factories.get("step")
         return [
             f"{stays}; whatever else calls {name}, such as an evaluation, computes in bfloat16 too" if name else stays
         ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfaudit.knobs import Bench, Facts, Knob, Setup, Told
+from perfaudit.knobs import Bench, Knob, Setup, Survey, Told
 from perfaudit.knobs._code import Code, Patch
 from perfaudit.measurements import Settings
 from perfaudit.target.flags import flags_set
@@ -21,18 +21,18 @@ class Threads(Knob):
     fixed_batch = False  # loading runs on the same cores
     changes_always = ("rounding",)  # sums are split differently
 
-    def not_applicable(self, facts: Facts) -> str:
-        if facts["device"] != "cpu":
-            return f"it is about training on the CPU, and this training runs on {facts['device']}"
-        if not _others(facts):
+    def not_applicable(self, survey: Survey) -> str:
+        if survey.facts.device.type != "cpu":
+            return f"it is about training on the CPU, and this training runs on {survey.facts.device.type}"
+        if not _others(survey):
             return "this process may use one core, and torch uses one thread"
         return ""
 
-    def current(self, facts: Facts) -> Settings:
-        return {"threads": facts["threads"]}
+    def current(self, survey: Survey) -> Settings:
+        return {"threads": survey.facts.host.threads}
 
     def candidates(self, bench: Bench) -> list[Settings]:
-        return [{"threads": n} for n in _others(bench.facts)]
+        return [{"threads": n} for n in _others(bench.survey)]
 
     def size(self, settings: Settings) -> int:
         return int(str(settings["threads"]))
@@ -52,11 +52,11 @@ class Threads(Knob):
         edits = set_or_replace_call(source, "torch.set_num_threads", str(settings["threads"]))
         return code.patch(source, None, edits)
 
-    def words(self, settings: Settings, facts: Facts) -> str:
+    def words(self, settings: Settings, survey: Survey) -> str:
         return f"call torch.set_num_threads({settings['threads']}) once before training"
 
     def remarks(self, told: Told) -> list[str]:
-        workers = told.facts["loader"]["num_workers"]
+        workers = told.survey.facts.loader.num_workers
         if workers:
             noun = "worker shares" if workers == 1 else "workers share"
             return [
@@ -70,10 +70,10 @@ class Threads(Knob):
         return [beside, "loader workers would share these cores with the threads: where you add some, search both"]
 
 
-def _others(facts: Facts) -> list[int]:
+def _others(survey: Survey) -> list[int]:
     """One thread, half the cores, all of them, and one for each physical core; without the number that is used now."""
-    cores = facts["cores"]
-    return sorted({1, max(1, cores // 2), facts["physical_cores"], cores} - {facts["threads"]})
+    cores = survey.facts.host.cores
+    return sorted({1, max(1, cores // 2), survey.facts.host.physical_cores, cores} - {survey.facts.host.threads})
 
 
 KNOB = Threads()

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from perfaudit.findings import Edit
-from perfaudit.knobs import Bench, Facts, Knob, Setup, Told
-from perfaudit.knobs._code import Code, Patch, places_of
+from perfaudit.knobs import Bench, Knob, Setup, Survey, Told
+from perfaudit.knobs._code import Code, Patch
 from perfaudit.measurements import Settings
 from perfaudit.static import edit
 from perfaudit.static.source import Source
@@ -32,20 +32,20 @@ class Transfer(Knob):
     in_process = False  # a thread of the loader pins what its workers deliver
     fixed_batch = False
 
-    def not_applicable(self, facts: Facts) -> str:
-        if facts["device"] == "cpu":
+    def not_applicable(self, survey: Survey) -> str:
+        if survey.facts.device.type == "cpu":
             return "nothing is copied to a device: this training runs on cpu"
-        if facts["device"] == "mps":  # https://github.com/pytorch/pytorch/issues/139550
+        if survey.facts.device.type == "mps":  # https://github.com/pytorch/pytorch/issues/139550
             return (
                 "the CPU and this device (mps) share their memory, and copies that are not waited for lose data there"
             )
         return ""
 
-    def current(self, facts: Facts) -> Settings:
-        return {"pin_memory": bool(facts["loader"]["pin_memory"]), "non_blocking": bool(facts["non_blocking"])}
+    def current(self, survey: Survey) -> Settings:
+        return {"pin_memory": survey.facts.loader.pin_memory, "non_blocking": survey.facts.non_blocking}
 
     def candidates(self, bench: Bench) -> list[Settings]:
-        now = self.current(bench.facts)
+        now = self.current(bench.survey)
         tried: list[Settings] = [{"pin_memory": p, "non_blocking": n} for p in (True, False) for n in (True, False)]
         return [settings for settings in tried if settings != now]
 
@@ -65,21 +65,21 @@ class Transfer(Knob):
 
         The loop itself is not run here, but its text says how the step that is measured copies.
         """
-        now = self.current(code.facts)
+        now = self.current(code.survey)
         if settings["pin_memory"] == now["pin_memory"]:
             return code.fixes(("PA104",)) if settings["non_blocking"] and not now["non_blocking"] else None
-        found = code.call(code.facts["loader_site"])
+        found = code.call(code.survey.facts.loader.site)
         if found is None or settings["non_blocking"] != now["non_blocking"]:
             return None
         return code.patch(*found, _edits(*found, repr(bool(settings["pin_memory"]))))
 
-    def words(self, settings: Settings, facts: Facts) -> str:
-        now = self.current(facts)
+    def words(self, settings: Settings, survey: Survey) -> str:
+        now = self.current(survey)
         said = []
         if settings["pin_memory"] != now["pin_memory"]:
-            said.append(f"build the training DataLoader with pin_memory={settings['pin_memory']}{_at(facts, 'PA102')}")
+            said.append(f"build the training DataLoader with pin_memory={settings['pin_memory']}{_at(survey, 'PA102')}")
         if settings["non_blocking"] and not now["non_blocking"]:
-            said.append(f"copy batches with .to(device, non_blocking=True){_at(facts, 'PA104')}")
+            said.append(f"copy batches with .to(device, non_blocking=True){_at(survey, 'PA104')}")
         if now["non_blocking"] and not settings["non_blocking"]:
             said.append("copy batches without non_blocking=True")
         return " and ".join(said) or "copy batches as they are copied now"
@@ -87,10 +87,10 @@ class Transfer(Knob):
     def remarks(self, told: Told) -> list[str]:
         said = [
             "your loop copies batches with non_blocking=True, and so do the steps that are measured"
-            if told.facts["non_blocking"]
+            if told.survey.facts.non_blocking
             else "your loop waits for its copies, as far as its text says, and so do the steps that are measured"
         ]
-        if not told.facts["loader"]["num_workers"]:
+        if not told.survey.facts.loader.num_workers:
             said.append(
                 "the loader has no workers, so that the training process pins the batches itself; with workers a thread does"
             )
@@ -112,8 +112,8 @@ def _edits(source: Source, call: ast.Call, value: str) -> tuple[Edit, ...] | Non
     return edit.set_keyword(source, call, "pin_memory", value)
 
 
-def _at(facts: Facts, rule: str) -> str:
-    places = places_of(facts, rule)
+def _at(survey: Survey, rule: str) -> str:
+    places = survey.places(rule)
     return f" ({', '.join(places)})" if places else ""
 
 

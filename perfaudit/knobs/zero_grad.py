@@ -6,8 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from perfaudit.knobs import Bench, Facts, Knob, Setup, Told
-from perfaudit.knobs._code import places_of
+from perfaudit.knobs import Bench, Knob, Setup, Survey, Told
 from perfaudit.measurements import Settings
 
 
@@ -24,11 +23,11 @@ class ZeroGrad(Knob):
     phases = ("zero_grad", "backward")  # zeros are written in the one and read again in the other
     base_is_applied = True
 
-    def not_applicable(self, facts: Facts) -> str:
-        return "" if places_of(facts, "PA401") else "gradients are dropped already (the default of zero_grad)"
+    def not_applicable(self, survey: Survey) -> str:
+        return "" if survey.places("PA401") else "gradients are dropped already (the default of zero_grad)"
 
-    def current(self, facts: Facts) -> Settings:
-        return {"set_to_none": not places_of(facts, "PA401")}
+    def current(self, survey: Survey) -> Settings:
+        return {"set_to_none": not survey.places("PA401")}
 
     def candidates(self, bench: Bench) -> list[Settings]:
         return [{"set_to_none": True}]
@@ -36,16 +35,16 @@ class ZeroGrad(Knob):
     def setup(self, settings: Settings) -> Setup:
         return Setup(applied=lambda training: _applied(training, bool(settings["set_to_none"])))
 
-    def words(self, settings: Settings, facts: Facts) -> str:
+    def words(self, settings: Settings, survey: Survey) -> str:
         if not settings["set_to_none"]:
             return "fill gradients with zeros"
-        return f"drop gradients instead of filling them with zeros, in {', '.join(places_of(facts, 'PA401'))}"
+        return f"drop gradients instead of filling them with zeros, in {', '.join(survey.places('PA401'))}"
 
-    def handed_over(self, settings: Settings, facts: Facts) -> str:
+    def handed_over(self, settings: Settings, survey: Survey) -> str:
         """Where the patch is to be had: the finding's own fix; "" where it has none."""
-        if not facts["rules"].get("PA401"):
+        if not survey.patchable("PA401"):
             return ""
-        files = dict.fromkeys(place.partition(":")[0] for place in places_of(facts, "PA401"))
+        files = dict.fromkeys(place.partition(":")[0] for place in survey.places("PA401"))
         command = f"perfaudit scan {' '.join(files)} --select PA401 --fix"
         return f"the line stands in a loop that perfaudit does not run: `{command}` writes it"
 

@@ -7,12 +7,9 @@ import platform
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
+from perfaudit.measure.facts import Facts
 from perfaudit.measurements import Environment
-
-Facts = dict[str, Any]  # JSON, as `measure.facts` makes it; that module needs this one
-
 
 _DEVICES = Path("/dev")
 _ACCELERATORS = (
@@ -100,7 +97,9 @@ def host(device: str = "cpu", torch: str = "", driver: str = "", threads: int = 
 
 def host_of(facts: Facts | None) -> Environment:
     """This machine, with what the facts of a built training say of torch and the device; nothing of these without."""
-    return host(facts["device_name"], facts["torch"], facts["driver"], facts["threads"]) if facts else host()
+    if facts is None:
+        return host()
+    return host(facts.device.name, facts.host.torch, facts.device.driver, facts.host.threads)
 
 
 _CONTENT_PROGRAMS = r"^(filter\..*\.(clean|process)|lfs\.extension\..*)$"

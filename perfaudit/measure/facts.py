@@ -1,191 +1,162 @@
-"""What a built training is: device, versions, loader, optimizer, layers, switches. As JSON, asked for in a child."""
+"""What a built training is: device, loader, optimizer, layers, switches, places. A child gathers it, and sends it as JSON."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import sys
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, is_dataclass
+from types import UnionType
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
-from perfaudit.measure.environment import usable_cores
-from perfaudit.target.accelerator import Accelerator, accelerator_of
-from perfaudit.target.blocks import repeated_blocks
-from perfaudit.target.overlay import digests
-from perfaudit.target.provenance import LIBRARIES, OURS, span
-from perfaudit.target.working_folder import working_folder
+from perfaudit.target.blocks import Repeated
+from perfaudit.target.flags import Flags
 
-Facts = dict[str, Any]  # JSON
+VERSION = 1  # of the JSON
 
 
-def facts_of(training: Any) -> Facts:  # Any: target.training.Training
-    """Facts that knobs decide by."""
-    import torch
+class CallSite(NamedTuple):
+    """A call in the user's code, by absolute path; lines from 1, columns from 0 in UTF-8 bytes."""
 
-    from perfaudit.target.flags import flags
-
-    accelerator = accelerator_of(training.device)
-    return {
-        "device": training.device.type,
-        "device_name": accelerator.name,
-        "driver": accelerator.driver,
-        "capability": accelerator.capability,
-        "device_free": _room(accelerator),
-        "phases_by_waiting": training.phases.needs_waits,
-        "torch": torch.__version__,
-        "threads": torch.get_num_threads(),
-        "cores": usable_cores(),
-        "physical_cores": _physical_cores(),
-        "flags": flags(),
-        "epoch_batches": training.epoch_batches,
-        "has_ema": training.ema is not None,
-        "dataset_length": _length(training.loader.dataset),
-        "loader": _loader(training.loader),
-        "non_blocking": training.non_blocking,
-        "loader_site": span(training.loader_site),
-        "optimizer": _optimizer(training.optimizer),
-        "optimizer_site": span(training.optimizer_site) if training.builds_own_optimizer else None,
-        "ema_site": span(training.ema_site),
-        "compiled_sites": {name: span(site) for name, site in training.compiled_sites.items()},
-        "step_autocast": _autocast_around(training.factories.get("step")),
-        "factories": {role: getattr(f, "__qualname__", "") for role, f in training.factories.items()},
-        "factory_files": {role: _file(f) for role, f in training.factories.items()},
-        "model": _model(training.model),
-        "project_files": _project_files(),
-        "digests": digests(),
-        "cxx": _cxx(),
-    }
+    path: str
+    line: int
+    end_line: int
+    column: int
+    end_column: int
 
 
-def _room(accelerator: Accelerator) -> int | None:
-    """Bytes of the device that this training may have: what is free, and what it has taken of it so far."""
-    free = accelerator.free_bytes()
-    return None if free is None else free + (accelerator.reserved_bytes() or 0)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """What the training computes on.
+
+    type: as torch has it. name: in words. driver: versions, "" where there is nothing to tell. capability: of a CUDA device.
+    room: bytes of it that this training may have, None where it does not tell. phases_by_waiting: it has no clock that torch
+    can read, so a phase is timed with a wait behind it.
+    """
+
+    type: str
+    name: str
+    driver: str
+    capability: tuple[int, int] | None
+    room: int | None
+    phases_by_waiting: bool
 
 
-def _project_files() -> list[str]:
-    """Files of the modules loaded so far that lie below the folder of the command, relative to it; no library's."""
-    here = os.path.realpath(working_folder()) + os.sep
-    found = set()
-    for module in list(sys.modules.values()):
-        path = os.path.realpath(getattr(module, "__file__", None) or "")
-        ours = path.endswith(".py") and path.startswith(here) and not path.startswith((*LIBRARIES, OURS))
-        if ours and Path(path).is_file():  # torch.ops says that it is in "_ops.py"
-            found.add(os.path.relpath(path, here))
-    return sorted(found)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """The process that runs the training. torch: its version. threads: of an operator. cores: that it may use.
+
+    cxx: the C++ compiler that torch.compile would use for the CPU, None without one.
+    """
+
+    torch: str
+    threads: int
+    cores: int
+    physical_cores: int
+    cxx: str | None
 
 
-def _physical_cores() -> int:
-    """Cores of silicon this process may use: hyper-threads of one core count once. All usable ones where nothing says."""
-    cores = usable_cores()
-    topology = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
-    try:
-        siblings = {Path(topology.format(number)).read_text() for number in os.sched_getaffinity(0)}
-    except (OSError, AttributeError):
-        return cores
-    return min(cores, len(siblings)) or cores
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loader:
+    """The loader of the training batches, as built. site: the call that built it, None outside of the user's code."""
+
+    num_workers: int
+    pin_memory: bool
+    prefetch_factor: int | None
+    persistent_workers: bool
+    batch_size: int | None
+    iterable: bool
+    epoch_batches: int | None
+    dataset_length: int | None
+    site: CallSite | None
 
 
-def _loader(loader: Any) -> Facts:
-    import torch
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optimizer:
+    """The optimizer as built. takes: which of "fused" and "foreach" its class knows. fused_devices: where torch has fused ones.
 
-    return {
-        "num_workers": loader.num_workers,
-        "pin_memory": bool(loader.pin_memory),
-        "prefetch_factor": loader.prefetch_factor,
-        "persistent_workers": bool(getattr(loader, "persistent_workers", False)),
-        "batch_size": loader.batch_size,
-        "iterable": isinstance(loader.dataset, torch.utils.data.IterableDataset),
-    }
+    site: the call that built it, None where that is not the user's.
+    """
 
-
-def _autocast_around(step: Any) -> str:
-    """The type that the step factory runs its matmuls in by a decorator ("bfloat16"), "" without one."""
-    import torch
-
-    cells = [cell.cell_contents for cell in getattr(step, "__closure__", None) or () if is_filled(cell)]
-    autocasts = [value for value in cells if isinstance(value, torch.autocast) and value._enabled]
-    return str(autocasts[0].fast_dtype).removeprefix("torch.") if autocasts else ""
+    name: str
+    module: str
+    fused: bool | None
+    foreach: bool | None
+    takes: tuple[str, ...]
+    fused_devices: tuple[str, ...]
+    site: CallSite | None
 
 
-def is_filled(cell: Any) -> bool:
-    """Whether a cell of a closure has been assigned."""
-    try:
-        cell.cell_contents  # noqa: B018  # the only way to ask
-    except ValueError:
-        return False
-    return True
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """Numbers of layers by kind, of parameters and of their tensors.
+
+    planes: convolutions of images. kernels: weights whose strides tell the layout. recomputes: it checkpoints activations
+    itself. compiled_sites: calls that compiled parts of it, by name.
+    """
+
+    parameters: int
+    tensors: int
+    dtypes: tuple[str, ...]
+    convolutions: int
+    planes: int
+    matmuls: int
+    kernels: int
+    channels_last: bool
+    compiled: bool
+    compiled_sites: Mapping[str, CallSite]
+    dropouts: int
+    repeated: Repeated | None
+    recomputes: bool
 
 
-def _optimizer(optimizer: Any) -> Facts:
-    first = optimizer.param_groups[0] if optimizer.param_groups else {}
-    return {
-        "name": type(optimizer).__name__,
-        "module": type(optimizer).__module__,
-        "fused": first.get("fused"),
-        "foreach": first.get("foreach"),
-        "takes": [name for name in ("fused", "foreach") if name in first],
-        "fused_devices": _fused_devices(),
-    }
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """All that a child says of the training it built.
+
+    step_autocast: the type that a decorator has the step's matmuls run in, "" without one. factories: names of the target's
+    functions by role, factory_files: where they are. project_files: modules loaded from below the folder of the command.
+    digests: SHA-256 of what was imported unpatched, by real path. strays: see `relocate.strays`.
+    """
+
+    device: Device
+    host: Host
+    flags: Flags
+    loader: Loader
+    optimizer: Optimizer
+    model: Model
+    non_blocking: bool
+    has_ema: bool
+    ema_site: CallSite | None
+    step_autocast: str
+    factories: Mapping[str, str]
+    factory_files: Mapping[str, str | None]
+    project_files: tuple[str, ...]
+    digests: Mapping[str, str]
+    strays: tuple[str, ...]
 
 
-def _fused_devices() -> list[str]:
-    """Devices on which this torch has fused optimizers; those of torch 2.4 where it does not say."""
-    from torch.utils import _foreach_utils
-
-    devices = getattr(_foreach_utils, "_get_fused_kernels_supported_devices", lambda: ["cuda", "cpu"])
-    return list(devices())
+def to_json(facts: Facts) -> dict[str, Any]:  # Any: nested JSON
+    """The facts for the pipe between child and parent."""
+    return {"version": VERSION, **asdict(facts)}
 
 
-def _model(model: Any) -> Facts:
-    """Numbers of layers by kind, of parameters, and whether it is compiled or in the channels-last layout."""
-    import torch
-
-    convolutions = [m for m in model.modules() if isinstance(m, torch.nn.modules.conv._ConvNd)]
-    # The weights whose strides tell the layout: with one input channel or 1 x 1 kernels both layouts are the same.
-    kernels = [m.weight for m in convolutions if m.weight.dim() == 4 and max(m.kernel_size) > 1 < m.weight.shape[1]]
-    parameters = list(model.parameters())
-    return {
-        "parameters": sum(p.numel() for p in parameters),
-        "tensors": len(parameters),
-        "dtypes": sorted({str(p.dtype).removeprefix("torch.") for p in parameters}),
-        "convolutions": len(convolutions),
-        "planes": sum(1 for m in convolutions if isinstance(m, (torch.nn.Conv2d, torch.nn.ConvTranspose2d))),
-        "matmuls": sum(1 for m in model.modules() if isinstance(m, torch.nn.Linear)),
-        "kernels": len(kernels),
-        "channels_last": bool(kernels) and all(k.is_contiguous(memory_format=torch.channels_last) for k in kernels),
-        "compiled": type(model).__name__ == "OptimizedModule"
-        or getattr(model, "_compiled_call_impl", None) is not None,
-        "dropouts": sum(1 for m in model.modules() if drops_values(m)),
-        "repeated": repeated_blocks(model),
-        "recomputes": any(getattr(m, "gradient_checkpointing", False) is True for m in model.modules()),
-    }
+def from_json(data: Mapping[str, Any]) -> Facts:
+    """What `to_json` gave. Raises ValueError for another version."""
+    if data.get("version") != VERSION:
+        raise ValueError(f"facts of version {data.get('version')!r}; this perfaudit reads {VERSION}")
+    facts: Facts = _value(Facts, data)
+    return facts
 
 
-def drops_values(module: Any) -> bool:
-    """Whether a module drops values at random: some attribute that says so ("p" of nn.Dropout, "drop_prob") is a share."""
-    import torch
-
-    named = vars(module).items()
-    shares = [value for name, value in named if "drop" in name.lower() and isinstance(value, float)]
-    if isinstance(module, torch.nn.modules.dropout._DropoutNd):
-        shares.append(module.p)
-    return any(share > 0 for share in shares)
-
-
-def _cxx() -> str | None:
-    """The C++ compiler that torch.compile would use for the CPU, None without one."""
-    usual = "clang++" if sys.platform == "darwin" else "cl" if sys.platform == "win32" else "g++"
-    return shutil.which(os.environ.get("CXX") or usual)
-
-
-def _file(factory: Any) -> str | None:
-    code = getattr(getattr(factory, "__wrapped__", factory), "__code__", None)
-    return code.co_filename if code is not None else None
-
-
-def _length(dataset: Any) -> int | None:
-    try:
-        return len(dataset)
-    except TypeError:  # an iterable dataset without a length
-        return None
+def _value(kind: Any, data: Any) -> Any:  # Any: a type, and JSON of it
+    """JSON, in which tuples are lists, as a value of this type."""
+    if get_origin(kind) is UnionType:
+        return None if data is None else _value(get_args(kind)[0], data)
+    if is_dataclass(kind):
+        return kind(**{name: _value(hint, data[name]) for name, hint in get_type_hints(kind).items()})  # type: ignore[operator]  # a class
+    if kind is CallSite:
+        return CallSite(*data)
+    if get_origin(kind) is tuple:
+        return tuple(data)
+    if get_origin(kind) is Mapping:
+        return {name: _value(get_args(kind)[1], value) for name, value in data.items()}
+    return data

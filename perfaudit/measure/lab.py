@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from perfaudit.measure.child import Child, ChildFailed
 from perfaudit.measure.environment import may_have_accelerator, usable_cores
-from perfaudit.measure.facts import Facts
+from perfaudit.measure.facts import Facts, from_json
 from perfaudit.measure.ledger import Block, Variant
 from perfaudit.measure.nursery import START_SECONDS
 from perfaudit.measure.runner import Subject, TooLarge, TrialFailed
@@ -73,19 +73,6 @@ class ChildLab:
             raise
         return opened
 
-    def examine(self, variant: Variant) -> str:
-        """Build a variant in a child that ends then, and check it; why it is refused, "" if it is not. Nothing is timed."""
-        with Child(self.fresh) as child:
-            try:
-                self.on_open(variant)
-                facts = child.ask(build_command(self.target, variant, self.device, self.seed), self.timeout)
-                self._same_source(variant, facts.get("digests") or {})
-                if self.check is not None:
-                    self.check(_Leaving(child), variant, facts)
-            except (ChildFailed, TrialFailed) as failure:
-                return str(failure)
-        return ""
-
     def _make_sure_of_room(self, more: int, first: Subject | TrialFailed) -> None:
         """Raise TooLarge where so many more do not fit beside what is there, as the first one is told by the driver."""
         if not more or not isinstance(first, _ChildSubject):
@@ -96,22 +83,22 @@ class ChildLab:
 
     def _ready(self, variant: Variant, child: Child, alone: bool = False) -> Subject | TrialFailed:
         try:
-            facts = child.receive(self.timeout)
+            facts = from_json(child.receive(self.timeout))
             self.facts[variant.key] = facts
-            self._same_source(variant, facts.get("digests") or {})
+            self._same_source(variant, facts.digests)
             if self.check is not None:
                 asked = _Leaving(child) if alone else child
                 self.check(asked, variant, facts)
                 if isinstance(asked, _Leaving) and asked.has_left:
                     child = Child(self.fresh)
-                    facts = child.ask(build_command(self.target, variant, self.device, self.seed), self.timeout)
+                    child.ask(build_command(self.target, variant, self.device, self.seed), self.timeout)
             # Warm-up: past the optimizer's first step, and past what the loader's workers have ready.
-            loader = facts["loader"]
-            ahead = 0 if variant.fixed_batch else loader["num_workers"] * (loader["prefetch_factor"] or 0)
+            loader = facts.loader
+            ahead = 0 if variant.fixed_batch else loader.num_workers * (loader.prefetch_factor or 0)
             child.ask({"do": "block", "steps": 1}, self.timeout)
             warm = child.ask({"do": "block", "steps": 2 + min(ahead, 64)}, self.timeout)
             child.pause()
-            return _ChildSubject(child, self.timeout, Block(**warm).seconds_per_step, facts["device"])
+            return _ChildSubject(child, self.timeout, Block(**warm).seconds_per_step, facts.device.type)
         except ChildFailed as failure:
             child.close()
             return TrialFailed(str(failure))
@@ -119,7 +106,7 @@ class ChildLab:
             child.close()
             return failure
 
-    def _same_source(self, variant: Variant, ran: dict[str, str]) -> None:
+    def _same_source(self, variant: Variant, ran: Mapping[str, str]) -> None:
         """Raise TrialFailed where what ran is not the text to be measured. ran: SHA-256 of the files that ran, by real path."""
         patched = {os.path.realpath(path): path for path in variant.overlay}
         for real, path in patched.items():

@@ -46,7 +46,7 @@ class Accelerator:
         return ""
 
     @property
-    def capability(self) -> list[int] | None:
+    def capability(self) -> tuple[int, int] | None:
         """Of a CUDA device: major and minor."""
         return None
 
@@ -171,8 +171,9 @@ class _Cuda(_Queue):
         return f"CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}"
 
     @property
-    def capability(self) -> list[int] | None:
-        return list(self._api.get_device_capability(self.device))
+    def capability(self) -> tuple[int, int] | None:
+        major, minor = self._api.get_device_capability(self.device)
+        return major, minor
 
 
 class _Xpu(_Queue):

@@ -5,10 +5,21 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 
-def repeated_blocks(model: Any) -> dict[str, Any] | None:
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """A container of blocks of one class: its name in the model, how many there are, and how many batch norms are in them."""
+
+    name: str
+    blocks: int
+    kind: str
+    batch_norms: int
+
+
+def repeated_blocks(model: Any) -> Repeated | None:
     """The Sequential or ModuleList of blocks of one class that holds most parameters; None without one.
 
     Blocks are modules made of others: recomputing single layers would save next to nothing.
@@ -25,12 +36,8 @@ def repeated_blocks(model: Any) -> dict[str, Any] | None:
         return None
     _, name, blocks = max(found, key=lambda item: item[0])
     norms = torch.nn.modules.batchnorm._BatchNorm
-    return {
-        "name": name,
-        "blocks": len(blocks),
-        "kind": type(blocks[0]).__name__,
-        "batch_norms": sum(1 for b in blocks for m in b.modules() if isinstance(m, norms)),
-    }
+    batch_norms = sum(1 for b in blocks for m in b.modules() if isinstance(m, norms))
+    return Repeated(name, len(blocks), type(blocks[0]).__name__, batch_norms)
 
 
 @contextmanager
@@ -39,7 +46,7 @@ def checkpointed(model: Any) -> Iterator[None]:
     from torch.utils.checkpoint import checkpoint
 
     found = repeated_blocks(model)
-    blocks = list(dict.fromkeys(model.get_submodule(found["name"]).children())) if found else []
+    blocks = list(dict.fromkeys(model.get_submodule(found.name).children())) if found else []
     own = [vars(block).get("forward") for block in blocks]  # somebody may have set it on the object already
     for block in blocks:
         block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)

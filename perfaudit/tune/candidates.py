@@ -67,8 +67,8 @@ def candidates_of(
 
     Raises Refused for none, TooLate where more time might have some.
     """
-    module, facts = knob(name), tuning.facts
-    if reason := module.not_applicable(facts) or (pointless(module, facts) if tuning.skips_idle else ""):
+    module, survey = knob(name), tuning.survey
+    if reason := module.not_applicable(survey) or (pointless(module, survey) if tuning.skips_idle else ""):
         raise Refused(reason)
     if late := too_little_time(module, deadline):
         raise TooLate(late)
@@ -76,11 +76,11 @@ def candidates_of(
     if set(always) - OFFERED or (always and not allow):
         raise Refused(not_allowed(always, allow))
     tuning.watch.stage(f"{name}: {module.title}")
-    current = variant_of(name, module.current(facts))
-    bout = Bout(name, facts, current)
+    current = variant_of(name, module.current(survey))
+    bout = Bout(name, survey, current)
     found, lacking = list[Candidate](), dict[str, None]()
     for settings in module.candidates(bench_of(tuning, bout, memory_budget, deadline, deadline.left())):
-        written = None if settings == current.settings else fix_for(tuning, name, facts, settings)
+        written = None if settings == current.settings else fix_for(tuning, name, survey, settings)
         if written is None:
             continue
         patch, fix = written

@@ -202,7 +202,7 @@ def _keep_the_first(state: Climb) -> None:
 def _list_candidates(tuning: Tuning, state: Climb, knobs: list[str], memory_budget: int, deadline: Deadline) -> None:
     for name in in_order(tuning, knobs):
         module = knob(name)
-        if reason := module.not_applicable(tuning.facts) or pointless(module, tuning.facts):
+        if reason := module.not_applicable(tuning.survey) or pointless(module, tuning.survey):
             tuning.not_applicable.append(NotApplicable(name, reason))
             continue
         try:
@@ -250,7 +250,7 @@ def _leave_out(tuning: Tuning, state: Climb, seconds: float) -> None:
             del state.candidates[candidate.key]
             state.left[candidate.knob] = f"not measured, for want of time; {_how_to_allow(state, candidate)}"
             state.late.add(candidate.knob)
-    shares = {name: knob(name).share(tuning.facts) for name in {c.knob for c in state.candidates.values()}}
+    shares = {name: knob(name).share(tuning.survey) for name in {c.knob for c in state.candidates.values()}}
     for name in sorted(shares, key=lambda name: shares[name]):
         if quads() >= WANTED_QUADS or shares[name] > SMALL_SHARE:
             return

@@ -50,6 +50,6 @@ def _scanned(tuning: Tuning) -> list[Finding]:
     from perfaudit.static.scan import Options, scan
 
     try:
-        return list(scan(tuning.facts.get("project_files") or [tuning.target.file], Options(processes=1)).findings)
+        return list(scan(tuning.survey.facts.project_files or [tuning.target.file], Options(processes=1)).findings)
     except UserError:
         return []

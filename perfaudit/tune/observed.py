@@ -38,7 +38,7 @@ def observed_findings(tuning: Tuning, seconds: float | None = None) -> Merged:
     seconds: what observing may take once the training is built; the tuning's timeout if it is not said.
     A child that cannot observe is a problem that is told; the findings are then as they were.
     """
-    findings = tuple(tuning.findings)
+    findings = tuning.survey.findings
     command: Json = {"do": "observe", **({"timeout": seconds} if seconds is not None else {})}
     try:
         reply = tuning.ask("observe", Variant("observe", "", {}), command)[1]
@@ -49,10 +49,10 @@ def observed_findings(tuning: Tuning, seconds: float | None = None) -> Merged:
 
 def _on_accelerator(tuning: Tuning) -> bool:
     """Whether the program is one for an accelerator, though it may run without one here."""
-    if tuning.facts.get("device", "cpu") != "cpu":
+    facts = tuning.survey.facts
+    if facts.device.type != "cpu":
         return True
-    code = ReadOnce(tuning.target.file, tuning.facts)
-    sources = (code.source(path) for path in [tuning.target.file, *(tuning.facts.get("project_files") or [])])
+    sources = (tuning.code().source(path) for path in [tuning.target.file, *facts.project_files])
     return any(source is not None and uses_accelerator(source) for source in sources)
 
 
@@ -64,7 +64,7 @@ def merged(findings: Iterable[Finding], seen: Json, on_accelerator: bool = True)
     lines of the project that no comment silences, syncs only where the program is one for an accelerator; they have no
     fingerprint.
     """
-    code = ReadOnce("", {})
+    code = ReadOnce()
     layers = layers_of(seen)
     kept: list[Finding] = []
     withdrawn: list[Finding] = []

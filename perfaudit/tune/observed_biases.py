@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from perfaudit.findings import Finding, Fix, Location
-from perfaudit.knobs._code import Code, Site
+from perfaudit.knobs._code import Site, call_at, read_project
 from perfaudit.static import edit
 from perfaudit.static.checks.conv_bias_before_norm import BIAS, CONVOLUTIONS
 from perfaudit.static.checks.linear_bias_before_norm import BIAS as LINEAR_BIAS
@@ -28,17 +28,20 @@ Verdict = Literal["pair", "shared", "alone", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
-class ReadOnce(Code):
+class ReadOnce:
     """The project's files, each read once."""
 
     known: dict[str, Source | None] = field(default_factory=dict)
 
-    def source(self, path: str | None) -> Source | None:
-        if path is None:
-            return None
+    def source(self, path: str) -> Source | None:
+        """A file of the project, None for one that is none or cannot be read."""
         if path not in self.known:
-            self.known[path] = Code.source(self, path)
+            self.known[path] = read_project(path, {})
         return self.known[path]
+
+    def call(self, site: Site | None) -> tuple[Source, ast.Call] | None:
+        """The call that stands at exactly this place; None where it cannot be found or is not the project's."""
+        return call_at(self.source(site[0]), site) if site is not None else None
 
     def place(self, site: Site | None) -> Location | None:
         """Where reports show a call of the project."""

@@ -15,7 +15,7 @@ from perfaudit.measurements import Comparison, Settings, Trial, Winner, settings
 from perfaudit.tune.first_look import AS_GOOD
 from perfaudit.tune.screening import CONTROL, Raced
 from perfaudit.tune.search import clock_of, least_gain, race_of
-from perfaudit.tune.tuning import Bout, key_of, variant_of
+from perfaudit.tune.tuning import Bout, Tuning, key_of, variant_of
 
 UNDECIDED = "keep what you have: the budget was too small to decide anything"
 
@@ -47,7 +47,7 @@ def _looked_at(bout: Bout, look: Raced, variant: Variant, entry: Trial) -> Trial
     samples = tuple(seen.seconds)
     middle, low, high = quartiles(samples)
     if entry.metric == "samples_per_second":
-        size = bout.facts["loader"].get("batch_size") or bout.ledger.samples_per_step(bout.base.key)
+        size = bout.survey.facts.loader.batch_size or bout.ledger.samples_per_step(bout.base.key)
         middle, low, high = size / middle, size / high, size / low
     return replace(entry, status="ok", median=middle, low=low, high=high, n=len(samples), reason="", samples=samples)
 
@@ -64,7 +64,7 @@ def _added(bout: Bout, reference: Variant, variant: Variant) -> tuple[float, flo
     return (compared.ratio - 1) * step, (compared.low - 1) * step, (compared.high - 1) * step
 
 
-def comparisons_of(bout: Bout) -> list[Comparison]:
+def comparisons_of(tuning: Tuning, bout: Bout) -> list[Comparison]:
     """Each setting that was raced against the current one: whole steps, and before them the piece that the knob changes."""
     module = knob(bout.name)
     clock, least = clock_of(bout), least_gain(bout)
@@ -112,10 +112,10 @@ def judged(bout: Bout, compared: list[Comparison]) -> dict[str, Comparison]:
     return decisive
 
 
-def winner_of(bout: Bout, interrupted: bool = False) -> Winner:
+def winner_of(tuning: Tuning, bout: Bout, interrupted: bool = False) -> Winner:
     """The setting to take: the smallest that is as good as the best one shown to be faster, else the current one."""
     module = knob(bout.name)
-    everything = comparisons_of(bout)
+    everything = comparisons_of(tuning, bout)
     compared = judged(bout, everything)
     paying = [
         key
@@ -137,7 +137,7 @@ def winner_of(bout: Bout, interrupted: bool = False) -> Winner:
         return statistics.median(timed) if timed else None
 
     chosen = taken.settings if taken else None
-    told = Told(bout.facts, trials_of(bout), everything, bout.kept, chosen, seconds_in)
+    told = Told(bout.survey, trials_of(bout), everything, bout.kept, chosen, seconds_in)
     remarks = tuple(module.remarks(told))
     if taken is None:
         words = _why_kept(bout, compared, module.min_gain, interrupted)
@@ -147,13 +147,13 @@ def winner_of(bout: Bout, interrupted: bool = False) -> Winner:
         bout.name,
         taken.settings,
         False,
-        module.words(taken.settings, bout.facts),
+        module.words(taken.settings, bout.survey),
         saving(bout.ledger, bout.base, compared[taken.key], bout.share),
         fix,
         location,
         bout.ledger.checked.get(taken.key, ""),
         remarks,
-        module.handed_over(taken.settings, bout.facts),
+        module.handed_over(taken.settings, bout.survey),
     )
 
 

@@ -16,6 +16,7 @@ from perfaudit.knobs import Refused, all_knobs, knob
 from perfaudit.knobs._code import inside_project
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Clock, Deadline, WallClock
+from perfaudit.measure.facts import from_json
 from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measure.nursery import START_SECONDS
 from perfaudit.measure.watch import Watch
@@ -42,7 +43,7 @@ from perfaudit.tune.priced import (
 from perfaudit.tune.recording import Begin, start_line
 from perfaudit.tune.screening import Screen, calibration_of
 from perfaudit.tune.short_names import short_names
-from perfaudit.tune.tuning import Record, Tuning, environment_of, interruptible
+from perfaudit.tune.tuning import Record, Tuning, interruptible
 from perfaudit.tune.workshop import Children, Workshop, as_user_error
 
 AT_ONCE = 4  # patches in one race of fresh processes beside the unpatched code: five that each hold the model
@@ -163,8 +164,7 @@ def _survey(tuning: Tuning, report: Report) -> dict[str, set[int]]:
         reply = tuning.workshop.trace(files)
     except ChildFailed as failure:
         raise as_user_error(tuning.target, failure, tuning.timeout) from failure
-    tuning.facts, tuning.seconds_per_step = reply, reply["seconds_per_step"]
-    tuning.environment = environment_of(reply)
+    tuning.begin(from_json(reply["facts"]), reply["seconds_per_step"])
     return {path: set(lines) for path, lines in reply["lines"].items()}
 
 
@@ -228,11 +228,11 @@ def _seen_together(group: list[Finding]) -> str:
 
 def _pointless(tuning: Tuning, finding: Finding) -> str:
     """Why a finding cannot matter on this device, "" if it can."""
-    if finding.rule == "PA102" and tuning.facts["device"] == "cpu":
+    if finding.rule == "PA102" and tuning.survey.facts.device.type == "cpu":
         return "pinned memory speeds up copies to an accelerator, and there is none here"
     for name in all_knobs():
         if finding.rule in knob(name).rules:
-            return knob(name).not_applicable(tuning.facts)
+            return knob(name).not_applicable(tuning.survey)
     return ""
 
 

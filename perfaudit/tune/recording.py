@@ -53,8 +53,8 @@ class Recording(Record):
         """What a knob's search has found, in the keys of the report."""
         for trial in trials_of(bout):
             self.journal.append("trial", **dataclasses.asdict(trial))
-        self.compared(comparisons_of(bout))
-        winner = winner_of(bout)
+        self.compared(comparisons_of(tuning, bout))
+        winner = winner_of(tuning, bout)
         self.journal.append("winner", **{**dataclasses.asdict(winner), "fix": None, "location": None})
 
     def trouble(self) -> str:
@@ -96,7 +96,7 @@ def start_line(
 ) -> Json:
     """What a run measures, with what, for its journal: enough to tell whether another would measure the same."""
     environment = tuning.environment
-    files = {*(tuning.facts.get("project_files") or []), tuning.target.file}
+    files = {*tuning.survey.facts.project_files, tuning.target.file}
     allowed = sorted(allow) if allow is not None else None  # None: no climb
     return {
         "command": command,

@@ -65,11 +65,11 @@ def tune(
         )
     try:
         with interruptible(tuning.notes) as interrupted:
-            tuning.survey()
+            tuning.build()
             start = start_line(tuning, knobs, budget, memory_budget, allow)
             tuning.digests = start["files"]
             tuning.record = begin(start)
-            free = tuning.facts.get("device_free") or free_memory()
+            free = tuning.survey.facts.device.room or free_memory()
             _search_all(tuning, state, knobs, deadline, budget, memory_budget or int(free * MEMORY_SHARE))
     except UserError:
         tuning.record.ended("failed", None)
@@ -89,7 +89,7 @@ def _search_all(
     tuning: Tuning, state: Climb | None, knobs: list[str], deadline: Deadline, budget: float, memory: int
 ) -> None:
     learn(tuning, knobs)
-    asked = [knob(name) for name in knobs if not knob(name).not_applicable(tuning.facts)]
+    asked = [knob(name) for name in knobs if not knob(name).not_applicable(tuning.survey)]
     if asked:
         tuning.needs_time(budget, deadline.left())
         before = deadline.left()
@@ -116,9 +116,9 @@ def report_of(tuning: Tuning, state: Climb | None, interrupted: bool, withhold: 
     what was measured.
     """
     bouts = tuning.bouts
-    winners = [winner_of(bout, interrupted) for bout in bouts]
+    winners = [winner_of(tuning, bout, interrupted) for bout in bouts]
     ranked = sorted(winners, key=lambda w: -w.saving.low if w.saving is not None and not w.keeps_current else 1.0)
-    compared = [compared for bout in bouts for compared in comparisons_of(bout)]
+    compared = [compared for bout in bouts for compared in comparisons_of(tuning, bout)]
     if state is not None:
         ranked, compared = [*climbing.winners_of(state)], [*screened_comparisons(state.candidates, state.alone)]
     notes = [

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from perfaudit.findings import Fix, Location
-from perfaudit.knobs import Bench, Knob, Probe, Refused, Reply, Told, Unanswered, knob
+from perfaudit.knobs import Bench, Knob, Probe, Refused, Reply, Survey, Told, Unanswered, knob
 from perfaudit.knobs._code import Patch
 from perfaudit.measure.child import Child, ChildFailed
 from perfaudit.measure.clock import Deadline
@@ -42,8 +42,9 @@ def search(
 ) -> None:
     """Search one knob; the result is in `tuning`, complete or as far as it came."""
     module = knob(name)
-    facts = tuning.survey()
-    reason = module.not_applicable(facts) or (pointless(module, facts) if tuning.skips_idle else "")
+    tuning.build()
+    survey = tuning.survey
+    reason = module.not_applicable(survey) or (pointless(module, survey) if tuning.skips_idle else "")
     late = ""
     step = tuning.calibration.seconds_per_step if tuning.calibration is not None else tuning.seconds_per_step
     ledger = Ledger(seconds_to_open=tuning.seconds_to_open, seconds_per_step=step)
@@ -55,7 +56,7 @@ def search(
         tuning.not_applicable.append(NotApplicable(name, reason or late, late=bool(late)))
         return
     tuning.watch.stage(f"{name}: {module.title}")
-    bout = Bout(name, facts, _base(tuning, module), tuning.share_of(name), tuning.computes_alone(), ledger)
+    bout = Bout(name, survey, _base(tuning, module), tuning.share_of(name), tuning.computes_alone(), ledger)
     bout.variants[bout.base.key] = bout.base
     bout.ledger.on_block = lambda key, seconds: tuning.watch.block(bout.variants[key].settings, seconds)
     tuning.bouts.append(bout)
@@ -65,7 +66,7 @@ def search(
     try:
         tried = _added(bout, module.candidates(bench))
         if not tried:
-            told = Told(facts, (), (), bout.kept, None)
+            told = Told(survey, (), (), bout.kept, None)
             refused = " ".join([module.kept_words(told) or "there is nothing else to try here", *module.remarks(told)])
     except Refused as refusal:
         refused = str(refusal)
@@ -89,7 +90,7 @@ def search(
 
 
 def _base(tuning: Tuning, module: Knob) -> Variant:
-    base = variant_of(module.name, module.current(tuning.facts))
+    base = variant_of(module.name, module.current(tuning.survey))
     return base if module.base_is_applied else replace(base, applied="")
 
 
@@ -103,13 +104,13 @@ def too_little_time(module: Knob, deadline: Deadline) -> str:
     )
 
 
-def pointless(module: Knob, facts: Facts) -> str:
+def pointless(module: Knob, survey: Survey) -> str:
     """Why the profile of the step says that a knob cannot gain what it would have to."""
-    share = module.share(facts)
+    share = module.share(survey)
     if share >= module.min_gain:
         return ""
     phases = module.gains_from or module.phases
-    if idle := module.idle_words(facts):
+    if idle := module.idle_words(survey):
         return idle
     what = " and ".join(phases)
     verb = "take" if len(phases) > 1 else "takes"
@@ -117,7 +118,7 @@ def pointless(module: Knob, facts: Facts) -> str:
 
 
 def _text_of(tuning: Tuning, bout: Bout, variant: Variant) -> dict[str, str]:
-    found = patch_for(tuning, bout.name, bout.facts, variant)
+    found = patch_for(tuning, bout.name, bout.survey, variant)
     return found[0].overlay if found is not None else {}
 
 
@@ -161,7 +162,7 @@ def bench_of(tuning: Tuning, bout: Bout, memory_budget: int, deadline: Deadline,
         except ChildFailed as failure:
             raise Unanswered(str(failure), failure.kind == "oom") from failure
 
-    return Bench(bout.facts, tuning.cores, memory_budget, probe, ask, bout.kept, deadline.left, seconds)
+    return Bench(bout.survey, tuning.cores, memory_budget, probe, ask, bout.kept, deadline.left, seconds)
 
 
 def _screen(tuning: Tuning, bout: Bout, added: list[Variant], deadline: Deadline) -> None:
@@ -204,8 +205,8 @@ def _race(tuning: Tuning, bout: Bout, module: Knob, chosen: list[Variant], deadl
     with Verifier(bout.base.key, changes, tuning.reference, bout.ledger.checked, tuning.memory_limit) as verifier:
 
         def check(child: Child, variant: Variant, facts: Facts) -> None:
-            if variant.key in bout.patched and not module.holds({**bout.facts, **facts}, variant.settings):
-                raise TrialFailed(f"the patched source does not build {module.words(variant.settings, bout.facts)}")
+            if variant.key in bout.patched and not module.holds(replace(bout.survey, facts=facts), variant.settings):
+                raise TrialFailed(f"the patched source does not build {module.words(variant.settings, bout.survey)}")
             verifier.check(child, variant, facts)
 
         def settled(ledger: Ledger) -> set[str]:
@@ -228,12 +229,12 @@ def _race(tuning: Tuning, bout: Bout, module: Knob, chosen: list[Variant], deadl
 def _promised(bout: Bout, module: Knob, variant: Variant) -> tuple[str, ...]:
     if variant.key in bout.patched:
         return bout.patched[variant.key][0].changes
-    return module.promised(variant.settings, bout.facts)
+    return module.promised(variant.settings, bout.survey)
 
 
 def _as_patched(tuning: Tuning, bout: Bout, variant: Variant) -> Variant:
     """The setting as the source that would have it; as it is where that source cannot be written."""
-    found = patch_for(tuning, bout.name, bout.facts, variant)
+    found = patch_for(tuning, bout.name, bout.survey, variant)
     if found is None:
         return variant
     patched, fix, location = found
@@ -242,23 +243,23 @@ def _as_patched(tuning: Tuning, bout: Bout, variant: Variant) -> Variant:
     return patched
 
 
-def patch_for(tuning: Tuning, name: str, facts: Facts, variant: Variant) -> tuple[Variant, Fix, Location] | None:
+def patch_for(tuning: Tuning, name: str, survey: Survey, variant: Variant) -> tuple[Variant, Fix, Location] | None:
     """A setting as patched source: the variant to measure, the fix, and where it stands; None where none can be written."""
-    written = fix_for(tuning, name, facts, variant.settings)
+    written = fix_for(tuning, name, survey, variant.settings)
     if written is None:
         return None
     patch, fix = written
     return replace(variant, overlay={patch.path: patch.after}, applied=""), fix, patch.location
 
 
-def fix_for(tuning: Tuning, name: str, facts: Facts, settings: Settings) -> tuple[Patch, Fix] | None:
+def fix_for(tuning: Tuning, name: str, survey: Survey, settings: Settings) -> tuple[Patch, Fix] | None:
     """The patch that makes this the setting, and the same as a fix with its title; None where none can be written."""
     module = knob(name)
     patch = module.patch(tuning.code(), settings)
     if patch is None:
         return None
     changes = patch.changes if patch.changes is not None else module.changes(settings)
-    words, before = module.words(settings, facts), digest_of(patch.path, patch.before)
+    words, before = module.words(settings, survey), digest_of(patch.path, patch.before)
     return patch, Fix(words, "unsafe" if changes else "safe", changes, patch.edits, patch.diff, before)
 
 

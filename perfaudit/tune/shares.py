@@ -16,9 +16,9 @@ MEMORY_SHARE = (
 def weight(tuning: Tuning, name: str) -> float:
     """How much of the time a knob should get: what it could gain, at least a tenth, and nothing where it cannot matter."""
     module = knob(name)
-    if module.not_applicable(tuning.facts):
+    if module.not_applicable(tuning.survey):
         return 0.0
-    share = module.share(tuning.facts)
+    share = module.share(tuning.survey)
     return 0.0 if tuning.skips_idle and share < module.min_gain else max(0.1, min(1.0, share))
 
 

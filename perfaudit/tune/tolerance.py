@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from perfaudit.measure.facts import Facts
 from perfaudit.measure.ledger import Variant
 from perfaudit.tune.exact import STEPS as EXACT_STEPS
 from perfaudit.tune.exact import Exact, exact_of
@@ -155,15 +156,14 @@ def coarsest(names: Sequence[str]) -> str:
     return name if ROUNDOFF.get(name, 0.0) > ROUNDOFF["float32"] else ""
 
 
-def types_of(facts: Json) -> list[str]:
+def types_of(facts: Facts) -> list[str]:
     """The types that a training's parameters, its step's autocast and the switches of torch make it compute in."""
-    model, flags = facts.get("model") or {}, facts.get("flags") or {}
-    names = [*(model.get("dtypes") or ()), facts.get("step_autocast") or ""]
-    precision = flags.get("matmul_precision")
-    on_cuda = facts.get("device") == "cuda"
+    names = [*facts.model.dtypes, facts.step_autocast]
+    precision = facts.flags["matmul_precision"]
+    on_cuda = facts.device.type == "cuda"
     if precision == "medium" and not on_cuda:
         names.append("bfloat16")
-    elif precision in ("high", "medium") or (on_cuda and flags.get("cudnn.allow_tf32") and model.get("convolutions")):
+    elif precision in ("high", "medium") or (on_cuda and facts.flags["cudnn.allow_tf32"] and facts.model.convolutions):
         names.append("tf32")
     return names
 
@@ -297,11 +297,6 @@ class Tolerance:
             f"{text}; of the {len(found) - n} steps after them, where roundings grow to what another seed changes, "
             f"{found[late]:.1e} at step {late + 1}"
         )
-
-
-def least_tolerance(steps: int) -> Tolerance:
-    """What `tolerance` allows whatever the types and however steady the training; found without running anything."""
-    return Tolerance((FLOOR * ROUNDOFF["float32"],) * steps, AVERAGE, None)
 
 
 def tolerance(reference: Reference, names: Sequence[str], steps: int, repeats: Sequence[float]) -> Tolerance:

@@ -6,19 +6,19 @@ import contextlib
 import hashlib
 import json
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfaudit.errors import NothingMeasured
 from perfaudit.findings import Finding, Fix, Location
-from perfaudit.knobs import Facts, knob
+from perfaudit.knobs import Survey, knob
 from perfaudit.knobs._code import Code
 from perfaudit.measure import environment
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Clock, Deadline, WallClock
+from perfaudit.measure.facts import Facts, from_json
 from perfaudit.measure.lab import HANGING
 from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measure.runner import Memo
@@ -77,7 +77,7 @@ class Bout:
     """
 
     name: str
-    facts: Facts
+    survey: Survey
     base: Variant
     share: float = 1.0
     alone: bool = False  # the training computed in one thread of its own process when the search began
@@ -103,8 +103,7 @@ class Tuning:
     memory_limit: int | None = None  # bytes that the peak of a step with a patch may have; None where nobody said
     skips_idle: bool = False  # knobs whose part of the step is too small to gain anything; those asked for are searched
     cores: int = field(default_factory=environment.usable_cores)
-    facts: Facts = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
+    known: Survey | None = None  # None before the training was built; see `survey`
     digests: dict[str, str] = field(default_factory=dict)  # SHA-256 of the project's files by path, when it began
     never_run: frozenset[str] = frozenset()  # fingerprints of findings whose lines the training does not run
     environment: Environment | None = None
@@ -137,27 +136,30 @@ class Tuning:
         self.record.note("answer", key, {"replies": replies})
         return replies
 
-    def survey(self) -> Facts:
+    @property
+    def survey(self) -> Survey:
+        """What is known of the training, once it was built."""
+        assert self.known is not None, "the training has not been built"
+        return self.known
+
+    def build(self) -> None:
         """Build the user's training once, as it is, and make a step. Raises TargetError when that fails."""
-        if not self.facts:
+        if self.known is None:
             self.watch.stage(f"loading {self.target.file}")
             try:
-                self.facts, block = self.workshop.ask(Variant("survey", "", {}), {"do": "block", "steps": 1})
+                facts, block = self.workshop.ask(Variant("survey", "", {}), {"do": "block", "steps": 1})
             except ChildFailed as failure:
                 raise as_user_error(self.target, failure, self.timeout) from failure
-            self.environment = environment_of(self.facts)
-            self.seconds_per_step = block.get("wall", 0.0)
-        return self.facts
+            self.begin(from_json(facts), block.get("wall", 0.0))
+
+    def begin(self, facts: Facts, seconds_per_step: float) -> None:
+        """Keep what a child said of the training that it built."""
+        self.known, self.environment = Survey(facts), environment.host_of(facts)
+        self.seconds_per_step = seconds_per_step
 
     def learn(self, findings: Iterable[Finding]) -> None:
         """Keep what a scan found, for knobs that have its fixes measured."""
-        self.findings = list(findings)
-        self.facts["places"], self.facts["by_hand"] = {}, {}
-        for finding in self.findings:
-            self.facts["places"].setdefault(finding.rule, []).append(str(finding.location))
-            if finding.fix is None or not finding.fix.edits:
-                self.facts["by_hand"].setdefault(finding.rule, []).append(str(finding.location).rpartition(":")[0])
-        self.facts["rules"] = dict(Counter(f.rule for f in self.findings if f.fix is not None and f.fix.edits))
+        self.known = replace(self.survey, findings=tuple(findings))
 
     def needs_time(self, budget: float, left: float) -> None:
         """Raise NothingMeasured where the seconds `left` of the budget do not suffice to compare two variants once."""
@@ -178,11 +180,12 @@ class Tuning:
         except ChildFailed as failure:
             raise NothingMeasured(f"{self.target}: the code as it is could not be measured: {failure}") from failure
         self.seconds_per_step = block["wall"] / block["steps"]
-        self.facts["profile"] = {name: seconds / block["steps"] for name, seconds in block.get("phases", {}).items()}
-        if self.facts.get("phases_by_waiting"):
+        profile = {name: seconds / block["steps"] for name, seconds in block.get("phases", {}).items()}
+        self.known = replace(self.survey, profile=profile)
+        if self.survey.facts.device.phases_by_waiting:
             self.notes.append(
-                f"{self.facts['device']} has no clock that torch can read: the parts of a step are those of steps after each "
-                "part of which the host waited, and together they take longer than a step"
+                f"{self.survey.facts.device.type} has no clock that torch can read: the parts of a step are those of steps "
+                "after each part of which the host waited, and together they take longer than a step"
             )
         if not block.get("finite", True):
             self.notes.append(self._not_learning())
@@ -203,18 +206,19 @@ class Tuning:
 
     def computes_alone(self) -> bool:
         """On the CPU, in one thread, without loader workers: processor time is what a step takes on an idle machine."""
-        return self._in_one_process() and self.facts["threads"] == 1
+        return self._in_one_process() and self.survey.facts.host.threads == 1
 
     def share_of(self, name: str) -> float:
         """The share of the step, as it is now, that a knob's settings are compared in: without loading, for most of them."""
-        return computing(self.facts.get("profile") or {}) if knob(name).fixed_batch else 1.0
+        return computing(self.survey.profile) if knob(name).fixed_batch else 1.0
 
     def _in_one_process(self) -> bool:
-        return self.facts["device"] == "cpu" and not self.facts["loader"]["num_workers"]
+        facts = self.survey.facts
+        return facts.device.type == "cpu" and not facts.loader.num_workers
 
     def code(self) -> Code:
         """The user's source, for knobs to edit."""
-        return Code(self.target.file, self.facts, tuple(self.findings))
+        return Code(self.target.file, self.survey)
 
     @property
     def reference(self) -> Reference:
@@ -238,7 +242,7 @@ class Tuning:
     def _asked_of(self, variant: Variant, command: Json) -> Json | None:
         """What a process of its own with this variant replies; None where it fails."""
         key = f"{json.dumps(command, sort_keys=True)} {variant.key} {digest_of_texts(variant.overlay)}"
-        free = (self.facts.get("device_free") or environment.free_memory()) * DOUBLES_SHARE
+        free = (self.survey.facts.device.room or environment.free_memory()) * DOUBLES_SHARE
         try:
             if self._own_peak is None:
                 self._own_peak = self._peak_of(Variant("again", "", {}))
@@ -257,15 +261,8 @@ class Tuning:
 
         Raises ChildFailed.
         """
-        return taken_bytes(self.memory_of(variant))
-
-    def memory_of(self, variant: Variant) -> Json:
-        """The reply of a process of its own to "memory", asked once of a text and the setting applied to it.
-
-        Raises ChildFailed.
-        """
-        applied = variant.key if variant.applied else ""
-        return self.ask(f"memory {applied} {digest_of_texts(variant.overlay)}", variant, {"do": "memory"})[1]
+        key = f"memory {variant.key} {digest_of_texts(variant.overlay)}"
+        return taken_bytes(self.ask(key, variant, {"do": "memory"})[1])
 
 
 def taken_bytes(memory: Json) -> int:
@@ -296,11 +293,6 @@ def digest_of_texts(*overlays: dict[str, str]) -> str:
 def bout_of(tuning: Tuning, name: str) -> Bout | None:
     """The search of a knob, None where there was none."""
     return next((bout for bout in tuning.bouts if bout.name == name), None)
-
-
-def environment_of(facts: Facts) -> Environment:
-    """The machine, with what a child said of torch and the device."""
-    return environment.host_of(facts)
 
 
 def variant_of(name: str, settings: Settings) -> Variant:

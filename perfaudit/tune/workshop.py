@@ -31,7 +31,7 @@ class Workshop(Protocol):
         """Build a variant in a process of its own and give these commands: the facts, then each reply. Raises ChildFailed."""
 
     def trace(self, files: list[str]) -> Json:
-        """The facts, and under "lines" the lines of these files that run when it is built and makes two steps."""
+        """Under "facts" the facts, and under "lines" the lines of these files that run when it is built and makes two steps."""
 
     def engine(self) -> Engine:
         """The user's training as it is, ready to race candidates in. Raises ChildFailed."""

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from conftest import Done
 from gate_programs import SILENT, SLOW, TARGET, commit, git
+from surveys import facts
 
 from perfaudit.errors import UserError
 from perfaudit.gate import against_commit, against_file, request, stock
@@ -22,10 +23,7 @@ from perfaudit.target.names import Target
 
 Run = Callable[..., Done]
 
-FACTS = {
-    "torch": "2.13.0", "device": "cpu", "device_name": "cpu", "driver": "", "threads": 2, "cores": 2,
-    "model": {"dtypes": ["float32"]},
-}  # fmt: skip
+FACTS = facts(host={"threads": 2})
 COUNTED = Counted(
     {
         "operators": 100, "flops": 10, "bytes_allocated": 10, "peak_live_bytes": 10, "host_syncs": 0, "parameters": 18,
@@ -41,7 +39,7 @@ class Steps:
     def __init__(self) -> None:
         self.counted: list[tuple[str, dict[str, str]]] = []  # files and factories
         self.timed: list[str] = []
-        self.facts: dict[str, Any] = FACTS
+        self.facts = FACTS
         self.crashes = ""
 
     def count(self, target: Target, checkout: Checkout | None, *_: object, **__: object) -> Counted:
@@ -49,7 +47,7 @@ class Steps:
             self.counted.append((target.file, dict(target.names)))
         _, said, number = Path(checkout.folder if checkout else "", target.file).read_text().partition("# operators: ")
         operators = int(number.split()[0]) if said else 100
-        versions = {"torch": self.facts["torch"], "dtype": ", ".join(self.facts["model"]["dtypes"])}
+        versions = {"torch": self.facts.host.torch, "dtype": ", ".join(self.facts.model.dtypes)}
         return replace(COUNTED, values={**COUNTED.values, "operators": operators}, facts=self.facts, **versions)
 
     def step_time(self, target: Target, *_: object) -> tuple[Seconds, dict[str, Any]]:
@@ -222,10 +220,10 @@ def test_a_stored_time_is_told_wherever_it_was_taken(
     assert reason().startswith("stored times cry wolf")
     steps.crashes = "it ran out of memory"
     assert reason() == "not timed: it ran out of memory"
-    steps.crashes, steps.facts = "", {**FACTS, "cores": 64}
+    steps.crashes, steps.facts = "", facts(host={"threads": 2, "cores": 64})
     timed = len(steps.timed)
     assert reason() == "stored times are of another environment: cores 2 when it was written, 64 now"
-    steps.facts = {**FACTS, "torch": "2.14.0"}
+    steps.facts = facts(host={"threads": 2, "torch": "2.14.0"})
     assert reason() == "stored times are of another environment: torch 2.13.0 when it was written, 2.14.0 now"
     assert len(steps.timed) == timed  # what would say nothing is not measured
 
@@ -272,7 +270,7 @@ def test_a_wanted_change_is_accepted_without_a_file_so_far(repository: Path, per
 def test_what_was_accepted_with_another_torch_says_so(repository: Path, perfaudit: Run, steps: Steps) -> None:
     accept_a_loss(repository, perfaudit)
     (repository / "train.py").write_text((repository / "train.py").read_text().replace("120", "121"))
-    steps.facts = {**FACTS, "torch": "2.14.0"}
+    steps.facts = facts(host={"threads": 2, "torch": "2.14.0"})
     code, gate = gated(perfaudit, *AGAINST)
     assert (code, verdicts(gate)) == (1, {"train.py": "regressed"})
     assert (

@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from surveys import facts
 
 from perfaudit.gate.comparable import Comparable, Fingerprint, Seconds, compared, cpu_model, fingerprint, stored_time
 from perfaudit.measurements import Environment
@@ -95,13 +96,11 @@ def test_without_cpuinfo_the_system_is_asked(tmp_path: Path, monkeypatch: pytest
 
 
 def test_the_fingerprint_is_of_the_training_and_the_machine(tmp_path: Path) -> None:
-    facts = {
-        "torch": "2.13.0+cu126", "device": "cuda", "device_name": "cuda (H200)", "driver": "CUDA 12.6, cuDNN 91002",
-        "threads": 4, "cores": 8, "model": {"dtypes": ["float32"]},
-    }  # fmt: skip
+    device = {"type": "cuda", "name": "cuda (H200)", "driver": "CUDA 12.6, cuDNN 91002"}
+    built = facts(device=device, host={"torch": "2.13.0+cu126", "threads": 4, "cores": 8})
     (tmp_path / "cpuinfo").write_text("model name\t: AMD EPYC 7B13\n")
     host = Environment("cpu", "3.12.4", "Linux x86_64", cores=8, memory_bytes=1, threads=1, commit="1f2e3d", load=3.5)
-    assert fingerprint(facts, host, tmp_path / "cpuinfo") == GPU
+    assert fingerprint(built, host, tmp_path / "cpuinfo") == GPU
     assert Fingerprint.from_json(GPU.as_json()) == GPU
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from surveys import facts
 
 from perfaudit.errors import TargetError
 from perfaudit.gate import counting
@@ -18,6 +19,7 @@ from perfaudit.gate.counters_compared import compared
 from perfaudit.gate.counting import agreed, count, hash_seeds
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.environment import host
+from perfaudit.measure.facts import to_json
 from perfaudit.target.names import Target
 
 Project = Callable[..., Path]
@@ -258,7 +260,7 @@ class FakeChild:
 
     def receive(self, timeout: float) -> dict[str, Any]:
         if self.command["do"] == "build":
-            return {"strays": self.strays, "threads": int(self.seed)}
+            return to_json(facts(strays=tuple(self.strays), host={"threads": int(self.seed)}))
         if self.command.get("as_run"):
             ran = {"graph_breaks": int(self.seed), "kernels_launched": 7}
             return {"values": ran, "by_name": {}, "places": {}, "unsteady": {}, "absent": {}}
@@ -301,7 +303,7 @@ def test_two_processes_side_by_side_and_one_after_another_on_one_core(
 
 def test_the_facts_are_those_of_the_first_process(children: type[FakeChild]) -> None:
     children.as_run = True
-    assert count(Target("t.py"), None, "cpu", 1.0).facts["threads"] == 99
+    assert count(Target("t.py"), None, "cpu", 1.0).built.host.threads == 99
 
 
 def test_a_child_is_told_what_to_build(children: type[FakeChild], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from surveys import facts
 
 from perfaudit.config import Config
 from perfaudit.errors import UserError
@@ -83,7 +84,7 @@ def test_a_target_that_is_new_passes_where_nothing_else_was_judged() -> None:
 
 
 TARGETS = (Target("a.py"), Target("b.py"))
-FACTS = {"torch": "9.9", "device_name": "a device", "driver": "", "threads": 7}
+FACTS = facts(device={"name": "a device"}, host={"torch": "9.9", "threads": 7})
 NEW = (Finding("PA501", "name", "error", "slow"),)
 
 

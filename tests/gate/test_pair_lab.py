@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from surveys import facts
 
 from perfaudit.gate import pair_lab
 from perfaudit.gate.checkout import Checkout
 from perfaudit.gate.pair_lab import PairLab
 from perfaudit.gate.records import Side
+from perfaudit.measure.facts import to_json
 from perfaudit.measure.runner import TrialFailed
 from perfaudit.target.names import Target
 
 STEPS = {"seconds": [0.1], "samples": [8], "restart_per_step": 0.0, "wall": 0.1, "cpu": 0.1, "queued": 0.0}
 BASE = Checkout(Path("/base"), Path("/head"), Path("/head"))
-LOADER = {"num_workers": 0, "prefetch_factor": None}
+BUILT = facts()
 
 
 class FakeChild:
@@ -38,7 +41,7 @@ class FakeChild:
 
     def receive(self, timeout: float) -> dict[str, Any]:
         self.note("built")
-        return {"loader": LOADER, "device": "cpu", "strays": self.strays}
+        return to_json(replace(BUILT, strays=tuple(self.strays)))
 
     def ask(self, command: dict[str, Any], timeout: float) -> dict[str, Any]:
         self.note(command["do"])

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from surveys import facts
 
 from perfaudit.config import Config
 from perfaudit.errors import NothingMeasured, TargetError, UserError
@@ -40,15 +41,7 @@ from perfaudit.target.names import Target
 from perfaudit.verdicts import LAYERS, CountersVerdict, FindingsVerdict
 
 Project = Callable[..., Path]
-FACTS = {
-    "device": "cpu",
-    "device_name": "cpu",
-    "torch": "2.13.0",
-    "driver": "",
-    "threads": 2,
-    "cores": 2,
-    "model": {"dtypes": ["float32"]},
-}
+FACTS = facts(host={"threads": 2})
 COUNTED = Counted({"operators": 7}, torch="2.13.0", facts=FACTS)
 CONFIG = Config(target={"file": "train.py", "model": "make"})
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import FakeClock
+from surveys import facts
 
 from perfaudit.gate import timing
 from perfaudit.gate.checkout import Checkout
@@ -464,7 +465,7 @@ class FakeSubjectOfLoader:
 )
 def test_warming_up(workers: int, prefetch: int | None, seconds: float, asked: list[int]) -> None:
     subject = FakeSubjectOfLoader()
-    _warm_up(subject, "base", {"num_workers": workers, "prefetch_factor": prefetch}, seconds)  # type: ignore[arg-type]
+    _warm_up(subject, "base", facts(loader={"num_workers": workers, "prefetch_factor": prefetch}).loader, seconds)  # type: ignore[arg-type]
     assert (subject.asked, subject.seconds_per_step) == (asked, 1.0)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
+from surveys import found, survey_of
 
-from perfaudit.knobs import Bench, Probe, anomaly
+from perfaudit.knobs import Bench, Probe, Survey, anomaly
 from perfaudit.knobs._code import Code
 from perfaudit.static.scan import scan
 from perfaudit.target.flags import flags
@@ -15,29 +16,24 @@ from perfaudit.target.flags import flags
 KNOB = anomaly.KNOB
 
 
-def facts(on: bool = False, *places: str) -> dict[str, Any]:
-    return {
-        "flags": {"anomaly": on},
-        "places": {"PA501": list(places)} if places else {},
-        "factories": {"step": "training_step"},
-        "factory_files": {"step": "train.py"},
-    }
+def survey(on: bool = False, *places: str) -> Survey:
+    return survey_of((found("PA501", place) for place in places), flags={"anomaly": on})
 
 
 @pytest.mark.parametrize(
     ("given", "on", "reason"),
     [
-        (facts(True), True, ""),
-        (facts(False, "train.py:3"), True, ""),  # in the user's own loop
-        (facts(), False, "autograd's anomaly detection is off"),
+        (survey(True), True, ""),
+        (survey(False, "train.py:3"), True, ""),  # in the user's own loop
+        (survey(), False, "autograd's anomaly detection is off"),
     ],
 )
-def test_where_it_is_on(given: dict[str, Any], on: bool, reason: str) -> None:
+def test_where_it_is_on(given: Survey, on: bool, reason: str) -> None:
     assert (KNOB.current(given), KNOB.not_applicable(given)) == ({"anomaly": on}, reason)
 
 
 def test_off_is_tried_and_both_are_applied() -> None:
-    bench = Bench(facts(True), 2, 1, lambda s: Probe(s), lambda *a, **k: {})
+    bench = Bench(survey(True), 2, 1, lambda s: Probe(s), lambda *a, **k: {})
     assert KNOB.candidates(bench) == [{"anomaly": False}]
     before = flags()
     for value in (True, False):
@@ -85,17 +81,17 @@ def test_the_patch_is_the_fix_of_lines_that_run(
     Path("train.py").write_text(text)
     findings = tuple(scan(["train.py"]).findings)
     assert [f.rule for f in findings if f.rule == "PA501"] == ["PA501"]
-    patch = KNOB.patch(Code("train.py", facts(on, "train.py:3"), findings), {"anomaly": False})
+    patch = KNOB.patch(Code("train.py", replace(survey(on), findings=findings)), {"anomaly": False})
     assert (patch and patch.after) == (text.replace("anomaly(True)", "anomaly(False)") if patched else None)
     assert patch is None or patch.changes == ()
 
 
 def test_patched_source_holds_when_the_process_has_it_off() -> None:
-    assert KNOB.holds(facts(False, "train.py:3"), {"anomaly": False})
-    assert not KNOB.holds(facts(True), {"anomaly": False})
+    assert KNOB.holds(survey(False, "train.py:3"), {"anomaly": False})
+    assert not KNOB.holds(survey(True), {"anomaly": False})
 
 
 def test_words() -> None:
-    assert KNOB.words({"anomaly": False}, facts(True, "train.py:3")) == (
-        "switch anomaly detection off (train.py:3); a NaN then shows in the loss"
+    assert KNOB.words({"anomaly": False}, survey(True, "train.py:3")) == (
+        "switch anomaly detection off (train.py:3:1); a NaN then shows in the loss"
     )

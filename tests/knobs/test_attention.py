@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from surveys import found, survey_of
 
 from perfaudit.errors import TargetError
-from perfaudit.knobs import Bench, Probe, Told
+from perfaudit.knobs import Bench, Probe, Survey, Told
 from perfaudit.knobs._code import Code
 from perfaudit.knobs.attention import KNOB
 from perfaudit.static.scan import scan
@@ -37,48 +38,55 @@ WRITTEN = """\
 FUSED = "        return F.scaled_dot_product_attention(q, k, v)\n"
 
 
-def facts(**given: object) -> dict[str, Any]:
-    return {"project_files": ["model.py"], "rules": {}, **given}
+def survey(
+    patched: tuple[str, ...] = (),
+    by_hand: tuple[tuple[str, str], ...] = (),
+    files: tuple[str, ...] = ("model.py",),
+    **more: Any,
+) -> Survey:
+    """By rules whose findings have a patch, and places by hand."""
+    findings = [*(found(rule) for rule in patched), *(found(rule, place, by_hand=True) for rule, place in by_hand)]
+    return survey_of(findings, project_files=files, **more)
 
 
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ({"rules": {"PA203": 1}}, ""),
-        ({"rules": {"PA208": 2}, "by_hand": {"PA203": ["model.py:90"]}}, ""),
+        ({"patched": ("PA203",)}, ""),
+        ({"patched": ("PA208", "PA208"), "by_hand": (("PA203", "model.py:90"),)}, ""),
         (
             {},
             "no hand-written attention, and no MultiheadAttention whose weights are dropped, was found in model.py",
         ),
         (
-            {"project_files": ["a.py", "b.py", "c.py", "d.py", "e.py"]},
+            {"files": ("a.py", "b.py", "c.py", "d.py", "e.py")},
             "no hand-written attention, and no MultiheadAttention whose weights are dropped, was found in "
             "a.py, b.py, c.py and 2 more",
         ),
         (
-            {"by_hand": {"PA203": ["model.py:90", "model.py:120"]}},
+            {"by_hand": (("PA203", "model.py:90"), ("PA203", "model.py:120"))},
             "PA203 at model.py:90, model.py:120 must be changed by hand, so there is nothing to measure it against",
         ),
     ],
 )
 def test_it_matters_where_a_finding_has_a_patch(given: dict[str, Any], reason: str) -> None:
-    assert KNOB.not_applicable(facts(**given)) == reason
+    assert KNOB.not_applicable(survey(**given)) == reason
 
 
 def test_a_finding_without_a_patch_is_named_below_the_table() -> None:
-    told = Told(facts(rules={"PA203": 1}, by_hand={"PA208": ["m.py:7"]}), (), (), {}, None)
+    told = Told(survey(("PA203",), (("PA208", "m.py:7"),)), (), (), {}, None)
     assert KNOB.remarks(told) == ["PA208 at m.py:7 must be changed by hand and was measured as it is"]
 
 
 def test_the_patch_is_that_of_the_finding(project: Callable[..., Path]) -> None:
     project(**{"model.py": HEAD + WRITTEN})
-    code = Code("model.py", {}, tuple(scan(["model.py"]).findings))
-    [fused] = KNOB.candidates(Bench(facts(), 2, 0, lambda settings: Probe(settings), lambda *_: {}))
+    code = Code("model.py", survey_of(scan(["model.py"]).findings))
+    [fused] = KNOB.candidates(Bench(survey(), 2, 0, lambda settings: Probe(settings), lambda *_: {}))
     patch = KNOB.patch(code, fused)
     assert patch is not None
     assert patch.changes == ("rounding",)
     assert patch.after == (HEAD + FUSED).lstrip("\n")
-    assert KNOB.patch(code, KNOB.current(facts())) is None
+    assert KNOB.patch(code, KNOB.current(survey())) is None
 
 
 def test_what_exists_only_as_source_is_never_measured_without_it() -> None:
@@ -92,17 +100,17 @@ def test_what_exists_only_as_source_is_never_measured_without_it() -> None:
 @pytest.mark.parametrize(
     ("rules", "words"),
     [
-        ({"PA203": 1}, "compute attention with F.scaled_dot_product_attention"),
-        ({"PA208": 1}, "call MultiheadAttention with need_weights=False"),
+        (("PA203",), "compute attention with F.scaled_dot_product_attention"),
+        (("PA208",), "call MultiheadAttention with need_weights=False"),
         (
-            {"PA203": 1, "PA208": 1},
+            ("PA203", "PA208"),
             "compute attention with F.scaled_dot_product_attention and call MultiheadAttention with need_weights=False",
         ),
     ],
 )
-def test_the_words_name_what_the_patch_does(rules: dict[str, int], words: str) -> None:
-    assert KNOB.words({"attention": "fused"}, facts(rules=rules)) == words
+def test_the_words_name_what_the_patch_does(rules: tuple[str, ...], words: str) -> None:
+    assert KNOB.words({"attention": "fused"}, survey(rules)) == words
 
 
 def test_it_can_gain_what_forward_and_backward_take() -> None:
-    assert KNOB.share(facts(profile={"loading": 5.0, "forward": 2.0, "backward": 3.0})) == 0.5
+    assert KNOB.share(survey(profile={"loading": 5.0, "forward": 2.0, "backward": 3.0})) == 0.5

@@ -6,8 +6,9 @@ import ast
 from typing import Any
 
 import pytest
+from surveys import survey_of
 
-from perfaudit.knobs import Bench, Probe, Reply, Told, Unanswered, batch_size
+from perfaudit.knobs import Bench, Probe, Reply, Survey, Told, Unanswered, batch_size
 from perfaudit.measurements import Settings, Trial
 from perfaudit.static import edit
 from perfaudit.static.source import Source
@@ -16,8 +17,9 @@ KNOB = batch_size.KNOB
 MIB = 1 << 20
 
 
-def facts(size: int | None = 32, dataset: int | None = 100_000, step: float = 0.01) -> dict[str, Any]:
-    return {"device": "cpu", "loader": {"batch_size": size}, "dataset_length": dataset, "profile": {"forward": step}}
+def survey(size: int | None = 32, dataset: int | None = 100_000, step: float = 0.01, device: str = "cpu") -> Survey:
+    loader = {"batch_size": size, "dataset_length": dataset}
+    return survey_of(profile={"forward": step}, device={"type": device}, loader=loader)
 
 
 class Child:
@@ -50,7 +52,7 @@ class Child:
         return {"peak": peak, "resident": int(peak * self.beyond) + 300 * MIB}
 
 
-def bench(given: dict[str, Any], child: Child, memory: int = 1310 * MIB, seconds: float = 1e9) -> Bench:
+def bench(given: Survey, child: Child, memory: int = 1310 * MIB, seconds: float = 1e9) -> Bench:
     return Bench(given, 2, memory, child.probe, child.ask, {}, lambda: seconds)
 
 
@@ -60,7 +62,7 @@ def sizes(found: list[Settings]) -> list[object]:
 
 def test_sizes_go_from_half_to_what_fits() -> None:
     child = Child()
-    desk = bench(facts(), child)
+    desk = bench(survey(), child)
     assert sizes(KNOB.candidates(desk)) == [64, 128, 256, 512, 16]
     assert (desk.kept["limit"], child.real) == (989, [250, 989])
 
@@ -68,18 +70,18 @@ def test_sizes_go_from_half_to_what_fits() -> None:
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        (facts(dataset=100), [64, 16]),
-        (facts(size=1, dataset=8), [2, 4, 8]),
-        (facts(step=1.0), [64, 128, 16]),  # 32 samples take a second; steps of over four are not timed
+        (survey(dataset=100), [64, 16]),
+        (survey(size=1, dataset=8), [2, 4, 8]),
+        (survey(step=1.0), [64, 128, 16]),  # 32 samples take a second; steps of over four are not timed
     ],
 )
-def test_sizes_end_at_the_dataset_and_at_steps_too_long(given: dict[str, Any], expected: list[int]) -> None:
+def test_sizes_end_at_the_dataset_and_at_steps_too_long(given: Survey, expected: list[int]) -> None:
     assert sizes(KNOB.candidates(bench(given, Child()))) == expected
 
 
 def test_what_libraries_take_besides_tensors_lowers_the_limit_before_it_is_tried() -> None:
     child = Child(beyond=1.25)
-    desk = bench(facts(), child)
+    desk = bench(survey(), child)
     KNOB.candidates(desk)
     assert child.real == [250, 789]
     assert desk.kept["limit"] == 789
@@ -118,7 +120,7 @@ class OnCuda(Child):
 )
 def test_a_budget_is_for_what_a_step_takes_of_the_device(child: OnCuda, limit: int) -> None:
     """A budget of 1,000 with a real peak of 1,400 is not confirmed."""
-    desk = bench({**facts(), "device": "cuda"}, child, memory=1000 * MIB)
+    desk = bench(survey(device="cuda"), child, memory=1000 * MIB)
     KNOB.candidates(desk)
     said = _remarks(desk)
     assert desk.kept["limit"] == pytest.approx(limit, rel=0.02)
@@ -131,7 +133,7 @@ def test_a_budget_is_for_what_a_step_takes_of_the_device(child: OnCuda, limit: i
 
 
 def test_a_device_that_does_not_say_what_is_taken_confirms_nothing() -> None:
-    desk = bench({**facts(), "device": "mps"}, Child())
+    desk = bench(survey(device="mps"), Child())
     KNOB.candidates(desk)
     assert "predicted and not confirmed: what a step takes of mps memory beside its tensors is not told" in _remarks(
         desk
@@ -139,27 +141,27 @@ def test_a_device_that_does_not_say_what_is_taken_confirms_nothing() -> None:
 
 
 def test_a_real_step_that_fails_is_told_and_nothing_larger_is_offered() -> None:
-    desk = bench(facts(), Child(fails_above=200))
+    desk = bench(survey(), Child(fails_above=200))
     assert max(map(int, map(str, sizes(KNOB.candidates(desk))))) <= 125
     assert "a real step of 250 samples failed: out of memory" in _remarks(desk)
 
 
 def test_where_the_peak_cannot_be_predicted_real_steps_double_up() -> None:
-    desk = bench(facts(dataset=300), Child(cannot="the step reads .item()"))
+    desk = bench(survey(dataset=300), Child(cannot="the step reads .item()"))
     assert sizes(KNOB.candidates(desk)) == [64, 128, 256, 16]
     assert "cannot be predicted: the step reads .item()" in _remarks(desk)
 
 
 def test_a_limit_whose_step_would_take_too_long_is_not_tried() -> None:
     child = Child()
-    desk = bench(facts(), child, seconds=0.1)
+    desk = bench(survey(), child, seconds=0.1)
     KNOB.candidates(desk)
     assert child.real == []
     assert "not confirmed: no time was left for real steps of 250 samples" in _remarks(desk)
 
 
 def test_the_limit_is_told_with_what_saves_memory() -> None:
-    desk = bench(facts(), Child())
+    desk = bench(survey(), Child())
     KNOB.candidates(desk)
     said = _remarks(desk)
     assert (
@@ -175,7 +177,7 @@ def _remarks(desk: Bench, *timed: tuple[int, float]) -> str:
         Trial("batch_size", {"batch_size": size}, "ok", "samples_per_second", speed, speed, speed, 4)
         for size, speed in timed
     ]
-    return "\n".join(KNOB.remarks(Told(desk.facts, trials, [], desk.kept, None)))
+    return "\n".join(KNOB.remarks(Told(desk.survey, trials, [], desk.kept, None)))
 
 
 @pytest.mark.parametrize(
@@ -189,7 +191,7 @@ def _remarks(desk: Bench, *timed: tuple[int, float]) -> str:
     ],
 )
 def test_the_knee(timed: list[tuple[int, float]], said: str) -> None:
-    assert said in _remarks(bench(facts(), Child()), *timed)
+    assert said in _remarks(bench(survey(), Child()), *timed)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +210,7 @@ def test_the_patch(call: str, patched: str) -> None:
 
 
 def test_a_loader_without_a_batch_size_has_none_to_search() -> None:
-    assert "no batch_size of its own" in KNOB.not_applicable(facts(size=None))
+    assert "no batch_size of its own" in KNOB.not_applicable(survey(size=None))
 
 
 def test_samples_are_repeated_to_any_size() -> None:

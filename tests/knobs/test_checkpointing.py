@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from surveys import survey_of
 
-from perfaudit.knobs import Told
+from perfaudit.knobs import Survey, Told
 from perfaudit.knobs.checkpointing import KNOB, OFF, ON
 from perfaudit.measurements import Comparison, Trial
-from perfaudit.target.blocks import repeated_blocks
+from perfaudit.target.blocks import Repeated, repeated_blocks
 
-REPEATED = {"name": "blocks", "blocks": 4, "kind": "Block", "batch_norms": 0}
+REPEATED = Repeated("blocks", 4, "Block", 0)
 
 
-def facts(repeated: dict[str, Any] | None = REPEATED, recomputes: bool = False) -> dict[str, Any]:
-    return {"model": {"repeated": repeated, "recomputes": recomputes}}
+def survey(repeated: Repeated | None = REPEATED, recomputes: bool = False) -> Survey:
+    return survey_of(model={"repeated": repeated, "recomputes": recomputes})
 
 
 def blocks_of(count: int, width: int = 8) -> Any:
@@ -29,15 +31,15 @@ def blocks_of(count: int, width: int = 8) -> Any:
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        (facts(), ""),
+        (survey(), ""),
         (
-            facts(None),
+            survey(None),
             "the model has no Sequential or ModuleList of blocks of one class, of which each could be recomputed",
         ),
-        (facts(recomputes=True), "the model checkpoints its activations already (gradient_checkpointing is on)"),
+        (survey(recomputes=True), "the model checkpoints its activations already (gradient_checkpointing is on)"),
     ],
 )
-def test_where_it_cannot_matter(given: dict[str, Any], reason: str) -> None:
+def test_where_it_cannot_matter(given: Survey, reason: str) -> None:
     assert KNOB.not_applicable(given) == reason
 
 
@@ -45,7 +47,7 @@ def test_the_container_with_most_parameters_is_found() -> None:
     from torch import nn
 
     model = nn.ModuleDict({"small": blocks_of(3), "large": blocks_of(2, 64), "single": blocks_of(1, 128)})
-    assert repeated_blocks(model) == {"name": "large", "blocks": 2, "kind": "Sequential", "batch_norms": 0}
+    assert repeated_blocks(model) == Repeated("large", 2, "Sequential", 0)
 
 
 @pytest.mark.parametrize("layers", ["linears", "mixed", "one block"])
@@ -114,13 +116,13 @@ def test_a_forward_that_was_set_on_the_object_comes_back() -> None:
     assert vars(model[0])["forward"] is mine and "forward" not in vars(model[1])
 
 
-def told(after: int, ratio: tuple[float, float, float] | None, repeated: dict[str, Any] = REPEATED) -> Told:
+def told(after: int, ratio: tuple[float, float, float] | None, repeated: Repeated = REPEATED) -> Told:
     trials = (
         Trial("checkpointing", OFF, "ok", median=0.1, peak_memory_bytes=64 << 20),
         Trial("checkpointing", ON, "ok", median=0.12, peak_memory_bytes=after),
     )
     compared = () if ratio is None else (Comparison("checkpointing", OFF, ON, *ratio, "slower"),)
-    return Told(facts(repeated), trials, compared, {}, None)
+    return Told(survey(repeated), trials, compared, {}, None)
 
 
 @pytest.mark.parametrize(
@@ -158,10 +160,10 @@ def test_the_words(after: int, ratio: tuple[float, float, float] | None, words: 
 
 def test_batch_norms_in_the_blocks_are_spoken_of() -> None:
     assert len(KNOB.remarks(told(1, None))) == 1
-    assert "12 batch norms" in KNOB.remarks(told(1, None, {**REPEATED, "batch_norms": 12}))[1]
+    assert "12 batch norms" in KNOB.remarks(told(1, None, replace(REPEATED, batch_norms=12)))[1]
 
 
 def test_it_never_wins_by_speed() -> None:
     """A race that says "5 % faster" is noise: the setting computes strictly more."""
     assert KNOB.min_gain >= 0.3
-    assert KNOB.share(facts()) >= KNOB.min_gain  # else it would be left out as pointless
+    assert KNOB.share(survey()) >= KNOB.min_gain  # else it would be left out as pointless

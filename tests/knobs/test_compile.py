@@ -8,28 +8,21 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from surveys import survey_of
 
-from perfaudit.knobs import Bench, Probe, Told, Unanswered
+from perfaudit.knobs import Bench, Probe, Survey, Told, Unanswered
 from perfaudit.knobs._code import Code
 from perfaudit.knobs.compile import GENERATIONS, KNOB, _told_break, _was_cached
-from perfaudit.measure.facts import drops_values
+from perfaudit.measure.gather_facts import drops_values
 from perfaudit.measure.stats import LOOKS
 from perfaudit.measurements import Comparison, Trial
 
 OFF, ON, GRAPHS = {"compile": "off"}, {"compile": "default"}, {"compile": "reduce-overhead"}
 
 
-def facts(device: str = "cpu", cxx: str | None = "/usr/bin/g++", **model: object) -> dict[str, Any]:
-    return {
-        "device": device,
-        "cxx": cxx,
-        "model": {"compiled": False, "dropouts": 0, **model},
-        "factories": {"model": "build_model"},
-        "factory_files": {"model": "train.py"},
-        "dataset_length": 100,
-        "epoch_batches": 10,
-        "loader": {"batch_size": 10},
-    }
+def survey(device: str = "cpu", cxx: str | None = "/usr/bin/g++", length: int = 100, **model: object) -> Survey:
+    loader = {"dataset_length": length, "epoch_batches": 10, "batch_size": 10}
+    return survey_of(device={"type": device}, host={"cxx": cxx}, loader=loader, model=model)
 
 
 class Asked:
@@ -49,7 +42,7 @@ class Asked:
         return {"compile_seconds": seconds, "step_seconds": 0.1, "cached": again}
 
 
-def bench(given: dict[str, Any], asked: Any, seconds: float = 300.0) -> Bench:
+def bench(given: Survey, asked: Any, seconds: float = 300.0) -> Bench:
     return Bench(given, 2, 0, lambda s: Probe(s), asked, {}, lambda: seconds, seconds)
 
 
@@ -59,14 +52,14 @@ def test_what_it_counts_on_is_so() -> None:
 
 @pytest.mark.parametrize(
     ("given", "tried"),
-    [(facts(), [ON]), (facts("cuda"), [ON, GRAPHS])],
+    [(survey(), [ON]), (survey("cuda"), [ON, GRAPHS])],
 )
-def test_cuda_graphs_are_tried_on_cuda_only(given: dict[str, Any], tried: list[dict[str, str]]) -> None:
+def test_cuda_graphs_are_tried_on_cuda_only(given: Survey, tried: list[dict[str, str]]) -> None:
     assert KNOB.candidates(bench(given, Asked({"default": 20.0, "reduce-overhead": 20.0}))) == tried
 
 
 def test_a_mode_that_fails_is_a_result_with_its_reason() -> None:
-    given = facts("cuda")
+    given = survey("cuda")
     made = bench(given, Asked({"default": 20.0}))
     assert KNOB.candidates(made) == [ON]
     assert made.kept["why"] == ["compiling (reduce-overhead) failed: train.py: RuntimeError: no graph"]
@@ -94,24 +87,24 @@ def test_a_mode_that_fails_is_a_result_with_its_reason() -> None:
     ],
 )
 def test_what_cannot_lead_to_a_verdict_is_not_begun(asked: Asked, seconds: float, words: str) -> None:
-    made = bench(facts(), asked, seconds)
+    made = bench(survey(), asked, seconds)
     assert KNOB.candidates(made) == []
-    assert KNOB.kept_words(Told(made.facts, (), (), made.kept, None)) == words
+    assert KNOB.kept_words(Told(made.survey, (), (), made.kept, None)) == words
 
 
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        (facts(), ""),
-        (facts(compiled=True), "the model is compiled already"),
+        (survey(), ""),
+        (survey(compiled=True), "the model is compiled already"),
         (
-            facts(cxx=None),
+            survey(cxx=None),
             "torch.compile needs a C++ compiler for the CPU, and there is no g++ here; install it or set CXX",
         ),
-        (facts("cuda", cxx=None), ""),
+        (survey("cuda", cxx=None), ""),
     ],
 )
-def test_where_it_cannot_matter(monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], reason: str) -> None:
+def test_where_it_cannot_matter(monkeypatch: pytest.MonkeyPatch, given: Survey, reason: str) -> None:
     monkeypatch.delenv("CXX", raising=False)
     assert KNOB.not_applicable(given) == reason
 
@@ -128,14 +121,14 @@ def test_the_patch(
     project: Callable[..., Path], settings: dict[str, str], dropouts: int, line: str, changes: tuple[str, ...]
 ) -> None:
     project(**{"train.py": "from torch import nn\n\n\ndef build_model():\n    return nn.Linear(2, 2)\n"})
-    patch = KNOB.patch(Code("train.py", facts(dropouts=dropouts)), settings)
+    patch = KNOB.patch(Code("train.py", survey(dropouts=dropouts)), settings)
     assert patch is not None
     assert patch.after.endswith(f"def build_model():\n    model = nn.Linear(2, 2)\n    {line}\n    return model\n")
     assert patch.changes == changes
 
 
 def test_a_patch_holds_when_the_model_it_builds_is_compiled() -> None:
-    assert KNOB.holds(facts(compiled=True), ON) and not KNOB.holds(facts(), ON)
+    assert KNOB.holds(survey(compiled=True), ON) and not KNOB.holds(survey(), ON)
 
 
 def test_compiling_in_place_keeps_the_keys_and_is_undone() -> None:
@@ -222,7 +215,7 @@ def test_whether_it_came_from_the_cache(
 
 def test_a_full_cache_is_not_sold_as_a_first_start() -> None:
     kept = {"default": {"cold": 8.0, "warm": 9.0, "cached": True}}
-    assert KNOB.remarks(Told(facts(), (), (), kept, None)) == [
+    assert KNOB.remarks(Told(survey(), (), (), kept, None)) == [
         "compiling (default) took 9 s from the cache on disk, which held it already; without, it takes longer"
     ]
 
@@ -237,7 +230,7 @@ def test_the_words_below_the_table() -> None:
     }
     trials = (Trial("compile", OFF, "ok", median=0.2), Trial("compile", ON, "ok", median=0.15))
     compared = (Comparison("compile", OFF, ON, 0.75, 0.7, 0.8, "faster"),)
-    odd = {**facts(), "dataset_length": 97}
+    odd = survey(length=97)
     assert KNOB.remarks(Told(odd, trials, compared, kept, ON)) == [
         "compiling (default) took 36 s at the first start here, 6 s from the cache on disk; it has paid for itself after "
         "720 steps",
@@ -250,12 +243,12 @@ def test_the_words_below_the_table() -> None:
 def test_who_collects_outputs_of_cuda_graphs_is_warned() -> None:
     kept = {"reduce-overhead": {"cold": 36.0, "warm": 5.6, "cached": False}}
     for winner in (GRAPHS, None):
-        [warning] = [r for r in KNOB.remarks(Told(facts("cuda"), (), (), kept, winner)) if "overwrites" in r]
+        [warning] = [r for r in KNOB.remarks(Told(survey("cuda"), (), (), kept, winner)) if "overwrites" in r]
         assert ".clone()" in warning and "cudagraph_mark_step_begin()" in warning
-    assert KNOB.words(GRAPHS, facts("cuda")).endswith("so .clone() what is collected")
+    assert KNOB.words(GRAPHS, survey("cuda")).endswith("so .clone() what is collected")
     kept = {"default": kept["reduce-overhead"]}
-    assert not any("overwrites" in r for r in KNOB.remarks(Told(facts("cuda"), (), (), kept, ON)))
-    assert "clone" not in KNOB.words(ON, facts("cuda"))
+    assert not any("overwrites" in r for r in KNOB.remarks(Told(survey("cuda"), (), (), kept, ON)))
+    assert "clone" not in KNOB.words(ON, survey("cuda"))
 
 
 def test_what_is_asked_gets_the_time_that_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,13 +261,13 @@ def test_what_is_asked_gets_the_time_that_is_left(monkeypatch: pytest.MonkeyPatc
         return {"graphs": 1, "breaks": []} if question == "explain" else {"compile_seconds": 9.0, "cached": again}
 
     monkeypatch.setattr("perfaudit.knobs.compile.time.monotonic", lambda: now[0])
-    KNOB.candidates(bench(facts(), ask, 300.0))
+    KNOB.candidates(bench(survey(), ask, 300.0))
     assert limits == [100.0, 200.0, 150.0]
 
 
 def test_a_mode_that_failed_beside_one_that_ran_is_told_below_the_table() -> None:
     compared = (Comparison("compile", OFF, ON, 0.99, 0.9, 1.1, "undecided"),)
-    told = Told(facts("cuda"), (), compared, {"why": ["compiling (reduce-overhead) failed: no"]}, None)
+    told = Told(survey("cuda"), (), compared, {"why": ["compiling (reduce-overhead) failed: no"]}, None)
     assert KNOB.remarks(told) == ["compiling (reduce-overhead) failed: no"]
     assert KNOB.kept_words(told) == ""
 
@@ -287,12 +280,12 @@ def test_a_mode_that_failed_beside_one_that_ran_is_told_below_the_table() -> Non
     ],
 )
 def test_the_graphs_in_words(explained: dict[str, Any], line: str) -> None:
-    assert KNOB.remarks(Told(facts(), (), (), {"explained": explained}, None)) == [line]
+    assert KNOB.remarks(Told(survey(), (), (), {"explained": explained}, None)) == [line]
 
 
 def test_batches_of_many_shapes_are_spoken_of() -> None:
     explained = {"graphs": 1, "breaks": [], "batches": 4, "shapes": 3}
-    [_, shapes] = KNOB.remarks(Told(facts(), (), (), {"explained": explained}, None))
+    [_, shapes] = KNOB.remarks(Told(survey(), (), (), {"explained": explained}, None))
     assert shapes.startswith("4 batches have 3 different shapes, and new shapes are compiled for again")
 
 

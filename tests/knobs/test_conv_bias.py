@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from surveys import found, survey_of
 
 from perfaudit.knobs import Told
 from perfaudit.knobs._code import Code
@@ -28,7 +28,7 @@ LEFT_OUT = {"bias": "left out"}
 def test_the_patch_leaves_biases_out(project: Callable[..., Path], before: str, after: str | None) -> None:
     text = "from torch import nn\n\n\ndef build_model():\n    return nn.Sequential({})\n"
     project(**{"model.py": text.format(before)})
-    patch = KNOB.patch(Code("model.py", {}, tuple(scan(["model.py"]).findings)), LEFT_OUT)
+    patch = KNOB.patch(Code("model.py", survey_of(scan(["model.py"]).findings)), LEFT_OUT)
     if after is None:
         assert patch is None
     else:
@@ -40,15 +40,15 @@ def test_the_patch_leaves_biases_out(project: Callable[..., Path], before: str, 
 
 
 def test_without_findings_it_cannot_matter() -> None:
-    reason = KNOB.not_applicable({"rules": {"PA203": 1}, "project_files": ["m.py"]})
+    reason = KNOB.not_applicable(survey_of([found("PA203")], project_files=("m.py",)))
     assert reason == "no bias of a convolution or linear layer directly before a norm was found in m.py"
-    assert KNOB.not_applicable({"rules": {"PA202": 1}}) == ""
+    assert KNOB.not_applicable(survey_of([found("PA202")])) == ""
 
 
 def test_old_checkpoints_are_spoken_of_when_biases_go() -> None:
-    facts: dict[str, Any] = {"rules": {"PA201": 3}}
-    assert KNOB.remarks(Told(facts, (), (), {}, LEFT_OUT)) == [RUNNING_MEAN]
-    assert KNOB.remarks(Told(facts, (), (), {}, None)) == []
+    survey = survey_of([found("PA201")])
+    assert KNOB.remarks(Told(survey, (), (), {}, LEFT_OUT)) == [RUNNING_MEAN]
+    assert KNOB.remarks(Told(survey, (), (), {}, None)) == []
 
 
 def test_the_folding_that_the_remark_gives_keeps_the_evaluation() -> None:

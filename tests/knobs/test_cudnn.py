@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from surveys import survey_of
 
-from perfaudit.knobs import Bench, Probe, Reply, Told, Unanswered, cudnn
+from perfaudit.knobs import Bench, Probe, Reply, Survey, Told, Unanswered, cudnn
 from perfaudit.knobs._code import Code
 from perfaudit.measurements import Settings
 from perfaudit.target.flags import flags
@@ -15,19 +16,20 @@ from perfaudit.target.flags import flags
 KNOB = cudnn.KNOB
 
 
-def facts(device: str = "cuda", benchmark: bool = False, convolutions: int = 3) -> dict[str, Any]:
-    return {"device": device, "flags": {"cudnn.benchmark": benchmark}, "model": {"convolutions": convolutions}}
+def survey(device: str = "cuda", benchmark: bool = False, convolutions: int = 3) -> Survey:
+    flags = {"cudnn.benchmark": benchmark}
+    return survey_of(device={"type": device}, flags=flags, model={"convolutions": convolutions})
 
 
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        (facts(), ""),
-        (facts("cpu"), "cuDNN runs on CUDA devices, and this training runs on cpu"),
-        (facts(convolutions=0), "the model has no convolution"),
+        (survey(), ""),
+        (survey("cpu"), "cuDNN runs on CUDA devices, and this training runs on cpu"),
+        (survey(convolutions=0), "the model has no convolution"),
     ],
 )
-def test_where_it_cannot_matter(given: dict[str, Any], reason: str) -> None:
+def test_where_it_cannot_matter(given: Survey, reason: str) -> None:
     assert KNOB.not_applicable(given) == reason
 
 
@@ -39,7 +41,7 @@ def test_the_other_setting_is_tried_and_changing_sizes_are_asked_for(now: bool) 
         assert (settings, question) == ({"benchmark": now}, "changing_shapes")
         return reply
 
-    bench = Bench(facts(benchmark=now), 2, 1, lambda s: Probe(s), ask)
+    bench = Bench(survey(benchmark=now), 2, 1, lambda s: Probe(s), ask)
     assert KNOB.candidates(bench) == [{"benchmark": not now}]
     assert bench.kept == {"changing": reply}
 
@@ -48,9 +50,9 @@ def test_a_question_without_an_answer_stops_nothing() -> None:
     def ask(settings: Settings, question: str) -> Reply:
         raise Unanswered("out of memory")
 
-    bench = Bench(facts(), 2, 1, lambda s: Probe(s), ask)
+    bench = Bench(survey(), 2, 1, lambda s: Probe(s), ask)
     assert KNOB.candidates(bench) == [{"benchmark": True}]
-    assert KNOB.remarks(Told(facts(), (), (), bench.kept, None)) == []
+    assert KNOB.remarks(Told(survey(), (), (), bench.kept, None)) == []
 
 
 @pytest.mark.parametrize(
@@ -66,7 +68,7 @@ def test_a_question_without_an_answer_stops_nothing() -> None:
 )
 def test_what_is_said_of_changing_sizes(on: float, said: str) -> None:
     kept = {"changing": {"on": on, "off": 1.0, "fixed": 0.5, "convolutions": 3, "sizes": 8}}
-    assert KNOB.remarks(Told(facts(), (), (), kept, None)) == [said]
+    assert KNOB.remarks(Told(survey(), (), (), kept, None)) == [said]
 
 
 class Training:
@@ -110,15 +112,15 @@ def test_no_size_is_seen_twice_with_benchmark_off_and_on() -> None:
 
 
 def test_words_and_promises() -> None:
-    assert KNOB.words({"benchmark": False}, facts(benchmark=True)).endswith("benchmark = False once before training")
-    assert KNOB.words({"benchmark": True}, facts()).endswith(", as long as inputs keep their shapes")
+    assert KNOB.words({"benchmark": False}, survey(benchmark=True)).endswith("benchmark = False once before training")
+    assert KNOB.words({"benchmark": True}, survey()).endswith(", as long as inputs keep their shapes")
     assert KNOB.changes({"benchmark": True}) == ("rounding",)
 
 
 def test_the_patch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text("import torch\nprint(1)\n")
-    patch = KNOB.patch(Code("train.py", facts()), {"benchmark": True})
+    patch = KNOB.patch(Code("train.py", survey()), {"benchmark": True})
     assert patch and patch.after == "import torch\ntorch.backends.cudnn.benchmark = True\nprint(1)\n"
 
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from surveys import survey_of
 
-from perfaudit.knobs import Bench, Probe, Refused, Told, Unanswered
+from perfaudit.knobs import Bench, Probe, Refused, Survey, Told, Unanswered
 from perfaudit.knobs._code import Code
 from perfaudit.knobs.dataloader import KNOB, most_workers, start_seconds, wanted_workers
+from perfaudit.measure.facts import CallSite
 from perfaudit.measurements import Settings
 from perfaudit.static import edit
 from perfaudit.static.source import Source
@@ -20,14 +23,8 @@ from perfaudit.static.source import Source
 MIB = 1 << 20
 
 
-def facts(device: str = "cpu", batches: int | None = 1000, **loader: object) -> dict[str, Any]:
-    base = {"num_workers": 0, "pin_memory": False, "prefetch_factor": None, "persistent_workers": False}
-    return {
-        "device": device,
-        "epoch_batches": batches,
-        "loader": {**base, "batch_size": 32, "iterable": False, **loader},
-        "loader_site": None,
-    }
+def survey(device: str = "cpu", batches: int | None = 1000, cores: int = 8, **loader: object) -> Survey:
+    return survey_of(device={"type": device}, host={"cores": cores}, loader={"epoch_batches": batches, **loader})
 
 
 def seen(fetch: float, step: float, **more: object) -> dict[str, Any]:
@@ -55,7 +52,7 @@ SAME: dict[str, Any] = {
 SAME["start"] = (0.02, 0.15, 0.1)
 
 
-def bench(given: dict[str, Any], look: object, samples: object = SAME, cores: int = 2) -> Bench:
+def bench(given: Survey, look: object, samples: object = SAME, cores: int = 2) -> Bench:
     def ask(settings: Settings, question: str, **arguments: Any) -> Any:
         assert settings["num_workers"] == 0
         reply = {"instrument": look, "samples": samples}[question]
@@ -103,13 +100,13 @@ def test_how_many_workers_can_pay(look: dict[str, Any], cores: int, most: int) -
 @pytest.mark.parametrize(
     ("given", "look", "tried"),
     [
-        (facts(), seen(50, 10), [4, 5, 6]),
-        (facts(), seen(5, 10), [1, 2]),  # none is what there is
-        (facts(batches=100_000, num_workers=5, prefetch_factor=2), seen(50, 10), [0, 4, 6]),
-        (facts(num_workers=5, prefetch_factor=2), seen(50, 10), [0, 4, 5, 6]),  # 5 again, kept between epochs
-        (facts(num_workers=12, prefetch_factor=2), seen(50, 10), [0, 4, 5, 6]),
-        (facts(), seen(50, 10, cpu_share=1.0), [1, 2]),
-        (facts(), Unanswered("out of memory"), [1, 2]),
+        (survey(), seen(50, 10), [4, 5, 6]),
+        (survey(), seen(5, 10), [1, 2]),  # none is what there is
+        (survey(batches=100_000, num_workers=5, prefetch_factor=2), seen(50, 10), [0, 4, 6]),
+        (survey(num_workers=5, prefetch_factor=2), seen(50, 10), [0, 4, 5, 6]),  # 5 again, kept between epochs
+        (survey(num_workers=12, prefetch_factor=2), seen(50, 10), [0, 4, 5, 6]),
+        (survey(), seen(50, 10, cpu_share=1.0), [1, 2]),
+        (survey(), Unanswered("out of memory"), [1, 2]),
     ],
 )
 def test_the_predicted_number_and_its_neighbours_are_tried(given: Any, look: Any, tried: list[int]) -> None:
@@ -119,33 +116,33 @@ def test_the_predicted_number_and_its_neighbours_are_tried(given: Any, look: Any
 @pytest.mark.parametrize(
     ("given", "share"),
     [
-        (facts(), 0.25),
-        (facts(batches=1), 1.0),  # its loading is not in the profile
-        (facts(batches=None), 1.0),
-        (facts(num_workers=2, prefetch_factor=2), 1.0),  # workers take cores from the step
+        (survey(), 0.25),
+        (survey(batches=1), 1.0),  # its loading is not in the profile
+        (survey(batches=None), 1.0),
+        (survey(num_workers=2, prefetch_factor=2), 1.0),  # workers take cores from the step
     ],
 )
-def test_what_loading_could_gain(given: dict[str, Any], share: float) -> None:
-    assert KNOB.share({**given, "profile": {"loading": 1.0, "forward": 3.0}}) == share
+def test_what_loading_could_gain(given: Survey, share: float) -> None:
+    assert KNOB.share(replace(given, profile={"loading": 1.0, "forward": 3.0})) == share
     assert KNOB.share(given) == 1.0
 
 
 def test_pinned_memory_is_tried_on_an_accelerator_only() -> None:
-    assert {s["pin_memory"] for s in KNOB.candidates(bench(facts("cuda"), seen(50, 10)))} == {True}
-    assert {s["pin_memory"] for s in KNOB.candidates(bench(facts(), seen(50, 10)))} == {False}
+    assert {s["pin_memory"] for s in KNOB.candidates(bench(survey("cuda"), seen(50, 10)))} == {True}
+    assert {s["pin_memory"] for s in KNOB.candidates(bench(survey(), seen(50, 10)))} == {False}
 
 
 def test_the_users_prefetching_stays() -> None:
-    now = facts(num_workers=2, prefetch_factor=6)
+    now = survey(num_workers=2, prefetch_factor=6)
     assert {s["prefetch_factor"] for s in KNOB.candidates(bench(now, seen(50, 10)))} == {None, 6}
 
 
 def test_numbers_of_workers_that_change_the_samples_are_left_out() -> None:
-    asked = bench(facts(), seen(50, 10), {**SAME, "differing": [5, 6]})
+    asked = bench(survey(), seen(50, 10), {**SAME, "differing": [5, 6]})
     assert workers(KNOB.candidates(asked)) == [4]
     with pytest.raises(Refused, match="not tried: with 4 and 5 and 6 workers the first 256 samples of an epoch differ"):
-        KNOB.candidates(bench(facts(), seen(50, 10), {**SAME, "differing": [4, 5, 6]}))
-    (remark,) = [r for r in _remarks(facts(), asked) if "not tried" in r]
+        KNOB.candidates(bench(survey(), seen(50, 10), {**SAME, "differing": [4, 5, 6]}))
+    (remark,) = [r for r in _remarks(survey(), asked) if "not tried" in r]
     assert remark == ("not tried: with 5 and 6 workers the first 256 samples of an epoch differ from those without")
 
 
@@ -159,7 +156,7 @@ def test_numbers_of_workers_that_change_the_samples_are_left_out() -> None:
     ],
 )
 def test_workers_are_kept_between_epochs_where_that_pays(batches: int, loader: Any, persistent: bool) -> None:
-    tried = KNOB.candidates(bench(facts(batches=batches, **loader), seen(50, 17)))
+    tried = KNOB.candidates(bench(survey(batches=batches, **loader), seen(50, 17)))
     assert {s["persistent_workers"] for s in tried if s["num_workers"]} == {persistent}
     assert not any(s["persistent_workers"] for s in tried if not s["num_workers"])
 
@@ -169,12 +166,12 @@ def test_what_starting_workers_costs() -> None:
     assert start_seconds(seen(50, 10), (0.02, 0.01, 0.1), 1) == pytest.approx(0.02 + 0.1)
 
 
-def _remarks(given: dict[str, Any], asked: Bench, winner: Settings | None = None) -> list[str]:
+def _remarks(given: Survey, asked: Bench, winner: Settings | None = None) -> list[str]:
     return KNOB.remarks(Told(given, (), (), asked.kept, winner))
 
 
 def test_the_remarks_tell_the_prediction_the_check_and_the_start_up() -> None:
-    given = facts(batches=10)
+    given = survey(batches=10)
     asked = bench(given, seen(50, 17, cv=0.1))
     winner = KNOB.candidates(asked)[1]
     assert _remarks(given, asked, winner) == [
@@ -188,9 +185,9 @@ def test_the_remarks_tell_the_prediction_the_check_and_the_start_up() -> None:
 
 
 def test_a_look_that_failed_is_told() -> None:
-    asked = bench(facts(), Unanswered("out of memory"))
+    asked = bench(survey(), Unanswered("out of memory"))
     KNOB.candidates(asked)
-    assert _remarks(facts(), asked) == ["how many workers are needed could not be predicted: out of memory"]
+    assert _remarks(survey(), asked) == ["how many workers are needed could not be predicted: out of memory"]
 
 
 @pytest.mark.parametrize(("n", "prefetch", "least"), [(0, None, 2), (1, 2, 5), (4, 2, 17), (4, 6, 49)])
@@ -229,7 +226,7 @@ def test_a_block_is_longer_than_the_queue(n: int, prefetch: int | None, least: i
 )
 def test_an_iterable_dataset_whose_samples_may_repeat_is_refused(found: object, why: str) -> None:
     with pytest.raises(Refused) as refused:
-        KNOB.candidates(bench(facts(iterable=True), seen(50, 10), found))
+        KNOB.candidates(bench(survey(iterable=True), seen(50, 10), found))
     assert str(refused.value) == why
 
 
@@ -245,34 +242,34 @@ def test_an_iterable_dataset_whose_samples_may_repeat_is_refused(found: object, 
 )
 def test_workers_that_fail_are_not_raced(found: object, why: str) -> None:
     with pytest.raises(Refused) as refused:
-        KNOB.candidates(bench(facts(), seen(50, 10), found))
+        KNOB.candidates(bench(survey(), seen(50, 10), found))
     assert str(refused.value) == why
 
 
 def test_a_training_that_keeps_what_it_loads_is_not_raced() -> None:
     leaking = seen(5, 5, grown_bytes=96 * MIB)  # 4 MiB a batch; the race would make about 1,200 steps
     with pytest.raises(Refused) as refused:
-        KNOB.candidates(bench(facts(), leaking))
+        KNOB.candidates(bench(survey(), leaking))
     assert str(refused.value) == (
         "the training process grew by 96 MiB over 24 batches (4.0 MiB each); it keeps what it loads, and measuring would "
         "fill the memory"
     )
-    assert workers(KNOB.candidates(bench(facts(), seen(500, 500, grown_bytes=96 * MIB)))) == [
+    assert workers(KNOB.candidates(bench(survey(), seen(500, 500, grown_bytes=96 * MIB)))) == [
         1,
         2,
     ]  # a cache that fills
-    assert workers(KNOB.candidates(bench(facts(), seen(0.5, 0.5, grown_bytes=MIB)))) == [1, 2]
+    assert workers(KNOB.candidates(bench(survey(), seen(0.5, 0.5, grown_bytes=MIB)))) == [1, 2]
 
 
 def test_who_repeats_samples_now_is_told() -> None:
-    now = facts(iterable=True, num_workers=4, prefetch_factor=2)
+    now = survey(iterable=True, num_workers=4, prefetch_factor=2)
     with pytest.raises(Refused, match="with your num_workers=4 a training sees each sample 4 times an epoch"):
         KNOB.candidates(bench(now, seen(50, 10), {**SAME, "whole": True, "repeats": [2, 400, 200]}))
 
 
 def test_an_iterable_dataset_that_shares_its_samples_out_is_raced() -> None:
     shared = {**SAME, "whole": True, "samples": 200}
-    assert workers(KNOB.candidates(bench(facts(iterable=True), seen(50, 10), shared))) == [4, 5, 6]
+    assert workers(KNOB.candidates(bench(survey(iterable=True), seen(50, 10), shared))) == [4, 5, 6]
 
 
 # ---- in the child, on real loaders --------------------------------------------------------------------------------
@@ -496,9 +493,8 @@ def test_the_patch(
     text = f"loader = {call}\n"
     (tmp_path / "train.py").write_text(text)
     node = ast.parse(text).body[0].value  # type: ignore[attr-defined]
-    given = facts(**now)
-    given["loader_site"] = [str(tmp_path / "train.py"), 1, 1, node.col_offset, node.end_col_offset]
-    patch = KNOB.patch(Code("train.py", given), settings)
+    site = CallSite(str(tmp_path / "train.py"), 1, 1, node.col_offset, node.end_col_offset)
+    patch = KNOB.patch(Code("train.py", survey(**now, site=site)), settings)
     assert patch is not None and patch.after == f"loader = {patched}\n"
     assert edit.apply(text, patch.edits) == Source("train.py", patch.after).text
 
@@ -509,7 +505,7 @@ def test_workers_are_not_kept_where_the_dataset_changes_between_epochs(
     monkeypatch.chdir(tmp_path)
     text = "loader = DataLoader(data)\nfor epoch in range(3):\n    data.set_epoch(epoch)\n"
     (tmp_path / "train.py").write_text(text)
-    given = {**facts(batches=10), "loader_site": [str(tmp_path / "train.py"), 1, 1, 9, 25]}
+    given = survey(batches=10, site=CallSite(str(tmp_path / "train.py"), 1, 1, 9, 25))
     asked = bench(given, seen(50, 17))
     tried = KNOB.candidates(asked)
     assert not any(s["persistent_workers"] for s in tried)
@@ -519,18 +515,18 @@ def test_workers_are_not_kept_where_the_dataset_changes_between_epochs(
 
 
 def test_the_words_name_what_changes() -> None:
-    assert KNOB.words(TWO, facts()) == "build the training DataLoader with num_workers=2"
-    assert KNOB.words({**TWO, "persistent_workers": True}, facts()) == (
+    assert KNOB.words(TWO, survey()) == "build the training DataLoader with num_workers=2"
+    assert KNOB.words({**TWO, "persistent_workers": True}, survey()) == (
         "build the training DataLoader with num_workers=2, persistent_workers=True"
     )
-    assert KNOB.words({**TWO, "pin_memory": True}, facts("cuda")) == (
+    assert KNOB.words({**TWO, "pin_memory": True}, survey("cuda")) == (
         "build the training DataLoader with num_workers=2, pin_memory=True"
     )
 
 
 @pytest.mark.parametrize(("cores", "said"), [(2, True), (8, False)])
 def test_more_workers_than_cores_are_told_with_torchs_warning(cores: int, said: bool) -> None:
-    given = {**facts(batches=10), "cores": cores}
+    given = survey(batches=10, cores=cores)
     asked = bench(given, seen(50, 17, cv=0.1))
     winner = KNOB.candidates(asked)[1]
     assert any("torch will warn that 4 workers" in remark for remark in _remarks(given, asked, winner)) == said

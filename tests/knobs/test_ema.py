@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
+from surveys import found, survey_of
 
-from perfaudit.knobs import Bench, Probe, Told, ema
+from perfaudit.knobs import Bench, Probe, Survey, Told, ema
+from perfaudit.measure.facts import CallSite
 from perfaudit.measurements import Comparison, Settings, Trial
 
 KNOB = ema.KNOB
 
 
-def facts(has_ema: bool = False, **rules: int) -> dict[str, Any]:
-    return {"has_ema": has_ema, "device": "cpu", "rules": rules}
+def survey(has_ema: bool = False, *rules: str, device: str = "cpu") -> Survey:
+    return survey_of(map(found, rules), has_ema=has_ema, device={"type": device})
 
 
-def bench(given: dict[str, Any]) -> Bench:
+def bench(given: Survey) -> Bench:
     return Bench(given, 2, 1 << 30, lambda settings: Probe(settings, 1, 1), lambda *a, **k: {})
 
 
@@ -47,22 +48,22 @@ def test_every_way_of_averaging_keeps_the_same_average() -> None:
 
 
 def test_the_users_own_average_is_the_setting_to_beat() -> None:
-    assert KNOB.current(facts(True)) == {"average": "yours", "when": "after step"}
-    tried = KNOB.candidates(bench(facts(True, PA404=1)))
+    assert KNOB.current(survey(True)) == {"average": "yours", "when": "after step"}
+    tried = KNOB.candidates(bench(survey(True, "PA404")))
     assert ema.NONE in tried
     assert {"average": "yours, patched", "when": "after step"} in tried
-    assert {"average": "yours, patched", "when": "after step"} not in KNOB.candidates(bench(facts(True)))
+    assert {"average": "yours, patched", "when": "after step"} not in KNOB.candidates(bench(survey(True)))
 
 
 def test_who_keeps_no_average_is_told_the_cheapest_way_and_no_saving() -> None:
-    assert KNOB.current(facts()) == ema.NONE
-    assert ema.NONE not in KNOB.candidates(bench(facts()))
+    assert KNOB.current(survey()) == ema.NONE
+    assert ema.NONE not in KNOB.candidates(bench(survey()))
     way: Settings = {"average": "foreach_lerp", "when": "after step"}
     compared = [Comparison("ema", ema.NONE, way, 1.1, 1.0, 1.2, "slower")]
-    told = Told(facts(), [], compared, {}, None)
+    told = Told(survey(), [], compared, {}, None)
     assert KNOB.kept_words(told).startswith("your target keeps no average (no build_ema); the cheapest way")
-    assert KNOB.kept_words(Told(facts(True), [], compared, {}, None)) == ""
-    assert KNOB.kept_words(Told(facts(), [], [], {}, None)) == ""
+    assert KNOB.kept_words(Told(survey(True), [], compared, {}, None)) == ""
+    assert KNOB.kept_words(Told(survey(), [], [], {}, None)) == ""
 
 
 ALIKE = "no difference could be seen between lerp_per_parameter, foreach_lerp; simplest: foreach_lerp, torch._foreach_lerp_("
@@ -86,7 +87,7 @@ def test_only_a_way_that_is_told_apart_is_called_the_cheapest(
         Comparison("ema", ema.NONE, lerp, 1.05, 1.0, 1.1, "slower", of="average"),
         Comparison("ema", ema.NONE, lerp, 1.3, 0.9, 1.9, "undecided"),  # the whole step, which drowns the update
     ]
-    words = KNOB.kept_words(Told(facts(), [], compared, {}, None))
+    words = KNOB.kept_words(Told(survey(), [], compared, {}, None))
     assert words.startswith(f"your target keeps no average (no build_ema); {said}")
 
 
@@ -99,7 +100,7 @@ def test_of_ways_that_are_alike_one_of_them_is_recommended() -> None:
     ]
     compared.append(Comparison("ema", ema.NONE, ema.SIMPLEST, 1.5, 1.4, 1.6, "slower", of="average"))
     assert "simplest: mul_add_per_parameter before step, average.mul_(" in KNOB.kept_words(
-        Told(facts(), [], compared, {}, None)
+        Told(survey(), [], compared, {}, None)
     )
 
 
@@ -112,16 +113,16 @@ def test_before_the_step_is_another_algorithm(when: str) -> None:
 def test_on_a_device_the_hosts_own_time_is_told() -> None:
     trials = [Trial("ema", {"average": way, "when": "after step"}, "ok") for way in ("foreach_lerp", "none")]
     times = {"foreach_lerp": 0.000042}
-    told = Told(facts(True), trials, [], {}, None, lambda settings, phase: times.get(str(settings["average"])))
+    told = Told(survey(True), trials, [], {}, None, lambda settings, phase: times.get(str(settings["average"])))
     assert KNOB.remarks(told) == ["the host's own time for the update: foreach_lerp after step: 42 µs"]
-    assert KNOB.remarks(Told(facts(True), trials, [], {}, None)) == []
+    assert KNOB.remarks(Told(survey(True), trials, [], {}, None)) == []
 
 
 def test_a_side_stream_is_tried_on_cuda_and_judged_by_the_whole_step() -> None:
-    on_cuda = {**facts(True), "device": "cuda"}
+    on_cuda = survey(True, device="cuda")
     side: Settings = {"average": ema.SIDE_STREAM, "when": "after step"}
     assert side in KNOB.candidates(bench(on_cuda))
-    assert side not in KNOB.candidates(bench(facts(True)))
+    assert side not in KNOB.candidates(bench(survey(True)))
     assert (KNOB.phases_for(side), KNOB.phases_for({"average": "foreach_lerp"})) == ((), ("average",))
 
 
@@ -129,7 +130,7 @@ def test_without_a_patch_the_line_that_built_the_average_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    facts: dict[str, Any] = {"ema_site": [str(tmp_path / "train.py"), 12, 12, 4, 20]}
-    assert KNOB.handed_over({}, facts) == "change it by hand in the class of your average (train.py:12)"
-    assert KNOB.handed_over({}, {"ema_site": None}) == ""
-    assert KNOB.handed_over({}, {"ema_site": ["/nowhere/lib.py", 1, 1, 0, 1]}) == ""
+    survey = survey_of(ema_site=CallSite(str(tmp_path / "train.py"), 12, 12, 4, 20))
+    assert KNOB.handed_over({}, survey) == "change it by hand in the class of your average (train.py:12)"
+    assert KNOB.handed_over({}, survey_of()) == ""
+    assert KNOB.handed_over({}, survey_of(ema_site=CallSite("/nowhere/lib.py", 1, 1, 0, 1))) == ""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from surveys import found, survey_of
 
-from perfaudit.knobs import Bench, Probe
+from perfaudit.knobs import Bench, Probe, Survey
 from perfaudit.knobs._code import Code
 from perfaudit.knobs.fusion import KNOB
 from perfaudit.static.scan import scan
@@ -17,28 +17,36 @@ LIBRARY, COMPILED = {"pointwise": "library"}, {"pointwise": "compiled"}
 FORMULA = "0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))"
 
 
-def facts(**given: object) -> dict[str, Any]:
-    base = {"device": "cpu", "cxx": "/usr/bin/g++", "model": {"compiled": False}, "rules": {"PA204": 1}}
-    return {**base, "project_files": ["model.py"], **given}
+def survey(
+    by_hand: bool = False,
+    rules: tuple[str, ...] = ("PA204",),
+    device: str = "cpu",
+    cxx: str | None = "/usr/bin/g++",
+    compiled: bool = False,
+) -> Survey:
+    """By rules whose findings have a patch. by_hand: there is one of PA205 that has none, and no other."""
+    findings = [found("PA205", "model.py:3", by_hand=True)] if by_hand else map(found, rules)
+    host, model = {"cxx": cxx}, {"compiled": compiled}
+    return survey_of(findings, device={"type": device}, host=host, model=model, project_files=("model.py",))
 
 
-def bench(given: dict[str, Any], seconds: float) -> Bench:
+def bench(given: Survey, seconds: float) -> Bench:
     return Bench(given, 2, 0, lambda settings: Probe(settings), lambda *_: {}, {}, seconds=seconds)
 
 
 @pytest.mark.parametrize(
     ("given", "seconds", "tried"),
     [
-        (facts(), 200.0, [LIBRARY, COMPILED]),
-        (facts(), 100.0, [LIBRARY]),  # each generation compiles again
-        (facts(cxx=None), 200.0, [LIBRARY]),
-        (facts(cxx=None, device="cuda"), 200.0, [LIBRARY, COMPILED]),
-        (facts(model={"compiled": True}), 200.0, [LIBRARY]),
-        (facts(rules={}, by_hand={"PA205": ["model.py:3"]}), 200.0, [COMPILED]),
+        (survey(), 200.0, [LIBRARY, COMPILED]),
+        (survey(), 100.0, [LIBRARY]),  # each generation compiles again
+        (survey(cxx=None), 200.0, [LIBRARY]),
+        (survey(cxx=None, device="cuda"), 200.0, [LIBRARY, COMPILED]),
+        (survey(compiled=True), 200.0, [LIBRARY]),
+        (survey(by_hand=True), 200.0, [COMPILED]),
     ],
 )
 def test_the_compiled_function_is_tried_where_it_can_be_afforded(
-    given: dict[str, Any], seconds: float, tried: list[dict[str, str]]
+    given: Survey, seconds: float, tried: list[dict[str, str]]
 ) -> None:
     assert KNOB.candidates(bench(given, seconds)) == tried
 
@@ -46,16 +54,16 @@ def test_the_compiled_function_is_tried_where_it_can_be_afforded(
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        (facts(), ""),
-        (facts(rules={}), "no hand-written activation or norm was found in model.py"),
-        (facts(rules={}, by_hand={"PA205": ["model.py:3"]}), ""),  # the library has none, but it can be compiled
+        (survey(), ""),
+        (survey(rules=()), "no hand-written activation or norm was found in model.py"),
+        (survey(by_hand=True), ""),  # the library has none, but it can be compiled
         (
-            facts(rules={}, by_hand={"PA205": ["model.py:3"]}, cxx=None),
+            survey(by_hand=True, cxx=None),
             "PA205 at model.py:3 must be changed by hand, so there is nothing to measure it against",
         ),
     ],
 )
-def test_where_it_cannot_matter(given: dict[str, Any], reason: str) -> None:
+def test_where_it_cannot_matter(given: Survey, reason: str) -> None:
     assert KNOB.not_applicable(given) == reason
 
 
@@ -94,7 +102,7 @@ def test_where_it_cannot_matter(given: dict[str, Any], reason: str) -> None:
 )
 def test_the_patches(project: Callable[..., Path], before: str, library: str | None, compiled: str | None) -> None:
     project(**{"model.py": before})
-    code = Code("model.py", facts(), tuple(scan(["model.py"]).findings))
+    code = Code("model.py", survey_of(scan(["model.py"]).findings))
     patches = [KNOB.patch(code, LIBRARY), KNOB.patch(code, COMPILED)]
     assert [patch and patch.after for patch in patches] == [library, compiled]
 
@@ -102,7 +110,7 @@ def test_the_patches(project: Callable[..., Path], before: str, library: str | N
 def test_dropout_in_the_compiled_function_draws_other_numbers(project: Callable[..., Path]) -> None:
     text = "import torch\n\n\ndef act(x):\n    x = x * torch.sigmoid(x)\n    return torch.dropout(x, 0.1, True)\n"
     project(**{"model.py": text})
-    patch = KNOB.patch(Code("model.py", facts(), tuple(scan(["model.py"]).findings)), COMPILED)
+    patch = KNOB.patch(Code("model.py", survey_of(scan(["model.py"]).findings)), COMPILED)
     assert patch is not None and patch.changes == ("rounding", "rng")
 
 

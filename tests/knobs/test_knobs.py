@@ -36,8 +36,9 @@ FLAGS = """
 import contextlib, json, sys
 import torch
 from perfaudit.errors import TargetError
-from perfaudit.knobs import Bench, Probe, Unanswered, all_knobs, knob
-from perfaudit.measure.facts import facts_of
+from perfaudit.findings import Edit, Finding, Fix, Location, Span
+from perfaudit.knobs import Bench, Probe, Survey, Unanswered, all_knobs, knob
+from perfaudit.measure.gather_facts import facts_of
 from perfaudit.target.flags import flags
 from perfaudit.target.names import Target
 from perfaudit.target.training import Training
@@ -57,10 +58,12 @@ def results(module):
         setup = module.setup(settings)
         return Training(Target("train.py", {}), "cpu", setup.loader_overrides, 0, setup.optimizer_overrides)
 
-    facts = {**facts_of(Training(Target("train.py", {}), "cpu")), "profile": {}, "rules": {r: 1 for r in module.rules}}
-    tried, changed = [module.current(facts)], []
-    if not module.not_applicable(facts):
-        bench = Bench(facts, 2, 1 << 30, lambda settings: Probe(settings, 1 << 20, 1 << 20), ask)
+    fix = Fix("change it", "safe", edits=(Edit(Span(0, 0), ""),))
+    findings = tuple(Finding(rule, "", "warning", "", Location("train.py", 1, 1, 1, 2), fix=fix) for rule in module.rules)
+    survey = Survey(facts_of(Training(Target("train.py", {}), "cpu")), findings=findings)
+    tried, changed = [module.current(survey)], []
+    if not module.not_applicable(survey):
+        bench = Bench(survey, 2, 1 << 30, lambda settings: Probe(settings, 1 << 20, 1 << 20), ask)
         before = flags()
         with contextlib.suppress(Unanswered):
             tried += module.candidates(bench)

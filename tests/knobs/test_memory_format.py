@@ -2,39 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
+from surveys import USUAL, survey_of
 
-from perfaudit.knobs import Bench, Probe, memory_format
+from perfaudit.knobs import Bench, Probe, Survey, memory_format
 from perfaudit.knobs._code import Code
-from perfaudit.measure.facts import _model
+from perfaudit.measure.gather_facts import _model
 
 KNOB = memory_format.KNOB
 
 
-def facts(planes: int = 2, kernels: int = 2, channels_last: bool = False) -> dict[str, Any]:
-    return {
-        "model": {"planes": planes, "kernels": kernels, "channels_last": channels_last},
-        "factories": {"model": "build_model"},
-        "factory_files": {"model": "train.py"},
-    }
+def survey(planes: int = 2, kernels: int = 2, channels_last: bool = False) -> Survey:
+    return survey_of(model={"planes": planes, "kernels": kernels, "channels_last": channels_last})
 
 
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        (facts(), ""),
-        (facts(planes=0, kernels=0), "the model has no 2d convolution"),
+        (survey(), ""),
+        (survey(planes=0, kernels=0), "the model has no 2d convolution"),
         (
-            facts(kernels=0),
+            survey(kernels=0),
             "all 2d convolutions have 1 x 1 kernels or one input channel, whose weights are the same in both layouts",
         ),
     ],
 )
-def test_where_it_cannot_matter(given: dict[str, Any], reason: str) -> None:
+def test_where_it_cannot_matter(given: Survey, reason: str) -> None:
     assert KNOB.not_applicable(given) == reason
 
 
@@ -42,8 +39,8 @@ def test_where_it_cannot_matter(given: dict[str, Any], reason: str) -> None:
     ("channels_last", "now", "other"), [(False, "contiguous", "channels_last"), (True, "channels_last", "contiguous")]
 )
 def test_the_other_layout_is_tried(channels_last: bool, now: str, other: str) -> None:
-    bench = Bench(facts(channels_last=channels_last), 2, 1, lambda s: Probe(s), lambda *a, **k: {})
-    assert KNOB.current(bench.facts) == {"memory_format": now}
+    bench = Bench(survey(channels_last=channels_last), 2, 1, lambda s: Probe(s), lambda *a, **k: {})
+    assert KNOB.current(bench.survey) == {"memory_format": now}
     assert KNOB.candidates(bench) == [{"memory_format": other}]
 
 
@@ -52,12 +49,12 @@ def test_a_real_model_is_converted_and_says_so() -> None:
 
     model = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.Conv2d(4, 4, 3), torch.nn.Conv2d(4, 4, 1))
     weights = [p.detach().clone() for p in model.parameters()]
-    assert (_model(model)["kernels"], _model(model)["channels_last"]) == (1, False)
+    assert (_model(model, {}).kernels, _model(model, {}).channels_last) == (1, False)
     for name, is_last in (("channels_last", True), ("contiguous", False)):
         with KNOB.setup({"memory_format": name}).applied(
             SimpleNamespace(model=model, optimizer=SimpleNamespace(state={}))
         ):
-            assert KNOB.holds({"model": _model(model)}, {"memory_format": name})
+            assert KNOB.holds(Survey(replace(USUAL, model=_model(model, {}))), {"memory_format": name})
             output = model(torch.ones(1, 1, 8, 8))
             assert output.is_contiguous(memory_format=torch.channels_last) is is_last  # the input was not converted
     assert all(torch.equal(a, b) for a, b in zip(weights, model.parameters(), strict=True))
@@ -83,13 +80,13 @@ LOCAL = "from torch import nn\n\n\ndef build_model():\n    model = nn.Conv2d(3, 
 def test_the_patch(name: str, before: str, after: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text(before)
-    patch = KNOB.patch(Code("train.py", facts()), {"memory_format": name})
+    patch = KNOB.patch(Code("train.py", survey()), {"memory_format": name})
     assert (patch and patch.after) == after
 
 
 def test_words_and_promises() -> None:
     given = {"memory_format": "channels_last"}
     assert KNOB.changes(given) == ("rounding",)
-    assert KNOB.words({"memory_format": "channels_last"}, facts()) == (
+    assert KNOB.words({"memory_format": "channels_last"}, survey()) == (
         "keep the model in another layout: model.to(memory_format=torch.channels_last); its inputs need no conversion"
     )

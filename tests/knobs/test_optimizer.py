@@ -3,71 +3,60 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
+from surveys import USUAL, survey_of
 
-from perfaudit.knobs import Bench, Probe, Told, optimizer
+from perfaudit.knobs import Bench, Probe, Survey, Told, optimizer
 from perfaudit.knobs._code import Code
-from perfaudit.measure.facts import _optimizer
+from perfaudit.measure.facts import CallSite
+from perfaudit.measure.gather_facts import _optimizer
 
 KNOB = optimizer.KNOB
 
 
-def facts(device: str = "cpu", dtypes: tuple[str, ...] = ("float32",), **other: Any) -> dict[str, Any]:
-    built = {
-        "name": "AdamW",
-        "module": "torch.optim.adamw",
-        "fused": None,
-        "foreach": None,
-        "takes": ["fused", "foreach"],
-        "fused_devices": ["cuda", "cpu"],
-    }
-    return {
-        "device": device,
-        "model": {"dtypes": list(dtypes)},
-        "factories": {"optimizer": "build_optimizer"},
-        "optimizer": {**built, **other},
-    }
+def survey(device: str = "cpu", dtypes: tuple[str, ...] = ("float32",), **optimizer: object) -> Survey:
+    return survey_of(device={"type": device}, model={"dtypes": dtypes}, optimizer=optimizer)
 
 
-def tried(given: dict[str, Any]) -> list[object]:
+def tried(given: Survey) -> list[object]:
     return [s["update"] for s in KNOB.candidates(Bench(given, 2, 1, lambda s: Probe(s), lambda *a, **k: {}))]
 
 
 @pytest.mark.parametrize(
     ("given", "now", "others"),
     [
-        (facts(), "for-loop", ["foreach", "fused"]),
-        (facts("cuda"), "foreach", ["for-loop", "fused"]),
-        (facts("cuda", foreach=False), "for-loop", ["foreach", "fused"]),
-        (facts("cuda", fused=True), "fused", ["for-loop", "foreach"]),
-        (facts(foreach=True), "foreach", ["for-loop", "fused"]),
-        (facts(takes=["foreach"], name="RMSprop"), "for-loop", ["foreach"]),
-        (facts("privateuseone"), "for-loop", ["foreach"]),
-        (facts(dtypes=("complex64", "float32")), "for-loop", ["foreach"]),
+        (survey(), "for-loop", ["foreach", "fused"]),
+        (survey("cuda"), "foreach", ["for-loop", "fused"]),
+        (survey("cuda", foreach=False), "for-loop", ["foreach", "fused"]),
+        (survey("cuda", fused=True), "fused", ["for-loop", "foreach"]),
+        (survey(foreach=True), "foreach", ["for-loop", "fused"]),
+        (survey(takes=("foreach",), name="RMSprop"), "for-loop", ["foreach"]),
+        (survey("privateuseone"), "for-loop", ["foreach"]),
+        (survey(dtypes=("complex64", "float32")), "for-loop", ["foreach"]),
     ],
 )
-def test_what_is_tried(given: dict[str, Any], now: str, others: list[str]) -> None:
+def test_what_is_tried(given: Survey, now: str, others: list[str]) -> None:
     assert (KNOB.current(given), tried(given)) == ({"update": now}, others)
 
 
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        (facts(), ""),
+        (survey(), ""),
         (
-            facts(name="Lion", module="project.optim"),
+            survey(name="Lion", module="project.optim"),
             "Lion is no optimizer of torch.optim, whose updates can be chosen by an argument",
         ),
         (
-            facts(name="LBFGS", module="torch.optim.lbfgs", takes=[]),
+            survey(name="LBFGS", module="torch.optim.lbfgs", takes=()),
             "torch.optim.LBFGS takes neither foreach nor fused",
         ),
     ],
 )
-def test_where_it_cannot_matter(given: dict[str, Any], reason: str) -> None:
+def test_where_it_cannot_matter(given: Survey, reason: str) -> None:
     assert KNOB.not_applicable(given) == reason
 
 
@@ -83,7 +72,7 @@ def test_a_real_optimizer_is_built_so(name: str, kind: str, given: dict[str, boo
     parameter = torch.nn.Parameter(torch.ones(2))
     with optimizers_built(KNOB.setup({"update": name}).optimizer_overrides):
         built = getattr(torch.optim, kind)([parameter], lr=0.1, **given)
-    assert KNOB.holds({"device": "cpu", "optimizer": _optimizer(built)}, {"update": name})
+    assert KNOB.holds(Survey(replace(USUAL, optimizer=_optimizer(built, None))), {"update": name})
     parameter.sum().backward()
     built.step()
     assert float(parameter.detach()[0]) < 1
@@ -109,22 +98,22 @@ def test_the_patch(call: str, name: str, patched: str | None, tmp_path: Path, mo
     top = "import torch\nfrom torch.optim import AdamW\nfrom torch.optim import AdamW as Opt\noptimizer = "
     Path("train.py").write_text(f"{top}{call}\n")
     node = ast.parse(f"{top}{call}\n").body[-1].value  # type: ignore[attr-defined]  # an assignment
-    site = ["train.py", node.lineno, node.end_lineno, node.col_offset, node.end_col_offset]
-    patch = KNOB.patch(Code("train.py", {**facts(), "optimizer_site": site}), {"update": name})
+    site = CallSite("train.py", node.lineno, node.end_lineno, node.col_offset, node.end_col_offset)
+    patch = KNOB.patch(Code("train.py", survey(site=site)), {"update": name})
     assert (patch and patch.after) == (patched and f"{top}{patched}\n")
 
 
 def test_our_own_optimizer_is_words_only() -> None:
-    given = {**facts(), "factories": {}, "optimizer_site": None}
+    given = survey_of(factories={})
     assert KNOB.patch(Code("train.py", given), {"update": "fused"}) is None
     assert KNOB.words({"update": "fused"}, given) == (
         "build AdamW with fused=True, if that is your optimizer: the target has no build_optimizer, so this was measured with "
         "perfaudit's AdamW"
     )
-    assert KNOB.words({"update": "for-loop"}, facts()) == "build AdamW with foreach=False"
+    assert KNOB.words({"update": "for-loop"}, survey()) == "build AdamW with foreach=False"
 
 
 def test_lists_cost_memory_and_are_taken_last() -> None:
     assert min([{"update": "foreach"}, {"update": "fused"}], key=KNOB.size) == {"update": "fused"}
-    assert "memory" in KNOB.remarks(Told(facts(), (), (), {}, {"update": "foreach"}))[0]
-    assert KNOB.remarks(Told(facts(), (), (), {}, {"update": "fused"})) == []
+    assert "memory" in KNOB.remarks(Told(survey(), (), (), {}, {"update": "foreach"}))[0]
+    assert KNOB.remarks(Told(survey(), (), (), {}, {"update": "fused"})) == []

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from surveys import survey_of
 
-from perfaudit.knobs import Bench, Probe, Reply, Told, Unanswered, precision
+from perfaudit.knobs import Bench, Probe, Reply, Survey, Told, Unanswered, precision
 from perfaudit.knobs._code import Code
 from perfaudit.measurements import Settings
 from perfaudit.target.flags import flags
@@ -16,20 +17,18 @@ from perfaudit.target.flags import flags
 KNOB = precision.KNOB
 
 
-def facts(device: str = "cpu", capability: list[int] | None = None, **other: Any) -> dict[str, Any]:
-    return {
-        "device": device,
-        "capability": capability,
-        "step_autocast": "",
-        "flags": {"matmul_precision": "highest"},
-        "model": {"dtypes": ["float32"]},
-        "factories": {"step": "training_step"},
-        "factory_files": {"step": "train.py"},
-        **other,
-    }
+def survey(
+    device: str = "cpu",
+    capability: tuple[int, int] | None = None,
+    precision: str = "highest",
+    dtypes: tuple[str, ...] = ("float32",),
+    **other: Any,
+) -> Survey:
+    on, flags = {"type": device, "capability": capability}, {"matmul_precision": precision}
+    return survey_of(device=on, flags=flags, model={"dtypes": dtypes}, **other)
 
 
-def tried(given: dict[str, Any], inside: str | None = "") -> tuple[list[object], dict[str, Any]]:
+def tried(given: Survey, inside: str | None = "") -> tuple[list[object], dict[str, Any]]:
     """Precisions that are tried, and what is kept; inside: what the user's step computes in, None for no answer."""
 
     def ask(settings: Settings, question: str) -> Reply:
@@ -45,54 +44,54 @@ def tried(given: dict[str, Any], inside: str | None = "") -> tuple[list[object],
 @pytest.mark.parametrize(
     ("given", "names"),
     [
-        (facts(), ["bf16"]),
-        (facts("cuda", [9, 0]), ["tf32", "bf16", "fp16"]),
-        (facts("cuda", [8, 0]), ["tf32", "bf16", "fp16"]),
-        (facts("cuda", [7, 5]), ["fp16"]),  # Turing: tensor cores for float16 only
-        (facts("cuda", [9, 0], flags={"matmul_precision": "high"}), ["bf16", "fp16"]),
-        (facts("cuda", [9, 0], flags={"matmul_precision": ""}), ["bf16", "fp16"]),  # set by `fp32_precision`
+        (survey(), ["bf16"]),
+        (survey("cuda", (9, 0)), ["tf32", "bf16", "fp16"]),
+        (survey("cuda", (8, 0)), ["tf32", "bf16", "fp16"]),
+        (survey("cuda", (7, 5)), ["fp16"]),  # Turing: tensor cores for float16 only
+        (survey("cuda", (9, 0), precision="high"), ["bf16", "fp16"]),
+        (survey("cuda", (9, 0), precision=""), ["bf16", "fp16"]),  # set by `fp32_precision`
     ],
 )
-def test_what_a_device_computes_in(given: dict[str, Any], names: list[str]) -> None:
+def test_what_a_device_computes_in(given: Survey, names: list[str]) -> None:
     assert tried(given) == (names, {})
     assert tried(given, None)[0] == names  # a question without an answer keeps nothing back
 
 
 def test_a_step_under_autocast_is_left_alone() -> None:
-    names, kept = tried(facts("cuda", [9, 0]), "float16")
+    names, kept = tried(survey("cuda", (9, 0)), "float16")
     assert names == []
-    said = KNOB.kept_words(Told(facts(), (), (), kept, None))
+    said = KNOB.kept_words(Told(survey(), (), (), kept, None))
     assert said == "keep what you have: your step computes in float16 under autocast already"
-    assert KNOB.kept_words(Told(facts(), (), (), {}, None)) == ""
+    assert KNOB.kept_words(Told(survey(), (), (), {}, None)) == ""
 
 
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        (facts(), ""),
-        (facts("cuda", [7, 0]), ""),
-        (facts("mps"), "it is searched on CPUs and CUDA devices, and this training runs on mps"),
-        (facts(model={"dtypes": ["bfloat16"]}), "the model's parameters are bfloat16 already"),
+        (survey(), ""),
+        (survey("cuda", (7, 0)), ""),
+        (survey("mps"), "it is searched on CPUs and CUDA devices, and this training runs on mps"),
+        (survey(dtypes=("bfloat16",)), "the model's parameters are bfloat16 already"),
         (
-            facts(model={"dtypes": ["float64"]}),
+            survey(dtypes=("float64",)),
             "the model's parameters are float64, which autocast leaves alone",
         ),
     ],
 )
-def test_where_it_cannot_matter(given: dict[str, Any], reason: str) -> None:
+def test_where_it_cannot_matter(given: Survey, reason: str) -> None:
     assert KNOB.not_applicable(given) == reason
 
 
 @pytest.mark.parametrize(
     ("given", "now"),
     [
-        (facts(), "float32"),
-        (facts(flags={"matmul_precision": "high"}), "float32"),  # about CUDA
-        (facts("cuda", [8, 0], flags={"matmul_precision": "medium"}), "tf32"),
-        (facts(step_autocast="bfloat16"), "bf16"),
+        (survey(), "float32"),
+        (survey(precision="high"), "float32"),  # about CUDA
+        (survey("cuda", (8, 0), precision="medium"), "tf32"),
+        (survey(step_autocast="bfloat16"), "bf16"),
     ],
 )
-def test_the_current_precision(given: dict[str, Any], now: str) -> None:
+def test_the_current_precision(given: Survey, now: str) -> None:
     assert KNOB.current(given) == {"precision": now}
 
 
@@ -128,12 +127,12 @@ TF32 = STEP.replace("as F\n", 'as F\ntorch.set_float32_matmul_precision("high")\
 def test_the_patch(name: str, before: str, after: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text(before)
-    patch = KNOB.patch(Code("train.py", facts()), {"precision": name})
+    patch = KNOB.patch(Code("train.py", survey()), {"precision": name})
     assert (patch and patch.after) == after
 
 
 def test_without_a_step_of_their_own_bfloat16_is_words() -> None:
-    given = facts(factories={}, factory_files={})
+    given = survey(factories={}, factory_files={})
     assert KNOB.patch(Code("train.py", given), {"precision": "bf16"}) is None
     assert KNOB.words({"precision": "bf16"}, given) == (
         'compute the loss in bfloat16: with torch.autocast("cpu", dtype=torch.bfloat16): around the forward pass and the loss'
@@ -141,7 +140,7 @@ def test_without_a_step_of_their_own_bfloat16_is_words() -> None:
 
 
 def test_the_lines_of_a_loss_scale_are_python() -> None:
-    lines = KNOB.words({"precision": "fp16"}, facts("cuda", [8, 0])).partition("loss scale: ")[2]
+    lines = KNOB.words({"precision": "fp16"}, survey("cuda", (8, 0))).partition("loss scale: ")[2]
     made, _, step = lines.removeprefix("make ").partition(" once, then in each step: ")
     assert made == 'scaler = torch.amp.GradScaler("cuda")'
     context, _, loop = step.partition("; ")
@@ -152,7 +151,7 @@ def test_the_lines_of_a_loss_scale_are_python() -> None:
 def test_what_else_changes_is_said() -> None:
     def said(winner: str | None, **other: Any) -> str:
         settings: Settings | None = {"precision": winner} if winner else None
-        return " ".join(KNOB.remarks(Told(facts(**other), (), (), {}, settings)))
+        return " ".join(KNOB.remarks(Told(survey(**other), (), (), {}, settings)))
 
     assert "checkpoints stay float32" in said("bf16") and "calls training_step" in said("bf16")
     assert "calls" not in said("bf16", factories={})
@@ -224,15 +223,15 @@ def test_float16_comes_with_a_scaler_and_tf32_with_a_switch() -> None:
 def test_a_decorated_step_holds_and_another_does_not() -> None:
     import torch
 
-    from perfaudit.measure.facts import _autocast_around
+    from perfaudit.measure.gather_facts import _autocast_around
 
     def step(model: Any, batch: Any) -> Any:
         return model(batch)
 
     decorated = torch.autocast("cpu", dtype=torch.bfloat16)(step)
     assert (_autocast_around(decorated), _autocast_around(step), _autocast_around(None)) == ("bfloat16", "", "")
-    assert KNOB.holds(facts(step_autocast=_autocast_around(decorated)), {"precision": "bf16"})
-    assert not KNOB.holds(facts(), {"precision": "bf16"})
+    assert KNOB.holds(survey(step_autocast=_autocast_around(decorated)), {"precision": "bf16"})
+    assert not KNOB.holds(survey(), {"precision": "bf16"})
 
 
 @pytest.mark.gpu

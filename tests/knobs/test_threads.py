@@ -3,43 +3,38 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
+from surveys import survey_of
 
-from perfaudit.knobs import Bench, Probe, Told, threads
+from perfaudit.knobs import Bench, Probe, Survey, Told, threads
 from perfaudit.knobs._code import Code
-from perfaudit.measure.facts import _physical_cores
+from perfaudit.measure.gather_facts import _physical_cores
 from perfaudit.measurements import Settings
 from perfaudit.target.flags import flags
 
 KNOB = threads.KNOB
 
 
-def facts(now: int, cores: int, physical: int | None = None, device: str = "cpu", workers: int = 0) -> dict[str, Any]:
-    return {
-        "device": device,
-        "threads": now,
-        "cores": cores,
-        "physical_cores": physical or cores,
-        "loader": {"num_workers": workers},
-    }
+def survey(now: int, cores: int, physical: int | None = None, device: str = "cpu", workers: int = 0) -> Survey:
+    host = {"threads": now, "cores": cores, "physical_cores": physical or cores}
+    return survey_of(device={"type": device}, host=host, loader={"num_workers": workers})
 
 
 @pytest.mark.parametrize(
     ("given", "numbers"),
     [
-        (facts(2, 2), [1]),
-        (facts(1, 2), [2]),
-        (facts(8, 8), [1, 4]),
-        (facts(8, 16, 8), [1, 16]),
-        (facts(12, 12, 4), [1, 4, 6]),
-        (facts(3, 8), [1, 4, 8]),
-        (facts(4, 1), [1]),
+        (survey(2, 2), [1]),
+        (survey(1, 2), [2]),
+        (survey(8, 8), [1, 4]),
+        (survey(8, 16, 8), [1, 16]),
+        (survey(12, 12, 4), [1, 4, 6]),
+        (survey(3, 8), [1, 4, 8]),
+        (survey(4, 1), [1]),
     ],
 )
-def test_numbers_of_threads(given: dict[str, Any], numbers: list[int]) -> None:
-    bench = Bench(given, given["cores"], 1, lambda s: Probe(s), lambda *a, **k: {})
+def test_numbers_of_threads(given: Survey, numbers: list[int]) -> None:
+    bench = Bench(given, given.facts.host.cores, 1, lambda s: Probe(s), lambda *a, **k: {})
     assert [s["threads"] for s in KNOB.candidates(bench)] == numbers
     assert KNOB.not_applicable(given) == ""
 
@@ -47,11 +42,11 @@ def test_numbers_of_threads(given: dict[str, Any], numbers: list[int]) -> None:
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        (facts(8, 8, device="cuda"), "it is about training on the CPU, and this training runs on cuda"),
-        (facts(1, 1), "this process may use one core, and torch uses one thread"),
+        (survey(8, 8, device="cuda"), "it is about training on the CPU, and this training runs on cuda"),
+        (survey(1, 1), "this process may use one core, and torch uses one thread"),
     ],
 )
-def test_where_it_cannot_matter(given: dict[str, Any], reason: str) -> None:
+def test_where_it_cannot_matter(given: Survey, reason: str) -> None:
     assert KNOB.not_applicable(given) == reason
 
 
@@ -77,7 +72,7 @@ def test_the_number_is_set_and_put_back() -> None:
 def test_the_patch(before: str, after: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text(before)
-    patch = KNOB.patch(Code("train.py", facts(2, 2)), {"threads": 1})
+    patch = KNOB.patch(Code("train.py", survey(2, 2)), {"threads": 1})
     assert (patch and patch.after) == after
 
 
@@ -92,7 +87,7 @@ def test_the_patch(before: str, after: str | None, tmp_path: Path, monkeypatch: 
     ],
 )
 def test_workers_share_the_cores(workers: int, winner: Settings | None, said: str) -> None:
-    remarks = KNOB.remarks(Told(facts(2, 2, workers=workers), (), (), {}, winner))
+    remarks = KNOB.remarks(Told(survey(2, 2, workers=workers), (), (), {}, winner))
     assert " ".join(remarks).startswith(said) and bool(remarks) == bool(said)
     assert any("loader workers would share" in remark for remark in remarks) == (
         winner == {"threads": 2} and not workers

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
+from surveys import found, survey_of
 
-from perfaudit.knobs import Bench, Probe, Told, transfer
+from perfaudit.knobs import Bench, Probe, Survey, Told, transfer
 from perfaudit.knobs._code import Code
+from perfaudit.measure.facts import CallSite
 from perfaudit.measurements import Settings
 
 KNOB = transfer.KNOB
 
 
-def facts(
+def survey(
     device: str = "cuda", pinned: bool = False, workers: int = 2, non_blocking: bool = False, **places: list[str]
-) -> dict[str, Any]:
+) -> Survey:
     loader = {"pin_memory": pinned, "num_workers": workers}
-    return {"device": device, "loader": loader, "non_blocking": non_blocking, "places": places}
+    findings = [found(rule, place) for rule, at in places.items() for place in at]
+    return survey_of(findings, device={"type": device}, loader=loader, non_blocking=non_blocking)
 
 
 def setting(pinned: bool, non_blocking: bool) -> Settings:
@@ -30,28 +33,28 @@ def setting(pinned: bool, non_blocking: bool) -> Settings:
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        (facts(), ""),
-        (facts("cpu"), "nothing is copied to a device: this training runs on cpu"),
+        (survey(), ""),
+        (survey("cpu"), "nothing is copied to a device: this training runs on cpu"),
         (
-            facts("mps"),
+            survey("mps"),
             "the CPU and this device (mps) share their memory, and copies that are not waited for lose data there",
         ),
     ],
 )
-def test_where_it_cannot_matter(given: dict[str, Any], reason: str) -> None:
+def test_where_it_cannot_matter(given: Survey, reason: str) -> None:
     assert KNOB.not_applicable(given) == reason
 
 
 @pytest.mark.parametrize(
     ("given", "now"),
     [
-        (facts(), setting(False, False)),
-        (facts(pinned=True), setting(True, False)),  # the loader says nothing of the copies
-        (facts(pinned=True, non_blocking=True), setting(True, True)),
-        (facts(non_blocking=True), setting(False, True)),
+        (survey(), setting(False, False)),
+        (survey(pinned=True), setting(True, False)),  # the loader says nothing of the copies
+        (survey(pinned=True, non_blocking=True), setting(True, True)),
+        (survey(non_blocking=True), setting(False, True)),
     ],
 )
-def test_the_three_others_are_tried(given: dict[str, Any], now: Settings) -> None:
+def test_the_three_others_are_tried(given: Survey, now: Settings) -> None:
     tried = KNOB.candidates(Bench(given, 2, 1, lambda s: Probe(s), lambda *a, **k: {}))
     assert KNOB.current(given) == now
     assert now not in tried and len(tried) == 3
@@ -70,50 +73,55 @@ def test_a_setting_is_an_argument_of_the_loader_and_a_way_to_copy(non_blocking: 
     ("given", "settings", "words"),
     [
         (
-            facts(PA102=["train.py:3"]),
+            survey(PA102=["train.py:3"]),
             setting(True, True),
-            "build the training DataLoader with pin_memory=True (train.py:3) and copy batches with "
+            "build the training DataLoader with pin_memory=True (train.py:3:1) and copy batches with "
             ".to(device, non_blocking=True)",
         ),
         (
-            facts(pinned=True, PA104=["train.py:9", "train.py:10"]),
+            survey(pinned=True, PA104=["train.py:9", "train.py:10"]),
             setting(True, True),
-            "copy batches with .to(device, non_blocking=True) (train.py:9, train.py:10)",
+            "copy batches with .to(device, non_blocking=True) (train.py:9:1, train.py:10:1)",
         ),
-        (facts(), setting(True, False), "build the training DataLoader with pin_memory=True"),
-        (facts(pinned=True, non_blocking=True), setting(True, False), "copy batches without non_blocking=True"),
+        (survey(), setting(True, False), "build the training DataLoader with pin_memory=True"),
+        (survey(pinned=True, non_blocking=True), setting(True, False), "copy batches without non_blocking=True"),
     ],
 )
-def test_the_words_name_the_lines(given: dict[str, Any], settings: Settings, words: str) -> None:
+def test_the_words_name_the_lines(given: Survey, settings: Settings, words: str) -> None:
     assert KNOB.words(settings, given) == words
 
 
 @pytest.mark.parametrize(
     ("call", "given", "settings", "patched"),
     [
-        ("DataLoader(d, 8)", facts(non_blocking=True), setting(True, True), "DataLoader(d, 8, pin_memory=True)"),
-        ("DataLoader(d, 8)", facts(), setting(True, False), "DataLoader(d, 8, pin_memory=True)"),
-        ("DataLoader(d, 8, pin_memory=False)", facts(), setting(True, False), "DataLoader(d, 8, pin_memory=True)"),
+        ("DataLoader(d, 8)", survey(non_blocking=True), setting(True, True), "DataLoader(d, 8, pin_memory=True)"),
+        ("DataLoader(d, 8)", survey(), setting(True, False), "DataLoader(d, 8, pin_memory=True)"),
+        ("DataLoader(d, 8, pin_memory=False)", survey(), setting(True, False), "DataLoader(d, 8, pin_memory=True)"),
         (
             "DataLoader(d, 8, True, None, None, 0, None, False)",
-            facts(),
+            survey(),
             setting(True, False),
             "DataLoader(d, 8, True, None, None, 0, None, True)",
         ),
-        ("DataLoader(d, 8)", facts(), setting(True, True), None),  # their copies wait, those that are measured do not
-        ("DataLoader(d, 8)", facts(non_blocking=True), setting(True, False), None),
+        ("DataLoader(d, 8)", survey(), setting(True, True), None),  # their copies wait, those that are measured do not
+        ("DataLoader(d, 8)", survey(non_blocking=True), setting(True, False), None),
         (
             "DataLoader(d, pin_memory=True)",
-            facts(pinned=True),
+            survey(pinned=True),
             setting(False, False),
             "DataLoader(d, pin_memory=False)",
         ),
-        ("DataLoader(d, pin_memory=True)", facts(pinned=True), setting(True, True), None),  # no finding knows the lines
+        (
+            "DataLoader(d, pin_memory=True)",
+            survey(pinned=True),
+            setting(True, True),
+            None,
+        ),  # no finding knows the lines
     ],
 )
 def test_the_patch(
     call: str,
-    given: dict[str, Any],
+    given: Survey,
     settings: Settings,
     patched: str | None,
     tmp_path: Path,
@@ -123,8 +131,9 @@ def test_the_patch(
     text = f"loader = {call}\n"
     Path("train.py").write_text(text)
     node = ast.parse(text).body[0].value  # type: ignore[attr-defined]  # an assignment
-    site = ["train.py", node.lineno, node.end_lineno, node.col_offset, node.end_col_offset]
-    patch = KNOB.patch(Code("train.py", {**given, "loader_site": site}), settings)
+    site = CallSite("train.py", node.lineno, node.end_lineno, node.col_offset, node.end_col_offset)
+    sited = replace(given.facts, loader=replace(given.facts.loader, site=site))
+    patch = KNOB.patch(Code("train.py", replace(given, facts=sited)), settings)
     assert (patch and patch.after) == (patched and text.replace(call, patched))
 
 
@@ -147,21 +156,21 @@ def test_the_copies_of_the_users_loop_are_patched_where_a_finding_knows_them(
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text(LOOP)
     findings = tuple(scan(["train.py"], Options(processes=1)).findings)
-    patch = KNOB.patch(Code("train.py", facts(pinned=True), findings), setting(True, True))
+    patch = KNOB.patch(Code("train.py", replace(survey(pinned=True), findings=findings)), setting(True, True))
     assert patch is not None and patch.after == LOOP.replace('"cuda")', '"cuda", non_blocking=True)')
     assert (copies_without_waiting(LOOP), copies_without_waiting(patch.after)) == (False, True)
 
 
 def test_patched_source_has_a_setting_where_its_text_says_so() -> None:
-    assert KNOB.holds(facts(pinned=True, non_blocking=True), setting(True, True))
-    assert not KNOB.holds(facts(pinned=True), setting(True, True))
+    assert KNOB.holds(survey(pinned=True, non_blocking=True), setting(True, True))
+    assert not KNOB.holds(survey(pinned=True), setting(True, True))
 
 
 def test_the_remarks_say_how_batches_were_copied() -> None:
-    waits, pins = KNOB.remarks(Told(facts(workers=0), (), (), {}, None))
+    waits, pins = KNOB.remarks(Told(survey(workers=0), (), (), {}, None))
     assert waits.startswith("your loop waits for its copies, as far as its text says")
     assert "training process pins" in pins
-    (runs_on,) = KNOB.remarks(Told(facts(non_blocking=True), (), (), {}, None))
+    (runs_on,) = KNOB.remarks(Told(survey(non_blocking=True), (), (), {}, None))
     assert runs_on.startswith("your loop copies batches with non_blocking=True")
 
 

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from surveys import facts
 
 from perfaudit.measure import child, environment, lab
+from perfaudit.measure.facts import to_json
 from perfaudit.measure.lab import ChildLab
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.runner import TooLarge, TrialFailed
@@ -65,7 +67,7 @@ class FakeChild:
         FakeChild.log.append(command["do"])
 
     def receive(self, timeout: float) -> dict[str, Any]:
-        return {"device": "cuda", "loader": {"num_workers": 0, "prefetch_factor": None}}
+        return to_json(facts(device={"type": "cuda"}))
 
     def ask(self, command: dict[str, Any], timeout: float) -> dict[str, Any]:
         assert self in FakeChild.alive

@@ -14,7 +14,7 @@ from fake_cuda import FakeCuda
 
 from perfaudit.errors import TargetError
 from perfaudit.knobs import ema
-from perfaudit.measure.facts import facts_of
+from perfaudit.measure.gather_facts import facts_of
 from perfaudit.measure.memory import peak_of_step
 from perfaudit.measure.predicted import _put_back
 from perfaudit.measure.step_times import step_seconds
@@ -139,9 +139,9 @@ def test_memory_is_that_of_the_trainings_device(cuda: FakeCuda, on_second: Any) 
 
 
 def test_facts_are_those_of_the_trainings_device(cuda: FakeCuda, on_second: Any) -> None:
-    facts = facts_of(on_second)
-    assert (facts["device"], facts["device_name"], facts["capability"]) == ("cuda", "cuda (Fake)", [9, 0])
-    assert (facts["device_free"], facts["driver"].partition(",")[0]) == (7 + 1200, "CUDA 12.8")  # free, and reserved
+    device = facts_of(on_second).device
+    assert (device.type, device.name, device.capability) == ("cuda", "cuda (Fake)", (9, 0))
+    assert (device.room, device.driver.partition(",")[0]) == (7 + 1200, "CUDA 12.8")  # free, and reserved
     assert cuda.devices() == {"cuda:1"}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perfaudit.measure.facts import facts_of
+from perfaudit.measure.gather_facts import facts_of
 from perfaudit.target.copies import copies_without_waiting
 from perfaudit.target.names import Target
 from perfaudit.target.training import Training
@@ -94,7 +94,7 @@ def test_a_training_copies_as_the_users_loop_does(
 ) -> None:
     project(**{"train.py": TRAIN.format(pinned=pinned, x=x)})
     training: Any = Training(Target("train.py"), "cpu")
-    assert (training.non_blocking, facts_of(training)["non_blocking"]) == (without, without)
+    assert (training.non_blocking, facts_of(training).non_blocking) == (without, without)
 
 
 @pytest.mark.filterwarnings("ignore:'pin_memory' argument")

@@ -50,8 +50,8 @@ def test_a_training_is_built_and_steps(project: Project) -> None:
     project(**{"train.py": MODEL})
     with Child() as child:
         facts = build(child)
-        assert facts["epoch_batches"] == 8
-        assert facts["loader_site"][1:3] == [9, 9]  # type: ignore[index]
+        assert facts["loader"]["epoch_batches"] == 8
+        assert facts["loader"]["site"][1:3] == [9, 9]
         block = child.ask({"do": "block", "steps": 20}, timeout=60)
         assert (block["steps"], block["samples"]) == (20, 160)
         assert child.ask({"do": "memory"}, timeout=60)["peak_bytes"] > 8 * 4 * 4
@@ -228,7 +228,7 @@ def test_a_fresh_interpreter_sees_variables_before_torch(project: Project) -> No
     text = "import os\nos.environ['OMP_NUM_THREADS'] = '1'\n" + MODEL
     project(**{"train.py": text})
     with Child(fresh=True) as child:
-        assert build(child)["threads"] == 1
+        assert build(child)["host"]["threads"] == 1
 
 
 def test_package_with_relative_imports(project: Project) -> None:
@@ -240,14 +240,14 @@ def test_package_with_relative_imports(project: Project) -> None:
         }
     )
     with Child() as child:
-        assert build(child, "pkg/train.py")["epoch_batches"] == 8
+        assert build(child, "pkg/train.py")["loader"]["epoch_batches"] == 8
 
 
 def test_patched_text_is_what_runs(project: Project) -> None:
     folder = project(**{"train.py": MODEL})
     patched = MODEL.lstrip("\n").replace("batch_size=8", "batch_size=16")
     with Child() as child:
-        assert build(child, overlay={"train.py": patched})["epoch_batches"] == 4
+        assert build(child, overlay={"train.py": patched})["loader"]["epoch_batches"] == 4
     assert "batch_size=8" in (folder / "train.py").read_text()
 
 

@@ -16,7 +16,7 @@ from perfaudit.checkpoints.check import _gap
 from perfaudit.checkpoints.fold import Copy, fold
 from perfaudit.measure import first_steps, gradients
 from perfaudit.measure.counters import counters
-from perfaudit.measure.facts import facts_of
+from perfaudit.measure.gather_facts import facts_of
 from perfaudit.measure.holder import Holder
 from perfaudit.measure.memory import peak_of_step
 from perfaudit.measure.verbs import building, first_losses, timing
@@ -70,7 +70,7 @@ def build_ema(model):
 @pytest.fixture
 def holder(project: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[Holder]:
     """A child's side with a training on a device that refuses float64 and has no clock."""
-    for module in ("target.training", "measure.facts", "measure.memory", "measure.step_times", "measure.exact"):
+    for module in ("target.training", "measure.gather_facts", "measure.memory", "measure.step_times", "measure.exact"):
         monkeypatch.setattr(f"perfaudit.{module}.accelerator_of", Clockless)
     monkeypatch.setattr("perfaudit.measure.verbs.timing.time.perf_counter", lambda: float(Clockless.waits))
     project(**{"train.py": TRAIN})
@@ -95,7 +95,7 @@ def test_no_command_makes_a_double_on_the_device(holder: Holder, tmp_path: Path)
     assert len(losses["losses"]) == 2 and len(losses["average"]) == 2
     assert timing.block(holder, 2)["finite"]
     assert len(timing.steps(holder, 2)["seconds"]) == 2
-    assert facts_of(training)["phases_by_waiting"]
+    assert facts_of(training).device.phases_by_waiting
     assert peak_of_step(training, batch) > 0
     training.step(batch)
     gradients.save(training, batch, file)

@@ -8,7 +8,7 @@ from typing import Any
 from switches import Switches
 
 from perfaudit.findings import Edit, Finding, Fix, Location, Saving, Span
-from perfaudit.knobs import Bench, Facts, Knob, Setup
+from perfaudit.knobs import Bench, Knob, Setup, Survey
 from perfaudit.knobs._code import Code, Patch
 from perfaudit.measurements import Settings
 from perfaudit.static import edit
@@ -53,10 +53,10 @@ class Dial(Knob):
         for name, value in attributes.items():
             setattr(self, name, value)
 
-    def share(self, facts: Facts) -> float:
+    def share(self, survey: Survey) -> float:
         return 1.0
 
-    def current(self, facts: Facts) -> Settings:
+    def current(self, survey: Survey) -> Settings:
         return {"dial": 0, "more": None}
 
     def candidates(self, bench: Bench) -> list[Settings]:
@@ -73,5 +73,5 @@ class Dial(Knob):
         edits = (Edit(Span(18, 19), str(settings["dial"])),)
         return Patch("t.py", edits, before, edit.apply(before, edits), Location("t.py", 3, 1, 3, 6))
 
-    def words(self, settings: Settings, facts: Facts) -> str:
+    def words(self, settings: Settings, survey: Survey) -> str:
         return f"dial {settings['dial']}"

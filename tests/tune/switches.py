@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from conftest import FakeClock
+from surveys import facts
 
-from perfaudit.knobs import Facts
 from perfaudit.measure.child import ChildFailed
+from perfaudit.measure.facts import Facts, to_json
 from perfaudit.measure.ledger import Block, Variant
 from perfaudit.measure.race import BASE, Race, Turn
 from perfaudit.measure.runner import Lab, Subject, TrialFailed
@@ -76,10 +77,7 @@ class Shop:
         return switches_on(variant.overlay)
 
     def facts(self, on: Switches) -> Facts:
-        return {
-            "device": "cpu", "device_name": "cpu", "torch": "2", "driver": "", "threads": 1, "project_files": ["t.py"],
-            "loader": {"num_workers": 0}, "factories": {}, "factory_files": {}, "switches": on,
-        }  # fmt: skip
+        return facts(project_files=("t.py",), factories={}, factory_files={}, flags={"switches": on})
 
     def lab(self, check: Check | None = None) -> Lab:
         self.check = check
@@ -94,13 +92,9 @@ class Shop:
             why = self.broken(self._switches(variant))
             why = why or (self.differs(self._switches(variant)) if self.check is not None else "")
             if self.check is not None and not why:
-                self.check(None, variant, {})  # type: ignore[arg-type]  # the one that is put in the verifier's place
+                self.check(None, variant, self.facts(self._switches(variant)))  # type: ignore[arg-type]  # the one that is put in the verifier's place
             found[variant.key] = TrialFailed(why) if why else Steps(self, self._switches(variant))
         return found
-
-    def examine(self, variant: Variant) -> str:
-        item = self.open([variant])[variant.key]
-        return str(item) if isinstance(item, TrialFailed) else ""
 
     def ask(self, variant: Variant, *commands: Json) -> list[Json]:
         on = self._switches(variant)
@@ -109,12 +103,13 @@ class Shop:
             "block": {"steps": 4, "wall": 4 * STEP, "phases": {}, "finite": True},
             "memory": {"peak_bytes": 100 + sum(on.values())},
         }
-        return [self.facts(on), *(answers.get(command["do"], {}) for command in commands)]
+        return [to_json(self.facts(on)), *(answers.get(command["do"], {}) for command in commands)]
 
     def trace(self, files: list[str]) -> Json:
         self.traced = files
         lines = {path: [*self.lines] for path in files}
-        return {**self.facts(switches(Path("t.py").read_text())), "lines": lines, "seconds_per_step": self.per_step}
+        facts = to_json(self.facts(switches(Path("t.py").read_text())))
+        return {"facts": facts, "lines": lines, "seconds_per_step": self.per_step}
 
     def engine(self) -> Engine:
         self.clock.sleep(0.2)

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from conftest import FakeClock
+from surveys import survey_of
 from test_search import Shop, Sizes, search  # noqa: F401  # search is a fixture
 
 from perfaudit.errors import NothingMeasured
@@ -205,7 +206,7 @@ def test_losses_that_are_numbers_are_not_looked_at(search: Search, clock: FakeCl
 )
 def test_a_step_that_takes_other_shapes_each_time(peaks: dict[int, int], told: bool) -> None:
     kept = {"limit": 99, "budget": 1 << 30, "limits": {"plain": 99}, "peaks": peaks}
-    remarks = BATCH_SIZE.remarks(Told({}, [], [], kept, None))
+    remarks = BATCH_SIZE.remarks(Told(survey_of(), [], [], kept, None))
     assert any("takes other shapes each time" in remark for remark in remarks) is told
 
 

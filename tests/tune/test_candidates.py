@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 from conftest import FakeClock
+from surveys import survey_of
 
 from perfaudit.findings import Edit, Fix, Location, Span
-from perfaudit.knobs import Bench, Facts, Knob, Refused, Setup, Way
+from perfaudit.knobs import Bench, Knob, Refused, Setup, Survey, Way
 from perfaudit.knobs._code import Code, Patch
 from perfaudit.measure.watch import Watch
 from perfaudit.measurements import Settings
@@ -35,7 +36,7 @@ class Values(Knob):
         self.name, self.by_value = name, changes
         vars(self).update(attributes)
 
-    def current(self, facts: Facts) -> Settings:
+    def current(self, survey: Survey) -> Settings:
         return {"a": 0}
 
     def candidates(self, bench: Bench) -> list[Settings]:
@@ -51,7 +52,7 @@ class Values(Knob):
         changes = self.by_value[int(str(settings["a"]))]
         return Patch("t.py", edits, TEXT, edit.apply(TEXT, edits), Location("t.py", 3, 1, 3, 6), changes)
 
-    def words(self, settings: Settings, facts: Facts) -> str:
+    def words(self, settings: Settings, survey: Survey) -> str:
         return f"a={settings['a']}"
 
 
@@ -66,7 +67,7 @@ def known(monkeypatch: pytest.MonkeyPatch, clock: FakeClock, project: Callable[.
         monkeypatch.setitem(sys.modules, module.__name__, module)
         nowhere: Any = None  # nothing is asked of a child
         tuning = Tuning(Target("t.py", {}), nowhere, Watch(), clock=clock, **attributes)
-        tuning.facts = {"profile": {"forward": 0.9, "zero_grad": 0.1}}
+        tuning.known = survey_of(profile={"forward": 0.9, "zero_grad": 0.1}, digests={})
         return tuning
 
     return start
@@ -119,7 +120,7 @@ def test_which_settings_can_be_climbed(
          "it changes precision; allow that with --allow precision"),
         (Values("some_values", {1: ()}, seconds_needed=30.0), "", 29.9,
          "it needs 30 s of measuring and had 30 s; give it longer with --budget, or search it alone with --some-values"),
-        (Values("values", {1: ()}, not_applicable=lambda facts: "there is no a"), "", 100.0, "there is no a"),
+        (Values("values", {1: ()}, not_applicable=lambda survey: "there is no a"), "", 100.0, "there is no a"),
         (Values("values", {1: ()}, phases=("zero_grad",), min_gain=0.2), "", 100.0,
          "zero grad takes 10.0 % of the step, so there is next to nothing to gain"),
     ],

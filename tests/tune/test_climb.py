@@ -19,7 +19,7 @@ from switches import STEP, Agreeing, Shop, Speed, Switches, switches
 
 from perfaudit.errors import NothingMeasured
 from perfaudit.findings import Edit, Location, Span
-from perfaudit.knobs import Bench, Facts, Knob, Setup
+from perfaudit.knobs import Bench, Knob, Setup, Survey
 from perfaudit.knobs._code import Code, Patch
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Deadline
@@ -45,14 +45,14 @@ class Switch(Knob):
     def __init__(self, name: str, changes: tuple[str, ...] = (), line: bool = True) -> None:
         self.name, self.changes_always, self.line = name, changes, line
 
-    def share(self, facts: Facts) -> float:
+    def share(self, survey: Survey) -> float:
         return 1.0
 
-    def current(self, facts: Facts) -> Settings:
-        return {self.name: facts["switches"][self.name]}
+    def current(self, survey: Survey) -> Settings:
+        return {self.name: survey.facts.flags["switches"][self.name]}
 
     def candidates(self, bench: Bench) -> list[Settings]:
-        return [{self.name: 1}] if not bench.facts["switches"][self.name] else []
+        return [{self.name: 1}] if not bench.survey.facts.flags["switches"][self.name] else []
 
     def setup(self, settings: Settings) -> Setup:
         return Setup()
@@ -67,7 +67,7 @@ class Switch(Knob):
         line = source.text[:at].count("\n") + 1
         return Patch("t.py", edits, source.text, edit.apply(source.text, edits), Location("t.py", line, 1, line, 6))
 
-    def words(self, settings: Settings, facts: Facts) -> str:
+    def words(self, settings: Settings, survey: Survey) -> str:
         return f"turn {self.name} on"
 
     def is_checked(self, settings: Settings) -> bool:
@@ -214,7 +214,7 @@ def test_what_fewer_bits_would_gain_is_told_with_the_flag_and_nothing_is_taken(
 
 def test_what_could_gain_little_gives_way_where_time_is_short(climbing: Climbing) -> None:
     class Small(Switch):
-        def share(self, facts: Facts) -> float:
+        def share(self, survey: Survey) -> float:
             return 0.04
 
     for budget, raced in ((2.0, ["a"]), (60.0, ["a", "b"])):
@@ -298,7 +298,7 @@ def test_fewer_bits_that_are_allowed_are_climbed(climbing: Climbing) -> None:
 
 def test_what_was_not_compared_is_not_handed_over(climbing: Climbing, monkeypatch: pytest.MonkeyPatch) -> None:
     class Blind(Agreeing):
-        def check(self, child: object, variant: Variant, facts: Facts) -> None:
+        def check(self, child: object, variant: Variant, survey: Survey) -> None:
             self.said[variant.key] = "not compared: the losses of the unpatched code are not finite"
 
     monkeypatch.setattr(sys.modules[__name__], "Agreeing", Blind)

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from surveys import survey_of
 
 from perfaudit.errors import UserError
+from perfaudit.measure.facts import CallSite
 
 SLOW = """
 class Slow(TensorDataset):
@@ -239,11 +241,9 @@ def test_apply_writes_the_patch_that_was_measured(project: Project) -> None:
     from perfaudit.knobs import dataloader
     from perfaudit.knobs._code import Code
 
-    loader = {"num_workers": 0, "pin_memory": False, "prefetch_factor": None, "persistent_workers": False}
-    site = [str(Path("train.py").absolute()), 21, 24, 11, 5]
-    facts = {"loader": loader, "loader_site": site, "device": "cpu"}
-    settings = {**dataloader.KNOB.current(facts), "num_workers": 2, "prefetch_factor": 2}
-    patch = dataloader.KNOB.patch(Code("train.py", facts), settings)
+    survey = survey_of(loader={"site": CallSite(str(Path("train.py").absolute()), 21, 24, 11, 5)})
+    settings = {**dataloader.KNOB.current(survey), "num_workers": 2, "prefetch_factor": 2}
+    patch = dataloader.KNOB.patch(Code("train.py", survey), settings)
     assert patch is not None
     before = hashlib.sha256(Path("train.py").read_bytes()).hexdigest()
     fix, location = Fix("", "unsafe", ("rng",), patch.edits, patch.diff, before), patch.location

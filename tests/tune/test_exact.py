@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from surveys import survey_of
 from test_search import Kept
 
 from perfaudit.measure import exact as inside
@@ -135,8 +136,8 @@ class Workshop:
 @pytest.mark.parametrize(("peak", "asked"), [(1 << 20, ["memory", "exact"]), (1 << 30, ["memory"])])
 def test_no_step_in_doubles_is_made_that_memory_does_not_hold(peak: int, asked: list[str]) -> None:
     shop = Workshop(peak)
-    facts = {"device_free": 2 << 30}
-    tuning = Tuning(Target("t.py", {}), shop, Watch(), record=Kept(), facts=facts)  # type: ignore[arg-type]  # stand-ins
+    known = survey_of(device={"room": 2 << 30})
+    tuning = Tuning(Target("t.py", {}), shop, Watch(), record=Kept(), known=known)  # type: ignore[arg-type]  # stand-ins
     found = [tuning.reference.exact(Variant("base", "", {})) for _ in range(2)]
     assert shop.asked == asked
     assert found[0].why == ("" if peak == 1 << 20 else "the step would take 3.0 GiB, more than 50 % of what is free")

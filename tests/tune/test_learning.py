@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from perfaudit.knobs import Survey
 from perfaudit.measure.watch import Watch
 from perfaudit.target.names import Target
 from perfaudit.tune.learning import learn
@@ -55,13 +57,14 @@ def test_only_what_runs_is_a_candidate(project: Callable[..., Path]) -> None:
     project(**{"train.py": TRAIN, "nets.py": NETS})
     target, watch = Target("train.py", {}), Watch()
     tuning = Tuning(target, Children(target, "cpu", watch, 120.0), watch)
-    tuning.survey()
+    tuning.build()
     Path("other.py").write_text(Path("nets.py").read_text())  # the same statements, of which this file runs none
-    tuning.facts["project_files"].append("other.py")
+    facts = tuning.survey.facts
+    tuning.known = Survey(replace(facts, project_files=(*facts.project_files, "other.py")))
     learn(tuning, ["optimizer"])
-    found = [(f.location.path, f.location.line) for f in tuning.findings if f.rule == "PA204" and f.location]
+    found = [(f.location.path, f.location.line) for f in tuning.survey.findings if f.rule == "PA204" and f.location]
     assert found == [("nets.py", 13), ("nets.py", 18), ("other.py", 13), ("other.py", 18)]
     learn(tuning, ["fusion"])
-    found = [(f.location.path, f.location.line) for f in tuning.findings if f.rule == "PA204" and f.location]
+    found = [(f.location.path, f.location.line) for f in tuning.survey.findings if f.rule == "PA204" and f.location]
     assert found == [("nets.py", 13)]
-    assert tuning.facts["rules"]["PA204"] == 1
+    assert tuning.survey.patchable("PA204") == 1

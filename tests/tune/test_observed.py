@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from surveys import survey_of
 
 from perfaudit.findings import Finding, Fix, Location
 from perfaudit.measure.child import ChildFailed
@@ -359,7 +360,7 @@ def test_what_cannot_be_observed_leaves_findings_as_they_are(
 ) -> None:
     project(**{"train.py": HEAD})
     workshop: Any = FakeWorkshop(reply)
-    tuning = Tuning(Target("train.py", {}), workshop, Watch(), facts={"device": "cpu"}, findings=[placed("PA601", 2)])
+    tuning = Tuning(Target("train.py", {}), workshop, Watch(), known=survey_of([placed("PA601", 2)]))
     after = observed_findings(tuning)
     assert (after.findings, after.withdrawn, after.problems) == ((placed("PA601", 2),), (), problems)
 
@@ -380,10 +381,12 @@ def test_what_reading_missed_is_priced_too(
     name = f"priced_{len(rules)}_{len(notes)}_{selected is None}.py"
     project(**{name: HEAD + net(LISTS.format(more=""), LOOP)})
     workshop: Any = FakeWorkshop(None if notes else seen_in(name))
-    tuning = Tuning(Target(name, {}), workshop, Watch(), facts={"device": "cpu"}, seconds_per_step=seconds_per_step)
+    tuning = Tuning(Target(name, {}), workshop, Watch(), known=survey_of(), seconds_per_step=seconds_per_step)
     lines: dict[str, set[int]] = {}
     report = _observe(tuning, Report("scan"), lines, 60.0, selected)
-    assert [finding.rule for finding in report.findings] == [finding.rule for finding in tuning.findings] == rules
+    assert (
+        [finding.rule for finding in report.findings] == [finding.rule for finding in tuning.survey.findings] == rules
+    )
     places = [finding.location for finding in report.findings]
     assert lines == {place.path: {place.line} for place in places if place is not None}
     assert tuning.notes == notes
@@ -395,7 +398,7 @@ def test_a_finding_that_a_run_contradicts_becomes_a_note(project: Project) -> No
     two_consumers(seen)
     workshop: Any = FakeWorkshop(seen)
     findings = scanned("taken_back.py")
-    tuning = Tuning(Target("taken_back.py", {}), workshop, Watch(), facts={"device": "cpu"}, findings=findings)
+    tuning = Tuning(Target("taken_back.py", {}), workshop, Watch(), known=survey_of(findings))
     report = _observe(tuning, Report("scan", findings=tuple(findings)), {}, 60.0, None)
     assert report.findings == ()
     said = "observed: 1 layer is built here (`conv`); not only a norm takes the output, so the bias is not subtracted again"

@@ -10,13 +10,16 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from perfaudit.knobs import Survey, knob
 from perfaudit.knobs._code import Code
 from perfaudit.measure.child import Child, ChildFailed
+from perfaudit.measure.facts import Facts, from_json
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.watch import Watch
 from perfaudit.static.source import decoded
@@ -37,9 +40,9 @@ NETS = "from torch import nn\n\nWIDTH = 3\n\ndef net():\n    return nn.Linear(4,
 USES = "\ndef build_model():\n    return net()\n" + REST
 
 
-def facts_of(target: str, overlay: dict[str, str] | None = None) -> Json:
+def facts_of(target: str, overlay: dict[str, str] | None = None) -> Facts:
     """What a child says of the training it built, after it has made a step."""
-    return replies(target, overlay, {"do": "block", "steps": 1})[0]
+    return from_json(replies(target, overlay, {"do": "block", "steps": 1})[0])
 
 
 def replies(target: str, overlay: dict[str, str] | None, *commands: Json) -> list[Json]:
@@ -180,8 +183,8 @@ def test_the_patched_text_is_what_runs(project: Project, layout: str) -> None:
     if "latin-1" in layout:
         (folder / path).write_text((folder / path).read_text(), encoding="latin-1")
     before = disk(folder)
-    assert facts_of(target)["model"]["parameters"] == 15
-    assert facts_of(target, changed(folder, path, old, new))["model"]["parameters"] == parameters
+    assert facts_of(target).model.parameters == 15
+    assert facts_of(target, changed(folder, path, old, new)).model.parameters == parameters
     assert disk(folder) == before
 
 
@@ -194,8 +197,8 @@ def test_two_patches_of_one_class_run_together(project: Project) -> None:
     folder = project(**{"train.py": HEAD + net + "def build_model():\n    return Net()\n" + REST})
     text = (folder / "train.py").read_text()
     both = text.replace("Linear(4, 4)", "Linear(4, 4, bias=False)").replace("Linear(4, 3)", "Linear(4, 3, bias=False)")
-    assert facts_of("train.py")["model"]["parameters"] == 35
-    assert facts_of("train.py", {"train.py": both})["model"]["parameters"] == 28
+    assert facts_of("train.py").model.parameters == 35
+    assert facts_of("train.py", {"train.py": both}).model.parameters == 28
 
 
 @pytest.mark.parametrize(
@@ -208,16 +211,16 @@ def test_byte_code_of_the_original_is_neither_used_nor_replaced(
     for name in ("train", "nets"):
         assert py_compile.compile(str(folder / f"{name}.py"), invalidation_mode=mode) is not None
     before = disk(folder)
-    assert facts_of("train.py", changed(folder, "nets.py", "WIDTH = 3", "WIDTH = 5"))["model"]["parameters"] == 25
+    assert facts_of("train.py", changed(folder, "nets.py", "WIDTH = 3", "WIDTH = 5")).model.parameters == 25
     assert disk(folder) == before
-    assert facts_of("train.py")["model"]["parameters"] == 15
+    assert facts_of("train.py").model.parameters == 15
 
 
 def test_byte_code_of_another_text_is_not_run_for_the_text_that_is_read(project: Project) -> None:
     folder = project(**{"train.py": HEAD + "from nets import net\n" + USES, "nets.py": NETS.replace("3", "9")})
     py_compile.compile(str(folder / "nets.py"), invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
     (folder / "nets.py").write_text(NETS)
-    assert facts_of("train.py")["model"]["parameters"] == 15
+    assert facts_of("train.py").model.parameters == 15
 
 
 def test_digests_are_those_of_what_ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,7 +245,7 @@ def test_a_folder_reached_through_a_link_is_patched_and_shown_patched(project: P
     folder = project(**{"real/nets.py": nets, "train.py": HEAD + linked + USES})
     (folder / "linked").symlink_to(folder / "real")
     patched = (folder / "real/nets.py").read_text().replace("WIDTH = 3", "WIDTH = 5").replace("# 3", "# 5")
-    assert facts_of("train.py", {"real/nets.py": patched})["model"]["parameters"] == 25
+    assert facts_of("train.py", {"real/nets.py": patched}).model.parameters == 25
 
 
 @pytest.mark.parametrize(
@@ -280,10 +283,10 @@ def test_two_loaders_from_one_line_are_told_apart(project: Project) -> None:
     )
     folder = project(**{"train.py": HEAD + "def build_model():\n    return nn.Linear(4, 3)\n" + loaders + STEP})
     facts = facts_of("train.py")
-    found = Code("train.py", facts).call(facts["loader_site"])
+    found = Code("train.py", Survey(facts)).call(facts.loader.site)
     assert found is not None and found[0].text_of(found[1]) == "DataLoader(data, 8)"
     patched = changed(folder, "train.py", "DataLoader(data, 8)", "DataLoader(data, 2)")
-    assert facts_of("train.py", patched)["epoch_batches"] == 8
+    assert facts_of("train.py", patched).loader.epoch_batches == 8
 
 
 def test_a_loader_from_exec_has_no_line_that_could_be_patched(project: Project) -> None:
@@ -293,7 +296,7 @@ def test_a_loader_from_exec_has_no_line_that_could_be_patched(project: Project) 
     )
     project(**{"train.py": HEAD + "def build_model():\n    return nn.Linear(4, 3)\n" + built + STEP})
     facts = facts_of("train.py")
-    assert Code("train.py", facts).call(facts["loader_site"]) is None
+    assert Code("train.py", Survey(facts)).call(facts.loader.site) is None
 
 
 def test_code_in_a_zip_file_is_run_and_not_patched(project: Project) -> None:
@@ -304,9 +307,9 @@ def test_code_in_a_zip_file_is_run_and_not_patched(project: Project) -> None:
     with zipfile.ZipFile(folder / "lib.zip", "w") as archive:
         archive.writestr("nets.py", loaders)
     facts = facts_of("train.py")
-    assert (facts["model"]["parameters"], facts["epoch_batches"]) == (15, 4)
-    assert Code("train.py", facts).source("lib.zip/nets.py") is None
-    found = Code("train.py", facts).call(facts["loader_site"])
+    assert (facts.model.parameters, facts.loader.epoch_batches) == (15, 4)
+    assert Code("train.py", Survey(facts)).source("lib.zip/nets.py") is None
+    found = Code("train.py", Survey(facts)).call(facts.loader.site)
     assert found is None or found[0].text_of(found[1]) != "DataLoader(data, 4)"
 
 
@@ -371,7 +374,7 @@ def test_one_file_asked_for_two_factories_is_imported_once(project: Project) -> 
                "dataloader": "other/train.py:build_dataloader", "step": "./train.py:training_step"}},
                "overlay": {}, "knob": "", "settings": {}, "device": "cpu"}  # fmt: skip
     with Child() as child:
-        assert child.ask(command, 60.0)["epoch_batches"] == 4
+        assert child.ask(command, 60.0)["loader"]["epoch_batches"] == 4
     assert Path("imports").read_text() == "xx"
 
 
@@ -391,11 +394,11 @@ def test_a_file_that_changed_since_the_child_ran_it_is_not_edited(project: Proje
     folder = project(**{"train.py": HEAD + NETS + USES})
     facts = facts_of("train.py")
     path = os.path.realpath(folder / "train.py")
-    facts["digests"] = {path: hashlib.sha256((folder / "train.py").read_bytes()).hexdigest()}
-    assert Code("train.py", facts).call(facts["loader_site"]) is not None
+    facts = replace(facts, digests={path: hashlib.sha256((folder / "train.py").read_bytes()).hexdigest()})
+    assert Code("train.py", Survey(facts)).call(facts.loader.site) is not None
     (folder / "train.py").write_text((folder / "train.py").read_text().replace("batch_size=4", "batch_size=8"))
-    assert Code("train.py", facts).call(facts["loader_site"]) is None
-    assert Code("train.py", facts).factory("model") is None
+    assert Code("train.py", Survey(facts)).call(facts.loader.site) is None
+    assert Code("train.py", Survey(facts)).factory("model") is None
 
 
 TOP_LEVEL = (
@@ -411,12 +414,12 @@ TWO_WORKERS = {"num_workers": 2, "pin_memory": False, "prefetch_factor": 2, "per
 def test_a_loader_and_an_optimizer_from_the_top_level_have_their_line_and_take_settings(project: Project) -> None:
     project(**{"train.py": TOP_LEVEL})
     facts = facts_of("train.py")
-    code = Code("train.py", facts)
+    code = Code("train.py", Survey(facts))
     for site, text in (
-        ("loader_site", "DataLoader(rows, 4)"),
-        ("optimizer_site", "torch.optim.Adam(net.parameters())"),
+        (facts.loader.site, "DataLoader(rows, 4)"),
+        (facts.optimizer.site, "torch.optim.Adam(net.parameters())"),
     ):
-        found = code.call(facts[site])
+        found = code.call(site)
         assert found is not None and found[0].text_of(found[1]) == text
     assert set_up("dataloader", TWO_WORKERS)["loader"]["num_workers"] == 2
     assert set_up("optimizer", {"update": "fused"})["optimizer"]["fused"] is True
@@ -437,11 +440,12 @@ def test_a_setting_that_cannot_take_effect_is_refused_and_not_measured(
     project: Project, knob: str, settings: Json, why: str
 ) -> None:
     project(**{"train.py": EARLY + TOP_LEVEL})
-    assert facts_of("train.py")["loader"]["num_workers"] == 0
+    assert facts_of("train.py").loader.num_workers == 0
     with pytest.raises(ChildFailed, match=why):
         set_up(knob, settings)
 
 
-def set_up(knob: str, settings: Json) -> Json:
+def set_up(name: str, settings: Json) -> Json:
     """What a child says of the training that it built with a knob's setting."""
-    return Children(parse("train.py"), "cpu", Watch(), 60.0).ask(Variant("one", knob, settings))[0]
+    variant = Variant("one", name, settings, applied=knob(name).found_at)
+    return Children(parse("train.py"), "cpu", Watch(), 60.0).ask(variant)[0]

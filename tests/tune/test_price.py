@@ -55,7 +55,7 @@ def pricing(monkeypatch: pytest.MonkeyPatch, clock: FakeClock, project: Callable
         def observed(tuning: Any, seconds: float) -> Any:
             if looked is not None:
                 looked.append(seconds)
-            kept = tuning.findings if shown is None else shown
+            kept = tuning.survey.findings if shown is None else shown
             return types.SimpleNamespace(findings=tuple(kept), withdrawn=tuple(withdrawn), problems=tuple(problems))
 
         monkeypatch.setattr(pricing_module, "observed_findings", observed)
@@ -587,7 +587,7 @@ def test_faster_by_less_than_it_must_is_told_without_a_patch(pricing: Pricing, d
 
 
 def test_a_knob_that_cannot_matter_leaves_the_finding_s_own_patch(pricing: Pricing, dial: Any) -> None:
-    dial([1, 2], share=lambda facts: 0.0, phases=("loading",))
+    dial([1, 2], share=lambda survey: 0.0, phases=("loading",))
     report = pricing(dialled(1.0, 0.9, 0.8), switch("a"))
     assert [(f.fix and f.fix.title, f.note) for f in report.findings] == [("turn a on", CHECKED)]
     (left,) = report.not_applicable

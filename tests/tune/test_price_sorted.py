@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from conftest import FakeClock
 from pricing import PROGRAM, gains, switch
-from switches import Shop, switches
+from surveys import survey_of
+from switches import Shop
 from test_price import dial  # noqa: F401  # a fixture
 
 from perfaudit.findings import Finding, Fix, Location
@@ -31,10 +32,10 @@ def sort(clock: FakeClock, project: Callable[..., Path]) -> Sorting:
     """`sort(finding, ...)`: what waits to be measured, and what is not."""
     project(**{"t.py": PROGRAM})
 
-    def run(*findings: Finding, lines: dict[str, set[int]] = ALL, **facts: Any) -> Priced:
+    def run(*findings: Finding, lines: dict[str, set[int]] = ALL, device: str = "cpu") -> Priced:
         shop = Shop(clock, gains())
-        seen = {**shop.facts(switches(PROGRAM)), **facts}
-        tuning, priced = Tuning(Target("t.py", {}), shop, Watch(), clock=clock, facts=seen), Priced()
+        known = survey_of(device={"type": device}, project_files=("t.py",))
+        tuning, priced = Tuning(Target("t.py", {}), shop, Watch(), clock=clock, known=known), Priced()
         price._sort(tuning, Report("scan", findings), lines, priced)
         return priced
 
@@ -99,7 +100,9 @@ def test_a_file_that_is_gone_since_it_was_read_is_not_patched(sort: Sorting) -> 
 
 
 def test_a_setting_that_does_not_apply_here_is_not_measured(sort: Sorting, dial: Callable[..., None]) -> None:  # noqa: F811
-    dial([1], not_applicable=lambda facts: "" if facts["device"] == "cuda" else "there is no accelerator here")
+    dial(
+        [1], not_applicable=lambda survey: "" if survey.facts.device.type == "cuda" else "there is no accelerator here"
+    )
     assert told(sort(switch("a"))) == ["not measured: there is no accelerator here"]
     assert told(sort(switch("a"), device="cuda")) == ["PA003 t.py"]
 

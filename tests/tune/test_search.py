@@ -12,10 +12,13 @@ from typing import Any
 
 import pytest
 from conftest import FakeClock
+from surveys import facts
 from switches import Engine as SwitchEngine
 
-from perfaudit.knobs import Bench, Facts, Knob, Setup, Told
+from perfaudit.knobs import Bench, Knob, Setup, Survey, Told
 from perfaudit.measure.child import ChildFailed
+from perfaudit.measure.facts import Facts
+from perfaudit.measure.facts import to_json as facts_json
 from perfaudit.measure.ledger import Block, Generation, Variant, from_json, to_json
 from perfaudit.measure.race import BASE, Race
 from perfaudit.measure.runner import Lab, Subject, TrialFailed
@@ -40,7 +43,7 @@ class Sizes(Knob):
         self.name, self.sizes = name, sizes
         vars(self).update(attributes)
 
-    def current(self, facts: Facts) -> Settings:
+    def current(self, survey: Survey) -> Settings:
         return {"size": 0}
 
     def candidates(self, bench: Bench) -> list[Settings]:
@@ -52,7 +55,7 @@ class Sizes(Knob):
     def setup(self, settings: Settings) -> Setup:
         return Setup()
 
-    def words(self, settings: Settings, facts: Facts) -> str:
+    def words(self, settings: Settings, survey: Survey) -> str:
         return f"take size {settings['size']}"
 
     def is_checked(self, settings: Settings) -> bool:
@@ -79,10 +82,7 @@ class Shop:
     queued, noise, control = 0.0, 0.0, 1.0  # of that training, see `switches.Shop`
 
     def facts(self) -> Facts:
-        return {
-            "device": "cpu", "device_name": "cpu", "torch": "2", "driver": "", "threads": 1, "project_files": ["t.py"],
-            "loader": {"num_workers": 0}, "factories": {}, "factory_files": {},
-        }  # fmt: skip
+        return facts(project_files=("t.py",), factories={}, factory_files={})
 
     def lab(self, check: Check | None = None) -> Lab:
         return self
@@ -97,7 +97,7 @@ class Shop:
         if self.broken:
             raise ChildFailed("target", self.broken)
         block = {"steps": 4, "wall": 4 * STEP, "phases": phases_of(4 * STEP), "finite": True}
-        return [self.facts(), *(block if command["do"] == "block" else {} for command in commands)]
+        return [facts_json(self.facts()), *(block if command["do"] == "block" else {} for command in commands)]
 
     def engine(self) -> Engine:
         self.clock.sleep(self.opening)
@@ -237,8 +237,7 @@ def test_a_busy_machine_is_told(
 
     shop = Shop(clock, {0: 1.0, 1: 0.9})
     shop.queued = queued
-    facts = {**shop.facts(), "threads": threads}
-    shop.facts = lambda: facts  # type: ignore[method-assign]
+    shop.facts = lambda: facts(project_files=("t.py",), host={"threads": threads})  # type: ignore[method-assign]
     shop.engine = lambda: Busy(shop)  # type: ignore[method-assign]
     assert search(shop, Sizes("sizes", [1])).notes == ((said,) if said else ())
 
@@ -326,7 +325,7 @@ def test_knobs_that_can_gain_more_come_first_and_those_that_cannot_are_named(
         Sizes("late", [1], phases=("backward",)),
         Sizes("early", [1]),
         Sizes("idle", [1], phases=("zero_grad",)),
-        Sizes("absent", [1], not_applicable=lambda facts: "there is no absent here"),
+        Sizes("absent", [1], not_applicable=lambda survey: "there is no absent here"),
     ]
     report = search(shop, *knobs, skips_idle=True)
     assert [trial.knob for trial in report.trials if trial.settings == {"size": 1}] == ["early", "late"]

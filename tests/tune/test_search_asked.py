@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 from conftest import FakeClock
+from surveys import survey_of
 from test_search import Shop, Sizes
 
-from perfaudit.knobs import Bench, Knob, Unanswered
+from perfaudit.knobs import Bench, Knob, Survey, Unanswered
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.watch import Watch
@@ -49,7 +50,7 @@ def begin(monkeypatch: pytest.MonkeyPatch, clock: FakeClock, project: Callable[.
         monkeypatch.setitem(sys.modules, module.__name__, module)
         shop = Shop(clock, {0: 1.0})
         tuning = Tuning(Target("t.py", {}), shop, Noted(), clock=clock, timeout=60.0)
-        tuning.facts = shop.facts()
+        tuning.known = Survey(shop.facts())
         for name, value in attributes.items():
             setattr(tuning, name, value)
         return tuning
@@ -156,7 +157,7 @@ def test_a_question_of_a_knob(
 
     monkeypatch.setattr(Tuning, "ask", ask)
     tuning = begin(Sizes("sizes", [1]))
-    bout = Bout("sizes", {}, Variant("base", "sizes", {"size": 0}))
+    bout = Bout("sizes", survey_of(), Variant("base", "sizes", {"size": 0}))
     bench = search.bench_of(tuning, bout, 7, tuning.deadline(search.PROBING_SHARE * left), left)
     assert (bench.memory_budget, bench.seconds) == (7, left)
     if kind:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import replace
 
 import pytest
 from conftest import FakeClock
@@ -11,6 +11,7 @@ from switches import Shop as ClimbShop
 from test_climb import Climbing, Switch, climbing, ladder, patched  # noqa: F401  # a fixture
 from test_search import STEP, Shop, Sizes, Steps, search  # noqa: F401  # a fixture
 
+from perfaudit.measure.facts import Facts
 from perfaudit.measure.ledger import Block, Variant
 from perfaudit.measure.runner import Subject, TrialFailed
 from perfaudit.report import Report
@@ -21,8 +22,9 @@ class Busy(Shop):
 
     threads = 1
 
-    def facts(self) -> dict[str, Any]:
-        return {**super().facts(), "threads": self.threads}
+    def facts(self) -> Facts:
+        usual = super().facts()
+        return replace(usual, host=replace(usual.host, threads=self.threads))
 
     def open(self, variants: Sequence[Variant]) -> dict[str, Subject | TrialFailed]:
         super().open(variants)

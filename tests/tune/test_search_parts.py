@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from conftest import FakeClock
+from surveys import facts, survey_of
 from test_search import Sizes
 
 from perfaudit.findings import Fix, Location
@@ -18,6 +20,9 @@ from perfaudit.tune import search
 from perfaudit.tune.search import least_gain, pointless
 from perfaudit.tune.tuning import Bout, key_of
 
+KNOWN = survey_of(profile={"forward": 1.0})
+SEEN = facts(has_ema=True)
+
 
 def variant(size: int) -> Variant:
     settings: Settings = {"size": size}
@@ -25,7 +30,7 @@ def variant(size: int) -> Variant:
 
 
 def bout(*sizes: int, **more: Any) -> Bout:
-    found = Bout("sizes", {"known": 1}, variant(0), **more)
+    found = Bout("sizes", KNOWN, variant(0), **more)
     found.variants = {v.key: v for v in map(variant, sizes)}
     return found
 
@@ -138,11 +143,11 @@ class Patched(Sizes):
     def is_checked(self, settings: Settings) -> bool:
         return settings["size"] == 1
 
-    def promised(self, settings: Settings, facts: Any) -> tuple[str, ...]:
+    def promised(self, settings: Settings, survey: Any) -> tuple[str, ...]:
         return ("rng",)
 
-    def holds(self, facts: Any, settings: Settings) -> bool:
-        return settings["size"] == 2 and facts == {"known": 1, "seen": 2}
+    def holds(self, survey: Any, settings: Settings) -> bool:
+        return settings["size"] == 2 and survey == replace(KNOWN, facts=SEEN)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +171,7 @@ def test_a_race_in_the_room_there_is(
     Checked.made = []
     monkeypatch.setattr(search, "Verifier", Checked)
 
-    def patch_for(tuning: Any, name: str, facts: Any, one: Variant) -> Any:
+    def patch_for(tuning: Any, name: str, survey: Any, one: Variant) -> Any:
         if int(str(one.settings["size"])) < 2:
             return None
         return (
@@ -189,12 +194,12 @@ def test_a_race_in_the_room_there_is(
     assert sizes_of(one.finalists) == chosen
     promised = {variant(n).key: ("rng",) if n == 1 else ("rounding",) for n in chosen}
     assert Checked.made == [(variant(0).key, promised, "reference", {}, 7)]
-    called.check("child", variant(1), {"seen": 2})
+    called.check("child", variant(1), SEEN)
     if 3 in chosen:
-        called.check("child", variant(2), {"seen": 2})
+        called.check("child", variant(2), SEEN)
         with pytest.raises(TrialFailed, match="the patched source does not build take size 3"):
-            called.check("child", variant(3), {"seen": 2})
-        assert Checked.last.seen == [("child", variant(1), {"seen": 2}), ("child", variant(2), {"seen": 2})]  # type: ignore[attr-defined]
+            called.check("child", variant(3), SEEN)
+        assert Checked.last.seen == [("child", variant(1), SEEN), ("child", variant(2), SEEN)]  # type: ignore[attr-defined]
 
 
 def test_without_anybody_to_race_nothing_is_measured(called: Called, clock: FakeClock) -> None:
@@ -226,10 +231,10 @@ def test_why_a_knob_cannot_matter(share: float, phases: tuple[str, ...], idle: s
     module = Sizes(
         "sizes",
         [],
-        share=lambda facts: share,
+        share=lambda survey: share,
         min_gain=0.03,
         phases=phases,
         gains_from=(),
-        idle_words=lambda facts: idle,
+        idle_words=lambda survey: idle,
     )
-    assert pointless(module, {}) == words
+    assert pointless(module, KNOWN) == words

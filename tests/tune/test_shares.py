@@ -19,10 +19,10 @@ def tuning(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def knob(name: str) -> Any:
         why = "there is none" if name == "absent" else ""
-        return SimpleNamespace(share=lambda facts: SHARES[name], min_gain=0.05, not_applicable=lambda facts: why)
+        return SimpleNamespace(share=lambda survey: SHARES[name], min_gain=0.05, not_applicable=lambda survey: why)
 
     monkeypatch.setattr(shares, "knob", knob)
-    return SimpleNamespace(facts={}, skips_idle=True, calibration=None, seconds_to_open=0.0)
+    return SimpleNamespace(survey=None, skips_idle=True, calibration=None, seconds_to_open=0.0)
 
 
 def test_the_weight_of_a_knob_is_what_it_could_gain(tuning: Any) -> None:

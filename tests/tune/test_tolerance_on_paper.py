@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from surveys import USUAL, facts
 from test_verify import FakeChild
 
 from perfaudit.measure.ledger import Variant
@@ -139,9 +141,9 @@ def test_types_that_a_training_computes_in(
     precision: str, device: str, allowed: bool, convolutions: int, found: list[str]
 ) -> None:
     flags = {"matmul_precision": precision, "cudnn.allow_tf32": allowed}
-    facts = {"device": device, "flags": flags, "model": {"dtypes": ["float32"], "convolutions": convolutions}}
-    assert types_of(facts) == ["float32", "", *found]
-    assert types_of({**facts, "step_autocast": "float16"}) == ["float32", "float16", *found]
+    given = facts(device={"type": device}, flags=flags, model={"convolutions": convolutions})
+    assert types_of(given) == ["float32", "", *found]
+    assert types_of(replace(given, step_autocast="float16")) == ["float32", "float16", *found]
 
 
 # ---- running the user's code again -------------------------------------------------------------------------------------
@@ -514,7 +516,7 @@ def test_doubles_are_compared_where_the_function_stays_and_nudged_by_64_rounding
     changes = {"round": ("rounding",), "bits": ("precision",), "other": ("rounding", "rng"), "safe": ()}
     with Verifier("base", changes, own.reference) as verifier:
         for key in ("base", *changes):
-            verifier.check(FakeChild(1.0, 0.5), Variant(key, "", {}), {})  # type: ignore[arg-type]  # a stand-in
+            verifier.check(FakeChild(1.0, 0.5), Variant(key, "", {}), USUAL)  # type: ignore[arg-type]  # a stand-in
     same = "2 steps from one seed give the same losses to the bit"
     agreed = f"{same}; in double precision losses, gradients and updates of 1 steps agree within 5.0e-01"
     assert verifier.said == {

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from surveys import USUAL, facts
 from test_search import Kept
 
 from perfaudit.measure.child import Child, ChildFailed
@@ -68,8 +69,8 @@ def judged(base: list[float], patched: list[float], *changes: str, why: str = ""
     """What is said of a patch, in the order of a race: the base once, then the patch; `runs` are those of `own`."""
     reference = Reference(lambda command: own(command, **runs), lambda variant: 0)
     with Verifier("base", {"patch": changes}, reference) as verifier:
-        verifier.check(FakeChild(*base), Variant("base", "patch", {}), {})  # type: ignore[arg-type]  # a stand-in
-        verifier.check(FakeChild(*patched, why=why), Variant("patch", "patch", {}), {})  # type: ignore[arg-type]
+        verifier.check(FakeChild(*base), Variant("base", "patch", {}), USUAL)  # type: ignore[arg-type]  # a stand-in
+        verifier.check(FakeChild(*patched, why=why), Variant("patch", "patch", {}), USUAL)  # type: ignore[arg-type]
         return verifier.said["patch"]
 
 
@@ -133,7 +134,7 @@ def test_nothing_is_run_again_for_losses_that_are_equal() -> None:
 
     with Verifier("base", {"a": (), "b": ("rng",)}, Reference(never, lambda variant: 0)) as verifier:
         for key in ("base", "a", "b"):
-            verifier.check(FakeChild(*ONE), Variant(key, "patch", {}), {})  # type: ignore[arg-type]  # a stand-in
+            verifier.check(FakeChild(*ONE), Variant(key, "patch", {}), USUAL)  # type: ignore[arg-type]  # a stand-in
         assert set(verifier.said) == {"a", "b"}
 
 
@@ -150,7 +151,7 @@ def test_each_way_of_running_again_is_asked_once_however_many_patches_need_it() 
         with Verifier("base", changes, reference) as verifier:
             for key, losses in (("base", ONE), ("a", NEAR), ("b", FAR), ("c", NEAR)):
                 try:
-                    verifier.check(FakeChild(*losses), Variant(key, "patch", {}), {})  # type: ignore[arg-type]
+                    verifier.check(FakeChild(*losses), Variant(key, "patch", {}), USUAL)  # type: ignore[arg-type]
                 except TrialFailed:
                     assert key == "c"
     assert len(asked) == len(set(asked)) == 4  # from another seed, nudged, another stream, the same again
@@ -187,7 +188,7 @@ def test_a_loss_that_never_moves_proves_little() -> None:
 def test_without_the_base_nothing_is_compared_and_nothing_is_blamed_on_the_patch() -> None:
     reference = Reference(own, lambda variant: 0)
     with Verifier("base", {"patch": ()}, reference) as verifier, pytest.raises(TrialFailed, match="could not be run"):
-        verifier.check(FakeChild(*ONE), Variant("patch", "patch", {}), {})  # type: ignore[arg-type]  # a stand-in
+        verifier.check(FakeChild(*ONE), Variant("patch", "patch", {}), USUAL)  # type: ignore[arg-type]  # a stand-in
 
 
 def test_other_parameters_may_train_as_another_initialisation_does_and_no_worse() -> None:
@@ -204,7 +205,7 @@ def test_that_double_precision_was_not_asked_is_said(change: str) -> None:
     reference = Reference(own, lambda variant: 0, ask_of=lambda variant, command: pytest.fail("asked"))
     with Verifier("base", {"patch": (change, "rounding")}, reference) as verifier:
         for key in ("base", "patch"):
-            verifier.check(FakeChild(*ONE), Variant(key, "patch", {}), {})  # type: ignore[arg-type]  # a stand-in
+            verifier.check(FakeChild(*ONE), Variant(key, "patch", {}), USUAL)  # type: ignore[arg-type]  # a stand-in
         assert verifier.said["patch"].endswith(f"; not compared in double precision: it changes {change}")
 
 
@@ -216,12 +217,12 @@ def test_a_user_whose_code_cannot_be_run_again_is_held_to_roundings_of_the_loss(
 def test_the_peak_of_a_step_is_within_the_memory_budget(budget: int, fits: bool) -> None:
     reference = Reference(own, lambda variant: 2 << 20)
     with Verifier("base", {"patch": ()}, reference, memory_budget=budget) as verifier:
-        verifier.check(FakeChild(*ONE), Variant("base", "patch", {}), {})  # type: ignore[arg-type]  # a stand-in
+        verifier.check(FakeChild(*ONE), Variant("base", "patch", {}), USUAL)  # type: ignore[arg-type]  # a stand-in
         if fits:
-            verifier.check(FakeChild(*ONE), Variant("patch", "patch", {}), {})  # type: ignore[arg-type]
+            verifier.check(FakeChild(*ONE), Variant("patch", "patch", {}), USUAL)  # type: ignore[arg-type]
         else:
             with pytest.raises(TrialFailed, match=r"is 2\.0 MiB, more than the memory budget of 1\.0 MiB"):
-                verifier.check(FakeChild(*ONE), Variant("patch", "patch", {}), {})  # type: ignore[arg-type]
+                verifier.check(FakeChild(*ONE), Variant("patch", "patch", {}), USUAL)  # type: ignore[arg-type]
         assert verifier.peaks == {"base": 2 << 20, "patch": 2 << 20}
 
 
@@ -258,21 +259,21 @@ def test_steps_that_fit(seconds: float, steps: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("facts", "one"),
+    ("given", "one"),
     [
         ({}, 2**-24),
-        ({"model": {"dtypes": ["float64"]}}, 2**-24),
-        ({"model": {"dtypes": ["bfloat16", "float32"]}}, 2**-8),
+        ({"model": {"dtypes": ("float64",)}}, 2**-24),
+        ({"model": {"dtypes": ("bfloat16", "float32")}}, 2**-8),
         ({"step_autocast": "float16"}, 2**-11),
-        ({"device": "cuda", "flags": {"matmul_precision": "high"}}, 2**-11),
-        ({"device": "cuda", "flags": {"cudnn.allow_tf32": True}, "model": {"convolutions": 3}}, 2**-11),
-        ({"device": "cuda", "flags": {"cudnn.allow_tf32": True}, "model": {"convolutions": 0}}, 2**-24),
-        ({"device": "cpu", "flags": {"cudnn.allow_tf32": True}, "model": {"convolutions": 3}}, 2**-24),
-        ({"device": "cpu", "flags": {"matmul_precision": "medium"}}, 2**-8),
+        ({"device": {"type": "cuda"}, "flags": {"matmul_precision": "high"}}, 2**-11),
+        ({"device": {"type": "cuda"}, "flags": {"cudnn.allow_tf32": True}, "model": {"convolutions": 3}}, 2**-11),
+        ({"device": {"type": "cuda"}, "flags": {"cudnn.allow_tf32": True}, "model": {"convolutions": 0}}, 2**-24),
+        ({"device": {"type": "cpu"}, "flags": {"cudnn.allow_tf32": True}, "model": {"convolutions": 3}}, 2**-24),
+        ({"device": {"type": "cpu"}, "flags": {"matmul_precision": "medium"}}, 2**-8),
     ],
 )
-def test_the_coarsest_type_that_takes_part(facts: Json, one: float) -> None:
-    assert roundoff(types_of(facts)) == one
+def test_the_coarsest_type_that_takes_part(given: Json, one: float) -> None:
+    assert roundoff(types_of(facts(**given))) == one
 
 
 def test_where_roundings_grow_to_another_seeds_gap_no_more_steps_are_compared() -> None:

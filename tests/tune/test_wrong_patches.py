@@ -10,11 +10,12 @@ import functools
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from perfaudit.measure.facts import facts_of
+from perfaudit.measure.gather_facts import facts_of
 from perfaudit.measure.holder import Holder
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.runner import TrialFailed
@@ -99,12 +100,11 @@ def judged(program: str, patches: tuple[Patch, ...], cuda: bool = False) -> dict
     said: dict[Patch, str] = {}
     with pytest.MonkeyPatch.context() as change, Verifier("base", changes, reference_of(program, patches)) as verifier:
         change.setattr("perfaudit.target.training.load", load)
-        facts: Json = {}  # of all alike: no patch here changes a flag or the type of parameters
         for key in ("base", *changes):
             child = Here(f"{key}.py")
-            facts = facts or facts_of(child.holder.training)
+            facts = facts_of(child.holder.training)
             if cuda:
-                facts = {**facts, "device": "cuda", "flags": {**facts["flags"], **FLAGS}}
+                facts = replace(facts, device=replace(facts.device, type="cuda"), flags={**facts.flags, **FLAGS})
             try:
                 verifier.check(child, Variant(key, "", {}), facts)  # type: ignore[arg-type]  # a stand-in
             except TrialFailed as failure:

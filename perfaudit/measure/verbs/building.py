@@ -8,7 +8,8 @@ import time
 from typing import Any
 
 from perfaudit.measure import layout
-from perfaudit.measure.facts import facts_of
+from perfaudit.measure.facts import to_json
+from perfaudit.measure.gather_facts import facts_of
 from perfaudit.measure.holder import Holder
 from perfaudit.measure.named import find_named
 from perfaudit.target import overlay as patched
@@ -57,7 +58,7 @@ def build(
     holder.doing = f"{target['file']}: one training step"
     holder.built = True
     holder.relocated = relocated
-    return {**facts_of(holder.training), **strays(holder)}
+    return to_json(facts_of(holder.training, tuple(strays(holder)["strays"])))
 
 
 def strays(holder: Holder) -> Reply:
@@ -95,4 +96,8 @@ def trace(holder: Holder, target: Reply, files: list[str], device: str) -> Reply
     holder.training.whole_step(holder.on_fixed_batch)
     holder.training.synchronize()
     seconds = time.perf_counter() - started
-    return {**facts, "seconds_per_step": seconds, "lines": {path: sorted(found) for path, found in lines.items()}}
+    return {
+        "facts": facts,
+        "seconds_per_step": seconds,
+        "lines": {path: sorted(found) for path, found in lines.items()},
+    }
