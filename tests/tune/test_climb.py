@@ -24,6 +24,7 @@ from perfaudit.knobs._code import Code, Patch
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.ledger import Variant
+from perfaudit.measure.watch import Watch
 from perfaudit.measurements import Ladder, Settings
 from perfaudit.report import Report, to_json
 from perfaudit.static import edit
@@ -429,6 +430,36 @@ def test_an_interrupted_climb_tells_what_was_raced_and_hands_nothing_over(
     assert (found.rungs, found.files) == ((), ())
     raced = {item.knob: item.n for item in report.comparisons}
     assert min(raced["a"], raced["b"]) >= 4
+
+
+class Stopping(Watch):
+    """The user types Ctrl-C when a stage begins whose title begins so."""
+
+    def __init__(self, title: str) -> None:
+        self.title = title
+
+    def stage(self, title: str) -> None:
+        if title.startswith(self.title):
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("title", "raced", "rungs"),
+    [
+        ("a: a switch", 0, 0),  # what a knob must know first
+        ("racing every patch", 0, 0),
+        ("all that pays together", 2, 2),
+        ("the patched source against your code", 2, 2),
+    ],
+)
+def test_an_interruption_at_any_stage_tells_what_is_known_and_hands_nothing_over(
+    climbing: Climbing, title: str, raced: int, rungs: int
+) -> None:
+    report = climbing(independent, Switch("a"), Switch("b"), watch=Stopping(title))
+    assert report.interrupted
+    assert report.notes[0] == "interrupted; what was measured until then is in this report"
+    assert len(report.comparisons) == raced
+    assert (len(ladder(report).rungs), ladder(report).files) == (rungs, ())
 
 
 class Killed(BaseException):
