@@ -28,7 +28,7 @@ _READ_BY_PEOPLE = (".md", ".rst")
 _OF_TOOLS = {".gitignore", ".gitattributes", ".pre-commit-config.yaml", BASELINE}
 # Calls whose result nobody takes, and which change nothing that a later step meets.
 _HARMLESS = {"print", "item", "tolist", "cpu", "numpy", "synchronize", "sleep", "debug", "info"}
-_SETTING = ("set_", "setattr", "delattr", "register_", "enable", "disable", "use_", "manual_seed")
+_SETTING = ("set_", "setattr", "setdefault", "delattr", "register_", "enable", "disable", "use_", "manual_seed", "pop")
 
 
 class NotInOneTraining(Exception):

@@ -90,6 +90,7 @@ def test_other_bodies_of_functions_are_swapped(both: Both, new: str) -> None:
         (LOSS, LOSS + "    torch.set_num_threads(1)\n", "what lasts beyond a step: torch.set_num_threads(1)"),
         (LOSS, LOSS + "    done = model.enable_cache()\n", "what lasts beyond a step: model.enable_cache()"),
         (LOSS, LOSS + "    model.history.append(loss)\n", "what lasts beyond a step: model.history.append(loss)"),
+        (LOSS, LOSS + "    last = model.queue.pop()\n", "what lasts beyond a step: model.queue.pop()"),
         (LOSS, LOSS + "    model.last = loss\n", "what lasts beyond a step: model.last = loss"),
         (LOSS, LOSS + "    model.kept[0] = loss\n", "what lasts beyond a step: model.kept[0] = loss"),
         (LOSS, LOSS + "    for model.i in range(3):\n        pass\n", "what lasts beyond a step: model.i"),
