@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perfaudit.gate.decision import LIMIT, TOLERATED, judged
-from perfaudit.gate.one_training_quads import LOOKS, QUADS, differs_from_itself
+from perfaudit.gate.one_training_quads import LOOKS, differs_from_itself
 from perfaudit.gate.records import OneTraining, TargetRecord
 from perfaudit.measure.quads import LOOKS as CONTROL_LOOKS
 
@@ -27,7 +27,7 @@ Floats = npt.NDArray[np.float64]
 
 SEED = 20
 TRUE = (0.0, TOLERATED, 0.03, 0.05, 0.10)  # how much slower the code is than the reference
-ENDS = (24, QUADS)  # quads after which time ends the race
+ENDS = (24, 512)  # quads after which time ends the race
 
 
 @dataclass(frozen=True)
@@ -57,24 +57,26 @@ NOISES = {
 }
 
 
-def raced(draw: np.random.Generator, noise: Noise, quads: int) -> tuple[Floats, Floats]:
-    """Log ratios of the quads of the reference and of the control of one race of identical code."""
+def chained(draw: np.random.Generator, runs: int, count: int, alike: float) -> Floats:
+    """So many values a run, each of which resembles the one before; their standard deviation is 1."""
+    values = draw.normal(size=(runs, count))
+    for at in range(1, count):
+        values[:, at] = alike * values[:, at - 1] + math.sqrt(1 - alike**2) * values[:, at]
+    return values
+
+
+def raced(draw: np.random.Generator, noise: Noise, quads: int, runs: int) -> tuple[Floats, Floats]:
+    """Log ratios of the quads of the reference and of the control in races of identical code, a row for each."""
     if noise.quads_alike:
-        ratios = draw.normal(size=(2, quads))
-        for quad in range(1, quads):
-            mine = math.sqrt(1 - noise.quads_alike**2) * ratios[:, quad]
-            ratios[:, quad] = noise.quads_alike * ratios[:, quad - 1] + mine
-        return noise.scatter * ratios[0], noise.scatter * ratios[1]
-    count = 6 * quads + 1
-    speed = draw.normal(size=count)
-    for block in range(1, count):
-        speed[block] = noise.alike * speed[block - 1] + math.sqrt(1 - noise.alike**2) * speed[block]
-    logs = noise.scatter * (math.sqrt(1 - noise.t) * speed + math.sqrt(noise.t / 3) * draw.standard_t(3, count))
-    logs = logs + (draw.random(count) < noise.hiccups) * math.log(1.5)
-    times = np.exp(logs)
-    all_ = np.log((times[1::3] + times[2::3]) / (times[0:-1:3] + times[3::3]))
-    first = draw.integers(0, 2, quads)
-    return all_[2 * np.arange(quads) + first], all_[2 * np.arange(quads) + 1 - first]
+        reference, control = (chained(draw, runs, quads, noise.quads_alike) for _ in range(2))
+        return noise.scatter * reference, noise.scatter * control
+    shape = runs, 6 * quads + 1
+    speed = math.sqrt(1 - noise.t) * chained(draw, *shape, noise.alike)
+    logs = noise.scatter * (speed + math.sqrt(noise.t / 3) * draw.standard_t(3, shape))
+    times = np.exp(logs + (draw.random(shape) < noise.hiccups) * math.log(1.5))
+    ratios = np.log((times[:, 1::3] + times[:, 2::3]) / (times[:, 0:-1:3] + times[:, 3::3]))
+    first = 2 * np.arange(quads) + draw.integers(0, 2, (runs, quads))
+    return np.take_along_axis(ratios, first, 1), np.take_along_axis(ratios, first ^ 1, 1)
 
 
 def said(reference: Floats, control: Floats, end: int) -> tuple[str, int]:
@@ -94,8 +96,7 @@ def said(reference: Floats, control: Floats, end: int) -> tuple[str, int]:
 def row(name: str, noise: Noise, slower: float, end: int, runs: int) -> list[str]:
     draw = np.random.default_rng([SEED, list(NOISES).index(name), round(1000 * slower), end])
     words, counts = [], []
-    for _ in range(runs):
-        reference, control = raced(draw, noise, end)
+    for reference, control in zip(*raced(draw, noise, end, runs), strict=True):
         word, quads = said(reference - math.log1p(slower), control, end)
         words.append(word)
         counts.append(quads)

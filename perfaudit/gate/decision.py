@@ -8,7 +8,7 @@ memory layout and the mood of the machine (pairs of identical code differed by u
 Where both versions run in one training, its quads are cut into batches, which stand where pairs stand (`one_training_quads`);
 the rest is the same. There the interval of the control, which is identical code, must hold 1: else nothing is called.
 
-The data are looked at after 4, 8 and 16 pairs, or after 16 to 512 quads of one training. Each look has its own share of the
+The data are looked at after 4, 8 and 16 pairs, or after 16 to 2048 quads of one training. Each look has its own share of the
 error, so by Bonferroni's inequality all looks together err in at most `ALPHA` of cases, whatever the dependence between
 them. The bounds of all looks hold together, so the tightest count (repeated confidence intervals: Jennison & Turnbull, JRSS
 B 51 (1989) 305). Where the tightest ones contradict each other, those of the last look count, which has the most data. The

@@ -104,10 +104,10 @@ def _race(
         state = running.race(min(SLICE, left), is_last)
         _take(one, state)
         _show(one, watch)
-        if why := state["entrants"][REFERENCE]["left"]:
+        if why := state["entrants"][REFERENCE]["left"] or state["trouble"]:
             raise NotInOneTraining(as_of_a_change(why))
         if not is_last and (why := differs_from_itself(one, ended=False)):
-            raise NotInOneTraining(why)  # at the end there is no time for pairs: `judged` says then what it is worth
+            raise NotInOneTraining(why)  # at the end no time is left for pairs, and `judged` says so
         record.settled = is_settled(record, limit, tolerated, family)
 
 

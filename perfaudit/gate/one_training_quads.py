@@ -18,7 +18,11 @@ from perfaudit.measure.quads import Interval, interval_of_quads
 from perfaudit.measure.stats import Look
 
 # Quads, and how often a bound may miss on its side; together as often as over pairs of processes (`decision.ALPHA`).
-LOOKS = (Look(16, 0.001), Look(32, 0.001), Look(64, 0.002), Look(128, 0.002), Look(256, 0.002), Look(512, 0.002))
+# The last ones are for short steps on a machine that others use, where a quad tells little.
+LOOKS = (
+    *(Look(quads, 0.001) for quads in (16, 32, 64, 128)),
+    *(Look(quads, 0.0015) for quads in (256, 512, 1024, 2048)),
+)
 QUADS = LOOKS[-1].generations
 BATCHES, UNITS = 8, 64
 

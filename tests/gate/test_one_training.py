@@ -41,6 +41,7 @@ class FakeRunning:
         self.draw, self.noise = random.Random(5), noise
         self.quads: dict[str, list[float]] = {"reference": [], "control": []}
         self.left = ""
+        self.trouble = ""
         self.fails: BaseException | None = None
         self.asked: list[tuple[float, bool]] = []
         self.is_closed = False
@@ -58,7 +59,7 @@ class FakeRunning:
             for key, logs in self.quads.items()
         }
         rows["reference"]["left"] = self.left
-        return {"entrants": rows, "base": {"wall": 3.0, "cpu": 2.0}}
+        return {"entrants": rows, "base": {"wall": 3.0, "cpu": 2.0}, "trouble": self.trouble}
 
     def close(self) -> None:
         self.is_closed = True
@@ -113,10 +114,10 @@ def test_what_stays_open_is_raced_to_the_end_of_its_share(clock: FakeClock) -> N
 
 
 def test_after_the_last_look_nothing_more_is_measured(clock: FakeClock) -> None:
-    (record,) = run(clock, FakeLab(running := FakeRunning(clock, 1.02, step=0.01, noise=0.25)), budget=300.0)
+    (record,) = run(clock, FakeLab(running := FakeRunning(clock, step=0.005, noise=2.0)), budget=300.0)
     assert not record.settled
     assert QUADS <= len(record.log_ratios()) < 2 * QUADS
-    assert clock.now() < 60
+    assert clock.now() < 100
     assert running.asked[-1][1]
 
 
@@ -168,6 +169,13 @@ def test_a_process_that_dies_sends_the_target_to_pairs_without_what_it_had(clock
     (record,) = run(clock, FakeLab(running))
     assert (record.one, running.is_closed) == (None, True)
     assert record.why == "with the reference's functions in place, the process ended by signal SIGSEGV"
+
+
+def test_a_training_that_cannot_go_on_sends_the_target_to_pairs_which_say_whose_fault_it_is(clock: FakeClock) -> None:
+    running = FakeRunning(clock)
+    running.trouble = "a step raises ValueError: no"
+    (record,) = run(clock, FakeLab(running))
+    assert (record.one, record.why) == (None, "a step raises ValueError: no")
 
 
 def test_interrupted_it_keeps_what_was_measured(clock: FakeClock) -> None:

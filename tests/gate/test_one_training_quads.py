@@ -24,7 +24,17 @@ def around(centre: float, quads: int, width: float = 0.01) -> list[float]:
 
 @pytest.mark.parametrize(
     ("quads", "lengths"),
-    [(0, []), (3, [1] * 3), (8, [1] * 8), (15, [1] * 8), (16, [2] * 8), (64, [8] * 8), (130, [8] * 8), (512, [8] * 8)],
+    [
+        (0, []),
+        (3, [1] * 3),
+        (8, [1] * 8),
+        (15, [1] * 8),
+        (16, [2] * 8),
+        (64, [8] * 8),
+        (130, [8] * 8),
+        (512, [8] * 8),
+        (2047, [8] * 8),
+    ],
 )
 def test_batches_are_consecutive_and_alike(quads: int, lengths: list[int]) -> None:
     found = batches([float(at) for at in range(quads)])
