@@ -30,7 +30,7 @@ USUAL = Facts(
         fused_devices=("cuda", "cpu"), site=None,
     ),
     model=Model(
-        parameters=10, tensors=2, dtypes=("float32",), convolutions=0, planes=0, matmuls=1, kernels=0,
+        parameters=10, dtypes=("float32",), convolutions=0, planes=0, kernels=0,
         channels_last=False, compiled=False, compiled_sites={}, dropouts=0, repeated=None, recomputes=False,
     ),
     non_blocking=False,

@@ -278,11 +278,8 @@ def _told_shapes(survey: Survey, explained: Reply) -> list[str]:
             f"{batches} batches have {shapes} different shapes, and new shapes are compiled for again: the times above are "
             "of one batch; pad to few lengths, or try compile(dynamic=True)"
         ]
-    length, size, count = (
-        survey.facts.loader.dataset_length,
-        survey.facts.loader.batch_size,
-        survey.facts.loader.epoch_batches,
-    )
+    loader = survey.facts.loader
+    length, size, count = loader.dataset_length, loader.batch_size, loader.epoch_batches
     if not length or not size or not count or count * size <= length:
         return []
     last = length - (count - 1) * size

@@ -40,11 +40,9 @@ class Ema(Knob):
         return super().share(survey) if survey.facts.has_ema else 0.0
 
     def idle_words(self, survey: Survey) -> str:
-        return (
-            ""
-            if survey.facts.has_ema
-            else "your target keeps no average (no build_ema); --ema compares ways to keep one"
-        )
+        if survey.facts.has_ema:
+            return ""
+        return "your target keeps no average (no build_ema); --ema compares ways to keep one"
 
     def current(self, survey: Survey) -> Settings:
         """The user's own `build_ema`, or no average: a saving is only told against what the user has."""

@@ -87,18 +87,16 @@ class Optimizer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """Numbers of layers by kind, of parameters and of their tensors.
+    """Numbers of layers by kind, and of parameters.
 
     planes: convolutions of images. kernels: weights whose strides tell the layout. recomputes: it checkpoints activations
     itself. compiled_sites: calls that compiled parts of it, by name.
     """
 
     parameters: int
-    tensors: int
     dtypes: tuple[str, ...]
     convolutions: int
     planes: int
-    matmuls: int
     kernels: int
     channels_last: bool
     compiled: bool

@@ -166,11 +166,9 @@ def _model(model: Any, compiled_sites: Mapping[str, Site]) -> Model:
     parameters = list(model.parameters())
     return Model(
         parameters=sum(p.numel() for p in parameters),
-        tensors=len(parameters),
         dtypes=tuple(sorted({str(p.dtype).removeprefix("torch.") for p in parameters})),
         convolutions=len(convolutions),
         planes=sum(1 for m in convolutions if isinstance(m, (torch.nn.Conv2d, torch.nn.ConvTranspose2d))),
-        matmuls=sum(1 for m in model.modules() if isinstance(m, torch.nn.Linear)),
         kernels=len(kernels),
         channels_last=bool(kernels) and all(k.is_contiguous(memory_format=torch.channels_last) for k in kernels),
         compiled=type(model).__name__ == "OptimizedModule" or getattr(model, "_compiled_call_impl", None) is not None,

@@ -15,7 +15,6 @@ class Repeated:
 
     name: str
     blocks: int
-    kind: str
     batch_norms: int
 
 
@@ -37,7 +36,7 @@ def repeated_blocks(model: Any) -> Repeated | None:
     _, name, blocks = max(found, key=lambda item: item[0])
     norms = torch.nn.modules.batchnorm._BatchNorm
     batch_norms = sum(1 for b in blocks for m in b.modules() if isinstance(m, norms))
-    return Repeated(name, len(blocks), type(blocks[0]).__name__, batch_norms)
+    return Repeated(name, len(blocks), batch_norms)
 
 
 @contextmanager

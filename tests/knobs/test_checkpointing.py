@@ -15,7 +15,7 @@ from perfaudit.knobs.checkpointing import KNOB, OFF, ON
 from perfaudit.measurements import Comparison, Trial
 from perfaudit.target.blocks import Repeated, repeated_blocks
 
-REPEATED = Repeated("blocks", 4, "Block", 0)
+REPEATED = Repeated("blocks", 4, 0)
 
 
 def survey(repeated: Repeated | None = REPEATED, recomputes: bool = False) -> Survey:
@@ -47,7 +47,7 @@ def test_the_container_with_most_parameters_is_found() -> None:
     from torch import nn
 
     model = nn.ModuleDict({"small": blocks_of(3), "large": blocks_of(2, 64), "single": blocks_of(1, 128)})
-    assert repeated_blocks(model) == Repeated("large", 2, "Sequential", 0)
+    assert repeated_blocks(model) == Repeated("large", 2, 0)
 
 
 @pytest.mark.parametrize("layers", ["linears", "mixed", "one block"])
