@@ -8,7 +8,7 @@ from perfaudit.render.counter_words import counter_name, difference, in_order, n
 from perfaudit.render.gate import layers, machine
 from perfaudit.render.gate_words import findings_counts, findings_phrase, headline, word
 from perfaudit.render.paint import plain
-from perfaudit.render.time_words import could_not_see, same_again, shown
+from perfaudit.render.time_words import could_not_see, same_again, shown, why_this_way
 from perfaudit.render.words import count, seconds
 from perfaudit.report import Report
 from perfaudit.verdicts import CounterChange, CountersVerdict, Gate, TimeVerdict
@@ -89,6 +89,7 @@ def _time(timed: TimeVerdict, text: Text) -> str:
     why += [timed.reason] if timed.reason else []
     why += [f"accepted: {timed.accepted}"] if timed.accepted else []
     why += [f"in one training{same_again(timed)}"] if timed.way == "one training" else []
+    why += [why_this_way(timed)] if timed.why_so else []
     counts = [str(timed.pairs or ""), str(timed.quads or "")]
     return _line([text(timed.target), verdict, _step(timed, text), ratio, interval, *counts, text("; ".join(why))])
 

@@ -8,6 +8,7 @@ import pytest
 from gates import EVEN, GREW, MACHINE, MAIN, OPEN, OPEN_PASSES, SELF_TEST, SLOWER, report
 
 from perfaudit.measurements import Environment
+from perfaudit.render import renderer
 from perfaudit.render.complaints import Complaint, complaints
 from perfaudit.render.counter_words import amount, counter_name, in_order, with_basis
 from perfaudit.render.gate import machine, what_next
@@ -210,6 +211,8 @@ def test_how_both_versions_were_compared_and_why() -> None:
         "only functions differ",
     ]
     assert "wall/CPU time 1.01 in your code's steps" in said[3]
+    row = "in one training; identical code beside it: 0.991 to 1.004; only functions differ |"
+    assert row in renderer("markdown")(report(Gate(MAIN, "ref", "pass", times=(one,))))
     assert (
         time_sentences(replace(one, control=None), Gate("main", "ref", "pass"))[1]
         == "24 quads of blocks in one training"
