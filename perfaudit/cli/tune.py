@@ -68,7 +68,10 @@ def command(
     format: Annotated[str, format_option("text", "json", "markdown")] = "text",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to a file.")] = None,
     apply: Annotated[
-        bool, typer.Option("--apply", help="Write the patch into the source: of all rungs, or of the one winner.")
+        bool,
+        typer.Option(
+            "--apply", help="Write the patch into the source: of all that pays with --all, or of the one winner."
+        ),
     ] = False,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the patch to a file, as `git apply` takes it.")

@@ -28,6 +28,7 @@ BUSY = 1.5  # wall over processor seconds of a step that only computes; above, t
 SLICE = 1.0  # seconds between two looks at how a race stands
 TOLD = 10.0  # seconds between two words on how a race stands that outlast a killed run
 SEED = 7
+NOT_LEARNING = "the losses are no numbers any more: times are of a training that does not learn"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +156,10 @@ class Screen:
             _take(raced, {**state, "entrants": {**state["entrants"], **known}})
             self.tuning.watch.standings(_standings(raced, names))
             now = {name for name, item in state["entrants"].items() if item["left"]}
+            # Where the training has to be built again, they are not raced again.
+            known |= {name: item for name, item in state["entrants"].items() if item["left"] and name != CONTROL}
+            if not state.get("learns", True):
+                self.tuning.note_once(NOT_LEARNING)
             if now - decided or not entrants:
                 self.tuning.record.note("race", key, state)
             if now - decided or not until_told.left():

@@ -190,6 +190,11 @@ class Tuning:
         if not block.get("finite", True):
             self.notes.append(self._not_learning())
 
+    def note_once(self, note: str) -> None:
+        """Add a note to the report, where it is not there yet."""
+        if note not in self.notes:
+            self.notes.append(note)
+
     def _not_learning(self) -> str:
         """That the losses are no numbers, and from which step on; asked only where they were seen to be none."""
         steps = max(FEWEST_STEPS, min(LOSSES_LOOKED_AT, int(LOOKING_SECONDS / max(self.seconds_per_step, 1e-6))))

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from conftest import FakeClock
-from switches import STEP, Agreeing, Shop, Speed, Switches, switches
+from switches import STEP, Agreeing, Engine, Shop, Speed, Switches, switches
 
 from perfaudit.errors import NothingMeasured
 from perfaudit.findings import Edit, Location, Span
@@ -346,6 +346,38 @@ def test_a_patch_with_which_the_process_dies_is_a_reason_and_the_others_go_on(
     assert [rung.knob for rung in ladder(report).rungs] == ["b"]
     (left,) = ladder(report).left
     assert left.reason == "turn a on: with it in place, the process ended by signal SIGSEGV"
+
+
+def test_what_is_decided_is_not_raced_again_where_the_training_is_built_again(
+    climbing: Climbing, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perfaudit.tune.screening.SLICE", 0.1)
+    prepared: list[list[str]] = []
+    screen = Engine.screen
+
+    def seen(self: Engine, entrants: list[Any], *rest: Any, **more: Any) -> Any:
+        prepared.append([item["key"][0] for item in entrants])
+        return screen(self, entrants, *rest, **more)
+
+    def crashes(on: Switches) -> None:
+        if on["b"] and not on["a"] and shop.blocks > 120:
+            raise ChildFailed("crash", "the process ended by signal SIGSEGV")
+
+    def speed(on: Switches) -> float:
+        return (0.6 if on["a"] else 1.0) * (0.98 if on["b"] else 1.0) * (0.98 if on["c"] else 1.0)
+
+    monkeypatch.setattr(Engine, "screen", seen)
+    shop = Shop(clock, speed, crashes=crashes, noise=0.05)
+    report = climbing(shop, Switch("a"), Switch("b"), Switch("c"))
+    assert prepared[:2] == [["a", "b", "c"], ["c"]]
+    assert "a" in [rung.knob for rung in ladder(report).rungs]
+
+
+def test_losses_that_are_no_numbers_any_more_are_told(climbing: Climbing, monkeypatch: pytest.MonkeyPatch) -> None:
+    race = Engine.race
+    monkeypatch.setattr(Engine, "race", lambda self, seconds, last: {**race(self, seconds, last), "learns": False})
+    report = climbing(independent, Switch("a"))
+    assert report.notes == ("the losses are no numbers any more: times are of a training that does not learn",)
 
 
 def test_a_training_that_ends_during_the_race_leaves_what_is_known(
