@@ -205,6 +205,9 @@ def _list_candidates(tuning: Tuning, state: Climb, knobs: list[str], memory_budg
         if reason := module.not_applicable(tuning.survey) or pointless(module, tuning.survey):
             tuning.not_applicable.append(NotApplicable(name, reason))
             continue
+        if tuning.queued >= QUEUED and not module.is_judged_on_a_busy_machine:
+            state.left[name] = _busy_words(tuning.queued)
+            continue
         try:
             found = candidates_of(tuning, name, memory_budget, state.allow, deadline)
         except Refused as refusal:
@@ -292,10 +295,7 @@ def _choose(tuning: Tuning, state: Climb, seconds: float) -> None:
         if taken is None:
             continue
         if queued >= QUEUED and not knob(name).is_judged_on_a_busy_machine:
-            state.left[name] = (
-                f"not judged: a step waited {100 * queued:.0f} % of its time for cores that others held, and with them to "
-                "itself another setting may be best"
-            )
+            state.left[name] = _busy_words(queued)
             continue
         best.append(taken)
     best.sort(key=lambda candidate: _ratio(state, candidate))
@@ -311,6 +311,13 @@ def _choose(tuning: Tuning, state: Climb, seconds: float) -> None:
             continue
         state.rungs.append(candidate)
     state.rungs.sort(key=lambda candidate: _ratio(state, candidate))
+
+
+def _busy_words(queued: float) -> str:
+    return (
+        f"not judged: a step waited {100 * queued:.0f} % of its time for cores that others held, and with them to itself "
+        "another setting may be best"
+    )
 
 
 def _most_hopeful(state: Climb, candidates: list[Candidate]) -> Candidate | None:

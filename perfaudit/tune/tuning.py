@@ -112,6 +112,7 @@ class Tuning:
     not_applicable: list[NotApplicable] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     seconds_to_open: float = 0.0  # one variant, with its warm-up
+    queued: float = 0.0  # share of these steps that their threads waited for cores
     seconds_per_step: float = 0.0  # of the second step ever made, for a first idea
     _reference: Reference | None = None
     _own_peak: int | None = None  # bytes of a step of the unpatched code, once asked for
@@ -182,6 +183,7 @@ class Tuning:
         self.seconds_per_step = block["wall"] / block["steps"]
         profile = {name: seconds / block["steps"] for name, seconds in block.get("phases", {}).items()}
         self.known = replace(self.survey, profile=profile)
+        self.queued = block.get("queued", 0.0) / max(block["wall"], 1e-9)
         if self.survey.facts.device.phases_by_waiting:
             self.notes.append(
                 f"{self.survey.facts.device.type} has no clock that torch can read: the parts of a step are those of steps "

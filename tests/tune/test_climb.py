@@ -239,6 +239,22 @@ def test_what_a_busy_machine_turns_round_is_not_judged_there(climbing: Climbing,
         assert all(reason.startswith("not judged: a step waited 30 % of its time for cores") for reason in reasons)
 
 
+def test_what_a_busy_machine_turns_round_is_not_raced_there(climbing: Climbing, clock: FakeClock) -> None:
+    class Threads(Switch):
+        is_judged_on_a_busy_machine = False
+
+    class Busy(Shop):
+        def ask(self, variant: Variant, *commands: Any) -> Any:
+            replies = super().ask(variant, *commands)
+            return [{**reply, "queued": 0.3 * reply["wall"]} if "wall" in reply else reply for reply in replies]
+
+    report = climbing(Busy(clock, independent), Threads("a"), Switch("b"))
+    assert [rung.knob for rung in ladder(report).rungs] == ["b"]
+    (left,) = ladder(report).left
+    assert left.knob == "a" and left.reason.startswith("not judged: a step waited 30 % of its time for cores")
+    assert {compared.knob for compared in report.comparisons} == {"b"}
+
+
 def test_what_pays_is_raced_together_alone_where_the_time_is_short(
     climbing: Climbing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
