@@ -364,4 +364,4 @@ def test_a_loader_is_patched_at_its_own_line_even_if_another_was_thrown_away(pro
             "settings": {},
             "device": "cpu",
         }
-        assert child.ask(command, 60)["loader_site"][1:3] == [22, 25]
+        assert child.ask(command, 60)["loader"]["site"][1:3] == [22, 25]
