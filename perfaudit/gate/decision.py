@@ -213,7 +213,7 @@ def _verdict(
         wall_over_cpu=record.wall_over_cpu(),
         load=record.load,
         way=record.way if quads else "",
-        why_so=record.why,
+        why_so="" if record.failures else record.why,
         control=(same.low, same.high) if same is not None else None,
     )
 

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from perfaudit.gate.checkout import Checkout
-from perfaudit.gate.one_training import REFERENCE, SAME, SWAPPED, SideFailed
+from perfaudit.gate.one_training import REFERENCE, SAME, SWAPPED
 from perfaudit.gate.pair_lab import ChildSubject, PairLab
 from perfaudit.gate.records import Side
 from perfaudit.gate.swappable import NotInOneTraining, Texts, as_of_a_change, texts_to_swap
-from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.engine import ChildEngine
 from perfaudit.measure.runner import TrialFailed
 
@@ -37,12 +36,12 @@ class ChildOneLab:
         assert base is not None, "what differs is known"
         there = self._opened(number, "base", seed, seconds)
         try:
-            before = self._state(there, "base")
+            before = there.child.ask({"do": "process"}, self.pairs.timeout)
         finally:
             there.close()
         here = self._opened(number, "head", seed, seconds)
         try:
-            refuse_other_differences(before, self._state(here, "head"), base, texts)
+            refuse_other_differences(before, here.child.ask({"do": "process"}, self.pairs.timeout), base, texts)
             engine = ChildEngine(here.child, self.pairs.timeout)
             entrant: Json = {"key": REFERENCE, "code": {path: list(both) for path, both in texts.items()}}
             prepared = engine.screen([entrant | {"way": "in place" if texts else "control"}], None, seed, "")
@@ -56,14 +55,8 @@ class ChildOneLab:
     def _opened(self, number: int, side: Side, seed: int, seconds: float) -> ChildSubject:
         opened = self.pairs.alone(number, side, seed, seconds)
         if isinstance(opened, TrialFailed):
-            raise SideFailed(side, opened)
+            raise NotInOneTraining(f"one version does not run by itself: {opened}")  # pairs say so of both
         return opened
-
-    def _state(self, subject: ChildSubject, side: Side) -> Json:
-        try:
-            return subject.child.ask({"do": "process"}, self.pairs.timeout)
-        except ChildFailed as failure:
-            raise SideFailed(side, TrialFailed(str(failure))) from failure
 
 
 def refuse_other_differences(before: Json, after: Json, base: Checkout, texts: Texts) -> None:

@@ -13,11 +13,10 @@ from typing import Any, Protocol
 
 from perfaudit.gate.decision import is_settled
 from perfaudit.gate.one_training_quads import QUADS, control, differs_from_itself
-from perfaudit.gate.records import OneTraining, Side, TargetRecord
+from perfaudit.gate.records import OneTraining, TargetRecord
 from perfaudit.gate.swappable import NotInOneTraining, as_of_a_change
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Deadline
-from perfaudit.measure.runner import TrialFailed
 from perfaudit.measure.watch import Standing, Watch
 
 Json = dict[str, Any]  # Any: nested JSON
@@ -26,14 +25,6 @@ REFERENCE, CONTROL = "reference", "control"  # keys of a race, see `measure.scre
 SLICE = 1.0  # seconds between two looks at how a race stands
 SWAPPED = "only functions that each step runs differ, and they were swapped in one training"
 SAME = "no function that the training runs differs; identical code was swapped in one training"
-
-
-class SideFailed(Exception):
-    """A side that does not build, or whose step failed."""
-
-    def __init__(self, side: Side, failure: TrialFailed) -> None:
-        super().__init__(str(failure))
-        self.side, self.failure = side, failure
 
 
 class Running(Protocol):
@@ -51,7 +42,7 @@ class OneLab(Protocol):
     def together(self, number: int, seed: int, seconds: float) -> tuple[Running, str]:
         """The training, ready to race, and in words what is swapped in it.
 
-        seconds: see `timing.Lab.open`. Raises NotInOneTraining, and SideFailed for a side that does not run by itself.
+        seconds: see `timing.Lab.open`. Raises NotInOneTraining, also where a version does not run by itself, and ChildFailed.
         """
 
 
@@ -81,8 +72,6 @@ def time_in_one_training(
             record.one, record.settled, record.why = None, False, str(refusal)
         except ChildFailed as failure:
             record.one, record.why = None, f"with the reference's functions in place, {failure}"
-        except SideFailed as failed:
-            record.failures[failed.side] = str(failed.failure)
 
 
 def _race(

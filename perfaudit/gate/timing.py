@@ -10,7 +10,7 @@ from typing import Protocol
 from perfaudit.gate.checkout import Checkout
 from perfaudit.gate.decision import LIMIT, LOOKS, PAIRS, TOLERATED, is_settled
 from perfaudit.gate.one_lab import ChildOneLab
-from perfaudit.gate.one_training import SideFailed, time_in_one_training
+from perfaudit.gate.one_training import time_in_one_training
 from perfaudit.gate.pair_lab import PairLab
 from perfaudit.gate.pair_plan import SHORTEST, Plan, arranged, drawn_seed, planned
 from perfaudit.gate.records import ORDERS, SIDES, Blocks, Pair, Quad, Side, TargetRecord, TimedBlock, Typical
@@ -182,7 +182,7 @@ def _quads(
             return
         try:
             blocks = _rounds(subjects, plan, start + number * plan.rounds)
-        except SideFailed as failed:
+        except _SideFailed as failed:
             record.failures[failed.side] = _why(failed.failure, len(record.pairs) - 1)
             return
         expected = left - deadline.left()
@@ -190,6 +190,14 @@ def _quads(
         for side in SIDES:
             seconds = statistics.median(block.seconds(record.typical) for block in blocks if block.side == side)
             watch.block({"target": record.target, "side": side}, seconds)
+
+
+class _SideFailed(Exception):
+    """A side whose step failed in a block."""
+
+    def __init__(self, side: Side, failure: TrialFailed) -> None:
+        super().__init__(str(failure))
+        self.side, self.failure = side, failure
 
 
 def _rounds(subjects: dict[Side, Subject], plan: Plan, start: int) -> list[TimedBlock]:
@@ -200,7 +208,7 @@ def _rounds(subjects: dict[Side, Subject], plan: Plan, start: int) -> list[Timed
             try:
                 blocks.append(subjects[side].block(side, plan.steps, plan.untimed))
             except TrialFailed as failure:
-                raise SideFailed(side, failure) from failure
+                raise _SideFailed(side, failure) from failure
     return blocks
 
 

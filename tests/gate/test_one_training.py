@@ -16,7 +16,7 @@ from perfaudit.gate.checkout import Checkout
 from perfaudit.gate.decision import judged, judged_together
 from perfaudit.gate.gitref import checked_out
 from perfaudit.gate.one_lab import ChildOneLab, refuse_other_differences
-from perfaudit.gate.one_training import SAME, SWAPPED, SideFailed, time_in_one_training
+from perfaudit.gate.one_training import SAME, SWAPPED, time_in_one_training
 from perfaudit.gate.one_training_quads import QUADS
 from perfaudit.gate.pair_lab import PairLab
 from perfaudit.gate.records import TargetRecord
@@ -24,7 +24,6 @@ from perfaudit.gate.swappable import NotInOneTraining
 from perfaudit.gate.timing import time_targets
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Deadline
-from perfaudit.measure.runner import TrialFailed
 from perfaudit.measure.watch import Standing, Watch
 from perfaudit.target.names import Target
 
@@ -131,12 +130,6 @@ def test_after_the_last_look_nothing_more_is_measured(clock: FakeClock) -> None:
 def test_what_cannot_be_in_one_training_says_why(clock: FakeClock, found: Exception, why: str) -> None:
     (record,) = run(clock, FakeLab(found))
     assert (record.one, record.why, record.way, record.failures) == (None, why, "pairs of processes", {})
-
-
-def test_a_side_that_does_not_run_by_itself_is_a_failure(clock: FakeClock) -> None:
-    (record,) = run(clock, FakeLab(SideFailed("base", TrialFailed("no such file"))))
-    assert record.failures == {"base": "no such file"}
-    assert judged(record).reason == "the reference does not run: no such file"
 
 
 def test_where_the_control_differs_from_itself_the_target_goes_to_pairs(clock: FakeClock) -> None:
@@ -344,9 +337,12 @@ def test_identical_code_is_swapped_too(repository: Repository) -> None:
 
 
 @pytest.mark.slow
-def test_a_reference_that_does_not_run_is_a_failure_as_in_pairs(repository: Repository) -> None:
-    repository.commit(**{"train.py": TRAIN.replace(LOSS, "    raise ValueError('no')\n" + LOSS)})
+def test_versions_that_do_not_run_are_told_as_in_pairs(repository: Repository) -> None:
+    broken = TRAIN.replace(LOSS, "    raise ValueError('no')\n" + LOSS)
+    repository.commit(**{"train.py": broken})
     repository.write(**{"train.py": TRAIN})
     found = judged(timed(10.0))
     assert found.verdict == "failed"
     assert "the reference HEAD does not run" in found.reason and "ValueError: no" in found.reason
+    repository.write(**{"train.py": broken.replace("'no'", "'neither'")})
+    assert judged(timed(10.0)).reason.startswith("neither the reference HEAD nor your code runs: ")

@@ -123,6 +123,12 @@ def test_targets_of_both_ways_are_corrected_together() -> None:
     assert [found.way for found in together] == ["one training", ""]
 
 
+def test_why_pairs_were_measured_is_told_and_not_beside_a_failure() -> None:
+    pairs = TargetRecord("t.py", why="data.csv differs, and is no Python")
+    assert (judged(pairs).why_so, judged(pairs).way) == ("data.csv differs, and is no Python", "")
+    assert judged(replace(pairs, failures={"head": "no"})).why_so == ""
+
+
 def test_a_record_in_json() -> None:
     seen = record(around(0.01, 9))
     assert from_json(to_json(seen)) == seen
