@@ -73,6 +73,20 @@ class ChildLab:
             raise
         return opened
 
+    def examine(self, variant: Variant) -> str:
+        """Build a variant in a child that ends then, and check it; why it is refused, "" if it is not. Nothing is timed."""
+        with Child(self.fresh) as child:
+            try:
+                self.on_open(variant)
+                reply = child.ask(build_command(self.target, variant, self.device, self.seed), self.timeout)
+                facts = from_json(reply)
+                self._same_source(variant, facts.digests)
+                if self.check is not None:
+                    self.check(_Leaving(child), variant, facts)
+            except (ChildFailed, TrialFailed) as failure:
+                return str(failure)
+        return ""
+
     def _make_sure_of_room(self, more: int, first: Subject | TrialFailed) -> None:
         """Raise TooLarge where so many more do not fit beside what is there, as the first one is told by the driver."""
         if not more or not isinstance(first, _ChildSubject):

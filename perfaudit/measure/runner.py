@@ -35,6 +35,9 @@ class Lab(Protocol):
         Raises TooLarge where memory does not hold them side by side; a single one is opened without a question.
         """
 
+    def examine(self, variant: Variant) -> str:
+        """Set a variant up, check it, and let it go; why it is refused, "" if it is not."""
+
 
 class TrialFailed(Exception):
     """A variant that cannot be measured, and why: the message is a result."""

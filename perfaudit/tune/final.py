@@ -48,14 +48,14 @@ def _patched(key: str, rungs: Sequence[Candidate]) -> Variant:
 
 def _ask_peaks(tuning: Tuning, state: Climb, top: Variant) -> None:
     """The peak memory of a step without and with the patch; None where it cannot be told."""
-    for variant, name in ((START, "start_bytes"), (top, "top_bytes")):
-        if getattr(state, name) is not None and variant is START:
-            continue
-        try:
-            reply = tuning.ask(f"memory {digest_of_texts(variant.overlay)}", variant, {"do": "memory"})[1]
-        except ChildFailed:
-            continue
-        setattr(state, name, taken_bytes(reply) if variant is not START else reply.get("peak_bytes"))
+    state.start_bytes, state.top_bytes = (_peak(tuning, variant) for variant in (START, top))
+
+
+def _peak(tuning: Tuning, variant: Variant) -> int | None:
+    try:
+        return taken_bytes(tuning.memory_of(variant))
+    except ChildFailed:
+        return None
 
 
 def _drop_refused(tuning: Tuning, state: Climb) -> bool:

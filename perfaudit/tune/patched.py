@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.judge import settled_variants
 from perfaudit.measure.ledger import Ledger, Variant
-from perfaudit.measure.runner import TrialFailed, measure
+from perfaudit.measure.runner import measure
 from perfaudit.tune.screening import LEAST
 from perfaudit.tune.tuning import Tuning, digest_of_texts
 from perfaudit.tune.verify import Verifier
@@ -58,6 +58,7 @@ def check_patched(tuning: Tuning, race: SourceRace, deadline: Deadline | None = 
     """
     with _verifier(tuning, race) as verifier:
         lab = tuning.workshop.lab(verifier.check)
+        is_start_known = False
         for variant in race.patches:
             note = f"{digest_of_texts(variant.overlay)} {','.join(race.changes[variant.key])}"
             if known := tuning.record.noted("check", note):
@@ -65,11 +66,12 @@ def check_patched(tuning: Tuning, race: SourceRace, deadline: Deadline | None = 
                 continue
             if deadline is not None and deadline.left() <= 0:
                 return
-            for key, item in lab.open([race.start, variant]).items():
-                if isinstance(item, TrialFailed):
-                    race.ledger.failures[key] = str(item)
-                else:
-                    item.close()
+            for each in (variant,) if is_start_known else (race.start, variant):
+                if why := lab.examine(each):
+                    race.ledger.failures[each.key] = why
+            if race.start.key in race.ledger.failures:
+                return
+            is_start_known = True
             if variant.key in race.ledger.checked and variant.key not in race.ledger.failures:
                 tuning.record.note("check", note, {"said": race.ledger.checked[variant.key]})
 

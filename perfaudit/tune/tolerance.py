@@ -299,6 +299,11 @@ class Tolerance:
         )
 
 
+def least_tolerance(steps: int) -> Tolerance:
+    """What `tolerance` allows whatever the types and however steady the training; found without running anything."""
+    return Tolerance((FLOOR * ROUNDOFF["float32"],) * steps, AVERAGE, None)
+
+
 def tolerance(reference: Reference, names: Sequence[str], steps: int, repeats: Sequence[float]) -> Tolerance:
     """The tolerance of roundings in these types (see `types_of`), from what the user's own training does.
 

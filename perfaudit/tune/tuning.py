@@ -268,8 +268,15 @@ class Tuning:
 
         Raises ChildFailed.
         """
-        key = f"memory {variant.key} {digest_of_texts(variant.overlay)}"
-        return taken_bytes(self.ask(key, variant, {"do": "memory"})[1])
+        return taken_bytes(self.memory_of(variant))
+
+    def memory_of(self, variant: Variant) -> Json:
+        """The reply of a process of its own to "memory", asked once of a text and the setting applied to it.
+
+        Raises ChildFailed.
+        """
+        applied = variant.key if variant.applied else ""
+        return self.ask(f"memory {applied} {digest_of_texts(variant.overlay)}", variant, {"do": "memory"})[1]
 
 
 def taken_bytes(memory: Json) -> int:

@@ -26,6 +26,7 @@ from perfaudit.tune.tolerance import (
     curve_of,
     gaps,
     largest,
+    least_tolerance,
     losses_command,
     roundoff,
     tolerance,
@@ -152,7 +153,9 @@ class Verifier:
         if "checkpoint" in changes:  # an average of other parameters has other sums
             average = 0.0
         if changes:
-            limit = tolerance(self.reference, names, len(found), ())
+            limit = least_tolerance(len(found))
+            if not limit.allows(found, average):
+                limit = tolerance(self.reference, names, len(found), ())
             if limit.allows(found, average):
                 close = f"; the sums over the average agree within {average:.1e} (tolerance {limit.average:.1e})"
                 return limit.words(found) + (close if average else "")

@@ -96,6 +96,10 @@ class Shop:
             found[variant.key] = TrialFailed(why) if why else Steps(self, self._switches(variant))
         return found
 
+    def examine(self, variant: Variant) -> str:
+        item = self.open([variant])[variant.key]
+        return str(item) if isinstance(item, TrialFailed) else ""
+
     def ask(self, variant: Variant, *commands: Json) -> list[Json]:
         on = self._switches(variant)
         self.clock.sleep(0.2)
