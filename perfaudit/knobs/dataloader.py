@@ -148,7 +148,7 @@ class Dataloader(Knob):
         from perfaudit.target.sampling import compared_with_workers, start_and_stop
 
         try:
-            start = start_and_stop(training.loader, 1)
+            start = start_and_stop(training.loader)
         except Exception as failure:  # whatever a worker raises
             return {"samples": 0, "failed": f"{type(failure).__name__}: {said(failure)}"}
         return {**compared_with_workers(training.loader, counts, most), "start": start}

@@ -168,7 +168,7 @@ class _StandIns:
             with unset_fake_temporarily():
                 return self._numbers(func(*args, **kwargs))
         if func._schema.is_mutable and func.__name__ != _SCAN_FOR_INF:
-            self._forget(given, func, args, kwargs)
+            self._forget(func, args, kwargs)
             args, kwargs = tree_map_only(torch.Tensor, self.of, (args, kwargs))
         result = func(*args, **kwargs)
         if not given and isinstance(result, torch.Tensor) and _is_number(result):
@@ -189,7 +189,7 @@ class _StandIns:
 
         return tree_map_only(torch.Tensor, known, result)
 
-    def _forget(self, given: list[Any], func: Any, args: Any, kwargs: Any) -> None:
+    def _forget(self, func: Any, args: Any, kwargs: Any) -> None:
         """Numbers that an operator with a batch in it writes to are unknown from now on."""
         import torch
         from torch._subclasses.fake_tensor import FakeTensor

@@ -67,15 +67,15 @@ def compared_with_workers(loader: Any, counts: list[int], most: int) -> dict[str
 
 
 def _iterable_samples(loader: Any, counts: list[int]) -> dict[str, Any]:
-    first = pass_over_iterable(loader, 0, 0, ITERABLE_SAMPLES, ITERABLE_SECONDS)
-    again = pass_over_iterable(loader, 0, 1, first.samples, ITERABLE_SECONDS) if first.ended else first
+    first = pass_over_iterable(loader, 0, 0, ITERABLE_SAMPLES)
+    again = pass_over_iterable(loader, 0, 1, first.samples) if first.ended else first
     compared = agreed(first, again) if first.ended else []
     reply: dict[str, Any] = {
         "samples": first.samples, "whole": first.ended, "compared": compared, "random": _random(first, compared),
         "differing": [], "repeats": None,
     }  # fmt: skip
     for n in counts if first.ended else counts[-1:]:  # one worker repeats nothing
-        found = pass_over_iterable(loader, n, 0, (n + 1) * first.samples, ITERABLE_SECONDS)
+        found = pass_over_iterable(loader, n, 0, (n + 1) * first.samples)
         same = found.ended and all(found.leaves.get(place) == first.leaves[place] for place in compared)
         if found.samples > first.samples if first.ended else found.repeated > 0 == first.repeated:
             reply["repeats"] = [n, found.samples, found.samples - found.repeated if not first.ended else first.samples]
@@ -105,13 +105,13 @@ def _random(first: Pass, compared: list[str]) -> list[str]:
     return sorted(place for place in first.leaves if place and place not in compared)
 
 
-def pass_over_iterable(loader: Any, workers: int, seed: int, samples: int, seconds: float) -> Pass:
-    """The samples of a loader's iterable dataset with so many workers, at most so many or for so long.
+def pass_over_iterable(loader: Any, workers: int, seed: int, samples: int) -> Pass:
+    """The samples of a loader's iterable dataset with so many workers, at most so many or for ITERABLE_SECONDS.
 
     The user's `worker_init_fn` is kept, for it may be what shards the dataset. Raises whatever the dataset raises.
     """
     mine = _loader(loader, workers, loader.dataset, batch_size=None, collate_fn=leaves_of)
-    return _taken(mine, seed, samples, seconds)
+    return _taken(mine, seed, samples, ITERABLE_SECONDS)
 
 
 def pass_over_indices(loader: Any, workers: int, seed: int, batches: list[Any]) -> Pass:
@@ -153,14 +153,14 @@ def first_batches(loader: Any, samples: int) -> tuple[list[Any], bool]:
     return drawn, True
 
 
-def start_and_stop(loader: Any, workers: int) -> tuple[float, float, float]:
-    """Seconds to start so many workers, until the first batch is there, and to stop them. Raises what a worker raises."""
+def start_and_stop(loader: Any) -> tuple[float, float, float]:
+    """Seconds to start a worker, until the first batch is there, and to stop it. Raises what a worker raises."""
     own: dict[str, Any] = {"collate_fn": loader.collate_fn}
     if loader.batch_sampler is not None and _is_map_style(loader):
         own["batch_sampler"] = list(itertools.islice(loader.batch_sampler, 2))
     else:
         own.update(batch_size=loader.batch_size, drop_last=loader.drop_last)
-    mine = _loader(loader, workers, loader.dataset, **own)
+    mine = _loader(loader, 1, loader.dataset, **own)
     started = time.perf_counter()
     batches = iter(mine)
     forked = time.perf_counter()

@@ -15,7 +15,7 @@ from perfaudit.measurements import Comparison, Settings, Trial, Winner, settings
 from perfaudit.tune.first_look import AS_GOOD
 from perfaudit.tune.screening import CONTROL, Raced
 from perfaudit.tune.search import clock_of, least_gain, race_of
-from perfaudit.tune.tuning import Bout, Tuning, key_of, variant_of
+from perfaudit.tune.tuning import Bout, key_of, variant_of
 
 UNDECIDED = "keep what you have: the budget was too small to decide anything"
 
@@ -64,7 +64,7 @@ def _added(bout: Bout, reference: Variant, variant: Variant) -> tuple[float, flo
     return (compared.ratio - 1) * step, (compared.low - 1) * step, (compared.high - 1) * step
 
 
-def comparisons_of(tuning: Tuning, bout: Bout) -> list[Comparison]:
+def comparisons_of(bout: Bout) -> list[Comparison]:
     """Each setting that was raced against the current one: whole steps, and before them the piece that the knob changes."""
     module = knob(bout.name)
     clock, least = clock_of(bout), least_gain(bout)
@@ -112,10 +112,10 @@ def judged(bout: Bout, compared: list[Comparison]) -> dict[str, Comparison]:
     return decisive
 
 
-def winner_of(tuning: Tuning, bout: Bout, interrupted: bool = False) -> Winner:
+def winner_of(bout: Bout, interrupted: bool = False) -> Winner:
     """The setting to take: the smallest that is as good as the best one shown to be faster, else the current one."""
     module = knob(bout.name)
-    everything = comparisons_of(tuning, bout)
+    everything = comparisons_of(bout)
     compared = judged(bout, everything)
     paying = [
         key

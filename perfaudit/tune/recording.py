@@ -53,8 +53,8 @@ class Recording(Record):
         """What a knob's search has found, in the keys of the report."""
         for trial in trials_of(bout):
             self.journal.append("trial", **dataclasses.asdict(trial))
-        self.compared(comparisons_of(tuning, bout))
-        winner = winner_of(tuning, bout)
+        self.compared(comparisons_of(bout))
+        winner = winner_of(bout)
         self.journal.append("winner", **{**dataclasses.asdict(winner), "fix": None, "location": None})
 
     def trouble(self) -> str:

@@ -116,9 +116,9 @@ def report_of(tuning: Tuning, state: Climb | None, interrupted: bool, withhold: 
     what was measured.
     """
     bouts = tuning.bouts
-    winners = [winner_of(tuning, bout, interrupted) for bout in bouts]
+    winners = [winner_of(bout, interrupted) for bout in bouts]
     ranked = sorted(winners, key=lambda w: -w.saving.low if w.saving is not None and not w.keeps_current else 1.0)
-    compared = [compared for bout in bouts for compared in comparisons_of(tuning, bout)]
+    compared = [compared for bout in bouts for compared in comparisons_of(bout)]
     if state is not None:
         ranked, compared = [*climbing.winners_of(state)], [*screened_comparisons(state.candidates, state.alone)]
     notes = [
