@@ -119,7 +119,7 @@ def test_patches_are_raced_in_one_training_and_all_that_pays_at_once(pricing: Pr
         "all 2 patches that pay, applied together: 10.00 ms → 7.50 ms a step, saves 25.0 to 25.0 % (measured); "
         f"{CHECKED}",
     )
-    alone = [["as it is", "PA004 t.py"], ["as it is", "PA003 t.py"]]
+    alone = [["as it is"], ["PA004 t.py"], ["PA003 t.py"]]
     assert shop.opened == alone + [["as it is", "together"]] * 4
     assert watch.seen == [
         "loading t.py",
@@ -160,7 +160,7 @@ def test_only_what_pays_is_applied_together_and_one_alone_is_not_raced_again(
     shop = Shop(clock, gains(a=0.8))
     report = pricing(shop, switch("a"), switch("b"), switch("c", KNOWN))
     assert [(f.rule, saved(f) and saved(f)[1:3]) for f in report.findings[:1]] == [("PA003", (0.2, 0.2))]  # type: ignore[index]
-    assert shop.opened == [["as it is", "PA003 t.py"]]
+    assert shop.opened == [["as it is"], ["PA003 t.py"]]
     assert report.notes == ()
     left = "it looked no faster in 4 quads and was not measured further"
     assert {rule: note for rule, note in notes(report).items() if rule != "PA003"} == {"PA004": left, "PA005": left}
