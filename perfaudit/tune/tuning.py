@@ -115,7 +115,7 @@ class Tuning:
     queued: float = 0.0  # share of these steps that their threads waited for cores
     seconds_per_step: float = 0.0  # of the second step ever made, for a first idea
     _reference: Reference | None = None
-    _own_peak: int | None = None  # bytes of a step of the unpatched code, once asked for
+    _memory: dict[str, Json] = field(default_factory=dict)  # replies to "memory"
 
     def deadline(self, seconds: float) -> Deadline:
         """A deadline on this tuning's clock."""
@@ -251,12 +251,9 @@ class Tuning:
         key = f"{json.dumps(command, sort_keys=True)} {variant.key} {digest_of_texts(variant.overlay)}"
         free = (self.survey.facts.device.room or environment.free_memory()) * DOUBLES_SHARE
         try:
-            if self._own_peak is None:
-                self._own_peak = self._peak_of(Variant("again", "", {}))
-            if free and DOUBLES * self._own_peak > free:
-                need = (
-                    f"{DOUBLES * self._own_peak / 2**30:.1f} GiB, more than {100 * DOUBLES_SHARE:.0f} % of what is free"
-                )
+            peak = DOUBLES * self._peak_of(Variant("again", "", {}))
+            if free and peak > free:
+                need = f"{peak / 2**30:.1f} GiB, more than {100 * DOUBLES_SHARE:.0f} % of what is free"
                 return {"why": f"the step would take {need}"}
             timeout = max(DOUBLES_LEAST, DOUBLES_SLOWER * command["steps"] * self.seconds_per_step)
             return self.ask(key, variant, {**command, "timeout": timeout})[1]
@@ -276,7 +273,10 @@ class Tuning:
         Raises ChildFailed.
         """
         applied = variant.key if variant.applied else ""
-        return self.ask(f"memory {applied} {digest_of_texts(variant.overlay)}", variant, {"do": "memory"})[1]
+        key = f"memory {applied} {digest_of_texts(variant.overlay)}"
+        if key not in self._memory:
+            self._memory[key] = self.ask(key, variant, {"do": "memory"})[1]
+        return self._memory[key]
 
 
 def taken_bytes(memory: Json) -> int:
