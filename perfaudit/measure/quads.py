@@ -12,7 +12,7 @@ the smallest and the largest of the batches are left out, one in TRIM on each si
 
 Up to BATCHES quads a batch is one quad, and quads are taken for independent. What makes neighbours alike is the machine, whose
 mood cancels within a quad. benchmarks/simulated_calibration.md has how often identical code is called different then, and where
-quads resemble each other themselves, which doubles it; benchmarks/engine_calibration.py asks real trainings.
+quads resemble each other themselves, which more than doubles it; benchmarks/engine_calibration.py asks real trainings.
 """
 
 from __future__ import annotations

@@ -114,12 +114,13 @@ class Climb:
         """Seconds per step of all rungs over those of the user's code, in one training; None where that was not raced.
 
         Of rungs that were raced as a part of more, the ratio is that of two intervals: all of it over the user's code, and over
-        the part. Its ends are those of the two that lie furthest apart, so it misses less often than one of them.
+        the part. Its ends are those of the two that lie furthest apart: it misses at most as often as the two together, and less
+        often than one of them where their errors are independent.
         """
         if len(self.rungs) == 1 and (alone := self.alone.interval(self.rungs[0].key)) is not None and alone[2] < 1:
             return alone
         whole = self.beside.interval(AS_IT_IS)
-        key = next((key for key, part in self.parts.items() if same_rungs(part, self.rungs)), "")
+        key = next((key for key, part in self.parts.items() if _same_rungs(part, self.rungs)), "")
         if whole is None or not key or key == ALL:
             return whole if key else None
         part = self.beside.interval(key)
@@ -382,7 +383,7 @@ def _parts(state: Climb, with_each: bool) -> dict[str, list[Candidate]]:
     if with_each:
         parts |= {_without(rung): [other for other in state.rungs if other is not rung] for rung in state.rungs}
         sure = [rung for rung in state.rungs if state.is_sure(rung)]
-        if sure and not any(same_rungs(part, sure) for part in parts.values()):
+        if sure and not any(_same_rungs(part, sure) for part in parts.values()):
             parts[SURE] = sure
     return parts
 
@@ -408,7 +409,7 @@ def _quads(tuning: Tuning, seconds: float, entrants: int) -> float:
     return seconds / (BLOCKS * tuning.seconds_per_step * entrants or 1.0)
 
 
-def same_rungs(some: list[Candidate], others: list[Candidate]) -> bool:
+def _same_rungs(some: list[Candidate], others: list[Candidate]) -> bool:
     """Whether these are the same patches, in whatever order."""
     return {candidate.key for candidate in some} == {candidate.key for candidate in others}
 
