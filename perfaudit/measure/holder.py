@@ -6,7 +6,8 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from perfaudit.measure.screening import Screening, Twins
+    from perfaudit.measure.screening import Screening
+    from perfaudit.measure.twins import Twins
     from perfaudit.training.loader_variant import LoaderVariants
 
 

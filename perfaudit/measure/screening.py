@@ -7,30 +7,24 @@ compared losses. It says which are worth that.
 from __future__ import annotations
 
 import contextlib
-import gc
-import json
 import math
 import random
 import time
-import types
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import FunctionType
-from typing import Any, Literal, Protocol
+from typing import Any
 
 from perfaudit.errors import TargetError
 from perfaudit.measure.environment import free_memory
+from perfaudit.measure.preparation import DIVERGES, Candidate, Preparation, named, raised
 from perfaudit.measure.queued import queued_seconds
 from perfaudit.measure.race import BASE, Pace, Race, Turn
-from perfaudit.target.load import said, where
+from perfaudit.measure.steps import Steps, is_finite
+from perfaudit.measure.twins import OtherLoader, Twins
 from perfaudit.target.training import NoBatches
-from perfaudit.target.working_folder import full_path
 from perfaudit.training import Variant
-from perfaudit.training.code_change import CodeChange, NotSwappable, code_change
-from perfaudit.training.code_variant import own_code, prepare
+from perfaudit.training.code_change import NotSwappable
 from perfaudit.training.start_of_step import Numbers, around, bytes_of, changed
-from perfaudit.training.together import Together
-from perfaudit.training.workers import Workers
 
 Json = dict[str, Any]  # Any: nested JSON
 
@@ -41,131 +35,8 @@ LEAST_DEVICE_STEPS, LEAST_DEVICE_SECONDS = (
     0.05,
 )  # of a block between two waits, so that the host may run ahead as in real life
 NUMBERS_SHARE = 0.1  # of the free memory of the host, which a copy of parameters and optimizer may take
-DIVERGES = "with it, losses become NaN or infinite"
 BLOCKS_OF_QUAD = 3  # which shares one with the next
 TIMED_STEPS = 3  # of the base, for the length of a block
-
-
-class Steps(Protocol):
-    """A training as far as screening it goes; `target.training.Training` is one."""
-
-    loader: Any
-    phases: Any
-    restart_seconds: list[float]
-    model: Any
-    optimizer: Any
-    last_loss: Any
-
-    def whole_step(self, fixed: bool = False) -> Any:
-        """Load a batch and make a step; of the fixed batch, only the step."""
-
-    def synchronize(self) -> None:
-        """Wait until the device has done all it was given."""
-
-    def restart_per_step(self) -> float:
-        """Seconds that beginning an epoch takes, shared out among its steps."""
-
-    def step_functions(self) -> list[FunctionType]:
-        """The user's functions that every step calls."""
-
-
-class Twin(Variant, Protocol):
-    """A variant that is a training of its own, from modules of its own by name."""
-
-    training: Any
-    modules: dict[str, types.ModuleType]
-
-    def close(self) -> None:
-        """Let go of it."""
-
-
-class OtherLoader(Variant, Protocol):
-    """A variant whose steps take their batches from a loader of its own; `loader` is None before it was first entered."""
-
-    @property
-    def loader(self) -> Any:
-        """The DataLoader."""
-
-
-class LeavesSomething(Exception):
-    """A candidate behind which the training is not what it was: it is to be built again."""
-
-
-class StepRaises(NotSwappable):
-    """A candidate with which a step raises: it would however it is put in place."""
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """What is to be put in place, and how.
-
-    code: by path, the text as imported and as patched, of functions that a step runs. settings: contexts in which a setting
-    holds. loader: another one in the place of the training's. whole: by path, the text with all of the candidate, for a twin; {}
-    where none can be built of it. way: "in place" falls back on a twin where the code cannot be swapped; "control" is identical
-    code.
-    """
-
-    key: str
-    code: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    settings: Sequence[Variant] = ()
-    loader: OtherLoader | None = None
-    whole: Mapping[str, str] = field(default_factory=dict)
-    way: Literal["in place", "twin", "control"] = "in place"
-
-
-@dataclass(slots=True)
-class Twins:
-    """Second trainings of this process by the text that they are built from: several races of it share them.
-
-    build: makes one of texts by path; raises NotSwappable, also where memory does not hold another. Here is also known whose
-    loader workers run: those of the first training, of a twin, or of a loader that takes the place of the training's.
-    """
-
-    build: Callable[[Mapping[str, str]], Twin]
-    _built: dict[str, Twin] = field(default_factory=dict)
-    _workers: Workers = field(default_factory=lambda: Workers(""))
-
-    def of(self, texts: Mapping[str, str]) -> Twin:
-        """The twin with these texts. Raises NotSwappable."""
-        key = json.dumps(texts, sort_keys=True)
-        if key not in self._built:
-            self._workers.give_turn_to(key)  # processes that building it starts are its own
-            try:
-                self._built[key] = self.build(texts)
-            finally:
-                self._workers.give_turn_to("")
-        return self._built[key]
-
-    def drop(self, twin: Variant) -> None:
-        """Let go of a twin that is no use."""
-        if key := self._key(twin):
-            self._built.pop(key).close()
-
-    @property
-    def modules(self) -> list[types.ModuleType]:
-        """The modules of all twins."""
-        return [module for twin in self._built.values() for module in twin.modules.values()]
-
-    def training_of(self, variant: Variant | None) -> Any:
-        """The training that makes a variant's steps where it is one of its own; None where the first one does."""
-        key = self._key(variant)
-        return self._built[key].training if key else None
-
-    def give_turn_to(self, variant: Variant | None, loader: OtherLoader | None = None) -> None:
-        """Let the loader workers that a variant's steps need go on, and all others stand still.
-
-        variant: None for the first training. loader: that takes the place of the training's while the variant is in it.
-        """
-        self._workers.give_turn_to(self._key(variant) if loader is None else f"loader {id(loader)}")
-
-    def _key(self, variant: Variant | None) -> str:
-        return next((key for key, twin in self._built.items() if twin is variant), "")
-
-    def close(self) -> None:
-        """Let go of all of them; workers that stand still could not end."""
-        self._workers.close()
-        for twin in self._built.values():
-            twin.close()
 
 
 def prepare_screening(
@@ -191,7 +62,7 @@ def prepare_screening(
     first = around(training)
     training.whole_step()
     numbers = Numbers(training) if bytes_of(training) < NUMBERS_SHARE * free_memory() else None
-    prepared = _Preparation(training, twins, frozenset(changed(first, around(training))), numbers)
+    prepared = Preparation(training, twins, frozenset(changed(first, around(training))), numbers)
     # Twins come last: what they compile keeps code from being swapped.
     for candidate in sorted(candidates, key=lambda item: item.way == "twin"):
         if candidate.way != "control":
@@ -219,112 +90,6 @@ def prepare_screening(
         prepared.loaders,
         numbers=numbers,
     )
-
-
-@dataclass(slots=True)
-class _Preparation:
-    """Candidates tried so far: those in place as variants, the others with the reason."""
-
-    training: Steps
-    twins: Twins
-    unsteady: frozenset[str] = frozenset()  # what the training's own steps change
-    numbers: Numbers | None = None  # as they were before anything was put in place
-    variants: dict[str, Variant] = field(default_factory=dict)
-    refused: dict[str, str] = field(default_factory=dict)
-    ways: dict[str, str] = field(default_factory=dict)
-    loaders: dict[str, OtherLoader] = field(default_factory=dict)
-    swapped: list[CodeChange] = field(default_factory=list)
-
-    def put_in(self, candidate: Candidate) -> None:
-        """Try a candidate for a step."""
-        why = ""
-        if candidate.way == "in place":
-            try:
-                self.variants[candidate.key] = self._in_place(candidate)
-                self.ways[candidate.key] = " and ".join(
-                    way
-                    for way, is_used in (
-                        ("code", candidate.code),
-                        ("setting", candidate.settings and candidate.loader is None),
-                        ("loader", candidate.loader),
-                    )
-                    if is_used
-                )
-                return
-            except NotSwappable as refusal:
-                why = str(refusal)
-                if isinstance(refusal, StepRaises) or not candidate.whole:
-                    self.refused[candidate.key] = why
-                    return
-        try:
-            twin = self._tried_twin(candidate.whole)
-        except NotSwappable as refusal:
-            self.refused[candidate.key] = "; ".join(filter(None, [why, str(refusal)]))
-        else:
-            self.variants[candidate.key], self.ways[candidate.key] = twin, "twin"
-            return
-        gc.collect()  # what is left of a twin: its functions, of the same names, would be taken for the first training's
-
-    def _in_place(self, candidate: Candidate) -> Variant:
-        loader = [candidate.loader] if candidate.loader is not None else []
-        changes = [code_change(full_path(path), before, after) for path, (before, after) in candidate.code.items()]
-        parts: list[Variant] = []
-        if changes:
-            code = prepare(changes, self.twins.modules)
-            if not code.swaps:
-                raise NotSwappable("the patch changes no function")
-            parts.append(code)
-        variant = Together([*parts, *candidate.settings, *loader])
-        before, learns = around(self.training), _is_finite(self.training.last_loss)
-        self.twins.give_turn_to(None, candidate.loader)
-        try:
-            _try(variant, self.training.whole_step)
-        finally:
-            self.twins.give_turn_to(None)
-            now = around(self.training) if changes else before  # settings are ours, and their tests compare to the bit
-            if left := [name for name in changed(before, now) if name not in self.unsteady]:
-                raise LeavesSomething(f"after a step with it {' and '.join(left[:2])} is not what it was")
-        if learns and self.numbers is not None and not _is_finite(self.training.last_loss):
-            self.numbers.put_back()
-            self.training.whole_step()
-            raise StepRaises(DIVERGES)
-        self.swapped += changes
-        if candidate.loader is not None:
-            self.loaders[candidate.key] = candidate.loader
-        return variant
-
-    def control(self) -> Variant:
-        """Identical code, put in place as the candidates are: by a twin where one of them is one.
-
-        Where none of theirs is to be swapped, by the code of the step.
-        """
-        if "twin" in self.ways.values():
-            with contextlib.suppress(NotSwappable):
-                return self._tried_twin({})
-        with contextlib.suppress(NotSwappable):
-            own = prepare([item.with_own_code() for item in _each_once(self.swapped)], self.twins.modules)
-            if own.swaps:
-                return own
-        return own_code(self.training.step_functions())
-
-    def _tried_twin(self, texts: Mapping[str, str]) -> Twin:
-        twin = self.twins.of(texts)
-        self.twins.give_turn_to(twin)
-        try:
-            _try(twin, twin.training.whole_step)
-        except NotSwappable:
-            if not any(variant is twin for variant in self.variants.values()):
-                self.twins.drop(twin)
-            raise
-        finally:
-            self.twins.give_turn_to(None)
-        return twin
-
-    def loader_of(self, key: str) -> Any:
-        """The loader that a variant's steps take their batches from."""
-        if key in self.loaders:
-            return self.loaders[key].loader
-        return (self.twins.training_of(self.variants.get(key)) or self.training).loader
 
 
 @dataclass(slots=True)
@@ -361,7 +126,7 @@ class Screening:
 
     def __post_init__(self) -> None:
         self._own_loader = self.training.loader  # others may be in its place later
-        self._is_learning = _is_finite(self.training.last_loss)
+        self._is_learning = is_finite(self.training.last_loss)
         self._chance = random.Random(self.race.seed)
         self._turns = self.race.turns()
         self._turn = next(self._turns, None)
@@ -381,7 +146,7 @@ class Screening:
         except Exception as error:
             if not any(entrant.log_ratios for entrant in self.race.entrants.values()):
                 raise
-            self._trouble = str(error) if isinstance(error, TargetError) else f"a step raises {_named(error)}"
+            self._trouble = str(error) if isinstance(error, TargetError) else f"a step raises {named(error)}"
         finally:
             self._put(BASE)
         if last or self._trouble:
@@ -465,11 +230,11 @@ class Screening:
                 raise
             self._put(BASE)
             training.phases.take()  # of the step that was not finished
-            self.race.fail(turn.key, _raised(error))
+            self.race.fail(turn.key, raised(error))
             return 0.0
         seconds = time.perf_counter() - began - sum(training.restart_seconds[restarts:])
         phases = training.phases.take()
-        if self._is_learning and not _is_finite(training.last_loss):
+        if self._is_learning and not is_finite(training.last_loss):
             self._learn_again(turn.key, training)
             if turn.key != self.race.base and not self.race.entrants[turn.key].is_open:
                 return 0.0
@@ -507,10 +272,6 @@ class Screening:
             known[name] = known.get(name, 0.0) + value
 
 
-def _is_finite(loss: Any) -> bool:
-    return loss is None or math.isfinite(float(loss))
-
-
 def _of_batch(base: Any, own: Any) -> float:
     """The base's samples a step over those of another loader; 1 where either is not told."""
     theirs, mine = (getattr(loader, "batch_size", None) for loader in (base, own))
@@ -542,44 +303,6 @@ def _block_steps(training: Steps, runs_behind: bool) -> int:
     if runs_behind:
         return max(LEAST_DEVICE_STEPS, round(LEAST_DEVICE_SECONDS / step))
     return max(1, round(LEAST_BLOCK_SECONDS / step))
-
-
-def _try(variant: Variant, step: Callable[[], object]) -> None:
-    """Make one step with a variant. Raises NotSwappable where that raises, or runs not all of what it changes."""
-    try:
-        variant.enter()
-        missing = variant.parts_not_run(step)
-    except NotSwappable:
-        raise
-    except (Exception, SystemExit) as error:
-        raise StepRaises(_raised(error)) from error
-    finally:
-        variant.leave()
-    if missing:
-        raise NotSwappable(f"a step does not run {', '.join(missing)}, which the patch changes")
-
-
-def _raised(error: BaseException) -> str:
-    return f"with it, a step raises {_named(error)}"
-
-
-def _named(error: BaseException) -> str:
-    return f"{type(error).__name__}: {said(error)[:300]}{where(error)}"
-
-
-def _each_once(changes: Iterable[CodeChange]) -> list[CodeChange]:
-    """The same functions, each in one change only."""
-    seen: set[tuple[str, str, int]] = set()
-    found = []
-    for change in changes:
-        new = []
-        for item in change.functions:
-            key = (change.path, item.name, item.before.co_firstlineno)
-            if key not in seen:
-                seen.add(key)
-                new.append(item)
-        found.append(CodeChange(change.path, tuple(new)))
-    return found
 
 
 def _sent(turns: Generator[Turn, float, None], seconds: float) -> Turn | None:

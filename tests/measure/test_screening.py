@@ -17,8 +17,10 @@ import pytest
 from conftest import FakeClock
 
 from perfaudit.measure import screening
+from perfaudit.measure.preparation import Candidate
 from perfaudit.measure.race import BASE, DECIDED, FUTILE, FUTILE_QUADS, Pace
-from perfaudit.measure.screening import CONTROL, Candidate, Screening, Twins, prepare_screening
+from perfaudit.measure.screening import CONTROL, Screening, prepare_screening
+from perfaudit.measure.twins import Twins
 from perfaudit.training import code_variant
 from perfaudit.training.code_change import NotSwappable
 from perfaudit.training.setting_variant import SettingVariant

@@ -6,11 +6,13 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from perfaudit.measure import screening
 from perfaudit.measure.holder import Holder
 from perfaudit.measure.memory import refuse_without_room
 from perfaudit.measure.named import find_named
+from perfaudit.measure.preparation import Candidate
 from perfaudit.measure.race import BASE
+from perfaudit.measure.screening import prepare_screening
+from perfaudit.measure.twins import Twin, Twins
 from perfaudit.training.loader_variant import LoaderVariant, LoaderVariants
 from perfaudit.training.setting_variant import SettingVariant
 from perfaudit.training.twin import build_twin
@@ -38,20 +40,20 @@ def screen(
     holder.doing = "screening candidates"
     training = holder.training
 
-    def build(texts: Mapping[str, str]) -> screening.Twin:
+    def build(texts: Mapping[str, str]) -> Twin:
         refuse_without_room(training.device)
         return build_twin(training, texts)
 
-    holder.twins = holder.twins or screening.Twins(build)
+    holder.twins = holder.twins or Twins(build)
     candidates = [
-        screening.Candidate(
+        Candidate(
             item["key"], item.get("code", {}), [_in_place(holder, *pair) for pair in item.get("settings", ())],
             _other_loader(holder, *item["loader"]) if item.get("loader") else None,
             item.get("whole", {}), item.get("way", "in place"),
         )
         for item in entrants
     ]  # fmt: skip
-    holder.screening = screening.prepare_screening(
+    holder.screening = prepare_screening(
         training, candidates, least, seed, holder.twins, not training.accelerator.is_host, base or BASE,
         _marks_in(marker) if marker else lambda key: None, rivals,
     )  # fmt: skip

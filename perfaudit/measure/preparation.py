@@ -1,0 +1,193 @@
+"""Candidates put in place for one step each, before a race: which can take part, how, and why the others cannot. Child only."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from perfaudit.measure.steps import Steps, is_finite
+from perfaudit.measure.twins import OtherLoader, Twin, Twins
+from perfaudit.target.load import said, where
+from perfaudit.target.working_folder import full_path
+from perfaudit.training import Variant
+from perfaudit.training.code_change import CodeChange, NotSwappable, code_change
+from perfaudit.training.code_variant import own_code, prepare
+from perfaudit.training.start_of_step import Numbers, around, changed
+from perfaudit.training.together import Together
+
+DIVERGES = "with it, losses become NaN or infinite"
+
+
+class LeavesSomething(Exception):
+    """A candidate behind which the training is not what it was: it is to be built again."""
+
+
+class StepRaises(NotSwappable):
+    """A candidate with which a step raises: it would however it is put in place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """What is to be put in place, and how.
+
+    code: by path, the text as imported and as patched, of functions that a step runs. settings: contexts in which a setting
+    holds. loader: another one in the place of the training's. whole: by path, the text with all of the candidate, for a twin; {}
+    where none can be built of it. way: "in place" falls back on a twin where the code cannot be swapped; "control" is identical
+    code.
+    """
+
+    key: str
+    code: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    settings: Sequence[Variant] = ()
+    loader: OtherLoader | None = None
+    whole: Mapping[str, str] = field(default_factory=dict)
+    way: Literal["in place", "twin", "control"] = "in place"
+
+
+@dataclass(slots=True)
+class Preparation:
+    """Candidates tried so far: those in place as variants, the others with the reason."""
+
+    training: Steps
+    twins: Twins
+    unsteady: frozenset[str] = frozenset()  # what the training's own steps change
+    numbers: Numbers | None = None  # as they were before anything was put in place
+    variants: dict[str, Variant] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    ways: dict[str, str] = field(default_factory=dict)
+    loaders: dict[str, OtherLoader] = field(default_factory=dict)
+    swapped: list[CodeChange] = field(default_factory=list)
+
+    def put_in(self, candidate: Candidate) -> None:
+        """Try a candidate for a step."""
+        why = ""
+        if candidate.way == "in place":
+            try:
+                self.variants[candidate.key] = self._in_place(candidate)
+                self.ways[candidate.key] = " and ".join(
+                    way
+                    for way, is_used in (
+                        ("code", candidate.code),
+                        ("setting", candidate.settings and candidate.loader is None),
+                        ("loader", candidate.loader),
+                    )
+                    if is_used
+                )
+                return
+            except NotSwappable as refusal:
+                why = str(refusal)
+                if isinstance(refusal, StepRaises) or not candidate.whole:
+                    self.refused[candidate.key] = why
+                    return
+        try:
+            twin = self._tried_twin(candidate.whole)
+        except NotSwappable as refusal:
+            self.refused[candidate.key] = "; ".join(filter(None, [why, str(refusal)]))
+        else:
+            self.variants[candidate.key], self.ways[candidate.key] = twin, "twin"
+            return
+        gc.collect()  # what is left of a twin: its functions, of the same names, would be taken for the first training's
+
+    def _in_place(self, candidate: Candidate) -> Variant:
+        loader = [candidate.loader] if candidate.loader is not None else []
+        changes = [code_change(full_path(path), before, after) for path, (before, after) in candidate.code.items()]
+        parts: list[Variant] = []
+        if changes:
+            code = prepare(changes, self.twins.modules)
+            if not code.swaps:
+                raise NotSwappable("the patch changes no function")
+            parts.append(code)
+        variant = Together([*parts, *candidate.settings, *loader])
+        before, learns = around(self.training), is_finite(self.training.last_loss)
+        self.twins.give_turn_to(None, candidate.loader)
+        try:
+            _try(variant, self.training.whole_step)
+        finally:
+            self.twins.give_turn_to(None)
+            now = around(self.training) if changes else before  # settings are ours, and their tests compare to the bit
+            if left := [name for name in changed(before, now) if name not in self.unsteady]:
+                raise LeavesSomething(f"after a step with it {' and '.join(left[:2])} is not what it was")
+        if learns and self.numbers is not None and not is_finite(self.training.last_loss):
+            self.numbers.put_back()
+            self.training.whole_step()
+            raise StepRaises(DIVERGES)
+        self.swapped += changes
+        if candidate.loader is not None:
+            self.loaders[candidate.key] = candidate.loader
+        return variant
+
+    def control(self) -> Variant:
+        """Identical code, put in place as the candidates are: by a twin where one of them is one.
+
+        Where none of theirs is to be swapped, by the code of the step.
+        """
+        if "twin" in self.ways.values():
+            with contextlib.suppress(NotSwappable):
+                return self._tried_twin({})
+        with contextlib.suppress(NotSwappable):
+            own = prepare([item.with_own_code() for item in _each_once(self.swapped)], self.twins.modules)
+            if own.swaps:
+                return own
+        return own_code(self.training.step_functions())
+
+    def _tried_twin(self, texts: Mapping[str, str]) -> Twin:
+        twin = self.twins.of(texts)
+        self.twins.give_turn_to(twin)
+        try:
+            _try(twin, twin.training.whole_step)
+        except NotSwappable:
+            if not any(variant is twin for variant in self.variants.values()):
+                self.twins.drop(twin)
+            raise
+        finally:
+            self.twins.give_turn_to(None)
+        return twin
+
+    def loader_of(self, key: str) -> Any:
+        """The loader that a variant's steps take their batches from."""
+        if key in self.loaders:
+            return self.loaders[key].loader
+        return (self.twins.training_of(self.variants.get(key)) or self.training).loader
+
+
+def _try(variant: Variant, step: Callable[[], object]) -> None:
+    """Make one step with a variant. Raises NotSwappable where that raises, or runs not all of what it changes."""
+    try:
+        variant.enter()
+        missing = variant.parts_not_run(step)
+    except NotSwappable:
+        raise
+    except (Exception, SystemExit) as error:
+        raise StepRaises(raised(error)) from error
+    finally:
+        variant.leave()
+    if missing:
+        raise NotSwappable(f"a step does not run {', '.join(missing)}, which the patch changes")
+
+
+def raised(error: BaseException) -> str:
+    """That a step raises with a candidate in place, and where."""
+    return f"with it, a step raises {named(error)}"
+
+
+def named(error: BaseException) -> str:
+    """An error with its type, the beginning of what it says, and its line in the user's code."""
+    return f"{type(error).__name__}: {said(error)[:300]}{where(error)}"
+
+
+def _each_once(changes: Iterable[CodeChange]) -> list[CodeChange]:
+    """The same functions, each in one change only."""
+    seen: set[tuple[str, str, int]] = set()
+    found = []
+    for change in changes:
+        new = []
+        for item in change.functions:
+            key = (change.path, item.name, item.before.co_firstlineno)
+            if key not in seen:
+                seen.add(key)
+                new.append(item)
+        found.append(CodeChange(change.path, tuple(new)))
+    return found
