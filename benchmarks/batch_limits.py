@@ -29,7 +29,7 @@ from perfaudit.knobs.batch_size import KNOB, LARGEST
 from perfaudit.measure.memory import held, live_bytes, peak_of_step
 from perfaudit.target.load import is_out_of_memory
 from perfaudit.target.names import Target
-from perfaudit.target.training import Training
+from perfaudit.training.factory_training import FactoryTraining
 
 MIB = 2**20
 CLOSE = 0.02  # of the true limit, that a limit may be off
@@ -111,8 +111,8 @@ def batch_run(name: str, _seconds: float) -> Record:
             file = Path(folder) / f"{''.join(c if c.isalnum() else '_' for c in name)}.py"  # imported once by its name
             file.write_text(text)
 
-            def build() -> Training:
-                return Training(Target(str(file), {}), "cpu")
+            def build() -> FactoryTraining:
+                return FactoryTraining(Target(str(file), {}), "cpu")
 
             return {
                 "part": "batch", "regime": name, "budget": budget, "torch": torch.__version__,
@@ -155,7 +155,7 @@ def capped(budget: int) -> Any:
 
 
 @contextlib.contextmanager
-def budgeted(training: Training, budget: int) -> Iterator[Any]:
+def budgeted(training: FactoryTraining, budget: int) -> Iterator[Any]:
     """`capped`, which knows the tensors that the training has already."""
     with capped(budget) as live:
         for tensor in held(training):
@@ -166,7 +166,7 @@ def budgeted(training: Training, budget: int) -> Iterator[Any]:
 # ---- the true limit -----------------------------------------------------------------------------------------------
 
 
-def true_limit(training: Training, budget: int, gradients_kept: bool = False) -> Record:
+def true_limit(training: FactoryTraining, budget: int, gradients_kept: bool = False) -> Record:
     """The largest batch of which two real steps in a row stay within the budget, by bisection; 0 where none does.
 
     gradients_kept: steps in Lightning's order. Tells also the counted peak, of the limit and of one sample more.
@@ -194,7 +194,7 @@ def true_limit(training: Training, budget: int, gradients_kept: bool = False) ->
     return {"limit": limit, "trials": trials, "seconds": seconds, "peaks": peaks}
 
 
-def lightnings_step(training: Training, batch: Any) -> None:
+def lightnings_step(training: FactoryTraining, batch: Any) -> None:
     """A step as Lightning's automatic optimization orders it."""
     loss = training.loss(batch)
     training.optimizer.zero_grad()
@@ -223,7 +223,7 @@ def of_size(batch: Any, size: int) -> Any:
 # ---- ours ---------------------------------------------------------------------------------------------------------
 
 
-def our_limit(build: Callable[[], Training], budget: int) -> Record:
+def our_limit(build: Callable[[], FactoryTraining], budget: int) -> Record:
     """What the knob answers in its child, and the real steps by which it confirms that, within the budget.
 
     Each question is put to a training built anew, as each is asked in a child of its own. Left out is what it adds for a
@@ -256,7 +256,7 @@ def our_limit(build: Callable[[], Training], budget: int) -> Record:
 # ---- Lightning's --------------------------------------------------------------------------------------------------
 
 
-def lightning_limit(training: Training, budget: int, mode: str, folder: str) -> Record:
+def lightning_limit(training: FactoryTraining, budget: int, mode: str, folder: str) -> Record:
     """What Lightning's batch size finder returns, or how it dies; {} where Lightning cannot be imported."""
     try:
         import lightning.pytorch as pl

@@ -162,8 +162,8 @@ def shares_of_steps(folder: Path, target: str, extra: int, steps: int) -> list[f
 import json, sys, time
 sys.path.insert(0, {str(HERE.parent)!r})
 from perfaudit.target.names import Target
-from perfaudit.target.training import Training
-training = Training(Target("train.py"), "cpu")
+from perfaudit.training.factory_training import FactoryTraining
+training = FactoryTraining(Target("train.py"), "cpu")
 of_step = training.factories["step"].__globals__
 exec("def products(count):\\n    for _ in range(count):\\n        " + {PRODUCTS[target]!r}, of_step)
 batches = [training.next_batch() for _ in range(32)]

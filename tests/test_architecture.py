@@ -38,7 +38,7 @@ MAY_IMPORT = {
     "measure": {"files", "measurements", "target", "training"},
     "knobs": {"measurements", "measure", "target", "training", "static"},
     "tune": {"files", "measurements", "knobs", "measure", "target", "static", "report", "rank"},
-    "checkpoints": {"files", "measure", "target"},
+    "checkpoints": {"files", "measure", "target", "training"},
     "gate": {
         "files",
         "user_folder",

@@ -9,7 +9,8 @@ from typing import Any
 
 from perfaudit.checkpoints.fold import Copy, Expected, Fold, Refused, fold
 from perfaudit.checkpoints.observed_model import biases_given_back, unwrapped
-from perfaudit.target.training import Training, seed_all
+from perfaudit.target.random_streams import seed_all
+from perfaudit.training.factory_training import FactoryTraining
 
 Module = Any  # torch.nn.Module, which is imported inside functions
 Values = list[Any]  # tensors: outputs of the norms, and the loss
@@ -29,7 +30,7 @@ class Agreement:
     mode: str  # "evaluation mode", or "norms in evaluation mode" where the model does not run in it
 
 
-def fold_and_compare(training: Training, copies: list[Copy], expected: Expected) -> Agreement:
+def fold_and_compare(training: FactoryTraining, copies: list[Copy], expected: Expected) -> Agreement:
     """Fold every copy in place; each loads strictly, and gives what the old one gave. Raises Refused where it does not."""
     worst = Agreement(0.0, 0.0, "")
     for copy in copies:
@@ -38,7 +39,7 @@ def fold_and_compare(training: Training, copies: list[Copy], expected: Expected)
     return worst
 
 
-def _fold_and_compare(training: Training, copy: Copy, expected: Expected) -> Agreement:
+def _fold_and_compare(training: FactoryTraining, copy: Copy, expected: Expected) -> Agreement:
     model = unwrapped(training.model)
     old = copy.as_it_was(expected)
     biases = {key for each in copy.folds for key in each.biases}
@@ -60,7 +61,7 @@ def _fold_and_compare(training: Training, copy: Copy, expected: Expected) -> Agr
     return Agreement(gap, _gap(before, careless), mode)
 
 
-def _outputs_in_a_mode(training: Training, state: dict[str, Any], folds: tuple[Fold, ...]) -> tuple[str, Values]:
+def _outputs_in_a_mode(training: FactoryTraining, state: dict[str, Any], folds: tuple[Fold, ...]) -> tuple[str, Values]:
     """Outputs in evaluation mode; where the user's step fails in it (other results there), of norms alone in that mode."""
     try:
         return _outputs(training, state, folds, "evaluation mode")
@@ -76,7 +77,9 @@ def _outputs_in_a_mode(training: Training, state: dict[str, Any], folds: tuple[F
             ) from error
 
 
-def _outputs(training: Training, state: dict[str, Any], folds: tuple[Fold, ...], mode: str) -> tuple[str, Values]:
+def _outputs(
+    training: FactoryTraining, state: dict[str, Any], folds: tuple[Fold, ...], mode: str
+) -> tuple[str, Values]:
     """The mode, outputs of the norms in the order of calls, and the loss, on the training's first batch."""
     import torch
 

@@ -13,8 +13,8 @@ from perfaudit.checkpoints.fold import Copy, Loaded, Refused, copies, refuse_lis
 from perfaudit.checkpoints.observed_model import expected, old_layouts
 from perfaudit.checkpoints.optimizer_state import Dropped, drop, optimizer_states
 from perfaudit.target.names import Target
-from perfaudit.target.training import Training
 from perfaudit.target.working_folder import full_path
+from perfaudit.training.factory_training import FactoryTraining
 
 Json = dict[str, Any]
 
@@ -27,7 +27,7 @@ def migrate(target: Json, device: str, old: str, new: str) -> Json:
     """
     import torch
 
-    training = Training(Target(target["file"], target["names"]), device)
+    training = FactoryTraining(Target(target["file"], target["names"]), device)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False  # old and new are compared
     try:
         wanted = expected(training)
@@ -85,7 +85,7 @@ def _classes_in(path: str) -> list[str]:
         return []
 
 
-def _try_optimizers(training: Training, data: Loaded) -> None:
+def _try_optimizers(training: FactoryTraining, data: Loaded) -> None:
     """Raise Refused if the target's own optimizer does not take the migrated state."""
     if not training.builds_own_optimizer:
         return

@@ -10,7 +10,7 @@ from perfaudit.checkpoints.fold import Expected, Fold, Refused
 from perfaudit.checkpoints.optimizer_state import Layout
 from perfaudit.target.load import faults_named
 from perfaudit.target.observed.adjacency import pairs
-from perfaudit.target.training import Training
+from perfaudit.training.factory_training import FactoryTraining
 
 Module = Any  # torch.nn.Module, which is imported inside functions
 
@@ -25,7 +25,7 @@ def unwrapped(model: Module) -> Module:
     return model
 
 
-def expected(training: Training) -> Expected:
+def expected(training: FactoryTraining) -> Expected:
     """The model's keys, and the biases that can go: of layers without one whose output goes to one norm and nothing else.
 
     Runs one forward pass of the training. A layer that was seen otherwise is in `unfoldable`, with the reason.
@@ -112,7 +112,7 @@ def biases_given_back(model: Module, folds: tuple[Fold, ...]) -> Iterator[None]:
             model.get_submodule(fold.layer).bias = None
 
 
-def old_layouts(training: Training, folds: tuple[Fold, ...]) -> tuple[list[Layout], dict[str, tuple[int, ...]]]:
+def old_layouts(training: FactoryTraining, folds: tuple[Fold, ...]) -> tuple[list[Layout], dict[str, tuple[int, ...]]]:
     """What the optimizer of the old model may have held, and the shapes of the old model's parameters by name.
 
     Where the target has an optimizer factory that is the one layout, else all parameters, or those that are trained.
@@ -138,12 +138,12 @@ def old_layouts(training: Training, folds: tuple[Fold, ...]) -> tuple[list[Layou
     return [layout], shapes
 
 
-def _built_again(training: Training) -> Any:
+def _built_again(training: FactoryTraining) -> Any:
     with faults_named(f"{training.target.file}: the optimizer factory failed on the model with its biases"):
         return training.factories["optimizer"](training.model)
 
 
-def _layout(training: Training, optimizer: Any) -> Layout:
+def _layout(training: FactoryTraining, optimizer: Any) -> Layout:
     names = {id(parameter): name for name, parameter in unwrapped(training.model).named_parameters()}
     source = f"{getattr(training.factories['optimizer'], '__name__', 'the optimizer factory')}()"
     groups = [[names.get(id(parameter)) for parameter in group["params"]] for group in optimizer.param_groups]

@@ -40,7 +40,9 @@ class Setup:
 
     loader_overrides: dict[str, Any] = field(default_factory=dict)
     optimizer_overrides: dict[str, Any] = field(default_factory=dict)
-    applied: Callable[[Any], contextlib.AbstractContextManager[None]] = _nothing  # Any: target.training.Training
+    applied: Callable[[Any], contextlib.AbstractContextManager[None]] = (
+        _nothing  # Any: training.factory_training.FactoryTraining
+    )
     fixed_batch: bool = True
 
 

@@ -11,8 +11,8 @@ from perfaudit.measure.counters_as_run import compiles
 from perfaudit.target.load import is_out_of_memory
 from perfaudit.target.observed.syncs import Seen, syncs_of_steps
 from perfaudit.target.observed.untouched import Unobservable, uncompiled
+from perfaudit.target.random_streams import seed_all
 from perfaudit.target.sampling import first_batches
-from perfaudit.target.training import seed_all
 
 Reply = dict[str, Any]  # JSON
 
@@ -22,7 +22,7 @@ SHORT_EPOCH = (
 MOST_INDICES = 2_000_000  # of an epoch that are drawn; at half a second for a million, more would be felt
 
 
-def counters(training: Any) -> Reply:  # Any: target.training.Training
+def counters(training: Any) -> Reply:  # Any: training.factory_training.FactoryTraining
     """Counters of one warm training step, and of one epoch of the loader's indices, as JSON.
 
     values: by name, of the first of two steps that are counted; where the second one has more of something, of that one.

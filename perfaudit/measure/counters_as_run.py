@@ -18,7 +18,7 @@ _RUNTIMES = ("cuda", "cu", "hip")
 OF_LAUNCHES = ("kernels_launched", "graphs_replayed")
 
 
-def compiles(training: Any) -> bool:  # Any: target.training.Training
+def compiles(training: Any) -> bool:  # Any: training.factory_training.FactoryTraining
     """Whether something of the program is compiled by torch.compile: the model, parts of it, or any function."""
     if training.compiled_sites or any(getattr(m, "_compiled_call_impl", None) for m in training.model.modules()):
         return True

@@ -39,7 +39,7 @@ def first_steps(training: Any, steps: int, seed: int, nudge: float = 0.0) -> Rep
     import torch
 
     from perfaudit.measure import first_steps as start
-    from perfaudit.target.training import seed_all
+    from perfaudit.target.random_streams import seed_all
 
     model = training.model
     if not accelerator_of(training.device).has_doubles:

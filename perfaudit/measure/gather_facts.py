@@ -19,7 +19,7 @@ from perfaudit.target.provenance import LIBRARIES, OURS, Site
 from perfaudit.target.working_folder import working_folder
 
 
-def facts_of(training: Any, strays: tuple[str, ...] = ()) -> Facts:  # Any: target.training.Training
+def facts_of(training: Any, strays: tuple[str, ...] = ()) -> Facts:  # Any: training.factory_training.FactoryTraining
     """Facts of a training that was built in this process."""
     site = training.optimizer_site if training.builds_own_optimizer else None
     return Facts(

@@ -17,7 +17,7 @@ class Holder:
     def __init__(self) -> None:
         self.doing = "starting"  # for messages: what the user's code is run for
         self.built = False  # faults from here on are those of a step
-        self.training: Any = None  # Any: a target.training.Training once it is built, of which verbs need not ask
+        self.training: Any = None  # Any: a FactoryTraining once it is built, of which verbs need not ask
         self.on_fixed_batch = False
         self.in_force = contextlib.ExitStack()  # what a knob's setting has changed
         self.relocated: list[str] | None = None  # a folder from which nothing may be imported, and what takes its place

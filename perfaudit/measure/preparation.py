@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from perfaudit.measure.steps import Steps, is_finite
 from perfaudit.measure.twins import OtherLoader, Twin, Twins
 from perfaudit.target.load import said, where
 from perfaudit.target.working_folder import full_path
-from perfaudit.training import Variant
+from perfaudit.training import Training, Variant
 from perfaudit.training.code_change import CodeChange, NotSwappable, code_change
 from perfaudit.training.code_variant import own_code, prepare
-from perfaudit.training.start_of_step import Numbers, around, changed
+from perfaudit.training.start_of_step import Numbers, around, changed, is_finite
 from perfaudit.training.together import Together
 
 DIVERGES = "with it, losses become NaN or infinite"
@@ -51,7 +50,7 @@ class Candidate:
 class Preparation:
     """Candidates tried so far: those in place as variants, the others with the reason."""
 
-    training: Steps
+    training: Training
     twins: Twins
     unsteady: frozenset[str] = frozenset()  # what the training's own steps change
     numbers: Numbers | None = None  # as they were before anything was put in place

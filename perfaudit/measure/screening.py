@@ -19,12 +19,11 @@ from perfaudit.measure.environment import free_memory
 from perfaudit.measure.preparation import DIVERGES, Candidate, Preparation, named, raised
 from perfaudit.measure.queued import queued_seconds
 from perfaudit.measure.race import BASE, Pace, Race, Turn
-from perfaudit.measure.steps import Steps, is_finite
 from perfaudit.measure.twins import OtherLoader, Twins
-from perfaudit.target.training import NoBatches
-from perfaudit.training import Variant
+from perfaudit.training import Training, Variant
 from perfaudit.training.code_change import NotSwappable
-from perfaudit.training.start_of_step import Numbers, around, bytes_of, changed
+from perfaudit.training.factory_training import NoBatches
+from perfaudit.training.start_of_step import Numbers, around, bytes_of, changed, is_finite
 
 Json = dict[str, Any]  # Any: nested JSON
 
@@ -40,7 +39,7 @@ TIMED_STEPS = 3  # of the base, for the length of a block
 
 
 def prepare_screening(
-    training: Steps,
+    training: Training,
     candidates: Sequence[Candidate],
     least: float | None,
     seed: int,
@@ -103,7 +102,7 @@ class Screening:
     ("queued"), and by phase ("phases").
     """
 
-    training: Steps
+    training: Training
     variants: dict[str, Variant]
     refused: dict[str, str]
     ways: dict[str, str]
@@ -290,7 +289,7 @@ def _pace(loader: Any, block: int) -> Pace:
     return Pace(count * math.ceil(block / count), count, ahead + 2)
 
 
-def _block_steps(training: Steps, runs_behind: bool) -> int:
+def _block_steps(training: Training, runs_behind: bool) -> int:
     """How many steps a block needs."""
     training.synchronize()
     began, restarts = time.perf_counter(), len(training.restart_seconds)

@@ -15,7 +15,7 @@ def step_seconds(
 ) -> tuple[list[float], list[int], bool]:
     """Seconds and samples of each step, and whether restarts of the loader's epoch are in the seconds.
 
-    training: target.training.Training. samples_in: number of samples of a batch.
+    training: training.factory_training.FactoryTraining. samples_in: number of samples of a batch.
 
     Restarts are left out; `training.restart_seconds` has them. Where the device has a clock, the host does
     not wait between steps: one event stands in its queue after each, and steps in which an epoch restarts are dropped,

@@ -22,3 +22,12 @@ def same_random_streams() -> Iterator[None]:
         random.setstate(python)
         if numpy is not None:
             sys.modules["numpy"].random.set_state(numpy)
+
+
+def seed_all(seed: int) -> None:
+    """Seed the random streams of Python and, as far as they are imported, NumPy and torch."""
+    random.seed(seed)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(seed)

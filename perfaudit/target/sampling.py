@@ -203,7 +203,7 @@ def _digest(value: Any) -> str:
 
 
 def _taken(samples: Iterable[Leaves], seed: int, most: int | None = None, seconds: float = math.inf) -> Pass:
-    from perfaudit.target.training import seed_all
+    from perfaudit.target.random_streams import seed_all
 
     seed_all(seed)
     found = Pass()

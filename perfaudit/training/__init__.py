@@ -3,7 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from types import FunctionType
+from typing import Any, Protocol
+
+
+class Training(Protocol):
+    """A training as those see it who race its variants: steps, and what is looked at between two of them.
+
+    `factory_training.FactoryTraining` is one, whose loop is ours.
+    """
+
+    loader: Any
+    phases: Any
+    restart_seconds: list[float]
+    model: Any
+    optimizer: Any
+    last_loss: Any
+
+    def whole_step(self, fixed: bool = False) -> Any:
+        """Load a batch and make a step; of the fixed batch, only the step."""
+
+    def synchronize(self) -> None:
+        """Wait until the device has done all it was given."""
+
+    def restart_per_step(self) -> float:
+        """Seconds that beginning an epoch takes, shared out among its steps."""
+
+    def step_functions(self) -> list[FunctionType]:
+        """The user's functions that every step calls."""
 
 
 class Variant(Protocol):

@@ -22,7 +22,7 @@ from perfaudit.training.twin import folder_kept
 class LoaderVariant:
     """The training with a loader that is built with these arguments, by name."""
 
-    training: Any  # target.training.Training
+    training: Any  # training.factory_training.FactoryTraining
     overrides: dict[str, Any]
     loading: Loading | None = None
     _displaced: Loading | None = None
@@ -72,7 +72,7 @@ class LoaderVariant:
 class LoaderVariants:
     """Second loaders of a training, one for each set of arguments: several races share them, and their warm workers."""
 
-    training: Any  # target.training.Training
+    training: Any  # training.factory_training.FactoryTraining
     _built: dict[str, LoaderVariant] = field(default_factory=dict)
 
     def of(self, overrides: dict[str, Any]) -> LoaderVariant:

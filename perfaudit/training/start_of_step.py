@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -87,3 +88,8 @@ def _kind(value: Any) -> object:
         return (type(value), id(value) if isinstance(value, torch.nn.Parameter) else 0, value.dtype, value.shape,
                 value.device, value.requires_grad)  # fmt: skip
     return type(value)
+
+
+def is_finite(loss: Any) -> bool:
+    """Whether a loss is a number; none at all is no fault."""
+    return loss is None or math.isfinite(float(loss))

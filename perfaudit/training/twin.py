@@ -19,9 +19,9 @@ from typing import Any
 from perfaudit.target import overlay
 from perfaudit.target.flags import Flags, flags, put_back, set_flags, settable
 from perfaudit.target.random_streams import same_random_streams
-from perfaudit.target.training import Training
 from perfaudit.target.working_folder import full_path, present_folder
 from perfaudit.training.code_change import NotSwappable
+from perfaudit.training.factory_training import FactoryTraining
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ def build_twin(training: Any, texts: Mapping[str, str]) -> TwinVariant:
         overlay.imported_instead(texts) as ran,
     ):
         try:
-            twin = Training(training.target, str(training.device), seed=training.seed)
+            twin = FactoryTraining(training.target, str(training.device), seed=training.seed)
             modules, installed = overlay.project_modules(), overlay.in_force()
         except Exception as error:
             raise NotSwappable(f"a second training could not be built beside the first: {error}") from error

@@ -44,9 +44,9 @@ def build_dataloader():
 
 def training(folder: Path) -> Any:
     from perfaudit.target.names import Target
-    from perfaudit.target.training import Training
+    from perfaudit.training.factory_training import FactoryTraining
 
-    return Training(Target(str(folder / "model.py")), "cpu")
+    return FactoryTraining(Target(str(folder / "model.py")), "cpu")
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ from perfaudit.knobs import Bench, Probe, Survey, Unanswered, all_knobs, knob
 from perfaudit.measure.gather_facts import facts_of
 from perfaudit.target.flags import flags
 from perfaudit.target.names import Target
-from perfaudit.target.training import Training
+from perfaudit.training.factory_training import FactoryTraining
 
 torch.set_num_threads(1)
 
@@ -56,11 +56,11 @@ def results(module):
 
     def built(settings):
         setup = module.setup(settings)
-        return Training(Target("train.py", {}), "cpu", setup.loader_overrides, 0, setup.optimizer_overrides)
+        return FactoryTraining(Target("train.py", {}), "cpu", setup.loader_overrides, 0, setup.optimizer_overrides)
 
     fix = Fix("change it", "safe", edits=(Edit(Span(0, 0), ""),))
     findings = tuple(Finding(rule, "", "warning", "", Location("train.py", 1, 1, 1, 2), fix=fix) for rule in module.rules)
-    survey = Survey(facts_of(Training(Target("train.py", {}), "cpu")), findings=findings)
+    survey = Survey(facts_of(FactoryTraining(Target("train.py", {}), "cpu")), findings=findings)
     tried, changed = [module.current(survey)], []
     if not module.not_applicable(survey):
         bench = Bench(survey, 2, 1 << 30, lambda settings: Probe(settings, 1 << 20, 1 << 20), ask)

@@ -15,7 +15,7 @@ from perfaudit.measure import counters_as_run
 from perfaudit.measure.counters import counters
 from perfaudit.measure.counters_as_run import first_line, launches, recompilations, why_uncounted
 from perfaudit.target.names import Target
-from perfaudit.target.training import Training
+from perfaudit.training.factory_training import FactoryTraining
 
 torch = pytest.importorskip("torch")
 
@@ -87,7 +87,7 @@ def loader(text: str, more: str = "") -> str:
 
 def counted(project: Project, text: str, name: str) -> dict[str, Any]:
     path = project(**{f"{name}.py": text}) / f"{name}.py"
-    training = Training(Target(path.name), "cpu")
+    training = FactoryTraining(Target(path.name), "cpu")
     found = counters(training)
     training.close()
     return found
@@ -360,7 +360,7 @@ def test_reasons_of_graph_breaks_are_one_line() -> None:
 @pytest.mark.gpu
 def test_copies_and_launches_on_a_device(project: Project) -> None:
     path = project(**{"on_device.py": TRAIN}) / "on_device.py"
-    training = Training(Target(path.name), "cuda")
+    training = FactoryTraining(Target(path.name), "cuda")
     values = counters(training)["values"]
     assert (values["copies_to_device"], values["unpinned_copies"]) == (2, 2)
     assert values["bytes_to_device"] == 8 * 4 * 4 + 8 * 8

@@ -22,7 +22,7 @@ from perfaudit.target.accelerator import accelerator_of, device_in_use, make_cur
 from perfaudit.target.names import Target
 from perfaudit.target.observed.untouched import untouched
 from perfaudit.target.phases import HOST, Phases
-from perfaudit.target.training import Training
+from perfaudit.training.factory_training import FactoryTraining
 
 PACKAGE = Path(__file__).parents[2] / "perfaudit"
 
@@ -107,7 +107,7 @@ def build_dataloader():
 def on_second(cuda: FakeCuda, project: Callable[..., Path]) -> Any:
     """A training whose tensors are on the host and which says, and times, that it is on the second CUDA device."""
     project(**{"train.py": TRAIN})
-    training = Training(Target("train.py"), "cpu")
+    training = FactoryTraining(Target("train.py"), "cpu")
     training.fixed_batch()
     training.device = torch.device("cuda:1")
     training.accelerator = accelerator_of(training.device)
@@ -205,7 +205,7 @@ def test_the_users_file_finds_the_named_device_current(
     monkeypatch.setattr(torch.cuda, "_lazy_call", lambda choose: choose())  # as where it is in use already
     monkeypatch.setattr(torch, "seen", None, raising=False)
     with pytest.raises(TargetError, match="not usable here"):  # there is no such device after all
-        Training(Target("train.py"), "cuda:1")
+        FactoryTraining(Target("train.py"), "cuda:1")
     assert torch.seen == 1
 
 
@@ -247,7 +247,7 @@ class Placed:
     ],
 )
 def test_where_the_model_goes(own: list[str], asked: str, ours: str, device: str, moved: str) -> None:
-    training = Training.__new__(Training)
+    training = FactoryTraining.__new__(FactoryTraining)
     training.device, training.target, training.model = torch.device(ours), Target("train.py"), Placed(*own)
     training._place_model(asked)
     assert (str(training.device), training.model.moved) == (device, moved)
@@ -256,7 +256,7 @@ def test_where_the_model_goes(own: list[str], asked: str, ours: str, device: str
 @pytest.mark.parametrize(("own", "asked"), [("cuda:0", "cuda:1"), ("cuda:0", "cpu")])
 def test_a_model_that_is_elsewhere_than_asked_for_is_refused(own: str, asked: str) -> None:
     """It would run there, and what is waited for here would be nothing."""
-    training = Training.__new__(Training)
+    training = FactoryTraining.__new__(FactoryTraining)
     training.device, training.target, training.model = torch.device(asked), Target("train.py"), Placed(own)
     training.factories = {"model": Placed}
     with pytest.raises(TargetError, match=f"puts the model on {own}, and --device says {asked}; leave --device out"):

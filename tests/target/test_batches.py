@@ -23,7 +23,7 @@ from perfaudit.target import sampling
 from perfaudit.target.accelerator import Accelerator
 from perfaudit.target.batches import on_device, samples_in, tensors_in, with_tensors
 from perfaudit.target.names import Target
-from perfaudit.target.training import Training
+from perfaudit.training.factory_training import FactoryTraining
 
 
 class Point(NamedTuple):
@@ -296,7 +296,7 @@ TO = """
 
 @pytest.fixture
 def fake_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr("perfaudit.target.training.accelerator_of", Accelerator)
+    monkeypatch.setattr("perfaudit.training.factory_training.accelerator_of", Accelerator)
     with FakeDevice():
         yield
 
@@ -304,7 +304,7 @@ def fake_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.usefixtures("fake_device")
 def test_a_training_whose_batch_moves_itself(project: Callable[..., Path]) -> None:
     project(**{"train.py": TRAIN.format(more=TO.format(how="to"))})
-    training = Training(Target("train.py"), str(DEVICE))
+    training = FactoryTraining(Target("train.py"), str(DEVICE))
     loss = training.step(training.batch())
     assert (loss.device.type, training.whole_step().x.device.type) == (DEVICE.type, DEVICE.type)
 
@@ -319,7 +319,7 @@ def test_a_training_whose_batch_moves_itself(project: Callable[..., Path]) -> No
 )
 def test_a_batch_that_does_not_move_is_said(project: Callable[..., Path], more: str, words: str) -> None:
     project(**{"train.py": TRAIN.format(more=more)})
-    training = Training(Target("train.py"), str(DEVICE))
+    training = FactoryTraining(Target("train.py"), str(DEVICE))
     with pytest.raises(TargetError, match=words):
         training.whole_step()
 

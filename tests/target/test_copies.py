@@ -11,7 +11,7 @@ import pytest
 from perfaudit.measure.gather_facts import facts_of
 from perfaudit.target.copies import copies_without_waiting
 from perfaudit.target.names import Target
-from perfaudit.target.training import Training
+from perfaudit.training.factory_training import FactoryTraining
 
 
 def loop(*lines: str) -> str:
@@ -93,7 +93,7 @@ def test_a_training_copies_as_the_users_loop_does(
     project: Callable[..., Path], pinned: bool, x: str, without: bool
 ) -> None:
     project(**{"train.py": TRAIN.format(pinned=pinned, x=x)})
-    training: Any = Training(Target("train.py"), "cpu")
+    training: Any = FactoryTraining(Target("train.py"), "cpu")
     assert (training.non_blocking, facts_of(training).non_blocking) == (without, without)
 
 
@@ -110,7 +110,7 @@ def test_the_file_of_the_step_decides_and_then_that_of_the_target(
         }
     )
     monkeypatch.syspath_prepend(str(folder))
-    assert Training(Target("train.py"), "cpu").non_blocking is without
+    assert FactoryTraining(Target("train.py"), "cpu").non_blocking is without
 
 
 @pytest.mark.filterwarnings("ignore:'pin_memory' argument")
@@ -121,4 +121,4 @@ def test_a_patched_text_is_what_counts(project: Callable[..., Path]) -> None:
     folder = project(**{"train.py": TRAIN.format(pinned=True, x='x.to("cuda")')})
     patched = TRAIN.format(pinned=True, x='x.to("cuda", non_blocking=True)')
     overlay._show(str(folder / "train.py"), patched)
-    assert Training(Target("train.py"), "cpu").non_blocking
+    assert FactoryTraining(Target("train.py"), "cpu").non_blocking

@@ -22,7 +22,7 @@ from perfaudit.target.observed.adjacency import pairs
 from perfaudit.target.observed.alignment import unaligned
 from perfaudit.target.observed.layout import flowing
 from perfaudit.target.observed.unused_parameters import unused_parameters
-from perfaudit.target.training import Training
+from perfaudit.training.factory_training import FactoryTraining
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -371,8 +371,8 @@ def test_types_under_autocast() -> None:
 SAMPLES = Path(__file__).resolve().parents[2] / "sample_models"
 
 
-def trained(path: Path) -> Training:
-    return Training(Target(str(path)), device="cpu")
+def trained(path: Path) -> FactoryTraining:
+    return FactoryTraining(Target(str(path)), device="cpu")
 
 
 def test_the_pairs_of_a_sample_are_the_places_that_reading_finds() -> None:
@@ -460,7 +460,7 @@ def test_a_part_that_fails_is_a_problem_and_the_others_go_on(project: Callable[.
 def test_a_training_that_cannot_be_run_is_all_problems(project: Callable[..., Path], more: str, problem: str) -> None:
     number = 0 if "loss" in more else 1
     folder = project(**{f"observed_3_{number}.py": PROGRAM.replace("{more}", more)})
-    training = Training(Target(f"observed_3_{number}.py"), device="cpu")
+    training = FactoryTraining(Target(f"observed_3_{number}.py"), device="cpu")
     seen = observe(training)
     training.close()
     assert folder.is_dir()

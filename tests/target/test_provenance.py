@@ -17,7 +17,7 @@ from perfaudit.target.built_otherwise import loaders_built, optimizers_built
 from perfaudit.target.construction import anything_built, modules_built
 from perfaudit.target.names import Target
 from perfaudit.target.provenance import Site, built, span
-from perfaudit.target.training import Training
+from perfaudit.training.factory_training import FactoryTraining
 
 torch = pytest.importorskip("torch")
 
@@ -391,7 +391,7 @@ def training_step(model, batch):
 
 def test_twelve_of_twelve_parts_of_a_training(project: Project) -> None:
     path = project(**{"program_of_twelve.py": PROGRAM}) / "program_of_twelve.py"
-    training = Training(Target(str(path)), device="cpu")
+    training = FactoryTraining(Target(str(path)), device="cpu")
     text = path.read_text()
     found = {name: text_at(text, site) for name, site in training.module_sites.items()}
     linear, norm, made = (

@@ -12,7 +12,7 @@ import pytest
 from perfaudit.target.names import Target
 from perfaudit.target.observed.syncs import _wait_of, syncs
 from perfaudit.target.observed.untouched import Unobservable
-from perfaudit.target.training import Training
+from perfaudit.training.factory_training import FactoryTraining
 
 torch = pytest.importorskip("torch")
 
@@ -40,7 +40,7 @@ def seen_in(project: Project, text: str, name: str) -> list[tuple[str, str, str,
     """What was observed of a training: what, of, the source line, how often a step."""
     model = "" if "def build_model" in text else MODEL
     path = project(**{f"{name}.py": HEAD + model + text}) / f"{name}.py"
-    training = Training(Target(str(path), {}), "cpu")
+    training = FactoryTraining(Target(str(path), {}), "cpu")
     found = syncs(training)
     training.close()
     assert all(item["path"] == f"{name}.py" for item in found)
@@ -194,7 +194,7 @@ def test_copies_from_an_accelerator_wait_unless_told_not_to(
 
 def test_a_step_that_fails_says_why_in_one_line(project: Project) -> None:
     path = project(**{"fails.py": HEAD + MODEL + step("raise RuntimeError('no\\nmore')")}) / "fails.py"
-    training = Training(Target(str(path), {}), "cpu")
+    training = FactoryTraining(Target(str(path), {}), "cpu")
     with pytest.raises(Unobservable, match=r"^a step under observation failed: RuntimeError: no$"):
         syncs(training)
 
@@ -205,7 +205,7 @@ def test_the_training_learns_on_as_if_nobody_had_looked(project: Project) -> Non
     losses = []
     for name in ("looked", "alone"):
         path = project(**{f"{name}.py": text}) / f"{name}.py"
-        training = Training(Target(str(path), {}), "cpu")
+        training = FactoryTraining(Target(str(path), {}), "cpu")
         if name == "looked":
             syncs(training)
         else:

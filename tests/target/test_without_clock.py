@@ -23,7 +23,7 @@ from perfaudit.measure.verbs import building, first_losses, timing
 from perfaudit.target.accelerator import Accelerator
 from perfaudit.target.observed.untouched import untouched
 from perfaudit.target.phases import PHASES
-from perfaudit.target.training import seed_all
+from perfaudit.target.random_streams import seed_all
 
 PACKAGE = Path(__file__).parents[2] / "perfaudit"
 
@@ -70,7 +70,13 @@ def build_ema(model):
 @pytest.fixture
 def holder(project: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[Holder]:
     """A child's side with a training on a device that refuses float64 and has no clock."""
-    for module in ("target.training", "measure.gather_facts", "measure.memory", "measure.step_times", "measure.exact"):
+    for module in (
+        "training.factory_training",
+        "measure.gather_facts",
+        "measure.memory",
+        "measure.step_times",
+        "measure.exact",
+    ):
         monkeypatch.setattr(f"perfaudit.{module}.accelerator_of", Clockless)
     monkeypatch.setattr("perfaudit.measure.verbs.timing.time.perf_counter", lambda: float(Clockless.waits))
     project(**{"train.py": TRAIN})

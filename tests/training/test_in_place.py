@@ -12,10 +12,10 @@ from perfaudit.knobs import all_knobs, knob
 from perfaudit.measurements import Settings
 from perfaudit.target.flags import flags
 from perfaudit.target.names import Target
-from perfaudit.target.training import Training
+from perfaudit.training.factory_training import FactoryTraining
 from perfaudit.training.setting_variant import SettingVariant
 
-Build = Callable[..., Training]
+Build = Callable[..., FactoryTraining]
 TARGET = """
 import torch
 from torch import nn
@@ -57,12 +57,12 @@ CASES = pytest.mark.parametrize(("name", "settings", "optimizer"), IN_PLACE)
 @pytest.fixture
 def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Build]:
     monkeypatch.chdir(tmp_path)
-    built: list[Training] = []
+    built: list[FactoryTraining] = []
 
-    def start(optimizer: str = ADAM) -> Training:
+    def start(optimizer: str = ADAM) -> FactoryTraining:
         name = f"target_{len(built)}.py"
         (tmp_path / name).write_text(TARGET.replace("OPTIMIZER", optimizer))
-        built.append(Training(Target(name, {}), "cpu", seed=3))
+        built.append(FactoryTraining(Target(name, {}), "cpu", seed=3))
         return built[-1]
 
     yield start
@@ -70,11 +70,11 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Build]:
         training.close()
 
 
-def losses(training: Training, steps: int) -> list[str]:
+def losses(training: FactoryTraining, steps: int) -> list[str]:
     return [float(training.step(training.batch()).detach()).hex() for _ in range(steps)]
 
 
-def state(training: Training) -> dict[str, Any]:
+def state(training: FactoryTraining) -> dict[str, Any]:
     """Everything that a variant may touch, in a form that can be compared."""
     own = {
         key: value for key, value in vars(training).items() if key in ("set_to_none", "non_blocking", "scaler", "ema")

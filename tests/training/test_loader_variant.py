@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from perfaudit.target.names import Target
-from perfaudit.target.training import Training
 from perfaudit.training.code_change import NotSwappable
+from perfaudit.training.factory_training import FactoryTraining
 from perfaudit.training.loader_variant import LoaderVariant, LoaderVariants
 from perfaudit.training.workers import Workers
 
@@ -36,7 +36,7 @@ def kept_dataloader():
     return KEPT
 """
 WORKERS = {"num_workers": 1, "prefetch_factor": 2, "persistent_workers": True}
-Build = Callable[..., Training]
+Build = Callable[..., FactoryTraining]
 
 
 @pytest.fixture
@@ -44,10 +44,10 @@ def build(project: Callable[..., Path]) -> Iterator[Build]:
     """`build()` is a training whose loader has as many workers as told."""
     made = []
 
-    def start(workers: int = 0, **names: str) -> Training:
+    def start(workers: int = 0, **names: str) -> FactoryTraining:
         project(**{"t.py": PROGRAM.format(workers=workers)})
         made.append(
-            Training(Target("t.py", {"model": "build_model", "dataloader": "build_dataloader", **names}), "cpu")
+            FactoryTraining(Target("t.py", {"model": "build_model", "dataloader": "build_dataloader", **names}), "cpu")
         )
         return made[-1]
 
@@ -56,7 +56,7 @@ def build(project: Callable[..., Path]) -> Iterator[Build]:
         training.close()
 
 
-def steps(training: Training, count: int) -> list[list[float]]:
+def steps(training: FactoryTraining, count: int) -> list[list[float]]:
     """The inputs of the next batches, on each of which a step is made."""
     return [training.whole_step()[0].flatten().tolist() for _ in range(count)]
 

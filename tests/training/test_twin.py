@@ -18,9 +18,9 @@ import torch
 from perfaudit.target import overlay
 from perfaudit.target.flags import flags
 from perfaudit.target.names import Target
-from perfaudit.target.training import Training
 from perfaudit.training.code_change import NotSwappable, code_change
 from perfaudit.training.code_variant import prepare
+from perfaudit.training.factory_training import FactoryTraining
 from perfaudit.training.twin import TwinVariant, build_twin
 
 pytestmark = pytest.mark.usefixtures("nothing_compiled")
@@ -56,7 +56,7 @@ FILES = {
     "unused.py": "VALUE = 1\n",
 }
 
-Build = Callable[..., Training]
+Build = Callable[..., FactoryTraining]
 Write = Callable[..., Path]
 
 
@@ -73,12 +73,12 @@ def build(project: Write, monkeypatch: pytest.MonkeyPatch) -> Iterator[Build]:
     for name in ("train", "settings", "parts", "parts.layers", "late", "unused"):  # of other tests of this process
         monkeypatch.delitem(sys.modules, name, raising=False)
     before, switches, shown = dict(sys.modules), flags(), dict(linecache.cache)
-    built: list[Training] = []
+    built: list[FactoryTraining] = []
 
-    def start(**changed: str) -> Training:
+    def start(**changed: str) -> FactoryTraining:
         project(**{**FILES, **changed})
         overlay.install({})
-        built.append(Training(Target("train.py", {}), "cpu", seed=3))
+        built.append(FactoryTraining(Target("train.py", {}), "cpu", seed=3))
         return built[-1]
 
     yield start
@@ -100,7 +100,7 @@ def patched(file: str, *replaced: tuple[str, str]) -> dict[str, str]:
     return {str(Path(file).resolve()): text}
 
 
-def losses(training: Training, steps: int) -> list[str]:
+def losses(training: FactoryTraining, steps: int) -> list[str]:
     return [float(training.step(training.batch()).detach()).hex() for _ in range(steps)]
 
 

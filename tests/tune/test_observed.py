@@ -61,9 +61,9 @@ def seen_in(name: str) -> dict[str, Any]:
     from perfaudit.target.observed.adjacency import pairs
     from perfaudit.target.observed.layers import layers
     from perfaudit.target.observed.syncs import syncs
-    from perfaudit.target.training import Training
+    from perfaudit.training.factory_training import FactoryTraining
 
-    training = Training(Target(name, {}), "cpu")
+    training = FactoryTraining(Target(name, {}), "cpu")
     batch = training.fixed_batch()
 
     def run() -> None:

@@ -21,7 +21,7 @@ from perfaudit.measure.ledger import Variant
 from perfaudit.measure.runner import TrialFailed
 from perfaudit.measure.verbs import VERBS
 from perfaudit.target.names import Target
-from perfaudit.target.training import Training
+from perfaudit.training.factory_training import FactoryTraining
 from perfaudit.tune.tolerance import Curve, Reference, curve_of
 from perfaudit.tune.verify import Verifier
 
@@ -53,7 +53,7 @@ class Here:
 
     def __init__(self, file: str) -> None:
         self.holder = Holder()
-        self.holder.training = Training(Target(file, {}), "cpu")
+        self.holder.training = FactoryTraining(Target(file, {}), "cpu")
         self.holder.built = True
 
     def ask(self, command: Json, timeout: float) -> Json:
@@ -99,7 +99,7 @@ def judged(program: str, patches: tuple[Patch, ...], cuda: bool = False) -> dict
     changes = {str(number): patch[2] for number, patch in enumerate(patches)}
     said: dict[Patch, str] = {}
     with pytest.MonkeyPatch.context() as change, Verifier("base", changes, reference_of(program, patches)) as verifier:
-        change.setattr("perfaudit.target.training.load", load)
+        change.setattr("perfaudit.training.factory_training.load", load)
         for key in ("base", *changes):
             child = Here(f"{key}.py")
             facts = facts_of(child.holder.training)

@@ -15,7 +15,7 @@ from perfaudit.measure.named import find_named
 from perfaudit.target import overlay as patched
 from perfaudit.target import relocate
 from perfaudit.target.names import Target
-from perfaudit.target.training import Training
+from perfaudit.training.factory_training import FactoryTraining
 
 Reply = dict[str, Any]  # JSON
 
@@ -49,7 +49,7 @@ def build(
     applied = find_named(knob) if knob else None
     setup = applied.setup(settings) if applied else None
     loader, optimizer = (setup.loader_overrides, setup.optimizer_overrides) if setup else ({}, {})
-    holder.training = Training(Target(target["file"], target["names"]), device, loader, seed, optimizer)
+    holder.training = FactoryTraining(Target(target["file"], target["names"]), device, loader, seed, optimizer)
     holder.on_fixed_batch = fixed_batch
     if applied and setup:
         holder.doing = f"applying {applied.name} {settings}"

@@ -10,7 +10,8 @@ from perfaudit.measure import exact as doubles
 from perfaudit.measure import first_steps, gradients
 from perfaudit.measure.holder import Holder
 from perfaudit.measure.rounded import rounded_to
-from perfaudit.target.training import Training, seed_all
+from perfaudit.target.random_streams import seed_all
+from perfaudit.training.factory_training import FactoryTraining
 
 Reply = dict[str, Any]  # JSON
 
@@ -47,7 +48,7 @@ def losses(
         holder.training.close()
         if holder.training.folder:  # its factories begin where they did the first time
             os.chdir(holder.training.folder)
-        holder.training = Training(holder.training.target, str(holder.training.device), seed=build_seed)
+        holder.training = FactoryTraining(holder.training.target, str(holder.training.device), seed=build_seed)
     training = holder.training
     if save_state:
         torch.save(training.model.state_dict(), save_state)

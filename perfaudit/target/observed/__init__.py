@@ -10,7 +10,7 @@ Json = dict[str, Any]
 BATCHES = 3  # that a parameter must be unused in: models drop whole layers by chance
 
 
-def observe(training: Any) -> Json:  # Any: target.training.Training
+def observe(training: Any) -> Json:  # Any: training.factory_training.FactoryTraining
     """Layer-norm pairs, all layers, syncs, unused parameters, unaligned sizes, types and layouts of a training, as JSON.
 
     A part that fails is a line of "problems" and leaves its value empty. The training goes on afterwards, some steps

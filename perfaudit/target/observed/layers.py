@@ -14,7 +14,7 @@ from perfaudit.target.provenance import Site, built, span
 Json = dict[str, Any]
 
 
-def layers(training: Any, run: Callable[[], object]) -> list[Json]:  # Any: target.training.Training
+def layers(training: Any, run: Callable[[], object]) -> list[Json]:  # Any: training.factory_training.FactoryTraining
     """Convolutions, linear layers and norms of the model in its own order, with the site of each.
 
     Keys are layer (its name), kind, shape (of the weight), bias, ran (by `run`, one forward pass), alike (modules that the

@@ -47,7 +47,7 @@ _OPERATORS = {  # those that wait because the shape of what they return, or a nu
 }
 
 
-def syncs(training: Any) -> list[Seen]:  # Any: target.training.Training
+def syncs(training: Any) -> list[Seen]:  # Any: training.factory_training.FactoryTraining
     """The host syncs of one training step after a warm one: what waits, for what, on which line, how often a step.
 
     On a CPU nothing waits: what is listed there is what would make the host wait if the training ran on an accelerator.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import inspect
 import linecache
-import random
 import re
 import sys
 import time
@@ -24,6 +23,7 @@ from perfaudit.target.loading import Batch, Empty, Loading
 from perfaudit.target.names import Target
 from perfaudit.target.phases import Phases
 from perfaudit.target.provenance import Site
+from perfaudit.target.random_streams import seed_all
 from perfaudit.target.working_folder import full_path, present_folder
 
 # What torch says of tensors on different devices, in its several ways.
@@ -34,7 +34,7 @@ class NoBatches(TargetError):
     """The loader has no batch, or none any more: whatever else is in place, the training ends here."""
 
 
-class Training:
+class FactoryTraining:
     """What a user's training does between two batches, built by the factories and run by us.
 
     device: "auto", or a torch device name. A model whose parameters are all on the CPU is moved to the device.
@@ -442,15 +442,6 @@ class Training:
     def close(self) -> None:
         """Let go of the loader's workers."""
         self.loading.close()
-
-
-def seed_all(seed: int) -> None:
-    """Seed the random streams of Python and, as far as they are imported, NumPy and torch."""
-    random.seed(seed)
-    if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed(seed)
-    if "torch" in sys.modules:
-        sys.modules["torch"].manual_seed(seed)
 
 
 def _first_site(sources: Sequence[Callable[[Any], Site | None]], built: object) -> Site | None:
