@@ -163,7 +163,7 @@ def climb(tuning: Tuning, state: Climb, knobs: list[str], deadline: Deadline, me
 
 def _record(tuning: Tuning, state: Climb) -> None:
     """Keep how candidates stand, for the history of a run that is killed."""
-    tuning.record.compared(screened_comparisons(state.candidates, state.alone))
+    tuning.record.keep_comparisons(screened_comparisons(state.candidates, state.alone))
 
 
 class _UntilSomeGoTogether(Deadline):

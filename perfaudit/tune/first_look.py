@@ -54,7 +54,7 @@ def look(tuning: Tuning, bout: Bout, tried: Sequence[Variant], text: Text, deadl
     return any(seen.quads for seen in raced.entrants.values())
 
 
-def chosen(bout: Bout) -> list[Variant]:
+def finalists_of(bout: Bout) -> list[Variant]:
     """What is to be raced as patched source: the best setting, and those that could be put into no training that runs."""
     assert bout.look is not None
     best = best_of(bout)

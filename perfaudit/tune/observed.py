@@ -15,8 +15,8 @@ from perfaudit.static.registry import Proposal, Seen, catalogue, finding_of
 from perfaudit.static.source import Source
 from perfaudit.static.suppress import suppressions
 from perfaudit.static.understanding.devices import uses_accelerator
-from perfaudit.tune.observed_biases import RULES, Json, ReadOnce, judged, layers_of, missed, noted
-from perfaudit.tune.observed_flow import judged_by_flow
+from perfaudit.tune.observed_biases import RULES, Json, ReadOnce, append_note, judge_bias, layers_of, missed
+from perfaudit.tune.observed_flow import judge_by_flow
 from perfaudit.tune.tuning import Tuning
 
 SYNCS, SHAPES, DIMENSIONS = "PA601", "PA604", "PA206"
@@ -70,9 +70,9 @@ def merged(findings: Iterable[Finding], seen: Json, on_accelerator: bool = True)
     withdrawn: list[Finding] = []
     for finding in findings:
         if finding.rule in RULES:
-            finding, is_withdrawn = judged(finding, layers, code)
+            finding, is_withdrawn = judge_bias(finding, layers, code)
         else:
-            finding, is_withdrawn = judged_by_flow(finding, seen)
+            finding, is_withdrawn = judge_by_flow(finding, seen)
         (withdrawn if is_withdrawn else kept).append(finding)
     norms = {entry["layer"]: entry for entry in seen.get("layers") or [] if "Norm" in entry["kind"]}
     new = list(missed(layers, norms, [*kept, *withdrawn], code))
@@ -114,7 +114,9 @@ def _with_syncs(findings: list[Finding], syncs: list[Json], code: ReadOnce) -> t
     for finding in findings:
         here = [at for at in counts if finding.rule in (SYNCS, SHAPES) and _covers(finding, at)]
         told |= set(here)
-        noted_ones.append(noted(finding, f"observed: {_times(sum(counts[at] for at in here))}") if here else finding)
+        noted_ones.append(
+            append_note(finding, f"observed: {_times(sum(counts[at] for at in here))}") if here else finding
+        )
     new: list[Finding] = []
     for path, line in counts:
         source = code.source(path)
@@ -146,7 +148,7 @@ def _new_sync(source: Source, line: int, syncs: list[Json]) -> Iterator[Finding]
     elif of_batch:
         title = "it derives from the batch alone: read it before the batch is sent to the device, or in the dataset"
     message = f"`{source.brief(node)}` makes the host wait for the device on every step"
-    yield noted(
+    yield append_note(
         finding_of(source, rule, Seen(node, message, Proposal(title), hot=True)),
         f"observed: {_times(sum(sync['count'] for sync in syncs))}",
     )
@@ -185,7 +187,7 @@ def _with_dimensions(findings: list[Finding], seen: list[Json], code: ReadOnce) 
         here = by_place.get(finding.location, []) if finding.location is not None else []
         if finding.rule == DIMENSIONS and here:
             names = ", ".join(sorted({f"`{entry['module']}`" for entry in here})[:3])
-            finding = noted(finding, f"observed: {len({e['module'] for e in here})} built here ({names})")
+            finding = append_note(finding, f"observed: {len({e['module'] for e in here})} built here ({names})")
         told.append(finding)
     known = {finding.location for finding in findings if finding.rule == DIMENSIONS}
     sizes = {entry["size"] for place in known if place in by_place for entry in by_place[place]}
@@ -206,6 +208,6 @@ def _new_size(place: Location, entry: Json, code: ReadOnce) -> Finding:
     )
     proposal = Proposal(f"take {size // step * step} or {-(-size // step) * step} for a new model")
     seen = Seen(call[1], message, proposal)
-    return noted(
+    return append_note(
         finding_of(source, catalogue().rules[DIMENSIONS], seen), f"observed: it is built here as `{entry['module']}`"
     )

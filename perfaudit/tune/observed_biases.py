@@ -88,7 +88,7 @@ def _layer(entry: Json, pairs: list[Json]) -> Layer:
 # ---- findings of the scanner -----------------------------------------------------------------------------------------
 
 
-def judged(finding: Finding, layers: list[Layer], code: ReadOnce) -> tuple[Finding, bool]:
+def judge_bias(finding: Finding, layers: list[Layer], code: ReadOnce) -> tuple[Finding, bool]:
     """A finding of the scanner with what was seen of the layers that its call builds, and whether it is withdrawn."""
     here = [layer for layer in layers if finding.location in _places(layer, code)]
     good = [layer for layer in here if layer.verdict == "pair"]
@@ -104,7 +104,7 @@ def judged(finding: Finding, layers: list[Layer], code: ReadOnce) -> tuple[Findi
     if bad and _is_plain(finding):
         return unfixed(finding, f"observed: of {_said(here)}; {_named(bad)} cannot do without the bias"), False
     subtracted = f"{len(good)} of them with" if len(good) < len(here) else "with"
-    return noted(finding, f"observed: {_said(here)}, {subtracted} a norm behind and nothing else"), False
+    return append_note(finding, f"observed: {_said(here)}, {subtracted} a norm behind and nothing else"), False
 
 
 def _places(layer: Layer, code: ReadOnce) -> list[Location | None]:
@@ -116,7 +116,7 @@ def _is_plain(finding: Finding) -> bool:
     return finding.fix is None or finding.fix.title.startswith("pass `bias=False`")
 
 
-def noted(finding: Finding, note: str) -> Finding:
+def append_note(finding: Finding, note: str) -> Finding:
     """The finding with one more note."""
     return finding.with_(note=f"{finding.note}; {note}" if finding.note else note)
 
@@ -124,7 +124,7 @@ def noted(finding: Finding, note: str) -> Finding:
 def unfixed(finding: Finding, note: str) -> Finding:
     """The finding with one more note and its fix as advice."""
     fix = Fix(finding.fix.title, "manual") if finding.fix is not None else None
-    return noted(finding.with_(fix=fix), note)
+    return append_note(finding.with_(fix=fix), note)
 
 
 def _said(layers: list[Layer]) -> str:
@@ -190,7 +190,7 @@ def _new(
             edits = edit.replace(source, value, "False")  # type: ignore[arg-type]  # is_written says so
         proposal = Proposal("pass `bias=False`", edits)
     found = finding_of(source, rule, Seen(call, f"{what}: it costs memory traffic and changes nothing", proposal))
-    return noted(found, f"observed: {_said(here)}, with a norm behind and nothing else")
+    return append_note(found, f"observed: {_said(here)}, with a norm behind and nothing else")
 
 
 def _doubt(source: Source, call: ast.Call, kind: str, here: list[Layer], norms: dict[str, Json], code: ReadOnce) -> str:

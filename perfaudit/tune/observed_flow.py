@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from perfaudit.findings import Finding
-from perfaudit.tune.observed_biases import noted
+from perfaudit.tune.observed_biases import append_note
 
 Json = dict[str, Any]  # Any: nested JSON
 
@@ -15,7 +15,7 @@ NAMES_SHOWN = 3
 _LOW = ("bfloat16", "float16")
 
 
-def judged_by_flow(finding: Finding, seen: Json) -> tuple[Finding, bool]:
+def judge_by_flow(finding: Finding, seen: Json) -> tuple[Finding, bool]:
     """The finding with what was observed as its note, and whether that contradicts it; as it is where nothing was."""
     judge = _JUDGES.get(finding.rule)
     said = judge(seen) if judge is not None else None
@@ -24,7 +24,7 @@ def judged_by_flow(finding: Finding, seen: Json) -> tuple[Finding, bool]:
     words, contradicts = said
     if contradicts:
         return finding.with_(fix=None, note=f"observed: {words}"), True
-    return noted(finding, f"observed: {words}"), False
+    return append_note(finding, f"observed: {words}"), False
 
 
 def _unused(seen: Json) -> tuple[str, bool] | None:

@@ -98,7 +98,7 @@ def _screened(bout: Bout, measured: set[str]) -> list[Comparison]:
     return found
 
 
-def judged(bout: Bout, compared: list[Comparison]) -> dict[str, Comparison]:
+def decisive_comparisons(bout: Bout, compared: list[Comparison]) -> dict[str, Comparison]:
     """By key, the comparison that decides about a setting: of the piece where the knob has one, else of the step.
 
     Where the whole step excludes what the piece promises (it got slower, or its interval lies above the piece's), the step
@@ -116,7 +116,7 @@ def winner_of(bout: Bout, interrupted: bool = False) -> Winner:
     """The setting to take: the smallest that is as good as the best one shown to be faster, else the current one."""
     module = knob(bout.name)
     everything = comparisons_of(bout)
-    compared = judged(bout, everything)
+    compared = decisive_comparisons(bout, everything)
     paying = [
         key
         for key, c in compared.items()

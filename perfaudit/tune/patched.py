@@ -61,7 +61,7 @@ def check_patched(tuning: Tuning, race: SourceRace, deadline: Deadline | None = 
         is_start_known = False
         for variant in race.patches:
             note = f"{digest_of_texts(variant.overlay)} {','.join(race.changes[variant.key])}"
-            if known := tuning.record.noted("check", note):
+            if known := tuning.record.notes("check", note):
                 race.ledger.checked[variant.key] = known[-1]["said"]
                 continue
             if deadline is not None and deadline.left() <= 0:

@@ -36,7 +36,7 @@ from perfaudit.tune.priced import (
     Waiting,
     evidence_of,
     findings_of,
-    noted,
+    prepend_note,
     rules_of,
     together_words,
 )
@@ -205,13 +205,13 @@ def _sort(tuning: Tuning, report: Report, lines: dict[str, set[int]], priced: Pr
         elif not runs(finding, lines.get(place.path, set())):
             why = f"not measured: building the training and making a step does not run this line of {place.path}"
         if why or place is None:
-            priced.kept.append(noted(finding, why))
+            priced.kept.append(prepend_note(finding, why))
         else:
             groups.setdefault((finding.rule, place.path), []).append(finding)
     for (rule, path), group in groups.items():
         merged = merge(group)
         if merged is None:
-            priced.kept += [noted(f, "not measured: the file changed while it was read") for f in group]
+            priced.kept += [prepend_note(f, "not measured: the file changed while it was read") for f in group]
             continue
         finding = merged[0].with_(note=_seen_together(group)) if len(group) > 1 else merged[0]
         assert finding.fix is not None and finding.location is not None
@@ -260,7 +260,7 @@ def _screen(tuning: Tuning, priced: Priced, deadline: Deadline) -> None:
     tuning.watch.stage("racing every patch in one training, in turn with your code")
     entrants = [in_place(key, [candidate]) for key, candidate in tried.items()]
     share = tuning.deadline(SCREENING_SHARE * deadline.left())
-    with Screen(tuning, lambda: tuning.record.compared(evidence_of(priced)[1])) as screen:
+    with Screen(tuning, lambda: tuning.record.keep_comparisons(evidence_of(priced)[1])) as screen:
         try:
             screen.race(STAGE, entrants, share, short_names(tried), priced.raced, most_quads=MOST_QUADS)
             if len(priced.paying) > 1 and deadline.left() < SURE * _seconds_behind(tuning, len(priced.paying)):

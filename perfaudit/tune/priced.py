@@ -113,9 +113,11 @@ def _told(priced: Priced, waiting: Waiting, ended: str) -> Finding:
         return _raced_as_source(priced, waiting, *fresh)
     if priced.is_refused(waiting):
         why = priced.raced.refused[waiting.tried[0].key]
-        return noted(waiting.finding, f"not measured: {ended} before a race of fresh processes, which it needs: {why}")
+        return prepend_note(
+            waiting.finding, f"not measured: {ended} before a race of fresh processes, which it needs: {why}"
+        )
     if not any(candidate.key in priced.raced.entrants for candidate in waiting.tried):
-        return noted(waiting.finding, f"not measured: {ended} before it")
+        return prepend_note(waiting.finding, f"not measured: {ended} before it")
     best = best_of(waiting.tried, priced.raced)
     return _that_pays(priced, waiting, best, ended) if best is not None else _that_does_not_pay(priced, waiting)
 
@@ -124,27 +126,29 @@ def _raced_as_source(priced: Priced, waiting: Waiting, raced: Candidate, race: S
     key, seen = raced.key, _compared(race, raced.key)
     finding = waiting.finding.with_(fix=raced.fix)
     if key in race.ledger.failures:
-        return noted(finding.with_(fix=None), f"its patch is withdrawn: {race.ledger.failures[key]}")
+        return prepend_note(finding.with_(fix=None), f"its patch is withdrawn: {race.ledger.failures[key]}")
     if (seen is None or seen.high == math.inf) and priced.doubt:
-        return noted(finding.with_(fix=None), f"its patch is not handed over: {priced.doubt}")
+        return prepend_note(finding.with_(fix=None), f"its patch is not handed over: {priced.doubt}")
     if seen is None or seen.high == math.inf:
         note = f"measured too briefly for an interval, give it longer with --budget; {_checked(race.ledger, key)}"
-        return noted(finding, note.rstrip("; "))
+        return prepend_note(finding, note.rstrip("; "))
     said = _origin(raced) + _checked(race.ledger, key)
-    return noted(_with_saving(finding, saving(race.ledger, BASE, seen)), said)
+    return prepend_note(_with_saving(finding, saving(race.ledger, BASE, seen)), said)
 
 
 def _that_pays(priced: Priced, waiting: Waiting, taken: Candidate, ended: str) -> Finding:
     """The finding with the patch that pays, which is handed over only where its losses were compared."""
     if taken.key in priced.checks.failures:
         why = priced.checks.failures[taken.key]
-        return noted(waiting.finding.with_(fix=None), f"its patch is withdrawn: {why}")
+        return prepend_note(waiting.finding.with_(fix=None), f"its patch is withdrawn: {why}")
     fix, said = taken.fix if taken.key in priced.checks.checked else None, _checked(priced.checks, taken.key)
     if priced.doubt:
         fix, said = None, f"its patch is not handed over: {priced.doubt}"
     elif fix is None:
         said = f"its patch is not handed over: {ended} before its losses were compared"
-    return noted(_with_saving(waiting.finding, priced.raced.saving(taken.key)).with_(fix=fix), _origin(taken) + said)
+    return prepend_note(
+        _with_saving(waiting.finding, priced.raced.saving(taken.key)).with_(fix=fix), _origin(taken) + said
+    )
 
 
 def _origin(taken: Candidate) -> str:
@@ -164,9 +168,9 @@ def _that_does_not_pay(priced: Priced, waiting: Waiting) -> Finding:
     least, tried = f"{100 * least_gain(best):.0f} %", _set(best)
     if interval[2] < 1:  # by less than it must: nothing to hand over
         note = f"faster, but not by {least} for certain, so your setting stays; the best tried: {tried}"
-        return noted(found.with_(fix=None), note)
+        return prepend_note(found.with_(fix=None), note)
     note = f"keep what you have: nothing else was shown to gain {least} or more; the best other setting tried: {tried}"
-    return noted(found.with_(fix=best.fix), note)  # not the finding's own, which is another setting
+    return prepend_note(found.with_(fix=best.fix), note)  # not the finding's own, which is another setting
 
 
 def _without_interval(priced: Priced, waiting: Waiting) -> Finding:
@@ -178,12 +182,16 @@ def _without_interval(priced: Priced, waiting: Waiting) -> Finding:
     own = seen.get(waiting.own.key)
     if any(not entrant.left for _, entrant in seen.values()):
         longer = "give it longer with --budget"
-        return noted(finding, f"measured too briefly for an interval, {longer}" if own else f"{UNDECIDED}; {longer}")
+        return prepend_note(
+            finding, f"measured too briefly for an interval, {longer}" if own else f"{UNDECIDED}; {longer}"
+        )
     if own is None:
-        return noted(finding, f"keep what you have: {'; '.join(f'{_set(c)}: {e.left}' for c, e in seen.values())}")
+        return prepend_note(
+            finding, f"keep what you have: {'; '.join(f'{_set(c)}: {e.left}' for c, e in seen.values())}"
+        )
     if own[1].left == FUTILE:
-        return noted(finding, f"it {FUTILE} in {own[1].quads} quads and was not measured further")
-    return noted(finding.with_(fix=None), f"its patch is withdrawn: {own[1].left}")
+        return prepend_note(finding, f"it {FUTILE} in {own[1].quads} quads and was not measured further")
+    return prepend_note(finding.with_(fix=None), f"its patch is withdrawn: {own[1].left}")
 
 
 def together_words(priced: Priced, ended: str) -> list[str]:
@@ -238,7 +246,7 @@ def _checked(ledger: Ledger, key: str) -> str:
     return f"checked: {said}" if said else ""
 
 
-def noted(finding: Finding, note: str) -> Finding:
+def prepend_note(finding: Finding, note: str) -> Finding:
     """The finding with this said of it, before what was observed."""
     return finding.with_(note="; ".join(part for part in (note, finding.note) if part))
 

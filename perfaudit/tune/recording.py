@@ -42,10 +42,10 @@ class Recording(Record):
     def note(self, kind: str, key: str, data: Json) -> None:
         self.journal.append(kind, key=key, data=data)
 
-    def noted(self, kind: str, key: str) -> list[Json]:
+    def notes(self, kind: str, key: str) -> list[Json]:
         return [line["data"] for line in self.journal.replayed(kind, key)]
 
-    def compared(self, found: Sequence[Comparison]) -> None:
+    def keep_comparisons(self, found: Sequence[Comparison]) -> None:
         for each in found:
             self.journal.append("comparison", **comparison_json(each))
 
@@ -53,7 +53,7 @@ class Recording(Record):
         """What a knob's search has found, in the keys of the report."""
         for trial in trials_of(bout):
             self.journal.append("trial", **dataclasses.asdict(trial))
-        self.compared(comparisons_of(bout))
+        self.keep_comparisons(comparisons_of(bout))
         winner = winner_of(bout)
         self.journal.append("winner", **{**dataclasses.asdict(winner), "fix": None, "location": None})
 

@@ -179,7 +179,7 @@ class Screen:
 
     def _decided_before(self, key: str, raced: Raced) -> dict[str, Json]:
         """Entrants that an earlier run has decided, as the child told them."""
-        notes = self.tuning.record.noted("race", key)
+        notes = self.tuning.record.notes("race", key)
         if not notes:
             return {}
         _take(raced, notes[-1])

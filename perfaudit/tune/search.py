@@ -16,7 +16,7 @@ from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measure.runner import BLOCK_SECONDS, ROUNDS, TrialFailed, affordable, measure
 from perfaudit.measurements import NO_TIME, ClockName, NotApplicable, Settings
 from perfaudit.static.ondisk import digest_of
-from perfaudit.tune.first_look import chosen, is_clear, is_raced_in_place, known_seconds, look
+from perfaudit.tune.first_look import finalists_of, is_clear, is_raced_in_place, known_seconds, look
 from perfaudit.tune.tuning import Bout, Tuning, key_of, variant_of
 from perfaudit.tune.verify import Verifier
 
@@ -78,7 +78,7 @@ def search(
     if is_raced_in_place(module) and look(
         tuning, bout, tried, lambda variant: _text_of(tuning, bout, variant), screening
     ):
-        tried = chosen(bout)
+        tried = finalists_of(bout)
     elif len(tried) > RACED_AT_ONCE:
         _screen(tuning, bout, tried, screening)
         tried = _finalists(bout, module)

@@ -51,11 +51,11 @@ class Record(Memo):
     def note(self, kind: str, key: str, data: Json) -> None:
         """Keep something, such as the answer to a question."""
 
-    def noted(self, kind: str, key: str) -> list[Json]:
+    def notes(self, kind: str, key: str) -> list[Json]:
         """What earlier runs have kept under this key, the oldest first."""
         return []
 
-    def compared(self, found: Sequence[Comparison]) -> None:
+    def keep_comparisons(self, found: Sequence[Comparison]) -> None:
         """Keep how comparisons stand; a later word on the same two settings counts."""
 
     def results(self, tuning: Tuning, bout: Bout) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from perfaudit.findings import Finding, Fix
-from perfaudit.tune.observed_flow import judged_by_flow
+from perfaudit.tune.observed_flow import judge_by_flow
 
 HEAD = {"name": "head.weight", "elements": 640, "site": None}
 
@@ -41,6 +41,6 @@ def finding(rule: str) -> Finding:
     ],
 )  # fmt: skip
 def test_what_a_run_says(rule: str, seen: dict[str, Any], note: str, withdrawn: bool) -> None:
-    judged, is_withdrawn = judged_by_flow(finding(rule), seen)
+    judged, is_withdrawn = judge_by_flow(finding(rule), seen)
     assert (judged.note, is_withdrawn) == (note, withdrawn)
     assert (judged.fix is None) == withdrawn

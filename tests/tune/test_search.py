@@ -382,7 +382,7 @@ class Kept(Record):
             self.answers[key] = data
         self.notes.append((kind, key, copy.deepcopy(data)))  # a race goes on with its lists
 
-    def noted(self, kind: str, key: str) -> list[Json]:
+    def notes(self, kind: str, key: str) -> list[Json]:
         return [data for of, under, data in self.notes if (of, under) == (kind, key)]
 
 
