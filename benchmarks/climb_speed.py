@@ -16,9 +16,9 @@ without perfaudit: a bare loop over the factories of the program, of the copy as
 their own, in turn. The goal of a sample is its hand-tuned twin of `sample_models/fast/`; that of a program by other people
 is what a long climb of the calm machine has made of it.
 
-*Share* is the time per step that the climb saves over what the goal saves, the median over the runs of a row, and its range.
-Runs agree when they accept the same patches; knobs count as not reached where the report says that time ran out. A run is a
-line of climb_speed.jsonl.
+*Share* is the time per step that the climb saves over what the goal saves, the median over the runs of a row, and its
+range; a run whose goal was not shown to be faster has none. Runs agree when they accept the same patches; knobs count as
+not reached where the report says that time ran out. A run is a line of climb_speed.jsonl.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ RECORDS, PAGE = HERE / "climb_speed.jsonl", HERE / "climb_speed.md"
 PERFAUDIT = [sys.executable, "-m", "perfaudit"]
 NAMES = ("program", "climbed", "goal")
 STEPS = 20  # of each process of the race
-HEAD = ("program", "from", "machine", "load", "budget", "took", "step, ms", "climbed", "goal", "share (range)")
+HEAD = ("program", "from", "machine", "load", "budget", "took", "step, ms", "climbed", "goal", "share (range), of runs")
 HEAD += ("same patches in", "undecided", "not reached")
 GRACE = 600.0  # seconds beyond its budget after which a climb has failed
 
@@ -202,7 +202,7 @@ def cells_of(mine: Sequence[Json]) -> list[str]:
     seconds = [record["race"]["seconds"] for record in mine]
     undecided = [len(record["ladder"]["undecided"]) if record["ladder"] else 0 for record in mine]
     not_reached = [len(record["ladder"]["late"]) if record["ladder"] else 0 for record in mine]
-    said = f"{100 * middle(shares):.0f} % ({100 * min(shares):.0f} to {100 * max(shares):.0f})" if shares else "–"
+    said = f"{100 * middle(shares):.0f} % ({100 * min(shares):.0f} to {100 * max(shares):.0f}), " if shares else "– "
     return [
         mine[0]["program"],
         mine[0]["commit"],
@@ -213,21 +213,34 @@ def cells_of(mine: Sequence[Json]) -> list[str]:
         f"{1e3 * middle(second for one in seconds for second in one['program']):.0f}",
         f"{middle(ratio(record, 'climbed', 'program')[0] for record in mine):.3f}",
         f"{middle(ratio(record, 'goal', 'program')[0] for record in mine):.3f}",
-        said,
+        f"{said}{len(shares)} of {len(mine)} runs",
         f"{times} of {len(mine)}: {', '.join(common) or 'none'}",
         f"{middle(undecided):.0f}",
         f"{middle(not_reached):.0f}",
     ]
 
 
+def commands_of(records: Sequence[Json]) -> list[str]:
+    """The commands that made these records, as they were: runs of a row, and rounds of the race behind each."""
+    own = " --sources SOURCES --goals GOALS" if {record["program"] for record in records} & set(OTHERS) else ""
+    runs: dict[int, int] = {}
+    for mine in rows_of(records):
+        for rounds, times in Counter(len(record["race"]["seconds"]["program"]) for record in mine).items():
+            runs[rounds] = max(times, runs.get(rounds, 0))
+    return [
+        f"    python benchmarks/climb_speed.py --runs {times} --rounds {rounds}{own} --write"
+        for rounds, times in sorted(runs.items())
+    ]
+
+
 def page(records: Sequence[Json]) -> str:
     lines = [
         "# What a climb reaches in its budget", "",
-        "    python benchmarks/climb_speed.py --runs 5 --sources SOURCES --goals GOALS --write", "",
+        *commands_of(records), "",
         " / ".join(sorted({record["machine"] for record in records})) + ".",
         "Load is that of the last minute, at the end of the climb, which is in it. The race afterwards is on the machine as",
         "it is. *climbed*, *goal*: their step over the program's, median of the runs. *share*: what the climb saves of a step",
-        "over what the goal saves.", "",
+        "over what the goal saves, over those runs whose goal was shown to be faster.", "",
         f"| {' | '.join(HEAD)} |", f"|{'---|' * len(HEAD)}",
     ]  # fmt: skip
     lines += [f"| {' | '.join(cells_of(mine))} |" for mine in rows_of(records)]

@@ -262,23 +262,24 @@ def judged_again(record: Json) -> Json:
     return {
         **record,
         "entrants": {
-            key: {**entrant, **_judged(entrant["log_ratios"], is_control=key == "control")}
+            key: {**entrant, **_judged(entrant, is_control=key == "control")}
             for key, entrant in record["entrants"].items()
         },
     }
 
 
-def _judged(ratios: Sequence[float], is_control: bool) -> Json:
-    """The interval of these log ratios at the look that decides, or at the end."""
+def _judged(entrant: Json, is_control: bool) -> Json:
+    """The interval of its log ratios at the look that decides, or at the end; one that looked no faster has left all the same."""
+    ratios, is_futile = entrant["log_ratios"], entrant["left"] == FUTILE
     for quads in range(1, len(ratios) + 1):
         found = interval_of_quads(ratios[:quads]) if is_look(quads) and not is_control else None
         if found is not None and (1 - found.high >= LEAST or 1 - found.low < LEAST):
             return {"interval": [found.ratio, found.low, found.high], "quads": found.quads, "left": DECIDED}
-    found = interval_of_quads(ratios, ended=True)
+    found = interval_of_quads(ratios, ended=not is_futile)
     return {
         "interval": [found.ratio, found.low, found.high] if found else None,
         "quads": found.quads if found else 0,
-        "left": "",
+        "left": FUTILE if is_futile else "",
     }
 
 
@@ -316,9 +317,10 @@ def groups_of(records: Sequence[Json]) -> Iterator[tuple[str, str, list[Json]]]:
 
 
 def candidates(records: Sequence[Json]) -> list[Json]:
-    """The candidates of these runs, each with its true ratio where the run knows it.
+    """The candidates of these runs of which something is known, each with its true ratio where the run knows it.
 
-    Of those that the time left open before there was an interval nothing is known: they are no comparisons.
+    Those that left early because they looked no faster have no interval: they count where an effect is missed, and can be no
+    false call. Of those that the time left open before there was an interval nothing is known.
     """
     return [
         {**entrant, "key": key, "true": record["true"].get(key)}
@@ -336,15 +338,17 @@ def pays(entrant: Json) -> bool:
 def identical_table(records: Sequence[Json]) -> list[str]:
     """False calls of identical code, and the controls beside them."""
     lines = head(
-        "training | machine | >step, ms | >load | >runs | interval excludes 1 | pays by 1 % or more | >median half "
-        "width | control excludes 1"
+        "training | machine | >step, ms | >load | >runs | left without an interval, looking no faster | interval excludes 1 | "
+        "pays by 1 % or more | >median half width | control excludes 1"
     )
     for sample, state, mine in groups_of(records):
-        found = candidates(mine)
+        known = candidates(mine)
+        found = [one for one in known if one["interval"]]
         controls = [r["entrants"]["control"] for r in mine if r["entrants"].get("control", {}).get("interval")]
-        widths = [(one["interval"][2] - one["interval"][1]) / 2 for one in found if one["interval"]]
+        widths = [(one["interval"][2] - one["interval"][1]) / 2 for one in found]
         cells = [
             sample, state, f"{1e3 * statistics.median(r['step'] for r in mine):.0f}", load_of(mine), str(len(mine)),
+            f"{sum(one['left'] == FUTILE and not one['interval'] for one in known)} of {len(known)}",
             share(sum(_excludes(one["interval"], 1.0) for one in found), len(found)),
             share(sum(pays(one) for one in found), len(found)),
             f"{100 * statistics.median(widths):.1f} %" if widths else "–",

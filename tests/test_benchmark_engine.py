@@ -175,14 +175,14 @@ def test_false_calls_are_those_of_copies_and_controls_are_told_apart() -> None:
             "copy 2": raced([0.96, 0.94, 0.98]),  # excludes 1, and pays by 2 %
             "copy 3": raced([0.99, 0.985, 0.995]),  # excludes 1, and pays by half a percent
             "copy 4": raced(None),  # open, with too few quads: nothing is known of it
-            "copy 5": raced(None, "looked no faster"),  # settled without an interval
+            "copy 5": raced(None, "looked no faster"),  # it can exclude nothing
             "copy 6": raced(None, "with it, a step raises ValueError"),
             "control": raced([1.02, 1.01, 1.03]),
         },
     )
     table = engine_calibration.identical_table([run])
     assert table[2] == (
-        "| char_gpt | calm | 120 | 2.0 | 1 | 2 of 4 (50.0 %, 6.8 to 93.2) | 1 of 4 (25.0 %, 0.6 to 80.6) | 1.5 % "
+        "| char_gpt | calm | 120 | 2.0 | 1 | 1 of 4 | 2 of 3 (66.7 %, 9.4 to 99.2) | 1 of 3 (33.3 %, 0.8 to 90.6) | 1.5 % "
         "| 1 of 1 (100.0 %, 2.5 to 100.0) |"
     )
     assert [line.split(" | ")[:2] for line in table[3:]] == [["| all", "calm"], ["| all", "both"]]
@@ -214,7 +214,12 @@ def test_log_ratios_on_record_are_judged_by_the_rule_as_it_is() -> None:
     noise = [0.001, -0.001] * 64
     runs = {"saves": [math.log(0.9) + n for n in noise], "same": [0.2 * n * 50 for n in noise], "short": noise[:3]}
     run = run_of("effects", {key: {**raced(None), "log_ratios": found} for key, found in runs.items()})
-    found = engine_calibration.judged_again(run)["entrants"]
+    run["entrants"]["no faster"] = {**raced(None, "looked no faster"), "log_ratios": noise[:4]}
+    again = engine_calibration.judged_again(run)
+    found = again["entrants"]
+    assert (found["no faster"]["left"], found["no faster"]["interval"]) == ("looked no faster", None)
+    counted = [[one["key"] for one in engine_calibration.candidates([each])] for each in (run, again)]
+    assert "no faster" in counted[0] and "no faster" in counted[1]  # a miss counts as one however it is judged
     assert found["saves"]["left"] == "decided"
     assert found["saves"]["interval"][0] == pytest.approx(0.9, abs=2e-3)
     assert found["saves"]["quads"] < 128  # it left at the look that decided
@@ -287,7 +292,7 @@ def test_a_row_of_climbs_has_the_median_share_and_the_patches_most_agree_on() ->
         climbed(3, 200, both, "refused"),
     ]
     assert " | ".join(climb_speed.cells_of(runs)) == (
-        "char_gpt | sample_models | calm | 2.0 | 60 s | 61 s | 200 | 0.650 | 0.500 | 70 % (0 to 100) "
+        "char_gpt | sample_models | calm | 2.0 | 60 s | 61 s | 200 | 0.650 | 0.500 | 70 % (0 to 100), 4 of 4 runs "
         "| 2 of 4: attention, optimizer | 1 | 1"
     )
 
@@ -296,7 +301,20 @@ def test_a_goal_that_saves_nothing_gives_no_share() -> None:
     record = climbed(0, 150, [])
     record["race"]["seconds"]["goal"] = [0.19, 0.21]
     assert climb_speed.share_of(record) is None
-    assert "| – |" in climb_speed.page([record])
+    assert "| – 0 of 1 runs |" in climb_speed.page([record])
+    assert "| 50 % (50 to 50), 1 of 2 runs |" in climb_speed.page([record, climbed(1, 150, [])])  # said, not dropped
+
+
+def test_the_command_of_a_page_is_that_of_its_records() -> None:
+    runs = [climbed(0, 150, []), climbed(1, 150, [])]
+    assert climb_speed.commands_of(runs) == ["    python benchmarks/climb_speed.py --runs 2 --rounds 2 --write"]
+    longer = climbed(2, 150, [])
+    longer["race"]["seconds"] = {name: [0.1] * 5 for name in longer["race"]["seconds"]}
+    longer["program"] = "mingpt_chars"
+    assert climb_speed.commands_of([*runs, longer]) == [
+        "    python benchmarks/climb_speed.py --runs 2 --rounds 2 --sources SOURCES --goals GOALS --write",
+        "    python benchmarks/climb_speed.py --runs 1 --rounds 5 --sources SOURCES --goals GOALS --write",
+    ]
 
 
 def test_a_climb_without_a_report_is_told() -> None:
