@@ -13,6 +13,7 @@ Status = Literal["ok", "failed", "not_measured"]
 Verdict = Literal["faster", "slower", "undecided"]
 ClockName = Literal["wall", "cpu"]
 
+NOT_CLAIMED = "equality is not claimed"  # of losses, in what a check says of a patch that is another training
 NO_TIME = "no time was left for it in the budget"  # why a knob was not tried, where more time would have it tried
 
 
@@ -150,7 +151,8 @@ class Ladder:
 
     ratio, low, high: seconds per step with the patch over those of the user's code, by `basis`: "measured" in the final race
     of fresh processes or, where that did not decide in its time, "screened" in the training that ran; None, 0 and inf where
-    neither is known. rounds: of the final race. screened: all rungs together, in the training that ran. seconds_per_step: of
+    neither is known. has_twin: the figure is screened, and a second training, whose memory lies elsewhere, had a part in it.
+    rounds: of the final race. screened: all rungs together, in the training that ran. seconds_per_step: of
     the user's code in the race that `ratio` is of; patched_seconds_per_step: what the ratio makes of it. verified: what the
     losses of both said. left: what was not climbed, and why. undecided: knobs with a candidate that more time would decide.
     trouble: why no patch is handed over, "" where one is or where no rung was accepted. untested: knobs of rungs that were
@@ -176,6 +178,7 @@ class Ladder:
     undecided: tuple[str, ...] = ()
     trouble: str = ""
     untested: tuple[str, ...] = ()
+    has_twin: bool = False
 
     def with_(self, **changes: object) -> Ladder:
         """A copy with some fields replaced."""

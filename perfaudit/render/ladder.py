@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfaudit.measurements import Interval, Ladder, Rung
+from perfaudit.measurements import NOT_CLAIMED, Interval, Ladder, Rung
 from perfaudit.render.ladder_details import details
 from perfaudit.render.paint import Paint, colour, painted_diff, wrapped
 from perfaudit.render.tables import environment, size, table
@@ -16,7 +16,8 @@ READING = (
     "Ratios of the time of a step: below 1 is faster. Alone: against your code. Beside the others: all of it against all "
     "but this one. Screened: timed in turn in one running training, before losses were compared."
 )
-TOO_SHORT = "screened: the final race had too little time"
+SCREENED = "screened: the final race did not decide"
+TWIN = "the memory layout of the twin is not in the interval"
 
 
 def climb(report: Report, paint: Paint, width: int, verbose: bool = False) -> list[str]:
@@ -45,7 +46,7 @@ def headline(report: Report) -> str:
     found = report.ladder
     assert found is not None
     stayed = [rung for rung in found.rungs if not rung.dropped]
-    if stayed and found.files and not found.trouble:
+    if found.files:
         said = _result(found, len(stayed))
     else:
         before = _before(report)
@@ -67,26 +68,18 @@ def _before(report: Report) -> float | None:
 
 
 def _result(found: Ladder, patches: int) -> str:
-    verified = "verified" if found.verified else "not verified"
+    """Of a patch that is handed over, so its losses were compared, and a race has shown it to be faster."""
+    assert found.ratio is not None and found.seconds_per_step is not None and found.patched_seconds_per_step is not None
+    verified = "ran; losses not comparable" if NOT_CLAIMED in found.verified else "verified"
     said = f"{count(patches, 'patch', 'patches')}, {verified}"
-    if found.ratio is None or found.seconds_per_step is None or found.patched_seconds_per_step is None:
-        return f"{said}; not raced together"
     times = f"{1 / found.ratio:.2f} x" + ("" if found.clock == "wall" else " in processor time")
-    doubt = f", {TOO_SHORT}" if found.basis == "screened" else ""
-    if found.high >= 1:
-        doubt += f", which is no proof: {_ratio(found)}"
+    doubt = f", {SCREENED}" if found.basis == "screened" else ""
     step = f"{step_time(found.seconds_per_step)} -> {step_time(found.patched_seconds_per_step)} a step"
     return f"{step} ({times}{doubt}), {said}"
 
 
 def _refused(found: Ladder, patches: int) -> str:
-    return f"{count(patches, 'patch', 'patches')}, {REFUSED}{_short(_why_refused(found))}"
-
-
-def _why_refused(found: Ladder) -> str:
-    if found.trouble:
-        return found.trouble.removeprefix(REFUSED)
-    return "all of it was not raced together" if found.ratio is None else f"no saving was shown, {_ratio(found)}"
+    return f"{count(patches, 'patch', 'patches')}, {REFUSED}{_short(found.trouble.removeprefix(REFUSED))}"
 
 
 def _short(reason: str) -> str:
@@ -149,8 +142,13 @@ def _final_race(found: Ladder, width: int) -> str:
         return ""
     clock = "" if found.clock == "wall" else ", processor time"
     if found.basis == "screened":
-        race = f"not decided after {count(found.rounds, 'round')}" if found.rounds else "too little time to decide it"
+        race = (
+            f"not decided after {count(found.rounds, 'round')}"
+            if found.rounds
+            else "not decided, no round was finished"
+        )
         said = f"final race: {race}; all of it together, screened{clock}: {_ratio(found)}"
+        said += f" ({TWIN})" if found.has_twin else ""
     else:
         rounds = count(found.rounds, "round")
         said = f"final race, all of it against your code in fresh processes ({rounds}{clock}): {_ratio(found)}"
@@ -178,7 +176,7 @@ def _ratio(found: Ladder) -> str:
 
 def _patch(found: Ladder, paint: Paint, width: int) -> str:
     if found.trouble:
-        whole = _why_refused(found)
+        whole = found.trouble.removeprefix(REFUSED)
         return "" if _short(whole) == whole else wrapped(f"no patch: {whole}", width, "") + "\n"
     if not found.files:
         return ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from perfaudit.measurements import Comparison, settings_text
+from perfaudit.measurements import NOT_CLAIMED, Comparison, settings_text
 from perfaudit.render.paint import Paint, colour, wrapped
 from perfaudit.render.tables import calibration, not_searched, of_text, table
 from perfaudit.render.words import count, interval_text
@@ -30,7 +30,8 @@ def details(report: Report, paint: Paint, width: int) -> list[tuple[str, str]]:
         raced = f"every candidate that was raced ({len(report.comparisons)})"
         parts.append((raced, f"raced alone against your code:\n{_raced(report.comparisons, paint, width)}"))
     if found.verified:
-        parts.append(("how losses were compared", wrapped(f"verified: {found.verified}", width, "") + "\n"))
+        checked = "checked" if NOT_CLAIMED in found.verified else "verified"
+        parts.append(("how losses were compared", wrapped(f"{checked}: {found.verified}", width, "") + "\n"))
     if found.untested:
         why = "a later patch changes what it wrote, or time or memory were too short"
         text = f"not raced beside the others: {', '.join(found.untested)}, because {why}"

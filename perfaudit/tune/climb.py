@@ -126,6 +126,12 @@ class Climb:
         part = self.beside.interval(key)
         return (whole[0] / part[0], whole[1] / part[2], whole[2] / part[1]) if part is not None else None
 
+    @property
+    def has_twin(self) -> bool:
+        """Whether a second training, whose memory lies elsewhere, had a part in the races of what stayed."""
+        ways = {self.alone.ways.get(rung.key) for rung in self.rungs}
+        return "twin" in ways or (len(self.rungs) > 1 and "twin" in self.beside.ways.values())
+
     def is_sure(self, rung: Candidate) -> bool:
         """Whether a patch was shown to pay by itself."""
         return pays(rung, self.alone.interval(rung.key))

@@ -7,16 +7,23 @@ import statistics
 
 from perfaudit.findings import FilePatch, Saving
 from perfaudit.measure.judge import comparison
-from perfaudit.measurements import Ladder, NotApplicable, Rung, Winner
+from perfaudit.measure.stats import LOOKS
+from perfaudit.measurements import Comparison, Interval, Ladder, NotApplicable, Rung, Winner
 from perfaudit.static.patching import file_patch
 from perfaudit.tune.candidates import Candidate, texts_of
 from perfaudit.tune.climb import Climb
+from perfaudit.tune.patched import SourceRace
 from perfaudit.tune.screening import LEAST, doubt_of
 from perfaudit.tune.verify import was_compared
 
+LAST = LOOKS[-1].generations  # of a final race
 FAILED = "not handed over: "
 CHANGED = f"{FAILED}source files changed while they were measured"
 NOT_CONFIRMED = f"{FAILED}the final race did not show that all of it together is faster"
+OF_A_TWIN = (
+    "part of what is handed over was raced in a second training beside yours (a twin), and its time is only screened: where in "
+    "memory a training lies changes its time too, and that is not in the interval"
+)
 NO_TIME_FOR_ALL = f"{FAILED}the time ended before all of it was raced together"
 
 
@@ -45,8 +52,8 @@ def ladder_of(state: Climb, withhold: bool = False) -> Ladder:
     return raced.with_(files=files, untested=untested, trouble=trouble)
 
 
-def winners_of(state: Climb) -> tuple[Winner, ...]:
-    """The rungs as winners of their knobs."""
+def winners_of(state: Climb, ladder: Ladder) -> tuple[Winner, ...]:
+    """The rungs as winners of their knobs; without their fixes where the ladder hands nothing over."""
     verified = state.final.ledger.checked.get(state.final.top.key, "") if state.final is not None else ""
     found = []
     for rung in state.rungs:
@@ -54,8 +61,9 @@ def winners_of(state: Climb) -> tuple[Winner, ...]:
         saved = state.alone.saving(rung.key)
         if not state.is_sure(rung) and beside is not None:  # shown there to pay
             saved = Saving("screened", 1 - beside[2], 1 - beside[1], None)
+        fix = None if ladder.trouble else rung.fix
         found.append(
-            Winner(rung.knob, rung.settings, False, rung.words, saved, rung.fix, rung.location, verified)
+            Winner(rung.knob, rung.settings, False, rung.words, saved, fix, rung.location, verified)
         )  # fmt: skip
     return tuple(found)
 
@@ -69,9 +77,7 @@ def _with_ratio(state: Climb, ladder: Ladder) -> Ladder:
     ledger, start, top = state.final.ledger, state.final.start, state.final.top
     ladder = ladder.with_(verified=ledger.checked.get(top.key, ""))
     seen = comparison(ledger, start, top, state.final.stage, least=LEAST)
-    is_known = seen is not None and math.isfinite(seen.high)
-    agrees = seen is None or not is_known or (screened is not None and seen.low <= screened[2])
-    if screened is not None and (seen is None or seen.verdict == "undecided") and agrees:
+    if screened is not None and _leaves_open(state.final, seen, screened):
         ratio, low, high = screened
         step = ladder.seconds_per_step
         return ladder.with_(
@@ -79,6 +85,7 @@ def _with_ratio(state: Climb, ladder: Ladder) -> Ladder:
             low=low,
             high=high,
             basis="screened",
+            has_twin=state.has_twin,
             rounds=seen.n if seen is not None else 0,
             patched_seconds_per_step=step and step * ratio,
         )
@@ -94,6 +101,22 @@ def _with_ratio(state: Climb, ladder: Ladder) -> Ladder:
         seconds_per_step=before,
         patched_seconds_per_step=before * seen.ratio,
     )
+
+
+def _leaves_open(final: SourceRace, seen: Comparison | None, screened: Interval) -> bool:
+    """Whether the final race has not decided, and says nothing against the screening's figure.
+
+    It decides at its last look, whatever it shows there. Before, its middle must not lie above the screening's interval; one
+    below it only shows that the figure is no exaggeration. Without an interval it tells nothing.
+    """
+    if seen is None:
+        return True
+    if (
+        seen.verdict != "undecided"
+        or final.ledger.generations_with(final.start.key, final.top.key, final.stage) >= LAST
+    ):
+        return False
+    return not math.isfinite(seen.high) or seen.ratio <= screened[2]
 
 
 def _trouble(state: Climb, raced: Ladder) -> str:

@@ -119,11 +119,17 @@ def report_of(tuning: Tuning, state: Climb | None, interrupted: bool, withhold: 
     winners = [winner_of(bout, interrupted) for bout in bouts]
     ranked = sorted(winners, key=lambda w: -w.saving.low if w.saving is not None and not w.keeps_current else 1.0)
     compared = [compared for bout in bouts for compared in comparisons_of(bout)]
+    ladder = None
     if state is not None:
-        ranked, compared = [*climbing.winners_of(state)], [*screened_comparisons(state.candidates, state.alone)]
+        ladder = climbing.ladder_of(state, withhold)
+        ranked, compared = (
+            [*climbing.winners_of(state, ladder)],
+            [*screened_comparisons(state.candidates, state.alone)],
+        )
     notes = [
         *tuning.notes,
         *_apart(tuning, state),
+        *([climbing.OF_A_TWIN] if ladder is not None and ladder.files and ladder.has_twin else []),
         *filter(None, [refusal()]),
         *([] if interrupted else _late(tuning, state, winners)),
     ]
@@ -135,7 +141,7 @@ def report_of(tuning: Tuning, state: Climb | None, interrupted: bool, withhold: 
         trials=tuple(entry for bout in bouts for entry in trials_of(bout)),
         comparisons=tuple(compared),
         winners=tuple(replace(w, fix=None) if withhold else w for w in ranked),
-        ladder=climbing.ladder_of(state, withhold) if state is not None else None,
+        ladder=ladder,
         not_applicable=tuple(tuning.not_applicable),
         notes=tuple(notes),
         interrupted=interrupted,

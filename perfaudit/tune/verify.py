@@ -12,6 +12,7 @@ from perfaudit.measure.child import Child
 from perfaudit.measure.facts import Facts
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.runner import TrialFailed
+from perfaudit.measurements import NOT_CLAIMED
 from perfaudit.tune.exact import NUDGE, SAME_FUNCTION, WHAT, said_of_exact
 from perfaudit.tune.gradients import rounds, said_of_gradients
 from perfaudit.tune.tolerance import (
@@ -35,7 +36,7 @@ from perfaudit.tune.tolerance import (
 
 _AUTOCASTS = {"bf16": "bfloat16", "fp16": "float16", "tf32": "tf32"}  # settings of the knob that is named precision
 NOT_COMPARED = "not compared"
-_EQUALITY = "equality is not claimed, because the patch changes"
+_EQUALITY = f"{NOT_CLAIMED}, because the patch changes"
 
 
 def was_compared(said: str) -> bool:

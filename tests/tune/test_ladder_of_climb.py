@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from perfaudit.findings import Edit, Fix, Location, Span
 from perfaudit.measure.ledger import Block, Generation, Ledger, Variant
 from perfaudit.measurements import Interval
-from perfaudit.tune.candidates import Candidate
+from perfaudit.tune.candidates import PATCH, Candidate
 from perfaudit.tune.climb import ALL, Climb, late
-from perfaudit.tune.ladder import ladder_of
+from perfaudit.tune.ladder import NOT_CONFIRMED, ladder_of, winners_of
 from perfaudit.tune.patched import SourceRace
 from perfaudit.tune.screening import CONTROL, Raced, Seen
 
@@ -73,6 +75,58 @@ def test_the_figure_of_the_screening_stands_with_the_rounds_of_the_final_race(
     assert (found.rounds, found.trouble) == (rounds, "")
     assert (found.seconds_per_step, found.patched_seconds_per_step) == (pytest.approx(0.1), pytest.approx(0.07))
     assert [item.path for item in found.files] == ["t.py"]
+
+
+NOISE = (0.93, 1.03)
+
+
+@pytest.mark.parametrize(
+    ("ratios", "basis", "trouble"),
+    [
+        (
+            [0.98 * noise for noise in NOISE * 2],
+            "measured",
+            NOT_CONFIRMED,
+        ),  # undecided, and not as fast as was screened
+        ([0.71 * noise for noise in (0.6, 1.6) * 2], "screened", ""),  # undecided, and of the same middle
+        ([0.6 * noise for noise in (0.5, 1.9) * 2], "screened", ""),  # it looks even faster
+        ([0.71 * noise for noise in (0.9, 1.1) * 6], "measured", ""),  # the last look decides
+        ([0.71 * noise for noise in (0.3, 3.0) * 6], "measured", NOT_CONFIRMED),
+    ],
+)
+def test_a_final_race_that_is_open_must_agree_with_the_screening_and_one_at_its_last_look_decides(
+    ratios: list[float], basis: str, trouble: str
+) -> None:
+    found = ladder_of(climb_of(raced(RIGHT, a=GAIN), ratios=tuple(ratios)))
+    assert (found.basis, found.trouble, bool(found.files)) == (basis, trouble, not trouble)
+
+
+def test_ends_that_barely_touch_are_no_agreement() -> None:
+    """Measured 0.98 [0.93, 1.03] is not 0.90 [0.85, 0.94], screened."""
+    found = ladder_of(climb_of(raced(RIGHT, a=(0.9, 0.85, 0.94)), ratios=(0.94, 1.02, 0.95, 1.01)))
+    assert found.low < 0.94 < found.high
+    assert (found.basis, found.trouble) == ("measured", NOT_CONFIRMED)
+
+
+def test_a_refused_patch_is_no_fix_of_a_winner() -> None:
+    for says, is_handed_over in (("the losses agree", True), ("not compared: they are not finite", False)):
+        state = climb_of(raced(RIGHT, a=GAIN), says=says)
+        state.rungs = [replace(A, knob=PATCH)]
+        state.candidates = {}
+        found = ladder_of(state)
+        (winner,) = winners_of(state, found)
+        assert (bool(found.files), winner.fix is not None) == (is_handed_over, is_handed_over)
+
+
+def test_a_screened_figure_says_where_a_twin_had_a_part_in_it() -> None:
+    alone, ways = raced(RIGHT, a=GAIN, b=GAIN), {CONTROL: "control", "a": "code", "b": "twin"}
+    for put, has_twin in ((ways, True), ({**ways, "b": "setting"}, False)):
+        alone.ways = put
+        state = climb_of(alone, raced(RIGHT, **TOGETHER))
+        assert ladder_of(state).has_twin == has_twin
+        state.beside.ways = {ALL: "twin"}
+        assert ladder_of(state).has_twin
+        assert not ladder_of(climb_of(alone, ratios=(0.7, 0.71, 0.69, 0.7))).has_twin  # it was measured
 
 
 FAST: Interval = (0.95, 0.93, 0.97)
