@@ -16,6 +16,7 @@ from perfaudit.tune.first_look import AS_GOOD
 from perfaudit.tune.screening import CONTROL, Raced
 from perfaudit.tune.search import clock_of, least_gain, race_of
 from perfaudit.tune.tuning import Bout, key_of, variant_of
+from perfaudit.tune.verify import was_compared
 
 UNDECIDED = "keep what you have: the budget was too small to decide anything"
 
@@ -113,10 +114,32 @@ def decisive_comparisons(bout: Bout, compared: list[Comparison]) -> dict[str, Co
 
 
 def winner_of(bout: Bout, interrupted: bool = False) -> Winner:
-    """The setting to take: the smallest that is as good as the best one shown to be faster, else the current one."""
+    """The setting to take: the smallest that is as good as the best one shown to be faster, else the current one.
+
+    Its patch is left out where its losses were not compared with those of the user's code.
+    """
     module = knob(bout.name)
     everything = comparisons_of(bout)
     compared = decisive_comparisons(bout, everything)
+    taken = _fastest(bout, compared)
+    told = _told(bout, everything, taken)
+    remarks = tuple(module.remarks(told))
+    if taken is None:
+        words = module.kept_words(told) or _why_kept(bout, compared, module.min_gain, interrupted)
+        return Winner(bout.name, bout.base.settings, True, words, remarks=remarks)
+    fix, location = bout.patched.get(taken.key, (None, None))
+    checked, how = bout.ledger.checked.get(taken.key, ""), module.handed_over(taken.settings, bout.survey)
+    if fix is not None and not was_compared(checked):
+        fix, how = None, f"its patch is not handed over: {checked or 'its losses were not compared'}"
+    words, saved = (
+        module.words(taken.settings, bout.survey),
+        saving(bout.ledger, bout.base, compared[taken.key], bout.share),
+    )
+    return Winner(bout.name, taken.settings, False, words, saved, fix, location, checked, remarks, how)
+
+
+def _fastest(bout: Bout, compared: dict[str, Comparison]) -> Variant | None:
+    """Of the settings that were measured to gain what they must, the smallest that is as good as the best; None for none."""
     paying = [
         key
         for key, c in compared.items()
@@ -125,36 +148,22 @@ def winner_of(bout: Bout, interrupted: bool = False) -> Winner:
         and 1 - c.high >= least_gain(bout)
         and key not in bout.ledger.failures
     ]
-    taken = None
-    if paying:
-        best = min(paying, key=lambda key: compared[key].ratio)
-        close = [key for key in paying if compared[key].ratio <= compared[best].ratio * AS_GOOD]
-        taken = bout.variants[min(close, key=lambda key: module.size(bout.variants[key].settings))]
+    best = min((compared[key].ratio for key in paying), default=0.0)
+    close = [key for key in paying if compared[key].ratio <= best * AS_GOOD]
+    smallest = min(close, key=lambda key: knob(bout.name).size(bout.variants[key].settings), default=None)
+    return bout.variants[smallest] if smallest is not None else None
+
+
+def _told(bout: Bout, compared: list[Comparison], taken: Variant | None) -> Told:
+    """What a knob is told of its search, for its remarks and words."""
 
     def seconds_in(settings: Settings, phase: str) -> float | None:
         blocks = bout.ledger.blocks(key_of(bout.name, settings))
         timed = [block.phases_per_step((phase,)) for block in blocks if phase in block.phases]
         return statistics.median(timed) if timed else None
 
-    chosen = taken.settings if taken else None
-    told = Told(bout.survey, trials_of(bout), everything, bout.kept, chosen, seconds_in)
-    remarks = tuple(module.remarks(told))
-    if taken is None:
-        words = _why_kept(bout, compared, module.min_gain, interrupted)
-        return Winner(bout.name, bout.base.settings, True, module.kept_words(told) or words, remarks=remarks)
-    fix, location = bout.patched.get(taken.key, (None, None))
-    return Winner(
-        bout.name,
-        taken.settings,
-        False,
-        module.words(taken.settings, bout.survey),
-        saving(bout.ledger, bout.base, compared[taken.key], bout.share),
-        fix,
-        location,
-        bout.ledger.checked.get(taken.key, ""),
-        remarks,
-        module.handed_over(taken.settings, bout.survey),
-    )
+    chosen = taken.settings if taken is not None else None
+    return Told(bout.survey, trials_of(bout), compared, bout.kept, chosen, seconds_in)
 
 
 def _why_kept(bout: Bout, compared: dict[str, Comparison], least: float, interrupted: bool) -> str:

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from perfaudit.findings import Expected, Finding, Saving
+from perfaudit.findings import Expected, Finding, Fix, Saving
 from perfaudit.measure.judge import comparison, saving, trial
 from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measure.race import FUTILE
@@ -16,7 +16,10 @@ from perfaudit.tune.candidates import PATCH, Candidate, best_of, least_gain, scr
 from perfaudit.tune.outcome import UNDECIDED
 from perfaudit.tune.patched import SourceRace
 from perfaudit.tune.screening import LEAST, Raced, doubt_of
+from perfaudit.tune.verify import was_compared
 
+NOT_SHOWN = "its patch is not handed over: it was not shown to pay"
+OF_A_TWIN = "raced as a twin of your training, whose memory layout is not in the interval"
 TOGETHER = "together"  # the key of all that pays
 BASE = Variant("as it is", PATCH, {"patch": "none"})
 
@@ -72,8 +75,7 @@ class Priced:
     @property
     def handed_over(self) -> list[Candidate]:
         """What pays, in that training or in fresh processes, and whose losses were compared."""
-        is_checked = {c.key: c.key in self.checks.checked and c.key not in self.checks.failures for c in self.paying}
-        found = [c for c in self.paying if is_checked[c.key] and not self.doubt]
+        found = [c for c in self.paying if _is_compared(self.checks, c.key) and not self.doubt]
         return found + [c for waiting in self.waiting.values() if (c := self._shown_as_source(waiting)) is not None]
 
     def as_source(self, waiting: Waiting) -> Candidate | None:
@@ -99,7 +101,7 @@ class Priced:
         if (fresh := self.fresh(waiting)) is None:
             return None
         raced, race = fresh
-        seen = _compared(race, raced.key) if raced.key not in race.ledger.failures else None
+        seen = _compared(race, raced.key) if _is_compared(race.ledger, raced.key) else None
         return raced if seen is not None and seen.high < 1 else None
 
 
@@ -123,8 +125,7 @@ def _told(priced: Priced, waiting: Waiting, ended: str) -> Finding:
 
 
 def _raced_as_source(priced: Priced, waiting: Waiting, raced: Candidate, race: SourceRace) -> Finding:
-    key, seen = raced.key, _compared(race, raced.key)
-    finding = waiting.finding.with_(fix=raced.fix)
+    key, seen, finding = raced.key, _compared(race, raced.key), waiting.finding
     if key in race.ledger.failures:
         return prepend_note(finding.with_(fix=None), f"its patch is withdrawn: {race.ledger.failures[key]}")
     if (seen is None or seen.high == math.inf) and priced.doubt:
@@ -132,8 +133,14 @@ def _raced_as_source(priced: Priced, waiting: Waiting, raced: Candidate, race: S
     if seen is None or seen.high == math.inf:
         note = f"measured too briefly for an interval, give it longer with --budget; {_checked(race.ledger, key)}"
         return prepend_note(finding, note.rstrip("; "))
-    said = _origin(raced) + _checked(race.ledger, key)
-    return prepend_note(_with_saving(finding, saving(race.ledger, BASE, seen)), said)
+    finding, said = _with_saving(finding, saving(race.ledger, BASE, seen)), _checked(race.ledger, key)
+    if seen.high < 1:
+        fix = raced.fix if _is_compared(race.ledger, key) else None
+        said = said if fix is not None else _not_compared(race.ledger, key)
+    else:
+        fix = finding.fix if raced.knob == PATCH and seen.verdict != "slower" else None
+        said = said if fix is not None else "; ".join(filter(None, [NOT_SHOWN, said]))
+    return prepend_note(finding.with_(fix=fix), _origin(raced) + said)
 
 
 def _that_pays(priced: Priced, waiting: Waiting, taken: Candidate, ended: str) -> Finding:
@@ -141,11 +148,16 @@ def _that_pays(priced: Priced, waiting: Waiting, taken: Candidate, ended: str) -
     if taken.key in priced.checks.failures:
         why = priced.checks.failures[taken.key]
         return prepend_note(waiting.finding.with_(fix=None), f"its patch is withdrawn: {why}")
-    fix, said = taken.fix if taken.key in priced.checks.checked else None, _checked(priced.checks, taken.key)
+    fix: Fix | None = taken.fix
+    said = _checked(priced.checks, taken.key)
     if priced.doubt:
         fix, said = None, f"its patch is not handed over: {priced.doubt}"
-    elif fix is None:
-        said = f"its patch is not handed over: {ended} before its losses were compared"
+    elif taken.key not in priced.checks.checked:
+        fix, said = None, f"its patch is not handed over: {ended} before its losses were compared"
+    elif not _is_compared(priced.checks, taken.key):
+        fix, said = None, _not_compared(priced.checks, taken.key)
+    elif priced.raced.ways.get(taken.key) == "twin":
+        said = f"{said}; {OF_A_TWIN}"
     return prepend_note(
         _with_saving(waiting.finding, priced.raced.saving(taken.key)).with_(fix=fix), _origin(taken) + said
     )
@@ -164,13 +176,13 @@ def _that_does_not_pay(priced: Priced, waiting: Waiting) -> Finding:
     best, interval = min(timed.values(), key=lambda item: item[1][0])
     found = _with_saving(finding, raced.saving(best.key))
     if best.knob == PATCH:
-        return found
+        return prepend_note(found.with_(fix=None), NOT_SHOWN) if interval[1] > 1 else found
     least, tried = f"{100 * least_gain(best):.0f} %", _set(best)
     if interval[2] < 1:  # by less than it must: nothing to hand over
         note = f"faster, but not by {least} for certain, so your setting stays; the best tried: {tried}"
         return prepend_note(found.with_(fix=None), note)
     note = f"keep what you have: nothing else was shown to gain {least} or more; the best other setting tried: {tried}"
-    return prepend_note(found.with_(fix=best.fix), note)  # not the finding's own, which is another setting
+    return prepend_note(found.with_(fix=None), note)  # neither that setting nor the finding's own was shown to pay
 
 
 def _without_interval(priced: Priced, waiting: Waiting) -> Finding:
@@ -186,11 +198,11 @@ def _without_interval(priced: Priced, waiting: Waiting) -> Finding:
             finding, f"measured too briefly for an interval, {longer}" if own else f"{UNDECIDED}; {longer}"
         )
     if own is None:
-        return prepend_note(
-            finding, f"keep what you have: {'; '.join(f'{_set(c)}: {e.left}' for c, e in seen.values())}"
-        )
+        note = f"keep what you have: {'; '.join(f'{_set(c)}: {e.left}' for c, e in seen.values())}"
+        return prepend_note(finding.with_(fix=None), note)
     if own[1].left == FUTILE:
-        return prepend_note(finding, f"it {FUTILE} in {own[1].quads} quads and was not measured further")
+        note = f"it {FUTILE} in {own[1].quads} quads and was not measured further; {NOT_SHOWN}"
+        return prepend_note(finding.with_(fix=None), note)
     return prepend_note(finding.with_(fix=None), f"its patch is withdrawn: {own[1].left}")
 
 
@@ -244,6 +256,15 @@ def _compared(race: SourceRace, key: str) -> Comparison | None:
 def _checked(ledger: Ledger, key: str) -> str:
     said = ledger.checked.get(key, "")
     return f"checked: {said}" if said else ""
+
+
+def _is_compared(ledger: Ledger, key: str) -> bool:
+    """Whether the losses of a patch were compared and say nothing against it."""
+    return key not in ledger.failures and was_compared(ledger.checked.get(key, ""))
+
+
+def _not_compared(ledger: Ledger, key: str) -> str:
+    return f"its patch is not handed over: {ledger.checked.get(key) or 'its losses were not compared'}"
 
 
 def prepend_note(finding: Finding, note: str) -> Finding:

@@ -70,6 +70,7 @@ class Shop:
     traced: list[str] = field(default_factory=list)
     queued: float = 0.0  # of each second
     noise: float = 0.0  # of the logarithm of a step's time in a race
+    way: str = "code"  # how a race says that patches are put in place
     control: float = 1.0  # times what a step of the control takes in a race
     firsts_of_labs: int = 0  # steps of races before the first process of the final one
 
@@ -149,7 +150,7 @@ class Engine:
         self.turns = self.running.turns()
         self.turn: Turn | None = next(self.turns, None)
         self.totals = {"steps": 0, "wall": 0.0, "cpu": 0.0, "queued": 0.0, "phases": {"forward": 0.0}}
-        return {"refused": self.refused, "ways": dict.fromkeys(self.on, "code")}
+        return {"refused": self.refused, "ways": dict.fromkeys(self.on, self.shop.way)}
 
     def race(self, seconds: float, last: bool) -> Json:
         ends = self.shop.clock.now() + seconds

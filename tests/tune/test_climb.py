@@ -32,6 +32,7 @@ from perfaudit.target.names import Target
 from perfaudit.tune.climb import _UntilSomeGoTogether
 from perfaudit.tune.history import comparisons
 from perfaudit.tune.journal import all_runs
+from perfaudit.tune.ladder import OF_A_TWIN
 from perfaudit.tune.recording import begin
 from perfaudit.tune.report import tune
 
@@ -548,6 +549,19 @@ def test_a_final_race_that_is_interrupted_at_its_start_leaves_the_figure_of_the_
     assert (report.interrupted, found.basis, found.ratio) == (True, "screened", pytest.approx(0.63))
     assert found.verified == "the losses agree"
     assert patched(report) == {"a": 1, "b": 1, "c": 0}
+
+
+@pytest.mark.parametrize(
+    ("way", "is_decided", "is_said"), [("code", False, False), ("twin", False, True), ("twin", True, False)]
+)
+def test_what_is_only_screened_as_a_twin_says_what_its_interval_leaves_out(
+    climbing: Climbing, clock: FakeClock, way: str, is_decided: bool, is_said: bool
+) -> None:
+    whole = Shop(clock, independent)
+    climbing(whole, Switch("a"), Switch("b"))
+    dies_at = sys.maxsize if is_decided else whole.firsts_of_labs + 2
+    report = climbing(Shop(clock, independent, dies_at=dies_at, way=way), Switch("a"), Switch("b"))
+    assert (OF_A_TWIN in report.notes, ladder(report).has_twin, bool(ladder(report).files)) == (is_said, is_said, True)
 
 
 def test_an_interrupted_final_race_counts_as_far_as_it_came(climbing: Climbing, clock: FakeClock) -> None:

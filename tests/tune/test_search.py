@@ -79,7 +79,7 @@ class Shop:
     broken: str = ""
     refused: tuple[int, ...] = ()  # sizes that cannot be put in place in a training that runs
     looked: list[list[int]] = field(default_factory=list)  # sizes of each race in one training
-    queued, noise, control = 0.0, 0.0, 1.0  # of that training, see `switches.Shop`
+    queued, noise, control, way = 0.0, 0.0, 1.0, "code"  # of that training, see `switches.Shop`
 
     def facts(self) -> Facts:
         return facts(project_files=("t.py",), factories={}, factory_files={})
@@ -366,7 +366,7 @@ class Kept(Record):
     def __init__(self) -> None:
         self.generations: list[tuple[Json, dict[str, Any]]] = []
         self.answers: dict[str, Json] = {}
-        self.notes: list[tuple[str, str, Json]] = []
+        self.kept: list[tuple[str, str, Json]] = []
 
     def recorded(self, stage: str) -> list[tuple[Generation, dict[str, Any]]]:
         return [(from_json(g), f) for g, f in self.generations if g["stage"] == stage]
@@ -380,10 +380,10 @@ class Kept(Record):
     def note(self, kind: str, key: str, data: Json) -> None:
         if kind == "answer":
             self.answers[key] = data
-        self.notes.append((kind, key, copy.deepcopy(data)))  # a race goes on with its lists
+        self.kept.append((kind, key, copy.deepcopy(data)))  # a race goes on with its lists
 
     def notes(self, kind: str, key: str) -> list[Json]:
-        return [data for of, under, data in self.notes if (of, under) == (kind, key)]
+        return [data for of, under, data in self.kept if (of, under) == (kind, key)]
 
 
 def test_an_interrupted_search_tells_what_it_knows_and_is_resumed_where_it_stood(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import types
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +19,7 @@ from perfaudit.measure.ledger import Block, Generation, Ledger, Variant
 from perfaudit.measure.runner import TrialFailed
 from perfaudit.measurements import Settings
 from perfaudit.tune import search
+from perfaudit.tune.outcome import winner_of
 from perfaudit.tune.search import least_gain, pointless
 from perfaudit.tune.tuning import Bout, key_of
 
@@ -238,3 +241,24 @@ def test_why_a_knob_cannot_matter(share: float, phases: tuple[str, ...], idle: s
         idle_words=lambda survey: idle,
     )
     assert pointless(module, KNOWN) == words
+
+
+@pytest.mark.parametrize(
+    ("checked", "is_handed_over"),
+    [("the losses agree", True), ("not compared: the losses of the unpatched code are not finite", False), ("", False)],
+)
+def test_a_winner_whose_losses_were_not_compared_has_no_patch(
+    monkeypatch: pytest.MonkeyPatch, checked: str, is_handed_over: bool
+) -> None:
+    module = types.ModuleType("perfaudit.knobs.sizes")
+    module.KNOB = Sizes("sizes", [1])  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    blocks = {variant(0).key: (Block(4, 4.0, 4.0, 4),), variant(1).key: (Block(4, 2.8, 2.8, 4),)}
+    ledger = Ledger([Generation("sizes race", [blocks, blocks]) for _ in range(4)])
+    ledger.checked = {variant(1).key: checked} if checked else {}
+    one = bout(0, 1, ledger=ledger, finalists=[variant(1)])
+    one.patched = {variant(1).key: (Fix("title", "unsafe", ("rounding",)), Location("t.py", 1, 1, 1, 2))}
+    found = winner_of(one)
+    assert (found.keeps_current, found.settings, found.fix is not None) == (False, {"size": 1}, is_handed_over)
+    why = f"its patch is not handed over: {checked or 'its losses were not compared'}"
+    assert found.handed_over == ("" if is_handed_over else why)
