@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 _ABSENT = object()
+# Attributes of its own that an optimizer has while its update is fused, or from its first fused step on (torch/optim/sgd.py).
+_OF_FUSED = ("_step_supports_amp_scaling", "_need_device_dtype_check_for_fused")
 
 
 @contextlib.contextmanager
@@ -17,13 +19,13 @@ def update_with(optimizer: Any, foreach: bool, fused: bool) -> Iterator[None]:
     is fused, and on the host otherwise (torch/optim/adam.py), and loss scales may be handled by the kernel.
     """
     before = [{name: group.get(name, _ABSENT) for name in ("foreach", "fused")} for group in optimizer.param_groups]
-    scaling = vars(optimizer).get("_step_supports_amp_scaling", _ABSENT)
+    own = {name: vars(optimizer).get(name, _ABSENT) for name in _OF_FUSED}
     for group in optimizer.param_groups:
         group.update({name: value for name, value in (("foreach", foreach), ("fused", fused)) if name in group})
     moved = _counters_where_they_belong(optimizer, fused)
     if fused:
         optimizer._step_supports_amp_scaling = True
-    elif scaling is not _ABSENT:
+    elif own["_step_supports_amp_scaling"] is not _ABSENT:
         del optimizer._step_supports_amp_scaling
     try:
         yield
@@ -34,16 +36,17 @@ def update_with(optimizer: Any, foreach: bool, fused: bool) -> Iterator[None]:
                     group.pop(name, None)
                 else:
                     group[name] = value
-        if scaling is not _ABSENT:
-            optimizer._step_supports_amp_scaling = scaling
-        elif "_step_supports_amp_scaling" in vars(optimizer):
-            del optimizer._step_supports_amp_scaling
-        for state, device in moved:
-            state["step"] = state["step"].to(device)
+        for name, value in own.items():
+            if value is not _ABSENT:
+                setattr(optimizer, name, value)
+            else:
+                vars(optimizer).pop(name, None)
+        for counter, device in moved:
+            counter.data = counter.to(device)
 
 
-def _counters_where_they_belong(optimizer: Any, fused: bool) -> list[tuple[dict[str, Any], Any]]:
-    """Move counters of steps; the states whose counter was moved, each with the device it came from."""
+def _counters_where_they_belong(optimizer: Any, fused: bool) -> list[tuple[Any, Any]]:
+    """Move counters of steps, which stay the same tensors; those that were moved, each with the device it came from."""
     moved = []
     for group in optimizer.param_groups:
         if group.get("capturable"):
@@ -53,6 +56,6 @@ def _counters_where_they_belong(optimizer: Any, fused: bool) -> list[tuple[dict[
             counter: Any = state.get("step") if state else None
             device = parameter.device if fused else "cpu"
             if hasattr(counter, "device") and counter.device.type != getattr(device, "type", device):
-                moved.append((state, counter.device))
-                state["step"] = counter.to(device)
+                moved.append((counter, counter.device))
+                counter.data = counter.to(device)
     return moved

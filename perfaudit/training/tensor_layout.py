@@ -37,14 +37,16 @@ def _tensors(training: Any) -> Iterator[Any]:
 
 
 def _follow(training: Any) -> None:
-    """Lay what belongs to each parameter as the parameter lies: an update of mixed strides takes another path."""
+    """Lay what belongs to each parameter as the parameter lies: an update of mixed strides takes another path.
+
+    What the optimizer keeps stays the same tensors: others may hold them too.
+    """
     import torch
 
     for parameter in training.model.parameters():
-        own = dict(training.optimizer.state.get(parameter, {}))
-        for key, value in own.items():
+        for value in training.optimizer.state.get(parameter, {}).values():
             if isinstance(value, torch.Tensor) and value.size() == parameter.size():
-                training.optimizer.state[parameter][key] = _laid_as(parameter, value)
+                value.data = _laid_as(parameter, value)
         if parameter.grad is not None:
             parameter.grad = _laid_as(parameter, parameter.grad)
 
