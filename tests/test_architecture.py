@@ -142,7 +142,7 @@ BY_NAME = {
     "static/rule_importer.py": "rules of the user's own",
     "target/load.py": "the user's own modules",
     "measure/forking.py": "libraries of others that children will need",
-    "measure/named.py": "in a child, what a parent that imports it has named",
+    "measure/attribute_names.py": "in a child, what a parent that imports it has named",
 }
 
 

@@ -11,8 +11,8 @@ from typing import Any
 from perfaudit.checkpoints import inside
 from perfaudit.errors import TargetError, UserError
 from perfaudit.files import create_file, destination, reason
+from perfaudit.measure.attribute_names import name_of
 from perfaudit.measure.child import Child, ChildFailed
-from perfaudit.measure.named import name_of
 from perfaudit.target.names import Target, sets_variables_early
 
 _SAFETENSORS_HEADER = 100 << 20  # bytes; the format allows no longer one

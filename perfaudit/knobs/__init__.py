@@ -133,7 +133,7 @@ class Knob:
 
     @property
     def found_at(self) -> str:
-        """Where a child finds it, as module:attribute (`measure.named`)."""
+        """Where a child finds it, as module:attribute (`measure.attribute_names`)."""
         return f"{type(self).__module__}:KNOB"
 
     # ---- whether --------------------------------------------------------------------------------------------------

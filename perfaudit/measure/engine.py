@@ -23,10 +23,26 @@ class ChildEngine:
         self._marker = tempfile.NamedTemporaryFile(prefix="perfaudit-")  # noqa: SIM115  # closed with the engine
         self._child = child
 
-    def screen(self, entrants: list[Json], least: float | None, seed: int, base: str, rivals: bool = False) -> Json:
+    def screen(
+        self,
+        entrants: list[Json],
+        least: float | None,
+        seed: int,
+        base: str,
+        rivals: bool = False,
+        so_far: Json | None = None,
+    ) -> Json:
         """Put each in place once and be ready to race. Raises ChildFailed."""
-        command = {"do": "screen", "entrants": entrants, "least": least, "seed": seed, "base": base, "rivals": rivals}
-        return self._child.ask({**command, "marker": self._marker.name}, self._timeout * (1 + len(entrants)))
+        command: Json = {
+            "do": "screen",
+            "entrants": entrants,
+            "least": least,
+            "seed": seed,
+            "base": base,
+            "rivals": rivals,
+        }
+        command |= {"marker": self._marker.name, "so_far": so_far or {}}
+        return self._child.ask(command, self._timeout * (1 + len(entrants)))
 
     def race(self, seconds: float, last: bool) -> Json:
         """Race for so long: see `measure.screening.Screening.run`. Raises ChildFailed."""

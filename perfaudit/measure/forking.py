@@ -47,14 +47,14 @@ def nurse(channel: int, parent: int) -> None:
             continue
         descriptors = array.array("i")
         descriptors.frombytes(ancillary[0][2][: 3 * size])
-        answer = forked(request, requests, descriptors, threads)
+        answer = fork_worker(request, requests, descriptors, threads)
         for descriptor in descriptors:
             os.close(descriptor)
         requests.sendall(answer.encode())
 
 
-def forked(request: Reply, requests: socket.socket, descriptors: Sequence[int], threads: int) -> str:
-    """The pid of a new worker on these descriptors (commands, replies, output), or "!" and why none may be forked.
+def fork_worker(request: Reply, requests: socket.socket, descriptors: Sequence[int], threads: int) -> str:
+    """Fork a worker on these descriptors (commands, replies, output): its pid, or "!" and why none may be forked.
 
     threads: of this process, before it imported anything.
     """

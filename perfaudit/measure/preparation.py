@@ -14,7 +14,7 @@ from perfaudit.target.working_folder import full_path
 from perfaudit.training import Training, Variant
 from perfaudit.training.code_change import CodeChange, NotSwappable, code_change
 from perfaudit.training.code_variant import own_code, prepare
-from perfaudit.training.start_of_step import Numbers, around, changed, is_finite
+from perfaudit.training.start_of_step import Numbers, around, differences, is_finite
 from perfaudit.training.together import Together
 
 DIVERGES = "with it, losses become NaN or infinite"
@@ -107,7 +107,7 @@ class Preparation:
         finally:
             self.twins.give_turn_to(None)
             now = around(self.training) if changes else before  # settings are ours, and their tests compare to the bit
-            if left := [name for name in changed(before, now) if name not in self.unsteady]:
+            if left := [name for name in differences(before, now) if name not in self.unsteady]:
                 raise LeavesSomething(f"after a step with it {' and '.join(left[:2])} is not what it was")
         if learns and self.numbers is not None and not is_finite(self.training.last_loss):
             self.numbers.put_back()
@@ -118,19 +118,20 @@ class Preparation:
             self.loaders[candidate.key] = candidate.loader
         return variant
 
-    def control(self) -> Variant:
-        """Identical code, put in place as the candidates are: by a twin where one of them is one.
+    def control(self) -> tuple[Variant, str]:
+        """Identical code, put in place as candidates are, and in which way: by a twin where one of them is one, else as code.
 
-        Where none of theirs is to be swapped, by the code of the step.
+        Where none of theirs is to be swapped, the code is that of the step. What a setting or another loader costs by being put
+        in place has no control.
         """
         if "twin" in self.ways.values():
             with contextlib.suppress(NotSwappable):
-                return self._tried_twin({})
+                return self._tried_twin({}), "twin"
         with contextlib.suppress(NotSwappable):
             own = prepare([item.with_own_code() for item in _each_once(self.swapped)], self.twins.modules)
             if own.swaps:
-                return own
-        return own_code(self.training.step_functions())
+                return own, "code"
+        return own_code(self.training.step_functions()), "code"
 
     def _tried_twin(self, texts: Mapping[str, str]) -> Twin:
         twin = self.twins.of(texts)
@@ -153,26 +154,36 @@ class Preparation:
 
 
 def _try(variant: Variant, step: Callable[[], object]) -> None:
-    """Make one step with a variant. Raises NotSwappable where that raises, or runs not all of what it changes."""
+    """Make one step with a variant. Raises NotSwappable where that raises, or runs not all of what it changes, LeavesSomething
+    where it cannot be taken back.
+    """
     try:
         variant.enter()
         missing = variant.parts_not_run(step)
     except NotSwappable:
         raise
     except (Exception, SystemExit) as error:
-        raise StepRaises(raised(error)) from error
+        raise StepRaises(words_of_a_step(error)) from error
     finally:
-        variant.leave()
+        take_back(variant)
     if missing:
         raise NotSwappable(f"a step does not run {', '.join(missing)}, which the patch changes")
 
 
-def raised(error: BaseException) -> str:
+def take_back(variant: Variant) -> None:
+    """Leave a variant. Raises LeavesSomething where that raises: it stays in place in part, and the training is none any more."""
+    try:
+        variant.leave()
+    except (Exception, SystemExit) as error:
+        raise LeavesSomething(f"it cannot be taken back: {error_words(error)}") from error
+
+
+def words_of_a_step(error: BaseException) -> str:
     """That a step raises with a candidate in place, and where."""
-    return f"with it, a step raises {named(error)}"
+    return f"with it, a step raises {error_words(error)}"
 
 
-def named(error: BaseException) -> str:
+def error_words(error: BaseException) -> str:
     """An error with its type, the beginning of what it says, and its line in the user's code."""
     return f"{type(error).__name__}: {said(error)[:300]}{where(error)}"
 

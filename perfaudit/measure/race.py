@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 
 from perfaudit.measure.quads import Interval, interval_of_quads, is_last_look, is_look
 
-BASE = "base"
+# Keys of the training as it is, and of identical code that is put in place as candidates are.
+BASE, CONTROL = "base", "control"
 DECIDED = "decided"
 FAR_SLOWER = 4.0  # times the base's step, in each of two looks at one step: whatever the noise, it is not going to win
 # After which one that looks unable to gain what it must is left; that can miss a gain, and invent none.
@@ -78,6 +79,23 @@ class Entrant:
         return not self.left
 
 
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a race asks. Keys of `leasts` are candidates that must gain another share of the step than `least`.
+
+    least: the share of the step that a candidate must gain, and seed: of the order; see `Race`. base: the key of that which the
+    others are compared with. rivals: only the fastest is wanted. former: entrants as another process left them, in which this
+    race began: they keep their quads, so that no look is made twice.
+    """
+
+    least: float | None
+    seed: int
+    base: str = BASE
+    rivals: bool = False
+    leasts: Mapping[str, float] = field(default_factory=dict)
+    former: Sequence[Entrant] = ()
+
+
 @dataclass(slots=True)
 class Race:
     """The quads of several candidates and a control against the base.
@@ -88,8 +106,8 @@ class Race:
     whoever asks decides, and nobody leaves but for a failure. pace: of
     those that have none of their own in `paces`; steps of a block count evenly, so the base's may be shorter. rivals: the
     candidates are settings of one thing, of which the fastest is wanted: one that cannot be that leaves, and those that
-    can are raced until they are told apart or known to NEAR. Results are in `entrants` at
-    any time, so that an interruption keeps them.
+    can are raced until they are told apart or known to NEAR. leasts: in the place of `least`, by key. former: see `Terms`.
+    Results are in `entrants` at any time, so that an interruption keeps them.
     """
 
     candidates: Sequence[str]
@@ -100,10 +118,16 @@ class Race:
     paces: Mapping[str, Pace] = field(default_factory=dict)
     base: str = BASE
     rivals: bool = False
+    leasts: Mapping[str, float] = field(default_factory=dict)
+    former: Sequence[Entrant] = ()
     entrants: dict[str, Entrant] = field(init=False)
 
     def __post_init__(self) -> None:
         self.entrants = {key: Entrant(key) for key in (*self.candidates, self.control)}
+        for entrant in self.former:
+            if entrant.key in self.entrants:
+                self.entrants[entrant.key] = entrant
+                entrant.interval = interval_of_quads(entrant.log_ratios)
 
     def fail(self, key: str, reason: str) -> None:
         """Take a candidate out: a step with it raised, or it never ran. The quad it was in does not count."""
@@ -120,7 +144,8 @@ class Race:
             yield Turn(self.base, warm_up, False)
             base = yield Turn(self.base, 1, False)
             for entrant in self.entrants.values():
-                yield from self._warm(entrant, base)
+                if entrant.is_open:
+                    yield from self._warm(entrant, base)
         last: _Timed | None = None
         while self._wants_more():
             waiting = [entrant for entrant in self.entrants.values() if entrant.is_open]
@@ -189,12 +214,12 @@ class Race:
             entrant.interval = interval_of_quads(entrant.log_ratios, ended)
             if entrant.key == self.control or entrant.interval is None:
                 continue
-            if self._is_decided(entrant.interval) and not (self.rivals and self._may_win(entrant)):
+            if self._is_decided(entrant, entrant.interval) and not (self.rivals and self._may_win(entrant)):
                 entrant.left = DECIDED
             elif is_last_look(len(entrant.log_ratios)) and self.least is not None:
                 entrant.left = UNDECIDED
         for entrant in self.entrants.values():
-            if entrant.is_open and entrant.key != self.control and self._is_futile(entrant.log_ratios):
+            if entrant.is_open and entrant.key != self.control and self._is_futile(entrant):
                 entrant.left = FUTILE
         if self.rivals:
             self._leave_beaten()
@@ -202,7 +227,8 @@ class Race:
     def _may_win(self, entrant: Entrant) -> bool:
         """Whether a rival gains what it must, and more quads would tell whether it is the fastest."""
         found = entrant.interval
-        if found is None or self.least is None or 1 - found.high < self.least or found.high <= NEAR * found.low:
+        least = self._least(entrant)
+        if found is None or least is None or 1 - found.high < least or found.high <= NEAR * found.low:
             return False
         others = [self.entrants[key] for key in self.candidates if key != entrant.key]
         return any(
@@ -220,19 +246,29 @@ class Race:
                 entrant.left = BEATEN
         for entrant in raced:
             found = entrant.interval if is_look(len(entrant.log_ratios)) else None
-            if entrant.is_open and found is not None and self._is_decided(found) and not self._may_win(entrant):
+            if (
+                entrant.is_open
+                and found is not None
+                and self._is_decided(entrant, found)
+                and not self._may_win(entrant)
+            ):
                 entrant.left = DECIDED
 
-    def _is_futile(self, log_ratios: Sequence[float]) -> bool:
-        """Whether a gain of `least` is more than a standard error away from the middle of the first quads."""
-        n = len(log_ratios)
-        if n not in FUTILE_QUADS or self._lack_patches or self.least is None:
+    def _is_futile(self, entrant: Entrant) -> bool:
+        """Whether a gain of what it must is more than a standard error away from the middle of the first quads."""
+        n, least = len(entrant.log_ratios), self._least(entrant)
+        if n not in FUTILE_QUADS or self._lack_patches or least is None:
             return False
-        error = statistics.stdev(log_ratios) / math.sqrt(n)
-        return statistics.median(log_ratios) - error > math.log(1 - self.least)
+        error = statistics.stdev(entrant.log_ratios) / math.sqrt(n)
+        return statistics.median(entrant.log_ratios) - error > math.log(1 - least)
 
-    def _is_decided(self, found: Interval) -> bool:
-        return self.least is not None and (1 - found.high >= self.least or 1 - found.low < self.least)
+    def _is_decided(self, entrant: Entrant, found: Interval) -> bool:
+        least = self._least(entrant)
+        return least is not None and (1 - found.high >= least or 1 - found.low < least)
+
+    def _least(self, entrant: Entrant) -> float | None:
+        """The share of the step that a candidate must gain; None where whoever asks decides."""
+        return self.leasts.get(entrant.key, self.least) if self.least is not None else None
 
 
 def _is_beaten(entrant: Entrant, other: Entrant) -> bool:

@@ -16,18 +16,25 @@ from typing import Any
 
 from perfaudit.errors import TargetError
 from perfaudit.measure.environment import free_memory
-from perfaudit.measure.preparation import DIVERGES, Candidate, Preparation, named, raised
+from perfaudit.measure.preparation import (
+    DIVERGES,
+    Candidate,
+    LeavesSomething,
+    Preparation,
+    error_words,
+    take_back,
+    words_of_a_step,
+)
 from perfaudit.measure.queued import queued_seconds
-from perfaudit.measure.race import BASE, Pace, Race, Turn
+from perfaudit.measure.race import BASE, CONTROL, Pace, Race, Terms, Turn
 from perfaudit.measure.twins import OtherLoader, Twins
 from perfaudit.training import Training, Variant
 from perfaudit.training.code_change import NotSwappable
 from perfaudit.training.factory_training import NoBatches
-from perfaudit.training.start_of_step import Numbers, around, bytes_of, changed, is_finite
+from perfaudit.training.start_of_step import Numbers, around, bytes_of, differences, is_finite
 
 Json = dict[str, Any]  # Any: nested JSON
 
-CONTROL = "control"
 LEAST_BLOCK_SECONDS = 0.005  # of a block on the CPU: long against what switching and a clock take
 LEAST_DEVICE_STEPS, LEAST_DEVICE_SECONDS = (
     5,
@@ -41,43 +48,34 @@ TIMED_STEPS = 3  # of the base, for the length of a block
 def prepare_screening(
     training: Training,
     candidates: Sequence[Candidate],
-    least: float | None,
-    seed: int,
+    terms: Terms,
     twins: Twins,
     runs_behind: bool = False,
-    base: str = BASE,
     mark: Callable[[str], None] = lambda key: None,
-    rivals: bool = False,
 ) -> Screening:
     """Put each candidate in place for a step, time some of the base's, and be ready to run the race.
 
-    least: the share of the step that a candidate must gain, see `Race`. runs_behind: a device runs behind the host. base: the
-    key of the candidate that the others are compared with; BASE for the training as it is, which is compared too where it is
-    not the base.
-    mark: called with the key of what is put in place, "" when it is taken back. rivals: only the fastest is wanted, see `Race`.
-    Raises what a step of the training as it is raises, and NotSwappable for a base that cannot be put in place.
+    terms: where its base is not the training as it is, that is compared too. runs_behind: a device runs behind the host.
+    mark: called with the key of what is put in place, "" when it is taken back.
+    Raises what a step of the training as it is raises, LeavesSomething, and NotSwappable for a base that cannot be put in place.
     """
-    training.whole_step()
-    first = around(training)
-    training.whole_step()
-    numbers = Numbers(training) if bytes_of(training) < NUMBERS_SHARE * free_memory() else None
-    prepared = Preparation(training, twins, frozenset(changed(first, around(training))), numbers)
-    # Twins come last: what they compile keeps code from being swapped.
-    for candidate in sorted(candidates, key=lambda item: item.way == "twin"):
-        if candidate.way != "control":
-            mark(candidate.key)
-            prepared.put_in(candidate)
-    mark("")
-    if base in prepared.refused:
-        raise NotSwappable(prepared.refused[base])
-    for key in [CONTROL, *(candidate.key for candidate in candidates if candidate.way == "control")]:
-        prepared.variants[key], prepared.ways[key] = prepared.variants.get(base) or prepared.control(), "control"
-        if base in prepared.loaders:
-            prepared.loaders[key] = prepared.loaders[base]
+    prepared = _prepared(training, candidates, twins, mark)
+    if terms.base in prepared.refused:
+        raise NotSwappable(prepared.refused[terms.base])
+    _add_controls(prepared, candidates, terms.base)
     block = _block_steps(training, runs_behind)
-    paces = {key: _pace(prepared.loader_of(key), block) for key in (BASE, *prepared.variants)}
-    raced = [key for key in (BASE, *prepared.variants) if key not in (base, CONTROL)]
-    race = Race(raced, CONTROL, least, seed, paces=paces, base=base, rivals=rivals)
+    keys = (BASE, *prepared.variants)
+    race = Race(
+        [key for key in keys if key not in (terms.base, CONTROL)],
+        CONTROL,
+        terms.least,
+        terms.seed,
+        paces={key: _pace(prepared.loader_of(key), block) for key in keys},
+        base=terms.base,
+        rivals=terms.rivals,
+        leasts=terms.leasts,
+        former=terms.former,
+    )
     return Screening(
         training,
         prepared.variants,
@@ -87,8 +85,38 @@ def prepare_screening(
         race,
         mark,
         prepared.loaders,
-        numbers=numbers,
+        numbers=prepared.numbers,
     )
+
+
+def _prepared(
+    training: Training, candidates: Sequence[Candidate], twins: Twins, mark: Callable[[str], None]
+) -> Preparation:
+    """Candidates, each of which was in place for a step."""
+    training.whole_step()
+    first = around(training)
+    training.whole_step()
+    numbers = Numbers(training) if bytes_of(training) < NUMBERS_SHARE * free_memory() else None
+    prepared = Preparation(training, twins, frozenset(differences(first, around(training))), numbers)
+    # Twins come last: what they compile keeps code from being swapped.
+    for candidate in sorted(candidates, key=lambda item: item.way == "twin"):
+        if candidate.way != "control":
+            mark(candidate.key)
+            prepared.put_in(candidate)
+    mark("")
+    return prepared
+
+
+def _add_controls(prepared: Preparation, candidates: Sequence[Candidate], base: str) -> None:
+    """Put in the control, and candidates that are identical code: as another copy of the base, where that is a candidate."""
+    for key in [CONTROL, *(candidate.key for candidate in candidates if candidate.way == "control")]:
+        own = prepared.variants.get(base)
+        if own is not None:
+            prepared.variants[key], prepared.ways[key] = own, prepared.ways[base]
+        else:
+            prepared.variants[key], prepared.ways[key] = prepared.control()
+        if base in prepared.loaders:
+            prepared.loaders[key] = prepared.loaders[base]
 
 
 @dataclass(slots=True)
@@ -120,7 +148,8 @@ class Screening:
     _is_learning: bool = field(init=False)
     _own_loader: Any = field(init=False)
     _chance: random.Random = field(init=False)
-    _inside: str = BASE
+    _inside: str = BASE  # what was entered
+    _has_turn: str = BASE  # whose loader workers go on
     _trouble: str = ""
 
     def __post_init__(self) -> None:
@@ -142,10 +171,12 @@ class Screening:
             while self._turn is not None and time.perf_counter() < ends:
                 self._lose_step()
                 self._turn = _sent(self._turns, self._seconds_of(self._turn))
+        except LeavesSomething:
+            raise
         except Exception as error:
             if not any(entrant.log_ratios for entrant in self.race.entrants.values()):
                 raise
-            self._trouble = str(error) if isinstance(error, TargetError) else f"a step raises {named(error)}"
+            self._trouble = str(error) if isinstance(error, TargetError) else f"a step raises {error_words(error)}"
         finally:
             self._put(BASE)
         if last or self._trouble:
@@ -194,12 +225,20 @@ class Screening:
             "base": self.base_totals,
         }
 
-    def _put(self, key: str) -> None:
-        if key == self._inside:
+    def _take_back(self, but: str = BASE) -> None:
+        """Take back what is in place, if it is not this. Raises LeavesSomething, and leaves its mark: it is to blame."""
+        if self._inside in (BASE, but):
             return
-        if self._inside != BASE:
-            self.variants[self._inside].leave()
-        self._inside = BASE
+        inside, self._inside = self._inside, BASE
+        turn, self._has_turn = self._has_turn, BASE
+        take_back(self.variants[inside])
+        self._has_turn = turn
+
+    def _put(self, key: str) -> None:
+        self._take_back(but=key)
+        if key == self._has_turn:
+            return
+        self._has_turn = key
         self.mark("" if key == BASE else key)
         self.twins.give_turn_to(self.variants.get(key), self.loaders.get(key))
         if key != BASE:
@@ -209,10 +248,12 @@ class Screening:
     def _seconds_of(self, turn: Turn) -> float:
         """Run a turn's steps, and tell their seconds. A variant with which one raises leaves the race with the reason.
 
-        Seconds of a variant with another batch size are those that the base's batch size would take.
+        Seconds of a variant with another batch size are those that the base's batch size would take. Raises LeavesSomething where
+        the variant before it cannot be taken back.
         """
         training = self.twins.training_of(self.variants.get(turn.key)) or self.training
         is_base = turn.key == self.race.base and turn.is_timed
+        self._take_back(but=turn.key)  # a fault of what was there before, not of this one
         try:
             self._put(turn.key)
             restarts = len(training.restart_seconds)
@@ -229,7 +270,7 @@ class Screening:
                 raise
             self._put(BASE)
             training.phases.take()  # of the step that was not finished
-            self.race.fail(turn.key, raised(error))
+            self.race.fail(turn.key, words_of_a_step(error))
             return 0.0
         seconds = time.perf_counter() - began - sum(training.restart_seconds[restarts:])
         phases = training.phases.take()

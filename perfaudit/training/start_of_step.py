@@ -57,7 +57,7 @@ def around(training: Any) -> Around:
     return found
 
 
-def changed(before: Around, after: Around) -> list[str]:
+def differences(before: Around, after: Around) -> list[str]:
     """Names of what differs, in order; attributes that are new are none, for nobody else reads them."""
     is_new_attribute = {name for name in after if name not in before and ", its attribute " in name}
     return [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -21,9 +22,10 @@ class Together:
             variant.enter()
 
     def leave(self) -> None:
-        """Leave all of them, those that were not entered too."""
-        for variant in reversed(self.variants):
-            variant.leave()
+        """Leave all of them, those that were not entered too, also where leaving one of them raises."""
+        with contextlib.ExitStack() as leaving:  # the last one first
+            for variant in self.variants:
+                leaving.callback(variant.leave)
 
     def parts_not_run(self, work: Callable[[], object]) -> list[str]:
         """What `work` does not run of any of them; it runs once."""

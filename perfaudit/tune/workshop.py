@@ -40,7 +40,15 @@ class Workshop(Protocol):
 class Engine(Protocol):
     """A training that runs in a process of its own, in which candidates are raced."""
 
-    def screen(self, entrants: list[Json], least: float | None, seed: int, base: str, rivals: bool = False) -> Json:
+    def screen(
+        self,
+        entrants: list[Json],
+        least: float | None,
+        seed: int,
+        base: str,
+        rivals: bool = False,
+        so_far: Json | None = None,
+    ) -> Json:
         """Put each in place once and be ready: see `verbs.racing`. Raises ChildFailed."""
 
     def race(self, seconds: float, last: bool) -> Json:

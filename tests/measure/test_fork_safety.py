@@ -71,7 +71,7 @@ def test_the_process_that_forks_asks_before_every_fork(monkeypatch: pytest.Monke
     with ours, theirs:
         read, write = os.pipe()
         try:
-            assert forking.forked({"folder": ".", "environment": {}}, theirs, [read, write, write], 1) == (
+            assert forking.fork_worker({"folder": ".", "environment": {}}, theirs, [read, write, write], 1) == (
                 "!torch.cuda is initialised in it"
             )
         finally:

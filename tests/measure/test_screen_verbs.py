@@ -78,7 +78,7 @@ def test_every_way_of_putting_a_candidate_in_place(child: Child, tmp_path: Path)
     ]
     prepared = screen(child, entrants, marker=str(marker))
     assert prepared["ways"] == {
-        "same": "code", "fused": "setting", "wide": "twin", "control": "control", "again": "control",
+        "same": "code", "fused": "setting", "wide": "twin", "control": "twin", "again": "twin",
     }  # fmt: skip
     assert prepared["refused"].keys() == {"raises", "nowhere"}
     assert prepared["refused"]["raises"].startswith("with it, a step raises ValueError: no")
@@ -99,7 +99,7 @@ def test_a_second_race_against_all_of_it_in_the_same_training(child: Child) -> N
     screen(child, [{"key": "wide", "whole": wide, "way": "twin"}, code("same", "    pass\n" + RETURN)])
     race(child)
     prepared = screen(child, [both, {"key": "without", "whole": wide, "way": "twin"}], base="all")
-    assert (prepared["refused"], prepared["ways"]) == ({}, {"all": "code", "without": "twin", "control": "control"})
+    assert (prepared["refused"], prepared["ways"]) == ({}, {"all": "code", "without": "twin", "control": "code"})
     state = race(child)
     assert state["entrants"].keys() == {"base", "without", "control"}
     assert all(entrant["log_ratios"] for entrant in state["entrants"].values())

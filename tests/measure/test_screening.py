@@ -17,13 +17,14 @@ import pytest
 from conftest import FakeClock
 
 from perfaudit.measure import screening
-from perfaudit.measure.preparation import Candidate
-from perfaudit.measure.race import BASE, DECIDED, FUTILE, FUTILE_QUADS, Pace
-from perfaudit.measure.screening import CONTROL, Screening, prepare_screening
+from perfaudit.measure.preparation import Candidate, LeavesSomething
+from perfaudit.measure.race import BASE, CONTROL, DECIDED, FUTILE, FUTILE_QUADS, Pace, Terms
+from perfaudit.measure.screening import Screening, prepare_screening
 from perfaudit.measure.twins import Twins
 from perfaudit.training import code_variant
 from perfaudit.training.code_change import NotSwappable
 from perfaudit.training.setting_variant import SettingVariant
+from perfaudit.training.together import Together
 
 TEXT = """
     cost = 1.0
@@ -67,7 +68,7 @@ def no_twin(texts: Mapping[str, str]) -> Any:
 
 
 def begun(training: Training, candidates: list[Candidate]) -> Screening:
-    return prepare_screening(training, candidates, 0.01, 1, Twins(no_twin))
+    return prepare_screening(training, candidates, Terms(0.01, 1), Twins(no_twin))
 
 
 Start = Callable[..., tuple[Screening, Training]]
@@ -120,7 +121,7 @@ def test_a_setting_beside_a_patch(start: Start) -> None:
     state = race.run(1e9)
     assert state["entrants"]["low"]["interval"][0] == pytest.approx(0.8)
     assert (state["refused"], training.module.cost) == ({"none": "no twin here"}, 1.0)
-    assert state["ways"] == {"low": "setting", CONTROL: "control"}
+    assert state["ways"] == {"low": "setting", CONTROL: "code"}
 
 
 def test_a_race_goes_on_where_it_stopped(start: Start) -> None:
@@ -175,6 +176,53 @@ def test_a_setting_that_cannot_be_put_in_place_later_leaves_and_the_training_goe
     state = race.run(1e9)
     assert state["entrants"]["bad"]["left"].startswith("with it, a step raises RuntimeError: no more of these")
     training.whole_step()
+
+
+@pytest.mark.parametrize(
+    ("times", "where"),
+    [(1, "before the race"), (3, "in its first steps"), (9, "later")],
+)
+def test_what_cannot_be_taken_back_ends_the_process_and_is_to_blame(start: Start, times: int, where: str) -> None:
+    _, training = start(half="clock.sleep(cost / 2)")
+    left: list[str] = []
+
+    @contextlib.contextmanager
+    def sticking() -> Iterator[None]:
+        training.module.cost = 0.5
+        yield
+        left.append(where)
+        if len(left) >= times:
+            raise RuntimeError("it stays")
+        training.module.cost = 1.0
+
+    marks: list[str] = []
+    candidates = [
+        Candidate("sticks", settings=[SettingVariant(sticking)]),
+        patch_of(training, "half", "clock.sleep(0.5)"),
+    ]
+    with pytest.raises(LeavesSomething, match="it cannot be taken back: RuntimeError: it stays"):
+        prepare_screening(training, candidates, Terms(0.01, 1), Twins(no_twin), mark=marks.append).run(1e9)
+    assert marks[-1] == "sticks"
+
+
+def test_where_one_of_several_cannot_be_taken_back_the_others_are() -> None:
+    seen: list[str] = []
+
+    def part(name: str) -> SettingVariant:
+        @contextlib.contextmanager
+        def inside() -> Iterator[None]:
+            yield
+            seen.append(name)
+            if name == "b":
+                raise RuntimeError(name)
+
+        return SettingVariant(inside)
+
+    together = Together([part("a"), part("b"), part("c")])
+    together.enter()
+    with pytest.raises(RuntimeError, match="b"):
+        together.leave()
+    assert seen == ["c", "b", "a"]
 
 
 def test_a_base_that_raises_is_a_fault_of_the_training(start: Start) -> None:
@@ -275,11 +323,11 @@ def patch_of(training: Training, key: str, new: str, whole: Mapping[str, str] | 
 def test_a_twin_makes_its_own_steps_and_the_control_is_one(start: Start) -> None:
     _, training = start()
     build = Builder(training, fast=0.5)
-    race = prepare_screening(training, [twin_of("fast")], 0.01, 1, Twins(build))
+    race = prepare_screening(training, [twin_of("fast")], Terms(0.01, 1), Twins(build))
     state = race.run(1e9)
     found = {key: entrant["interval"][0] for key, entrant in state["entrants"].items()}
     assert found == {"fast": pytest.approx(0.5), CONTROL: pytest.approx(1.0)}
-    assert state["ways"] == {"fast": "twin", CONTROL: "control"}
+    assert state["ways"] == {"fast": "twin", CONTROL: "twin"}
     assert race.variants[CONTROL] is build.made["as it is"]
     assert build.asked == ["fast", "as it is"]
     assert all(twin.log[-1] == "leave" for twin in build.made.values())
@@ -291,17 +339,17 @@ def test_code_is_swapped_before_any_twin_is_built(start: Start) -> None:
     build = Builder(training, fast=0.5)
     seen: list[str] = []
     candidates = [twin_of("fast"), patch_of(training, "half", "clock.sleep(cost / 2)")]
-    race = prepare_screening(training, candidates, 0.01, 1, Twins(build), mark=seen.append)
+    race = prepare_screening(training, candidates, Terms(0.01, 1), Twins(build), mark=seen.append)
     assert seen == ["half", "fast", ""]
-    assert race.ways == {"half": "code", "fast": "twin", CONTROL: "control"}
+    assert race.ways == {"half": "code", "fast": "twin", CONTROL: "twin"}
 
 
 def test_twins_are_shared_by_the_stages(start: Start) -> None:
     _, training = start()
     build = Builder(training, fast=0.5, faster=0.25)
     twins = Twins(build)
-    first = prepare_screening(training, [twin_of("fast"), twin_of("faster")], 0.01, 1, twins)
-    second = prepare_screening(training, [twin_of("faster"), twin_of("fast")], 0.01, 1, twins)
+    first = prepare_screening(training, [twin_of("fast"), twin_of("faster")], Terms(0.01, 1), twins)
+    second = prepare_screening(training, [twin_of("faster"), twin_of("fast")], Terms(0.01, 1), twins)
     assert build.asked == ["fast", "faster", "as it is"]
     assert {key: first.variants[key] is second.variants[key] for key in first.variants} == dict.fromkeys(
         ("fast", "faster", CONTROL), True
@@ -330,7 +378,7 @@ def test_what_cannot_be_swapped_in_falls_back_on_a_twin(
     build = Builder(training, **costs)
     before = Path(training.module.__file__).read_text()
     patch = Candidate("it", {training.module.__file__: [before, before.replace(old, new)]}, whole={"f.py": "whole"})
-    race = prepare_screening(training, [patch], 0.01, 1, Twins(build))
+    race = prepare_screening(training, [patch], Terms(0.01, 1), Twins(build))
     assert race.ways.get("it", "") == way
     assert race.refused.get("it", "").partition(" (")[0].startswith(reason)
     assert bool(race.refused) == bool(reason)
@@ -341,9 +389,9 @@ def test_without_memory_for_another_twin_the_control_is_swapped_in(start: Start)
     _, training = start()
     build = Builder(training, fast=0.5, **{"as it is": "memory does not hold it"})
     race = prepare_screening(
-        training, [twin_of("fast"), patch_of(training, "half", "clock.sleep(cost / 2)")], 0.01, 1, Twins(build)
+        training, [twin_of("fast"), patch_of(training, "half", "clock.sleep(cost / 2)")], Terms(0.01, 1), Twins(build)
     )
-    assert (race.refused, race.ways[CONTROL]) == ({}, "control")
+    assert (race.refused, race.ways[CONTROL]) == ({}, "code")
     control = race.variants[CONTROL]
     assert isinstance(control, code_variant.CodeVariant)
     assert [swap.function for swap in control.swaps] == [training.module.forward]
@@ -355,7 +403,7 @@ def test_a_twin_with_which_a_step_raises_is_refused_and_let_go(start: Start) -> 
     _, training = start()
     build = Builder(training, bad=MemoryError("no more"), fast=0.5)
     twins = Twins(build)
-    race = prepare_screening(training, [twin_of("bad"), twin_of("fast")], 0.01, 1, twins)
+    race = prepare_screening(training, [twin_of("bad"), twin_of("fast")], Terms(0.01, 1), twins)
     assert list(race.refused) == ["bad"]
     assert race.refused["bad"].startswith("with it, a step raises MemoryError: no more")
     assert build.made["bad"].log == ["enter", "leave", "close"]
@@ -366,7 +414,7 @@ def test_a_twin_with_which_a_step_raises_is_refused_and_let_go(start: Start) -> 
 def test_a_twin_that_raises_later_leaves_the_race(start: Start, clock: FakeClock) -> None:
     _, training = start()
     build = Builder(training, bad=0.9, fast=0.5)
-    race = prepare_screening(training, [twin_of("bad"), twin_of("fast")], 0.01, 1, Twins(build))
+    race = prepare_screening(training, [twin_of("bad"), twin_of("fast")], Terms(0.01, 1), Twins(build))
     race.run(10.0)
     build.made["bad"].training.module.forward = lambda clock: [][1]
     state = race.run(1e9)
@@ -383,7 +431,7 @@ def test_another_batch_size_counts_by_the_sample(start: Start) -> None:
     twins = Twins(build)
     twins.of({"f.py": "double"}).training.loader.batch_size = 16
     twins.of({}).training.loader.batch_size = 8
-    state = prepare_screening(training, candidates, 0.01, 1, twins).run(1e9)
+    state = prepare_screening(training, candidates, Terms(0.01, 1), twins).run(1e9)
     assert state["entrants"]["double"]["interval"][0] == pytest.approx(0.75)
 
 
@@ -398,7 +446,7 @@ def test_all_together_as_the_base(start: Start) -> None:
         patch_of(training, "without a", "clock.sleep(cost / 2)"),
         patch_of(training, "without b", "clock.sleep(cost / 4 * 0.9)"),
     ]
-    race = prepare_screening(training, candidates, 0.01, 1, Twins(no_twin), base="all")
+    race = prepare_screening(training, candidates, Terms(0.01, 1, "all"), Twins(no_twin))
     assert race.variants[CONTROL] is race.variants["all"]
     state = race.run(1e9)
     found = {key: entrant["interval"][0] for key, entrant in state["entrants"].items()}
@@ -414,14 +462,14 @@ def test_a_base_that_cannot_be_put_in_place_ends_the_race(start: Start) -> None:
     _, training = start()
     candidates = [patch_of(training, "all", "raise ValueError('no')"), patch_of(training, "a", "clock.sleep(0.5)")]
     with pytest.raises(NotSwappable, match="a step raises ValueError: no"):
-        prepare_screening(training, candidates, 0.01, 1, Twins(no_twin), base="all")
+        prepare_screening(training, candidates, Terms(0.01, 1, "all"), Twins(no_twin))
 
 
 def test_a_base_with_which_a_step_raises_is_a_fault_of_the_race(start: Start) -> None:
     _, training = start()
     mine = training.module.forward.__code__
     candidates = [patch_of(training, "all", "clock.sleep(cost / 2 if clock.now() < 100 else 1 / 0)")]
-    race = prepare_screening(training, candidates, 0.01, 1, Twins(no_twin), base="all")
+    race = prepare_screening(training, candidates, Terms(0.01, 1, "all"), Twins(no_twin))
     with pytest.raises(ZeroDivisionError):
         race.run(1e9)
     assert training.module.forward.__code__ is mine
@@ -447,7 +495,7 @@ def test_the_mark_tells_what_is_in_place_at_every_step(start: Start) -> None:
     def mark(key: str) -> None:
         now[0] = key
 
-    race = prepare_screening(training, candidates, 0.01, 1, Twins(build), mark=mark)
+    race = prepare_screening(training, candidates, Terms(0.01, 1), Twins(build), mark=mark)
     assert (now, seen) == ([""], {("", False, False), ("half", True, False), ("fast", False, True)})
     race.run(1e9)
     assert now == [""]
@@ -462,7 +510,7 @@ def test_a_mark_stays_where_a_step_does_not_return(start: Start) -> None:
         patch_of(training, "dies", "raise KeyboardInterrupt"),
     ]
     with pytest.raises(KeyboardInterrupt):
-        prepare_screening(training, candidates, 0.01, 1, Twins(no_twin), mark=seen.append)
+        prepare_screening(training, candidates, Terms(0.01, 1), Twins(no_twin), mark=seen.append)
     assert seen == ["half", "dies"]
 
 
@@ -507,7 +555,7 @@ def test_a_loader_is_raced_in_whole_rounds_of_its_workers(start: Start) -> None:
     _, training = start()
     own = training.loader
     three = Loader(training, 0.5, num_workers=3, prefetch_factor=2)
-    race = prepare_screening(training, [Candidate("three", loader=three)], 0.01, 1, turns := Turns())
+    race = prepare_screening(training, [Candidate("three", loader=three)], Terms(0.01, 1), turns := Turns())
     assert (race.ways["three"], race.race.paces["three"]) == ("loader", Pace(3, skipped=3, warm_up=8))
     assert race.race.paces[BASE] == Pace(1)
     assert turns.given == [three, None]  # its workers start in its own turn
@@ -522,7 +570,7 @@ def test_seconds_with_a_loader_of_another_batch_size_are_those_of_the_own(start:
     _, training = start()
     training.loader = types.SimpleNamespace(batch_size=4)
     double = Loader(training, 1.5, batch_size=8)
-    state = prepare_screening(training, [Candidate("double", loader=double)], 0.01, 1, Turns()).run(1e9)
+    state = prepare_screening(training, [Candidate("double", loader=double)], Terms(0.01, 1), Turns()).run(1e9)
     assert state["entrants"]["double"]["interval"][0] == pytest.approx(0.75)
 
 
@@ -535,7 +583,7 @@ def test_a_loader_that_cannot_be_built_falls_back_on_a_twin(start: Start) -> Non
 
     refused.enter = enter  # type: ignore[method-assign]
     twin = Candidate("refused", loader=refused, whole={"f.py": "x"})
-    race = prepare_screening(training, [twin], 0.01, 1, Twins(no_twin))
+    race = prepare_screening(training, [twin], Terms(0.01, 1), Twins(no_twin))
     assert race.refused == {"refused": "the same loader each time; no twin here"}
 
 
@@ -570,7 +618,7 @@ def test_identical_code_is_not_told_apart_where_every_so_many_steps_one_takes_an
     wrong = seen = 0
     for seed in range(12):
         uneven = Uneven(training.module, clock, every, more, begins=seed)
-        race = prepare_screening(uneven, [Candidate("same", change)], None, seed, Twins(no_twin))
+        race = prepare_screening(uneven, [Candidate("same", change)], Terms(None, seed), Twins(no_twin))
         race.run(400.0)
         state = race.run(0.0, last=True)
         for entrant in state["entrants"].values():

@@ -22,9 +22,8 @@ from surveys import facts
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.facts import Facts, to_json
 from perfaudit.measure.ledger import Block, Variant
-from perfaudit.measure.race import BASE, Race, Turn
+from perfaudit.measure.race import BASE, CONTROL, Entrant, Race, Turn
 from perfaudit.measure.runner import Lab, Subject, TrialFailed
-from perfaudit.measure.screening import CONTROL
 from perfaudit.tune.workshop import Check, Json
 
 STEP = 0.010
@@ -130,7 +129,15 @@ class Engine:
         self.on: dict[str, Switches] = {}
         self.totals: Json = {}
 
-    def screen(self, entrants: list[Json], least: float | None, seed: int, base: str, rivals: bool = False) -> Json:
+    def screen(
+        self,
+        entrants: list[Json],
+        least: float | None,
+        seed: int,
+        base: str,
+        rivals: bool = False,
+        so_far: Json | None = None,
+    ) -> Json:
         own = switches(Path("t.py").read_text())
         self.on = {BASE: own, CONTROL: own}
         for item in entrants:
@@ -146,7 +153,13 @@ class Engine:
             self.on[CONTROL] = self.on[base]
         self.base = base or BASE
         others = [key for key in self.on if key not in (self.base, CONTROL)]
-        self.running = Race(others, CONTROL, least, seed, base=self.base, rivals=rivals)
+        leasts = {item["key"]: item["least"] for item in entrants if "least" in item}
+        former = [
+            Entrant(key, [*old["log_ratios"]], [*old["seconds"]], old["left"]) for key, old in (so_far or {}).items()
+        ]
+        self.running = Race(
+            others, CONTROL, least, seed, base=self.base, rivals=rivals, leasts=leasts, former=former
+        )  # fmt: skip
         self.turns = self.running.turns()
         self.turn: Turn | None = next(self.turns, None)
         self.totals = {"steps": 0, "wall": 0.0, "cpu": 0.0, "queued": 0.0, "phases": {"forward": 0.0}}

@@ -20,9 +20,8 @@ from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.facts import Facts
 from perfaudit.measure.facts import to_json as facts_json
 from perfaudit.measure.ledger import Block, Generation, Variant, from_json, to_json
-from perfaudit.measure.race import BASE, Race
+from perfaudit.measure.race import BASE, CONTROL, Race
 from perfaudit.measure.runner import Lab, Subject, TrialFailed
-from perfaudit.measure.screening import CONTROL
 from perfaudit.measurements import Settings
 from perfaudit.report import Report
 from perfaudit.target.names import Target
@@ -121,7 +120,15 @@ def phases_of(seconds: float) -> dict[str, float]:
 class Engine(SwitchEngine):
     """The training of that workshop."""
 
-    def screen(self, entrants: list[Json], least: float | None, seed: int, base: str, rivals: bool = False) -> Json:
+    def screen(
+        self,
+        entrants: list[Json],
+        least: float | None,
+        seed: int,
+        base: str,
+        rivals: bool = False,
+        so_far: Json | None = None,
+    ) -> Json:
         sizes = {item["key"]: int(item["settings"][0][1]["size"]) for item in entrants}
         if sizes:
             self.shop.looked.append(list(sizes.values()))

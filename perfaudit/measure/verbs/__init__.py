@@ -1,7 +1,7 @@
 """What a child can be asked: one table of verbs, and a module for each subject.
 
 A verb takes the child's `Holder` and what the command says beside "do"; its result is the reply. Nothing of another part is
-known here: a command names it (`measure.named`).
+known here: a command names it (`measure.attribute_names`).
 """
 
 from __future__ import annotations

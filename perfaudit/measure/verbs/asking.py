@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from perfaudit.measure.attribute_names import find_named
 from perfaudit.measure.holder import Holder
-from perfaudit.measure.named import find_named
 
 Reply = dict[str, Any]  # JSON
 

@@ -8,10 +8,10 @@ import time
 from typing import Any
 
 from perfaudit.measure import layout
+from perfaudit.measure.attribute_names import find_named
 from perfaudit.measure.facts import to_json
 from perfaudit.measure.gather_facts import facts_of
 from perfaudit.measure.holder import Holder
-from perfaudit.measure.named import find_named
 from perfaudit.target import overlay as patched
 from perfaudit.target import relocate
 from perfaudit.target.names import Target

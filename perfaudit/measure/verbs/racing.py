@@ -6,11 +6,11 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from perfaudit.measure.attribute_names import find_named
 from perfaudit.measure.holder import Holder
 from perfaudit.measure.memory import refuse_without_room
-from perfaudit.measure.named import find_named
 from perfaudit.measure.preparation import Candidate
-from perfaudit.measure.race import BASE
+from perfaudit.measure.race import BASE, Entrant, Terms
 from perfaudit.measure.screening import prepare_screening
 from perfaudit.measure.twins import Twin, Twins
 from perfaudit.training.loader_variant import LoaderVariant, LoaderVariants
@@ -28,14 +28,16 @@ def screen(
     base: str = "",
     marker: str = "",
     rivals: bool = False,
+    so_far: Reply | None = None,
 ) -> Reply:
     """Be ready to race candidates in this very training: see `measure.screening`. Under "refused", those that cannot.
 
     entrants: "key", "code" (by path, the text as imported and as patched), "settings" (pairs of a knob as
     module:attribute and one of its settings), "loader" (such a pair, whose setting another loader has), "whole" (patched
-    text by path, for a twin) and "way". least: the share of the step to be gained, see `race.Race`. base: the key of that
-    with which the others are compared, "" for the training as it is. marker: a file that always has the key of what is in
-    place, for those who find this process dead. rivals: see `race.Race`.
+    text by path, for a twin), "way" and "least", which only this one must gain. least: the share of the step to be gained, see
+    `race.Race`. base: the key of that with which the others are compared, "" for the training as it is. marker: a file that
+    always has the key of what is in place, for those who find this process dead. rivals: see `race.Race`. so_far: by key,
+    what another process has told of an entrant, in whose race this one goes on.
     """
     holder.doing = "screening candidates"
     training = holder.training
@@ -53,10 +55,16 @@ def screen(
         )
         for item in entrants
     ]  # fmt: skip
+    leasts = {item["key"]: item["least"] for item in entrants if item.get("least") is not None}
+    former = [
+        Entrant(key, list(told["log_ratios"]), list(told["seconds"]), told["left"])
+        for key, told in (so_far or {}).items()
+    ]
+    terms = Terms(least, seed, base or BASE, rivals, leasts, former)
+    mark = _marks_in(marker) if marker else lambda key: None
     holder.screening = prepare_screening(
-        training, candidates, least, seed, holder.twins, not training.accelerator.is_host, base or BASE,
-        _marks_in(marker) if marker else lambda key: None, rivals,
-    )  # fmt: skip
+        training, candidates, terms, holder.twins, not training.accelerator.is_host, mark
+    )
     return {"refused": holder.screening.refused, "ways": holder.screening.ways}
 
 
@@ -80,9 +88,12 @@ def _other_loader(holder: Holder, knob: str, settings: Reply) -> LoaderVariant:
 
 def _marks_in(path: str) -> Callable[[str], None]:
     """A function that leaves a line of text in a file, whatever becomes of this process."""
-    file = os.open(path, os.O_WRONLY)
 
     def mark(text: str) -> None:
-        os.pwrite(file, text.encode() + b"\n", 0)
+        file = os.open(path, os.O_WRONLY)
+        try:
+            os.pwrite(file, text.encode() + b"\n", 0)
+        finally:
+            os.close(file)
 
     return mark
