@@ -6,12 +6,13 @@
     --rounds N               of fresh processes of each kind; 0 only prints what is on record
     --write                  put the table into fidelity.md
 
-Every round runs, in random order and one after the other, in a process of its own each: the training that perfaudit builds
-(the worker's verb `steps`, in a child as `tune` starts it); a bare loop over the same factories; and the program as it is run
-from a shell, in its own loop, stopped after so many updates. Of each the median step counts, loading with it, after some that
-do not. Samples are run a fourth way, to the end, for two numbers of steps: the difference is what their steps take, without
-start and evaluation. A ratio is that of the training to another of the same round. It is the median of
-the rounds, and its interval goes by ranks.
+Every round runs, in random order and one after the other, in a process of its own each: the training that perfaudit builds,
+its code raced beside a control as `tune` races it (*race*, the step that a report leads with); the same training undisturbed
+(*training*, the worker's verb `steps`); a bare loop over the same factories; and the program as it is run from a shell, in its
+own loop, stopped after so many updates. Of each the median step counts, loading with it, after some that do not. Of a race that
+is the median of the base's timed blocks, two at a time, as a quad has them. Samples are run a fifth way, to the end, for two
+numbers of steps: the difference is what their steps take, without start and evaluation. A ratio is that of the race, or of the
+training, to another of the same round. It is the median of the rounds, and its interval goes by ranks.
 
 What a program's own loop does besides (reading the loss, printing, clipping gradients) is in its step and not in that of the
 bare loop. A run is a line of fidelity.jsonl; the table shows the last of each program and state.
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import os
 import random
 import statistics
@@ -38,15 +40,19 @@ from own_processes import BARE, OTHERS, OWN, SAMPLES, UNTIMED, commit_of, median
 from records import keep, read, tell
 
 from perfaudit.measure.child import Child
+from perfaudit.measure.engine import ChildEngine
 from perfaudit.measure.lab import build_command
 from perfaudit.measure.ledger import Variant
 
 HERE = Path(__file__).resolve().parent
 RECORDS, PAGE = HERE / "fidelity.jsonl", HERE / "fidelity.md"
-STEPS = 24  # of each process
-LENGTHS = {"char_gpt": (10, 60), "photo_resnet": (16, 96), "digits_cnn": (20, 120)}  # steps of whole programs
+STEPS = 16  # of each process
+QUADS = 8  # of a race: each has two blocks of the base, of which it shares one with the next
+SLICE = 1.0  # seconds between two looks at a race, as `tune` has them
+LENGTHS = {"char_gpt": (5, 30), "photo_resnet": (8, 48), "digits_cnn": (10, 60)}  # steps of whole programs
 TIMEOUT = 300.0
-WAYS = {"bare": "a bare loop", "own": "its own loop", "whole": "whole runs, long less short"}
+OURS = {"race": "The base's step in a race", "training": "The same training undisturbed"}
+WAYS = {"training": "undisturbed", "bare": "a bare loop", "own": "its own loop", "whole": "whole runs, long less short"}
 
 Json = dict[str, Any]
 
@@ -57,6 +63,28 @@ def training_seconds(file: Path) -> float:
         child.ask(build_command({"file": file.name, "names": {}}, Variant("base", "", {}), "cpu", 0), TIMEOUT)
         reply = child.ask({"do": "steps", "steps": STEPS, "untimed": UNTIMED}, TIMEOUT)
     return statistics.median(reply["seconds"])
+
+
+def race_seconds(file: Path) -> float:
+    """The median step of the base in a race beside a control, in a child as `tune` starts it."""
+    with contextlib.chdir(file.parent):
+        child = Child(False)
+        engine = ChildEngine(child, TIMEOUT)
+        try:
+            child.ask(build_command({"file": file.name, "names": {}}, Variant("screening", "", {}), "cpu", 0), TIMEOUT)
+            engine.screen([], None, 0, "")
+            seconds: list[float] = []
+            while len(seconds) < QUADS:
+                seconds = base_seconds(engine.race(SLICE, last=False)["entrants"]["control"])
+        finally:
+            engine.close()
+    return statistics.median(seconds)
+
+
+def base_seconds(control: Json) -> list[float]:
+    """The base's step in each quad of an entrant, the mean of its two blocks, from the quad's ratio and the entrant's step."""
+    pairs = zip(control["seconds"], control["log_ratios"], strict=True)
+    return [seconds / math.exp(log_ratio) for seconds, log_ratio in pairs]
 
 
 def whole_seconds(file: Path, lengths: tuple[int, int]) -> float:
@@ -76,6 +104,7 @@ def measured(program: str, state: str, rounds: int, sources: Path | None) -> Jso
     with tempfile.TemporaryDirectory(prefix="fidelity_") as folder, machine_in(state):
         file = put(program, Path(folder), sources)
         ways: dict[str, Callable[[], float]] = {
+            "race": lambda: race_seconds(file),
             "training": lambda: training_seconds(file),
             "bare": lambda: seconds_per_step(BARE, file, STEPS),
         }
@@ -95,36 +124,46 @@ def measured(program: str, state: str, rounds: int, sources: Path | None) -> Jso
     }  # fmt: skip
 
 
-def ratio(record: Json, way: str) -> tuple[float, float, float] | None:
-    """Step of the training over that of another way, with its interval over the rounds; None for fewer than two of them.
+def ratio(record: Json, ours: str, way: str) -> tuple[float, float, float] | None:
+    """The step of one of OURS over that of another way, with its interval over the rounds; None for fewer than two of them.
 
     A round of whole runs that noise has turned around, the long one being the shorter, has no ratio.
     """
     seconds = record["seconds"]
-    return median_ratio(seconds["training"], seconds[way]) if way in seconds else None
+    return median_ratio(seconds[ours], seconds[way]) if ours in seconds and way in seconds else None
 
 
 def page(records: Sequence[Json]) -> str:
     last = {(record["program"], record["state"]): record for record in records}
     rounds = sorted({len(record["seconds"]["training"]) for record in last.values()})
+    order = {name: place for place, name in enumerate((*SAMPLES, *OTHERS))}
+    shown = sorted(last.values(), key=lambda one: (STATES.index(one["state"]), order[one["program"]]))
     lines = [
         "# The step of a training, and the step of the program by itself", "",
         *(f"    python benchmarks/fidelity.py --rounds {n} --sources SOURCES --states calm loaded --write" for n in rounds), "",
         " / ".join(sorted({record["machine"] for record in last.values()})) + ". Load is that of the last minute.",
-        "", f"| program | from | machine | load | training, ms | {' | '.join(f'ratio to {words}' for words in WAYS.values())} |",
-        "|---|---|---|---:|---:|" + "---|" * len(WAYS),
     ]  # fmt: skip
-    order = {name: place for place, name in enumerate((*SAMPLES, *OTHERS))}
-    for record in sorted(last.values(), key=lambda one: (STATES.index(one["state"]), order[one["program"]])):
-        cells = [
-            record["program"], record["commit"], record["state"], f"{record['load'][1]:.1f}",
-            f"{1e3 * statistics.median(record['seconds']['training']):.1f}",
+    for ours, title in OURS.items():
+        ways = [way for way in WAYS if way != ours]
+        lines += [
+            "", f"## {title}", "",
+            f"| program | from | machine | load | step, ms | {' | '.join(f'ratio to {WAYS[way]}' for way in ways)} |",
+            "|---|---|---|---:|---:|" + "---|" * len(ways),
         ]  # fmt: skip
-        for way in WAYS:
-            found = ratio(record, way)
-            cells.append(f"{found[0]:.3f} [{found[1]:.3f}, {found[2]:.3f}]" if found else "–")
-        lines.append(f"| {' | '.join(cells)} |")
+        lines += [row(record, ours, ways) for record in shown if ours in record["seconds"]]
     return "\n".join(lines) + "\n"
+
+
+def row(record: Json, ours: str, ways: Sequence[str]) -> str:
+    """A line of a table: the step of one of OURS, and its ratios to other ways."""
+    cells = [
+        record["program"], record["commit"], record["state"], f"{record['load'][1]:.1f}",
+        f"{1e3 * statistics.median(record['seconds'][ours]):.1f}",
+    ]  # fmt: skip
+    for way in ways:
+        found = ratio(record, ours, way)
+        cells.append(f"{found[0]:.3f} [{found[1]:.3f}, {found[2]:.3f}]" if found else "–")
+    return f"| {' | '.join(cells)} |"
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 SAMPLES = ("char_gpt", "photo_resnet", "digits_cnn")
 TIMEOUT = 600.0
-UNTIMED = 4  # steps of a process before those that count
+UNTIMED = 2  # steps of a process before those that count
 
 
 @dataclass(frozen=True)

@@ -260,17 +260,31 @@ def test_a_round_that_noise_turned_around_has_no_ratio() -> None:
     assert own_processes.median_ratio([1.0, 1.0], [1.0, -0.1]) is None
 
 
-def test_fidelity_is_the_training_over_each_other_way() -> None:
-    seconds = {"training": [0.10, 0.11, 0.12], "bare": [0.10, 0.11, 0.12], "whole": [0.05, 0.055, -0.01]}
+def test_fidelity_is_the_step_of_a_race_and_of_a_training_over_each_other_way() -> None:
+    seconds = {
+        "race": [0.101, 0.1111, 0.1212], "training": [0.10, 0.11, 0.12], "bare": [0.10, 0.11, 0.12],
+        "whole": [0.05, 0.055, -0.01],
+    }  # fmt: skip
     record = {
         "program": "char_gpt", "state": "calm", "commit": "sample_models", "load": [1.0, 2.0], "machine": "a machine",
         "seconds": seconds,
     }  # fmt: skip
-    assert fidelity.ratio(record, "whole") == (pytest.approx(2.0), pytest.approx(2.0), pytest.approx(2.0))
-    row = "| char_gpt | sample_models | calm | 2.0 | 110.0 | 1.000 [1.000, 1.000] | – | 2.000 [2.000, 2.000] |"
+    assert fidelity.ratio(record, "training", "whole") == (pytest.approx(2.0), pytest.approx(2.0), pytest.approx(2.0))
+    assert fidelity.ratio(record, "race", "training") == (pytest.approx(1.01), pytest.approx(1.01), pytest.approx(1.01))
+    first = "| char_gpt | sample_models | calm | 2.0 |"
+    rows = [
+        f"{first} 111.1 | 1.010 [1.010, 1.010] | 1.010 [1.010, 1.010] | – | 2.020 [2.020, 2.020] |",
+        f"{first} 110.0 | 1.000 [1.000, 1.000] | – | 2.000 [2.000, 2.000] |",
+    ]
     later = {**record, "seconds": {**seconds, "training": [0.10, 0.11, 0.12]}}
     page = fidelity.page([{**record, "seconds": {**seconds, "training": [1.0, 1.0, 1.0]}}, later])
-    assert [line for line in page.splitlines() if line.startswith("| char_gpt")] == [row]  # the last one
+    assert [line for line in page.splitlines() if line.startswith("| char_gpt")] == rows  # the last one
+
+
+def test_the_base_of_a_race_is_what_its_quads_were_compared_with() -> None:
+    """Steps of the control of 99 and 120 ms, in quads whose blocks of the base took 100 and 100 on average."""
+    control = {"seconds": [0.099, 0.120], "log_ratios": [math.log(0.99), math.log(1.2)]}
+    assert fidelity.base_seconds(control) == pytest.approx([0.1, 0.1])
 
 
 def climbed(number: int, ms: float, patches: list[str], trouble: str = "") -> Json:
@@ -388,6 +402,16 @@ def test_programs_run_by_themselves_and_stop(loop: str, updates: int, tmp_path: 
     assert own_processes.seconds_per_step(loop, file, 5) > 0
     done = tmp_path / "updates"
     assert (len(done.read_text()) if done.exists() else 0) == updates
+
+
+def test_the_step_of_a_race_is_that_of_a_child_as_tune_starts_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(LOOP)
+    monkeypatch.setattr(fidelity, "SLICE", 0.05)
+    assert fidelity.race_seconds(file) > 0
+    assert not (tmp_path / "updates").exists()  # which its own loop would write
 
 
 def test_a_program_that_fails_says_why(tmp_path: Path) -> None:
