@@ -371,7 +371,7 @@ def build_model():
     return nn.Linear(2, 1)
 
 def build_dataloader():
-    return [(torch.ones(1, 2), torch.ones(1, 1))] * 3
+    return torch.utils.data.DataLoader([(torch.ones(2), torch.ones(1))] * 3)
 
 def build_optimizer(model):
     return torch.optim.SGD(model.parameters(), lr=0.1)
