@@ -12,6 +12,7 @@ from perfaudit.findings import Finding, Fix, Saving
 
 if TYPE_CHECKING:  # a plain scan has none of them
     from perfaudit.measurements import Calibration, Comparison, Environment, Ladder, NotApplicable, Trial, Winner
+    from perfaudit.runs import Run
     from perfaudit.verdicts import Gate
 
 SCHEMA = "perfaudit.report/1"
@@ -74,6 +75,7 @@ class Report:
     gone: int = 0  # findings of the baseline that are no longer there
     unused_suppressions: tuple[UnusedSuppression, ...] = ()
     gate: Gate | None = None
+    run: Run | None = None
 
     def with_(self, **changes: Any) -> Report:  # Any: one type per field
         """A copy with some fields replaced."""
@@ -107,6 +109,7 @@ def to_json(report: Report) -> Json:
             for item in report.unused_suppressions
         ],
         "gate": _gate(report.gate) if report.gate else None,
+        "run": _plain(dataclasses.asdict(report.run)) if report.run else None,
     }
 
 

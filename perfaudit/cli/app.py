@@ -8,6 +8,7 @@ from pathlib import Path
 import typer
 
 from perfaudit.cli import apply, explain, gate, history, migrate_checkpoint, rules, scan, tune
+from perfaudit.cli import run as run_script
 from perfaudit.cli.output import say
 from perfaudit.errors import NOTHING_MEASURED, UserError
 
@@ -16,6 +17,7 @@ HELP = """Find out why PyTorch training is slow, prove it, and get the patch.
 \b
     perfaudit scan train.py                  static rules; your code is not run
     perfaudit scan train.py --measure        the same, each patch priced on your model
+    perfaudit run train.py -- ARGS           some steps of an unmodified script, and where they go
     perfaudit tune train.py --all            climb: patches that pay, one on top of the other, proven
     perfaudit apply report.json              the patches of a saved report
     perfaudit gate train.py --against main   the check in CI: findings, counters, time
@@ -37,6 +39,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 app.command("scan", help=scan.HELP)(scan.command)
+app.command("run", help=run_script.HELP)(run_script.command)
 app.command("tune", help=tune.HELP)(tune.command)
 app.command("apply", help=apply.HELP)(apply.command)
 app.add_typer(gate.app, name="gate", help=gate.HELP)

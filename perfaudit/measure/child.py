@@ -16,6 +16,7 @@ from typing import Any
 
 from perfaudit.errors import NothingMeasured
 from perfaudit.measure.nursery import CannotFork, Nursery, child_environment, nursery, refuse, start_command
+from perfaudit.processes import descendants
 
 Reply = dict[str, Any]  # JSON
 
@@ -133,7 +134,7 @@ class Child:
         if self._closed:
             return
         self._closed = True
-        family = _descendants(self._process.pid)
+        family = descendants(self._process.pid)
         self.resume()
         with contextlib.suppress(OSError):
             os.close(self._commands)  # the worker leaves when its commands end
@@ -275,18 +276,3 @@ def _is_there(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
     except (OSError, IndexError):
         return False
-
-
-def _descendants(pid: int) -> list[int]:
-    """Every process that descends from one, on Linux; a child that made a session of its own survives `killpg`."""
-    children: dict[int, list[int]] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            fields = stat.read_text().rpartition(")")[2].split()
-            children.setdefault(int(fields[1]), []).append(int(stat.parent.name))
-    found, queue = [], [pid]
-    while queue:
-        for child in children.get(queue.pop(), []):
-            found.append(child)
-            queue.append(child)
-    return found

@@ -23,6 +23,7 @@ SHARED = {
     "ladder_details",
     "page",
     "paint",
+    "run",
     "sparkline",
     "tables",
     "time_words",

@@ -27,6 +27,10 @@ def render(report: Report, in_colour: bool = False, width: int = 100, verbose: b
         return _gate(report, paint, width)
     if report.ladder is not None:
         return "\n".join(climb(report, paint, width, verbose))
+    if report.run is not None:
+        from perfaudit.render.run import run_page
+
+        return run_page(report, report.run, paint, width)
     if doubt := distrust(report):
         parts.append(wrapped(paint(doubt, "bold red"), width, "") + "\n")
     if report.environment is not None:

@@ -44,7 +44,7 @@ def printable(report: Report) -> Report:
 
 
 # Beside findings and gate; messages of exceptions and names in the user's code end up in all of them.
-_SHOWN = ("target", "environment", "trials", "comparisons", "winners", "ladder", "not_applicable", "notes", "skipped",
+_SHOWN = ("target", "run", "environment", "trials", "comparisons", "winners", "ladder", "not_applicable", "notes", "skipped",
           "unused_suppressions")  # fmt: skip
 _ON_ONE_LINE = {
     "path",

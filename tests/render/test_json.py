@@ -37,6 +37,7 @@ REPORT = {
     "winners",
     "ladder",
     "gate",
+    "run",
     "not_applicable",
     "skipped",
     "notes",
@@ -177,6 +178,7 @@ def test_a_whole_report() -> None:
         "baseline": {"known": 0, "gone": 0},
         "unused_suppressions": [],
         "gate": None,
+        "run": None,
     }
 
 

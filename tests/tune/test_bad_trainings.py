@@ -22,10 +22,11 @@ from test_search import Shop, Sizes, search  # noqa: F401  # search is a fixture
 from perfaudit.errors import NothingMeasured
 from perfaudit.knobs import Told
 from perfaudit.knobs.batch_size import KNOB as BATCH_SIZE
-from perfaudit.measure.child import Child, _descendants
+from perfaudit.measure.child import Child
 from perfaudit.measure.lab import build_command
 from perfaudit.measure.ledger import Block, Variant
 from perfaudit.measure.runner import Subject
+from perfaudit.processes import descendants
 from perfaudit.report import Report
 from perfaudit.tune.journal import all_runs
 from perfaudit.tune.recording import begin
@@ -343,7 +344,7 @@ def _waited(until: Callable[[], bool], seconds: float = 60.0) -> None:
 
 def _working_in(folder: Path) -> list[str]:
     """Processes whose working directory this is, other than this one and what it started."""
-    found, ours = [], (os.getpid(), *_descendants(os.getpid()))
+    found, ours = [], (os.getpid(), *descendants(os.getpid()))
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if (process / "cwd").readlink() == folder and int(process.name) not in ours:

@@ -1,0 +1,167 @@
+"""`perfaudit run`: some steps of an unmodified script, and where each of them goes."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated
+
+import typer
+
+from perfaudit.cli.output import check_writable, emit, format_option, say
+from perfaudit.errors import INTERRUPTED, NOTHING_MEASURED, OK, UserError
+
+if TYPE_CHECKING:
+    from perfaudit.report import Report
+    from perfaudit.runs import Run
+    from perfaudit.script.observe import Seen
+
+HELP = """Run an unmodified training script for some steps, and print where each step goes and what is wrong in it.
+
+\b
+    perfaudit run train.py
+    perfaudit run train.py -- --epochs 1 --data DIR      what comes after -- is the script's
+    perfaudit run -m package.train -- config.yaml        a module, as `python -m` runs it
+    perfaudit run train.py --steps 50
+    perfaudit run train.py --to-end                      until the script ends by itself
+
+The script runs as `python train.py` runs it, without an edit, in a process of its own. It is ended after --seconds of training.
+What it writes goes to a scratch folder that is deleted afterwards: no checkpoint of yours is touched. Experiment trackers are
+off. With --in-place, files and trackers are as they always are.
+
+A step ends with the update of the optimizer; of several optimizers, with the last one of a round. Its phases add up to 100 %.
+"""
+SECONDS = 20.0  # of training, where nothing else is said
+
+
+def command(
+    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="The script, or with -m the module.")],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- ARGS]", help="What the script is given.")
+    ] = None,
+    module: Annotated[bool, typer.Option("-m", help="SCRIPT is a module, as `python -m` has it.")] = False,
+    steps: Annotated[int, typer.Option(min=0, help="End the script after so many steps.")] = 0,
+    seconds: Annotated[
+        str, typer.Option(help="End the script after training for so long (default: 20s, or as long as --steps take).")
+    ] = "",
+    to_end: Annotated[bool, typer.Option("--to-end", help="Let the script end by itself.")] = False,
+    timeout: Annotated[str, typer.Option(help="Longest time until the first step has ended.")] = "10m",
+    in_place: Annotated[
+        bool, typer.Option("--in-place", help="Let the script write its files, and its trackers record.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not show what the script prints.")] = False,
+    format: Annotated[str, format_option("text", "json")] = "text",
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to a file.")] = None,
+) -> None:
+    from perfaudit.cli.measuring import needs_torch
+    from perfaudit.quantities import seconds_of
+    from perfaudit.script.observe import observe, scratch_root
+    from perfaudit.script.request import Request, Script
+    from perfaudit.script.summary import summarize
+
+    check_writable(output)
+    if to_end and (steps or seconds):
+        raise UserError("--to-end lets the script end by itself: leave --steps and --seconds out")
+    _check_script(script, module)
+    needs_torch("run")
+    wanted = Script(script, tuple(arguments or ()), module)
+    limit = 0.0 if to_end or (steps and not seconds) else seconds_of(seconds) if seconds else SECONDS
+    scratch = None if in_place else scratch_root(wanted)
+    longest = seconds_of(timeout)
+    with _output_of_script(quiet) as (stream, last_lines), _progress(wanted.name, quiet) as tell:
+        seen = observe(Request(wanted, steps, limit, scratch), longest, tell, stream)
+        said = last_lines()
+    if seen.refused:
+        raise UserError(
+            f"nothing was run: what {script} writes cannot be kept away from your files here ({seen.refused}); "
+            "--in-place runs it all the same"
+        )
+    if seen.ended == "late":
+        seen.message = _why_late(seen, longest)
+    run = summarize(seen, str(wanted), in_place)
+    emit(_report(run, seen.facts.get("files", [])), format, output)
+    if quiet and run.ended == "failed" and said:
+        say(f"{script} said last:\n{said}")
+    raise typer.Exit(_exit_code(run))
+
+
+def _check_script(script: str, is_module: bool) -> None:
+    """Raise UserError for a script that is not there."""
+    if is_module:
+        return
+    path = Path(script)
+    if not path.exists():
+        hint = "; for a module, type -m" if "/" not in script and not script.endswith(".py") else ""
+        raise UserError(f"{script}: no such file{hint}")
+    if path.is_dir():
+        raise UserError(f"{script}: is a folder; name the script in it")
+
+
+def _exit_code(run: Run) -> int:
+    """The script's own code where it ended by itself; 3 where nothing was measured."""
+    if run.ended == "interrupted":
+        return INTERRUPTED
+    if run.exit_code:
+        return run.exit_code
+    return OK if run.counted else NOTHING_MEASURED
+
+
+def _why_late(seen: Seen, longest: float) -> str:
+    return (
+        f"{longest:.0f} s went by without the end of a first step. --timeout gives it longer; a script that trains in "
+        "processes it starts itself cannot be watched."
+    )
+
+
+def _report(run: Run, files: list[str]) -> Report:
+    """The run, with what a scan finds in the files of the project that it imported: what lies in long phases first."""
+    from perfaudit.cli.scanning import Plan
+    from perfaudit.report import Report
+    from perfaudit.script.advice import order_findings
+    from perfaudit.static.discover import shown
+
+    given = [shown(Path(file)) for file in files if Path(file).is_file()]
+    report = Report("run")
+    if given and run.counted:
+        report = Plan.of(given, None, (), (), "info", True, 0, False, False, False, []).scanned()
+    findings = order_findings(report.findings, run)
+    return report.with_(command="run", target=run.script, run=run, findings=findings)
+
+
+@contextlib.contextmanager
+def _output_of_script(quiet: bool) -> Iterator[tuple[IO[str] | None, Callable[[], str]]]:
+    """Where the script prints: stderr, as stdout is for the report; with --quiet a file, whose last lines can be asked for."""
+    if not quiet:
+        yield sys.stderr, lambda: ""
+        return
+    with tempfile.TemporaryFile("w+", errors="replace") as file:
+
+        def last_lines() -> str:
+            file.seek(max(0, file.seek(0, 2) - 4000))
+            return "\n".join(file.read().splitlines()[-15:])
+
+        yield file, last_lines
+
+
+@contextlib.contextmanager
+def _progress(name: str, quiet: bool) -> Iterator[Callable[[Seen], None]]:
+    """Says now and then how far a run is; the lines of the script stand between."""
+    told = time.monotonic()
+
+    def tell(seen: Seen) -> None:
+        nonlocal told
+        now = time.monotonic()
+        if now - told < 10.0:
+            return
+        told = now
+        if not seen.updates:
+            say(f"{name}: no step yet, {now - seen.began:.0f} s")
+        else:
+            last = [update["seconds"] for update in seen.updates[-20:]]
+            say(f"{name}: {len(seen.updates)} updates, about {1000 * sum(last) / len(last):.3g} ms each")
+
+    yield tell

@@ -1,0 +1,136 @@
+"""What a run of a script showed, as text: seconds a step, a bar of its phases, and what limits it."""
+
+from __future__ import annotations
+
+import shlex
+
+from perfaudit.render.paint import Paint, wrapped
+from perfaudit.render.words import count
+from perfaudit.report import Report
+from perfaudit.runs import PHASE_WORDS, Run
+
+_LIMITS = {
+    "data": "The step waits for data: a faster loader shortens it, a faster model does not.",
+    "compute": "The step computes: data come in time.",
+    "host": "The host limits: it hands out work more slowly than the device does it.",
+    "device": "The device limits: the host waits for it.",
+}
+_BAR = 30  # characters of a share of 100 %
+
+
+_SHOWN = 8  # findings; a scan shows all of them, with their patches
+
+
+def run_page(report: Report, run: Run, paint: Paint, width: int) -> str:
+    """The run, then what is wrong in the files it imported: what was seen to take time first."""
+    parts = [run_block(run, paint, width)]
+    for number, finding in enumerate(report.findings[:_SHOWN], start=1):
+        lines = [f"{number:>3}  {paint(str(finding.location), 'bold')}  {finding.rule} {finding.name}"]
+        lines += [wrapped(text, width, "     ") for text in (finding.message, finding.note) if text]
+        parts.append("\n".join(lines) + "\n")
+    parts += [f"{item.path}: not audited: {item.reason}\n" for item in report.skipped]
+    if report.findings:
+        files = list(dict.fromkeys(finding.location.path for finding in report.findings if finding.location))
+        more = len(report.findings) - _SHOWN
+        rest = f"{count(more, 'more finding')}. " if more > 0 else ""
+        parts.append(f"{rest}With patches: {paint(f'perfaudit scan {shlex.join(files)}', 'bold')}\n")
+    return "\n".join(parts)
+
+
+def run_block(run: Run, paint: Paint, width: int) -> str:
+    """The result first: how long a step takes, then where it goes, then what was seen besides."""
+    if not run.counted:
+        return _without_steps(run, paint, width)
+    lines = [paint(_headline(run), "bold"), ""]
+    lines += _phases(run, paint)
+    lines += ["", wrapped(_LIMITS[run.limited_by or "compute"], width, "")]
+    lines += [wrapped(sentence, width, "") for sentence in _sentences(run)]
+    return "\n".join(lines) + "\n"
+
+
+def milliseconds(seconds: float) -> str:
+    """A time of a step in its unit: 3.21 ms, 142 ms, 2.5 s."""
+    if seconds >= 1:
+        return f"{seconds:.3g} s"
+    return f"{1000 * seconds:.3g} ms"
+
+
+def _headline(run: Run) -> str:
+    assert run.seconds_per_step is not None and run.quartiles is not None
+    low, high = run.quartiles
+    rate = f", {run.samples_per_second:.3g} samples/s" if run.samples_per_second else ""
+    return (
+        f"{milliseconds(run.seconds_per_step)} a step (quartiles {milliseconds(low)} to {milliseconds(high)}){rate}"
+        f"; {count(run.counted, 'step')} of {run.steps} counted"
+    )
+
+
+def _phases(run: Run, paint: Paint) -> list[str]:
+    assert run.seconds_per_step is not None
+    lines = []
+    for name, share in run.phases.items():
+        if share < 0.0005:
+            continue
+        bar = "█" * round(_BAR * share)
+        time = milliseconds(share * run.seconds_per_step)
+        lines.append(f"  {PHASE_WORDS[name]:<28}{100 * share:>5.1f} %  {time:>8}  {paint(bar, 'cyan')}".rstrip())
+    return lines
+
+
+def _sentences(run: Run) -> list[str]:
+    said = []
+    if run.setup_seconds is not None:
+        said.append(f"Setup took {run.setup_seconds:.1f} s: imports, data set, model, and the first batch.")
+    if run.uneven:
+        said.append(
+            f"{count(run.uneven, 'step')} with something besides (an evaluation, the beginning of an epoch) took "
+            f"{run.uneven_seconds:.1f} s and {'is' if run.uneven == 1 else 'are'} not counted."
+        )
+    if run.updates_per_step > 1 or run.optimizers > 1:
+        order = "" if run.is_regular else ", in no order that repeats"
+        said.append(
+            f"A step is {count(run.updates_per_step, 'update')} of {count(run.optimizers, 'optimizer')}{order}."
+        )
+    if run.optimizers == 0:
+        said.append("No torch.optim optimizer was stepped: a step is from one backward pass to the next.")
+    if run.backwards_per_step > 1.5 and run.updates_per_step == 1:
+        said.append(f"A step has {run.backwards_per_step:.3g} backward passes: gradients are accumulated.")
+    if run.peak_memory_bytes:
+        what = "of this process" if run.device == "cpu" else "of the device, in tensors"
+        said.append(f"Peak memory: {run.peak_memory_bytes / 2**20:,.0f} MiB {what}.")
+    return [*said, *_about_files(run), *_how_it_ended(run)]
+
+
+def _about_files(run: Run) -> list[str]:
+    said = []
+    number = len(run.redirected) + run.redirected_more
+    if number:
+        shown = ", ".join(run.redirected[:3]) + (", …" if number > 3 else "")
+        said.append(f"{count(number, 'file')} the script wrote {'was' if number == 1 else 'were'} kept away: {shown}")
+    if run.not_kept_away:
+        said.append(f"Not kept away is what it wrote in {', '.join(run.not_kept_away)}.")
+    if run.in_place:
+        said.append("The script ran in place: what it wrote is where it wrote it.")
+    return said
+
+
+def _how_it_ended(run: Run) -> list[str]:
+    if run.ended == "finished":
+        return ["The script ended by itself."]
+    if run.ended == "failed":
+        return [f"The script failed: {run.message}"]
+    return ["Interrupted; this is what was seen until then."] if run.ended == "interrupted" else []
+
+
+def _without_steps(run: Run, paint: Paint, width: int) -> str:
+    said = {
+        "finished": "The script ended without a step that could be timed.",
+        "failed": f"The script failed before a step could be timed: {run.message}",
+        "late": "No step was seen in time.",
+        "interrupted": "Interrupted before a step could be timed.",
+        "enough": "No step could be timed.",
+    }[run.ended]
+    lines = [paint(said, "bold red"), *(wrapped(f"{run.message}", width, "") for _ in range(run.ended == "late"))]
+    if run.steps:
+        lines.append(f"{count(run.steps, 'step')} seen; the first does not count, as the start of the script is in it.")
+    return "\n".join([*lines, *(wrapped(line, width, "") for line in _about_files(run))]) + "\n"

@@ -1,0 +1,57 @@
+"""What a run of an unmodified script showed: `run` of the report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+# In the order in which reports show them; `run.phases` of the JSON has these names.
+PHASE_WORDS = {
+    "data_wait": "waiting for data",
+    "host_to_device": "copies from host to device",
+    "forward": "forward pass and loss",
+    "backward": "backward pass",
+    "optimizer": "optimizer",
+    "average": "average of the weights",
+    "host_reads": "reading tensors on the host",
+    "other": "other",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Steps of a script as it was run, none of them repeated.
+
+    steps: how many were seen. seconds_per_step: the median of those that count, see `script.summary`; None without any.
+    quartiles: of the same. samples_per_second: None where no batch was seen. phases: share of a step by name, which add up to
+    1. optimizers: how many were stepped. setup_seconds: until the first step. limited_by: "data", "host", "device" or
+    "compute". redirected: files that were kept away, not_kept_away: folders in which they were not. ended: "enough",
+    "finished", "failed", "late" or "interrupted"; message: why it failed.
+    is_regular: the order of the optimizers' updates repeats. uneven: steps left out of the figures, in which something
+    happened besides that usual steps do not have: an evaluation, the beginning of an epoch; uneven_seconds: theirs.
+    """
+
+    script: str
+    ended: str
+    message: str = ""
+    exit_code: int | None = None
+    steps: int = 0
+    counted: int = 0
+    seconds_per_step: float | None = None
+    quartiles: tuple[float, float] | None = None
+    samples_per_second: float | None = None
+    phases: dict[str, float] = field(default_factory=dict)
+    optimizers: int = 0
+    optimizer_names: tuple[str, ...] = ()
+    updates_per_step: int = 0
+    backwards_per_step: float = 0.0
+    is_regular: bool = True
+    uneven: int = 0
+    uneven_seconds: float = 0.0
+    setup_seconds: float | None = None
+    limited_by: str | None = None
+    device: str = ""
+    peak_memory_bytes: int | None = None
+    redirected: tuple[str, ...] = ()
+    redirected_more: int = 0
+    not_kept_away: tuple[str, ...] = ()
+    in_place: bool = False

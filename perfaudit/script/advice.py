@@ -1,0 +1,47 @@
+"""What a run says of findings that were read from the text: which of them lie in a phase that takes much of a step. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perfaudit.findings import Finding
+from perfaudit.runs import PHASE_WORDS, Run
+
+# The phase that a finding of a rule can shorten, by the beginning of the rule's name; others are of no one phase.
+PHASE_OF_RULE = {
+    "PA1": "data_wait",
+    "PA401": "optimizer",
+    "PA402": "optimizer",
+    "PA403": "optimizer",
+    "PA404": "average",
+    "PA405": "average",
+    "PA406": "average",
+}
+WORTH_SAYING = 0.02  # of a step: a finding in a phase that takes less comes last
+
+
+def order_findings(findings: Sequence[Finding], run: Run) -> tuple[Finding, ...]:
+    """Those whose phase was seen to take a share worth saying first, the largest first; then what no phase was seen for.
+
+    Last, and said so, what lies in a phase that hardly takes any time.
+    """
+    if not run.phases:
+        return tuple(findings)
+    observed = [
+        (_with_share(finding, share), share) for finding in findings if (share := _share(finding, run)) is not None
+    ]
+    large = sorted((each for each in observed if each[1] >= WORTH_SAYING), key=lambda each: -each[1])
+    small = [finding for finding, share in observed if share < WORTH_SAYING]
+    rest = [finding for finding in findings if _share(finding, run) is None]
+    return (*(finding for finding, _ in large), *rest, *small)
+
+
+def _share(finding: Finding, run: Run) -> float | None:
+    phase = next((phase for rule, phase in PHASE_OF_RULE.items() if finding.rule.startswith(rule)), None)
+    return run.phases[phase] if phase is not None else None
+
+
+def _with_share(finding: Finding, share: float) -> Finding:
+    phase = next(phase for rule, phase in PHASE_OF_RULE.items() if finding.rule.startswith(rule))
+    note = f"observed: {PHASE_WORDS[phase]} takes {100 * share:.1f} % of a step here"
+    return finding.with_(note="; ".join(filter(None, [note, finding.note])))

@@ -1,0 +1,42 @@
+"""A script or module run as `python` runs it: `__main__`, `sys.argv`, `sys.path[0]`, its exit code. Child only."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import io
+import os
+import runpy
+import sys
+import types
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+
+def run_file(name: str, arguments: Sequence[str]) -> None:
+    """Run a file as `python NAME ARGUMENTS` does, and raise what it raises; SystemExit too."""
+    path = Path(name).absolute()
+    with io.open_code(str(path)) as file:
+        code = compile(file.read(), name, "exec")
+    module = types.ModuleType("__main__")
+    loader = importlib.machinery.SourceFileLoader("__main__", name)
+    module.__dict__.update(__file__=name, __builtins__=sys.modules["builtins"], __loader__=loader, __cached__=None)
+    sys.argv[:] = [name, *arguments]
+    sys.path.insert(0, os.path.dirname(os.path.realpath(path)))  # noqa: PTH120  # as the interpreter spells it
+    sys.modules["__main__"] = module
+    exec(code, module.__dict__)
+
+
+def run_module(name: str, arguments: Sequence[str]) -> None:
+    """Run a module as `python -m NAME ARGUMENTS` does, and raise what it raises."""
+    sys.argv[:] = [name, *arguments]
+    sys.path.insert(0, str(Path.cwd()))
+    runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
+def exit_code(leaving: SystemExit) -> tuple[int, str]:
+    """The code with which Python leaves for it, and what it prints to stderr."""
+    code: Any = leaving.code
+    if code is None:
+        return 0, ""
+    return (code & 0xFF, "") if isinstance(code, int) else (1, str(code))

@@ -1,0 +1,214 @@
+"""Runs a script in a process of its own, and collects what that tells until it ends or is ended."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from perfaudit.processes import descendants
+from perfaudit.script.request import Request, Script
+from perfaudit.script.trackers import quiet_environment
+
+Json = dict[str, Any]  # Any: nested JSON
+LEAVE_SECONDS = 10.0  # after the last word, to end by itself: threads and workers of the script are joined
+_START = """
+import sys
+package, request = sys.argv[1:]
+sys.path.append(package)
+from perfaudit.script.start import begin
+sys.path.remove(package)
+if sys.path and sys.path[0] == "":
+    del sys.path[0]
+begin(request)
+"""
+
+
+@dataclass(slots=True)
+class Seen:
+    """What a script told. updates: a record of each, see `watch.Watch`. code: with which it left, None where it was ended.
+
+    ended: "enough", "finished", "failed", "late" (no step in time) or "interrupted". message: of what failed. redirected: files
+    that were kept away. bare: folders in which files were not. refused: why nothing could be kept away, and nothing ran.
+    began: on the clock of `time.monotonic`.
+    """
+
+    began: float
+    updates: list[Json] = field(default_factory=list)
+    facts: Json = field(default_factory=dict)
+    ended: str = ""
+    message: str = ""
+    code: int | None = None
+    redirected: tuple[str, ...] = ()
+    redirected_more: int = 0
+    bare: tuple[str, ...] = ()
+    refused: str = ""
+
+
+def observe(
+    request: Request, first_step: float, tell: Callable[[Seen], None] = lambda seen: None, output: IO[str] | None = None
+) -> Seen:
+    """Run a script until it ends, enough was seen, or `first_step` seconds have gone without a step.
+
+    tell: called about four times a second with what is known. output: where the script's own lines go; nowhere for None.
+    Ctrl-C ends the script and keeps what is known. No process of the script's is left.
+    """
+    with _scratch_folder(request) as (request, environment):
+        read, write = os.pipe()
+        package = str(Path(__file__).resolve().parents[2])
+        process = subprocess.Popen(
+            [sys.executable, "-c", _START, package, request.to_json(write)],
+            stdin=None if _has_input() else subprocess.DEVNULL,
+            stdout=output if output is not None else subprocess.DEVNULL,
+            stderr=output if output is not None else subprocess.DEVNULL,
+            pass_fds=(write,),
+            start_new_session=True,
+            env={**os.environ, **environment},
+        )
+        os.close(write)
+        seen = Seen(time.monotonic())
+        try:
+            _listen(seen, read, process, first_step, tell)
+        except KeyboardInterrupt:
+            seen.ended = "interrupted"
+        finally:
+            family = [process.pid, *descendants(process.pid)]
+            _end(process, seen)
+            _kill(family)
+            with contextlib.suppress(KeyboardInterrupt):
+                _take_rest(seen, read)
+            os.close(read)
+    if not seen.ended:
+        seen.ended, seen.code, seen.message = (
+            "failed",
+            None,
+            f"its process ended with code {process.poll()} and told nothing",
+        )
+    return seen
+
+
+def _has_input() -> bool:
+    """Whether there is something to read that is no terminal: a file or a pipe that was meant for the script."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        return not sys.stdin.isatty() and os.fstat(sys.stdin.fileno()).st_rdev != Path(os.devnull).stat().st_rdev
+    return False
+
+
+@contextlib.contextmanager
+def _scratch_folder(request: Request) -> Iterator[tuple[Request, dict[str, str]]]:
+    """The request with a scratch folder of its own where it wants one, and variables for the script's environment."""
+    if request.scratch is None:
+        yield request, {}
+        return
+    folder = Path(tempfile.mkdtemp(prefix="perfaudit_", dir=request.scratch))
+    try:
+        yield Request(request.script, request.steps, request.seconds, folder), quiet_environment(folder)
+    finally:
+        for work in folder.rglob("work"):  # the kernel makes them unreadable
+            with contextlib.suppress(OSError):
+                work.chmod(0o700)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def scratch_root(script: Script) -> Path:
+    """Where a scratch folder is best made: on the disk, beside no file of the script's.
+
+    What lies in the same folder of the root as the scratch is kept in memory, see `overlay_mounts.keep_away`.
+    """
+    usual, other = Path(tempfile.gettempdir()).resolve(), Path("/var/tmp")
+    near = {Path.cwd().resolve().parts[:2], Path(script.name).resolve().parts[:2]}
+    is_better = usual.parts[:2] in near and other.parts[:2] not in near and os.access(other, os.W_OK)
+    return other if is_better else usual
+
+
+def _listen(
+    seen: Seen, read: int, process: subprocess.Popen[bytes], first_step: float, tell: Callable[[Seen], None]
+) -> None:
+    buffer = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(read, selectors.EVENT_READ)
+        while True:
+            if selector.select(0.25):
+                chunk = os.read(read, 1 << 16)
+                if not chunk:
+                    return
+                buffer += chunk
+                *lines, buffer = buffer.split(b"\n")
+                for line in lines:
+                    _take(seen, json.loads(line))
+                if seen.ended:
+                    return
+            elif process.poll() is not None:
+                return
+            if not seen.updates and time.monotonic() - seen.began > first_step:
+                seen.ended = "late"
+                return
+            tell(seen)
+
+
+def _take(seen: Seen, line: Json) -> None:
+    if "updates" in line:
+        seen.updates += line["updates"]
+    elif "ended" in line:
+        seen.ended, seen.message, seen.facts = line["ended"], line["message"], line["facts"]
+        seen.code = line["code"] if seen.ended != "enough" else None
+    elif "redirected" in line:
+        seen.redirected, seen.redirected_more = tuple(line["redirected"]), line["redirected_more"]
+    elif "bare" in line:
+        seen.bare = tuple(line["bare"])
+    elif "refused" in line:
+        seen.refused, seen.ended = line["refused"], "refused"
+    elif "left" in line and not seen.ended:  # it told nothing at its end
+        left = line["left"]
+        how = f"by signal {signal.Signals(-left).name}" if left < 0 else f"at once with code {left}, by os._exit"
+        how = f"its process ended {how}"
+        seen.ended, seen.code, seen.message = "failed", left if left >= 0 else 128 - left, how
+
+
+def _take_rest(seen: Seen, read: int) -> None:
+    """What lies in the pipe: the files that were kept away are told last."""
+    os.set_blocking(read, False)
+    data = b""
+    with contextlib.suppress(BlockingIOError):
+        while chunk := os.read(read, 1 << 16):
+            data += chunk
+    for line in data.split(b"\n"):
+        with contextlib.suppress(ValueError):
+            _take(seen, json.loads(line))
+
+
+def _end(process: subprocess.Popen[bytes], seen: Seen) -> None:
+    """Let the script end where it is about to; end it where it is not."""
+    if seen.ended in ("enough", "finished", "failed", "refused", ""):
+        with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+            process.wait(LEAVE_SECONDS)
+            return
+    _kill_script(process.pid)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(LEAVE_SECONDS)
+
+
+def _kill_script(holder: int) -> None:
+    """Kill the script, not the process that holds its mounts, which tells what was kept away and then ends."""
+    for pid in descendants(holder):
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _kill(family: list[int]) -> None:
+    with contextlib.suppress(OSError):
+        os.killpg(family[0], signal.SIGKILL)
+    for pid in family:
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,47 @@
+"""What somebody wants run: a script or a module with its arguments, and how much of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script, by path, or a module, by its dotted name, with the arguments it is given."""
+
+    name: str
+    arguments: tuple[str, ...] = ()
+    is_module: bool = False
+
+    def __str__(self) -> str:
+        """As it is typed after `python`."""
+        return shlex.join([*(["-m"] if self.is_module else []), self.name, *self.arguments])
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A script, and when it is ended: after so many steps, or seconds of training, whichever is first; 0 for never.
+
+    scratch: the folder that takes what the script writes; None where its files are its own.
+    """
+
+    script: Script
+    steps: int = 0
+    seconds: float = 0.0
+    scratch: Path | None = None
+
+    def to_json(self, pipe: int) -> str:
+        """For the child, which tells what it sees on this descriptor."""
+        return json.dumps(
+            dataclasses.asdict(self.script)
+            | {
+                "steps": self.steps,
+                "seconds": self.seconds,
+                "scratch": str(self.scratch) if self.scratch else "",
+                "pipe": pipe,
+            }
+        )

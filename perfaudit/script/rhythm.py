@@ -1,0 +1,63 @@
+"""Which optimizer updates make one step: the period of the order in which a script's optimizers are stepped. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+LONGEST = 64  # updates of a period; a GAN that steps its discriminator 25 times for one step of its generator has 26
+REPEATS = 2  # of a period before it is believed; a single one would fit any order
+
+
+@dataclass(frozen=True, slots=True)
+class Rhythm:
+    """bounds: places in the sequence of updates at which a step begins or ends, in order; none for no update at all.
+
+    is_regular: an order repeats to the end of the sequence, and a step is one round of it.
+    """
+
+    bounds: tuple[int, ...]
+    is_regular: bool
+
+    @property
+    def steps(self) -> tuple[tuple[int, int], ...]:
+        """Each whole step, as the place of its first update and the place behind its last one."""
+        return tuple(zip(self.bounds, self.bounds[1:], strict=False))
+
+
+def find_rhythm(updates: Sequence[int]) -> Rhythm:
+    """The rhythm of a sequence of updates, each given by the number of its optimizer.
+
+    One optimizer makes a step with each update. Several make one with the shortest order that repeats to the end of the
+    sequence; what comes before that (a warm-up of one of them) is left out. Where no order repeats, because one of them is
+    stepped now and then, a step begins with each update of the optimizer that was stepped first, if the one before was another's.
+    """
+    if not updates:
+        return Rhythm((), True)
+    if len(set(updates)) == 1:
+        return Rhythm(tuple(range(len(updates) + 1)), True)
+    for period in range(2, min(LONGEST, len(updates) // REPEATS) + 1):
+        begin = _repeats_from(updates, period)
+        rest = len(updates) - begin
+        if rest >= REPEATS * period and rest * 2 >= len(updates) and len(set(updates[begin:])) > 1:
+            first = begin + _offset(updates, begin, period)
+            return Rhythm(tuple(range(first, len(updates) + 1, period)), True)
+    anchor = updates[0]
+    return Rhythm(
+        tuple(at for at, one in enumerate(updates) if one == anchor and (at == 0 or updates[at - 1] != anchor)), False
+    )
+
+
+def _repeats_from(updates: Sequence[int], period: int) -> int:
+    """The first place from which on each update is the same as the one a period later, as far as there is one."""
+    at = len(updates) - period
+    while at > 0 and updates[at - 1] == updates[at - 1 + period]:
+        at -= 1
+    return at
+
+
+def _offset(updates: Sequence[int], begin: int, period: int) -> int:
+    """How far behind `begin` a step starts: where the optimizer comes up with which the whole sequence began."""
+    window = updates[begin : begin + period]
+    starts = [at for at in range(period) if window[at] == updates[0] and window[at - 1] != updates[0]]
+    return starts[0] if starts and begin else 0

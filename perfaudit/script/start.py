@@ -1,0 +1,237 @@
+"""The process in which a script runs: its files are kept away, its steps watched, and what is seen told over a pipe. Child only.
+
+Two processes: one holds the mounts and says afterwards which files were kept away, the other is the script's. Nothing heavy is
+imported before the script runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import resource
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+from perfaudit.processes import descendants
+from perfaudit.script import as_main
+from perfaudit.script.overlay_mounts import Cover, NotKeptAway, keep_away
+from perfaudit.script.watch import Watch
+
+Json = dict[str, Any]  # Any: nested JSON
+TELL_SECONDS = 0.25  # between two writes to the pipe, so that a fast step pays for few of them
+FEWEST = 4  # steps, for which a slow script is given more time: the first is not counted
+OURS = str(Path(__file__).resolve().parents[1]) + os.sep
+_SET_CHILD_SUBREAPER = 36  # of <sys/prctl.h>
+MOST_FILES = 1000  # that are named; a script may write one a sample
+
+
+def begin(request: str) -> None:
+    """Do what a request says: see `request.Request.to_json`. Does not return."""
+    order: Json = json.loads(request)
+    pipe = _Pipe(order["pipe"])
+    _adopt_orphans()
+    cover = None
+    if order["scratch"]:
+        try:
+            folders = [Path.cwd(), Path.home(), Path(order["name"]).parent]
+            cover = keep_away(Path(order["scratch"]), [each for each in folders if each.is_dir()])
+        except (NotKeptAway, OSError) as error:
+            pipe.tell({"refused": str(error)})
+            os._exit(0)
+        pipe.tell({"bare": list(cover.bare)})
+    pid = os.fork()
+    if pid:
+        _wait(pid, pipe, cover)
+    _run(order, pipe)
+
+
+class _Pipe:
+    """Lines of JSON to whoever started this process; from the process that owns it alone, not from those that it forks."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        os.set_inheritable(descriptor, False)
+
+    def tell(self, line: Json) -> None:
+        data = json.dumps(line).encode() + b"\n"
+        with contextlib.suppress(OSError):  # nobody listens any more
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+
+
+def _wait(pid: int, pipe: _Pipe, cover: Cover | None) -> None:
+    """Wait for the script, tell what was kept away, and leave as it left."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: os.kill(pid, number))
+    status = 0
+    while True:
+        try:
+            _, status = os.waitpid(pid, 0)
+            break
+        except InterruptedError:
+            continue
+    code = os.waitstatus_to_exitcode(status)
+    _end_orphans()
+    if cover is not None:
+        files = sorted(cover.written_files())
+        pipe.tell({"redirected": files[:MOST_FILES], "redirected_more": max(0, len(files) - MOST_FILES)})
+    pipe.tell({"left": code})
+    os._exit(0)
+
+
+def _adopt_orphans() -> None:
+    """Become the parent of what the script's processes leave behind, so that none of it stays. Linux."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _end_orphans() -> None:
+    """Kill whatever the script has left running, and wait for the end of it."""
+    for pid in descendants(os.getpid()):
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.waitpid(-1, 0)
+
+
+class _Teller:
+    """What is told of a script while it trains, and the end of it when enough was seen."""
+
+    def __init__(self, order: Json, pipe: _Pipe) -> None:
+        self._pipe = pipe
+        self._pid = os.getpid()
+        self._steps, self._seconds = order["steps"], order["seconds"]
+        self._records: list[Json] = []
+        self._told = time.monotonic()
+        self._first: float | None = None
+        self._counts: dict[int, int] = {}  # updates by optimizer
+        self.watch = Watch(self.keep)
+
+    def keep(self, record: Json) -> None:
+        """Keep the record of an update, and end the script where enough was seen."""
+        if os.getpid() != self._pid:  # a process that the script forked
+            return
+        now = time.monotonic()
+        self._first = self._first if self._first is not None else now
+        self._counts[record["optimizer"]] = self._counts.get(record["optimizer"], 0) + 1
+        self._records.append(record)
+        if now - self._told > TELL_SECONDS:
+            self.tell()
+        if self._is_enough(now):
+            self.end("enough")
+            sys.stdout.flush()
+            os._exit(0)  # no `finally` of the script's runs, which would save what it has
+
+    def _is_enough(self, now: float) -> bool:
+        """Whether steps or time are up. Of several optimizers, the one that is stepped least often counts the steps."""
+        steps = min(self._counts.values())
+        if self._steps and steps >= self._steps:
+            return True
+        began = self._first if self._first is not None else now
+        return bool(self._seconds) and now - began >= self._seconds and steps >= FEWEST
+
+    def tell(self) -> None:
+        """Tell the records since the last time."""
+        if self._records:
+            self._pipe.tell({"updates": self._records})
+            self._records = []
+        self._told = time.monotonic()
+
+    def end(self, how: str, message: str = "", code: int = 0) -> None:
+        """Tell what is left, and facts of the whole run."""
+        if os.getpid() != self._pid:
+            return
+        self.tell()
+        facts: Json = {}
+        with contextlib.suppress(Exception):  # facts of torch's private parts; a run counts without them
+            facts = _facts(self.watch)
+        self._pipe.tell({"ended": how, "message": message, "code": code, "facts": facts})
+
+
+def _run(order: Json, pipe: _Pipe) -> None:
+    """Run the script to its end, or to that of what is wanted of it."""
+    teller = _Teller(order, pipe)
+    run = as_main.run_module if order["is_module"] else as_main.run_file
+    code, message, how = 0, "", "finished"
+    try:
+        teller.watch.wait_for_torch()
+        run(order["name"], order["arguments"])
+    except SystemExit as leaving:
+        code, said = as_main.exit_code(leaving)
+        if said:
+            print(said, file=sys.stderr)
+        if code:
+            how, message = "failed", said or f"it left with code {code}"
+    except BaseException as error:
+        code, how = 130 if isinstance(error, KeyboardInterrupt) else 1, "failed"
+        message = _describe(error)
+        _print_traceback(error)
+    teller.end(how, message, code)
+    with contextlib.suppress(Exception):
+        sys.stdout.flush()
+    sys.exit(code)
+
+
+def _describe(error: BaseException) -> str:
+    """An error in one line, with the innermost line of the script's own code."""
+    text = " ".join(str(error).split())[:300]
+    place = ""
+    for frame in traceback.extract_tb(error.__traceback__):
+        if not frame.filename.startswith((OURS, sys.prefix, sys.base_prefix, "<")):
+            place = f" ({os.path.relpath(frame.filename)}:{frame.lineno} in {frame.name})"
+    if isinstance(error, SyntaxError) and error.filename:
+        text, place = error.msg or text, f" ({error.filename}:{error.lineno})"
+    return f"{type(error).__name__}: {text}{place}" if text else f"{type(error).__name__}{place}"
+
+
+def _print_traceback(error: BaseException) -> None:
+    """The traceback as Python prints it for the script alone, without the frames of ours around it."""
+    shown = error.__traceback__
+    while shown is not None and shown.tb_frame.f_code.co_filename.startswith((OURS, "<frozen runpy>", "<string>")):
+        shown = shown.tb_next
+    traceback.print_exception(type(error), error, shown)
+
+
+def _facts(watch: Watch) -> Json:
+    """What the training consists of, as far as it was seen."""
+    facts: Json = {
+        "torch": "torch" in sys.modules,
+        "first_batch_at": watch.first_batch_at,
+        "torch_at": watch.torch_at,
+        "now": time.monotonic(),
+        "backwards": watch.backwards,
+        "optimizers": [type(each).__name__ for each in watch.optimizers],
+        "loaders": [_loader(each) for each in watch.loaders],
+        "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        * (1 if sys.platform == "darwin" else 1024),
+        "device": "cpu",
+        "files": _own_files(),
+    }
+    if "torch" in sys.modules:
+        torch = sys.modules["torch"]
+        if torch.cuda.is_initialized():
+            facts |= {"device": "cuda", "peak_memory_bytes": torch.cuda.max_memory_allocated()}
+    return facts
+
+
+def _loader(loader: Any) -> Json:
+    return {
+        name: getattr(loader, name, None) for name in ("num_workers", "batch_size", "pin_memory", "persistent_workers")
+    }
+
+
+def _own_files() -> list[str]:
+    """The files of the script's project that were imported: those below the working directory or beside the script."""
+    here = (str(Path.cwd()) + os.sep, sys.path[0] + os.sep)
+    files = {str(getattr(module, "__file__", None) or "") for module in list(sys.modules.values())}
+    found = {str(Path(name).absolute()) for name in files if name.endswith(".py") and Path(name).is_file()}
+    return sorted(
+        name for name in found if name.startswith(here) and not name.startswith(OURS) and "site-packages" not in name
+    )

@@ -1,0 +1,320 @@
+"""What is looked at while a script trains: its updates, and the phases and batches of each.
+
+Child only. Torch is not imported here: the script imports it when it does, after setting what it wants to set before.
+Hooks on modules would be copied and saved with them, and each call inside a compiled function would break its graph; so a
+model's calls are timed by its class, and not at all inside what is compiled.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+import threading
+import time
+import types
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from perfaudit.script.spans import Spans
+
+Json = dict[str, Any]  # Any: nested JSON
+LOOKS_FOR_MODELS = (0, 1, 4)  # after so many updates all modules there are looked through; models may be built late
+
+
+class Watch:
+    """The updates of one training, each with what happened since the one before.
+
+    on_update: called with the record of each update, see `_record`, right after it.
+    """
+
+    def __init__(self, on_update: Callable[[Json], None], clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self.spans = Spans(clock)
+        self.on_update = on_update
+        self.first_batch_at: float | None = None  # on the clock of `time.monotonic`
+        self.torch_at: float | None = None
+        self.backwards = 0  # all of them
+        self.optimizers: list[Any] = []
+        self.loaders: list[Any] = []
+        self._thread = threading.get_ident()
+        self._updating = 0  # how many calls of `step` are under way, one inside the other
+        self._calling = False  # whether a model's call is
+        self._stepped_by_scaler: Any = None
+        self._has_optimizer = False  # without any, each backward pass ends a step
+        self._compiles = False  # whether torch.compile was called
+        self._timed_classes: set[type] = set()
+        self._updates = 0
+        self._forget()
+
+    def _forget(self) -> None:
+        self._batches = self._samples = self._epochs = self._without_gradients = self._recent_backwards = 0
+        self._inputs = 0  # samples in the first call of a model
+        self._began = self._clock()
+
+    # ---- putting it in place -----------------------------------------------------------------------------------------
+
+    def wait_for_torch(self) -> None:
+        """Put everything in place as soon as torch has been imported."""
+        if "torch" in sys.modules:
+            self.put_in_place()
+        else:
+            sys.meta_path.insert(0, _AfterImport("torch", self.put_in_place))
+
+    def put_in_place(self) -> None:
+        """Watch from now on."""
+        import torch
+        from torch.optim import optimizer as updates
+        from torch.utils.data import dataloader as loading
+
+        self.torch_at = time.monotonic()
+        _replace(torch, "compile", self._compile)
+        _replace(torch.nn.Module, "compile", self._compile)
+        _replace(torch.optim.Optimizer, "__init__", self._build_optimizer)
+        updates.register_optimizer_step_pre_hook(self._before_update)
+        updates.register_optimizer_step_post_hook(self._after_update)
+        _replace(torch.optim.Optimizer, "zero_grad", self._zero_grad)
+        _replace(torch.autograd, "backward", self._backward)
+        _replace(torch.autograd, "grad", self._backward)
+        _replace(loading._BaseDataLoaderIter, "__next__", self._next_batch)
+        _replace(loading.DataLoader, "__iter__", self._begin_epoch)
+        _replace(torch.amp.GradScaler, "step", self._scaled_step)
+        _replace(torch.amp.GradScaler, "unscale_", functools.partial(self._in_phase, "optimizer"))
+        _replace(torch.optim.swa_utils.AveragedModel, "update_parameters", functools.partial(self._in_phase, "average"))
+        for name in ("item", "tolist", "numpy", "cpu"):
+            _replace(torch.Tensor, name, functools.partial(self._in_phase, "host_reads"))
+        if torch.accelerator.is_available():
+            for name in ("to", "cuda"):
+                _replace(torch.Tensor, name, self._copy_to_device)
+
+    def _is_elsewhere(self) -> bool:
+        """Whether this is another thread than that of the training."""
+        return threading.get_ident() != self._thread
+
+    # ---- updates -----------------------------------------------------------------------------------------------------
+
+    def _compile(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        self._compiles = True
+        return original(*args, **kwargs)
+
+    def _build_optimizer(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        self._has_optimizer = True
+        return original(*args, **kwargs)
+
+    def _before_update(self, optimizer: Any, *_: Any) -> None:
+        if not self._updates and not self._updating:
+            self._thread = threading.get_ident()
+        if self._is_elsewhere():
+            return
+        if not self._updating:
+            self.spans.settle(is_backward=False)
+            if self._updates in LOOKS_FOR_MODELS:
+                self._time_models()
+        self._updating += 1
+        self.spans.begin("optimizer")
+
+    def _after_update(self, optimizer: Any, *_: Any) -> None:
+        if self._is_elsewhere():
+            return
+        self.spans.end()
+        self._updating -= 1
+        if not self._updating and self._stepped_by_scaler is None:
+            self._end_update(optimizer)
+
+    def _scaled_step(self, original: Any, scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        """A step of a GradScaler, which skips the optimizer's where gradients overflow: a step all the same."""
+        if self._is_elsewhere() or self._stepped_by_scaler is not None:
+            return original(scaler, optimizer, *args, **kwargs)
+        self._stepped_by_scaler = scaler
+        self.spans.begin("optimizer")
+        try:
+            result = original(scaler, optimizer, *args, **kwargs)
+        finally:
+            self.spans.end()
+            self._stepped_by_scaler = None
+        self._end_update(optimizer)
+        return result
+
+    def _end_update(self, optimizer: Any) -> None:
+        phases = self.spans.take()
+        now = self._clock()
+        record = {
+            "optimizer": self._number(optimizer),
+            "seconds": now - self._began,
+            "phases": phases,
+            "batches": self._batches,
+            "samples": self._samples or self._inputs,
+            "epochs": self._epochs,
+            "without_gradients": self._without_gradients,
+            "backwards": self._recent_backwards,
+        }
+        self._updates += 1
+        self._forget()
+        self.on_update(record)
+        self._began = self._clock()  # what the record took is nobody's
+        self.spans.take()
+
+    def _number(self, optimizer: Any) -> int:
+        if optimizer is None:
+            return -1
+        for number, known in enumerate(self.optimizers):
+            if known is optimizer:
+                return number
+        self.optimizers.append(optimizer)
+        return len(self.optimizers) - 1
+
+    # ---- phases ------------------------------------------------------------------------------------------------------
+
+    def _in_phase(self, phase: str, original: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._is_elsewhere() or self._calling:
+            return original(*args, **kwargs)
+        self.spans.begin(phase)
+        try:
+            return original(*args, **kwargs)
+        finally:
+            self.spans.end()
+
+    def _zero_grad(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        result = self._in_phase("optimizer", original, *args, **kwargs)
+        if not self._is_elsewhere():
+            self.spans.hold_back()
+        return result
+
+    def _backward(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._is_elsewhere() and self._updates:
+            return original(*args, **kwargs)
+        if self._calling:  # gradients that a model takes in its forward pass
+            return original(*args, **kwargs)
+        self.backwards += 1
+        self._recent_backwards += 1
+        if self.first_batch_at is None:
+            self.first_batch_at = time.monotonic()
+        self.spans.settle(is_backward=True)
+        result = self._in_phase("backward", original, *args, **kwargs)
+        if not self._has_optimizer and not self.spans.is_inside:
+            if self._updates in LOOKS_FOR_MODELS:
+                self._time_models()
+            self._end_update(None)
+        return result
+
+    def _begin_epoch(self, original: Any, loader: Any) -> Any:
+        if self._is_elsewhere():
+            return original(loader)
+        self._epochs += 1
+        if not any(known is loader for known in self.loaders):
+            self.loaders.append(loader)
+        return self._in_phase("data_wait", original, loader)
+
+    def _next_batch(self, original: Any, batches: Any) -> Any:
+        if self._is_elsewhere() or self.spans.is_inside:
+            return original(batches)
+        self.spans.settle(is_backward=False)
+        self.spans.begin("data_wait")
+        try:
+            batch = original(batches)
+        finally:
+            self.spans.end()
+        self._batches += 1
+        self._samples += count_samples(batch)
+        if not self.backwards:
+            self.first_batch_at = time.monotonic()
+        self.spans.hold_back()
+        return batch
+
+    def _copy_to_device(self, original: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        if not tensor.is_cpu or self._is_elsewhere() or self._calling:
+            return original(tensor, *args, **kwargs)
+        return self._in_phase("host_to_device", original, tensor, *args, **kwargs)
+
+    # ---- models ------------------------------------------------------------------------------------------------------
+
+    def _time_models(self) -> None:
+        """Time the calls of the classes of all modules that are no part of another one."""
+        import torch
+
+        everything = [each for each in gc.get_objects() if issubclass(type(each), torch.nn.Module)]
+        parts = {id(part) for each in everything for part in _children(each)}
+        models = [each for each in everything if id(each) not in parts]
+        if self._compiles:  # a call of ours would break the graph of what is compiled
+            models = [each for each in models if type(each).__name__ == "OptimizedModule"]
+        for kind in {type(each) for each in models if getattr(each, "_compiled_call_impl", None) is None}:
+            if not any(known in kind.__mro__ for known in self._timed_classes):
+                self._timed_classes.add(kind)
+                _replace(kind, "__call__", self._call)
+
+    def _call(self, original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._calling or self._is_elsewhere():
+            return original(model, *args, **kwargs)
+        import torch
+
+        self._calling = True
+        self.spans.begin("forward")
+        try:
+            return original(model, *args, **kwargs)
+        finally:
+            self.spans.end()
+            self._calling = False
+            if torch.is_grad_enabled():
+                self.spans.expect_backward()
+                self._inputs = self._inputs or count_samples([*args, *kwargs.values()])
+            else:
+                self._without_gradients += 1
+
+
+def count_samples(batch: Any) -> int:
+    """How many samples a batch has: the length of the first tensor in it; 0 where there is none."""
+    queue = [batch]
+    while queue:
+        value = queue.pop(0)
+        shape = getattr(value, "shape", None)
+        if shape is not None and len(shape):
+            return int(shape[0])
+        if isinstance(value, dict) or hasattr(value, "values"):
+            queue = [*value.values(), *queue]
+        elif isinstance(value, (list, tuple)):
+            queue = [*value, *queue]
+    return 0
+
+
+def _children(module: Any) -> Sequence[Any]:
+    return [child for child in vars(module).get("_modules", {}).values() if child is not None]
+
+
+def _replace(owner: Any, name: str, ours: Callable[..., Any]) -> None:
+    """Put a function in the place of an attribute; it is given the original and then its arguments."""
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def watched(*args: Any, **kwargs: Any) -> Any:  # Any: whatever the script passes on
+        return ours(original, *args, **kwargs)
+
+    setattr(owner, name, watched)
+
+
+class _AfterImport(importlib.abc.MetaPathFinder):
+    """Calls a function once a module has been imported, whoever imports it."""
+
+    def __init__(self, name: str, then: Callable[[], None]) -> None:
+        self._name = name
+        self._then = then
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if name != self._name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            return spec
+        execute, then = spec.loader.exec_module, self._then
+
+        def execute_and_tell(module: types.ModuleType) -> None:
+            execute(module)
+            then()
+
+        spec.loader.exec_module = execute_and_tell  # type: ignore[method-assign]  # of this one loader
+        return spec

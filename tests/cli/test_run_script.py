@@ -1,0 +1,163 @@
+"""`perfaudit run` as it is typed: scripts that train, and scripts that do not."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TRAINS = """
+import argparse, os, sys
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=10_000)
+    parser.add_argument("--code", type=int, default=0)
+    options = parser.parse_args()
+    model = nn.Linear(8, 1)
+    optimizer = torch.optim.AdamW(model.parameters())
+    loader = DataLoader(TensorDataset(torch.randn(64, 8), torch.randn(64, 1)), batch_size=8)
+    step = 0
+    try:
+        while step < options.steps:
+            for x, y in loader:
+                optimizer.zero_grad()
+                loss = nn.functional.mse_loss(model(x), y)
+                loss.backward()
+                optimizer.step()
+                step += 1
+                if step % 10 == 0:
+                    print("step", step, loss.item())
+                    torch.save(model.state_dict(), "checkpoints/last.pt")
+                if step == options.steps:
+                    break
+    except BaseException:
+        open("caught.txt", "w").close()
+    sys.exit(options.code)
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def run(folder: Path, *arguments: str, seconds: float = 120.0, **more: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "perfaudit", "run", *arguments],
+        cwd=folder, capture_output=True, text=True, timeout=seconds, **more,
+    )  # fmt: skip
+
+
+def result(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(done.stdout)["run"]
+    return found
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "train.py").write_text(TRAINS)
+    (tmp_path / "checkpoints").mkdir()
+    checkpoint = tmp_path / "checkpoints" / "last.pt"
+    checkpoint.write_bytes(b"three weeks of training")
+    os.utime(checkpoint, ns=(1_000_000_000, 2_000_000_000))
+    return tmp_path
+
+
+def test_steps_of_a_script_whose_files_stay_as_they_are(project: Path) -> None:
+    done = run(project, "train.py", "--steps", "25", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    seen = result(done)
+    assert (seen["ended"], seen["steps"], seen["optimizers"]) == ("enough", 25, 1)
+    assert seen["seconds_per_step"] > 0
+    assert seen["samples_per_second"] > 0
+    assert seen["setup_seconds"] > 0
+    assert seen["peak_memory_bytes"] > 1 << 20
+    assert sum(seen["phases"].values()) == pytest.approx(1)
+    assert list(seen["phases"]) == [
+        "data_wait", "host_to_device", "forward", "backward", "optimizer", "average", "host_reads", "other",
+    ]  # fmt: skip
+    checkpoint = project / "checkpoints" / "last.pt"
+    assert checkpoint.read_bytes() == b"three weeks of training"
+    assert checkpoint.stat().st_mtime_ns == 2_000_000_000
+    assert seen["redirected"] == [str(checkpoint)]
+    assert sorted(path.name for path in project.iterdir()) == ["checkpoints", "train.py"]
+    assert "step 20" in done.stderr  # what the script prints is no part of the report
+    assert [finding["rule"] for finding in json.loads(done.stdout)["findings"]][:1] == ["PA402"]
+
+
+def test_the_code_of_a_script_that_ends_by_itself_is_kept(project: Path) -> None:
+    done = run(project, "train.py", "--quiet", "--", "--steps", "12", "--code", "7")
+    assert done.returncode == 7
+    assert "a step (quartiles" in done.stdout
+    assert "The script failed: it left with code 7" in done.stdout
+    assert done.stderr.startswith("train.py said last:\nstep 10")
+
+
+def test_a_module_in_place(project: Path) -> None:
+    (project / "package").mkdir()
+    (project / "package" / "train.py").write_text(TRAINS)
+    done = run(project, "-m", "package.train", "--to-end", "--in-place", "--format", "json", "--", "--steps", "10")
+    assert done.returncode == 0, done.stderr
+    seen = result(done)
+    assert (seen["ended"], seen["steps"], seen["redirected"], seen["in_place"]) == ("finished", 10, [], True)
+    assert (project / "checkpoints" / "last.pt").read_bytes() != b"three weeks of training"
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "said"),
+    [
+        ("raise ValueError('no data')", 1, "ValueError: no data (bad.py:1 in <module>)"),
+        ("x = (", 1, "SyntaxError: '(' was never closed (bad.py:1)"),
+        ("import os; os._exit(5)", 5, "at once with code 5, by os._exit"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 137, "by signal SIGKILL"),
+        ("import sys; sys.exit('needs a GPU')", 1, "needs a GPU"),
+        ("import sys; sys.exit(4)", 4, "it left with code 4"),
+        ("input()", 1, "EOFError"),
+        ("pass", 3, "ended without a step that could be timed"),
+        ("import os; os.chdir('/'); raise ValueError('elsewhere')", 1, "ValueError: elsewhere"),
+    ],
+)
+def test_scripts_that_do_not_train(tmp_path: Path, text: str, code: int, said: str) -> None:
+    (tmp_path / "bad.py").write_text(text)
+    done = run(tmp_path, "bad.py", stdin=subprocess.DEVNULL)
+    assert said in done.stdout
+    assert done.returncode == code
+    assert "Traceback" not in done.stdout
+
+
+def test_a_script_that_hangs_before_its_first_step_leaves_no_process(tmp_path: Path) -> None:
+    (tmp_path / "hangs.py").write_text(
+        "import signal, subprocess, sys, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "one = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(1000)'], start_new_session=True)\n"
+        "print('pid', one.pid, flush=True)\n"
+        "time.sleep(1000)\n"
+    )
+    done = run(tmp_path, "hangs.py", "--timeout", "3s")
+    assert done.returncode == 3
+    assert "No step was seen in time" in done.stdout
+    pid = int(done.stderr.split("pid ")[1].split()[0])
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["missing.py"], "missing.py: no such file"),
+        (["."], ".: is a folder; name the script in it"),
+        (["package.train"], "for a module, type -m"),
+        (["train.py", "--to-end", "--steps", "3"], "--to-end lets the script end by itself"),
+    ],
+)
+def test_wrong_use(project: Path, arguments: list[str], said: str) -> None:
+    done = run(project, *arguments)
+    assert done.returncode == 2
+    assert said in done.stderr

@@ -1,0 +1,48 @@
+"""Steps of scripts with one optimizer or several, from the order of their updates."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfaudit.script.rhythm import find_rhythm
+
+D, G, C = 0, 1, 2
+
+
+def test_one_optimizer_makes_a_step_with_each_update() -> None:
+    assert find_rhythm([D] * 4).steps == ((0, 1), (1, 2), (2, 3), (3, 4))
+
+
+def test_no_update_is_no_step() -> None:
+    assert find_rhythm([]).steps == ()
+
+
+@pytest.mark.parametrize(
+    ("updates", "steps"),
+    [
+        ([D, G] * 3, ((0, 2), (2, 4), (4, 6))),
+        ([D, G] * 3 + [D], ((0, 2), (2, 4), (4, 6))),
+        ([D, D, D, G] * 3, ((0, 4), (4, 8), (8, 12))),
+        ([G, G, D] * 2, ((0, 3), (3, 6))),
+        ([D, G, C, G] * 3, ((0, 4), (4, 8), (8, 12))),
+    ],
+)
+def test_an_order_that_repeats_is_a_step(updates: list[int], steps: tuple[tuple[int, int], ...]) -> None:
+    rhythm = find_rhythm(updates)
+    assert rhythm.is_regular
+    assert rhythm.steps == steps
+
+
+def test_what_comes_before_the_order_is_left_out() -> None:
+    """Ten updates of the discriminator first, then two for one of the generator's."""
+    updates = [D] * 10 + [D, D, G] * 8
+    rhythm = find_rhythm(updates)
+    assert rhythm.is_regular
+    assert [updates[a:b] for a, b in rhythm.steps] == [[D, D, G]] * 8
+
+
+def test_without_an_order_each_round_of_the_first_one_is_a_step() -> None:
+    updates = [D, G, D, D, G, D, G, D, D, D, G, D, D, G, D]
+    rhythm = find_rhythm(updates)
+    assert not rhythm.is_regular
+    assert [updates[a:b] for a, b in rhythm.steps] == [[D, G], [D, D, G], [D, G], [D, D, D, G], [D, D, G]]

@@ -1,0 +1,267 @@
+"""Steps and phases of training loops of every rhythm, each a program of its own in a fork of one process.
+
+The clock stands still but where a program says that something takes time, so that shares are exact.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from forked_programs import run_programs
+
+from perfaudit.script.observe import Seen
+from perfaudit.script.summary import summarize
+
+HEAD = """
+import json, sys, time
+from perfaudit.script.watch import Watch
+RECORDS = []
+NOW = [0.0]
+def take(seconds):
+    NOW[0] += seconds
+WATCH = Watch(RECORDS.append, lambda: NOW[0])
+WATCH.wait_for_torch()
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+torch.manual_seed(0)
+
+class Rows(Dataset):
+    def __len__(self):
+        return 32
+    def __getitem__(self, index):
+        take(0.25)
+        return torch.randn(8), torch.randn(1)
+
+class Forward(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(8, 4), nn.GELU(), nn.Linear(4, 1))
+    def forward(self, x):
+        take(2.0)
+        return self.layers(x)
+
+class Slow(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+    @staticmethod
+    def backward(ctx, grad):
+        take(3.0)
+        return grad
+
+def mean(output):
+    take(1.0)
+    return Slow.apply(output.mean())
+
+def small():
+    return Forward()
+"""
+TAIL = """
+print(json.dumps({"updates": RECORDS, "backwards": WATCH.backwards}))
+"""
+PROGRAMS = {
+    "plain": """
+model = small()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(2):
+    for x, y in DataLoader(Rows(), batch_size=4):
+        optimizer.zero_grad()
+        loss = mean(model(x) - y)
+        loss.backward()
+        optimizer.step()
+        take(1.0)
+""",
+    "gan": """
+d, g = small(), small()
+first, second = (torch.optim.Adam(each.parameters()) for each in (d, g))
+for x, y in DataLoader(Rows(), batch_size=4):
+    first.zero_grad(); d(x).mean().backward(); first.step()
+    second.zero_grad(); g(x).mean().backward(); second.step()
+""",
+    "critic": """
+d, g = small(), small()
+first, second = (torch.optim.Adam(each.parameters()) for each in (d, g))
+for number in range(18):
+    x = torch.randn(4, 8)
+    first.zero_grad(); d(x).mean().backward(); first.step()
+    if number % 3 == 2:
+        second.zero_grad(); g(x).mean().backward(); second.step()
+""",
+    "accumulation": """
+model = small()
+optimizer = torch.optim.AdamW(model.parameters())
+for number, (x, y) in enumerate(DataLoader(Rows(), batch_size=2)):
+    (model(x).mean() / 4).backward()
+    if number % 4 == 3:
+        optimizer.step()
+        optimizer.zero_grad()
+""",
+    "closure": """
+model = small()
+optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3)
+x, y = torch.randn(4, 8), torch.randn(4, 1)
+def closure():
+    optimizer.zero_grad()
+    loss = mean((model(x) - y) ** 2)
+    loss.backward()
+    return loss
+for _ in range(6):
+    optimizer.step(closure)
+""",
+    "skipping_scaler": """
+model = small()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu", init_scale=2.0 ** 127, growth_interval=1000)
+for x, y in DataLoader(Rows(), batch_size=4):
+    optimizer.zero_grad()
+    scaler.scale(((model(x) - y) ** 2).mean()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+    "no_optimizer": """
+model = small()
+for _ in range(6):
+    loss = model(torch.randn(4, 8)).mean()
+    loss.backward()
+    with torch.no_grad():
+        for p in model.parameters():
+            p -= 0.1 * p.grad
+            p.grad = None
+""",
+    "functions": """
+weight = torch.randn(8, 1, requires_grad=True)
+optimizer = torch.optim.SGD([weight], lr=0.1)
+for _ in range(6):
+    x = torch.randn(4, 8)
+    optimizer.zero_grad()
+    take(2.0)
+    mean(x @ weight).backward()
+    optimizer.step()
+""",
+    "autograd_grad": """
+model = small()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in DataLoader(Rows(), batch_size=4):
+    grads = torch.autograd.grad(model(x).mean(), list(model.parameters()))
+    for p, g in zip(model.parameters(), grads):
+        p.grad = g
+    optimizer.step()
+""",
+    "evaluation": """
+model = small()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(3):
+    for x, y in DataLoader(Rows(), batch_size=4):
+        optimizer.zero_grad()
+        model(x).mean().backward()
+        optimizer.step()
+    with torch.no_grad():
+        for x, y in DataLoader(Rows(), batch_size=4):
+            model(x)
+""",
+    "average": """
+model = small()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+average = torch.optim.swa_utils.AveragedModel(model, avg_fn=lambda a, b, n: (take(1.0), a)[1])
+for x, y in DataLoader(Rows(), batch_size=4):
+    optimizer.zero_grad()
+    loss = mean(model(x))
+    loss.backward()
+    optimizer.step()
+    average.update_parameters(model)
+    loss.item()
+""",
+    "copies": """
+import copy, io, pickle
+model = small()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in DataLoader(Rows(), batch_size=4):
+    optimizer.zero_grad()
+    model(x).mean().backward()
+    optimizer.step()
+    other = copy.deepcopy(model)
+    torch.save({"model": model, "optimizer": optimizer.state_dict()}, io.BytesIO())
+    pickle.loads(pickle.dumps(model))
+""",
+}
+
+
+@pytest.fixture(scope="module")
+def seen_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Seen]:
+    folder = tmp_path_factory.mktemp("programs")
+    paths = {name: folder / f"{name}.py" for name in PROGRAMS}
+    for name, text in PROGRAMS.items():
+        paths[name].write_text(HEAD + text + TAIL)
+    ended = run_programs({path: [] for path in paths.values()})
+
+    def seen(name: str) -> Seen:
+        result = ended[paths[name]]
+        assert result.code == 0, result.err
+        told: dict[str, Any] = json.loads(result.out.splitlines()[-1])
+        return Seen(0.0, told["updates"], {"optimizers": [], "device": "cpu"}, "finished")
+
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("name", "steps", "updates", "backwards", "optimizers"),
+    [
+        ("plain", 16, 1, 1, 1),
+        ("gan", 8, 2, 2, 2),
+        ("critic", 6, 4, 4, 2),
+        ("accumulation", 4, 1, 4, 1),
+        ("skipping_scaler", 8, 1, 1, 1),
+        ("no_optimizer", 6, 1, 1, 0),
+        ("functions", 6, 1, 1, 1),
+        ("autograd_grad", 8, 1, 1, 1),
+        ("evaluation", 24, 1, 1, 1),
+        ("copies", 8, 1, 1, 1),
+    ],
+)
+def test_a_step_is_what_the_loop_repeats(
+    seen_of: Callable[[str], Seen], name: str, steps: int, updates: int, backwards: float, optimizers: int
+) -> None:
+    run = summarize(seen_of(name), name)
+    assert (run.steps, run.updates_per_step, run.backwards_per_step) == (steps, updates, backwards)
+    assert (run.optimizers, run.is_regular) == (optimizers, True)
+    assert sum(run.phases.values()) == pytest.approx(1)
+
+
+def test_phases_of_a_plain_loop_are_exact(seen_of: Callable[[str], Seen]) -> None:
+    """Four rows of 0.25 s, 2 s in the model and 1 s for the loss, 3 s backward, 1 s at the end of the loop's body."""
+    run = summarize(seen_of("plain"), "plain")
+    assert run.seconds_per_step == 8.0
+    seconds = {name: 8 * share for name, share in run.phases.items() if share}
+    assert seconds == pytest.approx({"data_wait": 1.0, "forward": 3.0, "backward": 3.0, "other": 1.0})
+    assert (run.samples_per_second, run.limited_by) == (0.5, "compute")
+
+
+def test_a_closure_is_called_inside_the_update(seen_of: Callable[[str], Seen]) -> None:
+    run = summarize(seen_of("closure"), "closure")
+    assert run.steps == 6
+    assert run.backwards_per_step > 1
+    assert run.phases["forward"] == pytest.approx(0.5)
+    assert run.phases["backward"] == pytest.approx(0.5)
+
+
+def test_what_functions_compute_before_the_backward_pass_is_the_forward_pass(seen_of: Callable[[str], Seen]) -> None:
+    run = summarize(seen_of("functions"), "functions")
+    assert run.phases["forward"] == pytest.approx(0.5)
+    assert run.phases["backward"] == pytest.approx(0.5)
+
+
+def test_an_evaluation_between_epochs_is_left_out(seen_of: Callable[[str], Seen]) -> None:
+    """Eight batches, each 1 s to load and 2 s in the model; a step takes as long."""
+    run = summarize(seen_of("evaluation"), "evaluation")
+    assert (run.uneven, run.uneven_seconds) == (2, 54.0)
+    assert run.seconds_per_step == 3.0
+
+
+def test_the_average_of_the_weights_is_a_phase(seen_of: Callable[[str], Seen]) -> None:
+    run = summarize(seen_of("average"), "average")
+    assert run.phases["average"] == pytest.approx(4 / 11)  # each of four tensors takes 1 s, and so does the loss
