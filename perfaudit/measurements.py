@@ -125,8 +125,8 @@ class Rung:
 
     ratio, low, high: seconds per step with this patch alone over those of the user's code. All of the whole step, loading
     with it. beside: seconds per step of all rungs over those of all but this one, in the same training; None where that
-    was not raced. way: how it was put in place ("code", "setting" or "twin"). dropped: why it was taken out again, "" for
-    a rung that stayed.
+    was not raced. way: how it was put in place ("code", "setting", "loader" or "twin"). dropped: why it was taken out again,
+    "" for a rung that stayed.
     """
 
     knob: str

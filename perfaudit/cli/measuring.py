@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _QUIET = 10.0  # seconds between lines where there is no terminal
-_ON_ONE_LINE = 4  # candidates; the table of a terminal has all
 
 
 def needs_torch(command: str) -> None:
@@ -127,10 +126,7 @@ class _Bar(Watch):
 def standings_line(rows: Sequence[Standing]) -> str:
     """How a race stands, on one line: the open candidates, the fastest first, the control, and how many are decided."""
     open_ = [row for row in _in_order(rows) if not row.left and not row.is_control]
-    seen = [f"{row.name} {_ratio(row)}" for row in open_ if row.ratio is not None]
-    said = seen[:_ON_ONE_LINE]
-    if more := len(open_) - len(said):
-        said.append(f"{more} more" if said else f"{more} open, too few steps yet for a ratio")
+    said = [f"{row.name} {_ratio(row) or 'no ratio yet'}" for row in open_]
     said += [f"{row.name} {_ratio(row) or 'not timed yet'}" for row in rows if row.is_control]
     return one_line(f"{', '.join(said)}; {_decided(rows)}" if said else _decided(rows))
 

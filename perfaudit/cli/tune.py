@@ -29,7 +29,9 @@ HELP = """Search settings on your own training, and print trials, the winner wit
     perfaudit tune train.py --resume                    go on where an earlier run was stopped
 
 With --all it climbs: the patches of all knobs are raced against your code in one training that runs. What pays is put together,
-and checked and raced as patched source in fresh processes before it is handed over.
+checked, and raced as patched source in fresh processes. Where the budget ends before that race is decided, the figure is that
+of the training and is marked screened. A patch is handed over only if its losses were compared, and one of the two races shows
+it to be faster.
 
 The file defines functions that are found by name (or --factory ROLE=NAME):
 

@@ -33,7 +33,7 @@ from perfaudit.tune.candidates import (
     texts_of,
 )
 from perfaudit.tune.patched import SourceRace
-from perfaudit.tune.screening import AS_IT_IS, LEAST, Raced, Screen
+from perfaudit.tune.screening import AS_IT_IS, LEAST, Raced, Screen, doubt_of
 from perfaudit.tune.search import pointless
 from perfaudit.tune.shares import in_order
 from perfaudit.tune.short_names import short_names
@@ -55,6 +55,7 @@ BLOCKS = 3  # of a quad, which shares one with the next
 SMALL_SHARE = 0.1  # of the step; what can gain no more is raced last
 # Keys of what is raced together: all of it, and what alone was shown to pay.
 ALL, SURE = "all", "sure"
+NOT_BELIEVED = "the race of what pays together is not to be believed"
 
 
 @dataclass(slots=True)
@@ -63,21 +64,24 @@ class Climb:
 
     allow: what besides speed a patch may change. candidates: that were raced, by key. alone: their race. beside: the
     race of the user's code, and of parts of what was put together, each against all of it; parts: these by their keys, all
-    under ALL. rungs: what stayed, the largest gain first. dropped: what was taken out again, with the reason. left: by knob,
-    why it was not climbed. late: those of them that more time would have tried. originals: text and encoding of the files
-    that are patched. start_bytes, top_bytes: peak memory of a step without and with the patch. trouble: why nothing can be
-    handed over.
+    under ALL. beside_before: such races before it. rungs: what stayed, the largest gain first. dropped: what was taken out
+    again, with the reason. left: by knob, why it was not climbed. late: those of them that more time would have tried.
+    not_joined: those that pay alone, and that more time would have raced together with the others. originals: text and encoding
+    of the files that are patched. start_bytes, top_bytes: peak memory of a step without and with the patch. trouble: why
+    nothing can be handed over.
     """
 
     allow: frozenset[str]
     candidates: dict[str, Candidate] = field(default_factory=dict)
     alone: Raced = field(default_factory=Raced)
     beside: Raced = field(default_factory=Raced)
+    beside_before: list[Raced] = field(default_factory=list)
     rungs: list[Candidate] = field(default_factory=list)
     parts: dict[str, list[Candidate]] = field(default_factory=dict)
     dropped: list[tuple[Candidate, str]] = field(default_factory=list)
     left: dict[str, str] = field(default_factory=dict)
     late: set[str] = field(default_factory=set)
+    not_joined: set[str] = field(default_factory=set)
     originals: dict[str, tuple[str, str]] = field(default_factory=dict)
     final: SourceRace | None = None
     start_bytes: int | None = None
@@ -125,6 +129,11 @@ class Climb:
             return whole if key else None
         part = self.beside.interval(key)
         return (whole[0] / part[0], whole[1] / part[2], whole[2] / part[1]) if part is not None else None
+
+    @property
+    def doubt(self) -> str:
+        """Why what was only screened is not to be believed, "" where no control says anything against it."""
+        return doubt_of(self.alone, *self.beside_before, self.beside)
 
     @property
     def has_twin(self) -> bool:
@@ -202,7 +211,7 @@ def _keep_the_first(state: Climb) -> None:
             f"{rung.words}: takes {seen[0]:.3f} [{seen[1]:.3f}, {seen[2]:.3f}] of the step by itself (screened); there was "
             f"no time to race it together with {first.knob}"
         )
-        state.late.add(rung.knob)
+        state.not_joined.add(rung.knob)
     state.rungs = [first]
 
 
@@ -283,8 +292,10 @@ def _race_alone(tuning: Tuning, state: Climb, screen: Screen, deadline: Deadline
         if not state.alone.entrants:
             raise NothingMeasured(f"{tuning.target}: the code as it is could not be measured: {failure}") from failure
         tuning.notes.append(f"the training in which patches are raced ended early: {failure}")
-    for key, reason in state.alone.refused.items():
-        state.left[state.candidates[key].knob] = f"{state.candidates[key].words}: {reason}"
+    for name in dict.fromkeys(candidate.knob for candidate in state.candidates.values()):
+        mine = [candidate for candidate in state.candidates.values() if candidate.knob == name]
+        if all(candidate.key in state.alone.refused for candidate in mine):
+            state.left[name] = "; ".join(f"{each.words}: {state.alone.refused[each.key]}" for each in mine)
 
 
 def _choose(tuning: Tuning, state: Climb, seconds: float) -> None:
@@ -364,11 +375,17 @@ def _race_beside(tuning: Tuning, state: Climb, screen: Screen, deadline: Deadlin
         words = {AS_IT_IS: "your code", ALL: "all patches", SURE: "what pays alone"}
         words |= {_without(rung): f"without {rung.knob}" for rung in state.rungs}
         entrants = [in_place(key, part) for key, part in state.parts.items()]
+        if state.beside.entrants:
+            state.beside_before.append(state.beside)
         state.beside = Raced()
         try:
             screen.race("beside", entrants, deadline, words, state.beside, base=ALL)
         except ChildFailed as failure:
             tuning.notes.append(f"what pays was not raced together in one training: {failure}")
+            return
+        if doubt_of(state.beside):
+            tuning.notes.append(f"{NOT_BELIEVED}: {doubt_of(state.beside)}")
+            _leave_unsure(state, state.is_sure)
             return
         useless = {
             rung.key: seen for rung in state.rungs if (seen := state.beside_the_others(rung)) and seen[1] > 1 - LEAST
@@ -401,6 +418,7 @@ def _leave_unsure(state: Climb, is_sure: Callable[[Candidate], bool]) -> bool:
         state.rungs.remove(rung)
         seen = state.beside_the_others(rung)
         why = _beside_words(seen) if seen else "there was no time to race it beside the others"
+        why = NOT_BELIEVED if doubt_of(state.beside) else why
         state.dropped.append((rung, f"undecided: {why}"))
     return bool(unsure)
 
@@ -421,20 +439,29 @@ def _same_rungs(some: list[Candidate], others: list[Candidate]) -> bool:
 
 
 def _tell_offers(state: Climb) -> None:
-    """Say what patches that are not allowed would gain."""
-    for key, candidate in state.candidates.items():
-        if not candidate.lacks or key in state.alone.refused:
-            continue
-        seen, how = state.alone.interval(key), _how_to_allow(state, candidate)
-        state.left[candidate.knob] = f"measured too briefly to say what it would gain; {how}"
-        entrant = state.alone.entrants.get(key)
-        if entrant is not None and entrant.left == FUTILE:
-            state.left[candidate.knob] = f"{candidate.words}: {FUTILE}; {how}"
-        elif seen is not None and seen[2] < 1:
-            ratio = f"{seen[0]:.2f} [{seen[1]:.2f}, {seen[2]:.2f}]"
-            state.left[candidate.knob] = f"{candidate.words}: would take {ratio} of the step (screened); {how}"
-        elif seen is not None:
-            state.left[candidate.knob] = f"{candidate.words}: was not shown to gain anything; {how}"
+    """Say what patches that are not allowed would gain: of each knob the best of them."""
+    offers = [each for key, each in state.candidates.items() if each.lacks and key not in state.alone.refused]
+    for name in dict.fromkeys(candidate.knob for candidate in offers):
+        best = min((candidate for candidate in offers if candidate.knob == name), key=lambda each: _rank(state, each))
+        state.left[name] = f"{_offer_words(state, best)}; {_how_to_allow(state, best)}"
+
+
+def _rank(state: Climb, offer: Candidate) -> tuple[bool, float, bool]:
+    """The order of offers: those with an interval by their ratio, then those that more time would tell something of."""
+    seen, entrant = state.alone.interval(offer.key), state.alone.entrants.get(offer.key)
+    return seen is None, seen[0] if seen is not None else 0.0, entrant is not None and entrant.left == FUTILE
+
+
+def _offer_words(state: Climb, offer: Candidate) -> str:
+    """What a patch that is not allowed would gain, as far as it was seen."""
+    seen, entrant = state.alone.interval(offer.key), state.alone.entrants.get(offer.key)
+    if entrant is not None and entrant.left == FUTILE:
+        return f"{offer.words}: {FUTILE}"
+    if seen is None:
+        return "measured too briefly to say what it would gain"
+    if seen[2] >= 1:
+        return f"{offer.words}: was not shown to gain anything"
+    return f"{offer.words}: would take {seen[0]:.2f} [{seen[1]:.2f}, {seen[2]:.2f}] of the step (screened)"
 
 
 def _how_to_allow(state: Climb, candidate: Candidate) -> str:
@@ -453,4 +480,5 @@ def _without(rung: Candidate) -> str:
 
 def late(state: Climb) -> list[str]:
     """Knobs that more time would tell something about."""
-    return list(dict.fromkeys([*(c.knob for c in state.undecided), *(n for n in state.left if n in state.late)]))
+    left = (name for name in state.left if name in state.late | state.not_joined)
+    return list(dict.fromkeys([*(c.knob for c in state.undecided), *left]))

@@ -13,7 +13,7 @@ from perfaudit.static.patching import file_patch
 from perfaudit.tune.candidates import Candidate, texts_of
 from perfaudit.tune.climb import Climb
 from perfaudit.tune.patched import SourceRace
-from perfaudit.tune.screening import LEAST, doubt_of
+from perfaudit.tune.screening import LEAST
 from perfaudit.tune.verify import was_compared
 
 LAST = LOOKS[-1].generations  # of a final race
@@ -131,8 +131,8 @@ def _trouble(state: Climb, raced: Ladder) -> str:
         return f"{FAILED}{raced.verified or 'the losses of all of it were not compared'}"
     if raced.ratio is None:
         return NO_TIME_FOR_ALL
-    if raced.basis == "screened" and (doubt := doubt_of(state.alone, state.beside)):
-        return f"{FAILED}{doubt}"
+    if raced.basis == "screened" and state.doubt:
+        return f"{FAILED}{state.doubt}"
     return "" if raced.high < 1 else NOT_CONFIRMED
 
 

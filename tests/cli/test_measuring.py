@@ -41,7 +41,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
     [
         (
             [FUSED, GONE, GELU, REFUSED, NEW],
-            "fusion 0.89 [0.83, 0.95], optimizer update=fused 0.98 [0.94, 1.03], 1 more; 2 of 5 decided",
+            "fusion 0.89 [0.83, 0.95], optimizer update=fused 0.98 [0.94, 1.03], num_workers=2 no ratio yet; 2 of 5 decided",
         ),
         (
             [CONTROL, FUSED, GONE, GELU],
@@ -49,17 +49,17 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
         ),
         (
             [*[GELU] * 5, CONTROL],
-            "fusion 0.89 [0.83, 0.95], " * 4 + "1 more, control 1.00; 0 of 5 decided",
+            "fusion 0.89 [0.83, 0.95], " * 5 + "control 1.00; 0 of 5 decided",
         ),
         (
             [NEW, replace(CONTROL, ratio=None)],
-            "1 open, too few steps yet for a ratio, control not timed yet; 0 of 1 decided",
+            "num_workers=2 no ratio yet, control not timed yet; 0 of 1 decided",
         ),
         ([GONE, replace(CONTROL, low=0.99, high=1.01)], "control 1.00 [0.99, 1.01]; 1 of 1 decided"),
-        ([NEW, REFUSED], "1 open, too few steps yet for a ratio; 1 of 2 decided"),
+        ([NEW, REFUSED], "num_workers=2 no ratio yet; 1 of 2 decided"),
         ([SHORT], "foreach 1.50; 0 of 1 decided"),
         ([GONE, REFUSED], "2 of 2 decided"),
-        ([GELU] * 6, "fusion 0.89 [0.83, 0.95], " * 4 + "2 more; 0 of 6 decided"),
+        ([GELU] * 6, ", ".join(["fusion 0.89 [0.83, 0.95]"] * 6) + "; 0 of 6 decided"),
         ([Standing("a\n\x1b[2J", 3, 1.0)], "a␊␛[2J 1.00; 0 of 1 decided"),
     ],
 )

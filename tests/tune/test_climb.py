@@ -163,6 +163,62 @@ def test_a_rung_that_a_later_one_makes_useless_is_taken_out_again(climbing: Clim
     assert patched(report) == {"a": 0, "b": 1, "c": 0}
 
 
+def test_nothing_is_taken_out_by_a_race_whose_control_is_off(
+    climbing: Climbing, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside b, which does all that a does, a would be taken out; but there identical code is told apart too."""
+    screen = Engine.screen
+
+    def off_beside_the_others(self: Engine, entrants: list[Any], *rest: Any) -> Any:
+        shop.control = 1.05 if rest[2] else 1.0
+        return screen(self, entrants, *rest)
+
+    def speed(on: Switches) -> float:
+        return 0.6 if on["b"] else 0.8 if on["a"] else 1.0
+
+    monkeypatch.setattr(Engine, "screen", off_beside_the_others)
+    shop = Shop(clock, speed)
+    report = climbing(shop, Switch("a"), Switch("b"))
+    assert [(rung.knob, rung.dropped) for rung in ladder(report).rungs] == [("b", ""), ("a", "")]
+    assert (ladder(report).basis, ladder(report).trouble) == ("measured", "")
+    (note,) = report.notes
+    assert note.startswith("the race of what pays together is not to be believed") and "0.952 [0.952, 0.952]" in note
+
+
+class Two(Switch):
+    """A switch that can be turned on in two ways."""
+
+    def candidates(self, bench: Bench) -> list[Settings]:
+        return [{self.name: 1}, {self.name: 2}]
+
+    def words(self, settings: Settings, survey: Survey) -> str:
+        return f"set {self.name} to {settings[self.name]}"
+
+
+@pytest.mark.parametrize(
+    ("refused", "left"),
+    [({2}, {}), ({1, 2}, {"a": "set a to 1: value 1 fails; set a to 2: value 2 fails"})],
+)
+def test_a_knob_is_left_for_what_was_refused_where_that_is_all_of_it(
+    climbing: Climbing, clock: FakeClock, refused: set[int], left: dict[str, str]
+) -> None:
+    shop = Shop(clock, independent, broken=lambda on: f"value {on['a']} fails" if on["a"] in refused else "")
+    found = ladder(climbing(shop, Two("a"), Switch("b")))
+    assert [rung.knob for rung in found.rungs] == (["b"] if left else ["a", "b"])
+    assert {item.knob: item.reason for item in found.left} == left
+
+
+@pytest.mark.parametrize("speeds", [(0.7, 1.2), (1.2, 0.7), (0.7, 0.9), (0.9, 0.7)])
+def test_of_several_offers_of_a_knob_the_best_is_told(
+    climbing: Climbing, clock: FakeClock, speeds: tuple[float, float]
+) -> None:
+    shop = Shop(clock, lambda on: (1.0, *speeds)[on["a"]])
+    (left,) = ladder(climbing(shop, Two("a", ("precision",)), Switch("b"))).left
+    assert left.reason.startswith(
+        f"set a to {1 + speeds.index(0.7)}: would take 0.70 [0.70, 0.70] of the step (screened); "
+    )
+
+
 def test_two_that_exclude_each_other_leave_the_better_one(climbing: Climbing) -> None:
     def speed(on: Switches) -> float:
         return 1.3 if on["a"] and on["b"] else independent(on)
@@ -289,7 +345,8 @@ def test_where_nothing_can_say_what_all_gains_together_the_first_is_handed_over(
     assert left.reason == (
         "turn b on: takes 0.900 [0.900, 0.900] of the step by itself (screened); there was no time to race it together with a"
     )
-    assert left.late
+    assert not left.late  # it was tried
+    assert report.notes == ("the budget was too small for b: give it longer with --budget",)
 
 
 @pytest.mark.parametrize(("speed", "left"), [(independent, 5.0), (lambda on: 0.7 if on["a"] else 1.0, 9.0)])

@@ -159,6 +159,13 @@ def test_what_was_only_screened_is_not_handed_over_where_identical_code_was_told
     assert (found.basis, found.trouble, bool(found.files)) == ("screened", trouble, not trouble)
 
 
+def test_the_control_of_an_earlier_race_of_all_together_counts_too() -> None:
+    state = climb_of(raced(RIGHT, a=GAIN, b=GAIN), raced(RIGHT, **TOGETHER))
+    state.beside_before = [raced(FAST, **TOGETHER)]
+    found = ladder_of(state)
+    assert (found.basis, found.trouble, found.files) == ("screened", DOUBT, ())
+
+
 def test_what_was_measured_in_fresh_processes_stands_whatever_the_control_says() -> None:
     found = ladder_of(climb_of(raced(FAST, a=GAIN), ratios=(0.7, 0.71, 0.69, 0.7)))
     assert (found.basis, found.trouble, len(found.files)) == ("measured", "", 1)
