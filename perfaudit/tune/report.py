@@ -53,16 +53,16 @@ def tune(
     on the user's code by itself; begin: opens the record of the run (see `tune.recording`). Raises TargetError when the
     target does not load, NothingMeasured when it cannot make a step.
     """
-    watch = watch or Watch()
-    deadline = Deadline(budget, clock or WallClock())
-    workshop = workshop or Children(target, device, watch, timeout)
-    state = Climb(allow) if allow is not None else None
-    tuning = Tuning(target, workshop, watch, clock or WallClock(), timeout=timeout, skips_idle=skips_idle)
-    tuning.memory_limit = memory_budget or None
     if allow is not None and not inside_project(target.file):
         raise TargetError(
             f"{target.file} lies outside this folder, and a climb patches only what is in it: start it there"
         )
+    watch, clock = watch or Watch(), clock or WallClock()
+    deadline = Deadline(budget, clock)
+    workshop = workshop or Children(target, device, watch, timeout)
+    state = Climb(allow) if allow is not None else None
+    tuning = Tuning(target, workshop, watch, clock, timeout=timeout, skips_idle=skips_idle)
+    tuning.memory_limit = memory_budget or None
     try:
         with interruptible(tuning.notes) as interrupted:
             tuning.build()
@@ -74,14 +74,19 @@ def tune(
     except UserError:
         tuning.record.ended("failed", None)
         raise
+    return _ended(tuning, state, interrupted[0])
+
+
+def _ended(tuning: Tuning, state: Climb | None, interrupted: bool) -> Report:
+    """The report of a tuning that is over, which its record gets too. Nothing is handed over where files have changed since."""
     if tuning.record.trouble():
         tuning.notes.append(tuning.record.trouble())
     changed = changed_files(tuning)
     if changed:
         tuning.notes.append(f"{', '.join(changed)} changed while it was measured: nothing of this can be applied")
-    report = report_of(tuning, state, interrupted[0], withhold=bool(changed))
+    report = report_of(tuning, state, interrupted, withhold=bool(changed))
     is_late = bool(_late(tuning, state, list(report.winners)))
-    tuning.record.ended("interrupted" if interrupted[0] else "out of time" if is_late else "finished", to_json(report))
+    tuning.record.ended("interrupted" if interrupted else "out of time" if is_late else "finished", to_json(report))
     return report
 
 
