@@ -17,11 +17,12 @@ from perfaudit.gate.records import OneTraining, TargetRecord
 from perfaudit.gate.swappable import NotInOneTraining, as_of_a_change
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Deadline
+from perfaudit.measure.race import CONTROL
 from perfaudit.measure.watch import Standing, Watch
 
 Json = dict[str, Any]  # Any: nested JSON
 
-REFERENCE, CONTROL = "reference", "control"  # keys of a race, see `measure.screening`
+REFERENCE = "reference"  # its key in a race
 SLICE = 1.0  # seconds between two looks at how a race stands
 SWAPPED = "only functions that each step runs differ, and they were swapped in one training"
 SAME = "no function that the training runs differs; identical code was swapped in one training"

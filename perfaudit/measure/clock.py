@@ -29,3 +29,7 @@ class Deadline:
     def left(self) -> float:
         """Seconds left, never below 0."""
         return max(0.0, self._end - self._clock.now())
+
+    def is_chosen(self) -> bool:
+        """Whether what was measured has a say in when it runs out: then its end is no look at the data."""
+        return False

@@ -255,12 +255,15 @@ class Race:
                 entrant.left = DECIDED
 
     def _is_futile(self, entrant: Entrant) -> bool:
-        """Whether a gain of what it must is more than a standard error away from the middle of the first quads."""
-        n, least = len(entrant.log_ratios), self._least(entrant)
-        if n not in FUTILE_QUADS or self._lack_patches or least is None:
+        """Whether a gain of `least` is more than a standard error away from the middle of the first quads.
+
+        One that must gain more, and looks as if it gained less, stays until that is shown: it is faster all the same.
+        """
+        n = len(entrant.log_ratios)
+        if n not in FUTILE_QUADS or self._lack_patches or self.least is None:
             return False
         error = statistics.stdev(entrant.log_ratios) / math.sqrt(n)
-        return statistics.median(entrant.log_ratios) - error > math.log(1 - least)
+        return statistics.median(entrant.log_ratios) - error > math.log(1 - self.least)
 
     def _is_decided(self, entrant: Entrant, found: Interval) -> bool:
         least = self._least(entrant)

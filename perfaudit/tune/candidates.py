@@ -15,7 +15,8 @@ from perfaudit.measure.stats import verdict
 from perfaudit.measurements import Comparison, Interval, Settings
 from perfaudit.static import edit
 from perfaudit.tune.first_look import pair_of
-from perfaudit.tune.screening import LEAST, Raced
+from perfaudit.tune.raced import Raced
+from perfaudit.tune.screening import LEAST
 from perfaudit.tune.search import CHANGED, NO_LINE, bench_of, fix_for, pointless, too_little_time
 from perfaudit.tune.tuning import Bout, Tuning, changed_files, key_of, variant_of
 from perfaudit.tune.workshop import Json
@@ -169,6 +170,11 @@ def in_place(key: str, candidates: Sequence[Candidate]) -> Json:
         "way": "twin" if is_built else "in place",
     }
     return entrant | ({"loader": loaders[0]} if loaders else {})
+
+
+def alone_in_place(candidate: Candidate) -> Json:
+    """This patch by itself, as the child is told to put it in place, with what it must gain."""
+    return in_place(candidate.key, [candidate]) | {"least": max(LEAST, least_gain(candidate))}
 
 
 def not_allowed(changes: tuple[str, ...], allow: frozenset[str]) -> str:

@@ -17,12 +17,13 @@ from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.judge import QUEUED
 from perfaudit.measure.quads import LOOKS
-from perfaudit.measure.race import FUTILE
+from perfaudit.measure.race import BASE, FUTILE
 from perfaudit.measurements import Interval, NotApplicable
 from perfaudit.static.source import Unreadable, read_text
 from perfaudit.tune.candidates import (
     Candidate,
     TooLate,
+    alone_in_place,
     best_of,
     candidates_of,
     flag_for,
@@ -33,7 +34,8 @@ from perfaudit.tune.candidates import (
     texts_of,
 )
 from perfaudit.tune.patched import SourceRace
-from perfaudit.tune.screening import AS_IT_IS, LEAST, Raced, Screen, doubt_of
+from perfaudit.tune.raced import Raced, doubt_of
+from perfaudit.tune.screening import LEAST, Screen
 from perfaudit.tune.search import pointless
 from perfaudit.tune.shares import in_order
 from perfaudit.tune.short_names import short_names
@@ -123,7 +125,7 @@ class Climb:
         """
         if len(self.rungs) == 1 and (alone := self.alone.interval(self.rungs[0].key)) is not None and alone[2] < 1:
             return alone
-        whole = self.beside.interval(AS_IT_IS)
+        whole = self.beside.interval(BASE)
         key = next((key for key, part in self.parts.items() if _same_rungs(part, self.rungs)), "")
         if whole is None or not key or key == ALL:
             return whole if key else None
@@ -162,7 +164,8 @@ def climb(tuning: Tuning, state: Climb, knobs: list[str], deadline: Deadline, me
     with Screen(tuning, lambda: _record(tuning, state)) as screen:
         share = tuning.deadline(_seconds_to_screen(tuning, state, deadline.left()))
         _leave_out(tuning, state, share.left())
-        longer = tuning.deadline(max(share.left(), deadline.left() - seconds_to_check(tuning)))
+        most = deadline.left() - seconds_to_check(tuning)
+        longer = tuning.deadline(most) if most > share.left() else share
         _race_alone(tuning, state, screen, _UntilSomeGoTogether(share, longer, state))
         seconds = _seconds_together(tuning, deadline.left())
         _choose(tuning, state, seconds)
@@ -194,6 +197,10 @@ class _UntilSomeGoTogether(Deadline):
         looks = {each.knob for each in allowed if self._state.is_sure(each) or _looks_paying(self._state, each)}
         is_waiting = len(looks) < 2 or not any(map(self._state.is_sure, allowed))
         return (self._latest if is_waiting else self._planned).left()
+
+    def is_chosen(self) -> bool:
+        """Whether it runs out although there is time: because two patches are there to be raced together."""
+        return self.left() < self._latest.left()
 
 
 def _has_time_to_race(tuning: Tuning, deadline: Deadline) -> bool:
@@ -285,7 +292,7 @@ def _race_alone(tuning: Tuning, state: Climb, screen: Screen, deadline: Deadline
         return
     tuning.watch.stage("racing every patch in one training, in turn with your code")
     words = short_names(state.candidates)
-    entrants = [in_place(key, [candidate]) for key, candidate in state.candidates.items()]
+    entrants = [alone_in_place(candidate) for candidate in state.candidates.values()]
     try:
         screen.race("alone", entrants, deadline, words, state.alone)
     except ChildFailed as failure:
@@ -372,9 +379,11 @@ def _race_beside(tuning: Tuning, state: Climb, screen: Screen, deadline: Deadlin
             return
         tuning.watch.stage("all that pays together, and without each one")
         state.parts = _parts(state, with_each=quads >= BESIDE_QUADS)
-        words = {AS_IT_IS: "your code", ALL: "all patches", SURE: "what pays alone"}
+        words = {BASE: "your code", ALL: "all patches", SURE: "what pays alone"}
         words |= {_without(rung): f"without {rung.knob}" for rung in state.rungs}
         entrants = [in_place(key, part) for key, part in state.parts.items()]
+        unsure = {_without(rung): least_gain(rung) for rung in state.rungs if not state.is_sure(rung)}
+        entrants = [item | {"least": max(LEAST, unsure.get(item["key"], LEAST))} for item in entrants]
         if state.beside.entrants:
             state.beside_before.append(state.beside)
         state.beside = Raced()

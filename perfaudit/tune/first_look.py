@@ -10,9 +10,10 @@ from perfaudit.knobs import Knob, knob
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.ledger import Variant
-from perfaudit.measure.race import FUTILE
+from perfaudit.measure.race import CONTROL, FUTILE
 from perfaudit.measurements import Settings
-from perfaudit.tune.screening import CONTROL, Raced, Screen, calibration_of
+from perfaudit.tune.raced import Raced
+from perfaudit.tune.screening import Screen, calibration_of
 from perfaudit.tune.short_names import short_settings
 from perfaudit.tune.tuning import Bout, Tuning
 from perfaudit.tune.workshop import Json

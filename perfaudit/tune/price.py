@@ -24,7 +24,7 @@ from perfaudit.measurements import NotApplicable, Settings
 from perfaudit.report import Report, to_json
 from perfaudit.static.source import read_text
 from perfaudit.target.names import Target
-from perfaudit.tune.candidates import PATCH, Candidate, candidates_of, in_place, texts_of
+from perfaudit.tune.candidates import PATCH, Candidate, alone_in_place, candidates_of, in_place, texts_of
 from perfaudit.tune.climb import CHECKING_SECONDS, CHECKING_STEPS, RACING_SECONDS, RACING_STEPS
 from perfaudit.tune.observed import observed_findings
 from perfaudit.tune.patched import SourceRace, check_patched, race_patched
@@ -258,7 +258,7 @@ def _screen(tuning: Tuning, priced: Priced, deadline: Deadline) -> None:
     if not tried:
         return
     tuning.watch.stage("racing every patch in one training, in turn with your code")
-    entrants = [in_place(key, [candidate]) for key, candidate in tried.items()]
+    entrants = [alone_in_place(candidate) for candidate in tried.values()]
     share = tuning.deadline(SCREENING_SHARE * deadline.left())
     with Screen(tuning, lambda: tuning.record.keep_comparisons(evidence_of(priced)[1])) as screen:
         try:

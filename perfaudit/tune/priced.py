@@ -15,7 +15,8 @@ from perfaudit.measurements import Comparison, Trial, settings_text
 from perfaudit.tune.candidates import PATCH, Candidate, best_of, least_gain, screened_comparisons
 from perfaudit.tune.outcome import UNDECIDED
 from perfaudit.tune.patched import SourceRace
-from perfaudit.tune.screening import LEAST, Raced, doubt_of
+from perfaudit.tune.raced import Raced, doubt_of
+from perfaudit.tune.screening import LEAST
 from perfaudit.tune.verify import was_compared
 
 NOT_SHOWN = "its patch is not handed over: it was not shown to pay"

@@ -29,7 +29,7 @@ from perfaudit.tune.tolerance import FEWEST_STEPS, Curve, Reference, curve_of, l
 from perfaudit.tune.workshop import Json, Workshop, as_user_error
 
 if TYPE_CHECKING:
-    from perfaudit.tune.screening import Raced
+    from perfaudit.tune.raced import Raced
 
 PROFILING_STEPS = 4  # for the shares of its phases; what comes of it is no claim
 PROFILING_SHARE = 0.05  # of the budget

@@ -10,7 +10,19 @@ from collections.abc import Callable
 import pytest
 
 from perfaudit.measure.quads import BATCHES, FEWEST, LOOKS, Interval, interval_of_quads, is_look
-from perfaudit.measure.race import BASE, BEATEN, DECIDED, FUTILE, FUTILE_QUADS, NEAR, UNDECIDED, Pace, Race, Turn
+from perfaudit.measure.race import (
+    BASE,
+    BEATEN,
+    DECIDED,
+    FUTILE,
+    FUTILE_QUADS,
+    NEAR,
+    UNDECIDED,
+    Entrant,
+    Pace,
+    Race,
+    Turn,
+)
 
 Seconds = Callable[[Turn, int], float]
 
@@ -240,6 +252,33 @@ def test_a_candidate_that_looks_unable_leaves_early(ratios: list[float], left: s
     run(race, by_quad({"a": ratios}))
     assert (race.entrants["a"].left, len(race.entrants["a"].log_ratios)) == (left, quads)
     assert (race.entrants["a"].interval is None) == (left == FUTILE and quads < LOOKS[0].generations)
+
+
+@pytest.mark.parametrize(("leasts", "quads"), [({}, 16), ({"b": 0.5}, 16), ({"a": 0.03}, 32)])
+def test_a_candidate_that_must_gain_more_is_raced_until_that_is_told(leasts: dict[str, float], quads: int) -> None:
+    """0.95, by turns 0.92 and 0.98: surely 1 % faster after 16 quads, and surely 3 % later."""
+    race = Race(["a"], "control", least=0.01, seed=1, pace=Pace(warm_up=0), leasts=leasts)
+    run(race, by_quad({"a": [0.92, 0.98, 0.92, 0.98, 0.92, 0.98, 0.92, 0.98] * 20}))
+    found = race.entrants["a"]
+    assert found.interval is not None
+    assert (found.left, len(found.log_ratios)) == (DECIDED, quads), found.interval
+    assert 1 - found.interval.high >= leasts.get("a", 0.01)
+
+
+def test_a_race_that_goes_on_in_another_process_makes_no_look_twice() -> None:
+    """Two quads are wanting to the second look; who had left stays away, and keeps what was known."""
+    near = Entrant("near", [-0.03, 0.01] * 7, [1.0] * 14)
+    gone = Entrant("gone", [-0.5] * 8, [0.6] * 8, DECIDED)
+    control = Entrant("control", [0.0, 0.001] * 7)
+    race = Race(["near", "gone"], "control", 0.01, 1, Pace(warm_up=2), former=[near, gone, control])
+    known = race.entrants["near"].interval
+    assert known == interval_of_quads(near.log_ratios) and known is not None and known.quads == 8
+    turns = run(race, speeds(near=0.97, noise=0.01), 40)
+    assert "gone" not in {turn.key for turn in turns}
+    assert race.entrants["gone"].interval == interval_of_quads([-0.5] * 8)
+    assert race.entrants["near"].log_ratios[:14] == [-0.03, 0.01] * 7
+    assert race.entrants["near"].interval == interval_of_quads(race.entrants["near"].log_ratios[:16])
+    assert race.entrants["control"].interval is not None and race.entrants["control"].interval.quads == 16
 
 
 def test_the_control_never_leaves() -> None:

@@ -33,6 +33,7 @@ from perfaudit.tune.climb import _UntilSomeGoTogether
 from perfaudit.tune.history import comparisons
 from perfaudit.tune.journal import all_runs
 from perfaudit.tune.ladder import OF_A_TWIN
+from perfaudit.tune.raced import doubt_of
 from perfaudit.tune.recording import begin
 from perfaudit.tune.report import tune
 
@@ -79,6 +80,11 @@ class Switch(Knob):
 def independent(on: Switches) -> float:
     """a saves 30 %, b 10 %, c nothing."""
     return (0.7 if on["a"] else 1.0) * (0.9 if on["b"] else 1.0)
+
+
+def seconds_of_two(on: Switches) -> float:
+    """a saves half, b 20 %."""
+    return (0.5 if on["a"] else 1.0) * (0.8 if on["b"] else 1.0)
 
 
 Climbing = Callable[..., Report]
@@ -349,14 +355,31 @@ def test_where_nothing_can_say_what_all_gains_together_the_first_is_handed_over(
     assert report.notes == ("the budget was too small for b: give it longer with --budget",)
 
 
-@pytest.mark.parametrize(("speed", "left"), [(independent, 5.0), (lambda on: 0.7 if on["a"] else 1.0, 9.0)])
+@pytest.mark.parametrize(
+    ("speed", "left", "chosen"), [(independent, 5.0, True), (lambda on: 0.7 if on["a"] else 1.0, 9.0, False)]
+)
 def test_time_for_racing_together_goes_to_the_screening_while_one_pays(
-    climbing: Climbing, clock: FakeClock, speed: Speed, left: float, monkeypatch: pytest.MonkeyPatch
+    climbing: Climbing, clock: FakeClock, speed: Speed, left: float, chosen: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     states: list[Any] = []
     monkeypatch.setattr("perfaudit.tune.climb._choose", lambda tuning, state, seconds: states.append(state))
     climbing(speed, Switch("a"), Switch("b"))
-    assert _UntilSomeGoTogether(Deadline(5.0, clock), Deadline(9.0, clock), states[0]).left() == left
+    short, long = Deadline(5.0, clock), Deadline(9.0, clock)
+    found = _UntilSomeGoTogether(short, long, states[0])
+    assert (found.left(), found.is_chosen()) == (left, chosen)
+    assert not _UntilSomeGoTogether(short, short, states[0]).is_chosen()  # there is no other time
+
+
+def test_a_race_that_the_data_end_is_judged_by_its_last_look(
+    climbing: Climbing, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends before its time because two patches are there to be raced together."""
+    monkeypatch.setattr("perfaudit.tune.climb._choose", lambda tuning, state, seconds: None)
+    seen = Screened(monkeypatch)
+    knobs = [Switch("a"), Switch("b"), Switch("c")]
+    shop = Shop(clock, lambda on: seconds_of_two(on) * (0.988 if on["c"] else 1.0), noise=0.15)
+    climbing(shop, *knobs, budget=40.0)
+    assert seen.last and not any(seen.last)
 
 
 def test_fewer_bits_that_gain_nothing_are_said_to(climbing: Climbing) -> None:
@@ -445,6 +468,73 @@ def test_what_is_decided_is_not_raced_again_where_the_training_is_built_again(
     report = climbing(shop, Switch("a"), Switch("b"), Switch("c"))
     assert prepared[:2] == [["a", "b", "c"], ["c"]]
     assert "a" in [rung.knob for rung in ladder(report).rungs]
+
+
+class Screened:
+    """What each training of a climb was given to race: keys, and how many quads each had already; whether a race was the last."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.keys: list[list[str]] = []
+        self.quads: list[dict[str, int]] = []
+        self.last: list[bool] = []
+        screen, race = Engine.screen, Engine.race
+
+        def screen_seen(engine: Engine, entrants: Any, *rest: Any) -> Any:
+            self.keys.append([item["key"][0] for item in entrants])
+            self.quads.append({key.split()[0]: len(item["log_ratios"]) for key, item in rest[-1].items()})
+            return screen(engine, entrants, *rest)
+
+        def race_seen(engine: Engine, seconds: float, last: bool) -> Any:
+            self.last.append(last)
+            return race(engine, seconds, last)
+
+        monkeypatch.setattr(Engine, "screen", screen_seen)
+        monkeypatch.setattr(Engine, "race", race_seen)
+
+
+def test_what_is_open_goes_on_with_its_quads_and_a_control_where_the_training_is_built_again(
+    climbing: Climbing, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perfaudit.tune.screening.SLICE", 0.1)
+    seen = Screened(monkeypatch)
+
+    def crashes(on: Switches) -> None:
+        if on["b"] and not on["a"] and shop.blocks > 120:
+            raise ChildFailed("crash", "the process ended by signal SIGSEGV")
+
+    def speed(on: Switches) -> float:
+        return (0.6 if on["a"] else 1.0) * (0.98 if on["b"] else 1.0) * (0.98 if on["c"] else 1.0)
+
+    shop = Shop(clock, speed, crashes=crashes, noise=0.05)
+    climbing(shop, Switch("a"), Switch("b"), Switch("c"))
+    assert (seen.keys[:2], seen.quads[0]) == ([["a", "b", "c"], ["c"]], {})
+    assert seen.quads[1]["c"] >= 8
+    assert seen.quads[1] == {"c": seen.quads[1]["c"], "control": seen.quads[1]["c"]}
+
+
+def test_a_process_that_dies_takes_no_doubt_with_it(
+    climbing: Climbing, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was decided beside a control that was off stays doubtful where a later control is right."""
+    monkeypatch.setattr("perfaudit.tune.screening.SLICE", 0.1)
+    monkeypatch.setattr("perfaudit.tune.climb._has_time_to_race", lambda tuning, deadline: False)
+
+    def crashes(on: Switches) -> None:
+        if on["b"] and not on["a"] and shop.blocks > 120:
+            shop.control = 1.0
+            raise ChildFailed("crash", "the process ended by signal SIGSEGV")
+
+    def speed(on: Switches) -> float:
+        return (0.6 if on["a"] else 1.0) * (0.98 if on["b"] else 1.0) * (0.98 if on["c"] else 1.0)
+
+    shop = Shop(clock, speed, crashes=crashes, noise=0.05, control=0.85)
+    states: list[Any] = []
+    monkeypatch.setattr("perfaudit.tune.climb._choose", lambda tuning, state, seconds: states.append(state))
+    climbing(shop, Switch("a"), Switch("b"), Switch("c"))
+    (state,) = states
+    (former,) = state.alone.former_controls
+    assert former.interval[2] < 1
+    assert doubt_of(state.alone).endswith("in place of 1")
 
 
 def test_losses_that_are_no_numbers_any_more_are_told(climbing: Climbing, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -662,6 +752,45 @@ def test_a_resumed_climb_comes_to_the_same_ladder(climbing: Climbing, clock: Fak
     resumed = climbing(again, *knobs, begin=begin(Path(), True))
     assert [rung.knob for rung in ladder(resumed).rungs] == [rung.knob for rung in ladder(whole).rungs]
     assert ladder(resumed).files == ladder(whole).files
+
+
+def seconds_by_knob(on: Switches) -> float:
+    """a is decided at once; b and c are close to what they must gain, and stay open."""
+    return (0.6 if on["a"] else 1.0) * (0.985 if on["b"] else 1.0) * (0.94 if on["c"] else 1.0)
+
+
+def test_a_resumed_climb_races_nothing_again_that_was_decided(
+    climbing: Climbing, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twice interrupted, and with more time at the end; what was open goes on with the quads of its last look."""
+    monkeypatch.setattr("perfaudit.tune.screening.SLICE", 0.1)
+    knobs = [Switch("a"), Switch("b"), Switch("c")]
+    seen = Screened(monkeypatch)
+    for resumed, dies_at in ((False, 125), (True, 250)):
+        shop = Shop(clock, seconds_by_knob, dies_at=dies_at, noise=0.05)
+        assert climbing(shop, *knobs, budget=60.0, begin=begin(Path(), resumed)).interrupted
+    shop = Shop(clock, seconds_by_knob, noise=0.05)
+    climbing(shop, *knobs, budget=90.0, begin=begin(Path(), True))
+    assert seen.keys[:3] == [["a", "b", "c"], ["b", "c"], ["b"]]
+    assert seen.quads[0] == {}
+    assert seen.quads[1]["b"] == seen.quads[1]["c"] == seen.quads[1]["control"] >= 8
+    assert seen.quads[2]["b"] == seen.quads[2]["control"] > seen.quads[1]["b"]
+
+
+def test_what_a_longer_budget_adds_does_not_keep_decisions_from_being_reused(
+    climbing: Climbing, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Small(Switch):
+        def share(self, survey: Survey) -> float:
+            return 0.04
+
+    knobs = [Switch("a"), Small("b")]
+    monkeypatch.setattr("perfaudit.tune.screening.SLICE", 0.05)
+    seen = Screened(monkeypatch)
+    stopping = Stopping("the patched source against your code")
+    assert climbing(independent, *knobs, budget=2.0, begin=begin(Path(), False), watch=stopping).interrupted
+    climbing(independent, *knobs, budget=60.0, begin=begin(Path(), True))
+    assert seen.keys[:2] == [["a"], ["b"]]
 
 
 def test_the_ladder_as_json(climbing: Climbing) -> None:

@@ -8,12 +8,13 @@ import pytest
 
 from perfaudit.findings import Edit, Fix, Location, Span
 from perfaudit.measure.ledger import Block, Generation, Ledger, Variant
+from perfaudit.measure.race import CONTROL
 from perfaudit.measurements import Interval
 from perfaudit.tune.candidates import PATCH, Candidate
 from perfaudit.tune.climb import ALL, Climb, late
 from perfaudit.tune.ladder import NOT_CONFIRMED, ladder_of, winners_of
 from perfaudit.tune.patched import SourceRace
-from perfaudit.tune.screening import CONTROL, Raced, Seen
+from perfaudit.tune.raced import Raced, Seen, doubt_of
 
 TEXT = "a = 0\nb = 0\n"
 START, TOP = (Variant(key, "climb", {"patch": key}) for key in ("as it is", "all"))
@@ -164,6 +165,30 @@ def test_the_control_of_an_earlier_race_of_all_together_counts_too() -> None:
     state.beside_before = [raced(FAST, **TOGETHER)]
     found = ladder_of(state)
     assert (found.basis, found.trouble, found.files) == ("screened", DOUBT, ())
+
+
+@pytest.mark.parametrize(
+    ("control", "former", "why"),
+    [
+        (Seen(8, "", RIGHT), [], ""),
+        (Seen(5, ""), [Seen(9, "", RIGHT)], ""),  # the process before it had one
+        (Seen(4, ""), [], "was not raced long enough to be told from it"),
+        (None, [], "was not raced long enough to be told from it"),
+        (Seen(9, "with it, a step raises ValueError: no", RIGHT), [], "left the race: with it, a step raises ValueError: no"),
+        (Seen(9, "", RIGHT), [Seen(9, "", FAST), Seen(9, "", RIGHT)], "came out at 0.950 [0.930, 0.970] in place of 1"),
+        (Seen(9, "", RIGHT), [Seen(3, "it died", None)], "left the race: it died"),
+    ],
+)  # fmt: skip
+def test_a_race_stands_with_the_controls_of_all_its_processes(
+    control: Seen | None, former: list[Seen], why: str
+) -> None:
+    race = raced(RIGHT, a=GAIN)
+    race.entrants.pop(CONTROL)
+    race.entrants |= {CONTROL: control} if control is not None else {}
+    race.former_controls = former
+    doubt = f"it was raced in one training only, and there the control, which is identical code, {why}" if why else ""
+    assert doubt_of(race) == doubt
+    assert doubt_of(Raced()) == ""  # a race that was not run says nothing
 
 
 def test_what_was_measured_in_fresh_processes_stands_whatever_the_control_says() -> None:

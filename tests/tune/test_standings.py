@@ -7,19 +7,21 @@ from typing import Any
 import pytest
 
 from perfaudit.findings import Fix, Location
+from perfaudit.measure.race import BASE, CONTROL
 from perfaudit.measure.watch import Standing
 from perfaudit.tune.candidates import Candidate
-from perfaudit.tune.screening import AS_IT_IS, CONTROL, Raced, Seen, _standings
+from perfaudit.tune.raced import Raced, Seen
+from perfaudit.tune.screening import _standings
 from perfaudit.tune.short_names import short_names
 
 
 def test_each_entrant_has_its_name_and_so_has_the_control() -> None:
     raced = Raced({
         "fusion {}": Seen(40, "decided", (0.89, 0.83, 0.95)), CONTROL: Seen(12, "", (1.0, 0.99, 1.01)),
-        AS_IT_IS: Seen(1, ""), "no name": Seen(0, "it raised"),
+        BASE: Seen(1, ""), "no name": Seen(0, "it raised"),
     })  # fmt: skip
-    raced.log_ratios = {"fusion {}": [-0.1], CONTROL: [0.0], AS_IT_IS: [0.0], "no name": []}
-    assert _standings(raced, {"fusion {}": "fusion", AS_IT_IS: "your code"}) == [
+    raced.log_ratios = {"fusion {}": [-0.1], CONTROL: [0.0], BASE: [0.0], "no name": []}
+    assert _standings(raced, {"fusion {}": "fusion", BASE: "your code"}) == [
         Standing("fusion", 40, 0.89, 0.83, 0.95, "decided"),
         Standing("control", 12, 1.0, 0.99, 1.01, is_control=True),
         Standing("your code", 1, 1.0),

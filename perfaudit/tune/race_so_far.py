@@ -1,0 +1,134 @@
+"""How far a race in one training has come, over all processes and runs that it takes: what is left to race, and with what quads.
+
+Where a process dies, or a run is resumed, an entrant that was open goes on with the quads that it has: were it begun again, it
+would have its looks, and their chance to be wrong, once more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from perfaudit.measure.race import BASE, CONTROL
+from perfaudit.tune.raced import Raced, seen_of
+from perfaudit.tune.workshop import Json
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a race is to tell; see `screening.Screen.race`."""
+
+    entrants: Sequence[Json]
+    names: Mapping[str, str]
+    base: str
+    most_quads: int | None
+    least: float | None
+    rivals: bool
+
+    def key(self, label: str) -> str:
+        """Of its notes. An entrant is compared with just this base, whoever else is raced."""
+        return " ".join(["race", label, *(_digest(item) for item in self.entrants if item["key"] == self.base)])
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """What each is that has quads, by key."""
+        own = {item["key"]: _digest(item) for item in self.entrants if item["key"] != self.base}
+        return {**own, CONTROL: "", **({BASE: ""} if self.base else {})}
+
+
+@dataclass(slots=True)
+class RaceSoFar:
+    """What the processes of a race have told, one after the other; `raced` has the same for those who asked for it.
+
+    told: entrants by key, as a child tells them. others: of earlier runs, which are not raced now. controls: of the processes
+    before this one.
+    """
+
+    terms: Terms
+    raced: Raced
+    told: dict[str, Json] = field(default_factory=dict)
+    others: dict[str, Json] = field(default_factory=dict)
+    controls: list[Json] = field(default_factory=list)
+
+    def recall(self, notes: Sequence[Json]) -> None:
+        """Go on from what earlier runs have noted."""
+        digests = self.terms.digests
+        for note in notes:
+            for key, item in note["entrants"].items():
+                (self.told if digests.get(key) == item["digest"] else self.others)[key] = item
+            self.controls = note["controls"]
+        if notes:
+            self.raced.take({**notes[-1], "entrants": self.told, "ended": False})
+            self.end_process()
+
+    def note(self) -> Json:
+        """What a later run can go on from."""
+        digests = self.terms.digests
+        told = {key: {**item, "digest": digests[key]} for key, item in self.told.items()}
+        return {
+            "entrants": {**self.others, **told},
+            "controls": self.controls,
+            "ways": self.raced.ways,
+            "base": self.raced.base,
+        }
+
+    def waiting(self) -> list[Json]:
+        """The entrants that are to be raced, and the base with them; [] where all are decided."""
+        found = [
+            item
+            for item in self.terms.entrants
+            if not self._has_left(item["key"]) and item["key"] not in self.raced.refused
+        ]
+        is_base_alone = [item["key"] for item in found] == [self.terms.base] and self._has_left(BASE)
+        return [] if is_base_alone else found
+
+    def quads_of(self, waiting: Sequence[Json]) -> Json:
+        """By key, what is known of entrants that go on in another process.
+
+        The control has as many quads as the one of them that has fewest, so that beside each of them lies a control.
+        """
+        keys = [item["key"] for item in waiting if item["key"] != self.terms.base] + [BASE] * bool(self.terms.base)
+        found = {key: self.told[key] for key in keys if key in self.told}
+        if CONTROL in self.told:
+            fewest = min((len(found[key]["log_ratios"]) if key in found else 0 for key in keys), default=0)
+            own = {name: self.told[CONTROL][name][-fewest:] if fewest else [] for name in ("log_ratios", "seconds")}
+            found[CONTROL] = {**own, "left": ""}
+        return found
+
+    def take(self, state: Json) -> tuple[bool, bool]:
+        """Keep what a child tells; whether somebody has left now, and whether a look was taken."""
+        before, self.told = self.told, {**self.told, **state["entrants"]}
+        self.raced.take({**state, "entrants": self.told})
+        has_left = any(item["left"] and not before.get(key, {}).get("left") for key, item in self.told.items())
+        return has_left, any(item["interval"] != before.get(key, {}).get("interval") for key, item in self.told.items())
+
+    def end_process(self, guilty: str = "", why: str = "") -> None:
+        """Keep the control of a process that has ended: what was decided beside it stands and falls with it.
+
+        guilty: with which the process died; it is out, and nothing is said of it.
+        """
+        if guilty:
+            self.raced.refused[guilty] = why
+        if guilty in self.told:
+            self.told[guilty] = {**self.told[guilty], "left": why, "interval": None}
+            self.raced.entrants[guilty] = seen_of(self.told[guilty])
+        if CONTROL in self.told:
+            self.controls = [*self.controls, self.told[CONTROL]]
+        self.raced.former_controls = [seen_of(item) for item in self.controls]
+
+    def is_enough(self) -> bool:
+        """Whether all that are open have as many quads as they may have; the control counts where it is raced alone."""
+        most = self.terms.most_quads
+        counted = [key for key in self.told if key != CONTROL or not self.terms.entrants]
+        return most is not None and all(
+            len(self.told[key]["log_ratios"]) >= most for key in counted if not self._has_left(key)
+        )
+
+    def _has_left(self, key: str) -> bool:
+        return bool(self.told.get(key, {}).get("left"))
+
+
+def _digest(entrant: Json) -> str:
+    return hashlib.sha256(json.dumps(entrant, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,97 @@
+"""What races in one training have shown of each candidate, and whether it is to be believed. Measures nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from perfaudit.findings import Saving
+from perfaudit.measure.race import CONTROL
+from perfaudit.measurements import Interval
+from perfaudit.tune.workshop import Json
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a race has shown of one entrant: its ratio to the base, why it left, and seconds per step by quad."""
+
+    quads: int
+    left: str
+    interval: Interval | None = None
+    seconds: tuple[float, ...] = ()
+
+
+@dataclass(slots=True)
+class Raced:
+    """How far a race has come: its entrants by key, those that could not take part and why, ways in which they are put in place.
+
+    base: totals of the base's timed steps, see `measure.screening.Screening`. former_controls: of the processes before the last
+    one, where it took several. ended: all are decided.
+    """
+
+    entrants: dict[str, Seen] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    ways: dict[str, str] = field(default_factory=dict)
+    base: Json = field(default_factory=dict)
+    log_ratios: dict[str, list[float]] = field(default_factory=dict)
+    former_controls: list[Seen] = field(default_factory=list)
+    ended: bool = False
+
+    def interval(self, key: str) -> Interval | None:
+        """The ratio of an entrant; None where it was not raced long enough."""
+        seen = self.entrants.get(key)
+        return seen.interval if seen is not None else None
+
+    def saving(self, key: str) -> Saving | None:
+        """What an entrant saves of the base's step; None where it was not raced long enough."""
+        seen, step = self.interval(key), self.seconds_per_step
+        return Saving("screened", 1 - seen[2], 1 - seen[1], step and step * (1 - seen[0])) if seen is not None else None
+
+    @property
+    def seconds_per_step(self) -> float | None:
+        """Of the base, in its timed steps; None before there are any."""
+        return self.base["wall"] / self.base["steps"] if self.base and self.base["steps"] else None
+
+    @property
+    def controls(self) -> list[Seen]:
+        """Of all processes that this race has taken."""
+        return [*self.former_controls, *(seen for key, seen in self.entrants.items() if key == CONTROL)]
+
+    def take(self, state: Json) -> None:
+        """Keep what a child tells, see `measure.screening.Screening.state`."""
+        for key, item in state["entrants"].items():
+            self.entrants[key] = seen_of(item)
+            self.log_ratios[key] = list(item["log_ratios"])
+        self.ways |= state["ways"]
+        self.base, self.ended = state["base"], state["ended"]
+
+
+def seen_of(item: Json) -> Seen:
+    """An entrant as a child tells it."""
+    found = item["interval"]
+    interval = (found[0], found[1], found[2]) if found else None
+    return Seen(len(item["log_ratios"]), item["left"], interval, tuple(item["seconds"]))
+
+
+def doubt_of(*races: Raced) -> str:
+    """Why no figure of these races is to be believed: a control was told from the user's code, left, or was not raced long
+    enough to be; "" where none was.
+
+    In fresh processes there is no such control, and no such doubt: what is measured there stands.
+    """
+    for raced in races:
+        if why := _fault_of_controls(raced):
+            return f"it was raced in one training only, and there the control, which is identical code, {why}"
+    return ""
+
+
+def _fault_of_controls(raced: Raced) -> str:
+    for seen in raced.controls:
+        if seen.left:
+            return f"left the race: {seen.left}"
+        if seen.interval is not None and not seen.interval[1] <= 1 <= seen.interval[2]:
+            ratio, low, high = seen.interval
+            return f"came out at {ratio:.3f} [{low:.3f}, {high:.3f}] in place of 1"
+    has_figures = any(seen.interval is not None for key, seen in raced.entrants.items() if key != CONTROL)
+    if has_figures and not any(seen.interval for seen in raced.controls):
+        return "was not raced long enough to be told from it"
+    return ""
