@@ -9,7 +9,8 @@ from perfaudit.measure.clock import Deadline
 from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measure.runner import least_seconds
 from perfaudit.tune.candidates import Candidate, texts_of
-from perfaudit.tune.climb import Climb, seconds_to_check
+from perfaudit.tune.climb_state import Climb
+from perfaudit.tune.climb_time import seconds_to_check
 from perfaudit.tune.patched import SourceRace, check_patched, race_patched
 from perfaudit.tune.tuning import Tuning, digest_of_texts, taken_bytes
 

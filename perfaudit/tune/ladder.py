@@ -11,7 +11,7 @@ from perfaudit.measure.stats import LOOKS
 from perfaudit.measurements import Comparison, Interval, Ladder, NotApplicable, Rung, Winner
 from perfaudit.static.patching import file_patch
 from perfaudit.tune.candidates import Candidate, texts_of
-from perfaudit.tune.climb import Climb
+from perfaudit.tune.climb_state import Climb
 from perfaudit.tune.patched import SourceRace
 from perfaudit.tune.screening import LEAST
 from perfaudit.tune.verify import was_compared

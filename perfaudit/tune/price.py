@@ -25,7 +25,7 @@ from perfaudit.report import Report, to_json
 from perfaudit.static.source import read_text
 from perfaudit.target.names import Target
 from perfaudit.tune.candidates import PATCH, Candidate, alone_in_place, candidates_of, in_place, texts_of
-from perfaudit.tune.climb import CHECKING_SECONDS, CHECKING_STEPS, RACING_SECONDS, RACING_STEPS
+from perfaudit.tune.climb_time import CHECKING_SECONDS, CHECKING_STEPS, RACING_SECONDS, RACING_STEPS
 from perfaudit.tune.observed import observed_findings
 from perfaudit.tune.patched import SourceRace, check_patched, race_patched
 from perfaudit.tune.plan import merge, runs

@@ -17,7 +17,8 @@ from perfaudit.report import Report, to_json
 from perfaudit.target.names import Target
 from perfaudit.tune import ladder as climbing
 from perfaudit.tune.candidates import screened_comparisons
-from perfaudit.tune.climb import Climb, climb, late
+from perfaudit.tune.climb import climb
+from perfaudit.tune.climb_state import Climb, late
 from perfaudit.tune.first_look import is_raced_in_place
 from perfaudit.tune.learning import learn
 from perfaudit.tune.outcome import UNDECIDED, comparisons_of, trials_of, winner_of

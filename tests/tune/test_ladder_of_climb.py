@@ -11,7 +11,7 @@ from perfaudit.measure.ledger import Block, Generation, Ledger, Variant
 from perfaudit.measure.race import CONTROL
 from perfaudit.measurements import Interval
 from perfaudit.tune.candidates import PATCH, Candidate
-from perfaudit.tune.climb import ALL, Climb, late
+from perfaudit.tune.climb_state import ALL, Climb, late
 from perfaudit.tune.ladder import NOT_CONFIRMED, ladder_of, winners_of
 from perfaudit.tune.patched import SourceRace
 from perfaudit.tune.raced import Raced, Seen, doubt_of

@@ -1,0 +1,75 @@
+"""Which patches of a climb are put together, from how they stood alone: one setting of a knob, as far as they fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from perfaudit.knobs import knob
+from perfaudit.measure.judge import QUEUED
+from perfaudit.measure.quads import LOOKS
+from perfaudit.static.source import Unreadable, read_text
+from perfaudit.tune.candidates import Candidate, best_of, texts_of
+from perfaudit.tune.climb_state import Climb, looks_paying
+from perfaudit.tune.climb_time import quads_in
+from perfaudit.tune.tuning import Tuning
+
+
+def choose(tuning: Tuning, state: Climb, seconds: float) -> None:
+    """Take as rungs what pays, the largest gain first: one setting of a knob, as far as the patches go together.
+
+    seconds: for racing them together. Where that is time enough to race all without each one, what looks as if it paid is
+    taken too, to be decided there.
+    """
+    allowed = [candidate for candidate in state.candidates.values() if not candidate.lacks]
+    best: list[Candidate] = []
+    queued = state.alone.base.get("queued", 0.0) / (state.alone.base.get("wall") or 1.0)
+    for name in dict.fromkeys(candidate.knob for candidate in allowed):
+        mine = [candidate for candidate in allowed if candidate.knob == name]
+        taken = best_of(mine, state.alone) or _most_hopeful(state, mine)
+        if taken is None:
+            continue
+        if queued >= QUEUED and not knob(name).is_judged_on_a_busy_machine:
+            state.left[name] = busy_words(queued)
+            continue
+        best.append(taken)
+    best.sort(key=lambda candidate: _ratio(state, candidate))
+    if not any(map(state.is_sure, best)) or quads_in(tuning, seconds, len(best) + 2) < LOOKS[0].generations:
+        best = [candidate for candidate in best if state.is_sure(candidate)]
+    for candidate in sorted(best, key=lambda candidate: not state.is_sure(candidate)):
+        try:
+            texts_of([*state.rungs, candidate])
+            _keep_original(state, candidate)
+        except (ValueError, Unreadable) as why:
+            if state.is_sure(candidate):
+                state.left[candidate.knob] = f"{candidate.words}: it pays, and is not taken: {why}"
+            continue
+        state.rungs.append(candidate)
+    state.rungs.sort(key=lambda candidate: _ratio(state, candidate))
+
+
+def busy_words(queued: float) -> str:
+    """Why a knob is not judged on a machine where threads waited for this share of a step."""
+    return (
+        f"not judged: a step waited {100 * queued:.0f} % of its time for cores that others held, and with them to itself "
+        "another setting may be best"
+    )
+
+
+def _most_hopeful(state: Climb, candidates: list[Candidate]) -> Candidate | None:
+    """Of candidates none of which was shown to pay, that which looks as if it gained most; None where none looks so."""
+    hopeful = [candidate for candidate in candidates if looks_paying(state, candidate)]
+    return min(hopeful, key=lambda candidate: _ratio(state, candidate), default=None)
+
+
+def _keep_original(state: Climb, candidate: Candidate) -> None:
+    """Raises ValueError where the file has changed since the patch was made, Unreadable where it is gone."""
+    if candidate.path not in state.originals:
+        state.originals[candidate.path] = read_text(Path(candidate.path))
+    if state.originals[candidate.path][0] != candidate.before:
+        raise ValueError(f"{candidate.path} changed while it was measured")
+
+
+def _ratio(state: Climb, candidate: Candidate) -> float:
+    seen = state.alone.interval(candidate.key)
+    assert seen is not None
+    return seen[0]

@@ -1,0 +1,130 @@
+"""How far a climb has come: what was raced, what stayed, what was left and why. Whoever starts a climb keeps it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from perfaudit.measure.race import BASE, FUTILE
+from perfaudit.measurements import Interval
+from perfaudit.tune.candidates import Candidate, least_gain, pays, texts_of
+from perfaudit.tune.patched import SourceRace
+from perfaudit.tune.raced import Raced, doubt_of
+
+# Keys of what is raced together: all of it, and what alone was shown to pay.
+ALL, SURE = "all", "sure"
+
+
+@dataclass(slots=True)
+class Climb:
+    """How far a climb has come; whoever starts it keeps it, so that an interruption loses nothing.
+
+    allow: what besides speed a patch may change. candidates: that were raced, by key. alone: their race. beside: the
+    race of the user's code, and of parts of what was put together, each against all of it; parts: these by their keys, all
+    under ALL. beside_before: such races before it. rungs: what stayed, the largest gain first. dropped: what was taken out
+    again, with the reason. left: by knob, why it was not climbed. late: those of them that more time would have tried.
+    not_joined: those that pay alone, and that more time would have raced together with the others. originals: text and encoding
+    of the files that are patched. start_bytes, top_bytes: peak memory of a step without and with the patch. trouble: why
+    nothing can be handed over.
+    """
+
+    allow: frozenset[str]
+    candidates: dict[str, Candidate] = field(default_factory=dict)
+    alone: Raced = field(default_factory=Raced)
+    beside: Raced = field(default_factory=Raced)
+    beside_before: list[Raced] = field(default_factory=list)
+    rungs: list[Candidate] = field(default_factory=list)
+    parts: dict[str, list[Candidate]] = field(default_factory=dict)
+    dropped: list[tuple[Candidate, str]] = field(default_factory=list)
+    left: dict[str, str] = field(default_factory=dict)
+    late: set[str] = field(default_factory=set)
+    not_joined: set[str] = field(default_factory=set)
+    originals: dict[str, tuple[str, str]] = field(default_factory=dict)
+    final: SourceRace | None = None
+    start_bytes: int | None = None
+    top_bytes: int | None = None
+    trouble: str = ""
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """What besides speed the rungs change together, each thing once."""
+        return tuple(dict.fromkeys(change for rung in self.rungs for change in rung.fix.changes))
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """By path, the text with all rungs."""
+        return texts_of(self.rungs)
+
+    @property
+    def undecided(self) -> list[Candidate]:
+        """What may be handed over and more time would decide: what it must gain lies in its interval, or it has none."""
+        found = []
+        for key, candidate in self.candidates.items():
+            if key in self.alone.refused or candidate.lacks or candidate in self.rungs:
+                continue
+            interval = self.alone.interval(key)
+            pays_from = 1 - least_gain(candidate)
+            seen = self.alone.entrants.get(key)
+            if seen is not None and seen.left and interval is None:  # it raised, or is far slower
+                continue
+            if interval is None or interval[1] < pays_from < interval[2]:
+                found.append(candidate)
+        return found
+
+    def together(self) -> Interval | None:
+        """Seconds per step of all rungs over those of the user's code, in one training; None where that was not raced.
+
+        Of rungs that were raced as a part of more, the ratio is that of two intervals: all of it over the user's code, and over
+        the part. Its ends are those of the two that lie furthest apart: it misses at most as often as the two together, and less
+        often than one of them where their errors are independent.
+        """
+        if len(self.rungs) == 1 and (alone := self.alone.interval(self.rungs[0].key)) is not None and alone[2] < 1:
+            return alone
+        whole = self.beside.interval(BASE)
+        key = next((key for key, part in self.parts.items() if same_rungs(part, self.rungs)), "")
+        if whole is None or not key or key == ALL:
+            return whole if key else None
+        part = self.beside.interval(key)
+        return (whole[0] / part[0], whole[1] / part[2], whole[2] / part[1]) if part is not None else None
+
+    @property
+    def doubt(self) -> str:
+        """Why what was only screened is not to be believed, "" where no control says anything against it."""
+        return doubt_of(self.alone, *self.beside_before, self.beside)
+
+    @property
+    def has_twin(self) -> bool:
+        """Whether a second training, whose memory lies elsewhere, had a part in the races of what stayed."""
+        ways = {self.alone.ways.get(rung.key) for rung in self.rungs}
+        return "twin" in ways or (len(self.rungs) > 1 and "twin" in self.beside.ways.values())
+
+    def is_sure(self, rung: Candidate) -> bool:
+        """Whether a patch was shown to pay by itself."""
+        return pays(rung, self.alone.interval(rung.key))
+
+    def beside_the_others(self, rung: Candidate) -> Interval | None:
+        """Seconds per step of all rungs that were there over those of all but this one; None where that was not raced."""
+        return self.beside.interval(without(rung))
+
+
+def same_rungs(some: list[Candidate], others: list[Candidate]) -> bool:
+    """Whether these are the same patches, in whatever order."""
+    return {candidate.key for candidate in some} == {candidate.key for candidate in others}
+
+
+def without(rung: Candidate) -> str:
+    """The key of all rungs but this one."""
+    return f"without {rung.key}"
+
+
+def looks_paying(state: Climb, candidate: Candidate) -> bool:
+    """Whether the middle of a candidate's interval lies where it pays."""
+    seen = state.alone.entrants.get(candidate.key)
+    if seen is None or seen.left == FUTILE or seen.interval is None:
+        return False
+    return seen.interval[0] <= 1 - least_gain(candidate)
+
+
+def late(state: Climb) -> list[str]:
+    """Knobs that more time would tell something about."""
+    left = (name for name in state.left if name in state.late | state.not_joined)
+    return list(dict.fromkeys([*(c.knob for c in state.undecided), *left]))

@@ -1,0 +1,104 @@
+"""What pays, raced together in one training and without each patch: who is taken out, and who stays undecided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from perfaudit.measure.child import ChildFailed
+from perfaudit.measure.clock import Deadline
+from perfaudit.measure.quads import LOOKS
+from perfaudit.measure.race import BASE
+from perfaudit.measurements import Interval
+from perfaudit.tune.candidates import Candidate, in_place, least_gain, pays
+from perfaudit.tune.climb_state import ALL, SURE, Climb, same_rungs, without
+from perfaudit.tune.climb_time import quads_in
+from perfaudit.tune.raced import Raced, doubt_of
+from perfaudit.tune.screening import LEAST, Screen
+from perfaudit.tune.tuning import Tuning
+
+BESIDE_QUADS = 6  # of all rungs but each one, so that there is an interval when time ends that race
+NOT_BELIEVED = "the race of what pays together is not to be believed"
+
+
+def race_beside(tuning: Tuning, state: Climb, screen: Screen, deadline: Deadline) -> None:
+    """Race all rungs against the user's code and against all but each one; take out what does not pay, and race again.
+
+    What for certain gains less than LEAST beside the others goes, one at a time. What was shown to pay neither alone nor there
+    goes too; what is left then was raced as a part, or is raced again.
+    """
+    while len(state.rungs) > 1 and deadline.left() > 0:
+        quads = quads_in(tuning, deadline.left(), len(state.rungs) + 2)
+        if state.together() is not None and quads < LOOKS[0].generations:
+            return
+        tuning.watch.stage("all that pays together, and without each one")
+        state.parts = _parts(state, with_each=quads >= BESIDE_QUADS)
+        words = {BASE: "your code", ALL: "all patches", SURE: "what pays alone"}
+        words |= {without(rung): f"without {rung.knob}" for rung in state.rungs}
+        entrants = [in_place(key, part) for key, part in state.parts.items()]
+        unsure = {without(rung): least_gain(rung) for rung in state.rungs if not state.is_sure(rung)}
+        entrants = [item | {"least": max(LEAST, unsure.get(item["key"], LEAST))} for item in entrants]
+        if state.beside.entrants:
+            state.beside_before.append(state.beside)
+        state.beside = Raced()
+        try:
+            screen.race("beside", entrants, deadline, words, state.beside, base=ALL)
+        except ChildFailed as failure:
+            tuning.notes.append(f"what pays was not raced together in one training: {failure}")
+            return
+        if doubt_of(state.beside):
+            tuning.notes.append(f"{NOT_BELIEVED}: {doubt_of(state.beside)}")
+            leave_unsure(state, state.is_sure)
+            return
+        useless = {
+            rung.key: seen for rung in state.rungs if (seen := state.beside_the_others(rung)) and seen[1] > 1 - LEAST
+        }
+        if useless:
+            worst = max((rung for rung in state.rungs if rung.key in useless), key=lambda rung: useless[rung.key][1])
+            state.rungs.remove(worst)
+            state.dropped.append((worst, _beside_words(useless[worst.key])))
+        elif not leave_unsure(
+            state, lambda rung: state.is_sure(rung) or pays(rung, state.beside_the_others(rung))
+        ) or state.together() is not None:  # fmt: skip
+            return
+
+
+def _parts(state: Climb, with_each: bool) -> dict[str, list[Candidate]]:
+    """What is raced together: all rungs and, if there is time for each, all but each one, and those that pay alone."""
+    parts = {ALL: list(state.rungs)}
+    if with_each:
+        parts |= {without(rung): [other for other in state.rungs if other is not rung] for rung in state.rungs}
+        sure = [rung for rung in state.rungs if state.is_sure(rung)]
+        if sure and not any(same_rungs(part, sure) for part in parts.values()):
+            parts[SURE] = sure
+    return parts
+
+
+def leave_unsure(state: Climb, is_sure: Callable[[Candidate], bool]) -> bool:
+    """Take out the rungs that were not shown to pay; whether there were any. They stay undecided."""
+    unsure = [rung for rung in state.rungs if not is_sure(rung)]
+    for rung in unsure:
+        state.rungs.remove(rung)
+        seen = state.beside_the_others(rung)
+        why = _beside_words(seen) if seen else "there was no time to race it beside the others"
+        why = NOT_BELIEVED if doubt_of(state.beside) else why
+        state.dropped.append((rung, f"undecided: {why}"))
+    return bool(unsure)
+
+
+def keep_the_first(state: Climb) -> None:
+    """Nothing will say what all of it gains together: hand over the patch that gains most, and name the others."""
+    first, *others = state.rungs
+    for rung in others:
+        seen = state.alone.interval(rung.key)
+        assert seen is not None
+        state.left[rung.knob] = (
+            f"{rung.words}: takes {seen[0]:.3f} [{seen[1]:.3f}, {seen[2]:.3f}] of the step by itself (screened); there was "
+            f"no time to race it together with {first.knob}"
+        )
+        state.not_joined.add(rung.knob)
+    state.rungs = [first]
+
+
+def _beside_words(seen: Interval) -> str:
+    ratio, low, high = seen
+    return f"beside the others it takes {ratio:.3f} [{low:.3f}, {high:.3f}] of the time without it"
