@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import Done
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "gate_demonstration.py"
 
@@ -22,14 +25,24 @@ def _script() -> Any:  # a module that is no part of the package
 
 
 @pytest.mark.slow
-def test_each_commit_is_judged_as_it_deserves(tmp_path: Path) -> None:
+def test_each_commit_is_judged_as_it_deserves(
+    tmp_path: Path, perfaudit: Callable[..., Done], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In this process, which may have torch at hand; the next test gates in a process of its own, as the demonstration does."""
     script = _script()
     innocent, sync, _ = script.repository(tmp_path)[1:]
+    monkeypatch.chdir(tmp_path)
 
-    report = script.gated(tmp_path, innocent, "findings,counters", 60)
+    def gated(commit: str) -> Any:  # a report as JSON
+        script._git(tmp_path, "checkout", "--quiet", commit)
+        asked = ("train.py", "--against", "HEAD~1", "--layers", "findings,counters", "--format", "json", "--no-history")
+        done = perfaudit("gate", *asked)
+        return {**json.loads(done.out), "rc": done.code}
+
+    report = gated(innocent)
     assert (script.verdicts(report), report["rc"]) == ({"findings": "pass", "counters": "pass"}, 0)
 
-    report = script.gated(tmp_path, sync, "findings,counters", 60)
+    report = gated(sync)
     assert (script.verdicts(report), report["rc"]) == ({"findings": "regressed", "counters": "regressed"}, 1)
     line = 1 + (tmp_path / "train.py").read_text().splitlines().index("    if loss.item() > 1e6:")
     assert [(f["rule"], f["line"]) for f in report["findings"]] == [("PA601", line)]
@@ -45,10 +58,13 @@ def test_four_times_the_work_does_not_pass_by_time(tmp_path: Path) -> None:
     """Real pairs of processes; `benchmarks/gate_demonstration.py` shows on a calm machine that a tenth more is called."""
     script = _script()
     script.repository(tmp_path)
-    text = (tmp_path / "train.py").read_text()
-    (tmp_path / "train.py").write_text(text.replace("DEPTH = 11", "DEPTH = 44"))
-    script._git(tmp_path, "commit", "--all", "--quiet", "--message", "much deeper")
-    report = script.gated(tmp_path, "main", "time", 60)
+    text = (
+        (tmp_path / "train.py").read_text().replace("WIDTH = 384", "WIDTH = 128")
+    )  # short steps: many quads in little time
+    for depth in (11, 44):
+        (tmp_path / "train.py").write_text(text.replace("DEPTH = 11", f"DEPTH = {depth}"))
+        script._git(tmp_path, "commit", "--all", "--quiet", "--message", f"narrow, {depth} layers")
+    report = script.gated(tmp_path, "main", "time", 24)
     (time,) = report["gate"]["times"]
     if time["pairs"] < 4:  # on a loaded machine four pairs do not fit into the budget
         assert script.verdicts(report) == {"time": "inconclusive"}
