@@ -9,11 +9,14 @@ import subprocess
 import sys
 import threading
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import Done
 
+import perfaudit.cli.app  # noqa: F401  # here, as the next one
 from perfaudit.gate import counting as gate_counting  # here: pytester forgets what is imported while it runs
 from perfaudit.gate.counted import Counted, Spot
 from perfaudit.measure.child import ChildFailed
@@ -572,7 +575,7 @@ def training_step(model, batch):
 
 
 @pytest.mark.slow
-def test_a_real_step_is_held(pytester: pytest.Pytester) -> None:
+def test_a_real_step_is_held(pytester: pytest.Pytester, perfaudit: Callable[..., Done]) -> None:
     pytester.makefile(".toml", pyproject=PROJECT)
     pytester.makepyfile(
         train=TRAINING,
@@ -585,8 +588,7 @@ def test_a_real_step_is_held(pytester: pytest.Pytester) -> None:
             assert step.host_syncs == 0
     """,
     )
-    init = [sys.executable, "-m", "perfaudit", "gate", "init", "train.py", "--ci", "none", "--device", "cpu"]
-    subprocess.run(init, cwd=pytester.path, check=True, capture_output=True)
+    assert perfaudit("gate", "init", "train.py", "--ci", "none", "--device", "cpu").code == 0
     pytester.runpytest_subprocess(*PLUGIN, "--perfaudit", "-k", "perfaudit").assert_outcomes(passed=2, deselected=1)
 
     (pytester.path / "train.py").write_text(
