@@ -15,17 +15,18 @@ import textwrap
 import tokenize
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from perfaudit.findings import Finding
 from perfaudit.rules import all_rules
-from perfaudit.static import edit
+from perfaudit.static import edit, workers
 from perfaudit.static.fix import patch_document
 from perfaudit.static.scan import Options, scan_bytes
 from perfaudit.static.source import Source
@@ -54,6 +55,14 @@ def texts(count: int) -> Callable[[Callable[[Random], None]], Callable[[], None]
         )(made)
 
     return decorate
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _in_this_process() -> Iterator[None]:
+    """Thousands of texts take longer to be handed to forked children than to be read; test_workers.py is about these."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workers, "can_fork", lambda: False)
+        yield
 
 
 # ---- what holds for every text -------------------------------------------------------------------------------------
@@ -137,8 +146,9 @@ def pieces() -> tuple[list[str], list[str], list[str]]:
     """Statements, expressions and import lines of all examples, as written."""
     statements, expressions, imports = dict[str, None](), dict[str, None](), dict[str, None]()
     for text in dict.fromkeys(SEEDS):
+        rows = text.encode().split(b"\n")
         for node in ast.walk(ast.parse(text)):
-            written = ast.get_source_segment(text, node, padded=True) or ""
+            written = segment(rows, node)
             if isinstance(node, (ast.Import, ast.ImportFrom)):
                 if not written.startswith("from __future__"):
                     imports[written.strip()] = None
@@ -147,6 +157,19 @@ def pieces() -> tuple[list[str], list[str], list[str]]:
             elif isinstance(node, (ast.Call, ast.BinOp, ast.Attribute, ast.Subscript, ast.Compare)):
                 expressions[written.strip()] = None
     return list(statements), list(expressions), list(imports)
+
+
+def segment(rows: list[bytes], node: ast.AST) -> str:
+    """What `ast.get_source_segment(…, padded=True)` gives, which splits the text anew for each node; "" for no place."""
+    if not isinstance(node, (ast.stmt, ast.expr)):
+        return ""
+    end, end_column = node.end_lineno or node.lineno, node.end_col_offset or 0
+    if end == node.lineno:
+        return rows[end - 1][node.col_offset : end_column].decode()
+    padded = " " * node.col_offset + rows[node.lineno - 1][node.col_offset :].decode()
+    return "\n".join(
+        [padded, *(row.decode() for row in rows[node.lineno : end - 1]), rows[end - 1][:end_column].decode()]
+    )
 
 
 STATEMENTS, EXPRESSIONS, IMPORTS = pieces()
