@@ -21,7 +21,6 @@ import numpy.typing as npt
 from perfaudit.gate.decision import LIMIT, TOLERATED, judged
 from perfaudit.gate.one_training_quads import LOOKS, differs_from_itself
 from perfaudit.gate.records import OneTraining, TargetRecord
-from perfaudit.measure.quads import LOOKS as CONTROL_LOOKS
 
 Floats = npt.NDArray[np.float64]
 
@@ -81,7 +80,7 @@ def raced(draw: np.random.Generator, noise: Noise, quads: int, runs: int) -> tup
 
 def said(reference: Floats, control: Floats, end: int) -> tuple[str, int]:
     """The verdict of a race that ends after so many quads, and how many it took; "pairs" where the control sends it there."""
-    looks = sorted({look.generations for look in (*LOOKS, *CONTROL_LOOKS) if look.generations < end} | {end})
+    looks = sorted({look.generations for look in LOOKS if look.generations < end} | {end})
     for quads in looks:
         is_last = quads == end
         one = OneTraining((-reference[:quads]).tolist(), [0.1] * quads, control[:quads].tolist())

@@ -40,7 +40,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from perfaudit.gate.decision import LIMIT, LOOKS, TOLERATED, Rule, between_pairs, both, judged, within_quads
+from perfaudit.gate.bounds import Rule, between_pairs, both, within_quads
+from perfaudit.gate.decision import LIMIT, LOOKS, TOLERATED, judged
 from perfaudit.gate.gitref import Reference
 from perfaudit.gate.records import Quad, TargetRecord, from_json, to_json
 from perfaudit.gate.timing import time_targets

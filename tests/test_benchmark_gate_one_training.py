@@ -26,7 +26,7 @@ QUIET = 0.002 * np.array([(at % 5) - 2.0 for at in range(64)])
         (0.0, 0.0, 64, ("pass", 16)),
         (0.1, 0.0, 64, ("regressed", 16)),
         (-0.1, 0.0, 64, ("improved", 16)),
-        (0.1, 0.05, 64, ("pairs", 8)),
+        (0.1, 0.05, 64, ("pairs", 16)),
         (0.1, 0.05, 7, ("inconclusive", 7)),  # the time is over
         (0.05, 0.0, 10, ("regressed", 10)),
     ],

@@ -24,15 +24,14 @@ several claims are wrongly made at most as often as one (intersection-union: Ber
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from perfaudit.gate import signed_rank
+from perfaudit.gate.bounds import Bounds, Groups, Rule, both, looks_made
 from perfaudit.gate.one_training_quads import LOOKS as LOOKS_OF_ONE
 from perfaudit.gate.one_training_quads import batches, control, differs_from_itself
 from perfaudit.gate.records import TargetRecord
-from perfaudit.measure.stats import Look, student_quantile, student_within
+from perfaudit.measure.stats import Look
 from perfaudit.verdicts import GateVerdict, TimeVerdict
 
 # Pairs of processes, and how often a bound may miss on its side. Most goes to the last look, where small effects are decided.
@@ -40,47 +39,6 @@ LOOKS = (Look(4, 0.002), Look(8, 0.003), Look(16, 0.005))
 ALPHA = sum(look.alpha for look in LOOKS)  # how often identical code is called slower, at most
 PAIRS = LOOKS[-1].generations
 LIMIT, TOLERATED = 0.05, 0.01
-
-Groups = Sequence[Sequence[float]]  # log ratios of quads, one list per pair of processes
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """Of the log ratio, as one look has them. p: of "not above the threshold". Infinite where the data are too few."""
-
-    low: float = -math.inf
-    high: float = math.inf
-    p: float = 1.0
-
-
-# Log ratios, threshold of the test, and how often the lower and the upper bound may miss.
-Rule = Callable[[Groups, float, float, float], Bounds]
-
-
-def between_pairs(groups: Groups, threshold: float, alpha_low: float, alpha_high: float) -> Bounds:
-    """Student's interval over the Hodges-Lehmann centres of the pairs; nothing is known of one pair."""
-    centres = [signed_rank.hodges_lehmann(group) for group in groups]
-    if len(centres) < 2:
-        return Bounds()
-    freedom = len(centres) - 1
-    mean, error = statistics.fmean(centres), statistics.stdev(centres) / math.sqrt(len(centres))
-    low = mean - error * student_quantile(freedom, 2 * alpha_low)
-    high = mean + error * student_quantile(freedom, 2 * alpha_high)
-    return Bounds(low, high, _tail(mean - threshold, error, freedom))
-
-
-def within_quads(groups: Groups, threshold: float, alpha_low: float, alpha_high: float) -> Bounds:
-    """The signed-rank interval over all quads, as if they were independent."""
-    quads = [value for group in groups for value in group]
-    low, high = signed_rank.interval(quads, alpha_low, alpha_high)
-    return Bounds(low, high, signed_rank.p_above(quads, threshold))
-
-
-def both(groups: Groups, threshold: float, alpha_low: float, alpha_high: float) -> Bounds:
-    """The wider of both intervals on each side: the rule of the gate."""
-    a = between_pairs(groups, threshold, alpha_low, alpha_high)
-    b = within_quads(groups, threshold, alpha_low, alpha_high)
-    return Bounds(min(a.low, b.low), max(a.high, b.high), max(a.p, b.p))
 
 
 def judged(
@@ -120,6 +78,8 @@ def judged(
     elif high < math.log1p(limit):
         verdict = "pass"
     doubt = differs_from_itself(record.one, ended) if record.one is not None else ""
+    if record.one is not None and verdict != "inconclusive" and control(record.one, ended) is None:
+        doubt = "in one training identical code was not raced long enough to be told from itself"
     verdict = "inconclusive" if doubt else verdict
     reasons = [doubt or _undecided(record, low, high, limit, tolerated)] if verdict == "inconclusive" else []
     reason = "; ".join(reasons + _per_sample(record))
@@ -159,25 +119,9 @@ def _looks(record: TargetRecord, ended: bool) -> list[tuple[Groups, float]]:
     """The data of each look made so far, and how often a bound may miss on its side."""
     if record.one is not None:
         logs = record.one.log_ratios
-        return [(batches(logs[:quads]), alpha) for quads, alpha in _looks_made(len(logs), ended, LOOKS_OF_ONE)]
+        return [(batches(logs[:quads]), alpha) for quads, alpha in looks_made(LOOKS_OF_ONE, len(logs), ended)]
     groups = record.groups()
-    return [(groups[:pairs], alpha) for pairs, alpha in _looks_made(len(groups), ended)]
-
-
-def _looks_made(count: int, ended: bool, looks: Sequence[Look] = LOOKS) -> list[tuple[int, float]]:
-    """Number of pairs or quads, and how often a bound may miss on its side, for each look at so many."""
-    made = [(look.generations, look.alpha) for look in looks if look.generations <= count]
-    unspent = sum(look.alpha for look in looks if look.generations >= count)
-    return [*made, (count, unspent)] if ended and unspent else made
-
-
-def _tail(above: float, error: float, freedom: int) -> float:
-    """P(Student's t >= above / error), for so many degrees of freedom; of no error, whether it is above at all."""
-    if error == 0:
-        return 0.0 if above > 0 else 1.0
-    t = above / error
-    beyond = max(0.0, 1 - student_within(math.atan(abs(t) / math.sqrt(freedom)), freedom)) / 2
-    return beyond if t > 0 else 1 - beyond
+    return [(groups[:pairs], alpha) for pairs, alpha in looks_made(LOOKS, len(groups), ended)]
 
 
 def _verdict(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from perfaudit.gate.checkout import Checkout
-from perfaudit.gate.one_training import REFERENCE, SAME, SWAPPED
+from perfaudit.gate.one_training import REFERENCE, SAME, SWAPPED, in_place
 from perfaudit.gate.pair_lab import ChildSubject, PairLab
 from perfaudit.gate.records import Side
 from perfaudit.gate.swappable import NotInOneTraining, Texts, as_of_a_change, texts_to_swap
@@ -44,7 +44,8 @@ class ChildOneLab:
             refuse_other_differences(before, here.child.ask({"do": "process"}, self.pairs.timeout), base, texts)
             engine = ChildEngine(here.child, self.pairs.timeout)
             entrant: Json = {"key": REFERENCE, "code": {path: list(both) for path, both in texts.items()}}
-            prepared = engine.screen([entrant | {"way": "in place" if texts else "control"}], None, seed, "")
+            with in_place():
+                prepared = engine.screen([entrant | {"way": "in place" if texts else "control"}], None, seed, "")
             if why := prepared["refused"].get(REFERENCE):
                 raise NotInOneTraining(as_of_a_change(why))
         except BaseException:

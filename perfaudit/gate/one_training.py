@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from perfaudit.gate.decision import is_settled
@@ -67,12 +67,19 @@ def time_in_one_training(
         try:
             running, record.why = lab.together(number, record.seed or 0, deadline.left() - end)
             record.one = OneTraining()
-            with contextlib.closing(running):
+            with contextlib.closing(running), in_place():
                 _race(running, record, record.one, deadline, end, limit, tolerated, len(records), watch)
-        except NotInOneTraining as refusal:
+        except (NotInOneTraining, ChildFailed) as refusal:
             record.one, record.settled, record.why = None, False, str(refusal)
-        except ChildFailed as failure:
-            record.one, record.why = None, f"with the reference's functions in place, {failure}"
+
+
+@contextlib.contextmanager
+def in_place() -> Iterator[None]:
+    """Inside, what a child fails with is told as a failure with the reference's functions in place."""
+    try:
+        yield
+    except ChildFailed as failure:
+        raise NotInOneTraining(f"with the reference's functions in place, {failure}") from failure
 
 
 def _race(
@@ -96,6 +103,8 @@ def _race(
         _show(one, watch)
         if why := state["entrants"][REFERENCE]["left"] or state["trouble"]:
             raise NotInOneTraining(as_of_a_change(why))
+        if why := state["entrants"][CONTROL]["left"]:
+            raise NotInOneTraining(f"with identical code in place of the same code, {why.removeprefix('with it, ')}")
         if not is_last and (why := differs_from_itself(one, ended=False)):
             raise NotInOneTraining(why)  # at the end no time is left for pairs, and `judged` says so
         record.settled = is_settled(record, limit, tolerated, family)

@@ -10,11 +10,14 @@ neighbours for independent. How often identical code is called slower then: benc
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 
+from perfaudit.gate import signed_rank
+from perfaudit.gate.bounds import both, looks_made
 from perfaudit.gate.records import OneTraining
-from perfaudit.measure.quads import Interval, interval_of_quads
+from perfaudit.measure.quads import Interval
 from perfaudit.measure.stats import Look
 
 # Quads, and how often a bound may miss on its side; together as often as over pairs of processes (`decision.ALPHA`).
@@ -25,6 +28,8 @@ LOOKS = (
 )
 QUADS = LOOKS[-1].generations
 BATCHES, UNITS = 8, 64
+# Times the error of a bound of the reference: what one of the control's may miss, 5 % over all looks and both sides.
+CONTROL_ERROR = 2.5
 
 
 def batches(log_ratios: Sequence[float]) -> list[list[float]]:
@@ -39,8 +44,21 @@ def _parts(values: Sequence[float], length: int) -> list[list[float]]:
 
 
 def control(one: OneTraining, ended: bool) -> Interval | None:
-    """The ratio of identical code to itself, by all looks together right in 95 % of races; None before the first."""
-    return interval_of_quads(one.control, ended)
+    """The ratio of identical code to itself, by all looks together right in 95 % of races; None before the first.
+
+    Looked at when the reference is, in the same batches, and of the bounds of all looks the tightest count, as there. Where
+    they contradict each other, those of the last one do.
+    """
+    logs, found = one.control, list[tuple[float, float]]()
+    for quads, alpha in looks_made(LOOKS, len(logs), ended):
+        bounds = both(batches(logs[:quads]), 0.0, CONTROL_ERROR * alpha, CONTROL_ERROR * alpha)
+        found.append((bounds.low, bounds.high))
+    if not found or math.isinf(found[-1][0]) or math.isinf(found[-1][1]):
+        return None
+    low, high = max(low for low, _ in found), min(high for _, high in found)
+    low, high = (low, high) if low <= high else found[-1]
+    centre = signed_rank.hodges_lehmann([value for batch in batches(logs) for value in batch])
+    return Interval(math.exp(min(max(centre, low), high)), math.exp(low), math.exp(high), len(logs))
 
 
 def differs_from_itself(one: OneTraining, ended: bool) -> str:

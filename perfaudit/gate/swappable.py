@@ -25,6 +25,12 @@ Texts = dict[
 ]  # by path, relative to the working directory: the text here, and that of the reference
 
 _READ_BY_PEOPLE = (".md", ".rst")
+# Where and under which names people look for such files. Any other one may be what a training reads: prompts, say, or a corpus.
+_FOLDERS_OF_PEOPLE = {"docs", "doc", ".github"}
+_NAMES_OF_PEOPLE = {
+    "readme", "changelog", "changes", "history", "news", "contributing", "contributors", "authors", "maintainers", "license",
+    "notice", "security", "code_of_conduct", "roadmap", "todo",
+}  # fmt: skip
 _OF_TOOLS = {".gitignore", ".gitattributes", ".pre-commit-config.yaml", BASELINE}
 # Calls whose result nobody takes, and which change nothing that a later step meets.
 _HARMLESS = {"print", "item", "tolist", "cpu", "numpy", "synchronize", "sleep", "debug", "info"}
@@ -38,8 +44,8 @@ class NotInOneTraining(Exception):
 def texts_to_swap(base: Checkout | None) -> Texts:
     """What differs between the code as it is and the reference: files of which functions can be swapped, {} for none.
 
-    Raises NotInOneTraining for any other difference. Files that no training runs do not count: documents, tests, and what
-    tools read.
+    Raises NotInOneTraining for any other difference. Files that no training runs do not count: documents by their name or
+    folder, tests, and what tools read.
     """
     if not isinstance(base, Reference):
         raise NotInOneTraining("there is no commit that says which files differ")
@@ -67,7 +73,12 @@ def texts_to_swap(base: Checkout | None) -> Texts:
 
 def _is_not_run(name: PurePath) -> bool:
     is_test = bool({"tests", "test"} & set(name.parts)) or name.name.startswith("test_") or name.name == "conftest.py"
-    return (is_test and name.suffix == ".py") or name.suffix in _READ_BY_PEOPLE or name.name in _OF_TOOLS
+    is_code_of_tests = is_test and name.suffix == ".py"
+    return is_code_of_tests or name.name in _OF_TOOLS or (name.suffix in _READ_BY_PEOPLE and _is_read_by_people(name))
+
+
+def _is_read_by_people(name: PurePath) -> bool:
+    return name.stem.lower() in _NAMES_OF_PEOPLE or name.parts[0] in _FOLDERS_OF_PEOPLE
 
 
 def _is_same(here: Path, there: Path) -> bool:

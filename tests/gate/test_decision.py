@@ -11,18 +11,8 @@ from dataclasses import replace
 import pytest
 
 from perfaudit.gate import signed_rank
-from perfaudit.gate.decision import (
-    ALPHA,
-    LOOKS,
-    Bounds,
-    _tail,
-    between_pairs,
-    both,
-    is_settled,
-    judged,
-    judged_together,
-    within_quads,
-)
+from perfaudit.gate.bounds import Bounds, _tail, between_pairs, both, within_quads
+from perfaudit.gate.decision import ALPHA, LOOKS, is_settled, judged, judged_together
 from perfaudit.gate.records import ORDERS, Pair, Quad, Side, TargetRecord, TimedBlock, from_json, to_json
 from perfaudit.measure.stats import student_quantile
 

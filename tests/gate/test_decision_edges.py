@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from perfaudit.gate import signed_rank
-from perfaudit.gate.decision import ALPHA, PAIRS, Bounds, _looks_made, _tail, between_pairs, judged
+from perfaudit.gate.bounds import Bounds, _tail, between_pairs, looks_made
+from perfaudit.gate.decision import ALPHA, LOOKS, PAIRS, judged
 from perfaudit.gate.pair_plan import SHORTEST, Plan, arranged, planned
 from perfaudit.gate.records import ORDERS, Blocks, Pair, Quad, Side, TargetRecord, TimedBlock
 
@@ -44,7 +45,7 @@ def record(pairs: int, quads: int = 1, base: float = 0.01, head: float = 0.01) -
 def test_looks_and_what_they_spend(pairs: int, ended: bool, made: list[tuple[int, float]]) -> None:
     assert PAIRS == 16
     assert pytest.approx(0.01) == ALPHA
-    found = _looks_made(pairs, ended)
+    found = looks_made(LOOKS, pairs, ended)
     assert [number for number, _ in found] == [number for number, _ in made]
     assert [alpha for _, alpha in found] == pytest.approx([alpha for _, alpha in made])
 

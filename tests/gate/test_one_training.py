@@ -39,7 +39,7 @@ class FakeRunning:
         self.clock, self.slower, self.same, self.step = clock, slower, control, step
         self.draw, self.noise = random.Random(5), noise
         self.quads: dict[str, list[float]] = {"reference": [], "control": []}
-        self.left = ""
+        self.left = self.control_left = ""
         self.trouble = ""
         self.fails: BaseException | None = None
         self.asked: list[tuple[float, bool]] = []
@@ -57,7 +57,7 @@ class FakeRunning:
             key: {"log_ratios": logs, "seconds": [self.step] * len(logs), "left": ""}
             for key, logs in self.quads.items()
         }
-        rows["reference"]["left"] = self.left
+        rows["reference"]["left"], rows["control"]["left"] = self.left, self.control_left
         return {"entrants": rows, "base": {"wall": 3.0, "cpu": 2.0}, "trouble": self.trouble}
 
     def close(self) -> None:
@@ -124,7 +124,7 @@ def test_after_the_last_look_nothing_more_is_measured(clock: FakeClock) -> None:
     ("found", "why"),
     [
         (NotInOneTraining("data.csv differs, and is no Python"), "data.csv differs, and is no Python"),
-        (ChildFailed("crash", "the process ended"), "with the reference's functions in place, the process ended"),
+        (ChildFailed("crash", "the process ended"), "the process ended"),  # before anything was in place
     ],
 )
 def test_what_cannot_be_in_one_training_says_why(clock: FakeClock, found: Exception, why: str) -> None:
@@ -154,6 +154,14 @@ def test_a_step_that_raises_with_the_reference_in_place_sends_the_target_to_pair
     running.left = "with it, a step raises ValueError: no"
     (record,) = run(clock, FakeLab(running))
     assert (record.one, record.why, running.is_closed) == (None, "with it, a step raises ValueError: no", True)
+
+
+def test_a_step_that_raises_with_the_control_in_place_sends_the_target_to_pairs(clock: FakeClock) -> None:
+    running = FakeRunning(clock)
+    running.control_left = "with it, a step raises ValueError: no"
+    (record,) = run(clock, FakeLab(running))
+    why = "with identical code in place of the same code, a step raises ValueError: no"
+    assert (record.one, record.settled, record.why, running.is_closed) == (None, False, why, True)
 
 
 def test_a_process_that_dies_sends_the_target_to_pairs_without_what_it_had(clock: FakeClock) -> None:

@@ -99,11 +99,24 @@ def test_where_identical_code_differs_from_itself_nothing_is_called(centre: floa
 
 
 def test_what_the_data_have_settled_is_judged_at_looks_alone() -> None:
-    """The control has reached none; where time has ended the race, all of its quads count."""
-    seen = record(around(0.08, 16), around(0.03, 7, 0.001))
-    assert judged(seen, ended=True).verdict == "inconclusive"
+    """The quads behind the last look count where time has ended the race, and nowhere else."""
+    seen = record(around(0.08, 16), [*around(0.0, 16, 0.001), *around(0.1, 14, 0.001)])
     found = judged(replace(seen, settled=True), ended=True)
-    assert (found.verdict, found.control) == ("regressed", None)
+    assert (found.verdict, found.control) == ("regressed", judged(seen).control)
+
+
+def test_without_a_control_that_was_looked_at_nothing_is_called() -> None:
+    found = judged(replace(record(around(0.08, 16), around(0.0, 7, 0.001)), settled=True), ended=True)
+    assert (found.verdict, found.control) == ("inconclusive", None)
+    assert found.reason == "in one training identical code was not raced long enough to be told from itself"
+
+
+def test_a_control_that_turns_late_is_seen() -> None:
+    """As long as there are looks at the reference there are looks at it."""
+    late = [0.02 if at >= 256 else 0.0 for at in range(1024)]
+    same = [value + noise for value, noise in zip(late, around(0.0, 1024), strict=True)]
+    assert differs_from_itself(OneTraining(control=same[:256]), False) == ""
+    assert "differed from itself" in differs_from_itself(OneTraining(control=same), False)
 
 
 def test_the_control_is_judged_at_its_looks_and_at_the_end() -> None:

@@ -130,6 +130,8 @@ def test_any_other_change_goes_to_pairs_of_processes_either_way_round(
         ("requirements.txt", "requirements.txt differs, and is no Python"),
         ("kernel.cpp", "kernel.cpp differs, and is no Python"),
         ("data/labels.csv", "data/labels.csv differs, and is no Python"),
+        ("prompts.md", "prompts.md differs, and is no Python"),  # which may be what a training reads
+        ("data/corpus.rst", "data/corpus.rst differs, and is no Python"),
     ],
 )
 def test_other_files_go_to_pairs_of_processes(both: Both, name: str, reason: str) -> None:
@@ -156,6 +158,7 @@ def test_a_file_of_one_version_only_goes_to_pairs_of_processes(both: Both, name:
 def test_what_no_training_runs_does_not_count(both: Both) -> None:
     both.before(**{"train.py": STEP, "README.md": "a", "tests/test_train.py": "a = 1\n", "same.txt": "a"})
     both.repository.write(**{"README.md": "b", "tests/test_train.py": "a = 2\n", "CHANGELOG.md": "c"})
+    both.repository.write(**{"docs/guide.md": "d", "lib/README.rst": "e", ".github/pull_request.md": "f"})
     both.repository.write(**{"tests/conftest.py": "", "perfaudit-gate.json": "{}", ".gitignore": "x"})
     assert both.texts() == {}
     both.repository.write(**{"tests/batch.npy": "data"})
