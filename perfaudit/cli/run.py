@@ -14,6 +14,7 @@ import typer
 
 from perfaudit.cli.output import check_writable, emit, format_option, say
 from perfaudit.errors import INTERRUPTED, NOTHING_MEASURED, OK, UserError
+from perfaudit.render.words import count
 
 if TYPE_CHECKING:
     from perfaudit.report import Report
@@ -111,10 +112,15 @@ def _exit_code(run: Run) -> int:
 
 
 def _why_late(seen: Seen, longest: float) -> str:
-    return (
-        f"{longest:.0f} s went by without the end of a first step. --timeout gives it longer; a script that trains in "
-        "processes it starts itself cannot be watched."
-    )
+    if seen.backwards:
+        signs = f"{count(seen.backwards, 'backward pass', 'backward passes')}, but no update of an optimizer"
+    elif seen.batches:
+        signs = f"{count(seen.batches, 'batch', 'batches')} of a DataLoader, but no backward pass"
+    else:
+        signs = (
+            "no batch of a DataLoader and no backward pass; training in processes that the script starts is not seen"
+        )
+    return f"In {longest:.0f} s there was {signs}. --timeout gives the first step longer."
 
 
 def _report(run: Run, files: list[str]) -> Report:
@@ -159,7 +165,8 @@ def _progress(name: str, quiet: bool) -> Iterator[Callable[[Seen], None]]:
             return
         told = now
         if not seen.updates:
-            say(f"{name}: no step yet, {now - seen.began:.0f} s")
+            so_far = f"; {count(seen.backwards, 'backward pass', 'backward passes')}" if seen.backwards else ""
+            say(f"{name}: no step yet, {now - seen.began:.0f} s{so_far}")
         else:
             last = [update["seconds"] for update in seen.updates[-20:]]
             say(f"{name}: {len(seen.updates)} updates, about {1000 * sum(last) / len(last):.3g} ms each")

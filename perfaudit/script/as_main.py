@@ -15,12 +15,12 @@ from typing import Any
 
 def run_file(name: str, arguments: Sequence[str]) -> None:
     """Run a file as `python NAME ARGUMENTS` does, and raise what it raises; SystemExit too."""
-    path = Path(name).absolute()
-    with io.open_code(str(path)) as file:
-        code = compile(file.read(), name, "exec")
+    path = str(Path(name).absolute())
+    with io.open_code(path) as file:
+        code = compile(file.read(), path, "exec")
     module = types.ModuleType("__main__")
-    loader = importlib.machinery.SourceFileLoader("__main__", name)
-    module.__dict__.update(__file__=name, __builtins__=sys.modules["builtins"], __loader__=loader, __cached__=None)
+    loader = importlib.machinery.SourceFileLoader("__main__", path)
+    module.__dict__.update(__file__=path, __builtins__=sys.modules["builtins"], __loader__=loader, __cached__=None)
     sys.argv[:] = [name, *arguments]
     sys.path.insert(0, os.path.dirname(os.path.realpath(path)))  # noqa: PTH120  # as the interpreter spells it
     sys.modules["__main__"] = module

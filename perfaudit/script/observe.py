@@ -41,7 +41,7 @@ class Seen:
 
     ended: "enough", "finished", "failed", "late" (no step in time) or "interrupted". message: of what failed. redirected: files
     that were kept away. bare: folders in which files were not. refused: why nothing could be kept away, and nothing ran.
-    began: on the clock of `time.monotonic`.
+    began: on the clock of `time.monotonic`. batches, backwards: how many there were before the first update.
     """
 
     began: float
@@ -54,6 +54,8 @@ class Seen:
     redirected_more: int = 0
     bare: tuple[str, ...] = ()
     refused: str = ""
+    batches: int = 0
+    backwards: int = 0
 
 
 def observe(
@@ -167,6 +169,8 @@ def _take(seen: Seen, line: Json) -> None:
         seen.redirected, seen.redirected_more = tuple(line["redirected"]), line["redirected_more"]
     elif "bare" in line:
         seen.bare = tuple(line["bare"])
+    elif "batches" in line:
+        seen.batches, seen.backwards = line["batches"], line["backwards"]
     elif "refused" in line:
         seen.refused, seen.ended = line["refused"], "refused"
     elif "left" in line and not seen.ended:  # it told nothing at its end

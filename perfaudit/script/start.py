@@ -25,6 +25,7 @@ from perfaudit.script.watch import Watch
 
 Json = dict[str, Any]  # Any: nested JSON
 TELL_SECONDS = 0.25  # between two writes to the pipe, so that a fast step pays for few of them
+SIGN_SECONDS = 1.0  # between two signs of a script without an update
 FEWEST = 4  # steps, for which a slow script is given more time: the first is not counted
 OURS = str(Path(__file__).resolve().parents[1]) + os.sep
 _SET_CHILD_SUBREAPER = 36  # of <sys/prctl.h>
@@ -112,7 +113,7 @@ class _Teller:
         self._told = time.monotonic()
         self._first: float | None = None
         self._counts: dict[int, int] = {}  # updates by optimizer
-        self.watch = Watch(self.keep)
+        self.watch = Watch(self.keep, on_sign=self.sign)
 
     def keep(self, record: Json) -> None:
         """Keep the record of an update, and end the script where enough was seen."""
@@ -128,6 +129,13 @@ class _Teller:
             self.end("enough")
             sys.stdout.flush()
             os._exit(0)  # no `finally` of the script's runs, which would save what it has
+
+    def sign(self) -> None:
+        """Tell now and then that the script trains, though no update has ended a step."""
+        now = time.monotonic()
+        if now - self._told > SIGN_SECONDS and os.getpid() == self._pid:
+            self._told = now
+            self._pipe.tell({"batches": self.watch.batches, "backwards": self.watch.backwards})
 
     def _is_enough(self, now: float) -> bool:
         """Whether steps or time are up. Of several optimizers, the one that is stepped least often counts the steps."""
@@ -157,7 +165,7 @@ class _Teller:
 
 def _run(order: Json, pipe: _Pipe) -> None:
     """Run the script to its end, or to that of what is wanted of it."""
-    teller = _Teller(order, pipe)
+    teller, folder = _Teller(order, pipe), Path.cwd()
     run = as_main.run_module if order["is_module"] else as_main.run_file
     code, message, how = 0, "", "finished"
     try:
@@ -171,7 +179,7 @@ def _run(order: Json, pipe: _Pipe) -> None:
             how, message = "failed", said or f"it left with code {code}"
     except BaseException as error:
         code, how = 130 if isinstance(error, KeyboardInterrupt) else 1, "failed"
-        message = _describe(error)
+        message = _describe(error, folder)
         _print_traceback(error)
     teller.end(how, message, code)
     with contextlib.suppress(Exception):
@@ -179,15 +187,20 @@ def _run(order: Json, pipe: _Pipe) -> None:
     sys.exit(code)
 
 
-def _describe(error: BaseException) -> str:
-    """An error in one line, with the innermost line of the script's own code."""
+def _shown(file: str, folder: Path) -> str:
+    """A file as seen from the folder of the command, as it is where it lies outside."""
+    return str(Path(file).relative_to(folder)) if Path(file).is_relative_to(folder) else file
+
+
+def _describe(error: BaseException, folder: Path) -> str:
+    """An error in one line, with the innermost line of the script's own code. folder: of the command."""
     text = " ".join(str(error).split())[:300]
     place = ""
     for frame in traceback.extract_tb(error.__traceback__):
-        if not frame.filename.startswith((OURS, sys.prefix, sys.base_prefix, "<")):
-            place = f" ({os.path.relpath(frame.filename)}:{frame.lineno} in {frame.name})"
+        if _is_own(os.path.abspath(frame.filename)):  # noqa: PTH100
+            place = f" ({_shown(frame.filename, folder)}:{frame.lineno} in {frame.name})"
     if isinstance(error, SyntaxError) and error.filename:
-        text, place = error.msg or text, f" ({error.filename}:{error.lineno})"
+        text, place = error.msg or text, f" ({_shown(error.filename, folder)}:{error.lineno})"
     return f"{type(error).__name__}: {text}{place}" if text else f"{type(error).__name__}{place}"
 
 
@@ -228,10 +241,14 @@ def _loader(loader: Any) -> Json:
 
 
 def _own_files() -> list[str]:
-    """The files of the script's project that were imported: those below the working directory or beside the script."""
-    here = (str(Path.cwd()) + os.sep, sys.path[0] + os.sep)
+    """The files of the script's project that were imported: those that no library is installed in."""
     files = {str(getattr(module, "__file__", None) or "") for module in list(sys.modules.values())}
-    found = {str(Path(name).absolute()) for name in files if name.endswith(".py") and Path(name).is_file()}
-    return sorted(
-        name for name in found if name.startswith(here) and not name.startswith(OURS) and "site-packages" not in name
+    found = {os.path.abspath(name) for name in files if name.endswith(".py") and Path(name).is_file()}  # noqa: PTH100  # ".." goes
+    return sorted(name for name in found if _is_own(name))
+
+
+def _is_own(file: str) -> bool:
+    """Whether a file is neither Python's, nor an installed library's, nor ours."""
+    return not file.startswith((OURS, sys.prefix + os.sep, sys.base_prefix + os.sep, "<")) and not any(
+        part in file for part in ("site-packages", "dist-packages")
     )

@@ -28,16 +28,22 @@ LOOKS_FOR_MODELS = (0, 1, 4)  # after so many updates all modules there are look
 class Watch:
     """The updates of one training, each with what happened since the one before.
 
-    on_update: called with the record of each update, see `_record`, right after it.
+    on_update: called with the record of each update, see `_end_update`, right after it. on_sign: called after each batch and
+    backward pass as long as there was no update.
     """
 
-    def __init__(self, on_update: Callable[[Json], None], clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self,
+        on_update: Callable[[Json], None],
+        clock: Callable[[], float] = time.perf_counter,
+        on_sign: Callable[[], None] = lambda: None,
+    ) -> None:
         self._clock = clock
         self.spans = Spans(clock)
-        self.on_update = on_update
+        self.on_update, self.on_sign = on_update, on_sign
         self.first_batch_at: float | None = None  # on the clock of `time.monotonic`
         self.torch_at: float | None = None
-        self.backwards = 0  # all of them
+        self.backwards = self.batches = 0  # all of them
         self.optimizers: list[Any] = []
         self.loaders: list[Any] = []
         self._thread = threading.get_ident()
@@ -47,6 +53,7 @@ class Watch:
         self._has_optimizer = False  # without any, each backward pass ends a step
         self._compiles = False  # whether torch.compile was called
         self._timed_classes: set[type] = set()
+        self._called_classes: set[type] = set()  # of these, those that were called by the script itself
         self._updates = 0
         self._forget()
 
@@ -194,6 +201,8 @@ class Watch:
             self.first_batch_at = time.monotonic()
         self.spans.settle(is_backward=True)
         result = self._in_phase("backward", original, *args, **kwargs)
+        if not self._updates:
+            self.on_sign()
         if not self._has_optimizer and not self.spans.is_inside:
             if self._updates in LOOKS_FOR_MODELS:
                 self._time_models()
@@ -218,6 +227,9 @@ class Watch:
         finally:
             self.spans.end()
         self._batches += 1
+        self.batches += 1
+        if not self._updates:
+            self.on_sign()
         self._samples += count_samples(batch)
         if not self.backwards:
             self.first_batch_at = time.monotonic()
@@ -232,12 +244,17 @@ class Watch:
     # ---- models ------------------------------------------------------------------------------------------------------
 
     def _time_models(self) -> None:
-        """Time the calls of the classes of all modules that are no part of another one."""
+        """Time the calls of the classes of all modules that are no part of another one; of parts, where the whole is not called.
+
+        A LightningModule is not called, but has parts that are.
+        """
         import torch
 
         everything = [each for each in gc.get_objects() if issubclass(type(each), torch.nn.Module)]
         parts = {id(part) for each in everything for part in _children(each)}
         models = [each for each in everything if id(each) not in parts]
+        uncalled = self._timed_classes - self._called_classes
+        models += [part for each in everything if type(each) in uncalled for part in _children(each)]
         if self._compiles:  # a call of ours would break the graph of what is compiled
             models = [each for each in models if type(each).__name__ == "OptimizedModule"]
         for kind in {type(each) for each in models if getattr(each, "_compiled_call_impl", None) is None}:
@@ -251,6 +268,7 @@ class Watch:
         import torch
 
         self._calling = True
+        self._called_classes.add(type(model))
         self.spans.begin("forward")
         try:
             return original(model, *args, **kwargs)

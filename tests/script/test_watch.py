@@ -176,6 +176,23 @@ for x, y in DataLoader(Rows(), batch_size=4):
     average.update_parameters(model)
     loss.item()
 """,
+    "parts": """
+class Whole(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.part = Forward()
+    def training_step(self, x):
+        return mean(self.part(x))
+model = Whole()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def closure():
+    loss = model.training_step(torch.randn(4, 8))
+    optimizer.zero_grad()
+    loss.backward()
+    return loss
+for _ in range(12):
+    optimizer.step(closure)
+""",
     "copies": """
 import copy, io, pickle
 model = small()
@@ -245,6 +262,13 @@ def test_a_closure_is_called_inside_the_update(seen_of: Callable[[str], Seen]) -
     run = summarize(seen_of("closure"), "closure")
     assert run.steps == 6
     assert run.backwards_per_step > 1
+    assert run.phases["forward"] == pytest.approx(0.5)
+    assert run.phases["backward"] == pytest.approx(0.5)
+
+
+def test_a_part_is_called_where_the_whole_is_not(seen_of: Callable[[str], Seen]) -> None:
+    """As Lightning does it: inside the update, and gradients are set to zero behind the forward pass."""
+    run = summarize(seen_of("parts"), "parts")
     assert run.phases["forward"] == pytest.approx(0.5)
     assert run.phases["backward"] == pytest.approx(0.5)
 
