@@ -163,6 +163,7 @@ def calibration_of(raced: Raced, tuning: Tuning) -> Calibration | None:
         queued=base["queued"] / base["wall"] if base["wall"] else 0.0,
         low=low,
         high=high,
+        control_way=raced.ways.get(CONTROL, ""),
     )
 
 
