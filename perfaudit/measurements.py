@@ -76,8 +76,8 @@ class Calibration:
     """The user's code against itself (A/A): the noise of this machine, and what a step consists of.
 
     ratio: of the seconds per step of a control, identical code that is put in place as candidates are; `low` and `high` bound
-    it, None of too few quads, and where they exclude 1 this run is not to be trusted. control_way: how it was put in place, "code"
-    or "twin"; candidates of other ways have no control of their own.
+    it, None of too few quads, and where they exclude 1 this run is not to be trusted. control_way: how it was put in place,
+    "code" or "twin"; candidates of other ways have no control of their own.
     scatter: standard deviation of the log ratio of one quad, None of one; rounds: how many quads; phases:
     seconds of each part of the step. computes_alone: on the CPU without loader workers, so that wall over CPU tells how
     busy the machine is.

@@ -6,7 +6,8 @@ took. So the loop may be ours or the user's.
 A quad is four blocks in the order base, candidate, candidate, base: a drift of the machine that is steady within a quad
 cancels. The last block of a quad is the first of the next. Candidates take turns in random order, a quad each, so that all of
 them see the same moods of the machine; one that is decided leaves, and its time goes to the others. Beside them runs a control,
-which is the base's own code swapped in as a candidate's is: what it differs from the base by is the error of this race.
+which is the base's own code swapped in, or a twin of it: what it differs from the base by is the error of this race, as far as
+candidates are put in place in that way.
 """
 
 from __future__ import annotations

@@ -152,6 +152,7 @@ def test_what_saves_is_stacked_and_what_does_not_is_left(climbing: Climbing) -> 
     control = report.calibration
     assert control is not None
     assert (control.ratio, control.low, control.high) == (pytest.approx(1.0), pytest.approx(1.0), pytest.approx(1.0))
+    assert control.control_way == "code"
     assert Path("t.py").read_text() == PROGRAM
 
 
