@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -435,9 +437,27 @@ def own_losses(command: Json) -> Curve | None:
         return None
 
 
+_ANSWERS: dict[tuple[str, str, int], Curve | None] = {}
+
+
+def answers() -> Callable[[Json], Curve | None]:
+    """What the code in train.py answers, asked once of each text: the first time a command comes, the second time, and so on."""
+    program, asked = Path("train.py").read_text(), Counter[str]()
+
+    def answer(command: Json) -> Curve | None:
+        words = json.dumps(command, sort_keys=True)
+        asked[words] += 1
+        key = program, words, asked[words]
+        if key not in _ANSWERS:
+            _ANSWERS[key] = own_losses(command)
+        return _ANSWERS[key]
+
+    return answer
+
+
 def said_of(text: str, *changes: str, timeout: float = 60.0) -> str:
     """What the lab and the verifier say of this text in place of train.py: of losses, or why it failed."""
-    reference = Reference(own_losses, lambda variant: 0, steps=6, timeout=timeout)
+    reference = Reference(answers(), lambda variant: 0, steps=6, timeout=timeout)
     base = Variant("base", "", {})
     patch = Variant("patch", "", {}, {"train.py": text})
     with Verifier("base", {"patch": changes}, reference) as verifier:
@@ -509,7 +529,9 @@ def test_patched_code_that_hangs_is_given_up_with_the_place(train: Any, text: st
 
 @pytest.mark.slow
 def test_code_seeded_by_the_system_is_told_apart_from_a_broken_patch(train: Any) -> None:
-    seeded = patched(BUILD, "torch.manual_seed(int.from_bytes(os.urandom(4), 'big'))\n    return Net()")
+    seed = "torch.manual_seed(int.from_bytes(os.urandom(4), 'big'))"
+    wide = "net = Net()\n    net.head.weight.data.mul_(20)"  # so that any two seeds differ by far more than 5 %
+    seeded = patched(BUILD, f"{seed}\n    {wide}\n    return net")
     train(seeded)
     assert "verification refused: your code does not repeat its own losses" in said_of(seeded + "\n# faster\n")
 
