@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import selectors
@@ -115,7 +116,7 @@ def _scratch_folder(request: Request) -> Iterator[tuple[Request, dict[str, str]]
         return
     folder = Path(tempfile.mkdtemp(prefix="perfaudit_", dir=request.scratch))
     try:
-        yield Request(request.script, request.steps, request.seconds, folder), quiet_environment(folder)
+        yield dataclasses.replace(request, scratch=folder), quiet_environment(folder)
     finally:
         for work in folder.rglob("work"):  # the kernel makes them unreadable
             with contextlib.suppress(OSError):

@@ -44,7 +44,7 @@ PSEUDO = frozenset(
 NOT_COVERED = ("/dev", "/proc", "/run", "/sys")
 
 
-class NotKeptAway(Exception):
+class NotKeptAway(OSError):
     """Writes cannot be kept away here, and why."""
 
 

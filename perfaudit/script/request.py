@@ -26,13 +26,15 @@ class Script:
 class Request:
     """A script, and when it is ended: after so many steps, or seconds of training, whichever is first; 0 for never.
 
-    scratch: the folder that takes what the script writes; None where its files are its own.
+    scratch: the folder that takes what the script writes; None where its files are its own. mounts: by overlay mounts, where
+    the machine allows them.
     """
 
     script: Script
     steps: int = 0
     seconds: float = 0.0
     scratch: Path | None = None
+    mounts: bool = True
 
     def to_json(self, pipe: int) -> str:
         """For the child, which tells what it sees on this descriptor."""
@@ -42,6 +44,7 @@ class Request:
                 "steps": self.steps,
                 "seconds": self.seconds,
                 "scratch": str(self.scratch) if self.scratch else "",
+                "mounts": self.mounts,
                 "pipe": pipe,
             }
         )

@@ -1,7 +1,7 @@
 """The process in which a script runs: its files are kept away, its steps watched, and what is seen told over a pipe. Child only.
 
-Two processes: one holds the mounts and says afterwards which files were kept away, the other is the script's. Nothing heavy is
-imported before the script runs.
+Two processes: one holds the mounts, if there are any, and says afterwards which files were kept away; the other is the script's.
+Nothing heavy is imported before the script runs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from typing import Any
 
 from perfaudit.processes import descendants
 from perfaudit.script import as_main
-from perfaudit.script.overlay_mounts import Cover, NotKeptAway, keep_away
+from perfaudit.script.after_import import after_import
+from perfaudit.script.landlock import write_only_below
+from perfaudit.script.overlay_mounts import Cover, keep_away
+from perfaudit.script.redirected_writes import RedirectedWrites
 from perfaudit.script.watch import Watch
 
 Json = dict[str, Any]  # Any: nested JSON
@@ -37,19 +40,41 @@ def begin(request: str) -> None:
     order: Json = json.loads(request)
     pipe = _Pipe(order["pipe"])
     _adopt_orphans()
-    cover = None
+    kept: Cover | RedirectedWrites | None = None
     if order["scratch"]:
-        try:
-            folders = [Path.cwd(), Path.home(), Path(order["name"]).parent]
-            cover = keep_away(Path(order["scratch"]), [each for each in folders if each.is_dir()])
-        except (NotKeptAway, OSError) as error:
-            pipe.tell({"refused": str(error)})
-            os._exit(0)
-        pipe.tell({"bare": list(cover.bare)})
+        kept = _keep_away(order, pipe)
     pid = os.fork()
     if pid:
-        _wait(pid, pipe, cover)
+        _wait(pid, pipe, kept)
+    if isinstance(kept, RedirectedWrites) and not _redirect(kept, order["scratch"]):
+        pipe.tell({"refused": "no overlay can be mounted, and the kernel has no Landlock"})
+        os._exit(0)
     _run(order, pipe)
+
+
+def _keep_away(order: Json, pipe: _Pipe) -> Cover | RedirectedWrites:
+    """What takes the files that the script writes: overlays for this process and all it starts, or Python's own functions."""
+    scratch = Path(order["scratch"])
+    if order["mounts"]:
+        with contextlib.suppress(OSError):  # of which NotKeptAway is one
+            folders = [Path.cwd(), Path.home(), Path(order["name"]).parent]
+            cover = keep_away(scratch, [each for each in folders if each.is_dir()])
+            pipe.tell({"bare": list(cover.bare)})
+            return cover
+    return RedirectedWrites(scratch)
+
+
+def _redirect(view: RedirectedWrites, scratch: str) -> bool:
+    """Redirect this process's writes, and have the kernel refuse what is not redirected. Whether it does."""
+    temporary = Path(scratch) / "tmp"
+    temporary.mkdir()
+    os.environ["TMPDIR"] = str(temporary)
+    if not write_only_below([scratch, "/dev", "/proc"]):
+        return False
+    view.install()
+    after_import("torch", view.install_for_torch)
+    after_import("safetensors.torch", view.install_for_safetensors)
+    return True
 
 
 class _Pipe:
@@ -66,7 +91,7 @@ class _Pipe:
                 data = data[os.write(self._descriptor, data) :]
 
 
-def _wait(pid: int, pipe: _Pipe, cover: Cover | None) -> None:
+def _wait(pid: int, pipe: _Pipe, kept: Cover | RedirectedWrites | None) -> None:
     """Wait for the script, tell what was kept away, and leave as it left."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: os.kill(pid, number))
@@ -79,8 +104,9 @@ def _wait(pid: int, pipe: _Pipe, cover: Cover | None) -> None:
             continue
     code = os.waitstatus_to_exitcode(status)
     _end_orphans()
-    if cover is not None:
-        files = sorted(cover.written_files())
+    if kept is not None:
+        here = str(Path.cwd())  # the project's own files first, then caches and the like
+        files = sorted(kept.written_files(), key=lambda file: (not file.startswith(here), file))
         pipe.tell({"redirected": files[:MOST_FILES], "redirected_more": max(0, len(files) - MOST_FILES)})
     pipe.tell({"left": code})
     os._exit(0)

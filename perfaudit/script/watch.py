@@ -9,16 +9,12 @@ from __future__ import annotations
 
 import functools
 import gc
-import importlib.abc
-import importlib.machinery
-import importlib.util
-import sys
 import threading
 import time
-import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from perfaudit.script.after_import import after_import
 from perfaudit.script.spans import Spans
 
 Json = dict[str, Any]  # Any: nested JSON
@@ -66,10 +62,7 @@ class Watch:
 
     def wait_for_torch(self) -> None:
         """Put everything in place as soon as torch has been imported."""
-        if "torch" in sys.modules:
-            self.put_in_place()
-        else:
-            sys.meta_path.insert(0, _AfterImport("torch", self.put_in_place))
+        after_import("torch", self.put_in_place)
 
     def put_in_place(self) -> None:
         """Watch from now on."""
@@ -310,29 +303,3 @@ def _replace(owner: Any, name: str, ours: Callable[..., Any]) -> None:
         return ours(original, *args, **kwargs)
 
     setattr(owner, name, watched)
-
-
-class _AfterImport(importlib.abc.MetaPathFinder):
-    """Calls a function once a module has been imported, whoever imports it."""
-
-    def __init__(self, name: str, then: Callable[[], None]) -> None:
-        self._name = name
-        self._then = then
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: types.ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        if name != self._name:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        if spec is None or spec.loader is None:
-            return spec
-        execute, then = spec.loader.exec_module, self._then
-
-        def execute_and_tell(module: types.ModuleType) -> None:
-            execute(module)
-            then()
-
-        spec.loader.exec_module = execute_and_tell  # type: ignore[method-assign]  # of this one loader
-        return spec
