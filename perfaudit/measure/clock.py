@@ -30,6 +30,9 @@ class Deadline:
         """Seconds left, never below 0."""
         return max(0.0, self._end - self._clock.now())
 
-    def is_chosen(self) -> bool:
-        """Whether what was measured has a say in when it runs out: then its end is no look at the data."""
-        return False
+    def share_of_end(self) -> float:
+        """Of the error that a race may still make, the part that the look at its end may: all of it where there is no other end.
+
+        It is less where the race could have ended at another time, and nothing where what was measured has chosen the time.
+        """
+        return 1.0

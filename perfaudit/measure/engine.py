@@ -44,7 +44,7 @@ class ChildEngine:
         command |= {"marker": self._marker.name, "so_far": so_far or {}}
         return self._child.ask(command, self._timeout * (1 + len(entrants)))
 
-    def race(self, seconds: float, last: bool) -> Json:
+    def race(self, seconds: float, last: float) -> Json:
         """Race for so long: see `measure.screening.Screening.run`. Raises ChildFailed."""
         return self._child.ask({"do": "race", "seconds": seconds, "last": last}, self._timeout + HANGING * seconds)
 

@@ -53,16 +53,17 @@ def is_last_look(quads: int) -> bool:
     return quads >= LOOKS[-1].generations
 
 
-def interval_of_quads(log_ratios: Sequence[float], ended: bool = False) -> Interval | None:
+def interval_of_quads(log_ratios: Sequence[float], ended: float = 0.0) -> Interval | None:
     """The interval after these quads, in the order in which they were run; None before the first look.
 
     Between looks it is that of the last one, from its quads alone. ended: the time, not the data, ended the race; then all
-    quads count, FEWEST of them at least, at what the looks before have left unspent (see `stats.interval_at` for why this holds).
+    quads count, FEWEST of them at least, at so much of what the looks before have left unspent (see `stats.interval_at` for why
+    this holds): 1 for all of it, less where the race could have ended at another time, too.
     """
     n = len(log_ratios)
     if ended and n >= FEWEST:
         unspent = sum(look.alpha for look in LOOKS if look.generations >= n) or LOOKS[-1].alpha
-        return _batch_interval(log_ratios, unspent)
+        return _batch_interval(log_ratios, ended * unspent)
     reached = [look for look in LOOKS if look.generations <= n]
     if not reached:
         return None

@@ -134,9 +134,9 @@ class Race:
         """Take a candidate out: a step with it raised, or it never ran. The quad it was in does not count."""
         self.entrants[key].left = reason
 
-    def end(self) -> None:
-        """Judge all that are open by what there is: the time is over."""
-        self._judge(ended=True)
+    def end(self, share: float = 1.0) -> None:
+        """Judge all that are open by what there is: the time is over. share: see `quads.interval_of_quads`."""
+        self._judge(ended=share)
 
     def turns(self) -> Generator[Turn, float, None]:
         """What runs in turn. Send the seconds of each turn, all its steps together, when it has ended."""
@@ -207,7 +207,7 @@ class Race:
         seconds = yield Turn(key, steps, True)
         return _Timed(steps, seconds)
 
-    def _judge(self, ended: bool = False) -> None:
+    def _judge(self, ended: float = 0.0) -> None:
         """Take a look at those that have reached one; at all of them where the race has ended."""
         for entrant in self.entrants.values():
             if not entrant.is_open or not (ended or is_look(len(entrant.log_ratios))):

@@ -159,8 +159,10 @@ class Screening:
         self._turns = self.race.turns()
         self._turn = next(self._turns, None)
 
-    def run(self, seconds: float, last: bool = False) -> Json:
-        """Race for about so long, to the end of a quad's block, and say how it stands, see `state`. last: the time is over.
+    def run(self, seconds: float, last: float = 0.0) -> Json:
+        """Race for about so long, to the end of a quad's block, and say how it stands, see `state`.
+
+        last: the time is over, and so much of the unspent error goes to this look, see `quads.interval_of_quads`.
 
         Where the training itself cannot go on, all are judged by what there is, and "trouble" says why. Raises what it raised
         where there is nothing.
@@ -180,7 +182,7 @@ class Screening:
         finally:
             self._put(BASE)
         if last or self._trouble:
-            self.race.end()
+            self.race.end(last or 1.0)
         return self.state()
 
     def _lose_step(self) -> None:

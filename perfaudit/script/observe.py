@@ -67,7 +67,7 @@ def observe(
     tell: called about four times a second with what is known. output: where the script's own lines go; nowhere for None.
     Ctrl-C ends the script and keeps what is known. No process of the script's is left.
     """
-    with _scratch_folder(request) as (request, environment):
+    with _ended_like_ctrl_c(), _scratch_folder(request) as (request, environment):
         read, write = os.pipe()
         package = str(Path(__file__).resolve().parents[2])
         process = subprocess.Popen(
@@ -99,6 +99,24 @@ def observe(
             f"its process ended with code {process.poll()} and told nothing",
         )
     return seen
+
+
+@contextlib.contextmanager
+def _ended_like_ctrl_c() -> Iterator[None]:
+    """Inside, SIGTERM and SIGHUP end this process as Ctrl-C does: the script is ended, and its scratch folder deleted."""
+
+    def interrupt(number: int, _: object) -> None:
+        raise KeyboardInterrupt
+
+    try:
+        before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    except ValueError:  # not in the main thread, which alone gets signals
+        before = {}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _has_input() -> bool:

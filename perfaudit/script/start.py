@@ -31,7 +31,7 @@ TELL_SECONDS = 0.25  # between two writes to the pipe, so that a fast step pays 
 SIGN_SECONDS = 1.0  # between two signs of a script without an update
 FEWEST = 4  # steps, for which a slow script is given more time: the first is not counted
 OURS = str(Path(__file__).resolve().parents[1]) + os.sep
-_SET_CHILD_SUBREAPER = 36  # of <sys/prctl.h>
+_SET_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36  # of <sys/prctl.h>
 MOST_FILES = 1000  # that are named; a script may write one a sample
 
 
@@ -94,7 +94,7 @@ class _Pipe:
 def _wait(pid: int, pipe: _Pipe, kept: Cover | RedirectedWrites | None) -> None:
     """Wait for the script, tell what was kept away, and leave as it left."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, _: os.kill(pid, number))
+        signal.signal(number, lambda number, _: _end_orphans())
     status = 0
     while True:
         try:
@@ -104,6 +104,9 @@ def _wait(pid: int, pipe: _Pipe, kept: Cover | RedirectedWrites | None) -> None:
             continue
     code = os.waitstatus_to_exitcode(status)
     _end_orphans()
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.waitpid(-1, 0)
     if kept is not None:
         here = str(Path.cwd())  # the project's own files first, then caches and the like
         files = sorted(kept.written_files(), key=lambda file: (not file.startswith(here), file))
@@ -113,19 +116,17 @@ def _wait(pid: int, pipe: _Pipe, kept: Cover | RedirectedWrites | None) -> None:
 
 
 def _adopt_orphans() -> None:
-    """Become the parent of what the script's processes leave behind, so that none of it stays. Linux."""
+    """Become the parent of what the script's processes leave behind, and be told when the command ends. Linux."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGTERM, 0, 0, 0)
 
 
 def _end_orphans() -> None:
-    """Kill whatever the script has left running, and wait for the end of it."""
+    """Kill the script if it runs, and whatever it has left running."""
     for pid in descendants(os.getpid()):
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGKILL)
-    with contextlib.suppress(ChildProcessError):
-        while True:
-            os.waitpid(-1, 0)
 
 
 class _Teller:

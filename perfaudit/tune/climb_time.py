@@ -6,6 +6,7 @@ from perfaudit.knobs import knob
 from perfaudit.measure.clock import Deadline
 from perfaudit.tune.climb_offers import how_to_allow
 from perfaudit.tune.climb_state import Climb, looks_paying
+from perfaudit.tune.screening import SLICE
 from perfaudit.tune.tuning import Tuning
 
 SCREENING_SHARE = 0.4  # of what is left when the candidates are known, at least
@@ -19,6 +20,7 @@ RACING_SECONDS, RACING_STEPS = 4.0, 104
 BESIDE_SHARE = 0.3  # of what is left behind the screening, at least
 OFFERED_QUADS = 16  # that all must be able to have, before those that are not allowed take time from the others
 BLOCKS = 3  # of a quad, which shares one with the next
+HALF = 0.5  # of the unspent error, for each of two times at which a race may end
 SMALL_SHARE = 0.1  # of the step; what can gain no more is raced last
 
 
@@ -29,16 +31,25 @@ class UntilSomeGoTogether(Deadline):
 
     def __init__(self, planned: Deadline, latest: Deadline, state: Climb) -> None:
         self._planned, self._latest, self._state = planned, latest, state
+        self._was_put_off = False
 
     def left(self) -> float:
-        allowed = [candidate for candidate in self._state.candidates.values() if not candidate.lacks]
-        looks = {each.knob for each in allowed if self._state.is_sure(each) or looks_paying(self._state, each)}
-        is_waiting = len(looks) < 2 or not any(map(self._state.is_sure, allowed))
+        is_waiting = self._is_waiting()
+        if is_waiting and not self._planned.left():
+            self._was_put_off = True
         return (self._latest if is_waiting else self._planned).left()
 
-    def is_chosen(self) -> bool:
-        """Whether it runs out although there is time: because two patches are there to be raced together."""
-        return self.left() < self._latest.left()
+    def share_of_end(self) -> float:
+        """Half at the planned end and half at the latest one; none in between, where data say that two patches are there."""
+        if self._latest is self._planned:
+            return 1.0
+        is_between = self._was_put_off and self._latest.left() > SLICE
+        return 0.0 if is_between else HALF
+
+    def _is_waiting(self) -> bool:
+        allowed = [candidate for candidate in self._state.candidates.values() if not candidate.lacks]
+        looks = {each.knob for each in allowed if self._state.is_sure(each) or looks_paying(self._state, each)}
+        return len(looks) < 2 or not any(map(self._state.is_sure, allowed))
 
 
 def has_time_to_race(tuning: Tuning, deadline: Deadline) -> bool:

@@ -102,7 +102,7 @@ class Screen:
         while True:
             seconds = 0.0 if is_enough else min(SLICE, deadline.left())
             is_last = seconds < SLICE
-            state = self._engine.race(seconds, last=is_last and not deadline.is_chosen())
+            state = self._engine.race(seconds, last=deadline.share_of_end() if is_last else 0.0)
             has_left, is_look = so_far.take(state)
             self.tuning.watch.standings(_standings(raced, terms.names))
             if not state.get("learns", True):

@@ -51,7 +51,7 @@ class Engine(Protocol):
     ) -> Json:
         """Put each in place once and be ready: see `verbs.racing`. Raises ChildFailed."""
 
-    def race(self, seconds: float, last: bool) -> Json:
+    def race(self, seconds: float, last: float) -> Json:
         """Race for so long: see `measure.screening.Screening.run`. Raises ChildFailed."""
 
     def in_place(self) -> str:

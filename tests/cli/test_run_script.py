@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +149,33 @@ def test_a_script_that_hangs_before_its_first_step_leaves_no_process(tmp_path: P
     pid = int(done.stderr.split("pid ")[1].split()[0])
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -9)])
+def test_a_command_that_is_ended_ends_the_script(tmp_path: Path, number: int, code: int) -> None:
+    (tmp_path / "long.py").write_text("import os, time; print('pid', os.getpid(), flush=True); time.sleep(1000)")
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    command = [sys.executable, "-m", "perfaudit", "run", "long.py"]
+    environment = {**os.environ, "TMPDIR": str(scratch)}
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stderr is not None
+        pid = int(next(line for line in process.stderr if line.startswith("pid ")).split()[1])
+        process.send_signal(number)
+        process.communicate(timeout=60)
+    assert process.returncode == code
+    wait_for(lambda: not Path(f"/proc/{pid}").exists())
+    if number != signal.SIGKILL:  # of which nobody is told
+        assert list(scratch.iterdir()) == []
+
+
+def wait_for(is_so: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 @pytest.mark.parametrize(

@@ -356,19 +356,23 @@ def test_where_nothing_can_say_what_all_gains_together_the_first_is_handed_over(
     assert report.notes == ("the budget was too small for b: give it longer with --budget",)
 
 
-@pytest.mark.parametrize(
-    ("speed", "left", "chosen"), [(independent, 5.0, True), (lambda on: 0.7 if on["a"] else 1.0, 9.0, False)]
-)
+@pytest.mark.parametrize(("speed", "left"), [(independent, 5.0), (lambda on: 0.7 if on["a"] else 1.0, 9.0)])
 def test_time_for_racing_together_goes_to_the_screening_while_one_pays(
-    climbing: Climbing, clock: FakeClock, speed: Speed, left: float, chosen: bool, monkeypatch: pytest.MonkeyPatch
+    climbing: Climbing, clock: FakeClock, speed: Speed, left: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     states: list[Any] = []
     monkeypatch.setattr("perfaudit.tune.climb.choose", lambda tuning, state, seconds: states.append(state))
     climbing(speed, Switch("a"), Switch("b"))
     short, long = Deadline(5.0, clock), Deadline(9.0, clock)
     found = UntilSomeGoTogether(short, long, states[0])
-    assert (found.left(), found.is_chosen()) == (left, chosen)
-    assert not UntilSomeGoTogether(short, short, states[0]).is_chosen()  # there is no other time
+    assert (found.left(), found.share_of_end()) == (left, 0.5)  # it may end at either time
+    assert UntilSomeGoTogether(short, short, states[0]).share_of_end() == 1.0  # there is no other time
+    clock.sleep(6.0)
+    assert found.left() == max(0.0, left - 6.0)
+    states[0].alone.entrants.clear()  # as if nothing paid yet
+    assert (found.left(), found.share_of_end()) == (3.0, 0.0)
+    clock.sleep(3.0)
+    assert (found.left(), found.share_of_end()) == (0.0, 0.5)
 
 
 def test_a_race_that_the_data_end_is_judged_by_its_last_look(

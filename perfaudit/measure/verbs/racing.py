@@ -68,7 +68,7 @@ def screen(
     return {"refused": holder.screening.refused, "ways": holder.screening.ways}
 
 
-def race(holder: Holder, seconds: float, last: bool = False) -> Reply:
+def race(holder: Holder, seconds: float, last: float = 0.0) -> Reply:
     """Go on with the race for so long, and say how it stands: see `measure.screening.Screening.state`."""
     assert holder.screening is not None, "nothing was screened"
     return holder.screening.run(seconds, last)
