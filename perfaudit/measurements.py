@@ -13,6 +13,8 @@ Status = Literal["ok", "failed", "not_measured"]
 Verdict = Literal["faster", "slower", "undecided"]
 ClockName = Literal["wall", "cpu"]
 
+# How a note ends that says of the losses of the user's own code that they are no numbers.
+DOES_NOT_LEARN = "times are of a training that does not learn"
 NOT_CLAIMED = "equality is not claimed"  # of losses, in what a check says of a patch that is another training
 NO_TIME = "no time was left for it in the budget"  # why a knob was not tried, where more time would have it tried
 
@@ -158,7 +160,8 @@ class Ladder:
     the user's code in the race that `ratio` is of; patched_seconds_per_step: what the ratio makes of it. verified: what the
     losses of both said. left: what was not climbed, and why. undecided: knobs with a candidate that more time would decide.
     trouble: why no patch is handed over, "" where one is or where no rung was accepted. untested: knobs of rungs that were
-    not raced against the rest without them.
+    not raced against the rest without them. not_learning: the note that the user's own losses became no numbers, "" where they
+    did not; `verified` is then of steps before that, and says so.
     """
 
     rungs: tuple[Rung, ...] = ()
@@ -181,6 +184,7 @@ class Ladder:
     trouble: str = ""
     untested: tuple[str, ...] = ()
     has_twin: bool = False
+    not_learning: str = ""
 
     def with_(self, **changes: object) -> Ladder:
         """A copy with some fields replaced."""

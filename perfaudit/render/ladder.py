@@ -25,13 +25,16 @@ def climb(report: Report, paint: Paint, width: int, verbose: bool = False) -> li
     found = report.ladder
     assert found is not None
     head = [wrapped(paint(headline(report), "bold"), width, "")]
+    if found.not_learning:
+        head.append(wrapped(paint(found.not_learning, "bold red"), width, ""))
     if doubt := distrust(report):
         head.append(wrapped(paint(doubt, "bold red"), width, ""))
     parts = ["\n".join(head) + "\n"]
     if report.environment is not None:
         parts.append(environment(report, paint, brief=not verbose))
     parts += ladder(report, paint, width)
-    parts += [wrapped(f"note: {note}", width, "") + "\n" for note in report.notes]
+    notes = [note for note in report.notes if note != found.not_learning]  # its line stands at the top
+    parts += [wrapped(f"note: {note}", width, "") + "\n" for note in notes]
     more = details(report, paint, width)
     if verbose:
         parts += [text for _, text in more]
@@ -70,7 +73,8 @@ def _before(report: Report) -> float | None:
 def _result(found: Ladder, patches: int) -> str:
     """Of a patch that is handed over, so its losses were compared, and a race has shown it to be faster."""
     assert found.ratio is not None and found.seconds_per_step is not None and found.patched_seconds_per_step is not None
-    verified = "ran; losses not comparable" if NOT_CLAIMED in found.verified else "verified"
+    verified = "verified for its first steps only" if found.not_learning else "verified"
+    verified = "ran; losses not comparable" if NOT_CLAIMED in found.verified else verified
     said = f"{count(patches, 'patch', 'patches')}, {verified}"
     times = f"{1 / found.ratio:.2f} x" + ("" if found.clock == "wall" else " in processor time")
     doubt = f", {SCREENED}" if found.basis == "screened" else ""

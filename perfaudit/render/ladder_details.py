@@ -30,7 +30,7 @@ def details(report: Report, paint: Paint, width: int) -> list[tuple[str, str]]:
         raced = f"every candidate that was raced ({len(report.comparisons)})"
         parts.append((raced, f"raced alone against your code:\n{_raced(report.comparisons, paint, width)}"))
     if found.verified:
-        checked = "checked" if NOT_CLAIMED in found.verified else "verified"
+        checked = "checked" if NOT_CLAIMED in found.verified or found.not_learning else "verified"
         parts.append(("how losses were compared", wrapped(f"{checked}: {found.verified}", width, "") + "\n"))
     if found.untested:
         why = "a later patch changes what it wrote, or time or memory were too short"

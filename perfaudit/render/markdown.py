@@ -33,7 +33,9 @@ def render(report: Report) -> str:
         rows += gate_tables.rows(gate, _text)
     notes = ["\n", *(f"- not audited: {_code(item.path)}: {_text(item.reason)}\n" for item in report.skipped)]
     notes += [f"- {_code(str(place_of(item)))}: {_text(unused(item))}\n" for item in report.unused_suppressions]
-    said = remarks(report.with_(calibration=None) if report.ladder is not None else report)  # a climb's head says it
+    said = remarks(report)
+    if report.ladder is not None:  # its head says some of them
+        said = [remark for remark in said if remark not in (report.ladder.not_learning, distrust(report))]
     notes += [f"- {_text(remark)}\n" for remark in said]
     folded = _measurements(report) if gate is None else []
     if gate is not None and (everything := gate_tables.everything(report)):
@@ -63,8 +65,8 @@ def _within(limit: int, *groups: Iterable[str]) -> str:
 
 def _total(report: Report) -> str:
     if report.ladder is not None:
-        doubt = f"\n\n**{_text(said)}**" if (said := distrust(report)) else ""
-        return f"**{_text(headline(report))}**{doubt}\n\n{_code(report.target)}"
+        told = "".join(f"\n\n**{_text(said)}**" for said in (report.ladder.not_learning, distrust(report)) if said)
+        return f"**{_text(headline(report))}**{told}\n\n{_code(report.target)}"
     if report.command == "tune":
         return _code(report.target)
     skipped = f", {len(report.skipped)} not audited" if report.skipped else ""

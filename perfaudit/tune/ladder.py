@@ -27,12 +27,12 @@ OF_A_TWIN = (
 NO_TIME_FOR_ALL = f"{FAILED}the time ended before all of it was raced together"
 
 
-def ladder_of(state: Climb, withhold: bool = False) -> Ladder:
+def ladder_of(state: Climb, withhold: bool = False, not_learning: str = "") -> Ladder:
     """What a climb has come to, complete or not.
 
     The patch is handed over only where its losses were compared with those of the user's code, and a race shows it to be faster:
     the final one or, where that has not decided, the one in the training that ran. withhold: hand over none, because the files
-    are no longer what was measured.
+    are no longer what was measured. not_learning: the note that the losses of the user's code became no numbers, "" for none.
     """
     ladder = Ladder(
         rungs=_rungs(state),
@@ -42,6 +42,7 @@ def ladder_of(state: Climb, withhold: bool = False) -> Ladder:
         seconds_per_step=state.alone.seconds_per_step,
         peak_memory_bytes=state.start_bytes,
         patched_peak_memory_bytes=state.top_bytes if state.rungs else None,
+        not_learning=not_learning,
     )
     if not state.rungs:
         return ladder
@@ -54,7 +55,7 @@ def ladder_of(state: Climb, withhold: bool = False) -> Ladder:
 
 def winners_of(state: Climb, ladder: Ladder) -> tuple[Winner, ...]:
     """The rungs as winners of their knobs; without their fixes where the ladder hands nothing over."""
-    verified = state.final.ledger.checked.get(state.final.top.key, "") if state.final is not None else ""
+    verified = _checked(state, ladder.not_learning)
     found = []
     for rung in state.rungs:
         beside = state.beside_the_others(rung)
@@ -68,6 +69,12 @@ def winners_of(state: Climb, ladder: Ladder) -> tuple[Winner, ...]:
     return tuple(found)
 
 
+def _checked(state: Climb, not_learning: str) -> str:
+    """What the check of all of it said, and that the steps after those do not learn; "" before the check."""
+    said = state.final.ledger.checked.get(state.final.top.key, "") if state.final is not None else ""
+    return f"{said}; after these steps {not_learning}" if said and not_learning else said
+
+
 def _with_ratio(state: Climb, ladder: Ladder) -> Ladder:
     """The ladder with what the final race said; with the screening's figure where that has not decided."""
     screened = state.together()
@@ -75,7 +82,7 @@ def _with_ratio(state: Climb, ladder: Ladder) -> Ladder:
     if state.final is None:
         return ladder
     ledger, start, top = state.final.ledger, state.final.start, state.final.top
-    ladder = ladder.with_(verified=ledger.checked.get(top.key, ""))
+    ladder = ladder.with_(verified=_checked(state, ladder.not_learning))
     seen = comparison(ledger, start, top, state.final.stage, least=LEAST)
     if screened is not None and _leaves_open(state.final, seen, screened):
         ratio, low, high = screened

@@ -127,7 +127,7 @@ def report_of(tuning: Tuning, state: Climb | None, interrupted: bool, withhold: 
     compared = [compared for bout in bouts for compared in comparisons_of(bout)]
     ladder = None
     if state is not None:
-        ladder = climbing.ladder_of(state, withhold)
+        ladder = climbing.ladder_of(state, withhold, tuning.not_learning)
         ranked, compared = (
             [*climbing.winners_of(state, ladder)],
             [*screened_comparisons(state.candidates, state.alone)],

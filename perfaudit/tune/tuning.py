@@ -23,7 +23,15 @@ from perfaudit.measure.lab import HANGING
 from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measure.runner import Memo
 from perfaudit.measure.watch import Watch
-from perfaudit.measurements import Calibration, Comparison, Environment, NotApplicable, Settings, computing
+from perfaudit.measurements import (
+    DOES_NOT_LEARN,
+    Calibration,
+    Comparison,
+    Environment,
+    NotApplicable,
+    Settings,
+    computing,
+)
 from perfaudit.target.names import Target
 from perfaudit.tune.tolerance import FEWEST_STEPS, Curve, Reference, curve_of, losses_command, steps_to_compare
 from perfaudit.tune.workshop import Json, Workshop, as_user_error
@@ -197,6 +205,11 @@ class Tuning:
         if note not in self.notes:
             self.notes.append(note)
 
+    @property
+    def not_learning(self) -> str:
+        """The note that the losses of the user's own code are no numbers, "" where there is none."""
+        return next((note for note in self.notes if note.endswith(DOES_NOT_LEARN)), "")
+
     def _not_learning(self) -> str:
         """That the losses are no numbers, and from which step on; asked only where they were seen to be none."""
         steps = max(FEWEST_STEPS, min(LOSSES_LOOKED_AT, int(LOOKING_SECONDS / max(self.seconds_per_step, 1e-6))))
@@ -209,7 +222,7 @@ class Tuning:
         )
         since = f" from step {step}" if step > 1 else " from the first step" if step else ""
         what = "NaN" if math.isnan(loss) else "infinite"
-        return f"the losses are {what}{since}: times are of a training that does not learn"
+        return f"the losses are {what}{since}: {DOES_NOT_LEARN}"
 
     def computes_alone(self) -> bool:
         """On the CPU, in one thread, without loader workers: processor time is what a step takes on an idle machine."""

@@ -11,6 +11,7 @@ from climbs import CLIMB, CONTROL, FUSED, GELU, GONE, LADDER, RACED, report
 
 from perfaudit.measurements import NO_TIME, Ladder, NotApplicable
 from perfaudit.render.ladder import SHORT, headline, ladder, saved
+from perfaudit.render.markdown import render as markdown
 from perfaudit.render.paint import plain
 from perfaudit.render.text import render
 from perfaudit.report import to_json
@@ -131,6 +132,17 @@ def test_what_is_in_colour() -> None:
         "\x1b[2m--verbose adds: phases of a step, control, noise, every candidate that was raced (5), how losses",
     ]
     assert "\x1b[1m     alone, screened\x1b[0m" in text
+
+
+def test_a_climb_whose_own_losses_became_no_numbers_says_so_in_its_second_line() -> None:
+    note = "the losses are no numbers any more: times are of a training that does not learn"
+    ends = replace(CLIMB, ladder=LADDER.with_(not_learning=note), notes=(note, "a note"))
+    first, second, third = render(ends, width=200).splitlines()[:3]
+    assert (first, second, third) == (RESULT.replace("verified", "verified for its first steps only"), note, "")
+    assert render(ends, width=200).count(note) == 1 and "note: a note" in render(ends)
+    assert "\nchecked: 5 steps agree\n" in render(ends, verbose=True)
+    page = markdown(ends)
+    assert f"\n\n**{note}**\n\n" in page and page.count(note) == 1 and "\n- a note\n" in page
 
 
 OPEN = "; 1 undecided, 1 not reached"

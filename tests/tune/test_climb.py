@@ -26,6 +26,7 @@ from perfaudit.measure.clock import Deadline
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.watch import Watch
 from perfaudit.measurements import Ladder, Settings
+from perfaudit.render.text import render
 from perfaudit.report import Report, to_json
 from perfaudit.static import edit
 from perfaudit.target.names import Target
@@ -546,7 +547,15 @@ def test_losses_that_are_no_numbers_any_more_are_told(climbing: Climbing, monkey
     race = Engine.race
     monkeypatch.setattr(Engine, "race", lambda self, seconds, last: {**race(self, seconds, last), "learns": False})
     report = climbing(independent, Switch("a"))
-    assert report.notes == ("the losses are no numbers any more: times are of a training that does not learn",)
+    (note,) = report.notes
+    assert note == "the losses are no numbers any more: times are of a training that does not learn"
+    found = ladder(report)
+    assert (found.not_learning, bool(found.files), "not_learning" in to_json(report)["ladder"]) == (note, True, True)
+    assert found.verified.endswith(f"; after these steps {note}")
+    assert report.winners[0].verified == found.verified
+    first, second = render(report).splitlines()[:2]
+    assert (first.endswith("1 patch, verified for its first steps only"), second) == (True, note)
+    assert render(report).count(note) == 1
 
 
 def test_a_training_that_ends_during_the_race_leaves_what_is_known(
