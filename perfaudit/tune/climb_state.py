@@ -105,6 +105,10 @@ class Climb:
         """Seconds per step of all rungs that were there over those of all but this one; None where that was not raced."""
         return self.beside.interval(without(rung))
 
+    def beside_the_rungs(self, rung: Candidate) -> Interval | None:
+        """The same where the rungs that were there are those that stayed; None where others were raced, or none."""
+        return self.beside_the_others(rung) if same_rungs(self.parts.get(ALL, []), self.rungs) else None
+
 
 def same_rungs(some: list[Candidate], others: list[Candidate]) -> bool:
     """Whether these are the same patches, in whatever order."""

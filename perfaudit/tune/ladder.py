@@ -49,7 +49,7 @@ def ladder_of(state: Climb, withhold: bool = False, not_learning: str = "") -> L
     raced = _with_ratio(state, ladder)
     trouble = CHANGED if withhold else _trouble(state, raced)
     files = () if trouble else _files(state)
-    untested = tuple(c.knob for c in state.rungs if len(state.rungs) > 1 and state.beside_the_others(c) is None)
+    untested = tuple(c.knob for c in state.rungs if len(state.rungs) > 1 and state.beside_the_rungs(c) is None)
     return raced.with_(files=files, untested=untested, trouble=trouble)
 
 
@@ -58,7 +58,7 @@ def winners_of(state: Climb, ladder: Ladder) -> tuple[Winner, ...]:
     verified = _checked(state, ladder.not_learning)
     found = []
     for rung in state.rungs:
-        beside = state.beside_the_others(rung)
+        beside = state.beside_the_rungs(rung)
         saved = state.alone.saving(rung.key)
         if not state.is_sure(rung) and beside is not None:  # shown there to pay
             saved = Saving("screened", 1 - beside[2], 1 - beside[1], None)
@@ -166,7 +166,7 @@ def _rung(state: Climb, rung: Candidate, diff: str, dropped: str = "") -> Rung:
         *seen,
         quads,
         way,
-        state.beside_the_others(rung),
+        state.beside_the_others(rung) if dropped else state.beside_the_rungs(rung),
         dropped=dropped,
     )
 

@@ -12,6 +12,7 @@ from perfaudit.measure.race import CONTROL
 from perfaudit.measurements import Interval
 from perfaudit.tune.candidates import PATCH, Candidate
 from perfaudit.tune.climb_state import ALL, Climb, late
+from perfaudit.tune.climb_together import keep_the_first
 from perfaudit.tune.ladder import NOT_CONFIRMED, ladder_of, winners_of
 from perfaudit.tune.patched import SourceRace
 from perfaudit.tune.raced import Raced, Seen, doubt_of
@@ -202,3 +203,21 @@ def test_what_more_time_would_tell_is_marked_among_what_was_left() -> None:
     state.late = {"compile"}
     assert [(item.knob, item.late) for item in ladder_of(state).left] == [("ema", False), ("compile", True)]
     assert late(state) == ["compile"]
+
+
+def test_a_rung_shows_how_it_does_beside_others_only_where_those_are_handed_over_with_it() -> None:
+    """One was raced beside the other, and all of it too briefly: the first is handed over alone, and beside nothing."""
+    alone = raced(RIGHT, a=(0.7, 0.68, 0.72), b=(0.8, 0.78, 0.82))
+    beside = raced(RIGHT, without_a=(0.66, 0.6, 0.7), without_b=(0.9, 0.85, 0.95))
+    state = climb_of(alone, beside)
+    assert [rung.beside for rung in ladder_of(state).rungs] == [(0.66, 0.6, 0.7), (0.9, 0.85, 0.95)]
+    keep_the_first(state)
+    state.candidates.clear()  # their knobs are none that there are
+    found = ladder_of(state)
+    assert [(rung.knob, rung.beside) for rung in found.rungs] == [("a", None)]
+    assert found.untested == ()
+    state = climb_of(alone, beside)
+    state.candidates.clear()
+    state.rungs.remove(B)
+    state.dropped.append((B, "it gains nothing"))
+    assert [(rung.knob, rung.beside) for rung in ladder_of(state).rungs] == [("a", None), ("b", (0.9, 0.85, 0.95))]
