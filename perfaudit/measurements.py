@@ -159,7 +159,8 @@ class Ladder:
     rounds: of the final race. screened: all rungs together, in the training that ran. seconds_per_step: of
     the user's code in the race that `ratio` is of; patched_seconds_per_step: what the ratio makes of it. verified: what the
     losses of both said. left: what was not climbed, and why. undecided: knobs with a candidate that more time would decide.
-    trouble: why no patch is handed over, "" where one is or where no rung was accepted. untested: knobs of rungs that were
+    failed: knobs of which every candidate is out of the race, because it failed (a step raises with it, say) or could not take
+    part. trouble: why no patch is handed over, "" where one is or where no rung was accepted. untested: knobs of rungs that were
     not raced against the rest without them. not_learning: the note that the user's own losses became no numbers, "" where they
     did not; `verified` is then of steps before that, and says so.
     """
@@ -185,6 +186,7 @@ class Ladder:
     untested: tuple[str, ...] = ()
     has_twin: bool = False
     not_learning: str = ""
+    failed: tuple[str, ...] = ()
 
     def with_(self, **changes: object) -> Ladder:
         """A copy with some fields replaced."""

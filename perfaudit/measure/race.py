@@ -32,6 +32,7 @@ LOOKS_BEATEN = 2.0  # standard errors of each of two, by which the middles of th
 NEAR = (
     1.10  # high over low of the ratio of a rival, below which it is known well enough: its standard error is then 1 %
 )
+FAILED = "with it"  # how the reason begins why a candidate failed, which says nothing of its speed
 UNDECIDED = "undecided after the last look"  # a further one would be a further chance to be wrong
 
 
@@ -131,8 +132,8 @@ class Race:
                 entrant.interval = interval_of_quads(entrant.log_ratios)
 
     def fail(self, key: str, reason: str) -> None:
-        """Take a candidate out: a step with it raised, or it never ran. The quad it was in does not count."""
-        self.entrants[key].left = reason
+        """Take a candidate out: a step with it raised, or it is far slower. Nothing is said of its ratio."""
+        self.entrants[key].left, self.entrants[key].interval = reason, None
 
     def end(self, share: float = 1.0) -> None:
         """Judge all that are open by what there is: the time is over. share: see `quads.interval_of_quads`."""

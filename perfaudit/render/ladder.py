@@ -56,6 +56,7 @@ def headline(report: Report) -> str:
         step = f"{step_time(before)} a step: " if before is not None else ""
         said = f"{step}{_refused(found, len(stayed)) if stayed else _none_paid(report)}"
     open_ = [f"{len(found.undecided)} undecided"] if found.undecided else []
+    open_ += [f"{len(found.failed)} failed"] if found.failed else []
     late = {item.knob for item in (*found.left, *report.not_applicable) if item.late} - {*found.undecided}
     open_ += [f"{len(late)} not reached"] if late else []
     open_ += ["interrupted"] if report.interrupted else []

@@ -123,14 +123,15 @@ def screened_comparisons(candidates: Mapping[str, Candidate], raced: Raced) -> t
     found = []
     for key, candidate in candidates.items():
         seen, interval = raced.entrants.get(key), raced.interval(key)
-        if seen is None:
+        if seen is None or key in raced.failures:
             continue
         ratio, low, high = interval or (1.0, 0.0, math.inf)
         current: Settings = {"patch": "none"}
         found.append(
             Comparison(
                 candidate.knob, current, candidate.settings, ratio, low, high, verdict(low, high), seen.quads,
-                given_up=seen.left == FUTILE, basis="screened", way=raced.ways.get(key, ""),
+                given_up=seen.left == FUTILE or (interval is None and seen.left != ""), basis="screened",
+                way=raced.ways.get(key, ""),
             )
         )  # fmt: skip
     return tuple(found)

@@ -97,7 +97,3 @@ def _race_alone(tuning: Tuning, state: Climb, screen: Screen, deadline: Deadline
         if not state.alone.entrants:
             raise NothingMeasured(f"{tuning.target}: the code as it is could not be measured: {failure}") from failure
         tuning.notes.append(f"the training in which patches are raced ended early: {failure}")
-    for name in dict.fromkeys(candidate.knob for candidate in state.candidates.values()):
-        mine = [candidate for candidate in state.candidates.values() if candidate.knob == name]
-        if all(candidate.key in state.alone.refused for candidate in mine):
-            state.left[name] = "; ".join(f"{each.words}: {state.alone.refused[each.key]}" for each in mine)

@@ -9,7 +9,7 @@ from perfaudit.tune.climb_state import Climb
 
 def tell_offers(state: Climb) -> None:
     """Say what patches that are not allowed would gain: of each knob the best of them."""
-    offers = [each for key, each in state.candidates.items() if each.lacks and key not in state.alone.refused]
+    offers = [each for key, each in state.candidates.items() if each.lacks and key not in state.alone.out]
     for name in dict.fromkeys(candidate.knob for candidate in offers):
         best = min((candidate for candidate in offers if candidate.knob == name), key=lambda each: _rank(state, each))
         state.left[name] = f"{_offer_words(state, best)}; {how_to_allow(state, best)}"

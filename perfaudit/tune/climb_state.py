@@ -56,18 +56,48 @@ class Climb:
 
     @property
     def undecided(self) -> list[Candidate]:
-        """What may be handed over and more time would decide: what it must gain lies in its interval, or it has none."""
-        found = []
+        """What may be handed over and more time would decide: what it must gain lies in its interval, or it has none.
+
+        A knob of which one setting is a rung is decided.
+        """
+        found, taken = [], {rung.knob for rung in self.rungs}
         for key, candidate in self.candidates.items():
-            if key in self.alone.refused or candidate.lacks or candidate in self.rungs:
+            if key in self.alone.out or candidate.lacks or candidate.knob in taken:
                 continue
             interval = self.alone.interval(key)
             pays_from = 1 - least_gain(candidate)
             seen = self.alone.entrants.get(key)
-            if seen is not None and seen.left and interval is None:  # it raised, or is far slower
+            if seen is not None and seen.left and interval is None:  # it is far slower, or looked no faster
                 continue
             if interval is None or interval[1] < pays_from < interval[2]:
                 found.append(candidate)
+        return found
+
+    @property
+    def out(self) -> dict[str, str]:
+        """By knob, why it has no candidate left to race, or which of them failed where none of the others is taken or open."""
+        known = {candidate.knob for candidate in (*self.rungs, *(rung for rung, _ in self.dropped), *self.undecided)}
+        found = {}
+        for name, mine in self._by_knob.items():
+            gone = [candidate for candidate in mine if candidate.key in self.alone.out]
+            if len(gone) < len(mine):
+                gone = [each for each in gone if each.key in self.alone.failures and name not in known]
+            if gone:
+                found[name] = "; ".join(f"{each.words}: {self.alone.out[each.key]}" for each in gone)
+        return found
+
+    @property
+    def failed(self) -> list[str]:
+        """Knobs all candidates of which are out of the race, one at least because it failed."""
+        out, failures = self.alone.out.keys(), self.alone.failures.keys()
+        keys = {name: {candidate.key for candidate in mine} for name, mine in self._by_knob.items()}
+        return [name for name, mine in keys.items() if mine <= out and mine & failures]
+
+    @property
+    def _by_knob(self) -> dict[str, list[Candidate]]:
+        found: dict[str, list[Candidate]] = {}
+        for candidate in self.candidates.values():
+            found.setdefault(candidate.knob, []).append(candidate)
         return found
 
     def together(self) -> Interval | None:

@@ -37,7 +37,10 @@ def ladder_of(state: Climb, withhold: bool = False, not_learning: str = "") -> L
     ladder = Ladder(
         rungs=_rungs(state),
         changes=state.changes,
-        left=tuple(NotApplicable(name, reason, name in state.late) for name, reason in state.left.items()),
+        left=tuple(
+            NotApplicable(name, reason, name in state.late) for name, reason in (state.out | state.left).items()
+        ),
+        failed=tuple(state.failed),
         undecided=tuple(dict.fromkeys(candidate.knob for candidate in state.undecided)),
         seconds_per_step=state.alone.seconds_per_step,
         peak_memory_bytes=state.start_bytes,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from perfaudit.findings import Saving
-from perfaudit.measure.race import CONTROL
+from perfaudit.measure.race import CONTROL, FAILED
 from perfaudit.measurements import Interval
 from perfaudit.tune.workshop import Json
 
@@ -40,6 +40,17 @@ class Raced:
         """The ratio of an entrant; None where it was not raced long enough."""
         seen = self.entrants.get(key)
         return seen.interval if seen is not None else None
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """By key, why candidates failed: a step raises with them, say, at the first one or later."""
+        left = {key: seen.left for key, seen in self.entrants.items() if key != CONTROL}
+        return {key: why for key, why in (self.refused | left).items() if why.startswith(FAILED)}
+
+    @property
+    def out(self) -> dict[str, str]:
+        """By key, why candidates have no ratio and will have none: they could not take part, or failed."""
+        return self.refused | self.failures
 
     def saving(self, key: str) -> Saving | None:
         """What an entrant saves of the base's step; None where it was not raced long enough."""

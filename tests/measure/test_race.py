@@ -9,11 +9,13 @@ from collections.abc import Callable
 
 import pytest
 
+from perfaudit.measure.preparation import DIVERGES, words_of_a_step
 from perfaudit.measure.quads import BATCHES, FEWEST, LOOKS, Interval, interval_of_quads, is_look
 from perfaudit.measure.race import (
     BASE,
     BEATEN,
     DECIDED,
+    FAILED,
     FUTILE,
     FUTILE_QUADS,
     NEAR,
@@ -172,6 +174,20 @@ def test_a_failure_in_a_quad_breaks_the_chain(at_block: int) -> None:
     assert made[last + 1] == Turn(BASE, 1, True)
     counted = sum(len(entrant.log_ratios) for entrant in race.entrants.values())
     assert seen[BASE] == counted + 2  # one that began the chain, one behind the failure
+
+
+def test_nothing_is_said_of_the_ratio_of_a_candidate_that_fails_behind_a_look() -> None:
+    race = Race(["a"], "control", least=0.01, seed=1)
+    for name in race.entrants:
+        race.entrants[name].interval = Interval(0.9, 0.8, 1.0, 8)
+    race.fail("a", "raised")
+    assert (race.entrants["a"].interval, race.entrants["a"].left) == (None, "raised")
+    race.end()
+    assert race.entrants["a"].interval is None
+
+
+def test_why_a_candidate_failed_begins_so_that_a_failure_is_known() -> None:
+    assert all(words.startswith(FAILED) for words in (DIVERGES, words_of_a_step(ValueError("no"))))
 
 
 def test_a_candidate_that_fails_in_a_step_that_does_not_count_is_run_no_further() -> None:

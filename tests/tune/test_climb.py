@@ -26,6 +26,7 @@ from perfaudit.measure.clock import Deadline
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.watch import Watch
 from perfaudit.measurements import Ladder, Settings
+from perfaudit.render.ladder import headline
 from perfaudit.render.text import render
 from perfaudit.report import Report, to_json
 from perfaudit.static import edit
@@ -214,6 +215,76 @@ def test_a_knob_is_left_for_what_was_refused_where_that_is_all_of_it(
     found = ladder(climbing(shop, Two("a"), Switch("b")))
     assert [rung.knob for rung in found.rungs] == (["b"] if left else ["a", "b"])
     assert {item.knob: item.reason for item in found.left} == left
+
+
+def fails_later(*values: int, behind: int) -> Callable[[Switches], None]:
+    """A step that raises with these values of a, when so many steps were made with one."""
+    made: list[int] = []
+
+    def step(on: Switches) -> None:
+        made.extend([on["a"]] if on["a"] in values else [])
+        if len(made) > behind and on["a"] in values:
+            raise ValueError("no kernel (t.py:3)")
+
+    return step
+
+
+WHY = "with it, a step raises no kernel (t.py:3)"
+
+
+@pytest.mark.parametrize("behind", [0, 5, 40])
+def test_a_patch_with_which_a_later_step_raises_is_left_with_the_reason(
+    climbing: Climbing, clock: FakeClock, behind: int
+) -> None:
+    """One that stays open for some quads too: it is neither undecided nor decided, and not handed over."""
+    shop = Shop(clock, lambda on: 0.985 if on["a"] else 1.0, fails=fails_later(1, behind=behind), noise=0.05)
+    report = climbing(shop, Switch("a"), Switch("c"))
+    found = ladder(report)
+    assert {item.knob: (item.reason, item.late) for item in found.left}["a"] == (f"turn a on: {WHY}", False)
+    assert (found.failed, found.rungs, "a" in found.undecided) == (("a",), (), False)
+    assert [compared.knob for compared in report.comparisons] == ["c"]
+    assert not any("a" in note.split() for note in report.notes)
+    assert headline(report).endswith("1 failed")
+
+
+@pytest.mark.parametrize(
+    ("fast", "knobs", "left"),
+    [
+        (0.7, ["a"], {}),  # the other setting is taken
+        (1.0, [], {"a": f"set a to 2: {WHY}"}),  # the other one looked no faster
+    ],
+)
+def test_a_setting_that_fails_beside_another_one(
+    climbing: Climbing, clock: FakeClock, fast: float, knobs: list[str], left: dict[str, str]
+) -> None:
+    shop = Shop(clock, lambda on: fast if on["a"] else 1.0, fails=fails_later(2, behind=5))
+    found = ladder(climbing(shop, Two("a")))
+    assert [rung.knob for rung in found.rungs] == knobs
+    assert ({item.knob: item.reason for item in found.left}, found.failed) == (left, ())
+
+
+def test_what_a_step_raises_is_known_where_the_race_is_interrupted(
+    climbing: Climbing, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perfaudit.tune.screening.SLICE", 0.1)
+    shop = Shop(clock, seconds_by_knob, fails=fails_later(1, behind=5), noise=0.05, dies_at=100)
+    report = climbing(shop, Switch("a"), Switch("b"))
+    assert report.interrupted
+    assert [(item.knob, item.reason) for item in ladder(report).left] == [("a", f"turn a on: {WHY}")]
+
+
+def test_an_offer_that_fails_is_none(climbing: Climbing, clock: FakeClock) -> None:
+    shop = Shop(clock, independent, fails=fails_later(1, behind=5))
+    found = ladder(climbing(shop, Switch("a", ("precision",)), Switch("c")))
+    assert {item.knob: item.reason for item in found.left}["a"] == f"turn a on: {WHY}"
+
+
+def test_a_knob_of_which_one_setting_is_taken_is_not_undecided(climbing: Climbing, clock: FakeClock) -> None:
+    speeds = {0: 1.0, 1: 0.5, 2: 0.985}
+    shop = Shop(clock, lambda on: speeds[on["a"]], noise=0.1)
+    report = climbing(shop, Two("a"), budget=40.0)
+    assert [rung.settings for rung in ladder(report).rungs] == [{"a": 1}]
+    assert (ladder(report).undecided, report.notes) == ((), ())
 
 
 @pytest.mark.parametrize("speeds", [(0.7, 1.2), (1.2, 0.7), (0.7, 0.9), (0.9, 0.7)])
