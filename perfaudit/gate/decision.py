@@ -188,7 +188,7 @@ def _unmeasured(record: TargetRecord) -> str:
     if record.interrupted:
         return (
             "interrupted before anything was measured"
-            if record.pairs or record.one is not None
+            if record.is_begun or record.pairs or record.one is not None
             else "not reached: interrupted before its turn"
         )
     if record.one is not None:

@@ -64,6 +64,7 @@ def time_in_one_training(
         if deadline.left() <= 0:
             return
         end = deadline.left() * (1 - 1 / (len(records) - number))
+        record.is_begun = True
         try:
             running, record.why = lab.together(number, record.seed or 0, deadline.left() - end)
             record.one = OneTraining()

@@ -109,6 +109,7 @@ class TargetRecord:
     base is called. settled: the data ended the measuring, not the budget. interrupted: neither did. load: 1-minute average
     at the end. length: of its blocks. seed: of the first pair, from which the order of everything is drawn; each pair adds one.
     one: what was seen in one training, None where pairs of processes are measured; why: it is the one or the other.
+    is_begun: its turn has come.
     """
 
     target: str
@@ -123,6 +124,7 @@ class TargetRecord:
     seed: int | None = None
     one: OneTraining | None = None
     why: str = ""
+    is_begun: bool = False
 
     @property
     def way(self) -> Way:
@@ -178,6 +180,7 @@ class TargetRecord:
 def to_json(record: TargetRecord) -> dict[str, Any]:
     """A record as plain data: each block of a quad is a row with the fields of TimedBlock, seconds to six digits."""
     data = dataclasses.asdict(record)
+    del data["is_begun"]  # while it is measured only
     for pair in data["pairs"]:
         pair["opening"] = round(pair["opening"], 3)
         pair["quads"] = [[_row(block) for block in quad["blocks"]] for quad in pair["quads"]]

@@ -1,6 +1,6 @@
 """Whether all that a change does can be put in place of one running training, as far as its text says. Runs nothing.
 
-It can where the bodies of functions changed and nothing else: not what a file does on import, not what lasts beyond a step, no
+It can where the bodies of functions changed and nothing else: not what a file does on import, not what may last beyond a step, no
 data, no requirements. Whatever this cannot tell goes to pairs of processes, which see everything.
 """
 
@@ -100,7 +100,7 @@ def _check(path: str, here: str, there: str) -> None:
         raise NotInOneTraining(f"{path}: the change adds or removes an import, which is done once for a process")
     before, after = _lasting(ast.parse(there)), _lasting(ast.parse(here))
     if changed := [*(after - before), *(before - after)]:
-        raise NotInOneTraining(f"{path}: the change is about what lasts beyond a step: {changed[0]}")
+        raise NotInOneTraining(f"{path}: the change is about what may last beyond a step: {changed[0]}")
 
 
 def as_of_a_change(refusal: str) -> str:

@@ -141,6 +141,7 @@ def _pair(
     lab: Lab, number: int, record: TargetRecord, seconds: float, deadline: Deadline, seed: int, watch: Watch
 ) -> None:
     """One more pair of target `number`, into its record; `seconds` of steps, both sides together."""
+    record.is_begun = True
     done = len(record.pairs)
     first, start = arranged(seed, number, done)
     pair = Pair(first, seed + done)

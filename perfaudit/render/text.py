@@ -165,6 +165,8 @@ def _take_what_pays(report: Report) -> str:
         )
     if any(f.rule in _SEARCHED for f in paying):
         said.append(f"`perfaudit tune {report.target} --dataloader --apply` searches and writes the loader's")
+    if not said and any(rank.group(finding) in _PAY for finding in report.findings):
+        return "no patch of what pays is handed over, so there is nothing to apply"
     return "; ".join(said) if said else "nothing was shown to pay here, so there is nothing to apply"
 
 

@@ -21,7 +21,7 @@ from perfaudit.gate.one_training_quads import QUADS
 from perfaudit.gate.pair_lab import PairLab
 from perfaudit.gate.records import TargetRecord
 from perfaudit.gate.swappable import NotInOneTraining
-from perfaudit.gate.timing import time_targets
+from perfaudit.gate.timing import mark_interrupted, time_targets
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.watch import Standing, Watch
@@ -194,6 +194,21 @@ def test_interrupted_it_keeps_what_was_measured(clock: FakeClock) -> None:
     assert len(records[0].log_ratios()) == len(running.quads["reference"]) > 0
 
 
+def test_interrupted_while_its_training_is_built_a_target_was_reached(clock: FakeClock) -> None:
+    class Interrupted(FakeLab):
+        def together(self, number: int, seed: int, seconds: float) -> tuple[FakeRunning, str]:
+            raise KeyboardInterrupt
+
+    records = [TargetRecord("a.py"), TargetRecord("b.py")]
+    with pytest.raises(KeyboardInterrupt):
+        time_in_one_training(Interrupted(), records, Deadline(60.0, clock), 0.05, 0.01, Watch())
+    mark_interrupted(records)
+    assert [verdict.reason for verdict in judged_together(records)] == [
+        "interrupted before anything was measured",
+        "not reached: interrupted before its turn",
+    ]
+
+
 def test_those_who_watch_see_the_reference_beside_the_control(clock: FakeClock) -> None:
     class Rows(Watch):
         def __init__(self) -> None:
@@ -324,7 +339,7 @@ def test_what_a_step_does_not_run_goes_to_pairs_of_processes(repository: Reposit
         ("num_workers=0", "num_workers=1", "the loader has workers, which keep the code that they were started with"),
         ("batch_size=64", "batch_size=32", "a step does not run build_dataloader, which the change changes"),
         ("    return nn.Seq", "    made = torch.get_num_threads()\n    torch.set_num_threads(1)\n    return nn.Seq",
-         "train.py: the change is about what lasts beyond a step: torch.set_num_threads(1)"),
+         "train.py: the change is about what may last beyond a step: torch.set_num_threads(1)"),
     ],
 )  # fmt: skip
 def test_real_reasons_for_pairs_of_processes(repository: Repository, old: str, new: str, reason: str) -> None:

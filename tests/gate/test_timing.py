@@ -423,6 +423,22 @@ def test_an_interrupted_gate_is_not_told_to_raise_its_budget(clock: FakeClock) -
     ]
 
 
+def test_a_gate_that_is_interrupted_while_its_first_pair_opens_says_that_its_turn_had_come(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    lab, records = FakeLab(clock, (0.01, 0.01), (0.01, 0.01)), [TargetRecord("a.py"), TargetRecord("b.py")]
+    monkeypatch.setattr(lab, "open", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        time_pairs(lab, records, Deadline(120, clock))
+    assert [verdict.reason for verdict in judged_together(records)] == [
+        "interrupted before anything was measured",
+        "not reached: interrupted before its turn",
+    ]
+
+
 def test_the_lab_is_told_how_long_a_warm_up_may_be(clock: FakeClock) -> None:
     lab = FakeLab(clock, (0.010, 0.010), opening=1.0)
     run(lab, budget=40.0)

@@ -279,7 +279,7 @@ note: stopped at the budget
 3 findings in 1 file, 1 not audited: 1 error, 1 warning, 1 info
 2 findings of the baseline not shown; 1 finding of the baseline no longer there; 3 test files left
 out (--tests reads them)
-nothing was shown to pay here, so there is nothing to apply
+no patch of what pays is handed over, so there is nothing to apply
 """
 
 
@@ -388,6 +388,12 @@ SEARCH = "`perfaudit tune train.py --dataloader --apply` searches and writes the
                 paying("PA6", "c.py", saving=Saving("benchmarked", 0.1, 0.2)),  # not measured here
             ],
             SCAN.format("b.py", "PA2"),
+        ),
+        (
+            [
+                paying("PA1", fix=None, saving=Saving("screened", 0.1, 0.2))
+            ],  # interrupted before its losses were compared
+            "no patch of what pays is handed over, so there is nothing to apply",
         ),
         (
             [paying("PA5", saving=Saving("measured", 0.0, 0.2))],
