@@ -14,13 +14,15 @@ from perfaudit.cli.output import say
 from perfaudit.config import Config
 from perfaudit.errors import UserError
 from perfaudit.measure.watch import Standing, Watch
-from perfaudit.measurements import Settings, settings_text
 from perfaudit.render.words import one_line
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
     from rich.table import Table
 
 _QUIET = 10.0  # seconds between lines where there is no terminal
+_WIDE = 100  # characters of a terminal, from which on the bar has its whole length
 
 
 def needs_torch(command: str) -> None:
@@ -53,17 +55,9 @@ def live(budget: float) -> Iterator[Watch]:
         return
     from rich.console import Console, Group
     from rich.live import Live
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (
-        TextColumn("{task.fields[stage]}", markup=False),
-        BarColumn(bar_width=20),
-        TimeElapsedColumn(),
-        TextColumn(f"of {budget:.0f} s"),
-        TextColumn("{task.fields[last]}", style="dim", markup=False),
-    )
     console = Console(stderr=True)
-    progress = Progress(*columns, console=console)
+    progress = _progress(console, budget)
     task = progress.add_task("", total=budget, stage="starting", last="")
     bar = _Bar(lambda **fields: progress.update(task, **fields))
 
@@ -75,6 +69,28 @@ def live(budget: float) -> Iterator[Watch]:
         yield bar
 
 
+def _progress(console: Console, budget: float) -> Progress:
+    """A line with the stage, a bar, the clock and the last word; where it is too long, stage and word are cut, no clock."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.table import Column
+
+    bar, of_budget = 20 if console.width >= _WIDE else 8, f"of {budget:.0f} s"
+    room = max(2, console.width - bar - len("0:00:00") - len(of_budget) - 5)  # spaces between columns and at the end
+
+    def words(field: str, room: int, style: str = "none") -> TextColumn:
+        column = Column(no_wrap=True, overflow="ellipsis", max_width=room)
+        return TextColumn(f"{{task.fields[{field}]}}", style, markup=False, table_column=column)
+
+    return Progress(
+        words("stage", room * 3 // 5),
+        BarColumn(bar_width=bar),
+        TimeElapsedColumn(),
+        TextColumn(of_budget),
+        words("last", room - room * 3 // 5, "dim"),
+        console=console,
+    )
+
+
 class _Lines(Watch):
     """One line a stage, and one every few seconds with what was timed last, or with how a race stands."""
 
@@ -84,9 +100,9 @@ class _Lines(Watch):
     def stage(self, title: str) -> None:
         self._say(title)
 
-    def block(self, settings: Settings, seconds_per_step: float) -> None:
+    def block(self, name: str, seconds_per_step: float) -> None:
         if time.monotonic() - self._said > _QUIET:
-            self._say(f"  {settings_text(settings)}: {seconds_per_step * 1e3:.2f} ms a step")
+            self._say(f"  {name}: {seconds_per_step * 1e3:.2f} ms a step")
 
     def standings(self, rows: Sequence[Standing]) -> None:
         if rows and time.monotonic() - self._said > _QUIET:
@@ -109,11 +125,11 @@ class _Bar(Watch):
         self.rows = ()
         self._show(stage=title.partition(":")[0], last="")
 
-    def opening(self, settings: Settings) -> None:
-        self._show(last=f"starting {settings_text(settings)}")
+    def opening(self, name: str) -> None:
+        self._show(last=f"starting {name}")
 
-    def block(self, settings: Settings, seconds_per_step: float) -> None:
-        self._show(last=f"{seconds_per_step * 1e3:.2f} ms a step: {settings_text(settings)}")
+    def block(self, name: str, seconds_per_step: float) -> None:
+        self._show(last=f"{seconds_per_step * 1e3:.2f} ms a step: {name}")
 
     def standings(self, rows: Sequence[Standing]) -> None:
         self.rows = tuple(rows)

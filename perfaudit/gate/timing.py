@@ -190,7 +190,7 @@ def _quads(
         pair.quads.append(Quad(tuple(blocks)))
         for side in SIDES:
             seconds = statistics.median(block.seconds(record.typical) for block in blocks if block.side == side)
-            watch.block({"target": record.target, "side": side}, seconds)
+            watch.block(f"{record.target}, {'reference' if side == 'base' else 'head'}", seconds)
 
 
 class _SideFailed(Exception):

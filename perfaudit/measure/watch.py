@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from perfaudit.measurements import Settings
-
 
 @dataclass(frozen=True, slots=True)
 class Standing:
@@ -31,11 +29,11 @@ class Watch:
     def stage(self, title: str) -> None:
         """A new part of the work begins."""
 
-    def opening(self, settings: Settings) -> None:
-        """A process with this variant is being started."""
+    def opening(self, name: str) -> None:
+        """A process with the variant of this name is being started."""
 
-    def block(self, settings: Settings, seconds_per_step: float) -> None:
-        """One more block of this variant was timed."""
+    def block(self, name: str, seconds_per_step: float) -> None:
+        """One more block of the variant of this name was timed."""
 
     def note(self, text: str) -> None:
         """Something worth a line."""

@@ -10,6 +10,7 @@ from perfaudit.measure.judge import settled_variants
 from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measure.runner import measure
 from perfaudit.tune.screening import LEAST
+from perfaudit.tune.short_names import variant_name
 from perfaudit.tune.tuning import Tuning, digest_of_texts
 from perfaudit.tune.verify import Verifier
 
@@ -38,8 +39,8 @@ class SourceRace:
 
 def race_patched(tuning: Tuning, race: SourceRace, deadline: Deadline) -> None:
     """Check and race the patches until each is decided or the time is over; the ledger has what is known at any moment."""
-    settings = {variant.key: variant.settings for variant in (race.start, *race.patches)}
-    race.ledger.on_block = lambda key, seconds: tuning.watch.block(settings[key], seconds)
+    names = {variant.key: variant_name(variant.settings) for variant in (race.start, *race.patches)}
+    race.ledger.on_block = lambda key, seconds: tuning.watch.block(names[key], seconds)
 
     def settled(ledger: Ledger) -> set[str]:
         return settled_variants(ledger, race.start, [*race.patches], LEAST, race.stage)

@@ -17,6 +17,7 @@ from perfaudit.measure.runner import BLOCK_SECONDS, ROUNDS, TrialFailed, afforda
 from perfaudit.measurements import NO_TIME, ClockName, NotApplicable, Settings
 from perfaudit.static.ondisk import digest_of
 from perfaudit.tune.first_look import finalists_of, is_clear, is_raced_in_place, known_seconds, look
+from perfaudit.tune.short_names import variant_name
 from perfaudit.tune.tuning import Bout, Tuning, key_of, variant_of
 from perfaudit.tune.verify import Verifier
 
@@ -58,7 +59,7 @@ def search(
     tuning.watch.stage(f"{name}: {module.title}")
     bout = Bout(name, survey, _base(tuning, module), tuning.share_of(name), tuning.computes_alone(), ledger)
     bout.variants[bout.base.key] = bout.base
-    bout.ledger.on_block = lambda key, seconds: tuning.watch.block(bout.variants[key].settings, seconds)
+    bout.ledger.on_block = lambda key, seconds: tuning.watch.block(variant_name(bout.variants[key].settings), seconds)
     tuning.bouts.append(bout)
     probing = tuning.deadline(PROBING_SHARE * deadline.left())
     bench = bench_of(tuning, bout, memory_budget, probing, deadline.left())
@@ -134,7 +135,7 @@ def bench_of(tuning: Tuning, bout: Bout, memory_budget: int, deadline: Deadline,
 
     def probe(settings: Settings) -> Probe:
         variant = variant_of(bout.name, settings)
-        tuning.watch.opening(settings)
+        tuning.watch.opening(variant_name(settings))
         try:
             _, reply = tuning.ask(f"memory {variant.key}", variant, {"do": "memory"})
         except ChildFailed as failure:

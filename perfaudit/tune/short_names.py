@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from perfaudit.knobs import knob
-from perfaudit.measurements import Settings
+from perfaudit.measurements import Settings, settings_text
 
 if TYPE_CHECKING:
     from perfaudit.tune.candidates import Candidate
@@ -33,6 +33,14 @@ def short_settings(settings: Settings, others: list[Settings]) -> str:
         if not others:
             break
     return " ".join(said)
+
+
+def variant_name(settings: Settings) -> str:
+    """What runs in a fresh process: "your code", "patched", the rule or key of one patch, or the settings of a knob."""
+    if PATCH not in settings:
+        return settings_text(settings) or "your code"
+    patch = str(settings[PATCH])
+    return {"none": "your code", "all": "patched"}.get(patch, patch)
 
 
 def _name(candidate: Candidate, candidates: Mapping[str, Candidate]) -> str:

@@ -16,6 +16,7 @@ from perfaudit.measure.nursery import nursery
 from perfaudit.measure.runner import Lab
 from perfaudit.measure.watch import Watch
 from perfaudit.target.names import Target, imported_modules, sets_variables_early
+from perfaudit.tune.short_names import variant_name
 
 Json = dict[str, Any]  # Any: nested JSON
 Check = Callable[[Child, Variant, Facts], None]
@@ -85,7 +86,7 @@ class Children:
 
     def lab(self, check: Check | None = None) -> Lab:
         lab = ChildLab(self.target_json, self.device, timeout=self.timeout, fresh=self.fresh, check=check)
-        lab.on_open = lambda variant: self.watch.opening(variant.settings)
+        lab.on_open = lambda variant: self.watch.opening(variant_name(variant.settings))
         return lab
 
     def ask(self, variant: Variant, *commands: Json) -> list[Json]:

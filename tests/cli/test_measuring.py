@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from perfaudit.cli import measuring
-from perfaudit.cli.measuring import _Bar, _Lines, _table, standings_line
+from perfaudit.cli.measuring import _Bar, _Lines, _progress, _table, standings_line
 from perfaudit.measure.watch import Standing
 
 GELU = Standing("fusion", 40, 0.89, 0.83, 0.95)
@@ -75,7 +75,7 @@ def test_a_log_gets_a_line_every_ten_seconds(clock: Clock, capsys: pytest.Captur
         watch.standings([GELU, GONE])
     clock.now += 11.0
     watch.standings([])  # nothing is raced
-    watch.block({"num_workers": 2, "pin_memory": False, "timeout": None}, 0.0123)
+    watch.block("num_workers=2, pin_memory=False", 0.0123)
     line = "fusion 0.89 [0.83, 0.95]; 1 of 2 decided"
     assert capsys.readouterr().err == (
         "[    0 s] every patch beside your code\n"
@@ -86,16 +86,28 @@ def test_a_log_gets_a_line_every_ten_seconds(clock: Clock, capsys: pytest.Captur
 def test_the_bar_names_settings_and_has_rows_while_a_race_goes_on(clock: Clock) -> None:
     shown: dict[str, object] = {}
     bar = _Bar(lambda **fields: shown.update(fields))
-    bar.opening({"num_workers": 2, "timeout": None})
+    bar.opening("num_workers=2")
     assert shown == {"completed": 0.0, "last": "starting num_workers=2"}
     clock.now += 3.0
-    bar.block({"num_workers": 2}, 0.1)
+    bar.block("num_workers=2", 0.1)
     assert shown == {"completed": 3.0, "last": "100.00 ms a step: num_workers=2"}
     bar.standings([GELU, GONE])
     assert bar.rows == (GELU, GONE) and shown["last"] == "1 of 2 decided"
     bar.stage("final race: all of it")
     assert not bar.rows
     assert shown == {"completed": 3.0, "stage": "final race", "last": ""}
+
+
+@pytest.mark.parametrize("stage", ["loading t.py", "racing every patch in one training, in turn with your code"])
+@pytest.mark.parametrize("last", ["", "1 of 3 decided", "100.00 ms a step: num_workers=2, pin_memory=False"])
+def test_the_bar_has_its_clock_on_a_narrow_terminal(stage: str, last: str) -> None:
+    out = io.StringIO()
+    console = Console(file=out, width=80)
+    progress = _progress(console, 300.0)
+    progress.add_task("", total=300.0, stage=stage, last=last)
+    console.print(progress.get_renderable())
+    (line,) = out.getvalue().splitlines()
+    assert "0:00:00 of 300 s" in line and stage[:8] in line and last[:8] in line
 
 
 def drawn(rows: list[Standing], width: int = 90, height: int = 20) -> list[str]:

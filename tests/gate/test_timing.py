@@ -439,6 +439,17 @@ def test_a_gate_that_is_interrupted_while_its_first_pair_opens_says_that_its_tur
     ]
 
 
+def test_those_who_watch_are_told_which_version_was_timed(clock: FakeClock) -> None:
+    told: set[str] = set()
+
+    class Names(Watch):
+        def block(self, name: str, seconds_per_step: float) -> None:
+            told.add(name)
+
+    time_pairs(FakeLab(clock, (0.01, 0.01)), [TargetRecord("a.py")], Deadline(30, clock), watch=Names())
+    assert told == {"a.py, reference", "a.py, head"}
+
+
 def test_the_lab_is_told_how_long_a_warm_up_may_be(clock: FakeClock) -> None:
     lab = FakeLab(clock, (0.010, 0.010), opening=1.0)
     run(lab, budget=40.0)

@@ -9,10 +9,11 @@ import pytest
 from perfaudit.findings import Fix, Location
 from perfaudit.measure.race import BASE, CONTROL
 from perfaudit.measure.watch import Standing
+from perfaudit.measurements import Settings
 from perfaudit.tune.candidates import Candidate
 from perfaudit.tune.raced import Raced, Seen
 from perfaudit.tune.screening import _standings
-from perfaudit.tune.short_names import short_names
+from perfaudit.tune.short_names import short_names, variant_name
 
 
 def test_each_entrant_has_its_name_and_so_has_the_control() -> None:
@@ -61,3 +62,18 @@ def test_a_name_is_the_knob_and_what_tells_its_settings_apart(
 ) -> None:
     given = {str(at): candidate(str(at), name, **settings) for at, (name, settings) in enumerate(candidates)}
     assert [*short_names(given).values()] == names
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({"patch": "none"}, "your code"),
+        ({"patch": "all"}, "patched"),
+        ({"patch": "PA204", "path": "t.py"}, "PA204"),
+        ({"patch": "fusion pointwise=library"}, "fusion pointwise=library"),
+        ({"num_workers": 2, "timeout": None}, "num_workers=2"),
+        ({}, "your code"),
+    ],
+)
+def test_what_runs_in_a_fresh_process_is_called_as_a_user_would(settings: Settings, name: str) -> None:
+    assert variant_name(settings) == name
