@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -71,6 +72,11 @@ class Comparison:
     without_loading: bool = False
     basis: Basis = "measured"
     way: str = ""
+
+    @property
+    def says_something(self) -> bool:
+        """Whether it has an interval, or was given up: what was raced too briefly says nothing."""
+        return self.given_up or math.isfinite(self.high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +160,9 @@ class Ladder:
     """What a climb has come to: its rungs, one patch of all that stayed, and the final race of that patch.
 
     ratio, low, high: seconds per step with the patch over those of the user's code, by `basis`: "measured" in the final race
-    of fresh processes or, where that did not decide in its time, "screened" in the training that ran; None, 0 and inf where
-    neither is known. has_twin: the figure is screened, and a second training, whose memory lies elsewhere, had a part in it.
+    of fresh processes or, where that did not decide in its time, "screened" in the training that ran; None, 0 and inf, and
+    None as the basis, where neither is known. has_twin: the figure is screened, and a second training, whose memory lies
+    elsewhere, had a part in it.
     rounds: of the final race. screened: all rungs together, in the training that ran. seconds_per_step: of
     the user's code in the race that `ratio` is of; patched_seconds_per_step: what the ratio makes of it. verified: what the
     losses of both said. left: what was not climbed, and why. undecided: knobs with a candidate that more time would decide.
@@ -171,7 +178,7 @@ class Ladder:
     ratio: float | None = None
     low: float = 0.0
     high: float = float("inf")
-    basis: Basis = "measured"
+    basis: Basis | None = None
     clock: ClockName = "wall"
     rounds: int = 0
     screened: Interval | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -191,7 +190,7 @@ def _with_knob_flags() -> None:
 
 
 def _code(report: Report, exit_zero: bool) -> int:
-    screened = any(math.isfinite(compared.high) for compared in report.comparisons)
+    screened = any(compared.says_something for compared in report.comparisons)
     if not screened and not any(trial.status == "ok" for trial in report.trials):
         return NOTHING_MEASURED
     if report.ladder is not None:

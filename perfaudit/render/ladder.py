@@ -99,6 +99,8 @@ def _none_paid(report: Report) -> str:
     raced = len({(c.knob, str(c.candidate)) for c in report.comparisons})
     if not raced:
         return "no patch was raced"
+    if not any(compared.says_something for compared in report.comparisons):
+        return f"{count(raced, 'patch', 'patches')} raced too briefly to say anything"
     return f"no patch of {raced} was shown to pay" if raced > 1 else "the one patch that was raced was not shown to pay"
 
 

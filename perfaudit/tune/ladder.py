@@ -106,6 +106,7 @@ def _with_ratio(state: Climb, ladder: Ladder) -> Ladder:
         ratio=seen.ratio,
         low=seen.low,
         high=seen.high,
+        basis="measured",
         clock=seen.clock,
         rounds=seen.n,
         seconds_per_step=before,

@@ -137,7 +137,8 @@ def _report_of(tuning: Tuning, priced: Priced, report: Report, budget: float, in
         for ledger in ledgers:
             if BASE.key in ledger.failures:
                 raise NothingMeasured(f"{target}: the code as it is could not be measured: {ledger.failures[BASE.key]}")
-        if priced.waiting and not comparisons and not any(ledger.failures for ledger in ledgers):
+        failed = priced.raced.failures or any(ledger.failures for ledger in ledgers)
+        if priced.waiting and not comparisons and not failed:
             raise NothingMeasured(
                 f"{target}: no comparison was finished within the budget of {budget:.0f} s; give it longer with --budget"
             )

@@ -114,6 +114,8 @@ def findings_of(priced: Priced, ended: str) -> list[Finding]:
 def _told(priced: Priced, waiting: Waiting, ended: str) -> Finding:
     if (fresh := priced.fresh(waiting)) is not None:
         return _raced_as_source(priced, waiting, *fresh)
+    if (why := priced.raced.failures.get(waiting.own.key)) is not None:
+        return prepend_note(waiting.finding.with_(fix=None), f"its patch is withdrawn: {why}")
     if priced.is_refused(waiting):
         why = priced.raced.refused[waiting.tried[0].key]
         return prepend_note(

@@ -28,6 +28,7 @@ WINNER = Winner("threads", {"threads": 2}, False, "two threads")
         ({"ladder": Ladder()}, NOTHING_MEASURED),
         ({"ladder": Ladder(), "comparisons": (replace(SCREENED, high=float("inf")),)}, NOTHING_MEASURED),
         ({"ladder": Ladder(), "comparisons": (SCREENED,)}, OK),  # a climb has no trials
+        ({"ladder": Ladder(), "comparisons": (replace(SCREENED, high=float("inf"), given_up=True),)}, OK),
         ({"ladder": PATCHED, "comparisons": (SCREENED,)}, FOUND),
         ({"trials": (replace(TRIAL, status="failed"),), "winners": (WINNER,)}, NOTHING_MEASURED),
         ({"trials": (TRIAL,), "winners": (replace(WINNER, keeps_current=True),)}, OK),

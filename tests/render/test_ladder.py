@@ -199,6 +199,14 @@ def test_where_nothing_stayed_it_says_how_many_were_raced(raced: int, said: str)
     assert headline(nothing.with_(interrupted=True)) == f"100.0 ms a step: {said}; interrupted"
 
 
+def test_what_was_raced_too_briefly_is_not_said_to_be_without_gain() -> None:
+    brief = tuple(replace(compared, low=0.0, high=float("inf")) for compared in RACED[:2])
+    said = "2 patches raced too briefly to say anything; 1 undecided"
+    assert headline(report(Ladder(undecided=("fusion",)), comparisons=brief)) == said
+    given_up = (replace(brief[0], given_up=True), brief[1])
+    assert headline(report(Ladder(), comparisons=given_up)) == "no patch of 2 was shown to pay"
+
+
 def test_a_knob_without_time_is_left_and_is_not_one_that_cannot_matter() -> None:
     text = render(report(Ladder(), not_applicable=(NotApplicable("ema", NO_TIME, late=True),)))
     assert text == "no patch was raced; 1 not reached\n\nleft:\n  ema: no time was left for it in the budget\n"

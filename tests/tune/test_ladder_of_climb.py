@@ -221,3 +221,10 @@ def test_a_rung_shows_how_it_does_beside_others_only_where_those_are_handed_over
     state.rungs.remove(B)
     state.dropped.append((B, "it gains nothing"))
     assert [(rung.knob, rung.beside) for rung in ladder_of(state).rungs] == [("a", None), ("b", (0.9, 0.85, 0.95))]
+
+
+def test_a_ladder_without_a_ratio_has_no_basis_of_it() -> None:
+    state = climb_of(raced(RIGHT, a=GAIN))
+    assert (ladder_of(state).basis, ladder_of(state).ratio) == ("screened", GAIN[0])
+    state.rungs, state.candidates = [], {}
+    assert (ladder_of(state).basis, ladder_of(state).ratio) == (None, None)

@@ -206,6 +206,34 @@ def test_a_patch_that_is_refused_is_withdrawn_with_the_reason(pricing: Pricing, 
     assert report.notes == ()  # one that pays is no more than itself
 
 
+@pytest.mark.parametrize("behind", [0, 3, 20])
+def test_a_patch_with_which_a_later_step_raises_is_withdrawn_though_nothing_else_was_compared(
+    pricing: Pricing, clock: FakeClock, behind: int
+) -> None:
+    made: list[int] = []
+
+    def fails(on: Switches) -> None:
+        made.extend([1] * on["a"])
+        if on["a"] and len(made) > behind:
+            raise ValueError("no such kernel")
+
+    report = pricing(Shop(clock, gains(a=0.985), fails=fails, noise=0.05), switch("a", KNOWN))
+    (finding,) = report.findings
+    assert (finding.fix, finding.note) == (None, "its patch is withdrawn: with it, a step raises no such kernel")
+    assert (saved(finding), report.comparisons) == (("documented", 0.0, 0.05, None), ())
+
+
+def test_a_patch_with_which_the_first_step_raises_is_withdrawn_where_no_time_is_left_for_fresh_processes(
+    pricing: Pricing, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perfaudit.tune.price.FEWEST_SECONDS", 1e6)
+    raises = "with it, a step raises ValueError: no such kernel"
+    shop = Shop(clock, gains(a=0.8, b=0.9), refused=lambda on: raises if on["a"] else "")
+    found = {finding.rule: finding for finding in pricing(shop, switch("a"), switch("b")).findings}
+    assert (found["PA003"].fix, found["PA003"].note) == (None, f"its patch is withdrawn: {raises}")
+    assert found["PA004"].fix is not None
+
+
 @pytest.mark.parametrize("as_source", [False, True])
 def test_a_patch_whose_losses_could_not_be_compared_is_not_handed_over(
     pricing: Pricing, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, as_source: bool
