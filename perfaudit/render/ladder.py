@@ -55,12 +55,20 @@ def headline(report: Report) -> str:
         before = _before(report)
         step = f"{step_time(before)} a step: " if before is not None else ""
         said = f"{step}{_refused(found, len(stayed)) if stayed else _none_paid(report)}"
-    open_ = [f"{len(found.undecided)} undecided"] if found.undecided else []
+    undecided = _undecided(report)
+    open_ = [f"{len(undecided)} undecided"] if undecided else []
     open_ += [f"{len(found.failed)} failed"] if found.failed else []
-    late = {item.knob for item in (*found.left, *report.not_applicable) if item.late} - {*found.undecided}
+    late = {item.knob for item in (*found.left, *report.not_applicable) if item.late} - {*undecided}
+    late |= {*found.undecided} - {*undecided}
     open_ += [f"{len(late)} not reached"] if late else []
     open_ += ["interrupted"] if report.interrupted else []
     return "; ".join([said, *([", ".join(open_)] if open_ else [])])
+
+
+def _undecided(report: Report) -> tuple[str, ...]:
+    """Knobs that were raced and are not decided; none where the race ended before it told of any."""
+    assert report.ladder is not None
+    return report.ladder.undecided if report.comparisons or report.ladder.rungs else ()
 
 
 def _before(report: Report) -> float | None:
@@ -154,17 +162,26 @@ def _final_race(found: Ladder, width: int) -> str:
             if found.rounds
             else "not decided, no round was finished"
         )
-        said = f"final race: {race}; all of it together, screened{clock}: {_ratio(found)}"
+        said = f"final race: {race}; {_all_of_it(found)[1]}, screened{clock}: {_ratio(found)}"
         said += f" ({TWIN})" if found.has_twin else ""
     else:
         rounds = count(found.rounds, "round")
-        said = f"final race, all of it against your code in fresh processes ({rounds}{clock}): {_ratio(found)}"
+        said = f"final race, {_all_of_it(found)[0]} against your code in fresh processes ({rounds}{clock}): {_ratio(found)}"
     if found.high < 1 and (gained := saved(found)):
         said += f"; saves {gained}"
     before, after = size(found.peak_memory_bytes or 0), size(found.patched_peak_memory_bytes or 0)
     if found.peak_memory_bytes and found.patched_peak_memory_bytes and before != after:
         said += f"; peak memory {before} -> {after}"
     return wrapped(said, width, "") + "\n"
+
+
+def _all_of_it(found: Ladder) -> tuple[str, str]:
+    """What is handed over, raced against the user's code and raced in one training."""
+    return ("all of it", "all of it together") if _is_several(found) else ("the patch", "the patch")
+
+
+def _is_several(found: Ladder) -> bool:
+    return sum(not rung.dropped for rung in found.rungs) > 1
 
 
 def saved(found: Ladder) -> str:
@@ -188,7 +205,8 @@ def _patch(found: Ladder, paint: Paint, width: int) -> str:
     if not found.files:
         return ""
     changes = f"changes {', '.join(found.changes)}" if found.changes else "changes nothing but speed"
-    lines = [paint(f"the patch of all of it ({changes}):", "cyan")]
+    of_all = " of all of it" if _is_several(found) else ""
+    lines = [paint(f"the patch{of_all} ({changes}):", "cyan")]
     for item in found.files:
         lines += [f"  {line}" if line else "" for line in painted_diff(item.diff, paint)]
     return "\n".join(lines) + "\n"
@@ -205,7 +223,10 @@ def _left(report: Report, width: int) -> str:
     for item in (*found.left, *(item for item in report.not_applicable if item.late)):
         reasons.setdefault(item.reason, []).append(item.knob)
     known = {knob for names in reasons.values() for knob in names}
-    if open_ := [knob for knob in found.undecided if knob not in known]:
+    undecided = _undecided(report)
+    if open_ := [knob for knob in found.undecided if knob in undecided and knob not in known]:
         reasons["undecided: more time would decide it"] = open_
+    if waiting := [knob for knob in found.undecided if knob not in undecided and knob not in known]:
+        reasons["not raced: the race ended before it told anything"] = waiting
     lines = [wrapped(f"{', '.join(names)}: {reason}", width, "  ") for reason, names in reasons.items()]
     return "\n".join(["left:", *lines]) + "\n" if lines else ""

@@ -61,7 +61,8 @@ def _noise(seen: Calibration) -> str:
     processor = (
         f"a step takes {seconds(seen.seconds_per_step / (seen.wall_over_cpu or 1.0))} of processor time, all threads"
     )
-    waited = f", and waits {100 * seen.queued:.0f} % of its time for cores that others hold"
+    queued = seconds(seen.queued * seen.seconds_per_step)  # of all threads, so it may be longer than the step
+    waited = f", and they wait {queued} together for cores that others hold"
     return "noise: " + "; ".join([*scatter, processor + (waited if seen.queued >= LEAST_QUEUED else "")])
 
 

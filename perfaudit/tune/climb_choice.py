@@ -50,8 +50,8 @@ def choose(tuning: Tuning, state: Climb, seconds: float) -> None:
 def busy_words(queued: float) -> str:
     """Why a knob is not judged on a machine where threads waited for this share of a step."""
     return (
-        f"not judged: a step waited {100 * queued:.0f} % of its time for cores that others held, and with them to itself "
-        "another setting may be best"
+        f"not judged: the threads of a step waited for cores that others held, together {100 * queued:.0f} % as long as the "
+        "step takes, and with them to itself another setting may be best"
     )
 
 

@@ -178,11 +178,31 @@ LATE = (NotApplicable("a", "it cannot"), NotApplicable("b", NO_TIME, late=True))
         (Ladder(seconds_per_step=2.5), "2.50 s a step: no patch was raced"),
         (Ladder((GONE,), seconds_per_step=0.0042), "4.20 ms a step: no patch was raced"),
         (Ladder(left=LATE), "no patch was raced; 1 not reached"),
-        (Ladder(left=LATE, undecided=("b", "c")), "no patch was raced; 2 undecided"),  # of `b` more would be known
+        (Ladder(left=LATE, undecided=("b", "c")), "no patch was raced; 2 not reached"),
     ],
 )  # fmt: skip
 def test_the_first_line_says_no_more_than_was_shown(found: Ladder, line: str) -> None:
     assert headline(report(found)) == line
+
+
+def test_what_no_race_has_told_of_is_not_undecided() -> None:
+    text = ladder(report(Ladder(undecided=("b", "c"))), plain, 100)[-1]
+    assert text == "left:\n  b, c: not raced: the race ended before it told anything\n"
+
+
+def test_a_climb_that_measured_nothing_has_no_basis_in_json() -> None:
+    assert to_json(report(Ladder()))["ladder"]["basis"] is None
+    assert to_json(report(LADDER))["ladder"]["basis"] == "measured"
+
+
+def test_one_patch_is_not_called_all_of_it() -> None:
+    for basis, said in (
+        ("measured", "final race, the patch against your code in fresh processes"),
+        ("screened", "final race: not decided after 12 rounds; the patch, screened: 0.700"),
+    ):
+        text = "\n".join(ladder(report(LADDER.with_(rungs=(GELU, GONE), basis=basis)), plain, 200))
+        assert said in text and "\nthe patch (changes rounding, order):\n" in text
+        assert "all of it together" not in text and "of all of it" not in text
 
 
 @pytest.mark.parametrize(

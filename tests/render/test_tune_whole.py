@@ -226,7 +226,9 @@ def test_a_control_is_said_with_its_interval_in_place_of_two_copies() -> None:
     [
         (0.021, 0.5, 0.0, "single quads of the control scatter by 2.1 %; a step takes 400.00 ms of processor time, all threads"),
         (None, 1.0, 0.009, "a step takes 200.00 ms of processor time, all threads"),
-        (None, 4.0, 0.25, "a step takes 50.00 ms of processor time, all threads, and waits 25 % of its time for cores that "
+        (None, 4.0, 0.25, "a step takes 50.00 ms of processor time, all threads, and they wait 50.00 ms together for cores that "
+         "others hold"),
+        (None, 4.0, 1.05, "a step takes 50.00 ms of processor time, all threads, and they wait 210.00 ms together for cores that "
          "others hold"),
     ],
 )  # fmt: skip

@@ -79,6 +79,9 @@ class Switch(Knob):
         return False
 
 
+WAITED = "not judged: the threads of a step waited for cores that others held, together 30 % as long as the step takes"
+
+
 def independent(on: Switches) -> float:
     """a saves 30 %, b 10 %, c nothing."""
     return (0.7 if on["a"] else 1.0) * (0.9 if on["b"] else 1.0)
@@ -372,7 +375,7 @@ def test_what_a_busy_machine_turns_round_is_not_judged_there(climbing: Climbing,
         assert [rung.knob for rung in found.rungs] == kept
         reasons = [item.reason for item in found.left]
         assert (reasons == []) == (kept == ["a", "b"])
-        assert all(reason.startswith("not judged: a step waited 30 % of its time for cores") for reason in reasons)
+        assert all(reason.startswith(WAITED) for reason in reasons)
 
 
 def test_what_a_busy_machine_turns_round_is_not_raced_there(climbing: Climbing, clock: FakeClock) -> None:
@@ -387,7 +390,7 @@ def test_what_a_busy_machine_turns_round_is_not_raced_there(climbing: Climbing, 
     report = climbing(Busy(clock, independent), Threads("a"), Switch("b"))
     assert [rung.knob for rung in ladder(report).rungs] == ["b"]
     (left,) = ladder(report).left
-    assert left.knob == "a" and left.reason.startswith("not judged: a step waited 30 % of its time for cores")
+    assert left.knob == "a" and left.reason.startswith(WAITED)
     assert {compared.knob for compared in report.comparisons} == {"b"}
 
 
