@@ -14,6 +14,7 @@ from perfaudit.target.working_folder import full_path
 from perfaudit.training import Training, Variant
 from perfaudit.training.code_change import CodeChange, NotSwappable, code_change
 from perfaudit.training.code_variant import own_code, prepare
+from perfaudit.training.factory_training import NoBatches
 from perfaudit.training.start_of_step import Numbers, around, differences, is_finite
 from perfaudit.training.together import Together
 
@@ -103,7 +104,7 @@ class Preparation:
         before, learns = around(self.training), is_finite(self.training.last_loss)
         self.twins.give_turn_to(None, candidate.loader)
         try:
-            _try(variant, self.training.whole_step)
+            _try(variant, lambda: step_once(self.training))
         finally:
             self.twins.give_turn_to(None)
             now = around(self.training) if changes else before  # settings are ours, and their tests compare to the bit
@@ -111,7 +112,7 @@ class Preparation:
                 raise LeavesSomething(f"after a step with it {' and '.join(left[:2])} is not what it was")
         if learns and self.numbers is not None and not is_finite(self.training.last_loss):
             self.numbers.put_back()
-            self.training.whole_step()
+            step_once(self.training)
             raise StepRaises(DIVERGES)
         self.swapped += changes
         if candidate.loader is not None:
@@ -137,7 +138,7 @@ class Preparation:
         twin = self.twins.of(texts)
         self.twins.give_turn_to(twin)
         try:
-            _try(twin, twin.training.whole_step)
+            _try(twin, lambda: step_once(twin.training))
         except NotSwappable:
             if not any(variant is twin for variant in self.variants.values()):
                 self.twins.drop(twin)
@@ -151,6 +152,23 @@ class Preparation:
         if key in self.loaders:
             return self.loaders[key].loader
         return (self.twins.training_of(self.variants.get(key)) or self.training).loader
+
+
+def step_once(training: Any) -> None:
+    """Make a step; where it raises, another one: a training whose every hundredth sample is bad can be raced all the same.
+
+    Raises what the first of two that raise has raised.
+    """
+    try:
+        training.whole_step()
+    except NoBatches:
+        raise
+    except Exception as error:
+        training.phases.take()  # of the step that was not finished
+        try:
+            training.whole_step()
+        except Exception:
+            raise error from None
 
 
 def _try(variant: Variant, step: Callable[[], object]) -> None:

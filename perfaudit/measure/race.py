@@ -140,7 +140,10 @@ class Race:
         self._judge(ended=share)
 
     def turns(self) -> Generator[Turn, float, None]:
-        """What runs in turn. Send the seconds of each turn, all its steps together, when it has ended."""
+        """What runs in turn. Send the seconds of each turn, all its steps together, when it has ended.
+
+        NaN for a turn of which a step raised now and then, as it does without the variant too: its quad does not count.
+        """
         order = random.Random(self.seed)
         if warm_up := self._pace(self.base).warm_up:
             yield Turn(self.base, warm_up, False)
@@ -163,7 +166,7 @@ class Race:
         while entrant.is_open and len(looks) < 2:
             look = yield Turn(entrant.key, 1, False)
             looks.append(look)
-            if looks[-1] <= FAR_SLOWER * base:
+            if not looks[-1] > FAR_SLOWER * base:  # nor where one of the two is not known
                 return
         if entrant.is_open and entrant.key != self.control and not self._lack_patches and self.least is not None:
             self.fail(entrant.key, f"{min(looks) / base:.0f} times as slow in its first steps")
@@ -194,7 +197,7 @@ class Race:
         after = yield from self._timed(self.base, of_base)
         mine = (first.seconds + second) / (2 * block)
         bases = (before.seconds + after.seconds) / (2 * of_base)
-        if min(mine, bases) > 0:
+        if mine > 0 and bases > 0:  # not where one of its steps raised
             entrant.log_ratios.append(math.log(bases / mine if self._lack_patches else mine / bases))
             entrant.seconds.append(mine)
         return after

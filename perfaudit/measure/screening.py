@@ -22,6 +22,7 @@ from perfaudit.measure.preparation import (
     LeavesSomething,
     Preparation,
     error_words,
+    step_once,
     take_back,
     words_of_a_step,
 )
@@ -42,6 +43,7 @@ LEAST_DEVICE_STEPS, LEAST_DEVICE_SECONDS = (
 )  # of a block between two waits, so that the host may run ahead as in real life
 NUMBERS_SHARE = 0.1  # of the free memory of the host, which a copy of parameters and optimizer may take
 BLOCKS_OF_QUAD = 3  # which shares one with the next
+RAISED_IN_A_ROW = 5  # turns in which a step raised: more are no bad sample now and then
 TIMED_STEPS = 3  # of the base, for the length of a block
 
 
@@ -93,9 +95,9 @@ def _prepared(
     training: Training, candidates: Sequence[Candidate], twins: Twins, mark: Callable[[str], None]
 ) -> Preparation:
     """Candidates, each of which was in place for a step."""
-    training.whole_step()
+    step_once(training)
     first = around(training)
-    training.whole_step()
+    step_once(training)
     numbers = Numbers(training) if bytes_of(training) < NUMBERS_SHARE * free_memory() else None
     prepared = Preparation(training, twins, frozenset(differences(first, around(training))), numbers)
     # Twins come last: what they compile keeps code from being swapped.
@@ -124,7 +126,7 @@ class Screening:
     """A race in this process. `refused` says of those that cannot take part why, `ways` how the others are put in place.
 
     numbers: of the training at the beginning, put back where losses become NaN or infinite; None where memory does not hold them.
-    strikes: by key, how often they did so with it in place.
+    strikes: by key, how often they did so with it in place. raised: how often a step did where the next one ran, and what.
 
     base_totals: of the base's timed blocks, "steps", seconds on the wall ("wall"), of the process ("cpu"), of waiting for a core
     ("queued"), and by phase ("phases").
@@ -145,6 +147,8 @@ class Screening:
     _turn: Turn | None = field(init=False)
     numbers: Numbers | None = None
     strikes: dict[str, int] = field(default_factory=dict)
+    raised: tuple[int, str] = (0, "")
+    _raised_in_a_row: int = 0
     _is_learning: bool = field(init=False)
     _own_loader: Any = field(init=False)
     _chance: random.Random = field(init=False)
@@ -164,8 +168,7 @@ class Screening:
 
         last: the time is over, and so much of the unspent error goes to this look, see `quads.interval_of_quads`.
 
-        Where the training itself cannot go on, all are judged by what there is, and "trouble" says why. Raises what it raised
-        where there is nothing.
+        Where the training itself cannot go on, "trouble" says why. Raises what it raised where there is nothing yet.
         """
         ends = time.perf_counter() + seconds
         self._trouble = ""
@@ -181,8 +184,8 @@ class Screening:
             self._trouble = str(error) if isinstance(error, TargetError) else f"a step raises {error_words(error)}"
         finally:
             self._put(BASE)
-        if last or self._trouble:
-            self.race.end(last or 1.0)
+        if last:
+            self.race.end(last)
         return self.state()
 
     def _lose_step(self) -> None:
@@ -223,6 +226,7 @@ class Screening:
             "ended": self._turn is None,
             "trouble": self._trouble,
             "learns": self._is_learning,
+            "raised": list(self.raised),
             "block": self.race.paces[self.race.base].block,
             "base": self.base_totals,
         }
@@ -258,6 +262,9 @@ class Screening:
         self._take_back(but=turn.key)  # a fault of what was there before, not of this one
         try:
             self._put(turn.key)
+        except Exception as error:
+            return self._fail(turn.key, error)
+        try:
             restarts = len(training.restart_seconds)
             queued, cpu = (queued_seconds(), time.process_time()) if is_base else (0.0, 0.0)
             began = time.perf_counter()
@@ -265,15 +272,8 @@ class Screening:
                 training.whole_step()
             training.synchronize()
         except (Exception, SystemExit) as error:
-            is_over = (
-                isinstance(error, NoBatches) and training is self.training and self.training.loader is self._own_loader
-            )
-            if turn.key == self.race.base or is_over:
-                raise
-            self._put(BASE)
-            training.phases.take()  # of the step that was not finished
-            self.race.fail(turn.key, words_of_a_step(error))
-            return 0.0
+            return self._after_raising(turn.key, training, error)
+        self._raised_in_a_row = 0
         seconds = time.perf_counter() - began - sum(training.restart_seconds[restarts:])
         phases = training.phases.take()
         if self._is_learning and not is_finite(training.last_loss):
@@ -285,6 +285,42 @@ class Screening:
             self._add(seen | {"queued": max(0.0, queued_seconds() - queued)}, phases)
         restart: float = turn.steps * training.restart_per_step()
         return float(seconds + restart) * _of_batch(self._own_loader, training.loader)
+
+    def _fail(self, key: str, error: BaseException) -> float:
+        """Take a variant out that raises. Raises the error where it is the base."""
+        if key == self.race.base:
+            raise error
+        self._put(BASE)
+        self.training.phases.take()
+        self.race.fail(key, words_of_a_step(error))
+        return 0.0
+
+    def _after_raising(self, key: str, training: Any, error: BaseException) -> float:
+        """NaN where another step runs: one sample was bad. A variant with which that raises, too, leaves with the reason.
+
+        Raises the error where it is the training that cannot go on.
+        """
+        is_over = (
+            isinstance(error, NoBatches) and training is self.training and self.training.loader is self._own_loader
+        )
+        if is_over:
+            raise error
+        training.phases.take()  # of the step that was not finished
+        try:
+            training.whole_step()
+            training.synchronize()
+        except (Exception, SystemExit):
+            self._put(BASE)
+            if training is self.training and key != self.race.base:
+                training.phases.take()
+                training.whole_step()  # where this raises, too, the training has ended, whatever is in place
+            return self._fail(key, error)
+        self._raised_in_a_row += 1
+        if self._raised_in_a_row > RAISED_IN_A_ROW:
+            raise error
+        training.phases.take()
+        self.raised = (self.raised[0] + 1, error_words(error))
+        return math.nan
 
     def _learn_again(self, key: str, training: Any) -> None:
         """Put the numbers back after losses that are none. A candidate to which that happens twice, and to nobody else, leaves.
@@ -337,7 +373,7 @@ def _block_steps(training: Training, runs_behind: bool) -> int:
     training.synchronize()
     began, restarts = time.perf_counter(), len(training.restart_seconds)
     for _ in range(TIMED_STEPS):
-        training.whole_step()
+        step_once(training)
     training.synchronize()
     seconds = time.perf_counter() - began - sum(training.restart_seconds[restarts:])
     training.phases.take()

@@ -27,6 +27,7 @@ BUSY = 1.5  # wall over processor seconds of a step that only computes; above, t
 SLICE = 1.0  # seconds between two looks at how a race stands
 TOLD = 10.0  # seconds between two words on how a race stands that outlast a killed run
 SEED = 7
+RAISES = "a step of the training raises now and then, with patches and without; such steps are not counted"
 NOT_LEARNING = "the losses are no numbers any more: times are of a training that does not learn"
 
 
@@ -35,7 +36,8 @@ class Screen:
     """A training in a child, in which one race after the other is run. Use as a context manager.
 
     tell: called when a candidate was decided, and now and then. Where the child dies with a candidate in place, that one leaves
-    with the reason, and the training is built again.
+    with the reason, and the training is built again; so it is where the training itself ends, as long as each process gets
+    further than the one before.
     """
 
     tuning: Tuning
@@ -82,9 +84,14 @@ class Screen:
             except ChildFailed as failure:
                 guilty = self._engine.in_place() if self._engine is not None else ""
                 self._close()
-                if guilty in ("", BASE, CONTROL, base) or deadline.left() <= 0:
+                is_own_fault = guilty in ("", BASE, CONTROL, base)
+                if deadline.left() <= 0 or (is_own_fault and not so_far.has_gone_on()):
                     raise
-                so_far.end_process(guilty, f"with it in place, {failure}")
+                if is_own_fault:
+                    so_far.end_process()
+                    self.tuning.note_once(f"the training ended while it was raced, and was built again: {failure}")
+                else:
+                    so_far.end_process(guilty, f"with it in place, {failure}")
         raced.ended = True
 
     def _run(self, so_far: RaceSoFar, deadline: Deadline, note: Callable[[], None]) -> None:
@@ -107,12 +114,16 @@ class Screen:
             self.tuning.watch.standings(_standings(raced, terms.names))
             if not state.get("learns", True):
                 self.tuning.note_once(NOT_LEARNING)
+            if state.get("raised", (0,))[0]:
+                self.tuning.note_once(f"{RAISES}: {state['raised'][1]}")
             if has_left or is_look or not terms.entrants:
                 note()
             if has_left or not until_told.left():
                 self.tell()
                 until_told = self.tuning.deadline(TOLD)
             if state.get("trouble"):
+                if not so_far.has_gone_on():  # this is the end: all are judged by what there is
+                    so_far.take(self._engine.race(0.0, last=1.0))
                 raise ChildFailed("step", state["trouble"])
             if raced.ended or is_last:
                 return

@@ -234,6 +234,41 @@ def test_a_base_that_raises_is_a_fault_of_the_training(start: Start) -> None:
     assert training.module.forward.__code__ is mine
 
 
+def raising_at(training: Training, *steps: int, always_from: int = 1 << 30) -> None:
+    """Let these steps of a training raise, counted from now on, and all from one on."""
+    step, begins = training.whole_step, training.steps
+
+    def raise_at_times(fixed: bool = False) -> None:
+        step(fixed)
+        if training.steps - begins in steps or training.steps - begins >= always_from:
+            raise RuntimeError("bad sample in shard 7")
+
+    training.whole_step = raise_at_times  # type: ignore[method-assign]
+
+
+def test_a_step_that_raises_now_and_then_is_nobodys_fault(start: Start) -> None:
+    """It is not counted; the race goes on, and finds what it finds without."""
+    race, training = start(half="clock.sleep(cost / 2)")
+    raising_at(training, *range(7, 1000, 11))
+    state = race.run(1e9)
+    assert (state["trouble"], state["ended"]) == ("", True)
+    assert state["entrants"]["half"]["left"] == "decided"
+    assert state["entrants"]["half"]["interval"][0] == pytest.approx(0.5)
+    assert state["raised"][0] > 1
+    assert state["raised"][1].startswith("RuntimeError: bad sample in shard 7")
+
+
+def test_a_training_that_ends_is_trouble_and_judges_nobody(start: Start) -> None:
+    """Whoever asked may build it again, where the race goes on with the quads that there are."""
+    race, training = start(half="clock.sleep(cost / 2)")
+    raising_at(training, always_from=50)
+    state = race.run(1e9)
+    assert state["trouble"].startswith("a step raises RuntimeError: bad sample in shard 7")
+    assert (state["entrants"]["half"]["left"], state["entrants"]["half"]["interval"]) == ("", None)
+    assert len(state["entrants"]["half"]["log_ratios"]) in range(5, 8)  # it has not come to its first look
+    assert race.run(0.0, last=1.0)["entrants"]["half"]["interval"] is not None
+
+
 def test_a_patch_of_what_no_step_runs_is_refused(start: Start) -> None:
     race, _ = start("clock.sleep(100.0)", other="clock.sleep(1.0)")
     assert race.refused == {"other": "a step does not run evaluate, which the patch changes"}
