@@ -38,7 +38,7 @@ MAY_IMPORT = {
     "target": {"measurements"},
     "training": {"measurements", "target"},
     "measure": {"files", "processes", "measurements", "target", "training"},
-    "script": {"processes", "runs"},
+    "script": {"processes", "runs", "target"},
     "knobs": {"measurements", "measure", "target", "training", "static"},
     "tune": {"files", "measurements", "knobs", "measure", "target", "static", "report", "rank"},
     "checkpoints": {"files", "measure", "target", "training"},

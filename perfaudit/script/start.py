@@ -241,6 +241,8 @@ def _print_traceback(error: BaseException) -> None:
 
 def _facts(watch: Watch) -> Json:
     """What the training consists of, as far as it was seen."""
+    from perfaudit.target.accelerator import accelerator_of, device_in_use
+
     facts: Json = {
         "torch": "torch" in sys.modules,
         "first_batch_at": watch.first_batch_at,
@@ -254,10 +256,9 @@ def _facts(watch: Watch) -> Json:
         "device": "cpu",
         "files": _own_files(),
     }
-    if "torch" in sys.modules:
-        torch = sys.modules["torch"]
-        if torch.cuda.is_initialized():
-            facts |= {"device": "cuda", "peak_memory_bytes": torch.cuda.max_memory_allocated()}
+    if "torch" in sys.modules and (device := device_in_use()):
+        peak = accelerator_of(sys.modules["torch"].device(device)).peak_bytes()
+        facts |= {"device": device, "peak_memory_bytes": peak}
     return facts
 
 

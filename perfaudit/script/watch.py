@@ -70,6 +70,8 @@ class Watch:
         from torch.optim import optimizer as updates
         from torch.utils.data import dataloader as loading
 
+        from perfaudit.target.accelerator import pick_device
+
         self.torch_at = time.monotonic()
         _replace(torch, "compile", self._compile)
         _replace(torch.nn.Module, "compile", self._compile)
@@ -86,7 +88,7 @@ class Watch:
         _replace(torch.optim.swa_utils.AveragedModel, "update_parameters", functools.partial(self._in_phase, "average"))
         for name in ("item", "tolist", "numpy", "cpu"):
             _replace(torch.Tensor, name, functools.partial(self._in_phase, "host_reads"))
-        if torch.accelerator.is_available():
+        if pick_device("auto").type != "cpu":
             for name in ("to", "cuda"):
                 _replace(torch.Tensor, name, self._copy_to_device)
 
