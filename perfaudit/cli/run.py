@@ -73,7 +73,7 @@ def command(
     limit = 0.0 if to_end or (steps and not seconds) else seconds_of(seconds) if seconds else SECONDS
     scratch = None if in_place else scratch_root(wanted)
     longest = seconds_of(timeout)
-    with _output_of_script(quiet) as (stream, last_lines), _progress(wanted.name, quiet) as tell:
+    with _output_of_script(quiet) as (stream, last_lines), _progress(wanted.name) as tell:
         seen = observe(Request(wanted, steps, limit, scratch), longest, tell, stream)
         said = last_lines()
     if seen.refused:
@@ -154,7 +154,7 @@ def _output_of_script(quiet: bool) -> Iterator[tuple[IO[str] | None, Callable[[]
 
 
 @contextlib.contextmanager
-def _progress(name: str, quiet: bool) -> Iterator[Callable[[Seen], None]]:
+def _progress(name: str) -> Iterator[Callable[[Seen], None]]:
     """Says now and then how far a run is; the lines of the script stand between."""
     told = time.monotonic()
 

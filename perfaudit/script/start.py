@@ -59,7 +59,9 @@ def _keep_away(order: Json, pipe: _Pipe) -> Cover | RedirectedWrites:
         with contextlib.suppress(OSError):  # of which NotKeptAway is one
             folders = [Path.cwd(), Path.home(), Path(order["name"]).parent]
             cover = keep_away(scratch, [each for each in folders if each.is_dir()])
-            pipe.tell({"bare": list(cover.bare)})
+            if cover.bare:  # a folder in which the script may write, and its files would be the user's own
+                pipe.tell({"refused": f"no overlay can be mounted on {', '.join(cover.bare)}"})
+                os._exit(0)
             return cover
     return RedirectedWrites(scratch)
 
