@@ -24,7 +24,7 @@ class Run:
     steps: how many were seen. seconds_per_step: the median of those that count, see `script.summary`; None without any.
     quartiles: of the same. samples_per_second: None where no batch was seen. phases: share of a step by name, which add up to
     1. optimizers: how many were stepped. setup_seconds: until the first step. limited_by: "data", "host", "device" or
-    "compute". redirected: files that were kept away, not_kept_away: folders in which they were not. ended: "enough",
+    "compute". redirected: files that were kept away. ended: "enough",
     "finished", "failed", "late" or "interrupted"; message: why it failed.
     is_regular: the order of the optimizers' updates repeats. uneven: steps left out of the figures, in which something
     happened besides that usual steps do not have: an evaluation, the beginning of an epoch; uneven_seconds: theirs.
@@ -53,5 +53,4 @@ class Run:
     peak_memory_bytes: int | None = None
     redirected: tuple[str, ...] = ()
     redirected_more: int = 0
-    not_kept_away: tuple[str, ...] = ()
     in_place: bool = False

@@ -50,7 +50,9 @@ def command(
         str, typer.Option(help="End the script after training for so long (default: 20s, or as long as --steps take).")
     ] = "",
     to_end: Annotated[bool, typer.Option("--to-end", help="Let the script end by itself.")] = False,
-    timeout: Annotated[str, typer.Option(help="Longest time until the first step has ended.")] = "10m",
+    timeout: Annotated[
+        str, typer.Option(help="Longest time for the first step, and between two without --to-end.")
+    ] = "10m",
     in_place: Annotated[
         bool, typer.Option("--in-place", help="Let the script write its files, and its trackers record.")
     ] = False,
@@ -112,6 +114,8 @@ def _exit_code(run: Run) -> int:
 
 
 def _why_late(seen: Seen, longest: float) -> str:
+    if seen.updates:
+        return f"In {longest:.0f} s after its last step there was none. --timeout gives it longer."
     if seen.backwards:
         signs = f"{count(seen.backwards, 'backward pass', 'backward passes')}, but no update of an optimizer"
     elif seen.batches:

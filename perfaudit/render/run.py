@@ -107,8 +107,6 @@ def _about_files(run: Run) -> list[str]:
     if number:
         shown = ", ".join(run.redirected[:3]) + (", …" if number > 3 else "")
         said.append(f"{count(number, 'file')} the script wrote {'was' if number == 1 else 'were'} kept away: {shown}")
-    if run.not_kept_away:
-        said.append(f"Not kept away is what it wrote in {', '.join(run.not_kept_away)}.")
     if run.in_place:
         said.append("The script ran in place: what it wrote is where it wrote it.")
     return said
@@ -119,6 +117,8 @@ def _how_it_ended(run: Run) -> list[str]:
         return ["The script ended by itself."]
     if run.ended == "failed":
         return [f"The script failed: {run.message}"]
+    if run.ended == "late":
+        return [f"No further step came in time. {run.message}"]
     return ["Interrupted; this is what was seen until then."] if run.ended == "interrupted" else []
 
 

@@ -41,7 +41,7 @@ class Seen:
     """What a script told. updates: a record of each, see `watch.Watch`. code: with which it left, None where it was ended.
 
     ended: "enough", "finished", "failed", "late" (no step in time) or "interrupted". message: of what failed. redirected: files
-    that were kept away. bare: folders in which files were not. refused: why nothing could be kept away, and nothing ran.
+    that were kept away. refused: why nothing could be kept away, and nothing ran.
     began: on the clock of `time.monotonic`. batches, backwards: how many there were before the first update.
     """
 
@@ -53,16 +53,17 @@ class Seen:
     code: int | None = None
     redirected: tuple[str, ...] = ()
     redirected_more: int = 0
-    bare: tuple[str, ...] = ()
     refused: str = ""
     batches: int = 0
     backwards: int = 0
 
 
 def observe(
-    request: Request, first_step: float, tell: Callable[[Seen], None] = lambda seen: None, output: IO[str] | None = None
+    request: Request, longest: float, tell: Callable[[Seen], None] = lambda seen: None, output: IO[str] | None = None
 ) -> Seen:
-    """Run a script until it ends, enough was seen, or `first_step` seconds have gone without a step.
+    """Run a script until it ends, enough was seen, or `longest` seconds have gone without a step.
+
+    A script that is to end by itself may take any time between two steps, for an evaluation, but not before the first one.
 
     tell: called about four times a second with what is known. output: where the script's own lines go; nowhere for None.
     Ctrl-C ends the script and keeps what is known. No process of the script's is left.
@@ -82,7 +83,7 @@ def observe(
         os.close(write)
         seen = Seen(time.monotonic())
         try:
-            _listen(seen, read, process, first_step, tell)
+            _listen(seen, read, process, request, longest, tell)
         except KeyboardInterrupt:
             seen.ended = "interrupted"
         finally:
@@ -154,9 +155,14 @@ def scratch_root(script: Script) -> Path:
 
 
 def _listen(
-    seen: Seen, read: int, process: subprocess.Popen[bytes], first_step: float, tell: Callable[[Seen], None]
+    seen: Seen,
+    read: int,
+    process: subprocess.Popen[bytes],
+    request: Request,
+    longest: float,
+    tell: Callable[[Seen], None],
 ) -> None:
-    buffer = b""
+    buffer, last, count = b"", seen.began, 0
     with selectors.DefaultSelector() as selector:
         selector.register(read, selectors.EVENT_READ)
         while True:
@@ -172,7 +178,10 @@ def _listen(
                     return
             elif process.poll() is not None:
                 return
-            if not seen.updates and time.monotonic() - seen.began > first_step:
+            if len(seen.updates) > count:
+                last, count = time.monotonic(), len(seen.updates)
+            is_bounded = not count or request.steps or request.seconds
+            if is_bounded and time.monotonic() - last > longest:
                 seen.ended = "late"
                 return
             tell(seen)
@@ -186,8 +195,6 @@ def _take(seen: Seen, line: Json) -> None:
         seen.code = line["code"] if seen.ended != "enough" else None
     elif "redirected" in line:
         seen.redirected, seen.redirected_more = tuple(line["redirected"]), line["redirected_more"]
-    elif "bare" in line:
-        seen.bare = tuple(line["bare"])
     elif "batches" in line:
         seen.batches, seen.backwards = line["batches"], line["backwards"]
     elif "refused" in line:

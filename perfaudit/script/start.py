@@ -28,6 +28,7 @@ from perfaudit.script.watch import Watch
 
 Json = dict[str, Any]  # Any: nested JSON
 TELL_SECONDS = 0.25  # between two writes to the pipe, so that a fast step pays for few of them
+TOLD_AT_ONCE = 20  # of the first updates, each by itself: a script that hangs soon is known to have trained
 SIGN_SECONDS = 1.0  # between two signs of a script without an update
 FEWEST = 4  # steps, for which a slow script is given more time: the first is not counted
 OURS = str(Path(__file__).resolve().parents[1]) + os.sep
@@ -152,7 +153,7 @@ class _Teller:
         self._first = self._first if self._first is not None else now
         self._counts[record["optimizer"]] = self._counts.get(record["optimizer"], 0) + 1
         self._records.append(record)
-        if now - self._told > TELL_SECONDS:
+        if now - self._told > TELL_SECONDS or self.watch.updates <= TOLD_AT_ONCE:
             self.tell()
         if self._is_enough(now):
             self.end("enough")
@@ -246,13 +247,8 @@ def _facts(watch: Watch) -> Json:
     from perfaudit.target.accelerator import accelerator_of, device_in_use
 
     facts: Json = {
-        "torch": "torch" in sys.modules,
         "first_batch_at": watch.first_batch_at,
-        "torch_at": watch.torch_at,
-        "now": time.monotonic(),
-        "backwards": watch.backwards,
         "optimizers": [type(each).__name__ for each in watch.optimizers],
-        "loaders": [_loader(each) for each in watch.loaders],
         "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         * (1 if sys.platform == "darwin" else 1024),
         "device": "cpu",
@@ -262,12 +258,6 @@ def _facts(watch: Watch) -> Json:
         peak = accelerator_of(sys.modules["torch"].device(device)).peak_bytes()
         facts |= {"device": device, "peak_memory_bytes": peak}
     return facts
-
-
-def _loader(loader: Any) -> Json:
-    return {
-        name: getattr(loader, name, None) for name in ("num_workers", "batch_size", "pin_memory", "persistent_workers")
-    }
 
 
 def _own_files() -> list[str]:

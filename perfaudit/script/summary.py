@@ -64,7 +64,6 @@ def summarize(seen: Seen, script: str, in_place: bool = False) -> Run:
         peak_memory_bytes=facts.get("peak_memory_bytes"),
         redirected=seen.redirected,
         redirected_more=seen.redirected_more,
-        not_kept_away=seen.bare,
         in_place=in_place,
     )
 

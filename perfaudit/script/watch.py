@@ -38,10 +38,8 @@ class Watch:
         self.spans = Spans(clock)
         self.on_update, self.on_sign = on_update, on_sign
         self.first_batch_at: float | None = None  # on the clock of `time.monotonic`
-        self.torch_at: float | None = None
         self.backwards = self.batches = 0  # all of them
         self.optimizers: list[Any] = []
-        self.loaders: list[Any] = []
         self._thread = threading.get_ident()
         self._updating = 0  # how many calls of `step` are under way, one inside the other
         self._calling = False  # whether a model's call is
@@ -50,7 +48,7 @@ class Watch:
         self._compiles = False  # whether torch.compile was called
         self._timed_classes: set[type] = set()
         self._called_classes: set[type] = set()  # of these, those that were called by the script itself
-        self._updates = 0
+        self.updates = 0
         self._forget()
 
     def _forget(self) -> None:
@@ -72,7 +70,6 @@ class Watch:
 
         from perfaudit.target.accelerator import pick_device
 
-        self.torch_at = time.monotonic()
         _replace(torch, "compile", self._compile)
         _replace(torch.nn.Module, "compile", self._compile)
         _replace(torch.optim.Optimizer, "__init__", self._build_optimizer)
@@ -107,13 +104,13 @@ class Watch:
         return original(*args, **kwargs)
 
     def _before_update(self, optimizer: Any, *_: Any) -> None:
-        if not self._updates and not self._updating:
+        if not self.updates and not self._updating:
             self._thread = threading.get_ident()
         if self._is_elsewhere():
             return
         if not self._updating:
             self.spans.settle(is_backward=False)
-            if self._updates in LOOKS_FOR_MODELS:
+            if self.updates in LOOKS_FOR_MODELS:
                 self._time_models()
         self._updating += 1
         self.spans.begin("optimizer")
@@ -153,7 +150,7 @@ class Watch:
             "without_gradients": self._without_gradients,
             "backwards": self._recent_backwards,
         }
-        self._updates += 1
+        self.updates += 1
         self._forget()
         self.on_update(record)
         self._began = self._clock()  # what the record took is nobody's
@@ -186,7 +183,7 @@ class Watch:
         return result
 
     def _backward(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        if self._is_elsewhere() and self._updates:
+        if self._is_elsewhere() and self.updates:
             return original(*args, **kwargs)
         if self._calling:  # gradients that a model takes in its forward pass
             return original(*args, **kwargs)
@@ -196,10 +193,10 @@ class Watch:
             self.first_batch_at = time.monotonic()
         self.spans.settle(is_backward=True)
         result = self._in_phase("backward", original, *args, **kwargs)
-        if not self._updates:
+        if not self.updates:
             self.on_sign()
         if not self._has_optimizer and not self.spans.is_inside:
-            if self._updates in LOOKS_FOR_MODELS:
+            if self.updates in LOOKS_FOR_MODELS:
                 self._time_models()
             self._end_update(None)
         return result
@@ -208,8 +205,6 @@ class Watch:
         if self._is_elsewhere():
             return original(loader)
         self._epochs += 1
-        if not any(known is loader for known in self.loaders):
-            self.loaders.append(loader)
         return self._in_phase("data_wait", original, loader)
 
     def _next_batch(self, original: Any, batches: Any) -> Any:
@@ -223,7 +218,7 @@ class Watch:
             self.spans.end()
         self._batches += 1
         self.batches += 1
-        if not self._updates:
+        if not self.updates:
             self.on_sign()
         self._samples += count_samples(batch)
         if not self.backwards:

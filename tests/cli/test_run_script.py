@@ -151,6 +151,19 @@ def test_a_script_that_hangs_before_its_first_step_leaves_no_process(tmp_path: P
         os.kill(pid, 0)
 
 
+def test_a_script_that_hangs_after_some_steps_is_ended_too(project: Path) -> None:
+    text = TRAINS.replace(
+        "step += 1\n", "step += 1\n                import time; time.sleep(1000 if step == 12 else 0)\n"
+    )
+    assert text != TRAINS
+    (project / "hangs.py").write_text(text)
+    done = run(project, "hangs.py", "--steps", "50", "--timeout", "15s", "--format", "json")
+    seen = result(done)
+    assert (seen["ended"], seen["steps"]) == ("late", 12)
+    assert seen["message"].startswith("In 15 s after its last step there was none.")
+    assert done.returncode == 0
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -9)])
 def test_a_command_that_is_ended_ends_the_script(tmp_path: Path, number: int, code: int) -> None:
     (tmp_path / "long.py").write_text("import os, time; print('pid', os.getpid(), flush=True); time.sleep(1000)")
