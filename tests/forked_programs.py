@@ -11,14 +11,17 @@ from pathlib import Path
 
 # `torch._dynamo` is what the first optimizer imports, for two seconds. One thread: the parent has none when it forks.
 _RUN_ALL = """
-import json, os, runpy, sys, traceback
+import faulthandler, json, os, runpy, signal, sys, traceback
 import numpy, PIL.Image, sklearn.datasets
 import torch, torch.nn, torch.utils.data, torch.optim.swa_utils, torch._dynamo
 torch.set_num_threads(1)
-for path, arguments in json.load(sys.stdin):
+
+def ended(path, arguments):
     if not (child := os.fork()):
+        os.setsid()
         with open(path + ".out", "w") as out, open(path + ".err", "w") as err:
             os.dup2(out.fileno(), 1), os.dup2(err.fileno(), 2)
+            faulthandler.dump_traceback_later(seconds_each, exit=True, file=err)
             code = 0
             try:
                 os.chdir(os.path.dirname(path))
@@ -31,7 +34,18 @@ for path, arguments in json.load(sys.stdin):
             sys.stdout.flush(), sys.stderr.flush()
             os._exit(code)
     _, status = os.waitpid(child, 0)
-    print(json.dumps([path, os.waitstatus_to_exitcode(status)]), flush=True)
+    try:
+        os.killpg(child, signal.SIGKILL)  # workers of a program that hung
+    except ProcessLookupError:
+        pass
+    return os.waitstatus_to_exitcode(status)
+
+programs, seconds_each = json.load(sys.stdin)
+for path, arguments in programs:
+    code = ended(path, arguments)
+    if code and "Timeout (" in open(path + ".err").read():
+        code = ended(path, arguments)
+    print(json.dumps([path, code]), flush=True)
 """
 
 
@@ -44,12 +58,16 @@ class Ended:
     err: str
 
 
-def run_programs(programs: dict[Path, list[str]], seconds: float = 300.0) -> dict[Path, Ended]:
+def run_programs(
+    programs: dict[Path, list[str]], seconds: float = 400.0, seconds_each: float = 45.0
+) -> dict[Path, Ended]:
     """Each program run as a script with its arguments, in its own folder, with one thread.
 
-    Raises subprocess.TimeoutExpired when they take longer in all, KeyError for one that did not end.
+    A fork of a process with torch in it may hang: a program that takes longer than `seconds_each` is ended and run once
+    more. One that hangs again has the code 1, and where each of its threads was in `err`.
+    Raises subprocess.TimeoutExpired when they take longer than `seconds` in all, KeyError for one that did not end.
     """
-    request = json.dumps([[str(path.resolve()), arguments] for path, arguments in programs.items()])
+    request = json.dumps([[[str(path.resolve()), arguments] for path, arguments in programs.items()], seconds_each])
     environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-c", _RUN_ALL],

@@ -229,14 +229,23 @@ def interval_text(ratio: float, low: float, high: float) -> str:
 
 
 def distrust(report: Report) -> str:
-    """Why figures of this run are not to be trusted, "" where its control says nothing against them."""
-    seen = report.calibration
+    """Why figures of this run are not to be trusted, "" where its control says nothing against them.
+
+    A patch that is handed over all the same was measured in fresh processes, or is faster by more than the control was off.
+    """
+    seen, found = report.calibration, report.ladder
     if seen is None or seen.low is None or seen.high is None or seen.low <= 1 <= seen.high:
         return ""
+    control = (
+        "the control, identical code put in place as a patch is, took "
+        f"{interval_text(seen.ratio, seen.low, seen.high)} of the time of your code"
+    )
+    if found is not None and found.files:
+        why = "it was measured in fresh processes" if found.basis == "measured" else "it is faster by more than that"
+        return f"the screened ratios of this run may be off: {control}. The patch below is handed over because {why}"
     return (
-        "this run cannot be trusted: the control, identical code put in place as a patch is, took "
-        f"{interval_text(seen.ratio, seen.low, seen.high)} of the time of your code; the ratios of patches may be as far "
-        "off. Run it again, on a machine that does nothing else"
+        f"this run cannot be trusted: {control}; the ratios of patches may be as far off. Run it again, on a machine that "
+        "does nothing else"
     )
 
 

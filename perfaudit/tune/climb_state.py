@@ -118,8 +118,16 @@ class Climb:
 
     @property
     def doubt(self) -> str:
-        """Why what was only screened is not to be believed, "" where no control says anything against it."""
-        return doubt_of(self.alone, *self.beside_before, self.beside)
+        """Why what was only screened is not to be believed, "" where no control says anything against it.
+
+        Both must stand: what all rungs save together, in every race, and what each rung saves, in a race that shows it.
+        """
+        for rung in self.rungs:
+            alone = doubt_of(self.alone, figure=self.alone.interval(rung.key))
+            beside = self.beside_the_rungs(rung)
+            if alone and (beside is None or doubt_of(self.beside, figure=beside)):
+                return alone
+        return doubt_of(self.alone, *self.beside_before, self.beside, figure=self.together())
 
     @property
     def has_twin(self) -> bool:

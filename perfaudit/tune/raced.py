@@ -83,25 +83,27 @@ def seen_of(item: Json) -> Seen:
     return Seen(len(item["log_ratios"]), item["left"], interval, tuple(item["seconds"]))
 
 
-def doubt_of(*races: Raced) -> str:
-    """Why no figure of these races is to be believed: a control was told from the user's code, left, or was not raced long
-    enough to be; "" where none was.
+def doubt_of(*races: Raced, figure: Interval | None = None) -> str:
+    """Why what these races say is not to be believed, "" where nothing speaks against it.
 
+    A control left, was not raced long enough, or was told from the user's code. The last is no doubt of a `figure` all of which
+    lies below all of that control's interval: such a patch is faster by more than identical code came out different.
     In fresh processes there is no such control, and no such doubt: what is measured there stands.
     """
     for raced in races:
-        if why := _fault_of_controls(raced):
+        if why := _fault_of_controls(raced, figure):
             return f"it was raced in one training only, and there the control, which is identical code, {why}"
     return ""
 
 
-def _fault_of_controls(raced: Raced) -> str:
+def _fault_of_controls(raced: Raced, figure: Interval | None) -> str:
     for seen in raced.controls:
         if seen.left:
             return f"left the race: {seen.left}"
         if seen.interval is not None and not seen.interval[1] <= 1 <= seen.interval[2]:
             ratio, low, high = seen.interval
-            return f"came out at {ratio:.3f} [{low:.3f}, {high:.3f}] in place of 1"
+            if figure is None or figure[2] >= min(1, low):
+                return f"came out at {ratio:.3f} [{low:.3f}, {high:.3f}] in place of 1"
     has_figures = any(seen.interval is not None for key, seen in raced.entrants.items() if key != CONTROL)
     if has_figures and not any(seen.interval for seen in raced.controls):
         return "was not raced long enough to be told from it"

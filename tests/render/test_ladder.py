@@ -273,15 +273,28 @@ def test_a_control_that_excludes_one_is_in_the_first_lines(
     ratio: float, low: float, high: float, is_doubted: bool
 ) -> None:
     control = replace(CONTROL, ratio=ratio, low=low, high=high)
-    lines = render(CLIMB.with_(calibration=control), width=400).splitlines()
-    assert lines[0] == RESULT
-    assert lines[1] == (
-        "this run cannot be trusted: the control, identical code put in place as a patch is, took "
-        f"{ratio:.3f} [{low:.3f}, {high:.3f}] of the time of your code; the ratios of patches may be as far off. "
-        "Run it again, on a machine that does nothing else"
-        if is_doubted
-        else ""
-    )
+    took = f"{ratio:.3f} [{low:.3f}, {high:.3f}] of the time of your code"
+    shown = f"the control, identical code put in place as a patch is, took {took}"
+    assert CLIMB.ladder is not None
+    for found, doubt in (
+        (
+            CLIMB.ladder.with_(basis="measured"),
+            f"the screened ratios of this run may be off: {shown}. The patch below is handed over because it was measured in "
+            "fresh processes",
+        ),
+        (
+            CLIMB.ladder.with_(basis="screened"),
+            f"the screened ratios of this run may be off: {shown}. The patch below is handed over because it is faster by more "
+            "than that",
+        ),
+        (
+            CLIMB.ladder.with_(files=(), trouble="not handed over: x"),
+            f"this run cannot be trusted: {shown}; the ratios of patches may be as far off. Run it again, on a machine that does "
+            "nothing else",
+        ),
+    ):
+        _, second, *_ = render(CLIMB.with_(calibration=control, ladder=found), width=400).splitlines()
+        assert second == (doubt if is_doubted else "")
 
 
 def test_a_climb_without_rungs_has_no_table_and_no_patch() -> None:

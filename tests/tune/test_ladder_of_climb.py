@@ -132,25 +132,35 @@ def test_a_screened_figure_says_where_a_twin_had_a_part_in_it() -> None:
 
 
 FAST: Interval = (0.95, 0.93, 0.97)
+FAR: Interval = (0.71, 0.7, 0.73)  # identical code looks as fast as the patch
 TOGETHER = {"base": (0.5, 0.48, 0.52), "without_a": (0.6, 0.58, 0.62), "without_b": (0.8, 0.78, 0.82)}
-DOUBT = (
-    "not handed over: it was raced in one training only, and there the control, which is identical code, came out at "
-    "0.950 [0.930, 0.970] in place of 1"
-)
+
+
+def doubted(control: Interval) -> str:
+    ratio, low, high = control
+    return (
+        "not handed over: it was raced in one training only, and there the control, which is identical code, came out at "
+        f"{ratio:.3f} [{low:.3f}, {high:.3f}] in place of 1"
+    )
 
 
 @pytest.mark.parametrize(
     ("alone", "beside", "trouble"),
     [
         (RIGHT, None, ""),
-        (FAST, None, DOUBT),
-        ((1.05, 1.001, 1.1), None, DOUBT.replace("0.950 [0.930, 0.970]", "1.050 [1.001, 1.100]")),
+        (FAST, None, ""),  # the patch is faster by far more
+        (FAR, None, doubted(FAR)),
+        ((0.8, 0.72, 0.9), None, doubted((0.8, 0.72, 0.9))),  # the ends touch
+        ((0.8, 0.721, 0.9), None, ""),
+        ((1.05, 1.001, 1.1), None, ""),  # what is put in place is held back, and the patch is faster all the same
         (RIGHT, RIGHT, ""),
-        (RIGHT, FAST, DOUBT),  # what all of it saves together is of this race
-        (FAST, RIGHT, DOUBT),  # and this one chose what was put together
+        (RIGHT, FAST, ""),
+        (RIGHT, (0.5, 0.4, 0.6), doubted((0.5, 0.4, 0.6))),  # what all of it saves together is of this race
+        (FAST, RIGHT, ""),
+        ((0.5, 0.4, 0.6), RIGHT, doubted((0.5, 0.4, 0.6))),  # and this one chose what was put together
     ],
 )
-def test_what_was_only_screened_is_not_handed_over_where_identical_code_was_told_apart(
+def test_what_was_only_screened_must_lie_below_what_identical_code_came_out_at(
     alone: Interval, beside: Interval | None, trouble: str
 ) -> None:
     if beside is None:
@@ -161,11 +171,22 @@ def test_what_was_only_screened_is_not_handed_over_where_identical_code_was_told
     assert (found.basis, found.trouble, bool(found.files)) == ("screened", trouble, not trouble)
 
 
+def test_each_patch_must_lie_below_a_control_of_a_race_that_shows_it() -> None:
+    """Alone, b is not faster than identical code was; all of it is, and so is b where it was raced beside a."""
+    alone = raced(FAST, a=GAIN, b=(0.92, 0.9, 0.94))
+    beside = {"base": (0.5, 0.48, 0.52), "without_a": (0.6, 0.58, 0.62), "without_b": (0.9, 0.89, 0.91)}
+    assert ladder_of(climb_of(alone, raced(RIGHT, **beside))).trouble == ""
+    beside.pop("without_b")
+    assert ladder_of(climb_of(alone, raced(RIGHT, **beside))).trouble == doubted(FAST)
+    beside["without_b"] = (0.94, 0.92, 0.96)
+    assert ladder_of(climb_of(alone, raced(FAST, **beside))).trouble == doubted(FAST)
+
+
 def test_the_control_of_an_earlier_race_of_all_together_counts_too() -> None:
     state = climb_of(raced(RIGHT, a=GAIN, b=GAIN), raced(RIGHT, **TOGETHER))
-    state.beside_before = [raced(FAST, **TOGETHER)]
+    state.beside_before = [raced((0.5, 0.4, 0.6), **TOGETHER)]
     found = ladder_of(state)
-    assert (found.basis, found.trouble, found.files) == ("screened", DOUBT, ())
+    assert (found.basis, found.trouble, found.files) == ("screened", doubted((0.5, 0.4, 0.6)), ())
 
 
 @pytest.mark.parametrize(
