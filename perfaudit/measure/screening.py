@@ -41,6 +41,7 @@ LEAST_DEVICE_STEPS, LEAST_DEVICE_SECONDS = (
     5,
     0.05,
 )  # of a block between two waits, so that the host may run ahead as in real life
+LEAST_LOADER_STEPS = 6  # of a block with a second loader that has workers; 2 made quads of photo_resnet scatter by 40 %
 NUMBERS_SHARE = 0.1  # of the free memory of the host, which a copy of parameters and optimizer may take
 BLOCKS_OF_QUAD = 3  # which shares one with the next
 RAISED_IN_A_ROW = 5  # turns in which a step raised: more are no bad sample now and then
@@ -72,7 +73,7 @@ def prepare_screening(
         CONTROL,
         terms.least,
         terms.seed,
-        paces={key: _pace(prepared.loader_of(key), block) for key in keys},
+        paces={key: _pace(prepared.loader_of(key), block, key in prepared.loaders) for key in keys},
         base=terms.base,
         rivals=terms.rivals,
         leasts=terms.leasts,
@@ -364,16 +365,19 @@ def _of_batch(base: Any, own: Any) -> float:
     return float(theirs / mine) if theirs and mine else 1.0
 
 
-def _pace(loader: Any, block: int) -> Pace:
+def _pace(loader: Any, block: int, is_second: bool) -> Pace:
     """How steps with a loader are timed: whole rounds of its workers, one of them left out after each switch.
 
-    A worker may have waited for a disk while it stood still, so the first batch of each comes too early.
+    A worker may have waited for a disk while it stood still, so the first batch of each comes too early. Of a second loader,
+    which takes turns, a block is longer: how many batches its workers have ready when a turn ends is chance, and one more or
+    less is a batch's time in so few steps.
     """
     count = getattr(loader, "num_workers", 0)
     if not count:
         return Pace(block)
     ahead = count * (getattr(loader, "prefetch_factor", None) or 0)
-    return Pace(count * math.ceil(block / count), count, ahead + 2)
+    least = max(block, LEAST_LOADER_STEPS) if is_second else block
+    return Pace(count * math.ceil(least / count), count, ahead + 2)
 
 
 def _block_steps(training: Training, runs_behind: bool) -> int:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import statistics
 import time
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 Batch = Any  # whatever the user's loader yields
+USUAL_OF = 64  # batches, of which the usual wait is the mean: with workers, every other one may be there at once
 
 
 class Empty(Exception):
@@ -18,14 +21,18 @@ class Empty(Exception):
 class Loading:
     """A loader and the epoch it is in.
 
-    epoch_batches: None until an epoch of a dataset without a length has ended. restart_seconds: of each epoch, from asking for
-    the batch after the last to having its first.
+    epoch_batches: None until an epoch of a dataset without a length has ended. restart_seconds: of each epoch, what its first
+    batch took longer than the others do: the loader is asked for its iterator, workers start, and the first of them begins. Where
+    no other batch is known, all of it.
     """
 
     loader: Any  # torch.utils.data.DataLoader
     epoch_batches: int | None = field(init=False)
     restart_seconds: list[float] = field(default_factory=list)
     _batches: Iterator[Batch] | None = None
+    _waits: deque[float] = field(
+        default_factory=lambda: deque(maxlen=USUAL_OF)
+    )  # for batches that are no epoch's first
     _first_batch_seconds: float = 0.0  # of the first epoch, behind the start of its workers
     _yielded: int = 0
 
@@ -38,6 +45,7 @@ class Loading:
         if self._batches is not None:
             try:
                 batch = next(self._batches)
+                self._waits.append(time.perf_counter() - started)
                 self._yielded += 1
                 return batch
             except StopIteration:
@@ -49,7 +57,7 @@ class Loading:
         except StopIteration:
             raise Empty from None
         self._first_batch_seconds = self._first_batch_seconds or time.perf_counter() - begun
-        self.restart_seconds.append(time.perf_counter() - started)
+        self.restart_seconds.append(self._beyond_usual(time.perf_counter() - started))
         self._yielded = 1
         return batch
 
@@ -59,8 +67,12 @@ class Loading:
         While only the first is known: without the start of workers that stay for the next.
         """
         first = [self._first_batch_seconds] if self._keeps_workers else self.restart_seconds
-        known = sorted(self.restart_seconds[1:] or first)
+        known = sorted(self.restart_seconds[1:] or map(self._beyond_usual, first))
         return known[len(known) // 2] / self.epoch_batches if known and self.epoch_batches else 0.0
+
+    def _beyond_usual(self, seconds: float) -> float:
+        """What an epoch's first batch takes longer than the others: without workers that is next to nothing."""
+        return max(0.0, seconds - statistics.fmean(self._waits)) if self._waits else seconds
 
     @property
     def _keeps_workers(self) -> bool:

@@ -591,7 +591,7 @@ def test_a_loader_is_raced_in_whole_rounds_of_its_workers(start: Start) -> None:
     own = training.loader
     three = Loader(training, 0.5, num_workers=3, prefetch_factor=2)
     race = prepare_screening(training, [Candidate("three", loader=three)], Terms(0.01, 1), turns := Turns())
-    assert (race.ways["three"], race.race.paces["three"]) == ("loader", Pace(3, skipped=3, warm_up=8))
+    assert (race.ways["three"], race.race.paces["three"]) == ("loader", Pace(6, skipped=3, warm_up=8))
     assert race.race.paces[BASE] == Pace(1)
     assert turns.given == [three, None]  # its workers start in its own turn
     state = race.run(1e9)
@@ -599,6 +599,16 @@ def test_a_loader_is_raced_in_whole_rounds_of_its_workers(start: Start) -> None:
     assert set(turns.given) == {three, None}
     assert (training.loader, training.module.cost, turns.given[-1]) == (own, 1.0, None)
     assert three.entered > 8
+
+
+@pytest.mark.parametrize(("workers", "second", "own"), [(1, 6, 1), (2, 6, 2), (4, 8, 4), (8, 8, 8)])
+def test_blocks_with_a_second_loader_are_longer(start: Start, workers: int, second: int, own: int) -> None:
+    """What its workers have ready when its turn ends is chance; the training's own loader goes on from block to block."""
+    _, training = start()
+    training.loader = types.SimpleNamespace(num_workers=workers, prefetch_factor=2, batch_size=1)
+    other = Loader(training, 0.5, num_workers=workers, prefetch_factor=2)
+    paces = prepare_screening(training, [Candidate("other", loader=other)], Terms(0.01, 1), Turns()).race.paces
+    assert (paces["other"].block, paces[BASE].block, paces[CONTROL].block) == (second, own, own)
 
 
 def test_seconds_with_a_loader_of_another_batch_size_are_those_of_the_own(start: Start) -> None:
