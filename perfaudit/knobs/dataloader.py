@@ -1,7 +1,7 @@
 """Workers of the training loader: how many would keep up is predicted from one look without any, then raced.
 
 Formula: w* = ceil(fetch · (1 + ½ · cv) / step), with the seconds to load a batch in the training process, their coefficient
-of variation, and the seconds of a step. That number and its two neighbours are raced against the user's setting; how that
+of variation, and the seconds of a step. That number, fewer and more are raced against the user's setting; how that
 compares with trying every number is measured by benchmarks/search_quality.py (benchmarks/search_quality.md).
 """
 
@@ -22,6 +22,7 @@ from perfaudit.static.source import Source
 MOST_WORKERS = 32  # each is a process with a copy of the dataset's Python objects; none of our runs gained beyond 16
 PREFETCH = 2  # torch's default; in steady state it is inside the noise
 LONG_EPOCH = 20  # batches; in shorter ones the first batch, which is timed apart, is more than a twentieth of loading
+FEW = 4  # workers; of more, one more or less is too little a difference to be told apart
 SHARED_MEMORY = 0.5  # of what is free in /dev/shm may fill with batches that wait; full, it kills workers
 MAP_SECONDS = 0.3  # of a pass that compares samples, where torch draws the indices itself
 PERSISTENT_PAYS = 0.01  # share of an epoch that starting workers must take; below, keeping them alive gains nothing
@@ -64,7 +65,7 @@ class Dataloader(Knob):
         return _settings(loader.num_workers, loader.pin_memory, loader.prefetch_factor, loader.persistent_workers)
 
     def candidates(self, bench: Bench) -> list[Settings]:
-        """w* and its neighbours, and none if there are workers now. Raises Refused where workers would repeat samples."""
+        """w*, fewer and more, and none if there are workers now. Raises Refused where workers would repeat samples."""
         now = self.current(bench.survey)
         alone = _settings(0, bool(now["pin_memory"]), None, False)
         try:
@@ -76,7 +77,8 @@ class Dataloader(Knob):
             raise Refused(why)
         most = most_workers(seen, bench.cores, _prefetch(now)) if seen else bench.cores
         wanted = bench.kept["wanted"] = min(most, wanted_workers(seen)) if seen else 1
-        counts = sorted({min(most, n) for n in (wanted - 1, wanted, wanted + 1)} | ({0} if _workers(now) else set()))
+        apart = max(1, wanted // FEW)
+        counts = sorted({min(most, wanted + n) for n in (-apart, 0, apart)} | ({0} if _workers(now) else set()))
         counts = _sharing(bench, alone, counts, seen)
         start = bench.kept["samples"]["start"]
         pinned = bench.survey.facts.device.type == "cuda" or bool(now["pin_memory"])
@@ -263,7 +265,7 @@ def _prediction(seen: Reply, wanted: int) -> str:
     return (
         f"loading a batch in the training process takes {_ms(seen['fetch'])} (varying by {100 * seen['cv']:.0f} %, "
         f"{computing}), the step {_ms(seen['step'])}: {wanted} worker{'s' if wanted > 1 else ''} predicted, "
-        "raced with the neighbouring numbers"
+        "raced with fewer and more"
     )
 
 

@@ -73,7 +73,9 @@ def prepare_screening(
         CONTROL,
         terms.least,
         terms.seed,
-        paces={key: _pace(prepared.loader_of(key), block, key in prepared.loaders) for key in keys},
+        paces={
+            key: _pace(prepared.loader_of(key), block, key in prepared.loaders and not terms.rivals) for key in keys
+        },
         base=terms.base,
         rivals=terms.rivals,
         leasts=terms.leasts,
@@ -365,18 +367,18 @@ def _of_batch(base: Any, own: Any) -> float:
     return float(theirs / mine) if theirs and mine else 1.0
 
 
-def _pace(loader: Any, block: int, is_second: bool) -> Pace:
+def _pace(loader: Any, block: int, is_long: bool) -> Pace:
     """How steps with a loader are timed: whole rounds of its workers, one of them left out after each switch.
 
-    A worker may have waited for a disk while it stood still, so the first batch of each comes too early. Of a second loader,
-    which takes turns, a block is longer: how many batches its workers have ready when a turn ends is chance, and one more or
-    less is a batch's time in so few steps.
+    A worker may have waited for a disk while it stood still, so the first batch of each comes too early. is_long: blocks of a
+    second loader, which takes turns, are longer: how many batches its workers have ready when a turn ends is chance, and one
+    more or less is a batch's time in so few steps. Rivals need no such blocks: the fastest of them is measured afterwards.
     """
     count = getattr(loader, "num_workers", 0)
     if not count:
         return Pace(block)
     ahead = count * (getattr(loader, "prefetch_factor", None) or 0)
-    least = max(block, LEAST_LOADER_STEPS) if is_second else block
+    least = max(block, LEAST_LOADER_STEPS) if is_long else block
     return Pace(count * math.ceil(least / count), count, ahead + 2)
 
 

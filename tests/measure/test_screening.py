@@ -607,8 +607,10 @@ def test_blocks_with_a_second_loader_are_longer(start: Start, workers: int, seco
     _, training = start()
     training.loader = types.SimpleNamespace(num_workers=workers, prefetch_factor=2, batch_size=1)
     other = Loader(training, 0.5, num_workers=workers, prefetch_factor=2)
-    paces = prepare_screening(training, [Candidate("other", loader=other)], Terms(0.01, 1), Turns()).race.paces
-    assert (paces["other"].block, paces[BASE].block, paces[CONTROL].block) == (second, own, own)
+    for rivals, block in ((False, second), (True, own)):  # the fastest of rivals is measured afterwards
+        terms = Terms(0.01, 1, rivals=rivals)
+        paces = prepare_screening(training, [Candidate("other", loader=other)], terms, Turns()).race.paces
+        assert (paces["other"].block, paces[BASE].block, paces[CONTROL].block) == (block, own, own)
 
 
 def test_seconds_with_a_loader_of_another_batch_size_are_those_of_the_own(start: Start) -> None:
