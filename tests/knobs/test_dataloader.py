@@ -176,7 +176,7 @@ def test_the_remarks_tell_the_prediction_the_check_and_the_start_up() -> None:
     winner = KNOB.candidates(asked)[1]
     assert _remarks(given, asked, winner) == [
         "loading a batch in the training process takes 50 ms (varying by 10 %, 5 % of it computing), the step 17 ms: "
-        "4 workers predicted, raced with the neighbouring numbers",
+        "4 workers predicted, raced with fewer and more",
         "the first 256 samples of an epoch were compared with and without workers: the same",
         "an epoch of 10 batches takes about 170 ms; starting 4 workers for each takes about 280 ms more: "
         "persistent_workers=True saves that from the second epoch on",
