@@ -16,9 +16,10 @@ from perfaudit.measurements import Comparison, Interval, Settings
 from perfaudit.static import edit
 from perfaudit.tune.first_look import pair_of
 from perfaudit.tune.raced import Raced
+from perfaudit.tune.recording import changed_files
 from perfaudit.tune.screening import LEAST
 from perfaudit.tune.search import CHANGED, NO_LINE, bench_of, fix_for, pointless, too_little_time
-from perfaudit.tune.tuning import Bout, Tuning, changed_files, key_of, variant_of
+from perfaudit.tune.tuning import Bout, Tuning, key_of, variant_of
 from perfaudit.tune.workshop import Json
 
 PATCH = "patch"  # in the place of a knob's name: the fix of a finding
@@ -91,7 +92,7 @@ def candidates_of(
             key = key_of(name, settings)
             found.append(Candidate(key, name, settings, fix, patch.location, patch.before, module.way, lacks))
     if not found:
-        why = CHANGED if changed_files(tuning) else NO_LINE
+        why = CHANGED if changed_files(tuning.digests) else NO_LINE
         raise Refused(not_allowed(tuple(lacking), allow) if lacking else why)
     return found
 

@@ -40,10 +40,10 @@ from perfaudit.tune.priced import (
     rules_of,
     together_words,
 )
-from perfaudit.tune.recording import Begin, start_line
+from perfaudit.tune.recording import Begin, Record, start_line
 from perfaudit.tune.screening import Screen, calibration_of
 from perfaudit.tune.short_names import short_names
-from perfaudit.tune.tuning import Record, Tuning, interruptible
+from perfaudit.tune.tuning import Tuning, interruptible
 from perfaudit.tune.workshop import Children, Workshop, as_user_error
 
 AT_ONCE = 4  # patches in one race of fresh processes beside the unpatched code: five that each hold the model

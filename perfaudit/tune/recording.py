@@ -1,20 +1,56 @@
-"""A tuning written into a journal as it goes, and taken from it where an earlier session had finished something."""
+"""What a run finds out, kept as it goes, and taken from there where an earlier session had finished something."""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from perfaudit import __version__
 from perfaudit.errors import UserError
 from perfaudit.measure.ledger import Generation, from_json, to_json
-from perfaudit.measurements import Comparison
+from perfaudit.measure.runner import Memo
+from perfaudit.measurements import Comparison, Trial, Winner
 from perfaudit.report import comparison_json
 from perfaudit.tune.journal import Journal, Json, latest_unfinished, read_run, same_work
-from perfaudit.tune.outcome import comparisons_of, trials_of, winner_of
-from perfaudit.tune.tuning import Bout, Record, Tuning, file_digest
+
+if TYPE_CHECKING:
+    from perfaudit.tune.tuning import Tuning
+
+
+class Record(Memo):
+    """What earlier runs found out, and where this one notes it. This one remembers nothing; a journal does."""
+
+    def answered(self, key: str) -> Json | None:
+        """The reply that an earlier run got to this question.
+
+        Replies to one key are handed out in the order in which they were given: a search asks in the same order again.
+        """
+        return None
+
+    def note(self, kind: str, key: str, data: Json) -> None:
+        """Keep something, such as the answer to a question."""
+
+    def notes(self, kind: str, key: str) -> list[Json]:
+        """What earlier runs have kept under this key, the oldest first."""
+        return []
+
+    def keep_comparisons(self, found: Sequence[Comparison]) -> None:
+        """Keep how comparisons stand; a later word on the same two settings counts."""
+
+    def keep_results(self, trials: Sequence[Trial], comparisons: Sequence[Comparison], winner: Winner) -> None:
+        """Keep what a knob's search has found."""
+
+    def trouble(self) -> str:
+        """Why something could not be kept, "" if everything was."""
+        return ""
+
+    def ended(self, status: str, report: Json | None) -> None:
+        """The run is over: "finished", "interrupted" or "failed"."""
+
 
 Begin = Callable[[Json], Record]  # from the start line of a run to where it is kept
 
@@ -34,7 +70,6 @@ class Recording(Record):
         self.journal.append("generation", key=generation.stage, generation=to_json(generation), state=state)
 
     def answered(self, key: str) -> Json | None:
-        """Answers to one key are handed out in the order in which they were given: a search asks in the same order again."""
         if key not in self._answers:
             self._answers[key] = deque(line["data"] for line in self.journal.replayed("answer", key))
         return self._answers[key].popleft() if self._answers[key] else None
@@ -49,12 +84,10 @@ class Recording(Record):
         for each in found:
             self.journal.append("comparison", **comparison_json(each))
 
-    def results(self, tuning: Tuning, bout: Bout) -> None:
-        """What a knob's search has found, in the keys of the report."""
-        for trial in trials_of(bout):
+    def keep_results(self, trials: Sequence[Trial], comparisons: Sequence[Comparison], winner: Winner) -> None:
+        for trial in trials:
             self.journal.append("trial", **dataclasses.asdict(trial))
-        self.keep_comparisons(comparisons_of(bout))
-        winner = winner_of(bout)
+        self.keep_comparisons(comparisons)
         self.journal.append("winner", **{**dataclasses.asdict(winner), "fix": None, "location": None})
 
     def trouble(self) -> str:
@@ -112,3 +145,16 @@ def start_line(
             "perfaudit": __version__,
         },
     }
+
+
+def changed_files(digests: Mapping[str, str]) -> list[str]:
+    """Files of the project that are no longer what they were when the run began. digests: of its start line, by path."""
+    return [path for path, digest in digests.items() if file_digest(path) != digest]
+
+
+def file_digest(path: str) -> str:
+    """SHA-256 of a file's bytes in hexadecimal, "" for one that cannot be read."""
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError:
+        return ""

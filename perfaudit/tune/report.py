@@ -22,11 +22,11 @@ from perfaudit.tune.climb_state import Climb, late
 from perfaudit.tune.first_look import is_raced_in_place
 from perfaudit.tune.learning import learn
 from perfaudit.tune.outcome import UNDECIDED, comparisons_of, trials_of, winner_of
-from perfaudit.tune.recording import start_line
+from perfaudit.tune.recording import Record, changed_files, start_line
 from perfaudit.tune.screening import calibrate, calibration_of
 from perfaudit.tune.search import search
 from perfaudit.tune.shares import MEMORY_SHARE, in_order, seconds_for
-from perfaudit.tune.tuning import Record, Tuning, bout_of, changed_files, interruptible
+from perfaudit.tune.tuning import Tuning, bout_of, interruptible
 from perfaudit.tune.workshop import Children, Json, Workshop
 
 CALIBRATING_SHARE = 0.06  # of the budget, for the user's code against itself
@@ -82,7 +82,7 @@ def _ended(tuning: Tuning, state: Climb | None, interrupted: bool) -> Report:
     """The report of a tuning that is over, which its record gets too. Nothing is handed over where files have changed since."""
     if tuning.record.trouble():
         tuning.notes.append(tuning.record.trouble())
-    changed = changed_files(tuning)
+    changed = changed_files(tuning.digests)
     if changed:
         tuning.notes.append(f"{', '.join(changed)} changed while it was measured: nothing of this can be applied")
     report = report_of(tuning, state, interrupted, withhold=bool(changed))
@@ -112,7 +112,7 @@ def _search_all(
         name = waiting.pop(0)
         search(tuning, name, tuning.deadline(seconds_for(tuning, name, waiting, deadline.left())), memory)
         if (bout := bout_of(tuning, name)) is not None:
-            tuning.record.results(tuning, bout)
+            tuning.record.keep_results(trials_of(bout), comparisons_of(bout), winner_of(bout))
 
 
 def report_of(tuning: Tuning, state: Climb | None, interrupted: bool, withhold: bool = False) -> Report:

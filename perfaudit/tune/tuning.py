@@ -6,9 +6,8 @@ import contextlib
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfaudit.errors import NothingMeasured
@@ -21,18 +20,17 @@ from perfaudit.measure.clock import Clock, Deadline, WallClock
 from perfaudit.measure.facts import Facts, from_json
 from perfaudit.measure.lab import HANGING
 from perfaudit.measure.ledger import Ledger, Variant
-from perfaudit.measure.runner import Memo
 from perfaudit.measure.watch import Watch
 from perfaudit.measurements import (
     DOES_NOT_LEARN,
     Calibration,
-    Comparison,
     Environment,
     NotApplicable,
     Settings,
     computing,
 )
 from perfaudit.target.names import Target
+from perfaudit.tune.recording import Record
 from perfaudit.tune.tolerance import FEWEST_STEPS, Curve, Reference, curve_of, losses_command, steps_to_compare
 from perfaudit.tune.workshop import Json, Workshop, as_user_error
 
@@ -47,34 +45,6 @@ LOOKING_SECONDS = 2.0  # for these steps, at most
 DOUBLES = 3.0  # times the peak of a step: all of it in doubles, and the parameters as they were
 DOUBLES_SHARE = 0.5  # of the free memory, for one such step: the variants of a race are there too
 DOUBLES_SLOWER, DOUBLES_LEAST = 64.0, 20.0  # times the step, on cards with one unit for doubles in 64; seconds at least
-
-
-class Record(Memo):
-    """What earlier runs found out, and where this one notes it. This one remembers nothing; a journal does."""
-
-    def answered(self, key: str) -> Json | None:
-        """The reply that an earlier run got to this question."""
-        return None
-
-    def note(self, kind: str, key: str, data: Json) -> None:
-        """Keep something, such as the answer to a question."""
-
-    def notes(self, kind: str, key: str) -> list[Json]:
-        """What earlier runs have kept under this key, the oldest first."""
-        return []
-
-    def keep_comparisons(self, found: Sequence[Comparison]) -> None:
-        """Keep how comparisons stand; a later word on the same two settings counts."""
-
-    def results(self, tuning: Tuning, bout: Bout) -> None:
-        """Keep what a knob's search has found."""
-
-    def trouble(self) -> str:
-        """Why something could not be kept, "" if everything was."""
-        return ""
-
-    def ended(self, status: str, report: Json | None) -> None:
-        """The run is over: "finished", "interrupted" or "failed"."""
 
 
 @dataclass(slots=True)
@@ -295,19 +265,6 @@ class Tuning:
 def taken_bytes(memory: Json) -> int:
     """What counts against a memory budget, of the reply of a child to "memory": tensors alone where no more is known."""
     return int(memory.get("taken_bytes") or memory["peak_bytes"])
-
-
-def file_digest(path: str) -> str:
-    """SHA-256 of a file's bytes in hexadecimal, "" for one that cannot be read."""
-    try:
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
-    except OSError:
-        return ""
-
-
-def changed_files(tuning: Tuning) -> list[str]:
-    """Files of the project that are no longer what they were when the tuning began."""
-    return [path for path, digest in tuning.digests.items() if file_digest(path) != digest]
 
 
 def digest_of_texts(*overlays: dict[str, str]) -> str:

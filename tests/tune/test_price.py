@@ -26,8 +26,7 @@ from perfaudit.tune.history import comparisons
 from perfaudit.tune.journal import all_runs
 from perfaudit.tune.price import price
 from perfaudit.tune.priced import _with_saving
-from perfaudit.tune.recording import Begin, begin
-from perfaudit.tune.tuning import Record
+from perfaudit.tune.recording import Begin, Record, begin
 
 MEASURED = Saving("measured", 0.1, 0.2, 0.004)
 Pricing = Callable[..., Report]

@@ -25,9 +25,9 @@ from perfaudit.measure.runner import Lab, Subject, TrialFailed
 from perfaudit.measurements import Settings
 from perfaudit.report import Report
 from perfaudit.target.names import Target
+from perfaudit.tune.recording import Record
 from perfaudit.tune.report import CALIBRATING_SHARE, tune
 from perfaudit.tune.screening import CALIBRATING_QUADS
-from perfaudit.tune.tuning import Record
 from perfaudit.tune.workshop import Check, Json
 
 STEP = 0.010
