@@ -49,8 +49,8 @@ from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measure.runner import TrialFailed, measure
 from perfaudit.measurements import Settings
 from perfaudit.target.names import Target, factories
+from perfaudit.tune.bout import variant_of
 from perfaudit.tune.report import tune
-from perfaudit.tune.tuning import variant_of
 
 CALM = 2.0  # load average at or below which a run counts as calm
 CLOSE = 0.03  # regret that is no regret

@@ -14,12 +14,13 @@ from perfaudit.measure.race import FUTILE
 from perfaudit.measure.stats import verdict
 from perfaudit.measurements import Comparison, Interval, Settings
 from perfaudit.static import edit
+from perfaudit.tune.bout import Bout, key_of, variant_of
 from perfaudit.tune.first_look import pair_of
 from perfaudit.tune.raced import Raced
 from perfaudit.tune.recording import changed_files
 from perfaudit.tune.screening import LEAST
 from perfaudit.tune.search import CHANGED, NO_LINE, bench_of, fix_for, pointless, too_little_time
-from perfaudit.tune.tuning import Bout, Tuning, key_of, variant_of
+from perfaudit.tune.tuning import Tuning
 from perfaudit.tune.workshop import Json
 
 PATCH = "patch"  # in the place of a knob's name: the fix of a finding

@@ -12,10 +12,11 @@ from perfaudit.measure.clock import Deadline
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.race import CONTROL, FUTILE
 from perfaudit.measurements import Settings
+from perfaudit.tune.bout import Bout
 from perfaudit.tune.raced import Raced
 from perfaudit.tune.screening import Screen, calibration_of
 from perfaudit.tune.short_names import short_settings
-from perfaudit.tune.tuning import Bout, Tuning
+from perfaudit.tune.tuning import Tuning
 from perfaudit.tune.workshop import Json
 
 AS_GOOD = 1.03  # time per sample against the best; a smaller setting this close is taken instead

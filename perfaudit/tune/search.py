@@ -16,9 +16,10 @@ from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measure.runner import BLOCK_SECONDS, ROUNDS, TrialFailed, affordable, measure
 from perfaudit.measurements import NO_TIME, ClockName, NotApplicable, Settings
 from perfaudit.static.ondisk import digest_of
+from perfaudit.tune.bout import Bout, key_of, variant_of
 from perfaudit.tune.first_look import finalists_of, is_clear, is_raced_in_place, known_seconds, look
 from perfaudit.tune.short_names import variant_name
-from perfaudit.tune.tuning import Bout, Tuning, key_of, variant_of
+from perfaudit.tune.tuning import Tuning
 from perfaudit.tune.verify import Verifier
 
 FINALISTS = 2  # the fastest of the first look, and beside them the smallest that is not much slower

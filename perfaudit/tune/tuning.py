@@ -8,10 +8,9 @@ import json
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from perfaudit.errors import NothingMeasured
-from perfaudit.findings import Finding, Fix, Location
+from perfaudit.findings import Finding
 from perfaudit.knobs import Survey, knob
 from perfaudit.knobs._code import Code
 from perfaudit.measure import environment
@@ -19,23 +18,20 @@ from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Clock, Deadline, WallClock
 from perfaudit.measure.facts import Facts, from_json
 from perfaudit.measure.lab import HANGING
-from perfaudit.measure.ledger import Ledger, Variant
+from perfaudit.measure.ledger import Variant
 from perfaudit.measure.watch import Watch
 from perfaudit.measurements import (
     DOES_NOT_LEARN,
     Calibration,
     Environment,
     NotApplicable,
-    Settings,
     computing,
 )
 from perfaudit.target.names import Target
+from perfaudit.tune.bout import Bout
 from perfaudit.tune.recording import Record
 from perfaudit.tune.tolerance import FEWEST_STEPS, Curve, Reference, curve_of, losses_command, steps_to_compare
 from perfaudit.tune.workshop import Json, Workshop, as_user_error
-
-if TYPE_CHECKING:
-    from perfaudit.tune.raced import Raced
 
 PROFILING_STEPS = 4  # for the shares of its phases; what comes of it is no claim
 PROFILING_SHARE = 0.05  # of the budget
@@ -45,27 +41,6 @@ LOOKING_SECONDS = 2.0  # for these steps, at most
 DOUBLES = 3.0  # times the peak of a step: all of it in doubles, and the parameters as they were
 DOUBLES_SHARE = 0.5  # of the free memory, for one such step: the variants of a race are there too
 DOUBLES_SLOWER, DOUBLES_LEAST = 64.0, 20.0  # times the step, on cards with one unit for doubles in 64; seconds at least
-
-
-@dataclass(slots=True)
-class Bout:
-    """The state of one knob's search; it grows while measuring, so that an interruption can still report it.
-
-    share: of the step, as it was when the search began, in which settings are compared: without loading, for most knobs.
-    """
-
-    name: str
-    survey: Survey
-    base: Variant
-    share: float = 1.0
-    alone: bool = False  # the training computed in one thread of its own process when the search began
-    ledger: Ledger = field(default_factory=Ledger)
-    variants: dict[str, Variant] = field(default_factory=dict)  # in the order tried
-    patched: dict[str, tuple[Fix, Location]] = field(default_factory=dict)  # by key of a finalist
-    peaks: dict[str, int] = field(default_factory=dict)
-    kept: Json = field(default_factory=dict)  # what the knob wants to find again
-    finalists: list[Variant] = field(default_factory=list)
-    look: Raced | None = None  # the race in one training that chose the finalists, where there was one
 
 
 @dataclass(slots=True)
@@ -277,25 +252,6 @@ def digest_of_texts(*overlays: dict[str, str]) -> str:
 def bout_of(tuning: Tuning, name: str) -> Bout | None:
     """The search of a knob, None where there was none."""
     return next((bout for bout in tuning.bouts if bout.name == name), None)
-
-
-def variant_of(name: str, settings: Settings) -> Variant:
-    """A setting of a knob as something to measure."""
-    module = knob(name)
-    least = module.least_steps(settings)
-    return Variant(
-        key_of(name, settings),
-        name,
-        settings,
-        applied=module.found_at,
-        fixed_batch=module.fixed_batch,
-        least_steps=least,
-    )
-
-
-def key_of(name: str, settings: Settings) -> str:
-    """The name under which a ledger keeps a setting of a knob."""
-    return f"{name} {json.dumps(settings, sort_keys=True)}"
 
 
 @contextlib.contextmanager

@@ -21,8 +21,9 @@ from perfaudit.static import edit
 from perfaudit.static.ondisk import digest_of
 from perfaudit.target.names import Target
 from perfaudit.tune import candidates
+from perfaudit.tune.bout import key_of
 from perfaudit.tune.candidates import Candidate, TooLate, candidates_of, flag_for, in_place, not_allowed, texts_of
-from perfaudit.tune.tuning import Tuning, key_of
+from perfaudit.tune.tuning import Tuning
 
 TEXT = "import torch\n\na = 0\nb = 0\n"
 

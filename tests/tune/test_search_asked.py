@@ -21,7 +21,8 @@ from perfaudit.measure.watch import Watch
 from perfaudit.measurements import NO_TIME, NotApplicable, Settings
 from perfaudit.target.names import Target
 from perfaudit.tune import search
-from perfaudit.tune.tuning import Bout, Tuning, key_of
+from perfaudit.tune.bout import Bout, key_of
+from perfaudit.tune.tuning import Tuning
 
 Begin = Callable[..., Tuning]
 

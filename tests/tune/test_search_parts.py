@@ -19,9 +19,9 @@ from perfaudit.measure.ledger import Block, Generation, Ledger, Variant
 from perfaudit.measure.runner import TrialFailed
 from perfaudit.measurements import Settings
 from perfaudit.tune import search
+from perfaudit.tune.bout import Bout, key_of
 from perfaudit.tune.outcome import winner_of
 from perfaudit.tune.search import least_gain, pointless
-from perfaudit.tune.tuning import Bout, key_of
 
 KNOWN = survey_of(profile={"forward": 1.0})
 SEEN = facts(has_ema=True)
