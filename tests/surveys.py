@@ -9,6 +9,8 @@ from typing import Any
 from perfaudit.findings import Edit, Finding, Fix, Location, Span
 from perfaudit.knobs import Survey
 from perfaudit.measure.facts import Device, Facts, Host, Loader, Model, Optimizer
+from perfaudit.measurements import Environment
+from perfaudit.tune.profile import Profile
 
 USUAL = Facts(
     device=Device(type="cpu", name="cpu", driver="", capability=None, room=None, phases_by_waiting=False),
@@ -58,6 +60,11 @@ def facts(**given: Any) -> Facts:  # Any: fields of Facts, or of its parts
 def survey_of(findings: Iterable[Finding] = (), profile: Mapping[str, float] | None = None, **given: Any) -> Survey:
     """A survey of the usual facts, with some replaced as in `facts`."""
     return Survey(facts(**given), profile or {}, tuple(findings))
+
+
+def profile_of(survey: Survey, **given: Any) -> Profile:  # Any: fields of Profile
+    """A profile with this survey, on this machine."""
+    return Profile(survey, Environment("cpu", "3.11", "Linux", 2, 0), **given)
 
 
 def found(rule: str, place: str = "train.py:1", by_hand: bool = False) -> Finding:

@@ -77,24 +77,18 @@ def _of_winners(winners: tuple[Winner, ...], root: Path) -> Plan:
     left = [f"{w.knob}: nothing to apply, {w.words}" for w in winners if w not in patches and not w.keeps_current]
     ordered = sorted(patches, key=lambda w: (_is_another_training(w), -w.saving.low if w.saving else 0.0))
     for winner in ordered[1:]:
-        why = (
-            "it is another training, so name it alone to have it applied"
-            if _is_another_training(winner)
-            else "it was measured without the one above; run again to have it measured on top"
-        )
+        why = "it was measured without the one above; run again to have it measured on top"
+        if _is_another_training(winner):
+            why = "it is another training, so name it alone to have it applied"
         left.append(f"{winner.knob}: not applied, {why}")
     if not ordered:
         return Plan(left=tuple(left) or (NOTHING,))
     refused: list[str] = []
-    made = within_limits(lambda _: _of_winner(ordered[0], root), [_place_of(ordered[0])], refused)
+    made = within_limits(lambda _: _of_winner(ordered[0], root), [_path_of(ordered[0])], refused)
     if refused:
         raise UserError("; ".join(refused))
     ((file, words),) = made
     return Plan((file,) if file else (), (words,), tuple(left))
-
-
-def _place_of(winner: Winner) -> str:
-    return winner.location.path if winner.location is not None else ""
 
 
 def _is_another_training(winner: Winner) -> bool:
@@ -142,8 +136,8 @@ def _not_wanted(findings: list[Finding]) -> list[str]:
     return [f"{words}: --unsafe-fixes or --allow takes {'it' if n == 1 else 'them'}"] if n else []
 
 
-def _path_of(finding: Finding) -> str:
-    return finding.location.path if finding.location is not None else ""
+def _path_of(of: Finding | Winner) -> str:
+    return of.location.path if of.location is not None else ""
 
 
 def _of_file(path: str, findings: list[Finding], root: Path) -> Plan:

@@ -1,16 +1,21 @@
-"""The search of one knob as far as it has come, and settings of a knob as something to measure."""
+"""The search of one knob as far as it has come, and its settings as something to measure: applied, or as patched source."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from perfaudit.findings import Fix, Location
 from perfaudit.knobs import Survey, knob
+from perfaudit.knobs._code import Code, Patch
 from perfaudit.measure.ledger import Ledger, Variant
-from perfaudit.measurements import Settings
+from perfaudit.measurements import Calibration, Settings
+from perfaudit.static.ondisk import digest_of
 from perfaudit.tune.raced import Raced
+from perfaudit.tune.session import Session
 from perfaudit.tune.workshop import Json
+
+Patched = tuple[Variant, Fix, Location]  # a setting as patched source, the fix, and where it stands
 
 
 @dataclass(slots=True)
@@ -32,20 +37,34 @@ class Bout:
     kept: Json = field(default_factory=dict)  # what the knob wants to find again
     finalists: list[Variant] = field(default_factory=list)
     look: Raced | None = None  # the race in one training that chose the finalists, where there was one
+    calibration: Calibration | None = None  # that race's
 
 
 def variant_of(name: str, settings: Settings) -> Variant:
     """A setting of a knob as something to measure."""
     module = knob(name)
-    least = module.least_steps(settings)
-    return Variant(
-        key_of(name, settings),
-        name,
-        settings,
-        applied=module.found_at,
-        fixed_batch=module.fixed_batch,
-        least_steps=least,
-    )
+    fixed, least = module.fixed_batch, module.least_steps(settings)
+    return Variant(key_of(name, settings), name, settings, {}, module.found_at, fixed, least)
+
+
+def patch_for(session: Session, name: str, survey: Survey, variant: Variant) -> Patched | None:
+    """A setting as patched source; None where none can be written."""
+    written = fix_for(session, name, survey, variant.settings)
+    if written is None:
+        return None
+    patch, fix = written
+    return replace(variant, overlay={patch.path: patch.after}, applied=""), fix, patch.location
+
+
+def fix_for(session: Session, name: str, survey: Survey, settings: Settings) -> tuple[Patch, Fix] | None:
+    """The patch that makes this the setting, and the same as a fix with its title; None where none can be written."""
+    module = knob(name)
+    patch = module.patch(Code(session.target.file, survey), settings)
+    if patch is None:
+        return None
+    changes = patch.changes if patch.changes is not None else module.changes(settings)
+    words, before = module.words(settings, survey), digest_of(patch.path, patch.before)
+    return patch, Fix(words, "unsafe" if changes else "safe", changes, patch.edits, patch.diff, before)
 
 
 def key_of(name: str, settings: Settings) -> str:

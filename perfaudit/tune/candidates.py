@@ -8,23 +8,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from perfaudit.findings import CHANGES, Edit, Fix, Location
-from perfaudit.knobs import Refused, Way, knob
+from perfaudit.knobs import Refused, Survey, Way, knob
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.race import FUTILE
 from perfaudit.measure.stats import verdict
 from perfaudit.measurements import Comparison, Interval, Settings
 from perfaudit.static import edit
-from perfaudit.tune.bout import Bout, key_of, variant_of
-from perfaudit.tune.first_look import pair_of
+from perfaudit.tune.bout import Bout, fix_for, key_of, variant_of
+from perfaudit.tune.first_look import pair_of, smallest_as_good
 from perfaudit.tune.raced import Raced
 from perfaudit.tune.recording import changed_files
 from perfaudit.tune.screening import LEAST
-from perfaudit.tune.search import CHANGED, NO_LINE, bench_of, fix_for, pointless, too_little_time
-from perfaudit.tune.tuning import Tuning
+from perfaudit.tune.search import CHANGED, NO_LINE, bench_of, pointless, too_little_time
+from perfaudit.tune.session import Session
 from perfaudit.tune.workshop import Json
 
 PATCH = "patch"  # in the place of a knob's name: the fix of a finding
-AS_GOOD = 1.03  # of the best setting's time; a smaller one this close is taken instead
 OFFERED = frozenset({"precision"})  # changes that may gain most and are not taken unasked: told, not handed over
 
 
@@ -64,26 +63,26 @@ class Candidate:
 
 
 def candidates_of(
-    tuning: Tuning, name: str, memory_budget: int, allow: frozenset[str], deadline: Deadline
+    session: Session, survey: Survey, name: str, memory_budget: int, allow: frozenset[str], deadline: Deadline
 ) -> list[Candidate]:
     """The patches of a knob that change no more than is allowed, and those that would be offered.
 
     Raises Refused for none, TooLate where more time might have some.
     """
-    module, survey = knob(name), tuning.survey
-    if reason := module.not_applicable(survey) or (pointless(module, survey) if tuning.skips_idle else ""):
+    module = knob(name)
+    if reason := module.not_applicable(survey) or (pointless(module, survey) if session.skips_idle else ""):
         raise Refused(reason)
     if late := too_little_time(module, deadline):
         raise TooLate(late)
     always = _not_allowed(module.changes_always, allow)
     if set(always) - OFFERED or (always and not allow):
         raise Refused(not_allowed(always, allow))
-    tuning.watch.stage(f"{name}: {module.title}")
+    session.watch.stage(f"{name}: {module.title}")
     current = variant_of(name, module.current(survey))
     bout = Bout(name, survey, current)
     found, lacking = list[Candidate](), dict[str, None]()
-    for settings in module.candidates(bench_of(tuning, bout, memory_budget, deadline, deadline.left())):
-        written = None if settings == current.settings else fix_for(tuning, name, survey, settings)
+    for settings in module.candidates(bench_of(session, bout, memory_budget, deadline, deadline.left())):
+        written = None if settings == current.settings else fix_for(session, name, survey, settings)
         if written is None:
             continue
         patch, fix = written
@@ -93,7 +92,7 @@ def candidates_of(
             key = key_of(name, settings)
             found.append(Candidate(key, name, settings, fix, patch.location, patch.before, module.way, lacks))
     if not found:
-        why = CHANGED if changed_files(tuning.digests) else NO_LINE
+        why = CHANGED if changed_files(session.digests) else NO_LINE
         raise Refused(not_allowed(tuple(lacking), allow) if lacking else why)
     return found
 
@@ -110,14 +109,10 @@ def pays(candidate: Candidate, seen: Interval | None) -> bool:
 
 def best_of(candidates: Sequence[Candidate], raced: Raced) -> Candidate | None:
     """Of the settings of one knob, the smallest that is as good as the fastest of those that pay; None where none does."""
-    seen = {candidate.key: raced.interval(candidate.key) for candidate in candidates}
-    ratios = {each.key: found[0] for each in candidates if (found := seen[each.key]) and pays(each, found)}
-    close = [
-        each for each in candidates if ratios.get(each.key, math.inf) <= AS_GOOD * min(ratios.values(), default=0.0)
-    ]
-    if len(close) < 2:
-        return close[0] if close else None
-    return min(close, key=lambda candidate: knob(candidate.knob).size(candidate.settings))
+    known = {candidate.key: candidate for candidate in candidates}
+    ratios = {key: seen[0] for key, each in known.items() if (seen := raced.interval(key)) and pays(each, seen)}
+    best = smallest_as_good(ratios, lambda key: knob(known[key].knob).size(known[key].settings))
+    return known[best] if best is not None else None
 
 
 def screened_comparisons(candidates: Mapping[str, Candidate], raced: Raced) -> tuple[Comparison, ...]:
@@ -183,6 +178,11 @@ def alone_in_place(candidate: Candidate) -> Json:
 def not_allowed(changes: tuple[str, ...], allow: frozenset[str]) -> str:
     """Why a patch that changes these things besides what is allowed was not climbed."""
     return f"it changes {' and '.join(changes)}; allow that with {flag_for(changes, allow)}"
+
+
+def how_to_allow(candidate: Candidate, allow: frozenset[str]) -> str:
+    """What a patch changes that is not allowed, and the flag for it."""
+    return f"it changes {' and '.join(candidate.lacks)}: {flag_for(candidate.lacks, allow)}"
 
 
 def flag_for(changes: tuple[str, ...], allow: frozenset[str]) -> str:

@@ -14,8 +14,7 @@ from perfaudit.measure.clock import Deadline
 from perfaudit.measure.judge import QUEUED
 from perfaudit.measurements import NotApplicable
 from perfaudit.tune.candidates import TooLate, alone_in_place, candidates_of, screened_comparisons
-from perfaudit.tune.climb_choice import busy_words, choose
-from perfaudit.tune.climb_offers import tell_offers
+from perfaudit.tune.climb_choice import busy_words, choose, tell_offers
 from perfaudit.tune.climb_state import Climb
 from perfaudit.tune.climb_time import (
     UntilSomeGoTogether,
@@ -27,56 +26,62 @@ from perfaudit.tune.climb_time import (
 )
 from perfaudit.tune.climb_together import keep_the_first, leave_unsure, race_beside
 from perfaudit.tune.final import final_race
+from perfaudit.tune.profile import Profile
 from perfaudit.tune.screening import Screen
 from perfaudit.tune.search import pointless
+from perfaudit.tune.session import Session
 from perfaudit.tune.shares import in_order
 from perfaudit.tune.short_names import short_names
-from perfaudit.tune.tuning import Tuning
 
 ASKING_SHARE = 0.15  # of the budget, for what knobs must know before they have candidates
 
 
-def climb(tuning: Tuning, state: Climb, knobs: list[str], deadline: Deadline, memory_budget: int) -> None:
+def climb(
+    session: Session, profile: Profile, state: Climb, knobs: list[str], deadline: Deadline, memory_budget: int
+) -> None:
     """Climb with these knobs until all is decided or the time is over; the result is in `state`.
 
     memory_budget: bytes, which the peak of a step with the patch may not exceed. Raises NothingMeasured where the user's own
     code cannot be run.
     """
-    _list_candidates(tuning, state, knobs, memory_budget, tuning.deadline(ASKING_SHARE * deadline.left()))
-    with Screen(tuning, lambda: _record(tuning, state)) as screen:
-        share = tuning.deadline(seconds_to_screen(tuning, state, deadline.left()))
-        leave_out(tuning, state, share.left())
-        most = deadline.left() - seconds_to_check(tuning)
-        longer = tuning.deadline(most) if most > share.left() else share
-        _race_alone(tuning, state, screen, UntilSomeGoTogether(share, longer, state))
-        seconds = seconds_together(tuning, deadline.left())
-        choose(tuning, state, seconds)
+
+    def tell() -> None:  # for the history of a run that is killed
+        session.record.keep_comparisons(screened_comparisons(state.candidates, state.alone))
+
+    asking = session.deadline(ASKING_SHARE * deadline.left())
+    _list_candidates(session, profile, state, knobs, memory_budget, asking)
+    with Screen(session, tell) as screen:
+        share = session.deadline(seconds_to_screen(profile, state, deadline.left()))
+        leave_out(profile, state, share.left())
+        most = deadline.left() - seconds_to_check(profile)
+        longer = session.deadline(most) if most > share.left() else share
+        _race_alone(session, state, screen, UntilSomeGoTogether(share, longer, state))
+        seconds = seconds_together(profile, deadline.left())
+        choose(profile, state, seconds)
         tell_offers(state)
         if len(state.rungs) > 1:
-            race_beside(tuning, state, screen, tuning.deadline(seconds))
+            race_beside(session, profile, state, screen, session.deadline(seconds))
     if len(state.rungs) > 1 and state.together() is None:
         leave_unsure(state, state.is_sure)
-        if len(state.rungs) > 1 and not has_time_to_race(tuning, deadline):
+        if len(state.rungs) > 1 and not has_time_to_race(profile, deadline):
             keep_the_first(state)
-    final_race(tuning, state, deadline, memory_budget)
+    final_race(session, profile, state, deadline, memory_budget)
 
 
-def _record(tuning: Tuning, state: Climb) -> None:
-    """Keep how candidates stand, for the history of a run that is killed."""
-    tuning.record.keep_comparisons(screened_comparisons(state.candidates, state.alone))
-
-
-def _list_candidates(tuning: Tuning, state: Climb, knobs: list[str], memory_budget: int, deadline: Deadline) -> None:
-    for name in in_order(tuning, knobs):
+def _list_candidates(
+    session: Session, profile: Profile, state: Climb, knobs: list[str], memory_budget: int, deadline: Deadline
+) -> None:
+    survey = profile.survey
+    for name in in_order(survey, knobs, session.skips_idle):
         module = knob(name)
-        if reason := module.not_applicable(tuning.survey) or pointless(module, tuning.survey):
-            tuning.not_applicable.append(NotApplicable(name, reason))
+        if reason := module.not_applicable(survey) or pointless(module, survey):
+            state.not_applicable.append(NotApplicable(name, reason))
             continue
-        if tuning.queued >= QUEUED and not module.is_judged_on_a_busy_machine:
-            state.left[name] = busy_words(tuning.queued)
+        if profile.queued >= QUEUED and not module.is_judged_on_a_busy_machine:
+            state.left[name] = busy_words(profile.queued)
             continue
         try:
-            found = candidates_of(tuning, name, memory_budget, state.allow, deadline)
+            found = candidates_of(session, survey, name, memory_budget, state.allow, deadline)
         except Refused as refusal:
             state.left[name] = str(refusal)
             if isinstance(refusal, TooLate):
@@ -85,15 +90,15 @@ def _list_candidates(tuning: Tuning, state: Climb, knobs: list[str], memory_budg
         state.candidates |= {candidate.key: candidate for candidate in found}
 
 
-def _race_alone(tuning: Tuning, state: Climb, screen: Screen, deadline: Deadline) -> None:
+def _race_alone(session: Session, state: Climb, screen: Screen, deadline: Deadline) -> None:
     if not state.candidates:
         return
-    tuning.watch.stage("racing every patch in one training, in turn with your code")
+    session.watch.stage("racing every patch in one training, in turn with your code")
     words = short_names(state.candidates)
     entrants = [alone_in_place(candidate) for candidate in state.candidates.values()]
     try:
         screen.race("alone", entrants, deadline, words, state.alone)
     except ChildFailed as failure:
         if not state.alone.entrants:
-            raise NothingMeasured(f"{tuning.target}: the code as it is could not be measured: {failure}") from failure
-        tuning.notes.append(f"the training in which patches are raced ended early: {failure}")
+            raise NothingMeasured(f"{session.target}: the code as it is could not be measured: {failure}") from failure
+        state.alone.notes.append(f"the training in which patches are raced ended early: {failure}")

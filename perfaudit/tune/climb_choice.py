@@ -1,4 +1,4 @@
-"""Which patches of a climb are put together, from how they stood alone: one setting of a knob, as far as they fit."""
+"""Which patches of a climb are put together, from how they stood alone, and what those would gain that are not allowed."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from pathlib import Path
 from perfaudit.knobs import knob
 from perfaudit.measure.judge import QUEUED
 from perfaudit.measure.quads import LOOKS
+from perfaudit.measure.race import FUTILE
 from perfaudit.static.source import Unreadable, read_text
-from perfaudit.tune.candidates import Candidate, best_of, texts_of
+from perfaudit.tune.candidates import Candidate, best_of, how_to_allow, texts_of
 from perfaudit.tune.climb_state import Climb, looks_paying
 from perfaudit.tune.climb_time import quads_in
-from perfaudit.tune.tuning import Tuning
+from perfaudit.tune.profile import Profile
 
 
-def choose(tuning: Tuning, state: Climb, seconds: float) -> None:
+def choose(profile: Profile, state: Climb, seconds: float) -> None:
     """Take as rungs what pays, the largest gain first: one setting of a knob, as far as the patches go together.
 
     seconds: for racing them together. Where that is time enough to race all without each one, what looks as if it paid is
@@ -33,7 +34,7 @@ def choose(tuning: Tuning, state: Climb, seconds: float) -> None:
             continue
         best.append(taken)
     best.sort(key=lambda candidate: _ratio(state, candidate))
-    if not any(map(state.is_sure, best)) or quads_in(tuning, seconds, len(best) + 2) < LOOKS[0].generations:
+    if not any(map(state.is_sure, best)) or quads_in(profile, seconds, len(best) + 2) < LOOKS[0].generations:
         best = [candidate for candidate in best if state.is_sure(candidate)]
     for candidate in sorted(best, key=lambda candidate: not state.is_sure(candidate)):
         try:
@@ -45,6 +46,32 @@ def choose(tuning: Tuning, state: Climb, seconds: float) -> None:
             continue
         state.rungs.append(candidate)
     state.rungs.sort(key=lambda candidate: _ratio(state, candidate))
+
+
+def tell_offers(state: Climb) -> None:
+    """Say what patches that are not allowed would gain: of each knob the best of them."""
+    offers = [each for key, each in state.candidates.items() if each.lacks and key not in state.alone.out]
+    for name in dict.fromkeys(candidate.knob for candidate in offers):
+        best = min((candidate for candidate in offers if candidate.knob == name), key=lambda each: _rank(state, each))
+        state.left[name] = f"{_offer_words(state, best)}; {how_to_allow(best, state.allow)}"
+
+
+def _rank(state: Climb, offer: Candidate) -> tuple[bool, float, bool]:
+    """The order of offers: those with an interval by their ratio, then those that more time would tell something of."""
+    seen, entrant = state.alone.interval(offer.key), state.alone.entrants.get(offer.key)
+    return seen is None, seen[0] if seen is not None else 0.0, entrant is not None and entrant.left == FUTILE
+
+
+def _offer_words(state: Climb, offer: Candidate) -> str:
+    """What a patch that is not allowed would gain, as far as it was seen."""
+    seen, entrant = state.alone.interval(offer.key), state.alone.entrants.get(offer.key)
+    if entrant is not None and entrant.left == FUTILE:
+        return f"{offer.words}: {FUTILE}"
+    if seen is None:
+        return "measured too briefly to say what it would gain"
+    if seen[2] >= 1:
+        return f"{offer.words}: was not shown to gain anything"
+    return f"{offer.words}: would take {seen[0]:.2f} [{seen[1]:.2f}, {seen[2]:.2f}] of the step (screened)"
 
 
 def busy_words(queued: float) -> str:

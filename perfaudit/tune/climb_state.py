@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from perfaudit.measure.race import BASE, FUTILE
-from perfaudit.measurements import Interval
+from perfaudit.measurements import Interval, NotApplicable
 from perfaudit.tune.candidates import Candidate, least_gain, pays, texts_of
 from perfaudit.tune.patched import SourceRace
 from perfaudit.tune.raced import Raced, doubt_of
@@ -21,10 +21,10 @@ class Climb:
     allow: what besides speed a patch may change. candidates: that were raced, by key. alone: their race. beside: the
     race of the user's code, and of parts of what was put together, each against all of it; parts: these by their keys, all
     under ALL. beside_before: such races before it. rungs: what stayed, the largest gain first. dropped: what was taken out
-    again, with the reason. left: by knob, why it was not climbed. late: those of them that more time would have tried.
-    not_joined: those that pay alone, and that more time would have raced together with the others. originals: text and encoding
-    of the files that are patched. start_bytes, top_bytes: peak memory of a step without and with the patch. trouble: why
-    nothing can be handed over.
+    again, with the reason. not_applicable: knobs that cannot matter here. left: by knob, why it was not climbed. late: those of
+    them that more time would have tried. not_joined: those that pay alone, and that more time would have raced together with the
+    others. originals: text and encoding of the files that are patched. start_bytes, top_bytes: peak memory of a step without and
+    with the patch. trouble: why nothing can be handed over.
     """
 
     allow: frozenset[str]
@@ -35,6 +35,7 @@ class Climb:
     rungs: list[Candidate] = field(default_factory=list)
     parts: dict[str, list[Candidate]] = field(default_factory=dict)
     dropped: list[tuple[Candidate, str]] = field(default_factory=list)
+    not_applicable: list[NotApplicable] = field(default_factory=list)
     left: dict[str, str] = field(default_factory=dict)
     late: set[str] = field(default_factory=set)
     not_joined: set[str] = field(default_factory=set)
@@ -100,6 +101,11 @@ class Climb:
             found.setdefault(candidate.knob, []).append(candidate)
         return found
 
+    @property
+    def races(self) -> list[Raced]:
+        """All races in one training, in their order."""
+        return [self.alone, *self.beside_before, self.beside]
+
     def together(self) -> Interval | None:
         """Seconds per step of all rungs over those of the user's code, in one training; None where that was not raced.
 
@@ -127,7 +133,7 @@ class Climb:
             beside = self.beside_the_rungs(rung)
             if alone and (beside is None or doubt_of(self.beside, figure=beside)):
                 return alone
-        return doubt_of(self.alone, *self.beside_before, self.beside, figure=self.together())
+        return doubt_of(*self.races, figure=self.together())
 
     @property
     def has_twin(self) -> bool:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from perfaudit.knobs import knob
 from perfaudit.measure.clock import Deadline
-from perfaudit.tune.climb_offers import how_to_allow
+from perfaudit.tune.candidates import how_to_allow
 from perfaudit.tune.climb_state import Climb, looks_paying
+from perfaudit.tune.profile import Profile
 from perfaudit.tune.screening import SLICE
-from perfaudit.tune.tuning import Tuning
 
 SCREENING_SHARE = 0.4  # of what is left when the candidates are known, at least
 WANTED_QUADS = 10  # of each candidate; where the time is too short for these and a final race, the race gives way
@@ -52,47 +52,52 @@ class UntilSomeGoTogether(Deadline):
         return len(looks) < 2 or not any(map(self._state.is_sure, allowed))
 
 
-def has_time_to_race(tuning: Tuning, deadline: Deadline) -> bool:
+def has_time_to_race(profile: Profile, deadline: Deadline) -> bool:
     """Whether the final race can come to its first look."""
-    return deadline.left() >= seconds_to_check(tuning) + RACING_SECONDS + RACING_STEPS * tuning.seconds_per_step
+    return deadline.left() >= seconds_to_check(profile) + seconds_to_race(profile)
 
 
-def seconds_to_check(tuning: Tuning) -> float:
+def seconds_to_check(profile: Profile) -> float:
     """What the check of a patch takes, about."""
-    return CHECKING_SECONDS + CHECKING_STEPS * tuning.seconds_per_step
+    return CHECKING_SECONDS + CHECKING_STEPS * profile.seconds_per_step
 
 
-def seconds_to_screen(tuning: Tuning, state: Climb, left: float) -> float:
+def seconds_to_race(profile: Profile) -> float:
+    """What the final race takes to its first look, about."""
+    return RACING_SECONDS + RACING_STEPS * profile.seconds_per_step
+
+
+def seconds_to_screen(profile: Profile, state: Climb, left: float) -> float:
     """Of what is left, the seconds for racing candidates: what the races and the check behind that leave of it."""
-    step = tuning.seconds_per_step
-    before_check = left - seconds_to_check(tuning) - TOGETHER_SECONDS - TOGETHER_STEPS * step
-    before_race = before_check - RACING_SECONDS - RACING_STEPS * step
+    step = profile.seconds_per_step
+    before_check = left - seconds_to_check(profile) - TOGETHER_SECONDS - TOGETHER_STEPS * step
+    before_race = before_check - seconds_to_race(profile)
     wanted = WANTED_QUADS * BLOCKS * step * (1 + len(state.candidates))
     return max(before_race if before_race >= wanted else before_check, SCREENING_SHARE * left)
 
 
-def seconds_together(tuning: Tuning, left: float) -> float:
+def seconds_together(profile: Profile, left: float) -> float:
     """Of what is left, the seconds for racing together what pays: the final race gives way to it, the check does not."""
-    step = tuning.seconds_per_step
-    before_check = left - seconds_to_check(tuning)
-    before_race = before_check - RACING_SECONDS - RACING_STEPS * step
+    step = profile.seconds_per_step
+    before_check = left - seconds_to_check(profile)
+    before_race = before_check - seconds_to_race(profile)
     enough = before_race >= TOGETHER_SECONDS + TOGETHER_STEPS * step
     return max(before_race if enough else before_check, BESIDE_SHARE * left)
 
 
-def leave_out(tuning: Tuning, state: Climb, seconds: float) -> None:
+def leave_out(profile: Profile, state: Climb, seconds: float) -> None:
     """Where the time is too short for all, drop what is not allowed, and then what could gain least, as far as that is known."""
 
     def quads() -> float:
-        return quads_in(tuning, seconds, len(state.candidates) + 1)
+        return quads_in(profile, seconds, len(state.candidates) + 1)
 
     offers = [candidate for candidate in state.candidates.values() if candidate.lacks]
     if quads() < OFFERED_QUADS:
         for candidate in offers:
             del state.candidates[candidate.key]
-            state.left[candidate.knob] = f"not measured, for want of time; {how_to_allow(state, candidate)}"
+            state.left[candidate.knob] = f"not measured, for want of time; {how_to_allow(candidate, state.allow)}"
             state.late.add(candidate.knob)
-    shares = {name: knob(name).share(tuning.survey) for name in {c.knob for c in state.candidates.values()}}
+    shares = {name: knob(name).share(profile.survey) for name in {c.knob for c in state.candidates.values()}}
     for name in sorted(shares, key=lambda name: shares[name]):
         if quads() >= WANTED_QUADS or shares[name] > SMALL_SHARE:
             return
@@ -103,6 +108,6 @@ def leave_out(tuning: Tuning, state: Climb, seconds: float) -> None:
         state.late.add(name)
 
 
-def quads_in(tuning: Tuning, seconds: float, entrants: int) -> float:
+def quads_in(profile: Profile, seconds: float, entrants: int) -> float:
     """How many quads each of so many entrants, a control with them, has in these seconds."""
-    return seconds / (BLOCKS * tuning.seconds_per_step * entrants or 1.0)
+    return seconds / (BLOCKS * profile.seconds_per_step * entrants or 1.0)

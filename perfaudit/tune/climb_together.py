@@ -12,41 +12,42 @@ from perfaudit.measurements import Interval
 from perfaudit.tune.candidates import Candidate, in_place, least_gain, pays
 from perfaudit.tune.climb_state import ALL, SURE, Climb, same_rungs, without
 from perfaudit.tune.climb_time import quads_in
+from perfaudit.tune.profile import Profile
 from perfaudit.tune.raced import Raced, doubt_of
 from perfaudit.tune.screening import LEAST, Screen
-from perfaudit.tune.tuning import Tuning
+from perfaudit.tune.session import Session
 
 BESIDE_QUADS = 6  # of all rungs but each one, so that there is an interval when time ends that race
 NOT_BELIEVED = "the race of what pays together is not to be believed"
 
 
-def race_beside(tuning: Tuning, state: Climb, screen: Screen, deadline: Deadline) -> None:
+def race_beside(session: Session, profile: Profile, state: Climb, screen: Screen, deadline: Deadline) -> None:
     """Race all rungs against the user's code and against all but each one; take out what does not pay, and race again.
 
     What for certain gains less than LEAST beside the others goes, one at a time. What was shown to pay neither alone nor there
     goes too; what is left then was raced as a part, or is raced again.
     """
     while len(state.rungs) > 1 and deadline.left() > 0:
-        quads = quads_in(tuning, deadline.left(), len(state.rungs) + 2)
+        quads = quads_in(profile, deadline.left(), len(state.rungs) + 2)
         if state.together() is not None and quads < LOOKS[0].generations:
             return
-        tuning.watch.stage("all that pays together, and without each one")
+        session.watch.stage("all that pays together, and without each one")
         state.parts = _parts(state, with_each=quads >= BESIDE_QUADS)
         words = {BASE: "your code", ALL: "all patches", SURE: "what pays alone"}
         words |= {without(rung): f"without {rung.knob}" for rung in state.rungs}
         entrants = [in_place(key, part) for key, part in state.parts.items()]
         unsure = {without(rung): least_gain(rung) for rung in state.rungs if not state.is_sure(rung)}
         entrants = [item | {"least": max(LEAST, unsure.get(item["key"], LEAST))} for item in entrants]
-        if state.beside.entrants:
+        if state.beside.entrants or state.beside.notes:
             state.beside_before.append(state.beside)
         state.beside = Raced()
         try:
             screen.race("beside", entrants, deadline, words, state.beside, base=ALL)
         except ChildFailed as failure:
-            tuning.notes.append(f"what pays was not raced together in one training: {failure}")
+            state.beside.notes.append(f"what pays was not raced together in one training: {failure}")
             return
         if doubt_of(state.beside):
-            tuning.notes.append(f"{NOT_BELIEVED}: {doubt_of(state.beside)}")
+            state.beside.notes.append(f"{NOT_BELIEVED}: {doubt_of(state.beside)}")
             leave_unsure(state, state.is_sure)
             return
         useless = {

@@ -16,7 +16,7 @@ from typing import Any
 
 from perfaudit.measure.runner import TrialFailed
 
-Json = dict[str, Any]
+Json = dict[str, Any]  # Any: nested JSON
 
 STEPS = 2  # the second loss feels the first update, and what an optimizer and a norm carry over is in the second update
 SAME_FUNCTION = frozenset({"rounding", "precision"})  # changes that leave the function what it is

@@ -12,13 +12,15 @@ from perfaudit.tune.candidates import Candidate, texts_of
 from perfaudit.tune.climb_state import Climb
 from perfaudit.tune.climb_time import seconds_to_check
 from perfaudit.tune.patched import SourceRace, check_patched, race_patched
-from perfaudit.tune.tuning import Tuning, digest_of_texts, taken_bytes
+from perfaudit.tune.profile import Profile
+from perfaudit.tune.questions import digest_of_texts
+from perfaudit.tune.session import Session
 
 KNOB = "climb"  # in the place of a knob's name: its variants are patches, and nothing is applied at run time
 START = Variant("as it is", KNOB, {"patch": "none"})
 
 
-def final_race(tuning: Tuning, state: Climb, deadline: Deadline, memory_budget: int) -> None:
+def final_race(session: Session, profile: Profile, state: Climb, deadline: Deadline, memory_budget: int) -> None:
     """Check and race what was chosen; the race is in `state.final` from its beginning, so that an interruption keeps it.
 
     Where the check refuses all of it together, each rung is checked alone, those that are refused are taken out, and the rest is
@@ -26,20 +28,20 @@ def final_race(tuning: Tuning, state: Climb, deadline: Deadline, memory_budget: 
     """
     while state.rungs:
         top = _patched("all", state.rungs)
-        _ask_peaks(tuning, state, top)
+        state.start_bytes, state.top_bytes = _peak(session, START), _peak(session, top)
         if state.top_bytes is not None and state.top_bytes > memory_budget:
             sizes = " MiB, more than the budget of ".join(f"{n / 2**20:.0f}" for n in (state.top_bytes, memory_budget))
             state.trouble = f"the peak of a step with the patch is {sizes} MiB"
             return
-        ledger = Ledger(seconds_to_open=tuning.seconds_to_open, seconds_per_step=tuning.seconds_per_step)
+        ledger = Ledger(seconds_per_step=profile.seconds_per_step)
         stage = f"final {digest_of_texts(top.overlay)}"
         state.final = SourceRace(START, (top,), {top.key: state.changes}, stage, ledger)
-        tuning.watch.stage("the patched source against your code, in fresh processes")
-        if deadline.left() > seconds_to_check(tuning) + 2 * least_seconds(ledger):
-            race_patched(tuning, state.final, deadline)
+        session.watch.stage("the patched source against your code, in fresh processes")
+        if deadline.left() > seconds_to_check(profile) + 2 * least_seconds(ledger):
+            race_patched(session, profile, state.final, deadline)
         if not ledger.generations and top.key not in ledger.failures and top.key not in ledger.checked:
-            check_patched(tuning, state.final)
-        if top.key not in ledger.failures or len(state.rungs) == 1 or not _drop_refused(tuning, state):
+            check_patched(session, profile, state.final)
+        if top.key not in ledger.failures or len(state.rungs) == 1 or not _drop_refused(session, profile, state):
             return
 
 
@@ -47,24 +49,20 @@ def _patched(key: str, rungs: Sequence[Candidate]) -> Variant:
     return Variant(key, KNOB, {"patch": key}, texts_of(rungs))
 
 
-def _ask_peaks(tuning: Tuning, state: Climb, top: Variant) -> None:
-    """The peak memory of a step without and with the patch; None where it cannot be told."""
-    state.start_bytes, state.top_bytes = (_peak(tuning, variant) for variant in (START, top))
-
-
-def _peak(tuning: Tuning, variant: Variant) -> int | None:
+def _peak(session: Session, variant: Variant) -> int | None:
+    """The peak memory of a step; None where it cannot be told."""
     try:
-        return taken_bytes(tuning.memory_of(variant))
+        return session.questions.peak_of(variant)
     except ChildFailed:
         return None
 
 
-def _drop_refused(tuning: Tuning, state: Climb) -> bool:
+def _drop_refused(session: Session, profile: Profile, state: Climb) -> bool:
     """Check each rung alone and take out what is refused, the smallest where all pass alone; whether something is left."""
-    tuning.watch.stage("which of the patches is refused")
+    session.watch.stage("which of the patches is refused")
     changes = {candidate.key: candidate.fix.changes for candidate in state.rungs}
     alone = SourceRace(START, tuple(_patched(candidate.key, [candidate]) for candidate in state.rungs), changes)
-    check_patched(tuning, alone)
+    check_patched(session, profile, alone)
     refused = [candidate for candidate in state.rungs if candidate.key in alone.ledger.failures]
     for candidate in refused:
         state.rungs.remove(candidate)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from perfaudit.knobs import Knob, knob
 from perfaudit.measure.child import ChildFailed
@@ -12,19 +12,18 @@ from perfaudit.measure.clock import Deadline
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.race import CONTROL, FUTILE
 from perfaudit.measurements import Settings
-from perfaudit.tune.bout import Bout
+from perfaudit.tune.bout import Bout, Patched, patch_for
+from perfaudit.tune.profile import Profile
 from perfaudit.tune.raced import Raced
 from perfaudit.tune.screening import Screen, calibration_of
+from perfaudit.tune.session import Session
 from perfaudit.tune.short_names import short_settings
-from perfaudit.tune.tuning import Tuning
 from perfaudit.tune.workshop import Json
 
 AS_GOOD = 1.03  # time per sample against the best; a smaller setting this close is taken instead
 CLEARLY = 0.85  # of the user's time, at most, by the look's interval: then a short race in fresh processes shows it too
 LOOK_STEPS = 30  # of the user's code, for each that is raced: time enough for about eight quads
 LOOK_SECONDS = 5.0  # at least, for starting workers
-
-Text = Callable[[Variant], dict[str, str]]  # the patched text of a setting by path, {} where there is none
 
 
 def is_raced_in_place(module: Knob) -> bool:
@@ -33,46 +32,42 @@ def is_raced_in_place(module: Knob) -> bool:
     return in_place and not module.phases and module.reference is None
 
 
-def look(tuning: Tuning, bout: Bout, tried: Sequence[Variant], text: Text, deadline: Deadline) -> bool:
-    """Race these settings; False where none could be raced. The look is in the bout.
+def look(
+    session: Session, profile: Profile, bout: Bout, tried: Sequence[Variant], deadline: Deadline
+) -> list[Variant] | None:
+    """Race these settings; what is to be raced as patched source after that, None where none could be raced here.
 
-    deadline: of the time that it may take at most; where all is seen before, it ends. A note says why it ended early.
+    That is the smallest setting that looks as good as the best one, if one looks as if it gained what it must, and what could be
+    put into no training that runs. deadline: of the time that it may take at most; where all is seen before, it ends. The look is
+    in the bout, with a note on why it ended early.
     """
     raced, module = Raced(), knob(bout.name)
     bout.look = raced
-    entrants = [_entrant(module, variant, text(variant)) for variant in tried]
+    entrants = [_entrant(module, variant, patch_for(session, bout.name, bout.survey, variant)) for variant in tried]
     names = {
         variant.key: short_settings(variant.settings, [other.settings for other in tried if other is not variant])
         for variant in tried
     }
-    seconds = max(LOOK_SECONDS, LOOK_STEPS * (len(tried) + 1) * tuning.seconds_per_step)
-    deadline = tuning.deadline(min(seconds, deadline.left()))
-    with Screen(tuning) as screen:
+    seconds = max(LOOK_SECONDS, LOOK_STEPS * (len(tried) + 1) * profile.seconds_per_step)
+    deadline = session.deadline(min(seconds, deadline.left()))
+    with Screen(session) as screen:
         try:
             screen.race(bout.name, entrants, deadline, names, raced, least=module.min_gain, rivals=True)
         except ChildFailed as failure:
-            tuning.notes.append(f"{bout.name}: the training in which settings are raced ended early: {failure}")
-    tuning.calibration = tuning.calibration or calibration_of(raced, tuning)
-    return any(seen.quads for seen in raced.entrants.values())
-
-
-def finalists_of(bout: Bout) -> list[Variant]:
-    """What is to be raced as patched source: the best setting, and those that could be put into no training that runs."""
-    assert bout.look is not None
-    best = best_of(bout)
-    others = [variant for key, variant in bout.variants.items() if key in bout.look.refused]
-    return ([best] if best is not None else []) + others
-
-
-def best_of(bout: Bout) -> Variant | None:
-    """The smallest setting that looks as good as the best one; None where none looks as if it gained what it must."""
-    assert bout.look is not None
-    module = knob(bout.name)
-    ratios = {key: ratio for key in bout.variants if (ratio := _promise(bout.look, key, module.min_gain)) is not None}
-    if not ratios:
+            raced.notes.append(f"{bout.name}: the training in which settings are raced ended early: {failure}")
+    bout.calibration = calibration_of(raced, profile)
+    if not any(seen.quads for seen in raced.entrants.values()):
         return None
-    close = [bout.variants[key] for key, ratio in ratios.items() if ratio <= min(ratios.values()) * AS_GOOD]
-    return min(close, key=lambda variant: module.size(variant.settings))
+    ratios = {key: ratio for key in bout.variants if (ratio := _promise(raced, key, module.min_gain)) is not None}
+    best = smallest_as_good(ratios, lambda key: module.size(bout.variants[key].settings))
+    others = [variant for key, variant in bout.variants.items() if key in raced.refused]
+    return ([bout.variants[best]] if best is not None else []) + others
+
+
+def smallest_as_good(ratios: Mapping[str, float], size: Callable[[str], int]) -> str | None:
+    """The key of the smallest that takes about as little time as the best one; None for none. ratios: of times, by key."""
+    close = [key for key, ratio in ratios.items() if ratio <= min(ratios.values()) * AS_GOOD]
+    return min(close, key=size) if len(close) > 1 else next(iter(close), None)
 
 
 def is_clear(bout: Bout, variant: Variant) -> bool:
@@ -93,8 +88,8 @@ def pair_of(name: str, settings: Settings) -> list[object]:
     return [knob(name).found_at, settings]
 
 
-def _entrant(module: Knob, variant: Variant, text: dict[str, str]) -> Json:
-    pair = pair_of(module.name, variant.settings)
+def _entrant(module: Knob, variant: Variant, patched: Patched | None) -> Json:
+    pair, text = pair_of(module.name, variant.settings), patched[0].overlay if patched is not None else {}
     entrant = {"key": variant.key, "code": {}, "settings": [pair], "whole": text, "way": "in place"}
     return entrant | ({"loader": pair} if module.way == "loader" else {})
 

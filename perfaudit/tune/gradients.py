@@ -42,11 +42,7 @@ _WHAT = "the gradients of the first step"
 
 
 def said_of_gradients(
-    curve: Curve,
-    base: Curve,
-    changes: Collection[str],
-    names: Sequence[str],
-    reference: Reference,
+    curve: Curve, base: Curve, changes: Collection[str], names: Sequence[str], reference: Reference
 ) -> str:
     """What comparing them shows, to be added to what the losses show; "" where nothing is promised of them.
 

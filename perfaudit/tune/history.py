@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from perfaudit.errors import UserError
 from perfaudit.measurements import settings_text
@@ -130,10 +130,12 @@ def winners(run: Run) -> list[Json]:
 
 def as_json(run: Run) -> Json:
     """The report that the run left, or what its journal holds where it left none; without infinite numbers, as JSON wants it."""
-    if run.report is not None:
-        return _finite(run.report)
-    lists = {"trials": trials(run), "comparisons": comparisons(run), "winners": winners(run)}
-    return _finite({**run.start, "run": run.id, "status": run.status, "seconds": _seconds(run), **lists})
+    kept = run.report
+    if kept is None:
+        lists = {"trials": trials(run), "comparisons": comparisons(run), "winners": winners(run)}
+        kept = {**run.start, "run": run.id, "status": run.status, "seconds": _seconds(run), **lists}
+    found: Json = _finite(kept)
+    return found
 
 
 def runs_table(runs: list[Run]) -> pd.DataFrame:
@@ -238,15 +240,10 @@ def _dict(value: object) -> Json:
     return value if isinstance(value, dict) else {}
 
 
-def _finite(value: Json) -> Json:
+def _finite(value: Any) -> Any:  # Any: JSON
     """The same with None for infinite numbers and those that are none."""
-    found: Json = _without_infinities(value)  # type: ignore[assignment]  # a dict stays one
-    return found
-
-
-def _without_infinities(value: object) -> object:
     if isinstance(value, dict):
-        return {key: _without_infinities(item) for key, item in value.items()}
+        return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_without_infinities(item) for item in value]
+        return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from perfaudit.findings import Finding, Location
+from perfaudit.knobs import Survey
+from perfaudit.knobs._code import Code
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.ledger import Variant
 from perfaudit.static.ondisk import digest_of
@@ -17,7 +19,7 @@ from perfaudit.static.suppress import suppressions
 from perfaudit.static.understanding.devices import uses_accelerator
 from perfaudit.tune.observed_biases import RULES, Json, ReadOnce, append_note, judge_bias, layers_of, missed
 from perfaudit.tune.observed_flow import judge_by_flow
-from perfaudit.tune.tuning import Tuning
+from perfaudit.tune.session import Session
 
 SYNCS, SHAPES, DIMENSIONS = "PA601", "PA604", "PA206"
 _SHAPED = {"nonzero", "masked_select", "unique", "mask", "bincount", "repeat_interleave"}  # sizes the device must tell
@@ -32,27 +34,26 @@ class Merged:
     problems: tuple[str, ...] = ()  # what could not be observed, and why
 
 
-def observed_findings(tuning: Tuning, seconds: float | None = None) -> Merged:
-    """The findings of a tuning, with what a child says of a run of the training as it is.
+def observed_findings(session: Session, survey: Survey, seconds: float | None = None) -> Merged:
+    """The findings of a survey, with what a child says of a run of the training as it is.
 
-    seconds: what observing may take once the training is built; the tuning's timeout if it is not said.
+    seconds: what observing may take once the training is built; the session's timeout if it is not said.
     A child that cannot observe is a problem that is told; the findings are then as they were.
     """
-    findings = tuning.survey.findings
     command: Json = {"do": "observe", **({"timeout": seconds} if seconds is not None else {})}
     try:
-        reply = tuning.ask("observe", Variant("observe", "", {}), command)[1]
+        reply = session.questions.ask("observe", Variant("observe", "", {}), command)[1]
     except ChildFailed as failure:
-        return Merged(findings, problems=(f"the training was not observed: {failure}",))
-    return merged(findings, reply, _on_accelerator(tuning))
+        return Merged(survey.findings, problems=(f"the training was not observed: {failure}",))
+    return merged(survey.findings, reply, _on_accelerator(session, survey))
 
 
-def _on_accelerator(tuning: Tuning) -> bool:
+def _on_accelerator(session: Session, survey: Survey) -> bool:
     """Whether the program is one for an accelerator, though it may run without one here."""
-    facts = tuning.survey.facts
+    facts, code = survey.facts, Code(session.target.file, survey)
     if facts.device.type != "cpu":
         return True
-    sources = (tuning.code().source(path) for path in [tuning.target.file, *facts.project_files])
+    sources = (code.source(path) for path in [session.target.file, *facts.project_files])
     return any(source is not None and uses_accelerator(source) for source in sources)
 
 

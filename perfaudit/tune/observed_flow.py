@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from perfaudit.findings import Finding
-from perfaudit.tune.observed_biases import append_note
-
-Json = dict[str, Any]  # Any: nested JSON
+from perfaudit.tune.observed_biases import Json, append_note
 
 MOSTLY = 0.5  # of the elements that the layers put out
 NAMES_SHOWN = 3

@@ -13,7 +13,7 @@ from perfaudit.measure.race import BEATEN, CONTROL, FUTILE
 from perfaudit.measure.stats import quartiles, smallest_callable, verdict
 from perfaudit.measurements import Comparison, Settings, Trial, Winner, settings_text
 from perfaudit.tune.bout import Bout, key_of, variant_of
-from perfaudit.tune.first_look import AS_GOOD
+from perfaudit.tune.first_look import smallest_as_good
 from perfaudit.tune.raced import Raced
 from perfaudit.tune.search import clock_of, least_gain, race_of
 from perfaudit.tune.verify import was_compared
@@ -131,27 +131,18 @@ def winner_of(bout: Bout, interrupted: bool = False) -> Winner:
     checked, how = bout.ledger.checked.get(taken.key, ""), module.handed_over(taken.settings, bout.survey)
     if fix is not None and not was_compared(checked):
         fix, how = None, f"its patch is not handed over: {checked or 'its losses were not compared'}"
-    words, saved = (
-        module.words(taken.settings, bout.survey),
-        saving(bout.ledger, bout.base, compared[taken.key], bout.share),
-    )
+    words = module.words(taken.settings, bout.survey)
+    saved = saving(bout.ledger, bout.base, compared[taken.key], bout.share)
     return Winner(bout.name, taken.settings, False, words, saved, fix, location, checked, remarks, how)
 
 
 def _fastest(bout: Bout, compared: dict[str, Comparison]) -> Variant | None:
     """Of the settings that were measured to gain what they must, the smallest that is as good as the best; None for none."""
-    paying = [
-        key
-        for key, c in compared.items()
-        if c.basis == "measured"
-        and c.verdict == "faster"
-        and 1 - c.high >= least_gain(bout)
-        and key not in bout.ledger.failures
-    ]
-    best = min((compared[key].ratio for key in paying), default=0.0)
-    close = [key for key in paying if compared[key].ratio <= best * AS_GOOD]
-    smallest = min(close, key=lambda key: knob(bout.name).size(bout.variants[key].settings), default=None)
-    return bout.variants[smallest] if smallest is not None else None
+    faster = {key: c for key, c in compared.items() if c.basis == "measured" and c.verdict == "faster"}
+    least, failures = least_gain(bout), bout.ledger.failures
+    ratios = {key: c.ratio for key, c in faster.items() if 1 - c.high >= least and key not in failures}
+    best = smallest_as_good(ratios, lambda key: knob(bout.name).size(bout.variants[key].settings))
+    return bout.variants[best] if best is not None else None
 
 
 def _told(bout: Bout, compared: list[Comparison], taken: Variant | None) -> Told:

@@ -9,9 +9,11 @@ from perfaudit.measure.clock import Deadline
 from perfaudit.measure.judge import settled_variants
 from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measure.runner import measure
+from perfaudit.tune.profile import Profile
+from perfaudit.tune.questions import digest_of_texts
 from perfaudit.tune.screening import LEAST
+from perfaudit.tune.session import Session
 from perfaudit.tune.short_names import variant_name
-from perfaudit.tune.tuning import Tuning, digest_of_texts
 from perfaudit.tune.verify import Verifier
 
 SEED = 5
@@ -37,32 +39,32 @@ class SourceRace:
         return self.patches[0]
 
 
-def race_patched(tuning: Tuning, race: SourceRace, deadline: Deadline) -> None:
+def race_patched(session: Session, profile: Profile, race: SourceRace, deadline: Deadline) -> None:
     """Check and race the patches until each is decided or the time is over; the ledger has what is known at any moment."""
     names = {variant.key: variant_name(variant.settings) for variant in (race.start, *race.patches)}
-    race.ledger.on_block = lambda key, seconds: tuning.watch.block(names[key], seconds)
+    race.ledger.on_block = lambda key, seconds: session.watch.block(names[key], seconds)
 
     def settled(ledger: Ledger) -> set[str]:
         return settled_variants(ledger, race.start, [*race.patches], LEAST, race.stage)
 
-    with _verifier(tuning, race) as verifier:
-        lab = tuning.workshop.lab(verifier.check)
+    with _verifier(session, profile, race) as verifier:
+        lab = session.workshop.lab(verifier.check)
         measure(
-            lab, [race.start, *race.patches], race.ledger, deadline, SEED, race.stage, settled=settled, memo=tuning.record
+            lab, [race.start, *race.patches], race.ledger, deadline, SEED, race.stage, settled=settled, memo=session.record
         )  # fmt: skip
 
 
-def check_patched(tuning: Tuning, race: SourceRace, deadline: Deadline | None = None) -> None:
+def check_patched(session: Session, profile: Profile, race: SourceRace, deadline: Deadline | None = None) -> None:
     """Check the patches one by one without racing them; those that an earlier run found to agree are not checked again.
 
     deadline: behind which no further one is begun.
     """
-    with _verifier(tuning, race) as verifier:
-        lab = tuning.workshop.lab(verifier.check)
+    with _verifier(session, profile, race) as verifier:
+        lab = session.workshop.lab(verifier.check)
         is_start_known = False
         for variant in race.patches:
             note = f"{digest_of_texts(variant.overlay)} {','.join(race.changes[variant.key])}"
-            if known := tuning.record.notes("check", note):
+            if known := session.record.notes("check", note):
                 race.ledger.checked[variant.key] = known[-1]["said"]
                 continue
             if deadline is not None and deadline.left() <= 0:
@@ -74,8 +76,9 @@ def check_patched(tuning: Tuning, race: SourceRace, deadline: Deadline | None = 
                 return
             is_start_known = True
             if variant.key in race.ledger.checked and variant.key not in race.ledger.failures:
-                tuning.record.note("check", note, {"said": race.ledger.checked[variant.key]})
+                session.record.note("check", note, {"said": race.ledger.checked[variant.key]})
 
 
-def _verifier(tuning: Tuning, race: SourceRace) -> Verifier:
-    return Verifier(race.start.key, {**race.changes}, tuning.reference, race.ledger.checked, tuning.memory_limit)
+def _verifier(session: Session, profile: Profile, race: SourceRace) -> Verifier:
+    reference = session.questions.reference(profile)
+    return Verifier(race.start.key, {**race.changes}, reference, race.ledger.checked, session.memory_limit)

@@ -7,12 +7,13 @@ there. `tune.priced` says what came of it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from perfaudit import rank
 from perfaudit.errors import NothingMeasured, UserError
 from perfaudit.findings import CHANGES, Finding
-from perfaudit.knobs import Refused, all_knobs, knob
+from perfaudit.knobs import Refused, Survey, all_knobs, knob
 from perfaudit.knobs._code import inside_project
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Clock, Deadline, WallClock
@@ -25,7 +26,8 @@ from perfaudit.report import Report, to_json
 from perfaudit.static.source import read_text
 from perfaudit.target.names import Target
 from perfaudit.tune.candidates import PATCH, Candidate, alone_in_place, candidates_of, in_place, texts_of
-from perfaudit.tune.climb_time import CHECKING_SECONDS, CHECKING_STEPS, RACING_SECONDS, RACING_STEPS
+from perfaudit.tune.climb_time import seconds_to_check, seconds_to_race
+from perfaudit.tune.first_steps import first_profile, needs_time, time_phases
 from perfaudit.tune.observed import observed_findings
 from perfaudit.tune.patched import SourceRace, check_patched, race_patched
 from perfaudit.tune.plan import merge, runs
@@ -40,10 +42,12 @@ from perfaudit.tune.priced import (
     rules_of,
     together_words,
 )
+from perfaudit.tune.profile import Profile
+from perfaudit.tune.raced import notes_of
 from perfaudit.tune.recording import Begin, Record, start_line
 from perfaudit.tune.screening import Screen, calibration_of
+from perfaudit.tune.session import INTERRUPTED, Session, interruptible
 from perfaudit.tune.short_names import short_names
-from perfaudit.tune.tuning import Tuning, interruptible
 from perfaudit.tune.workshop import Children, Workshop, as_user_error
 
 AT_ONCE = 4  # patches in one race of fresh processes beside the unpatched code: five that each hold the model
@@ -53,12 +57,13 @@ OBSERVING_SHARE = 0.1  # of the budget
 OBSERVING_SECONDS = 10.0  # at least, where the budget is small
 ASKING_SHARE = 0.15  # of what is left, for what a knob must know before it has candidates
 SCREENING_SHARE = 0.5  # of what is left then
-MOST_QUADS = (
-    32  # of a patch that stays undecided: an effect of 2 % in sample_models/digits_cnn.py, which took 60 s more for 1 %
-)
+# Of a patch that stays undecided: they show an effect of 2 % in sample_models/digits_cnn.py, which took 60 s more for 1 %.
+MOST_QUADS = 32
 SURE = 2.0  # times what checks and the last race take; where less is left, all that pays is raced in the same training first
 TOGETHER_SHARE = 0.3  # of what is left then, for that
 FEWEST_SECONDS = 1.0  # for which a race of fresh processes is begun
+
+Lines = dict[str, set[int]]  # that run, by path
 
 
 def price(
@@ -79,53 +84,41 @@ def price(
     show what reading missed, None for all; begin: opens the record of the run, see `tune.recording`. Raises
     TargetError when the target does not load, NothingMeasured when it cannot make a step, or nothing was compared.
     """
-    priced = Priced()
-    notes: list[str] = []
-    workshop = workshop or Children(target, device, watch, timeout)
-    tuning = Tuning(target, workshop, watch, clock or WallClock(), timeout=timeout, skips_idle=True, notes=notes)
-    deadline = tuning.deadline(budget)
+    priced, record = Priced(), Record()
+    profile: Profile | None = None
+    workshop, clock = workshop or Children(target, device, watch, timeout), clock or WallClock()
+    deadline = Deadline(budget, clock)
     try:
-        with interruptible(notes) as interrupted:
-            report = _price_all(tuning, priced, report, budget, deadline, selected, begin)
-        report = _report_of(tuning, priced, report, budget, interrupted[0])
+        with interruptible() as interrupted:
+            profile, lines = _build(target, workshop, watch, timeout, report)
+            record = begin(start_line(target, profile, [], budget, 0, command="scan"))
+            session = Session(target, workshop, watch, clock, record, timeout, skips_idle=True)
+            needs_time(target, profile, budget, deadline.left() or budget)
+            profile = _observe(session, profile, report, lines, budget, selected)
+            profile = time_phases(session, profile, budget)
+            _sort(profile.survey, lines, priced)
+            _list_settings(session, profile.survey, priced, deadline)
+            _screen(session, profile, priced, deadline)
+            _check(session, profile, priced, deadline)
+            _race_as_source(session, profile, priced, deadline)
+            _race_together(session, profile, priced, deadline)
+        report = _report_of(target, profile, priced, report, budget, interrupted[0])
     except UserError:
-        tuning.record.ended("failed", None)
+        record.end("failed")
         raise
-    if tuning.record.trouble():
-        report = report.with_(notes=(*report.notes, tuning.record.trouble()))
+    if why := record.journal.trouble:
+        report = report.with_(notes=(*report.notes, why))
     status = "interrupted" if interrupted[0] else "finished" if deadline.left() > 0 else "out of time"
-    tuning.record.ended(status, to_json(report))
+    record.end(status, to_json(report))
     return report
 
 
-def _price_all(
-    tuning: Tuning,
-    priced: Priced,
-    report: Report,
-    budget: float,
-    deadline: Deadline,
-    selected: frozenset[str] | None,
-    begin: Begin,
+def _report_of(
+    target: Target, profile: Profile | None, priced: Priced, report: Report, budget: float, interrupted: bool
 ) -> Report:
-    """Measure what can be; the report with what a run has shown beside. What is known at any moment is in `priced`."""
-    lines = _survey(tuning, report)
-    tuning.record = begin(start_line(tuning, [], budget, 0, command="scan"))
-    tuning.learn(report.findings)
-    tuning.needs_time(budget, deadline.left() or budget)
-    report = _observe(tuning, report, lines, budget, selected)
-    tuning.profile(budget)
-    _sort(tuning, report, lines, priced)
-    _list_settings(tuning, priced, deadline)
-    _screen(tuning, priced, deadline)
-    _check(tuning, priced, deadline)
-    _race_as_source(tuning, priced, deadline)
-    _race_together(tuning, priced, deadline)
-    return report
-
-
-def _report_of(tuning: Tuning, priced: Priced, report: Report, budget: float, interrupted: bool) -> Report:
     """The report with what was measured. Raises NothingMeasured where that is nothing, and not because it was interrupted."""
-    target, notes = tuning.target, tuning.notes
+    notes = [*(profile.notes if profile is not None else ()), *notes_of(priced.raced, priced.beside)]
+    notes += [INTERRUPTED] if interrupted else []
     if interrupted and not (priced.kept or priced.waiting):
         return report.with_(target=str(target), notes=tuple(notes), interrupted=True)
     ended = "interrupted" if interrupted else "the budget ended"
@@ -145,63 +138,64 @@ def _report_of(tuning: Tuning, priced: Priced, report: Report, budget: float, in
     return report.with_(
         findings=rank.ranked(findings),
         target=str(target),
-        environment=tuning.environment,
-        calibration=calibration_of(priced.raced, tuning),
+        environment=profile.environment if profile is not None else None,
+        calibration=calibration_of(priced.raced, profile) if profile is not None else None,
         trials=tuple(trials),
         comparisons=tuple(comparisons),
-        not_applicable=tuple(tuning.not_applicable),
+        not_applicable=tuple(priced.not_applicable),
         notes=tuple(notes),
         interrupted=interrupted,
     )
 
 
-def _survey(tuning: Tuning, report: Report) -> dict[str, set[int]]:
-    """Build the training once under a line trace: lines that run, by path."""
-    tuning.watch.stage(f"loading {tuning.target}")
-    files = sorted(
-        {f.location.path for f in report.findings if f.location is not None and inside_project(f.location.path)}
-    )
+def _build(target: Target, workshop: Workshop, watch: Watch, timeout: float, report: Report) -> tuple[Profile, Lines]:
+    """Build the training once under a line trace: what is known of it, and lines that run, by path."""
+    watch.stage(f"loading {target}")
+    places = (finding.location for finding in report.findings if finding.location is not None)
+    files = sorted({place.path for place in places if inside_project(place.path)})
     try:
-        reply = tuning.workshop.trace(files)
+        reply = workshop.trace(files)
     except ChildFailed as failure:
-        raise as_user_error(tuning.target, failure, tuning.timeout) from failure
-    tuning.begin(from_json(reply["facts"]), reply["seconds_per_step"])
-    return {path: set(lines) for path, lines in reply["lines"].items()}
+        raise as_user_error(target, failure, timeout) from failure
+    profile = first_profile(from_json(reply["facts"]), reply["seconds_per_step"])
+    return profile, {path: set(lines) for path, lines in reply["lines"].items()}
 
 
 def _observe(
-    tuning: Tuning, report: Report, lines: dict[str, set[int]], budget: float, selected: frozenset[str] | None
-) -> Report:
-    """The report with what a run confirms, takes back or adds; the lines of what it adds are among those that run."""
-    if OBSERVED_STEPS * tuning.seconds_per_step > OBSERVING_SHARE * budget:
-        tuning.notes.append("the training was not observed: its steps are too long for this --budget")
-        return report
-    tuning.watch.stage("observing a step")
-    seen = observed_findings(tuning, seconds=max(OBSERVING_SECONDS, OBSERVING_SHARE * budget))
-    tuning.notes += [f"not observed: {problem}" for problem in seen.problems]
-    for finding in seen.withdrawn:
-        tuning.notes.append(f"{finding.location}: {finding.rule} is taken back: {finding.note}")
+    session: Session, profile: Profile, report: Report, lines: Lines, budget: float, selected: frozenset[str] | None
+) -> Profile:
+    """The profile with the report's findings and what a run confirms, takes back or adds to them.
+
+    lines: those that run; the lines of what is added are put there.
+    """
+    survey = replace(profile.survey, findings=report.findings)
+    if OBSERVED_STEPS * profile.seconds_per_step > OBSERVING_SHARE * budget:
+        why = "the training was not observed: its steps are too long for this --budget"
+        return replace(profile, survey=survey, notes=(*profile.notes, why))
+    session.watch.stage("observing a step")
+    seen = observed_findings(session, survey, seconds=max(OBSERVING_SECONDS, OBSERVING_SHARE * budget))
+    notes = [f"not observed: {problem}" for problem in seen.problems]
+    notes += [f"{each.location}: {each.rule} is taken back: {each.note}" for each in seen.withdrawn]
     places = {finding.location for finding in report.findings}
     new = [f for f in seen.findings if f.location not in places and (selected is None or f.rule in selected)]
     for place in (finding.location for finding in new):
         if place is not None:
             lines.setdefault(place.path, set()).update(range(place.line, place.end_line + 1))
-    report = report.with_(findings=(*(f for f in seen.findings if f.location in places), *new))
-    tuning.learn(report.findings)
-    return report
+    findings = (*(f for f in seen.findings if f.location in places), *new)
+    return replace(profile, survey=replace(survey, findings=findings), notes=(*profile.notes, *notes))
 
 
-def _sort(tuning: Tuning, report: Report, lines: dict[str, set[int]], priced: Priced) -> None:
+def _sort(survey: Survey, lines: Lines, priced: Priced) -> None:
     """Say of each finding why it is not measured, or put it among those of one rule and file that are measured together."""
     groups: dict[tuple[str, str], list[Finding]] = {}
-    for finding in report.findings:
+    for finding in survey.findings:
         place, fix = finding.location, finding.fix
         why = ""
         if place is None or fix is None or not fix.edits:
             why = "not measured: there is no patch to measure"
         elif not inside_project(place.path):
             why = "not measured: the file lies outside the working directory"
-        elif reason := _pointless(tuning, finding):
+        elif reason := _pointless(survey, finding):
             why = f"not measured: {reason}"
         elif not runs(finding, lines.get(place.path, set())):
             why = f"not measured: building the training and making a step does not run this line of {place.path}"
@@ -227,17 +221,17 @@ def _seen_together(group: list[Finding]) -> str:
     return f"observed to be so at {seen} of {len(group)} places" if seen else ""
 
 
-def _pointless(tuning: Tuning, finding: Finding) -> str:
+def _pointless(survey: Survey, finding: Finding) -> str:
     """Why a finding cannot matter on this device, "" if it can."""
-    if finding.rule == "PA102" and tuning.survey.facts.device.type == "cpu":
+    if finding.rule == "PA102" and survey.facts.device.type == "cpu":
         return "pinned memory speeds up copies to an accelerator, and there is none here"
     for name in all_knobs():
         if finding.rule in knob(name).rules:
-            return knob(name).not_applicable(tuning.survey)
+            return knob(name).not_applicable(survey)
     return ""
 
 
-def _list_settings(tuning: Tuning, priced: Priced, deadline: Deadline) -> None:
+def _list_settings(session: Session, survey: Survey, priced: Priced, deadline: Deadline) -> None:
     """Findings whose setting has a best value get that knob's candidates in place of their own patch, where it has any."""
     searched = {rule: name for name in all_knobs() if not knob(name).fixed_batch for rule in knob(name).rules}
     names: set[str] = set()
@@ -246,41 +240,37 @@ def _list_settings(tuning: Tuning, priced: Priced, deadline: Deadline) -> None:
         if name is None or name in names:
             continue
         names.add(name)
-        asking = tuning.deadline(ASKING_SHARE * deadline.left())
+        asking = session.deadline(ASKING_SHARE * deadline.left())
         try:
-            waiting.tried = candidates_of(tuning, name, 0, frozenset(CHANGES), asking)
+            waiting.tried = candidates_of(session, survey, name, 0, frozenset(CHANGES), asking)
         except Refused as refusal:
-            tuning.not_applicable.append(NotApplicable(name, str(refusal)))
+            priced.not_applicable.append(NotApplicable(name, str(refusal)))
 
 
-def _screen(tuning: Tuning, priced: Priced, deadline: Deadline) -> None:
+def _screen(session: Session, profile: Profile, priced: Priced, deadline: Deadline) -> None:
     """Race all that is tried in one training, and there all that pays together."""
     tried = priced.tried
     if not tried:
         return
-    tuning.watch.stage("racing every patch in one training, in turn with your code")
+    session.watch.stage("racing every patch in one training, in turn with your code")
     entrants = [alone_in_place(candidate) for candidate in tried.values()]
-    share = tuning.deadline(SCREENING_SHARE * deadline.left())
-    with Screen(tuning, lambda: tuning.record.keep_comparisons(evidence_of(priced)[1])) as screen:
+    share = session.deadline(SCREENING_SHARE * deadline.left())
+    with Screen(session, lambda: session.record.keep_comparisons(evidence_of(priced)[1])) as screen:
         try:
             screen.race(STAGE, entrants, share, short_names(tried), priced.raced, most_quads=MOST_QUADS)
-            if len(priced.paying) > 1 and deadline.left() < SURE * _seconds_behind(tuning, len(priced.paying)):
-                _screen_together(tuning, priced, screen, tuning.deadline(TOGETHER_SHARE * deadline.left()))
+            checks = len(priced.paying) + 1  # each alone, and all together, which is then raced
+            behind = checks * seconds_to_check(profile) + seconds_to_race(profile)
+            if len(priced.paying) > 1 and deadline.left() < SURE * behind:
+                _screen_together(session, priced, screen, session.deadline(TOGETHER_SHARE * deadline.left()))
         except ChildFailed as failure:
             if not priced.raced.entrants:
                 why = f"the code as it is could not be measured: {failure}"
-                raise NothingMeasured(f"{tuning.target}: {why}") from failure
-            tuning.notes.append(f"the training in which patches are raced ended early: {failure}")
+                raise NothingMeasured(f"{session.target}: {why}") from failure
+            priced.raced.notes.append(f"the training in which patches are raced ended early: {failure}")
 
 
-def _seconds_behind(tuning: Tuning, patches: int) -> float:
-    """What checking so many patches, each alone and all together, and the race of all together take."""
-    checking = CHECKING_SECONDS + CHECKING_STEPS * tuning.seconds_per_step
-    return (patches + 1) * checking + RACING_SECONDS + RACING_STEPS * tuning.seconds_per_step
-
-
-def _screen_together(tuning: Tuning, priced: Priced, screen: Screen, deadline: Deadline) -> None:
-    tuning.watch.stage(f"{len(priced.paying)} patches together")
+def _screen_together(session: Session, priced: Priced, screen: Screen, deadline: Deadline) -> None:
+    session.watch.stage(f"{len(priced.paying)} patches together")
     try:
         entrant = in_place(TOGETHER, priced.paying)
     except ValueError as clash:
@@ -290,27 +280,27 @@ def _screen_together(tuning: Tuning, priced: Priced, screen: Screen, deadline: D
     screen.race(TOGETHER, [entrant], deadline, {TOGETHER: "all that pay"}, priced.beside, most_quads=MOST_QUADS)
 
 
-def _check(tuning: Tuning, priced: Priced, deadline: Deadline) -> None:
+def _check(session: Session, profile: Profile, priced: Priced, deadline: Deadline) -> None:
     """Check each patch that pays against the unpatched code, alone; those that fresh processes race are checked there."""
     if priced.paying and not priced.doubt:
-        tuning.watch.stage(f"checking {', '.join(rules_of([candidate]) for candidate in priced.paying)}")
-        check_patched(tuning, _sources(priced.paying, priced.checks), deadline)
+        session.watch.stage(f"checking {', '.join(rules_of([candidate]) for candidate in priced.paying)}")
+        check_patched(session, profile, _sources(priced.paying, priced.checks), deadline)
 
 
-def _race_as_source(tuning: Tuning, priced: Priced, deadline: Deadline) -> None:
+def _race_as_source(session: Session, profile: Profile, priced: Priced, deadline: Deadline) -> None:
     """Race as patched source, a few at a time, what the training that ran cannot tell."""
     refused = [raced for waiting in priced.waiting.values() if (raced := priced.as_source(waiting)) is not None]
     groups = [refused[i : i + AT_ONCE] for i in range(0, len(refused), AT_ONCE)]
     for number, group in enumerate(groups):
         if deadline.left() < FEWEST_SECONDS:
             return
-        tuning.watch.stage(f"measuring {', '.join(rules_of([candidate]) for candidate in group)} in fresh processes")
+        session.watch.stage(f"measuring {', '.join(rules_of([candidate]) for candidate in group)} in fresh processes")
         share = deadline.left() / (len(groups) - number + 0.5)  # half a share is kept for all patches together
         priced.races.append(_sources(group, Ledger()))
-        race_patched(tuning, priced.races[-1], tuning.deadline(share))
+        race_patched(session, profile, priced.races[-1], session.deadline(share))
 
 
-def _race_together(tuning: Tuning, priced: Priced, deadline: Deadline) -> None:
+def _race_together(session: Session, profile: Profile, priced: Priced, deadline: Deadline) -> None:
     """Race all patches that pay, applied at once, against the unpatched code: savings do not add up."""
     paying = priced.handed_over
     if len(paying) < 2 or deadline.left() < FEWEST_SECONDS:
@@ -320,11 +310,11 @@ def _race_together(tuning: Tuning, priced: Priced, deadline: Deadline) -> None:
     except ValueError as clash:
         priced.clash = str(clash)
         return
-    tuning.watch.stage(f"measuring {len(paying)} patches together")
+    session.watch.stage(f"measuring {len(paying)} patches together")
     variant = Variant(TOGETHER, PATCH, {"patch": rules_of(paying)}, texts)
     changes = tuple(sorted({change for candidate in paying for change in candidate.fix.changes}))
     priced.together = SourceRace(BASE, (variant,), {TOGETHER: changes}, f"{STAGE} {TOGETHER}")
-    race_patched(tuning, priced.together, deadline)
+    race_patched(session, profile, priced.together, deadline)
 
 
 def _sources(candidates: list[Candidate], ledger: Ledger) -> SourceRace:

@@ -11,7 +11,7 @@ from perfaudit.findings import Expected, Finding, Fix, Saving
 from perfaudit.measure.judge import comparison, saving, trial
 from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measure.race import FUTILE
-from perfaudit.measurements import Comparison, Trial, settings_text
+from perfaudit.measurements import Comparison, NotApplicable, Trial, settings_text
 from perfaudit.tune.candidates import PATCH, Candidate, best_of, least_gain, screened_comparisons
 from perfaudit.tune.outcome import UNDECIDED
 from perfaudit.tune.patched import SourceRace
@@ -40,13 +40,14 @@ class Waiting:
 
 @dataclass(slots=True)
 class Priced:
-    """Findings that were sorted and measured so far; it outlives an interruption.
+    """Findings that were sorted and measured so far; whoever prices keeps it, so that an interruption loses nothing.
 
-    kept: those that are not measured. raced: all that is tried, in one training. beside: all that pays together (`all_of`), in
-    that training. checks: of what pays, each alone. races: of fresh processes, of what could not be put in place. together: of
-    all that is handed over. clash: why that is no patch.
+    not_applicable: knobs that have no candidates. kept: findings that are not measured. raced: all that is tried, in one
+    training. beside: all that pays together (`all_of`), in that training. checks: of what pays, each alone. races: of fresh
+    processes, of what could not be put in place. together: of all that is handed over. clash: why that is no patch.
     """
 
+    not_applicable: list[NotApplicable] = field(default_factory=list)
     kept: list[Finding] = field(default_factory=list)
     waiting: dict[str, Waiting] = field(default_factory=dict)
     raced: Raced = field(default_factory=Raced)

@@ -25,7 +25,8 @@ class Raced:
     """How far a race has come: its entrants by key, those that could not take part and why, ways in which they are put in place.
 
     base: totals of the base's timed steps, see `measure.screening.Screening`. former_controls: of the processes before the last
-    one, where it took several. ended: all are decided.
+    one, where it took several. ended: all are decided. notes: what the report is to say of the race itself,
+    some of it again and again.
     """
 
     entrants: dict[str, Seen] = field(default_factory=dict)
@@ -35,6 +36,7 @@ class Raced:
     log_ratios: dict[str, list[float]] = field(default_factory=dict)
     former_controls: list[Seen] = field(default_factory=list)
     ended: bool = False
+    notes: list[str] = field(default_factory=list)
 
     def interval(self, key: str) -> Interval | None:
         """The ratio of an entrant; None where it was not raced long enough."""
@@ -81,6 +83,11 @@ def seen_of(item: Json) -> Seen:
     found = item["interval"]
     interval = (found[0], found[1], found[2]) if found else None
     return Seen(len(item["log_ratios"]), item["left"], interval, tuple(item["seconds"]))
+
+
+def notes_of(*races: Raced) -> list[str]:
+    """What the report is to say of these races, in their order, each thing once."""
+    return list(dict.fromkeys(note for raced in races for note in raced.notes))
 
 
 def doubt_of(*races: Raced, figure: Interval | None = None) -> str:

@@ -7,7 +7,6 @@ import hashlib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from perfaudit import __version__
 from perfaudit.errors import UserError
@@ -15,51 +14,16 @@ from perfaudit.measure.ledger import Generation, from_json, to_json
 from perfaudit.measure.runner import Memo
 from perfaudit.measurements import Comparison, Trial, Winner
 from perfaudit.report import comparison_json
+from perfaudit.target.names import Target
 from perfaudit.tune.journal import Journal, Json, latest_unfinished, read_run, same_work
-
-if TYPE_CHECKING:
-    from perfaudit.tune.tuning import Tuning
+from perfaudit.tune.profile import Profile
 
 
 class Record(Memo):
-    """What earlier runs found out, and where this one notes it. This one remembers nothing; a journal does."""
+    """What earlier runs found out, and where this one notes it: in a journal on disk, or nowhere."""
 
-    def answered(self, key: str) -> Json | None:
-        """The reply that an earlier run got to this question.
-
-        Replies to one key are handed out in the order in which they were given: a search asks in the same order again.
-        """
-        return None
-
-    def note(self, kind: str, key: str, data: Json) -> None:
-        """Keep something, such as the answer to a question."""
-
-    def notes(self, kind: str, key: str) -> list[Json]:
-        """What earlier runs have kept under this key, the oldest first."""
-        return []
-
-    def keep_comparisons(self, found: Sequence[Comparison]) -> None:
-        """Keep how comparisons stand; a later word on the same two settings counts."""
-
-    def keep_results(self, trials: Sequence[Trial], comparisons: Sequence[Comparison], winner: Winner) -> None:
-        """Keep what a knob's search has found."""
-
-    def trouble(self) -> str:
-        """Why something could not be kept, "" if everything was."""
-        return ""
-
-    def ended(self, status: str, report: Json | None) -> None:
-        """The run is over: "finished", "interrupted" or "failed"."""
-
-
-Begin = Callable[[Json], Record]  # from the start line of a run to where it is kept
-
-
-class Recording(Record):
-    """A record that lasts: a journal on disk."""
-
-    def __init__(self, journal: Journal) -> None:
-        self.journal = journal
+    def __init__(self, journal: Journal | None = None) -> None:
+        self.journal = journal or Journal.none()
         self._answers: dict[str, deque[Json]] = {}
 
     def recorded(self, stage: str) -> list[tuple[Generation, Json]]:
@@ -70,31 +34,40 @@ class Recording(Record):
         self.journal.append("generation", key=generation.stage, generation=to_json(generation), state=state)
 
     def answered(self, key: str) -> Json | None:
+        """The reply that an earlier run got to this question; None where it got none.
+
+        Replies to one key are handed out in the order in which they were given: a search asks in the same order again.
+        """
         if key not in self._answers:
             self._answers[key] = deque(line["data"] for line in self.journal.replayed("answer", key))
         return self._answers[key].popleft() if self._answers[key] else None
 
     def note(self, kind: str, key: str, data: Json) -> None:
+        """Keep something, such as the answer to a question."""
         self.journal.append(kind, key=key, data=data)
 
     def notes(self, kind: str, key: str) -> list[Json]:
+        """What earlier runs have kept under this key, the oldest first."""
         return [line["data"] for line in self.journal.replayed(kind, key)]
 
     def keep_comparisons(self, found: Sequence[Comparison]) -> None:
+        """Keep how comparisons stand; a later word on the same two settings counts."""
         for each in found:
             self.journal.append("comparison", **comparison_json(each))
 
     def keep_results(self, trials: Sequence[Trial], comparisons: Sequence[Comparison], winner: Winner) -> None:
+        """Keep what a knob's search has found, in the keys of the report."""
         for trial in trials:
             self.journal.append("trial", **dataclasses.asdict(trial))
         self.keep_comparisons(comparisons)
         self.journal.append("winner", **{**dataclasses.asdict(winner), "fix": None, "location": None})
 
-    def trouble(self) -> str:
-        return self.journal.trouble
-
-    def ended(self, status: str, report: Json | None) -> None:
+    def end(self, status: str, report: Json | None = None) -> None:
+        """Keep how the run ended: "finished", "interrupted", "out of time" or "failed"."""
         self.journal.append("end", status=status, report=report)
+
+
+Begin = Callable[[Json], Record]  # from the start line of a run to where it is kept
 
 
 def begin(folder: Path, resume: bool) -> Begin:
@@ -105,7 +78,7 @@ def begin(folder: Path, resume: bool) -> Begin:
 
     def opened(start: Json) -> Record:
         if not resume:
-            return Recording(Journal.create(folder, start))
+            return Record(Journal.create(folder, start))
         command = start["command"]
         path = latest_unfinished(folder, command)
         if path is None:
@@ -114,13 +87,14 @@ def begin(folder: Path, resume: bool) -> Begin:
             )
         if differs := same_work(read_run(path).start, start):
             raise UserError(f"--resume: {path.stem} cannot be resumed: {differs}; run it again without --resume")
-        return Recording(Journal.resume(path))
+        return Record(Journal.resume(path))
 
     return opened
 
 
 def start_line(
-    tuning: Tuning,
+    target: Target,
+    profile: Profile,
     knobs: list[str],
     budget: float,
     memory: int,
@@ -128,22 +102,17 @@ def start_line(
     command: str = "tune",
 ) -> Json:
     """What a run measures, with what, for its journal: enough to tell whether another would measure the same."""
-    environment = tuning.environment
-    files = {*tuning.survey.facts.project_files, tuning.target.file}
+    machine = profile.environment
+    versions = {"torch": machine.torch, "device": machine.device, "cores": machine.cores, "threads": machine.threads}
+    files = {*profile.survey.facts.project_files, target.file}
     allowed = sorted(allow) if allow is not None else None  # None: no climb
     return {
         "command": command,
-        "target": str(tuning.target),
+        "target": str(target),
         "knobs": list(knobs),
-        "options": {"budget": budget, "memory": memory, "names": tuning.target.names, "allow": allowed},
+        "options": {"budget": budget, "memory": memory, "names": target.names, "allow": allowed},
         "files": {path: file_digest(path) for path in sorted(files)},
-        "environment": {
-            "torch": environment.torch if environment else "",
-            "device": environment.device if environment else "",
-            "cores": environment.cores if environment else 0,
-            "threads": environment.threads if environment else 0,
-            "perfaudit": __version__,
-        },
+        "environment": {**versions, "perfaudit": __version__},
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from perfaudit.errors import TargetError, UserError
 from perfaudit.knobs import knob
@@ -12,21 +12,25 @@ from perfaudit.measure.clock import Clock, Deadline, WallClock
 from perfaudit.measure.environment import free_memory
 from perfaudit.measure.nursery import refusal
 from perfaudit.measure.watch import Watch
-from perfaudit.measurements import Winner
+from perfaudit.measurements import DOES_NOT_LEARN, NotApplicable, Winner
 from perfaudit.report import Report, to_json
 from perfaudit.target.names import Target
 from perfaudit.tune import ladder as climbing
+from perfaudit.tune.bout import Bout
 from perfaudit.tune.candidates import screened_comparisons
 from perfaudit.tune.climb import climb
 from perfaudit.tune.climb_state import Climb, late
 from perfaudit.tune.first_look import is_raced_in_place
+from perfaudit.tune.first_steps import build, needs_time, time_phases
 from perfaudit.tune.learning import learn
 from perfaudit.tune.outcome import UNDECIDED, comparisons_of, trials_of, winner_of
+from perfaudit.tune.profile import Profile
+from perfaudit.tune.raced import Raced, notes_of
 from perfaudit.tune.recording import Record, changed_files, start_line
 from perfaudit.tune.screening import calibrate, calibration_of
 from perfaudit.tune.search import search
+from perfaudit.tune.session import INTERRUPTED, Session, interruptible
 from perfaudit.tune.shares import MEMORY_SHARE, in_order, seconds_for
-from perfaudit.tune.tuning import Tuning, bout_of, interruptible
 from perfaudit.tune.workshop import Children, Json, Workshop
 
 CALIBRATING_SHARE = 0.06  # of the budget, for the user's code against itself
@@ -61,111 +65,128 @@ def tune(
     watch, clock = watch or Watch(), clock or WallClock()
     deadline = Deadline(budget, clock)
     workshop = workshop or Children(target, device, watch, timeout)
-    state = Climb(allow) if allow is not None else None
-    tuning = Tuning(target, workshop, watch, clock, timeout=timeout, skips_idle=skips_idle)
-    tuning.memory_limit = memory_budget or None
+    progress, record, files = Progress(Climb(allow) if allow is not None else None), Record(), dict[str, str]()
     try:
-        with interruptible(tuning.notes) as interrupted:
-            tuning.build()
-            start = start_line(tuning, knobs, budget, memory_budget, allow)
-            tuning.digests = start["files"]
-            tuning.record = begin(start)
-            free = tuning.survey.facts.device.room or free_memory()
-            _search_all(tuning, state, knobs, deadline, budget, memory_budget or int(free * MEMORY_SHARE))
+        with interruptible() as interrupted:
+            progress.profile = profile = build(target, workshop, watch, timeout)
+            start = start_line(target, profile, knobs, budget, memory_budget, allow)
+            files, record = start["files"], begin(start)
+            limit = memory_budget or None
+            session = Session(target, workshop, watch, clock, record, timeout, limit, skips_idle, digests=files)
+            _search_all(session, progress, profile, knobs, deadline, budget)
     except UserError:
-        tuning.record.ended("failed", None)
+        record.end("failed")
         raise
-    return _ended(tuning, state, interrupted[0])
-
-
-def _ended(tuning: Tuning, state: Climb | None, interrupted: bool) -> Report:
-    """The report of a tuning that is over, which its record gets too. Nothing is handed over where files have changed since."""
-    if tuning.record.trouble():
-        tuning.notes.append(tuning.record.trouble())
-    changed = changed_files(tuning.digests)
+    changed, ended = changed_files(files), [INTERRUPTED] if interrupted[0] else []
+    ended += filter(None, [record.journal.trouble])
     if changed:
-        tuning.notes.append(f"{', '.join(changed)} changed while it was measured: nothing of this can be applied")
-    report = report_of(tuning, state, interrupted, withhold=bool(changed))
-    is_late = bool(_late(tuning, state, list(report.winners)))
-    tuning.record.ended("interrupted" if interrupted else "out of time" if is_late else "finished", to_json(report))
+        ended.append(f"{', '.join(changed)} changed while it was measured: nothing of this can be applied")
+    report = report_of(target, progress, interrupted[0], ended, withhold=bool(changed))
+    status = "interrupted" if interrupted[0] else "out of time" if _late(progress, [*report.winners]) else "finished"
+    record.end(status, to_json(report))
     return report
 
 
+@dataclass(slots=True)
+class Progress:
+    """What the stages of a tuning have returned or begun, kept by whoever starts it so that Ctrl-C loses nothing; none reads it.
+
+    climb: None where each knob is searched by itself. profile: the last, None before the training was built. control: the race of
+    the user's code against itself, for knobs whose race has none.
+    """
+
+    climb: Climb | None = None
+    profile: Profile | None = None
+    control: Raced = field(default_factory=Raced)
+    bouts: list[Bout] = field(default_factory=list)
+    not_applicable: list[NotApplicable] = field(default_factory=list)
+
+
 def _search_all(
-    tuning: Tuning, state: Climb | None, knobs: list[str], deadline: Deadline, budget: float, memory: int
+    session: Session, progress: Progress, profile: Profile, knobs: list[str], deadline: Deadline, budget: float
 ) -> None:
-    learn(tuning, knobs)
-    asked = [knob(name) for name in knobs if not knob(name).not_applicable(tuning.survey)]
+    """Run stage after stage: survey, profile, and a climb or one search a knob. What each returns, the next one takes."""
+    memory = session.memory_limit or int((profile.survey.facts.device.room or free_memory()) * MEMORY_SHARE)
+    progress.profile = profile = learn(session, profile, knobs)
+    asked = [knob(name) for name in knobs if not knob(name).not_applicable(profile.survey)]
     if asked:
-        tuning.needs_time(budget, deadline.left())
-        before = deadline.left()
-        tuning.profile(budget)
-        if state is None:
-            tuning.seconds_to_open = before - deadline.left()
-            if not all(map(is_raced_in_place, asked)):  # those have a control of their own
-                calibrate(tuning, CALIBRATING_SHARE * budget)
-    if state is not None:
-        climb(tuning, state, knobs, deadline, memory)
+        needs_time(session.target, profile, budget, deadline.left())
+        progress.profile = profile = time_phases(session, profile, budget)
+    if progress.climb is not None:
+        climb(session, profile, progress.climb, knobs, deadline, memory)
         return
-    waiting = in_order(tuning, knobs)
+    if not all(map(is_raced_in_place, asked)):  # those have a control of their own
+        seconds = CALIBRATING_SHARE * budget
+        profile = profile.with_calibration(calibrate(session, profile, seconds, progress.control))
+    waiting = in_order(profile.survey, knobs, session.skips_idle)
     while waiting:
         name = waiting.pop(0)
-        search(tuning, name, tuning.deadline(seconds_for(tuning, name, waiting, deadline.left())), memory)
-        if (bout := bout_of(tuning, name)) is not None:
-            tuning.record.keep_results(trials_of(bout), comparisons_of(bout), winner_of(bout))
+        seconds = seconds_for(profile, name, waiting, deadline.left(), session.skips_idle)
+        found = search(session, profile, name, session.deadline(seconds), memory, progress.bouts)
+        if isinstance(found, NotApplicable):
+            progress.not_applicable.append(found)
+            continue
+        profile = profile.with_calibration(found.calibration)
+        session.record.keep_results(trials_of(found), comparisons_of(found), winner_of(found))
 
 
-def report_of(tuning: Tuning, state: Climb | None, interrupted: bool, withhold: bool = False) -> Report:
+def report_of(
+    target: Target, progress: Progress, interrupted: bool, ended: list[str], withhold: bool = False
+) -> Report:
     """What a tuning has found, complete or not; winners in the order of what they save for certain.
 
-    state: of a climb, None where each knob was searched by itself. withhold: hand over no patch, because the files are no longer
-    what was measured.
+    ended: what there is to say of its end. withhold: hand over no patch, because the files are no longer what was measured.
     """
-    bouts = tuning.bouts
+    bouts, state, profile = progress.bouts, progress.climb, progress.profile
+    looks = [bout.look for bout in bouts if bout.look is not None]
+    said = [*(profile.notes if profile is not None else ())]
+    said += notes_of(*(state.races if state is not None else (progress.control, *looks)))
+    control = state.alone if state is not None else progress.control
+    calibration = calibration_of(control, profile) if profile is not None else None
     winners = [winner_of(bout, interrupted) for bout in bouts]
     ranked = sorted(winners, key=lambda w: -w.saving.low if w.saving is not None and not w.keeps_current else 1.0)
     compared = [compared for bout in bouts for compared in comparisons_of(bout)]
     ladder = None
     if state is not None:
-        ladder = climbing.ladder_of(state, withhold, tuning.not_learning)
-        ranked, compared = (
-            [*climbing.winners_of(state, ladder)],
-            [*screened_comparisons(state.candidates, state.alone)],
-        )
+        not_learning = next((note for note in said if note.endswith(DOES_NOT_LEARN)), "")
+        ladder = climbing.ladder_of(state, withhold, not_learning)
+        ranked, compared = [*climbing.winners_of(state, ladder)], [*screened_comparisons(state.candidates, state.alone)]
     notes = [
-        *tuning.notes,
-        *_apart(tuning, state),
+        *said,
+        *ended,
+        *_apart(progress),
         *([climbing.OF_A_TWIN] if ladder is not None and ladder.files and ladder.has_twin else []),
         *filter(None, [refusal()]),
-        *([] if interrupted else _late(tuning, state, winners)),
+        *([] if interrupted else _late(progress, winners)),
     ]
     return Report(
         "tune",
-        target=str(tuning.target),
-        environment=tuning.environment,
-        calibration=tuning.calibration if state is None else calibration_of(state.alone, tuning),
+        target=str(target),
+        environment=profile.environment if profile is not None else None,
+        calibration=calibration or next((bout.calibration for bout in bouts if bout.calibration is not None), None),
         trials=tuple(entry for bout in bouts for entry in trials_of(bout)),
         comparisons=tuple(compared),
         winners=tuple(replace(w, fix=None) if withhold else w for w in ranked),
         ladder=ladder,
-        not_applicable=tuple(tuning.not_applicable),
+        not_applicable=(*progress.not_applicable, *(state.not_applicable if state is not None else ())),
         notes=tuple(notes),
         interrupted=interrupted,
     )
 
 
-def _apart(tuning: Tuning, state: Climb | None) -> list[str]:
+def _apart(progress: Progress) -> list[str]:
     """What was measured one after the other because memory does not hold it side by side, a sentence each."""
-    ledgers = [(bout.name, bout.ledger) for bout in tuning.bouts]
-    if state is not None and state.final is not None:
-        ledgers.append(("the final race", state.final.ledger))
+    ledgers = [(bout.name, bout.ledger) for bout in progress.bouts]
+    if progress.climb is not None and progress.climb.final is not None:
+        ledgers.append(("the final race", progress.climb.final.ledger))
     return [f"{name}: {ledger.apart}" for name, ledger in ledgers if ledger.apart]
 
 
-def _late(tuning: Tuning, state: Climb | None, winners: list[Winner]) -> list[str]:
+def _late(progress: Progress, winners: list[Winner]) -> list[str]:
     """One sentence on the knobs that more time would tell something about."""
+    state = progress.climb
     names = [w.knob for w in winners if w.words == UNDECIDED]
-    names += [item.knob for item in tuning.not_applicable if item.late]
+    names += [item.knob for item in progress.not_applicable if item.late]
     if state is not None:
         names += late(state)
         names += ["the final race"] if state.rungs and state.final is None else []

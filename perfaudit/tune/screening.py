@@ -16,9 +16,10 @@ from perfaudit.measure.race import BASE, CONTROL
 from perfaudit.measure.watch import Standing
 from perfaudit.measurements import Calibration
 from perfaudit.target.phases import PHASES
+from perfaudit.tune.profile import Profile
 from perfaudit.tune.race_so_far import RaceSoFar, Terms
 from perfaudit.tune.raced import Raced
-from perfaudit.tune.tuning import Tuning
+from perfaudit.tune.session import Session
 from perfaudit.tune.workshop import Engine, Json
 
 LEAST = 0.01  # of the step; what a patch must gain for certain to stay
@@ -40,7 +41,7 @@ class Screen:
     further than the one before.
     """
 
-    tuning: Tuning
+    session: Session
     tell: Callable[[], None] = lambda: None
     _engine: Engine | None = None
 
@@ -74,12 +75,12 @@ class Screen:
         """
         so_far = RaceSoFar(Terms(entrants, names, base, most_quads, least, rivals), raced)
         key = so_far.terms.key(label)
-        so_far.recall(self.tuning.record.notes("race", key))
+        so_far.recall(self.session.record.notes("race", key))
         if not entrants and raced.interval(CONTROL) is not None:
             return
         while so_far.waiting() or not entrants:
             try:
-                self._run(so_far, deadline, lambda: self.tuning.record.note("race", key, so_far.note()))
+                self._run(so_far, deadline, lambda: self.session.record.note("race", key, so_far.note()))
                 return
             except ChildFailed as failure:
                 guilty = self._engine.in_place() if self._engine is not None else ""
@@ -89,7 +90,7 @@ class Screen:
                     raise
                 if is_own_fault:
                     so_far.end_process()
-                    self.tuning.note_once(f"the training ended while it was raced, and was built again: {failure}")
+                    raced.notes.append(f"the training ended while it was raced, and was built again: {failure}")
                 else:
                     so_far.end_process(guilty, f"with it in place, {failure}")
         raced.ended = True
@@ -98,29 +99,29 @@ class Screen:
         """As much of a race as one process makes of it. Raises ChildFailed."""
         raced, terms = so_far.raced, so_far.terms
         if self._engine is None:
-            self._engine = self.tuning.workshop.engine()
+            self._engine = self.session.workshop.engine()
         waiting = so_far.waiting()
         prepared = self._engine.screen(
             waiting, terms.least, SEED, terms.base, terms.rivals, so_far.quads_of(waiting)
         )  # fmt: skip
         raced.refused |= prepared["refused"]
         raced.ways |= prepared["ways"]
-        is_enough, until_told = False, self.tuning.deadline(TOLD)
+        is_enough, until_told = False, self.session.deadline(TOLD)
         while True:
             seconds = 0.0 if is_enough else min(SLICE, deadline.left())
             is_last = seconds < SLICE
             state = self._engine.race(seconds, last=deadline.share_of_end() if is_last else 0.0)
             has_left, is_look = so_far.take(state)
-            self.tuning.watch.standings(_standings(raced, terms.names))
+            self.session.watch.standings(_standings(raced, terms.names))
             if not state.get("learns", True):
-                self.tuning.note_once(NOT_LEARNING)
+                raced.notes.append(NOT_LEARNING)
             if state.get("raised", (0,))[0]:
-                self.tuning.note_once(f"{RAISES}: {state['raised'][1]}")
+                raced.notes.append(f"{RAISES}: {state['raised'][1]}")
             if has_left or is_look or not terms.entrants:
                 note()
             if has_left or not until_told.left():
                 self.tell()
-                until_told = self.tuning.deadline(TOLD)
+                until_told = self.session.deadline(TOLD)
             if state.get("trouble"):
                 if not so_far.has_gone_on():  # this is the end: all are judged by what there is
                     so_far.take(self._engine.race(0.0, last=1.0))
@@ -136,27 +137,28 @@ class Screen:
         self._engine = None
 
 
-def calibrate(tuning: Tuning, seconds: float) -> None:
-    """Race the user's code against itself, for so long at most: a control for knobs that are raced in fresh processes."""
-    tuning.watch.stage("your code against itself: how noisy is this machine")
-    raced = Raced()
+def calibrate(session: Session, profile: Profile, seconds: float, raced: Raced) -> Calibration | None:
+    """Race the user's code against itself, for so long at most: a control for knobs that are raced in fresh processes.
+
+    raced: has what is known at any moment.
+    """
+    session.watch.stage("your code against itself: how noisy is this machine")
     try:
-        with Screen(tuning) as screen:
-            screen.race("control", [], tuning.deadline(seconds), {}, raced, most_quads=CALIBRATING_QUADS, least=None)
+        with Screen(session) as screen:
+            screen.race("control", [], session.deadline(seconds), {}, raced, most_quads=CALIBRATING_QUADS, least=None)
     except ChildFailed as failure:
-        tuning.notes.append(f"the training in which your code is raced against itself ended early: {failure}")
-    finally:
-        tuning.calibration = calibration_of(raced, tuning)
-    seen = tuning.calibration
+        raced.notes.append(f"the training in which your code is raced against itself ended early: {failure}")
+    seen = calibration_of(raced, profile)
     busy = seen is not None and seen.computes_alone and seen.wall_over_cpu > BUSY
     if seen is not None and busy and seen.queued >= QUEUED:  # else it waits for data
-        tuning.notes.append(
+        raced.notes.append(
             f"the machine is busy: a step takes {seen.wall_over_cpu:.1f} times its processor time, "
             "so intervals are wide and verdicts late"
         )
+    return seen
 
 
-def calibration_of(raced: Raced, tuning: Tuning) -> Calibration | None:
+def calibration_of(raced: Raced, profile: Profile) -> Calibration | None:
     """What a step consists of, and how far the control, which is identical code, came out from the user's; None before a race."""
     base, control = raced.base, raced.interval(CONTROL)
     if not base or not base["steps"]:
@@ -169,7 +171,7 @@ def calibration_of(raced: Raced, tuning: Tuning) -> Calibration | None:
         scatter=statistics.stdev(logs) if len(logs) > 1 else None,
         ratio=ratio,
         rounds=len(logs),
-        computes_alone=tuning.computes_alone(),
+        computes_alone=profile.computes_alone,
         phases={name: base["phases"][name] / steps for name in PHASES if name in base["phases"]},
         queued=base["queued"] / base["wall"] if base["wall"] else 0.0,
         low=low,

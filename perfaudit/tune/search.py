@@ -5,21 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from perfaudit.findings import Fix, Location
 from perfaudit.knobs import Bench, Knob, Probe, Refused, Reply, Survey, Told, Unanswered, knob
-from perfaudit.knobs._code import Patch
 from perfaudit.measure.child import Child, ChildFailed
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.facts import Facts
 from perfaudit.measure.judge import clock_for, hopeless_variants, settled_variants
 from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measure.runner import BLOCK_SECONDS, ROUNDS, TrialFailed, affordable, measure
-from perfaudit.measurements import NO_TIME, ClockName, NotApplicable, Settings
-from perfaudit.static.ondisk import digest_of
-from perfaudit.tune.bout import Bout, key_of, variant_of
-from perfaudit.tune.first_look import finalists_of, is_clear, is_raced_in_place, known_seconds, look
+from perfaudit.measurements import NO_TIME, ClockName, NotApplicable, Settings, computing
+from perfaudit.tune.bout import Bout, key_of, patch_for, variant_of
+from perfaudit.tune.first_look import is_clear, is_raced_in_place, known_seconds, look
+from perfaudit.tune.profile import Profile
+from perfaudit.tune.session import Session
 from perfaudit.tune.short_names import variant_name
-from perfaudit.tune.tuning import Tuning
 from perfaudit.tune.verify import Verifier
 
 FINALISTS = 2  # the fastest of the first look, and beside them the smallest that is not much slower
@@ -37,62 +35,52 @@ SCREENING_SHARE = 0.4  # of a knob's time, at most; the race is what the verdict
 
 
 def search(
-    tuning: Tuning,
-    name: str,
-    deadline: Deadline,
-    memory_budget: int,
-) -> None:
-    """Search one knob; the result is in `tuning`, complete or as far as it came."""
-    module = knob(name)
-    tuning.build()
-    survey = tuning.survey
-    reason = module.not_applicable(survey) or (pointless(module, survey) if tuning.skips_idle else "")
-    late = ""
-    step = tuning.calibration.seconds_per_step if tuning.calibration is not None else tuning.seconds_per_step
-    ledger = Ledger(seconds_to_open=tuning.seconds_to_open, seconds_per_step=step)
-    if not reason and affordable(ledger, deadline.left(), 1) < FEWEST_RACED:
-        late = NO_TIME
-    if not reason and not late:
-        late = too_little_time(module, deadline)
-    if reason or late:
-        tuning.not_applicable.append(NotApplicable(name, reason or late, late=bool(late)))
-        return
-    tuning.watch.stage(f"{name}: {module.title}")
-    bout = Bout(name, survey, _base(tuning, module), tuning.share_of(name), tuning.computes_alone(), ledger)
+    session: Session, profile: Profile, name: str, deadline: Deadline, memory_budget: int, begun: list[Bout]
+) -> Bout | NotApplicable:
+    """Search one knob. begun: has the search from its beginning, as far as it came, so that an interruption can report it."""
+    module, survey = knob(name), profile.survey
+    reason = module.not_applicable(survey) or (pointless(module, survey) if session.skips_idle else "")
+    if reason:
+        return NotApplicable(name, reason)
+    ledger = Ledger(seconds_to_open=profile.seconds_to_open, seconds_per_step=profile.calibrated_seconds_per_step)
+    has_time = affordable(ledger, deadline.left(), 1) >= FEWEST_RACED
+    if late := too_little_time(module, deadline) if has_time else NO_TIME:
+        return NotApplicable(name, late, late=True)
+    session.watch.stage(f"{name}: {module.title}")
+    share = computing(survey.profile) if module.fixed_batch else 1.0
+    bout = Bout(name, survey, _base(survey, module), share, profile.computes_alone, ledger)
     bout.variants[bout.base.key] = bout.base
-    bout.ledger.on_block = lambda key, seconds: tuning.watch.block(variant_name(bout.variants[key].settings), seconds)
-    tuning.bouts.append(bout)
-    probing = tuning.deadline(PROBING_SHARE * deadline.left())
-    bench = bench_of(tuning, bout, memory_budget, probing, deadline.left())
-    refused = ""
+    bout.ledger.on_block = lambda key, seconds: session.watch.block(variant_name(bout.variants[key].settings), seconds)
+    begun.append(bout)
+    probing = session.deadline(PROBING_SHARE * deadline.left())
+    bench = bench_of(session, bout, memory_budget, probing, deadline.left())
     try:
         tried = _added(bout, module.candidates(bench))
         if not tried:
             told = Told(survey, (), (), bout.kept, None)
-            refused = " ".join([module.kept_words(told) or "there is nothing else to try here", *module.remarks(told)])
+            why = module.kept_words(told) or "there is nothing else to try here"
+            raise Refused(" ".join([why, *module.remarks(told)]))
     except Refused as refusal:
-        refused = str(refusal)
-    if refused:
-        tuning.bouts.remove(bout)
-        tuning.not_applicable.append(NotApplicable(name, refused))
-        return
-    screening = tuning.deadline(SCREENING_SHARE * deadline.left())
-    if is_raced_in_place(module) and look(
-        tuning, bout, tried, lambda variant: _text_of(tuning, bout, variant), screening
-    ):
-        tried = finalists_of(bout)
+        begun.remove(bout)
+        return NotApplicable(name, str(refusal))
+    screening = session.deadline(SCREENING_SHARE * deadline.left())
+    looked = look(session, profile, bout, tried, screening) if is_raced_in_place(module) else None
+    if looked is not None:
+        tried = looked
     elif len(tried) > RACED_AT_ONCE:
-        _screen(tuning, bout, tried, screening)
+        _screen(session, bout, tried, screening)
         tried = _finalists(bout, module)
     if module.measures_memory:
         for variant in bout.variants.values():
             if variant.key not in bout.peaks and variant.key not in bout.ledger.failures:
                 bench.probe(variant.settings)
-    _race(tuning, bout, module, [v for v in tried if v.key not in bout.ledger.failures], deadline)
+    chosen = [variant for variant in tried if variant.key not in bout.ledger.failures]
+    _race(session, profile.with_calibration(bout.calibration), bout, module, chosen, deadline)
+    return bout
 
 
-def _base(tuning: Tuning, module: Knob) -> Variant:
-    base = variant_of(module.name, module.current(tuning.survey))
+def _base(survey: Survey, module: Knob) -> Variant:
+    base = variant_of(module.name, module.current(survey))
     return base if module.base_is_applied else replace(base, applied="")
 
 
@@ -119,11 +107,6 @@ def pointless(module: Knob, survey: Survey) -> str:
     return f"{what.replace('_', ' ')} {verb} {100 * share:.1f} % of the step, so there is next to nothing to gain"
 
 
-def _text_of(tuning: Tuning, bout: Bout, variant: Variant) -> dict[str, str]:
-    found = patch_for(tuning, bout.name, bout.survey, variant)
-    return found[0].overlay if found is not None else {}
-
-
 def _added(bout: Bout, settings: list[Settings]) -> list[Variant]:
     """These settings as variants of the bout, those that are new."""
     new = [variant_of(bout.name, s) for s in settings if key_of(bout.name, s) not in bout.variants]
@@ -131,14 +114,14 @@ def _added(bout: Bout, settings: list[Settings]) -> list[Variant]:
     return new
 
 
-def bench_of(tuning: Tuning, bout: Bout, memory_budget: int, deadline: Deadline, seconds: float) -> Bench:
+def bench_of(session: Session, bout: Bout, memory_budget: int, deadline: Deadline, seconds: float) -> Bench:
     """What a knob may ask; its questions go to processes of their own. deadline: for asking; seconds: of the whole search."""
 
     def probe(settings: Settings) -> Probe:
         variant = variant_of(bout.name, settings)
-        tuning.watch.opening(variant_name(settings))
+        session.watch.opening(variant_name(settings))
         try:
-            _, reply = tuning.ask(f"memory {variant.key}", variant, {"do": "memory"})
+            _, reply = session.questions.ask(f"memory {variant.key}", variant, {"do": "memory"})
         except ChildFailed as failure:
             bout.variants.setdefault(variant.key, variant)
             bout.ledger.failures[variant.key] = str(failure)
@@ -146,36 +129,28 @@ def bench_of(tuning: Tuning, bout: Bout, memory_budget: int, deadline: Deadline,
         bout.peaks[variant.key] = reply["peak_bytes"]
         return Probe(settings, reply["peak_bytes"], reply["resident_bytes"], reply.get("taken_bytes"))
 
-    def ask(settings: Settings, question: str, timeout: float = tuning.timeout, **arguments: Any) -> Reply:
+    def ask(settings: Settings, question: str, timeout: float = session.timeout, **arguments: Any) -> Reply:
         variant = variant_of(bout.name, settings)
         timeout = min(timeout, max(LEAST_ASKING, deadline.left() / PROBING_SHARE))
-        command = {
-            "do": "ask",
-            "knob": variant.applied,
-            "question": question,
-            "arguments": arguments,
-            "timeout": timeout,
-        }
-        key = (
-            f"{question} {variant.key}"  # without arguments that the clock or free memory set: a resumed run asks again
-        )
+        command = {"do": "ask", "knob": variant.applied, "question": question, "arguments": arguments}
+        key = f"{question} {variant.key}"  # without arguments set by clock or free memory: a resumed run asks again
         try:
-            return tuning.ask(key, variant, command)[1]
+            return session.questions.ask(key, variant, {**command, "timeout": timeout})[1]
         except ChildFailed as failure:
             raise Unanswered(str(failure), failure.kind == "oom") from failure
 
-    return Bench(bout.survey, tuning.cores, memory_budget, probe, ask, bout.kept, deadline.left, seconds)
+    return Bench(bout.survey, session.cores, memory_budget, probe, ask, bout.kept, deadline.left, seconds)
 
 
-def _screen(tuning: Tuning, bout: Bout, added: list[Variant], deadline: Deadline) -> None:
+def _screen(session: Session, bout: Bout, added: list[Variant], deadline: Deadline) -> None:
     """A first look at many settings, in one generation of processes: it chooses, and judges nothing.
 
     Where time is short, the last of them are not looked at.
     """
     room = max(1, affordable(bout.ledger, deadline.left(), 1) - 1)
     measure(
-        tuning.workshop.lab(), [bout.base, *added[:room]], bout.ledger, deadline, 1, f"{bout.name} first look",
-        generations=1, rounds=SCREENING_ROUNDS, memo=tuning.record,
+        session.workshop.lab(), [bout.base, *added[:room]], bout.ledger, deadline, 1, f"{bout.name} first look",
+        generations=1, rounds=SCREENING_ROUNDS, memo=session.record,
     )  # fmt: skip
 
 
@@ -191,7 +166,9 @@ def _finalists(bout: Bout, module: Knob) -> list[Variant]:
     return finalists if smallest in finalists else [*finalists, smallest]
 
 
-def _race(tuning: Tuning, bout: Bout, module: Knob, chosen: list[Variant], deadline: Deadline) -> None:
+def _race(
+    session: Session, profile: Profile, bout: Bout, module: Knob, chosen: list[Variant], deadline: Deadline
+) -> None:
     """The current setting against the chosen ones in fresh processes, each as the patched source where there is one."""
     reference = bout.variants.get(_reference_key(module))
     beside = [reference] if reference is not None and reference.key != bout.base.key else []
@@ -199,12 +176,13 @@ def _race(tuning: Tuning, bout: Bout, module: Knob, chosen: list[Variant], deadl
     chosen = chosen[: max(1, room)]
     if not chosen:
         return
-    bout.finalists = [_as_patched(tuning, bout, variant) for variant in chosen]
+    bout.finalists = [_as_patched(session, bout, variant) for variant in chosen]
     reference = bout.variants.get(_reference_key(module))
     beside = [reference] if reference is not None and reference.key != bout.base.key else []
     checked = [v for v in bout.finalists if v.key in bout.patched or module.is_checked(v.settings)]
     changes = {variant.key: _promised(bout, module, variant) for variant in checked}
-    with Verifier(bout.base.key, changes, tuning.reference, bout.ledger.checked, tuning.memory_limit) as verifier:
+    own = session.questions.reference(profile)
+    with Verifier(bout.base.key, changes, own, bout.ledger.checked, session.memory_limit) as verifier:
 
         def check(child: Child, variant: Variant, facts: Facts) -> None:
             if variant.key in bout.patched and not module.holds(replace(bout.survey, facts=facts), variant.settings):
@@ -219,12 +197,12 @@ def _race(tuning: Tuning, bout: Bout, module: Knob, chosen: list[Variant], deadl
                 lambda variant: module.phases_for(variant.settings),
             )  # fmt: skip
 
-        lab = tuning.workshop.lab(check)
+        lab = session.workshop.lab(check)
         is_short = all(is_clear(bout, variant) for variant in bout.finalists)
         rounds, block = (SHORT_ROUNDS, SHORT_BLOCK_SECONDS) if is_short else (ROUNDS, BLOCK_SECONDS)
         measure(
             lab, [bout.base, *bout.finalists, *beside], bout.ledger, deadline, 2, race_of(bout), rounds=rounds,
-            block_seconds=block, settled=settled, memo=tuning.record, known=known_seconds(bout) if is_short else None,
+            block_seconds=block, settled=settled, memo=session.record, known=known_seconds(bout) if is_short else None,
         )  # fmt: skip
 
 
@@ -234,35 +212,15 @@ def _promised(bout: Bout, module: Knob, variant: Variant) -> tuple[str, ...]:
     return module.promised(variant.settings, bout.survey)
 
 
-def _as_patched(tuning: Tuning, bout: Bout, variant: Variant) -> Variant:
+def _as_patched(session: Session, bout: Bout, variant: Variant) -> Variant:
     """The setting as the source that would have it; as it is where that source cannot be written."""
-    found = patch_for(tuning, bout.name, bout.survey, variant)
+    found = patch_for(session, bout.name, bout.survey, variant)
     if found is None:
         return variant
     patched, fix, location = found
     bout.patched[variant.key] = (fix, location)
     bout.variants[variant.key] = patched
     return patched
-
-
-def patch_for(tuning: Tuning, name: str, survey: Survey, variant: Variant) -> tuple[Variant, Fix, Location] | None:
-    """A setting as patched source: the variant to measure, the fix, and where it stands; None where none can be written."""
-    written = fix_for(tuning, name, survey, variant.settings)
-    if written is None:
-        return None
-    patch, fix = written
-    return replace(variant, overlay={patch.path: patch.after}, applied=""), fix, patch.location
-
-
-def fix_for(tuning: Tuning, name: str, survey: Survey, settings: Settings) -> tuple[Patch, Fix] | None:
-    """The patch that makes this the setting, and the same as a fix with its title; None where none can be written."""
-    module = knob(name)
-    patch = module.patch(tuning.code(), settings)
-    if patch is None:
-        return None
-    changes = patch.changes if patch.changes is not None else module.changes(settings)
-    words, before = module.words(settings, survey), digest_of(patch.path, patch.before)
-    return patch, Fix(words, "unsafe" if changes else "safe", changes, patch.edits, patch.diff, before)
 
 
 def least_gain(bout: Bout) -> float:

@@ -12,9 +12,7 @@ from typing import Any
 from perfaudit.measure.facts import Facts
 from perfaudit.measure.ledger import Variant
 from perfaudit.tune.exact import STEPS as EXACT_STEPS
-from perfaudit.tune.exact import Exact, exact_of
-
-Json = dict[str, Any]  # Any: nested JSON
+from perfaudit.tune.exact import Exact, Json, exact_of
 
 SEED = 20_231
 OTHER_SEED = 74_207
@@ -217,10 +215,8 @@ class Reference:
 
     def rounded(self, kind: str) -> tuple[list[float], float]:
         """The same when matmuls and convolutions round to this type, the largest gap of DRAWS draws each; [] if unknown."""
-        first, runs = (
-            self.first(),
-            [self._run(f"{kind} {n}", {"seed": SEED, "rounded": kind, "run": n}) for n in range(DRAWS)],
-        )
+        first = self.first()
+        runs = [self._run(f"{kind} {n}", {"seed": SEED, "rounded": kind, "run": n}) for n in range(DRAWS)]
         known = [run for run in runs if run is not None and run.is_finite]
         if first is None or not known:
             return [], 0.0

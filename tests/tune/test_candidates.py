@@ -23,7 +23,7 @@ from perfaudit.target.names import Target
 from perfaudit.tune import candidates
 from perfaudit.tune.bout import key_of
 from perfaudit.tune.candidates import Candidate, TooLate, candidates_of, flag_for, in_place, not_allowed, texts_of
-from perfaudit.tune.tuning import Tuning
+from perfaudit.tune.session import Session
 
 TEXT = "import torch\n\na = 0\nb = 0\n"
 
@@ -58,27 +58,26 @@ class Values(Knob):
 
 
 @pytest.fixture
-def known(monkeypatch: pytest.MonkeyPatch, clock: FakeClock, project: Callable[..., Path]) -> Callable[..., Tuning]:
-    """`known(knob)` is a tuning of t.py that knows this knob."""
+def known(monkeypatch: pytest.MonkeyPatch, clock: FakeClock, project: Callable[..., Path]) -> Callable[..., Session]:
+    """`known(knob)` is a session on t.py that knows this knob."""
     project(**{"t.py": TEXT})
 
-    def start(knob: Knob, **attributes: Any) -> Tuning:
+    def start(knob: Knob, **attributes: Any) -> Session:
         module = types.ModuleType(f"perfaudit.knobs.{knob.name}")
         module.KNOB = knob  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, module.__name__, module)
         nowhere: Any = None  # nothing is asked of a child
-        tuning = Tuning(Target("t.py", {}), nowhere, Watch(), clock=clock, **attributes)
-        tuning.known = survey_of(profile={"forward": 0.9, "zero_grad": 0.1}, digests={})
-        return tuning
+        return Session(Target("t.py", {}), nowhere, Watch(), clock=clock, **attributes)
 
     return start
 
 
-def found(tuning: Tuning, name: str, allow: str, seconds: float = 100.0) -> list[Candidate]:
-    return candidates_of(tuning, name, 0, frozenset(allow.split(",")) - {""}, tuning.deadline(seconds))
+def found(session: Session, name: str, allow: str, seconds: float = 100.0) -> list[Candidate]:
+    survey = survey_of(profile={"forward": 0.9, "zero_grad": 0.1}, digests={})
+    return candidates_of(session, survey, name, 0, frozenset(allow.split(",")) - {""}, session.deadline(seconds))
 
 
-def test_a_candidate_is_the_patch_of_a_setting(known: Callable[..., Tuning]) -> None:
+def test_a_candidate_is_the_patch_of_a_setting(known: Callable[..., Session]) -> None:
     (one,) = found(known(Values("values", {0: (), 1: ("rounding",)}, way="setting")), "values", "rounding")
     assert (one.key, one.knob, one.settings) == (key_of("values", {"a": 1}), "values", {"a": 1})
     assert (one.words, one.path, one.before, one.way, one.lacks) == ("a=1", "t.py", TEXT, "setting", ())
@@ -99,7 +98,7 @@ def test_a_candidate_is_the_patch_of_a_setting(known: Callable[..., Tuning]) -> 
     ],
 )
 def test_which_settings_can_be_climbed(
-    known: Callable[..., Tuning],
+    known: Callable[..., Session],
     changes: dict[int | None, tuple[str, ...]],
     allow: str,
     kept: list[tuple[int, tuple[str, ...]]],
@@ -127,7 +126,7 @@ def test_which_settings_can_be_climbed(
     ],
 )  # fmt: skip
 def test_why_a_knob_has_no_candidates(
-    known: Callable[..., Tuning], knob: Knob, allow: str, seconds: float, reason: str
+    known: Callable[..., Session], knob: Knob, allow: str, seconds: float, reason: str
 ) -> None:
     with pytest.raises(Refused) as refused:
         found(known(knob, skips_idle=True), knob.name, allow, seconds)
@@ -135,16 +134,15 @@ def test_why_a_knob_has_no_candidates(
     assert isinstance(refused.value, TooLate) == reason.startswith("it needs 30 s")
 
 
-def test_a_knob_whose_part_is_small_is_tried_where_it_was_named(known: Callable[..., Tuning]) -> None:
+def test_a_knob_whose_part_is_small_is_tried_where_it_was_named(known: Callable[..., Session]) -> None:
     (one,) = found(known(Values("values", {1: ()}, phases=("zero_grad",), min_gain=0.2)), "values", "")
     assert one.settings == {"a": 1}
 
 
-def test_a_file_that_changed_is_the_reason_where_nothing_can_be_written(known: Callable[..., Tuning]) -> None:
-    tuning = known(Values("values", {None: ()}))
-    tuning.digests = {"t.py": "of another text"}
+def test_a_file_that_changed_is_the_reason_where_nothing_can_be_written(known: Callable[..., Session]) -> None:
+    session = known(Values("values", {None: ()}), digests={"t.py": "of another text"})
     with pytest.raises(Refused, match=f"^{candidates.CHANGED}$"):
-        found(tuning, "values", "")
+        found(session, "values", "")
 
 
 def test_what_is_not_allowed_is_said_with_the_flag_for_it() -> None:

@@ -418,8 +418,8 @@ def test_a_knob_that_takes_long_is_not_begun_without_its_time(climbing: Climbing
 def test_where_nothing_can_say_what_all_gains_together_the_first_is_handed_over(
     climbing: Climbing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perfaudit.tune.climb.seconds_together", lambda tuning, left: 0.0)
-    monkeypatch.setattr("perfaudit.tune.climb.has_time_to_race", lambda tuning, deadline: False)
+    monkeypatch.setattr("perfaudit.tune.climb.seconds_together", lambda profile, left: 0.0)
+    monkeypatch.setattr("perfaudit.tune.climb.has_time_to_race", lambda profile, deadline: False)
     report = climbing(independent, Switch("a"), Switch("b"))
     assert [rung.knob for rung in ladder(report).rungs] == ["a"]
     assert patched(report) == {"a": 1, "b": 0, "c": 0}
@@ -436,7 +436,7 @@ def test_time_for_racing_together_goes_to_the_screening_while_one_pays(
     climbing: Climbing, clock: FakeClock, speed: Speed, left: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     states: list[Any] = []
-    monkeypatch.setattr("perfaudit.tune.climb.choose", lambda tuning, state, seconds: states.append(state))
+    monkeypatch.setattr("perfaudit.tune.climb.choose", lambda profile, state, seconds: states.append(state))
     climbing(speed, Switch("a"), Switch("b"))
     short, long = Deadline(5.0, clock), Deadline(9.0, clock)
     found = UntilSomeGoTogether(short, long, states[0])
@@ -454,7 +454,7 @@ def test_a_race_that_the_data_end_is_judged_by_its_last_look(
     climbing: Climbing, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It ends before its time because two patches are there to be raced together."""
-    monkeypatch.setattr("perfaudit.tune.climb.choose", lambda tuning, state, seconds: None)
+    monkeypatch.setattr("perfaudit.tune.climb.choose", lambda profile, state, seconds: None)
     seen = Screened(monkeypatch)
     knobs = [Switch("a"), Switch("b"), Switch("c")]
     shop = Shop(clock, lambda on: seconds_of_two(on) * (0.988 if on["c"] else 1.0), noise=0.15)
@@ -597,7 +597,7 @@ def test_a_process_that_dies_takes_no_doubt_with_it(
 ) -> None:
     """What was decided beside a control that was off stays doubtful where a later control is right."""
     monkeypatch.setattr("perfaudit.tune.screening.SLICE", 0.1)
-    monkeypatch.setattr("perfaudit.tune.climb.has_time_to_race", lambda tuning, deadline: False)
+    monkeypatch.setattr("perfaudit.tune.climb.has_time_to_race", lambda profile, deadline: False)
 
     def crashes(on: Switches) -> None:
         if on["b"] and not on["a"] and shop.blocks > 120:
@@ -609,7 +609,7 @@ def test_a_process_that_dies_takes_no_doubt_with_it(
 
     shop = Shop(clock, speed, crashes=crashes, noise=0.05, control=0.85)
     states: list[Any] = []
-    monkeypatch.setattr("perfaudit.tune.climb.choose", lambda tuning, state, seconds: states.append(state))
+    monkeypatch.setattr("perfaudit.tune.climb.choose", lambda profile, state, seconds: states.append(state))
     climbing(shop, Switch("a"), Switch("b"), Switch("c"))
     (state,) = states
     (former,) = state.alone.former_controls
@@ -919,7 +919,7 @@ def test_what_only_looks_as_if_it_paid_is_decided_beside_the_others(
 def test_what_looks_as_if_it_paid_is_left_where_there_is_no_time_to_race_it_beside_the_others(
     climbing: Climbing, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perfaudit.tune.climb.seconds_together", lambda tuning, left: 0.1)
+    monkeypatch.setattr("perfaudit.tune.climb.seconds_together", lambda profile, left: 0.1)
 
     def speed(on: Switches) -> float:
         return (0.6 if on["a"] else 1.0) * (0.98 if on["b"] else 1.0)

@@ -6,17 +6,15 @@ import math
 
 import pytest
 import torch
-from surveys import survey_of
+from surveys import profile_of, survey_of
 from test_search import Kept
 
 from perfaudit.measure import exact as inside
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.runner import TrialFailed
-from perfaudit.measure.watch import Watch
-from perfaudit.target.names import Target
 from perfaudit.tune.exact import FLOOR, SPREAD, Exact, exact_of, gaps, said_of_exact
-from perfaudit.tune.tuning import Tuning
+from perfaudit.tune.questions import Questions
 
 
 def steps(losses: tuple[float, ...] = (1.0, 0.5), **rows: tuple[float, ...]) -> Exact:
@@ -137,9 +135,9 @@ class Workshop:
 def test_no_step_in_doubles_is_made_that_memory_does_not_hold(peak: int, asked: list[str]) -> None:
     shop = Workshop(peak)
     known = survey_of(device={"room": 2 << 30})
-    tuning = Tuning(Target("t.py", {}), shop, Watch(), record=Kept(), known=known)  # type: ignore[arg-type]  # stand-ins
-    found = [tuning.reference.exact(Variant("base", "", {})) for _ in range(2)]
+    reference = Questions(shop, Kept()).reference(profile_of(known))  # type: ignore[arg-type]  # a stand-in
+    found = [reference.exact(Variant("base", "", {})) for _ in range(2)]
     assert shop.asked == asked
     assert found[0].why == ("" if peak == 1 << 20 else "the step would take 3.0 GiB, more than 50 % of what is free")
     if not found[0].why:
-        assert tuning.reference.exact(Variant("broken", "", {})).why == "it could not be run so"
+        assert reference.exact(Variant("broken", "", {})).why == "it could not be run so"

@@ -11,8 +11,9 @@ import pytest
 from perfaudit.knobs import Survey
 from perfaudit.measure.watch import Watch
 from perfaudit.target.names import Target
+from perfaudit.tune.first_steps import build
 from perfaudit.tune.learning import learn
-from perfaudit.tune.tuning import Tuning
+from perfaudit.tune.session import Session
 from perfaudit.tune.workshop import Children
 
 pytest.importorskip("torch")
@@ -56,15 +57,15 @@ def build_dataloader():
 def test_only_what_runs_is_a_candidate(project: Callable[..., Path]) -> None:
     project(**{"train.py": TRAIN, "nets.py": NETS})
     target, watch = Target("train.py", {}), Watch()
-    tuning = Tuning(target, Children(target, "cpu", watch, 120.0), watch)
-    tuning.build()
+    session = Session(target, Children(target, "cpu", watch, 120.0), watch)
+    profile = build(target, session.workshop, watch, 120.0)
     Path("other.py").write_text(Path("nets.py").read_text())  # the same statements, of which this file runs none
-    facts = tuning.survey.facts
-    tuning.known = Survey(replace(facts, project_files=(*facts.project_files, "other.py")))
-    learn(tuning, ["optimizer"])
-    found = [(f.location.path, f.location.line) for f in tuning.survey.findings if f.rule == "PA204" and f.location]
+    facts = profile.survey.facts
+    profile = replace(profile, survey=Survey(replace(facts, project_files=(*facts.project_files, "other.py"))))
+    survey = learn(session, profile, ["optimizer"]).survey
+    found = [(f.location.path, f.location.line) for f in survey.findings if f.rule == "PA204" and f.location]
     assert found == [("nets.py", 13), ("nets.py", 18), ("other.py", 13), ("other.py", 18)]
-    learn(tuning, ["fusion"])
-    found = [(f.location.path, f.location.line) for f in tuning.survey.findings if f.rule == "PA204" and f.location]
+    survey = learn(session, profile, ["fusion"]).survey
+    found = [(f.location.path, f.location.line) for f in survey.findings if f.rule == "PA204" and f.location]
     assert found == [("nets.py", 13)]
-    assert tuning.survey.patchable("PA204") == 1
+    assert survey.patchable("PA204") == 1

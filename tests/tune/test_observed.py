@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from surveys import survey_of
+from surveys import profile_of, survey_of
 
 from perfaudit.findings import Finding, Fix, Location
 from perfaudit.measure.child import ChildFailed
@@ -23,7 +23,7 @@ from perfaudit.static.source import read_source
 from perfaudit.target.names import Target
 from perfaudit.tune.observed import Merged, merged, observed_findings
 from perfaudit.tune.price import _observe
-from perfaudit.tune.tuning import Tuning
+from perfaudit.tune.session import Session
 
 pytest.importorskip("torch")
 
@@ -360,8 +360,8 @@ def test_what_cannot_be_observed_leaves_findings_as_they_are(
 ) -> None:
     project(**{"train.py": HEAD})
     workshop: Any = FakeWorkshop(reply)
-    tuning = Tuning(Target("train.py", {}), workshop, Watch(), known=survey_of([placed("PA601", 2)]))
-    after = observed_findings(tuning)
+    session = Session(Target("train.py", {}), workshop, Watch())
+    after = observed_findings(session, survey_of([placed("PA601", 2)]))
     assert (after.findings, after.withdrawn, after.problems) == ((placed("PA601", 2),), (), problems)
 
 
@@ -381,15 +381,14 @@ def test_what_reading_missed_is_priced_too(
     name = f"priced_{len(rules)}_{len(notes)}_{selected is None}.py"
     project(**{name: HEAD + net(LISTS.format(more=""), LOOP)})
     workshop: Any = FakeWorkshop(None if notes else seen_in(name))
-    tuning = Tuning(Target(name, {}), workshop, Watch(), known=survey_of(), seconds_per_step=seconds_per_step)
+    session = Session(Target(name, {}), workshop, Watch())
+    profile = profile_of(survey_of(), seconds_per_step=seconds_per_step)
     lines: dict[str, set[int]] = {}
-    report = _observe(tuning, Report("scan"), lines, 60.0, selected)
-    assert (
-        [finding.rule for finding in report.findings] == [finding.rule for finding in tuning.survey.findings] == rules
-    )
-    places = [finding.location for finding in report.findings]
+    after = _observe(session, profile, Report("scan"), lines, 60.0, selected)
+    assert [finding.rule for finding in after.survey.findings] == rules
+    places = [finding.location for finding in after.survey.findings]
     assert lines == {place.path: {place.line} for place in places if place is not None}
-    assert tuning.notes == notes
+    assert after.notes == tuple(notes)
 
 
 def test_a_finding_that_a_run_contradicts_becomes_a_note(project: Project) -> None:
@@ -398,8 +397,8 @@ def test_a_finding_that_a_run_contradicts_becomes_a_note(project: Project) -> No
     two_consumers(seen)
     workshop: Any = FakeWorkshop(seen)
     findings = scanned("taken_back.py")
-    tuning = Tuning(Target("taken_back.py", {}), workshop, Watch(), known=survey_of(findings))
-    report = _observe(tuning, Report("scan", findings=tuple(findings)), {}, 60.0, None)
-    assert report.findings == ()
+    session = Session(Target("taken_back.py", {}), workshop, Watch())
+    after = _observe(session, profile_of(survey_of()), Report("scan", findings=tuple(findings)), {}, 60.0, None)
+    assert after.survey.findings == ()
     said = "observed: 1 layer is built here (`conv`); not only a norm takes the output, so the bias is not subtracted again"
-    assert tuning.notes == [f"taken_back.py:12:21: PA201 is taken back: {said}"]
+    assert after.notes == (f"taken_back.py:12:21: PA201 is taken back: {said}",)

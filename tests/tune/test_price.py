@@ -51,10 +51,10 @@ def pricing(monkeypatch: pytest.MonkeyPatch, clock: FakeClock, project: Callable
         shown: Sequence[Finding] | None = None, withdrawn: Sequence[Finding] = (), problems: Sequence[str] = (),
         looked: list[float] | None = None, watch: Watch | None = None, begin: Begin = lambda start: Record(),
     ) -> Report:  # fmt: skip
-        def observed(tuning: Any, seconds: float) -> Any:
+        def observed(session: Any, survey: Any, seconds: float) -> Any:
             if looked is not None:
                 looked.append(seconds)
-            kept = tuning.survey.findings if shown is None else shown
+            kept = survey.findings if shown is None else shown
             return types.SimpleNamespace(findings=tuple(kept), withdrawn=tuple(withdrawn), problems=tuple(problems))
 
         monkeypatch.setattr(pricing_module, "observed_findings", observed)
@@ -325,9 +325,9 @@ def test_four_patches_are_raced_at_once_and_half_a_share_is_kept(
     raced: list[tuple[list[str], float]] = []
     real = pricing_module.race_patched
 
-    def noting(tuning: Any, race: Any, deadline: Any) -> None:
+    def noting(session: Any, profile: Any, race: Any, deadline: Any) -> None:
         raced.append(([variant.key for variant in race.patches], deadline.left() / whole.left()))
-        real(tuning, race, deadline)
+        real(session, profile, race, deadline)
 
     monkeypatch.setattr(pricing_module, "race_patched", noting)
     from perfaudit.measure.clock import Deadline

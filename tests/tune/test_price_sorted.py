@@ -9,18 +9,13 @@ from typing import Any
 
 import pytest
 from conftest import FakeClock
-from pricing import PROGRAM, gains, switch
+from pricing import PROGRAM, switch
 from surveys import survey_of
-from switches import Shop
 from test_price import dial  # noqa: F401  # a fixture
 
 from perfaudit.findings import Finding, Fix, Location
-from perfaudit.measure.watch import Watch
-from perfaudit.report import Report
-from perfaudit.target.names import Target
 from perfaudit.tune import price
 from perfaudit.tune.priced import Priced
-from perfaudit.tune.tuning import Tuning
 
 SWITCH = switch("a")
 ALL = {"t.py": {1, 3, 4}}
@@ -33,10 +28,9 @@ def sort(clock: FakeClock, project: Callable[..., Path]) -> Sorting:
     project(**{"t.py": PROGRAM})
 
     def run(*findings: Finding, lines: dict[str, set[int]] = ALL, device: str = "cpu") -> Priced:
-        shop = Shop(clock, gains())
-        known = survey_of(device={"type": device}, project_files=("t.py",))
-        tuning, priced = Tuning(Target("t.py", {}), shop, Watch(), clock=clock, known=known), Priced()
-        price._sort(tuning, Report("scan", findings), lines, priced)
+        known = survey_of(findings, device={"type": device}, project_files=("t.py",))
+        priced = Priced()
+        price._sort(known, lines, priced)
         return priced
 
     return run

@@ -371,6 +371,7 @@ class Kept(Record):
     """A record in memory, through JSON as a journal has it."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.generations: list[tuple[Json, dict[str, Any]]] = []
         self.answers: dict[str, Json] = {}
         self.kept: list[tuple[str, str, Json]] = []

@@ -5,16 +5,17 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from conftest import FakeClock
-from surveys import survey_of
+from surveys import profile_of, survey_of
 from test_search import Shop, Sizes
 
-from perfaudit.knobs import Bench, Knob, Survey, Unanswered
+from perfaudit.knobs import Bench, Knob, Unanswered
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.watch import Watch
@@ -22,9 +23,11 @@ from perfaudit.measurements import NO_TIME, NotApplicable, Settings
 from perfaudit.target.names import Target
 from perfaudit.tune import search
 from perfaudit.tune.bout import Bout, key_of
-from perfaudit.tune.tuning import Tuning
+from perfaudit.tune.questions import Questions
+from perfaudit.tune.session import Session
 
-Begin = Callable[..., Tuning]
+Begin = Callable[..., Session]
+PROFILE = profile_of(survey_of(project_files=("t.py",), factories={}, factory_files={}))
 
 
 class Noted(Watch):
@@ -42,19 +45,15 @@ class Noted(Watch):
 
 @pytest.fixture
 def begin(monkeypatch: pytest.MonkeyPatch, clock: FakeClock, project: Callable[..., Path]) -> Begin:
-    """`begin(knob, ...)` is a tuning that knows this knob; races and looks are noted under `asked` and not made."""
+    """`begin(knob, ...)` is a session that knows this knob; races and looks are noted under `asked` and not made."""
     project(**{"t.py": "import torch\n"})
 
-    def start(knob: Knob, **attributes: Any) -> Tuning:
+    def start(knob: Knob) -> Session:
         module = types.ModuleType(f"perfaudit.knobs.{knob.name}")
         module.KNOB = knob  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, module.__name__, module)
         shop = Shop(clock, {0: 1.0})
-        tuning = Tuning(Target("t.py", {}), shop, Noted(), clock=clock, timeout=60.0)
-        tuning.known = Survey(shop.facts())
-        for name, value in attributes.items():
-            setattr(tuning, name, value)
-        return tuning
+        return Session(Target("t.py", {}), shop, Noted(), clock=clock, timeout=60.0)
 
     return start
 
@@ -64,13 +63,15 @@ def raced(monkeypatch: pytest.MonkeyPatch) -> list[list[Any]]:
     """Sizes of those that were raced, of each search."""
     races: list[list[Any]] = []
     monkeypatch.setattr(
-        search, "_race", lambda tuning, bout, module, tried, deadline: races.append([v.settings["size"] for v in tried])
+        search,
+        "_race",
+        lambda session, profile, bout, module, tried, deadline: races.append([v.settings["size"] for v in tried]),
     )
     return races
 
 
 # A step of a second and two to open: the shortest generation of a variant takes 2 + 3 * 3 * 1 = 11 seconds.
-SLOW = {"calibration": SimpleNamespace(seconds_per_step=1.0, phases={}), "seconds_to_open": 2.0}
+SLOW: Any = {"calibration": SimpleNamespace(seconds_per_step=1.0, phases={}), "seconds_to_open": 2.0}
 
 
 @pytest.mark.parametrize(
@@ -79,12 +80,14 @@ SLOW = {"calibration": SimpleNamespace(seconds_per_step=1.0, phases={}), "second
 def test_a_search_needs_time_for_the_base_and_one_other(
     begin: Begin, raced: list[Any], seconds: float, attributes: dict[str, Any], is_raced: bool
 ) -> None:
-    tuning = begin(Sizes("sizes", [1]), **attributes)
-    search.search(tuning, "sizes", tuning.deadline(seconds), 0)
+    session, begun = begin(Sizes("sizes", [1])), list[Bout]()
+    found = search.search(session, replace(PROFILE, **attributes), "sizes", session.deadline(seconds), 0, begun)
     assert raced == ([[1]] if is_raced else [])
-    assert tuning.not_applicable == ([] if is_raced else [NotApplicable("sizes", NO_TIME, late=True)])
-    if is_raced and attributes:
-        (bout,) = tuning.bouts
+    assert begun == ([found] if is_raced else [])
+    if not is_raced:
+        assert found == NotApplicable("sizes", NO_TIME, late=True)
+    elif attributes:
+        (bout,) = begun
         assert (bout.ledger.seconds_to_open, bout.ledger.seconds_per_step) == (2.0, 1.0)
 
 
@@ -92,24 +95,24 @@ def test_a_search_needs_time_for_the_base_and_one_other(
 def test_a_knob_that_takes_long_is_not_begun_without_its_time(
     begin: Begin, raced: list[Any], seconds: float, reason: str
 ) -> None:
-    tuning = begin(Sizes("some_sizes", [1], seconds_needed=30.0))
-    search.search(tuning, "some_sizes", tuning.deadline(seconds), 0)
-    said = [(item.reason, item.late) for item in tuning.not_applicable]
+    session = begin(Sizes("some_sizes", [1], seconds_needed=30.0))
+    found = search.search(session, PROFILE, "some_sizes", session.deadline(seconds), 0, [])
+    said = [(found.reason, found.late)] if isinstance(found, NotApplicable) else []
     whole = f"{reason}; give it longer with --budget, or search it alone with --some-sizes"
     assert said == ([(whole, True)] if reason else [])
 
 
 def test_a_search_is_told_as_it_begins(begin: Begin, raced: list[Any]) -> None:
-    tuning = begin(Sizes("sizes", [1]))
-    search.search(tuning, "sizes", tuning.deadline(100), 0)
-    assert tuning.watch.told[0] == "sizes: sizes"  # type: ignore[attr-defined]
+    session = begin(Sizes("sizes", [1]))
+    search.search(session, PROFILE, "sizes", session.deadline(100), 0, [])
+    assert session.watch.told[0] == "sizes: sizes"  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("applied", [True, False])
 def test_the_base_is_built_as_the_knob_says(begin: Begin, raced: list[Any], applied: bool) -> None:
-    tuning = begin(Sizes("sizes", [1], base_is_applied=applied))
-    search.search(tuning, "sizes", tuning.deadline(100), 0)
-    (bout,) = tuning.bouts
+    session = begin(Sizes("sizes", [1], base_is_applied=applied))
+    bout = search.search(session, PROFILE, "sizes", session.deadline(100), 0, [])
+    assert isinstance(bout, Bout)
     assert (bool(bout.base.applied), bout.base.overlay, bout.base.settings) == (applied, {}, {"size": 0})
     assert bout.variants[key_of("sizes", {"size": 1})].overlay == {}
 
@@ -119,7 +122,7 @@ def test_memory_is_asked_of_those_that_have_not_failed_and_were_not_asked(
 ) -> None:
     asked: list[str] = []
 
-    def ask(self: Tuning, key: str, variant: Variant, *commands: Any) -> list[Any]:
+    def ask(self: Questions, key: str, variant: Variant, *commands: Any) -> list[Any]:
         asked.append(key)
         if variant.settings["size"] == 3:
             raise ChildFailed("oom", "out of memory")
@@ -133,14 +136,14 @@ def test_memory_is_asked_of_those_that_have_not_failed_and_were_not_asked(
             ]  # fmt: skip
             return super().candidates(bench)
 
-    monkeypatch.setattr(Tuning, "ask", ask)
-    tuning = begin(Measured("sizes", [1, 2, 3], measures_memory=True))
-    search.search(tuning, "sizes", tuning.deadline(1000), 0)
+    monkeypatch.setattr(Questions, "ask", ask)
+    session, begun = begin(Measured("sizes", [1, 2, 3], measures_memory=True)), list[Bout]()
+    search.search(session, PROFILE, "sizes", session.deadline(1000), 0, begun)
     keys = {size: key_of("sizes", {"size": size}) for size in range(4)}
     assert asked == [f"memory {keys[size]}" for size in (2, 3, 0, 1)]
     assert raced == [[1, 2]]
-    assert tuning.bouts[0].peaks == dict.fromkeys((keys[2], keys[0], keys[1]), 100)
-    assert tuning.watch.told[1:] == [f"size={size}" for size in (2, 3, 0, 1)]  # type: ignore[attr-defined]
+    assert begun[0].peaks == dict.fromkeys((keys[2], keys[0], keys[1]), 100)
+    assert session.watch.told[1:] == [f"size={size}" for size in (2, 3, 0, 1)]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(("left", "timeout"), [(1000.0, 60.0), (100.0, 60.0), (40.0, 40.0), (10.0, 20.0)])
@@ -150,16 +153,16 @@ def test_a_question_of_a_knob(
 ) -> None:
     asked: list[Any] = []
 
-    def ask(self: Tuning, key: str, variant: Variant, command: Any) -> list[Any]:
+    def ask(self: Questions, key: str, variant: Variant, command: Any) -> list[Any]:
         asked.append((key, command))
         if kind:
             raise ChildFailed(kind, "no")
         return [{}, {"answer": 1}]
 
-    monkeypatch.setattr(Tuning, "ask", ask)
-    tuning = begin(Sizes("sizes", [1]))
+    monkeypatch.setattr(Questions, "ask", ask)
+    session = begin(Sizes("sizes", [1]))
     bout = Bout("sizes", survey_of(), Variant("base", "sizes", {"size": 0}))
-    bench = search.bench_of(tuning, bout, 7, tuning.deadline(search.PROBING_SHARE * left), left)
+    bench = search.bench_of(session, bout, 7, session.deadline(search.PROBING_SHARE * left), left)
     assert (bench.memory_budget, bench.seconds) == (7, left)
     if kind:
         with pytest.raises(Unanswered, match="no") as raised:

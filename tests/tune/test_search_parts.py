@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import FakeClock
-from surveys import facts, survey_of
+from surveys import facts, profile_of, survey_of
 from test_search import Sizes
 
 from perfaudit.findings import Fix, Location
@@ -87,8 +87,9 @@ class Called:
         self.calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
         self.check: Any = None
         monkeypatch.setattr(search, "measure", lambda *given, **named: self.calls.append((given, named)))
-        self.tuning: Any = SimpleNamespace(
-            workshop=SimpleNamespace(lab=self.lab), record="record", reference="reference", memory_limit=7
+        questions = SimpleNamespace(reference=lambda profile: "reference")
+        self.session: Any = SimpleNamespace(
+            workshop=SimpleNamespace(lab=self.lab), record="record", questions=questions, memory_limit=7
         )
 
     def lab(self, check: Any = None) -> str:
@@ -113,7 +114,7 @@ def test_a_first_look_at_as_many_as_time_is_enough_for(
     called: Called, clock: FakeClock, seconds: float, looked_at: list[int]
 ) -> None:
     one, deadline = bout(ledger=Ledger(seconds_to_open=1.0)), Deadline(seconds, clock)
-    search._screen(called.tuning, one, [variant(n) for n in range(1, 6)], deadline)
+    search._screen(called.session, one, [variant(n) for n in range(1, 6)], deadline)
     ((given, named),) = called.calls
     assert (given[0], sizes_of(given[1]), *given[2:]) == (
         "lab", looked_at, one.ledger, deadline, 1, "sizes first look"
@@ -174,7 +175,7 @@ def test_a_race_in_the_room_there_is(
     Checked.made = []
     monkeypatch.setattr(search, "Verifier", Checked)
 
-    def patch_for(tuning: Any, name: str, survey: Any, one: Variant) -> Any:
+    def patch_for(session: Any, name: str, survey: Any, one: Variant) -> Any:
         if int(str(one.settings["size"])) < 2:
             return None
         return (
@@ -189,7 +190,7 @@ def test_a_race_in_the_room_there_is(
         bout(0, 1, 2, 3, 9, ledger=Ledger(seconds_to_open=1.0)),
         Deadline(seconds, clock),
     )
-    search._race(called.tuning, one, module, [variant(1), variant(2), variant(3)], deadline)
+    search._race(called.session, profile_of(KNOWN), one, module, [variant(1), variant(2), variant(3)], deadline)
     ((given, named),) = called.calls
     assert (given[0], sizes_of(given[1]), *given[2:]) == ("lab", raced, one.ledger, deadline, 2, "sizes race")
     assert named["memo"] == "record"
@@ -206,7 +207,7 @@ def test_a_race_in_the_room_there_is(
 
 
 def test_without_anybody_to_race_nothing_is_measured(called: Called, clock: FakeClock) -> None:
-    search._race(called.tuning, bout(0), Sizes("sizes", []), [], Deadline(100.0, clock))
+    search._race(called.session, profile_of(KNOWN), bout(0), Sizes("sizes", []), [], Deadline(100.0, clock))
     assert called.calls == []
 
 

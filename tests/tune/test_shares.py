@@ -14,7 +14,7 @@ SHARES = {"all": 1.5, "half": 0.5, "least": 0.05, "little": 0.04, "absent": 1.0}
 
 
 @pytest.fixture
-def tuning(monkeypatch: pytest.MonkeyPatch) -> Any:
+def profile(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Knobs with these shares of the step, of which 5 % must be gained; `absent` does not apply."""
 
     def knob(name: str) -> Any:
@@ -22,19 +22,18 @@ def tuning(monkeypatch: pytest.MonkeyPatch) -> Any:
         return SimpleNamespace(share=lambda survey: SHARES[name], min_gain=0.05, not_applicable=lambda survey: why)
 
     monkeypatch.setattr(shares, "knob", knob)
-    return SimpleNamespace(survey=None, skips_idle=True, calibration=None, seconds_to_open=0.0)
+    return SimpleNamespace(survey=None, calibration=None, seconds_to_open=0.0)
 
 
-def test_the_weight_of_a_knob_is_what_it_could_gain(tuning: Any) -> None:
-    assert {name: weight(tuning, name) for name in SHARES} == {
+def test_the_weight_of_a_knob_is_what_it_could_gain(profile: Any) -> None:
+    assert {name: weight(profile.survey, name, True) for name in SHARES} == {
         "all": 1.0, "half": 0.5, "least": 0.1, "little": 0.0, "absent": 0.0
     }  # fmt: skip
-    tuning.skips_idle = False
-    assert (weight(tuning, "little"), weight(tuning, "absent")) == (0.1, 0.0)
+    assert (weight(profile.survey, "little", False), weight(profile.survey, "absent", False)) == (0.1, 0.0)
 
 
-def test_those_that_take_no_time_come_first_and_then_those_that_could_gain_most(tuning: Any) -> None:
-    assert in_order(tuning, ["least", "all", "little", "half", "absent"]) == [
+def test_those_that_take_no_time_come_first_and_then_those_that_could_gain_most(profile: Any) -> None:
+    assert in_order(profile.survey, ["least", "all", "little", "half", "absent"], True) == [
         "little",
         "absent",
         "all",
@@ -43,12 +42,12 @@ def test_those_that_take_no_time_come_first_and_then_those_that_could_gain_most(
     ]
 
 
-def test_what_two_variants_take_to_the_first_look(tuning: Any) -> None:
+def test_what_two_variants_take_to_the_first_look(profile: Any) -> None:
     """Four generations; in each an opening and, in two blocks and one before them, nine steps."""
-    tuning.seconds_to_open = 2.0
-    assert seconds_to_decide(tuning) == 4 * 2 * 2.0
-    tuning.calibration = SimpleNamespace(seconds_per_step=1.0)
-    assert seconds_to_decide(tuning) == 4 * 2 * (2.0 + 9.0)
+    profile.seconds_to_open = 2.0
+    assert seconds_to_decide(profile) == 4 * 2 * 2.0
+    profile.calibration = SimpleNamespace(seconds_per_step=1.0)
+    assert seconds_to_decide(profile) == 4 * 2 * (2.0 + 9.0)
 
 
 @pytest.mark.parametrize(
@@ -62,6 +61,6 @@ def test_what_two_variants_take_to_the_first_look(tuning: Any) -> None:
         ("absent", ["little"], 300.0, 0.0),
     ],
 )
-def test_seconds_of_a_knob(tuning: Any, name: str, waiting: list[str], left: float, seconds: float) -> None:
-    tuning.seconds_to_open = 1.0
-    assert seconds_for(tuning, name, waiting, left) == pytest.approx(seconds)
+def test_seconds_of_a_knob(profile: Any, name: str, waiting: list[str], left: float, seconds: float) -> None:
+    profile.seconds_to_open = 1.0
+    assert seconds_for(profile, name, waiting, left, True) == pytest.approx(seconds)

@@ -9,16 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from surveys import USUAL, facts
+from surveys import USUAL, facts, profile_of, survey_of
 from test_search import Kept
 
 from perfaudit.measure.child import Child, ChildFailed
 from perfaudit.measure.lab import ChildLab, build_command
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.runner import TrialFailed
-from perfaudit.measure.watch import Watch
-from perfaudit.target.names import Target
 from perfaudit.tune.gradients import said_of_gradients
+from perfaudit.tune.questions import Questions
 from perfaudit.tune.tolerance import (
     Curve,
     FirstGradients,
@@ -31,7 +30,6 @@ from perfaudit.tune.tolerance import (
     tolerance,
     types_of,
 )
-from perfaudit.tune.tuning import Tuning
 from perfaudit.tune.verify import Verifier
 
 Project = Callable[..., Path]
@@ -258,10 +256,11 @@ def test_what_running_the_users_code_again_showed_is_remembered_by_a_resumed_run
     record = Kept()
     for run in range(2):
         shop = Counting()
-        tuning = Tuning(Target("t.py", {}), shop, Watch(), record=record, seconds_per_step=0.2)  # type: ignore[arg-type]
+        profile = profile_of(survey_of(), seconds_per_step=0.2)
+        reference = Questions(shop, record).reference(profile)  # type: ignore[arg-type]  # a stand-in
         for _ in range(2):
-            assert tuning.reference.again() == [0.0, 0.0, 0.0, 0.0, 0.0]
-            assert tuning.reference.peak_of(Variant("base", "", {})) == 7
+            assert reference.again() == [0.0, 0.0, 0.0, 0.0, 0.0]
+            assert reference.peak_of(Variant("base", "", {})) == 7
         asked = [(command["do"], command.get("steps")) for command in shop.commands]
         assert asked == ([("losses", 10), ("losses", 10), ("memory", None)] if run == 0 else [])
 

@@ -1,0 +1,104 @@
+"""The first steps of the user's code as it is: it is built once, and the phases of a few steps are timed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from perfaudit.errors import NothingMeasured
+from perfaudit.knobs import Survey
+from perfaudit.measure.child import ChildFailed
+from perfaudit.measure.environment import host_of
+from perfaudit.measure.facts import Facts, from_json
+from perfaudit.measure.ledger import Variant
+from perfaudit.measure.watch import Watch
+from perfaudit.measurements import DOES_NOT_LEARN
+from perfaudit.target.names import Target
+from perfaudit.tune.profile import Profile
+from perfaudit.tune.session import Session
+from perfaudit.tune.tolerance import FEWEST_STEPS, curve_of, losses_command
+from perfaudit.tune.workshop import Workshop, as_user_error
+
+PROFILING_STEPS = 4  # for the shares of its phases; what comes of it is no claim
+PROFILING_SHARE = 0.05  # of the budget
+STEPS_TO_COMPARE = 28  # two variants, each with 5 steps of warm-up, 3 to see how long they take, and a round of 6
+LOSSES_LOOKED_AT = 50  # steps, to say from which one on the losses are NaN
+LOOKING_SECONDS = 2.0  # for these steps, at most
+
+
+def build(target: Target, workshop: Workshop, watch: Watch, timeout: float) -> Profile:
+    """What is known of the user's training when it was built once, as it is, and made a step.
+
+    Raises TargetError, or NothingMeasured once it trains, when that fails.
+    """
+    watch.stage(f"loading {target.file}")
+    try:
+        facts, block = workshop.ask(Variant("survey", "", {}), {"do": "block", "steps": 1})
+    except ChildFailed as failure:
+        raise as_user_error(target, failure, timeout) from failure
+    return first_profile(from_json(facts), block.get("wall", 0.0))
+
+
+def first_profile(facts: Facts, seconds_per_step: float) -> Profile:
+    """What a child said of the training that it built."""
+    return Profile(Survey(facts), host_of(facts), seconds_per_step)
+
+
+def needs_time(target: Target, profile: Profile, budget: float, left: float) -> None:
+    """Raise NothingMeasured where the seconds `left` of the budget do not suffice to compare two variants once."""
+    step = profile.seconds_per_step
+    least = STEPS_TO_COMPARE * step
+    if not left:
+        why = "was over when it was loaded"
+    elif least > left:
+        why = f"is too small: a step takes {step:.1f} s, and comparing two settings {least:.0f} s"
+    else:
+        return
+    raise NothingMeasured(f"{target}: the budget of {budget:.0f} s {why}; give it longer with --budget")
+
+
+def time_phases(session: Session, profile: Profile, budget: float) -> Profile:
+    """The profile with the phases of a few steps, for what knobs could gain at most; as few as budget seconds allow.
+
+    Raises NothingMeasured where the code cannot make them.
+    """
+    began = session.clock.now()
+    steps = max(1, min(PROFILING_STEPS, int(PROFILING_SHARE * budget / max(profile.seconds_per_step, 1e-6))))
+    try:
+        block = session.questions.ask("profile", Variant("profile", "", {}), {"do": "block", "steps": steps})[1]
+    except ChildFailed as failure:
+        raise NothingMeasured(f"{session.target}: the code as it is could not be measured: {failure}") from failure
+    per_step, device = block["wall"] / block["steps"], profile.survey.facts.device
+    notes = list(profile.notes)
+    if device.phases_by_waiting:
+        notes.append(
+            f"{device.type} has no clock that torch can read: the parts of a step are those of steps "
+            "after each part of which the host waited, and together they take longer than a step"
+        )
+    if not block.get("finite", True):
+        notes.append(_not_learning(session, per_step))
+    phases = {name: seconds / block["steps"] for name, seconds in block.get("phases", {}).items()}
+    return replace(
+        profile,
+        survey=replace(profile.survey, profile=phases),
+        seconds_per_step=per_step,
+        queued=block.get("queued", 0.0) / max(block["wall"], 1e-9),
+        seconds_to_open=session.clock.now() - began,
+        notes=tuple(notes),
+    )
+
+
+def _not_learning(session: Session, seconds_per_step: float) -> str:
+    """That the losses are no numbers, and from which step on; asked only where they were seen to be none."""
+    steps = max(FEWEST_STEPS, min(LOSSES_LOOKED_AT, int(LOOKING_SECONDS / max(seconds_per_step, 1e-6))))
+    try:
+        reply = session.questions.ask("losses", Variant("losses", "", {}), losses_command(steps))[1]
+        losses = curve_of(reply).losses
+    except ChildFailed:
+        losses = ()
+    step, loss = next(
+        ((number, loss) for number, loss in enumerate(losses, start=1) if not math.isfinite(loss)), (0, math.nan)
+    )
+    since = f" from step {step}" if step > 1 else " from the first step" if step else ""
+    what = "NaN" if math.isnan(loss) else "infinite"
+    return f"the losses are {what}{since}: {DOES_NOT_LEARN}"

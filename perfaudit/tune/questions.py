@@ -1,0 +1,100 @@
+"""Questions that processes of their own answer, each asked once: in this run, and in those that resume it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from functools import partial
+
+from perfaudit.measure.child import ChildFailed
+from perfaudit.measure.environment import free_memory
+from perfaudit.measure.lab import HANGING
+from perfaudit.measure.ledger import Variant
+from perfaudit.tune.profile import Profile
+from perfaudit.tune.recording import Record
+from perfaudit.tune.tolerance import Curve, Reference, curve_of, steps_to_compare
+from perfaudit.tune.workshop import Json, Workshop
+
+DOUBLES = 3.0  # times the peak of a step: all of it in doubles, and the parameters as they were
+DOUBLES_SHARE = 0.5  # of the free memory, for one such step: the variants of a race are there too
+DOUBLES_SLOWER, DOUBLES_LEAST = 64.0, 20.0  # times the step, on cards with one unit for doubles in 64; seconds at least
+
+
+@dataclass(slots=True)
+class Questions:
+    """What the workshop replies, or what the record has of earlier runs. timeout: seconds that a step may take."""
+
+    workshop: Workshop
+    record: Record
+    timeout: float = 120.0
+    _reference: Reference | None = None
+    _peaks: dict[str, int] = field(default_factory=dict)
+
+    def ask(self, key: str, variant: Variant, *commands: Json) -> list[Json]:
+        """What the workshop replies, or what it replied to the same question in an earlier run. Raises ChildFailed."""
+        known = self.record.answered(key)
+        if known is not None:
+            if "failure" in known:
+                raise ChildFailed(known["kind"], known["failure"])
+            return list(known["replies"])
+        try:
+            replies = self.workshop.ask(variant, *commands)
+        except ChildFailed as failure:
+            if failure.kind != "timeout":  # with more time it may well be answered
+                self.record.note("answer", key, {"kind": failure.kind, "failure": str(failure)})
+            raise
+        self.record.note("answer", key, {"replies": replies})
+        return replies
+
+    def peak_of(self, variant: Variant) -> int:
+        """What a step takes of a memory budget, in a process of its own: one that was looked into is not timed.
+
+        Asked once of a text and the setting applied to it; tensors alone where no more is known. Raises ChildFailed.
+        """
+        applied = variant.key if variant.applied else ""
+        key = f"memory {applied} {digest_of_texts(variant.overlay)}"
+        if key not in self._peaks:
+            memory = self.ask(key, variant, {"do": "memory"})[1]
+            self._peaks[key] = int(memory.get("taken_bytes") or memory["peak_bytes"])
+        return self._peaks[key]
+
+    def reference(self, profile: Profile) -> Reference:
+        """How the user's own code, without any patch, trains: what the losses of patched code are compared with.
+
+        profile: of the first call; it says how many steps are compared, and how long they may take.
+        """
+        if self._reference is None:
+            per_step = profile.calibrated_seconds_per_step
+            steps = steps_to_compare(per_step)
+            timeout = self.timeout + HANGING * steps * per_step
+            losses, doubles = partial(self._own_losses, timeout), partial(self._in_doubles, profile)
+            self._reference = Reference(losses, self.peak_of, steps, timeout, doubles)
+        return self._reference
+
+    def _own_losses(self, timeout: float, command: Json) -> Curve | None:
+        """The losses of the unpatched code in a process of its own; None where it fails."""
+        key = f"losses {json.dumps(command, sort_keys=True)}"
+        try:
+            return curve_of(self.ask(key, Variant("again", "", {}), {**command, "timeout": timeout})[1])
+        except ChildFailed:
+            return None
+
+    def _in_doubles(self, profile: Profile, variant: Variant, command: Json) -> Json | None:
+        """What a process of its own with this variant replies; None where it fails."""
+        key = f"{json.dumps(command, sort_keys=True)} {variant.key} {digest_of_texts(variant.overlay)}"
+        free = (profile.survey.facts.device.room or free_memory()) * DOUBLES_SHARE
+        try:
+            peak = DOUBLES * self.peak_of(Variant("again", "", {}))
+            if free and peak > free:
+                need = f"{peak / 2**30:.1f} GiB, more than {100 * DOUBLES_SHARE:.0f} % of what is free"
+                return {"why": f"the step would take {need}"}
+            timeout = max(DOUBLES_LEAST, DOUBLES_SLOWER * command["steps"] * profile.seconds_per_step)
+            return self.ask(key, variant, {**command, "timeout": timeout})[1]
+        except ChildFailed:
+            return None
+
+
+def digest_of_texts(overlay: dict[str, str]) -> str:
+    """What tells these patched texts from others, for keys of the records; "" for the user's own code."""
+    return hashlib.sha256(json.dumps([overlay], sort_keys=True).encode()).hexdigest()[:16] if overlay else ""
