@@ -27,7 +27,8 @@ from perfaudit.report import Report
 from perfaudit.target.names import Target
 from perfaudit.tune.recording import Record
 from perfaudit.tune.report import CALIBRATING_SHARE, tune
-from perfaudit.tune.screening import CALIBRATING_QUADS
+from perfaudit.tune.screening import CALIBRATING_QUADS, NOT_LEARNING
+from perfaudit.tune.session import INTERRUPTED
 from perfaudit.tune.workshop import Check, Json
 
 STEP = 0.010
@@ -409,6 +410,26 @@ def test_an_interrupted_search_tells_what_it_knows_and_is_resumed_where_it_stood
     assert [w.settings for w in resumed.winners] == [w.settings for w in whole.winners]
     assert len(resumed.comparisons) == len(whole.comparisons)
     assert 0 < again.blocks < 120
+
+
+def test_an_interruption_loses_nothing_of_the_race_of_the_code_against_itself(
+    search: Callable[..., Report], clock: FakeClock
+) -> None:
+    class Interrupted(Engine):
+        def race(self, seconds: float, last: bool) -> Json:
+            if raced:
+                raise KeyboardInterrupt
+            raced.append(seconds)
+            return {**super().race(seconds, last), "learns": False}
+
+    raced: list[float] = []
+    shop = Shop(clock, {0: 1.0, 1: 0.9})
+    shop.engine = lambda: Interrupted(shop)  # type: ignore[method-assign]
+    report = search(shop, Sizes("sizes", [1]))
+    assert report.interrupted and report.trials == ()
+    assert report.calibration is not None and report.calibration.seconds_per_step == pytest.approx(STEP)
+    assert report.environment is not None
+    assert report.notes == (NOT_LEARNING, INTERRUPTED)
 
 
 def test_a_target_that_does_not_load_is_the_users_error(search: Callable[..., Report], clock: FakeClock) -> None:
