@@ -50,8 +50,16 @@ SAFE = "safe"  # of --allow: patches that change nothing but speed
 
 def command(
     target: Annotated[
-        str | None, typer.Argument(metavar="TARGET", help="file.py, file.py:factory or package.module.")
+        str | None,
+        typer.Argument(
+            metavar="TARGET", help="A script, or file.py, file.py:factory or package.module with factories."
+        ),
     ] = None,
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="[-- ARGS]", help="What a script is given.")] = None,
+    module: Annotated[bool, typer.Option("-m", help="TARGET is a module, run as `python -m` runs it.")] = False,
+    in_place: Annotated[
+        bool, typer.Option("--in-place", help="Let a script write its files, and its trackers record.")
+    ] = False,
     all_: Annotated[bool, typer.Option("--all", help="Every knob (also when none is named).")] = False,
     memory: Annotated[
         str,
@@ -115,7 +123,7 @@ def command(
     climbs = _changes(allow) if everything or allow is not None else None
     if resume and not all_ and not any(flags.values()):
         knobs, target, climbs = _as_before(knobs, target, allow)
-    chosen = _target(target, factory or [])
+    chosen = _target(target, factory or [], tuple(arguments or ()), module)
     check_writable(output)
     limit = bytes_of(memory) if memory else 0
     if out is not None and (out.suffix in SOURCES or out == output):
@@ -125,7 +133,7 @@ def command(
     with measuring(Path.cwd()), live(seconds_of(budget)) as watch:
         report = tune(
             chosen, knobs, seconds_of(budget), limit, device, seconds_of(timeout), watch, everything, journal,
-            allow=climbs,
+            allow=climbs, in_place=in_place,
         )  # fmt: skip
     emit(report, format, output, verbose)
     if out is not None:
@@ -200,11 +208,15 @@ def _code(report: Report, exit_zero: bool) -> int:
     return FOUND if found and not exit_zero else OK
 
 
-def _target(text: str | None, named: list[str]) -> Target:
+def _target(text: str | None, named: list[str], arguments: tuple[str, ...], module: bool) -> Target:
     from perfaudit.cli.measuring import factory_names
     from perfaudit.cli.settings import settings_of_project
-    from perfaudit.target.names import choose_target
+    from perfaudit.target.names import choose_target, script_target
 
+    if text is not None and not named and (script := script_target(text, arguments, module)) is not None:
+        return script
+    if arguments or module:
+        raise UserError(f"{text}: defines factories, which take no arguments; leave `-- {' '.join(arguments)}` out")
     return choose_target([text] if text else [], Path.cwd(), factory_names(settings_of_project(), named))
 
 

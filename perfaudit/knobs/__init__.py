@@ -129,6 +129,7 @@ class Knob:
     seconds_needed = 0.0  # of measuring, below which it is not begun
     way: Way = "fresh"
     is_judged_on_a_busy_machine = True  # False where others on the cores turn its verdict round
+    on_scripts = True  # False where it changes what functions of the target build, or the loop that is ours
     changes_always: tuple[str, ...] = ()  # what besides speed each of its settings changes, as fixes say it
 
     @property
@@ -137,6 +138,12 @@ class Knob:
         return f"{type(self).__module__}:KNOB"
 
     # ---- whether --------------------------------------------------------------------------------------------------
+
+    def why_not(self, survey: Survey) -> str:
+        """Why it cannot matter here, or not be measured on such a target; "" if it can."""
+        if survey.facts.is_script and not self.on_scripts:
+            return "on a script it is not measured yet; with functions that build the model and the loader it is"
+        return self.not_applicable(survey)
 
     def not_applicable(self, survey: Survey) -> str:
         """Why it cannot matter here, "" if it can."""

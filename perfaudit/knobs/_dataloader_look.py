@@ -27,6 +27,8 @@ def look(training: Any) -> Reply:
         raise ValueError("asked of a loader with workers")
     from perfaudit.measure.memory import resident_bytes
 
+    if training.is_script:
+        return _look_at_script(training)
     loads: list[_Load] = []
     steps: list[float] = []
     batch = None
@@ -44,6 +46,30 @@ def look(training: Any) -> Reply:
         if number >= 2:
             loads.append(load)
             steps.append(time.perf_counter() - started)
+    return _told(loads, steps, batch, samples_in(batch), max(0, resident_bytes() - resident))
+
+
+def _look_at_script(training: Any) -> Reply:
+    """The same of a script, whose steps load their batches themselves."""
+    from perfaudit.measure.memory import resident_bytes
+
+    training.whole_step()
+    training.loads, resident, end = [], resident_bytes(), time.monotonic() + LOOKING
+    steps: list[float] = []
+    while len(steps) < BATCHES and (len(steps) < 3 or time.monotonic() < end):
+        seen, started = len(training.loads), time.perf_counter()
+        samples = training.whole_step()
+        training.synchronize()
+        steps.append(time.perf_counter() - started - sum(load.wall for load in training.loads[seen:]))
+    found, training.loads = training.loads, None
+    if not found:
+        raise ValueError("asked of a script whose steps load nothing")
+    loads = [_Load(load.wall, load.cpu, max(load.wall, load.cpu), False) for load in found]
+    per_batch = [step * len(steps) / len(loads) for step in steps]
+    return _told(loads, per_batch, found[-1].batch, samples, max(0, resident_bytes() - resident))
+
+
+def _told(loads: list[_Load], steps: list[float], batch: Any, samples: int, grown: int) -> Reply:
     within = [load for load in loads if not load.restarts] or loads
     fetches = [load.seconds for load in within]
     fetch = statistics.fmean(fetches)
@@ -53,10 +79,10 @@ def look(training: Any) -> Reply:
         "cv": statistics.stdev(fetches) / fetch if len(fetches) > 1 else 0.0,
         "cpu_share": min(1.0, sum(load.cpu for load in within) / max(sum(load.undisturbed for load in within), 1e-9)),
         "step": statistics.median(steps),
-        "samples": samples_in(batch),
+        "samples": samples,
         "batch_bytes": _bytes_in(batch),
         "shared_memory": _free_shared_memory(),
-        "grown_bytes": max(0, resident_bytes() - resident),
+        "grown_bytes": grown,
     }
 
 

@@ -37,6 +37,7 @@ CONVERGENCE = (
 
 class BatchSize(Knob):
     name = "batch_size"
+    on_scripts = False
     title = "samples per second and peak memory against the batch size"
     metric = "samples_per_second"
     way = "loader"

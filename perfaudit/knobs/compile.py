@@ -37,6 +37,7 @@ SECONDS_NEEDED = (
 
 class Compile(Knob):
     name = "compile"
+    on_scripts = False
     title = "the model as it is, and compiled"
     rules = ("PA306",)
     phases = ("forward", "backward")

@@ -29,6 +29,7 @@ SIDE_STREAM = "foreach_lerp on a side stream"  # CUDA only
 
 class Ema(Knob):
     name = "ema"
+    on_scripts = False
     title = "where and how the moving average of the weights is kept"
     way = "setting"
     rules = ("PA404",)

@@ -24,6 +24,7 @@ _SCALED = (
 
 class Precision(Knob):
     name = "precision"
+    on_scripts = False
     title = "float32, TF32, bfloat16 and float16 in matmuls and convolutions"
     way = "setting"
     rules = ("PA303", "PA304")

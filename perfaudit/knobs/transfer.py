@@ -24,6 +24,7 @@ class Transfer(Knob):
     """
 
     name = "transfer"
+    on_scripts = False
     title = "pin_memory × non_blocking of the copies to the accelerator"
     way = "loader"
     rules = ("PA102", "PA104")

@@ -17,6 +17,7 @@ class ZeroGrad(Knob):
     """
 
     name = "zero_grad"
+    on_scripts = False
     title = "gradients dropped or filled with zeros before backward"
     way = "setting"
     rules = ("PA401",)

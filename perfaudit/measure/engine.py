@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from perfaudit.measure.child import Child
+from perfaudit.measure.exchange import exchange_folder
 from perfaudit.measure.lab import HANGING
 
 Json = dict[str, Any]  # Any: nested JSON
@@ -20,7 +21,7 @@ class ChildEngine:
 
     def __init__(self, child: Child, timeout: float) -> None:
         self._timeout = timeout
-        self._marker = tempfile.NamedTemporaryFile(prefix="perfaudit-")  # noqa: SIM115  # closed with the engine
+        self._marker = tempfile.NamedTemporaryFile(prefix="perfaudit-", dir=exchange_folder())  # noqa: SIM115  # closed with the engine
         self._child = child
 
     def screen(

@@ -112,7 +112,7 @@ class Facts:
 
     step_autocast: the type that a decorator has the step's matmuls run in, "" without one. factories: names of the target's
     functions by role, factory_files: where they are. project_files: modules loaded from below the folder of the command.
-    digests: SHA-256 of what was imported unpatched, by real path. strays: see `relocate.strays`.
+    is_script: its loop is its own. digests: SHA-256 of what was imported unpatched, by real path. strays: see `relocate.strays`.
     """
 
     device: Device
@@ -130,6 +130,7 @@ class Facts:
     project_files: tuple[str, ...]
     digests: Mapping[str, str]
     strays: tuple[str, ...]
+    is_script: bool = False
 
 
 def to_json(facts: Facts) -> dict[str, Any]:  # Any: nested JSON

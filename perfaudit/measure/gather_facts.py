@@ -19,7 +19,7 @@ from perfaudit.target.provenance import LIBRARIES, OURS, Site
 from perfaudit.target.working_folder import working_folder
 
 
-def facts_of(training: Any, strays: tuple[str, ...] = ()) -> Facts:  # Any: training.factory_training.FactoryTraining
+def facts_of(training: Any, strays: tuple[str, ...] = ()) -> Facts:  # Any: a Training that was built
     """Facts of a training that was built in this process."""
     site = training.optimizer_site if training.builds_own_optimizer else None
     return Facts(
@@ -38,6 +38,7 @@ def facts_of(training: Any, strays: tuple[str, ...] = ()) -> Facts:  # Any: trai
         project_files=_project_files(),
         digests=digests(),
         strays=strays,
+        is_script=training.is_script,
     )
 
 
@@ -104,6 +105,11 @@ def _loader(training: Any) -> Loader:
     import torch
 
     loader = training.loader
+    if loader is None:  # a script that makes its batches itself
+        return Loader(
+            num_workers=0, pin_memory=False, prefetch_factor=None, persistent_workers=False, batch_size=None,
+            iterable=True, epoch_batches=None, dataset_length=None, site=None,
+        )  # fmt: skip
     return Loader(
         num_workers=loader.num_workers,
         pin_memory=bool(loader.pin_memory),

@@ -42,19 +42,23 @@ def after_first_backward(training: Any, look: Callable[[], None]) -> Iterator[No
 
 def save(training: Any, batch: Any, file: str) -> None:
     """Write the gradients as they are, what they are scaled with, and the tensors of their batch; nothing where that fails."""
+    write({plain_name(name): _bare(p.grad) for name, p in training.model.named_parameters()}, training, batch, file)
+
+
+def write(found: Gradients, training: Any, batch: Any, file: str) -> None:
+    """Write these gradients of a training as `save` does."""
     import torch
 
-    found = {plain_name(name): _bare(p.grad) for name, p in training.model.named_parameters()}
     try:
         torch.save({"gradients": found, "scale": _scale(training), "batch": _on_host(batch)}, file)
     except Exception:  # tensors of a kind that does not pickle, or a full disk: the losses are compared still
         Path(file).unlink(missing_ok=True)
 
 
-def compare_with_file(training: Any, batch: Any, file: str) -> Reply:
+def compare_with_file(training: Any, batch: Any, file: str, model: Any = None) -> Reply:
     """The largest gap to the gradients in a file, as `gap_to` has it, and whether they are of the same batch.
 
-    Under "why" what kept them from being compared.
+    model: that has the gradients, the training's without it. Under "why" what kept them from being compared.
     """
     import torch
 
@@ -63,10 +67,30 @@ def compare_with_file(training: Any, batch: Any, file: str) -> Reply:
     try:
         # Written by our own child a moment ago; weights_only all the same. Mapped: a layer at a time is in memory.
         saved = torch.load(file, weights_only=True, map_location="cpu", mmap=True)
-        found = gap_to(training.model, saved["gradients"], saved["scale"] / _scale(training))
+        found = gap_to(model or training.model, saved["gradients"], saved["scale"] / _scale(training))
     except Exception as error:  # tensors of a kind we do not know: the losses are compared still
         return {"why": f"they cannot be compared: {type(error).__name__}: {str(error).splitlines()[0][:200]}"}
     return {**found, "same_batch": _equal(_on_host(batch), saved["batch"])}
+
+
+class Kept:
+    """The gradients of a model as they were, by parameter, in the form in which `gap_to` takes a model."""
+
+    def __init__(self, model: Any, found: Gradients) -> None:
+        self._found = [(name, _KeptGradient(p, found[name])) for name, p in model.named_parameters() if name in found]
+
+    def named_parameters(self, remove_duplicate: bool = True) -> list[tuple[str, _KeptGradient]]:
+        """Each parameter's shape, with the gradient that it had."""
+        return self._found
+
+
+class _KeptGradient:
+    def __init__(self, parameter: Any, gradient: Any) -> None:
+        self.shape, self.ndim, self.grad = parameter.shape, parameter.ndim, gradient
+
+    def numel(self) -> int:
+        """How many elements the parameter has."""
+        return int(self.shape.numel())
 
 
 def gap_to(model: Any, before: Gradients, factor: float = 1.0) -> Reply:

@@ -58,6 +58,15 @@ def peak_of_step(training: Any, batch: Any) -> int:
     return memory_of_step(training, batch).tensors
 
 
+def memory_of_script(training: Any) -> StepMemory:
+    """Peak memory of one step of a script: see `memory_of_step`. With it comes the batch that the step loads."""
+
+    def step(batch: Any) -> None:
+        training.whole_step()
+
+    return _memory_of(training, [], step, lambda: None)
+
+
 def memory_of_step(training: Any, batch: Any) -> StepMemory:
     """Peak memory of one training step on a batch.
 
@@ -65,15 +74,21 @@ def memory_of_step(training: Any, batch: Any) -> StepMemory:
     the most that was since the process began. On the CPU the bytes of live storages are counted at every operator; buffers
     inside a library (oneDNN's scratch memory) are not among them.
     """
+    return _memory_of(training, batch, training.step, training.optimizer.zero_grad)
+
+
+def _memory_of(
+    training: Any, batch: Any, step: Callable[[Any], object], forget_gradients: Callable[[], object]
+) -> StepMemory:
     device = accelerator_of(training.device)
     before = _held_of(device)
-    training.step(batch)
-    training.optimizer.zero_grad()
+    step(batch)
+    forget_gradients()
     device.synchronize()
     earlier = device.peak_reserved_bytes()
     device.reset_peak()
     if device.peak_bytes() is not None:
-        training.step(batch)
+        step(batch)
         device.synchronize()
         reserved = device.peak_reserved_bytes()
         after = _held_of(device)
@@ -86,7 +101,7 @@ def memory_of_step(training: Any, batch: Any) -> StepMemory:
     with live_bytes() as live:
         for tensor in [*held(training), *tensors_in(batch)]:
             live.see(tensor)
-        training.step(batch)
+        step(batch)
         return StepMemory(int(live.peak))
 
 
@@ -130,7 +145,8 @@ def held(training: Any) -> Iterator[Any]:
     """The tensors there are between two steps: parameters, buffers, and what the optimizer keeps."""
     yield from training.model.parameters()
     yield from training.model.buffers()
-    yield from tensors_in(list(training.optimizer.state.values()))
+    for optimizer in training.optimizers:
+        yield from tensors_in(list(optimizer.state.values()))
 
 
 def _as_it_is(func: Any, args: Any, kwargs: Any) -> Any:

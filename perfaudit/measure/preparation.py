@@ -105,6 +105,10 @@ class Preparation:
         self.twins.give_turn_to(None, candidate.loader)
         try:
             _try(variant, lambda: step_once(self.training))
+        except StepRaises as refusal:
+            if self.training.has_ended:
+                raise LeavesSomething(f"{refusal}; that ended the script") from refusal
+            raise
         finally:
             self.twins.give_turn_to(None)
             now = around(self.training) if changes else before  # settings are ours, and their tests compare to the bit

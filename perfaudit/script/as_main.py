@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 
-def run_file(name: str, arguments: Sequence[str]) -> None:
-    """Run a file as `python NAME ARGUMENTS` does, and raise what it raises; SystemExit too."""
+def run_file(name: str, arguments: Sequence[str], text: bytes | None = None) -> None:
+    """Run a file as `python NAME ARGUMENTS` does, and raise what it raises; SystemExit too. text: in the place of the file's."""
     path = str(Path(name).absolute())
-    with io.open_code(path) as file:
-        code = compile(file.read(), path, "exec")
+    if text is None:
+        with io.open_code(path) as file:
+            text = file.read()
+    code = compile(text, path, "exec", dont_inherit=True)  # the future imports of this file are not the script's
     module = types.ModuleType("__main__")
     loader = importlib.machinery.SourceFileLoader("__main__", path)
     module.__dict__.update(__file__=path, __builtins__=sys.modules["builtins"], __loader__=loader, __cached__=None)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _NEW_MOUNTS, _NEW_USERS = 0x00020000, 0x10000000  # CLONE_NEWNS, CLONE_NEWUSER of <sched.h>
-_PRIVATE = (1 << 18) | (1 << 14)  # MS_PRIVATE | MS_REC of <sys/mount.h>
+_PRIVATE, _BIND = (1 << 18) | (1 << 14), 1 << 12  # MS_PRIVATE | MS_REC, MS_BIND of <sys/mount.h>
 # Kinds of file systems that hold no files of anybody's, or that must be shared to work (/dev/shm: workers hand over batches).
 PSEUDO = frozenset(
     {
@@ -114,8 +114,10 @@ class Cover:
                         yield str(Path(layer.place) / path.relative_to(layer.upper))
 
 
-def keep_away(scratch: Path, own: Sequence[Path] = ()) -> Cover:
+def keep_away(scratch: Path, own: Sequence[Path] = (), shared: Sequence[Path] = ()) -> Cover:
     """From now on this process and those it starts write into `scratch`, whatever path they name.
+
+    shared: folders that stay as they are, in which others find what is written.
 
     own: folders in which the script is likely to write. Without root's rights the kernel copies no folder of another user into
     an overlay, so one of ours inside such a folder gets an overlay of its own. What is written beside the scratch folder is
@@ -136,6 +138,7 @@ def keep_away(scratch: Path, own: Sequence[Path] = ()) -> Cover:
     layers: list[Layer] = []
     bare: list[str] = []
     inner = {each: os.open(each, os.O_PATH) for each in tops}  # before they are hidden
+    stay = {str(each): os.open(each, os.O_PATH) for each in shared}
     waiting = folders_to_cover(mounts, _folders_in("/"))
     waiting.sort(key=lambda place: _is_below(str(scratch), [place]))  # that one last
     number = 0
@@ -158,6 +161,8 @@ def keep_away(scratch: Path, own: Sequence[Path] = ()) -> Cover:
             layers.append(Layer(place, upper))
     if not layers:
         raise NotKeptAway("no overlay can be mounted here")
+    for place, own_self in stay.items():
+        _bind(f"/proc/self/fd/{own_self}", place)
     os.chdir(folder)  # the same name, now in the overlay
     return Cover(tuple(layers), tuple(bare))
 
@@ -210,6 +215,12 @@ def _cover(lower: str, place: str, upper: Path) -> None:
         _mount("overlay", place, "overlay", options + ",userxattr")
     except NotKeptAway:
         _mount("overlay", place, "overlay", options)
+
+
+def _bind(source: str, place: str) -> None:
+    """Have a folder show another one. Raises NotKeptAway."""
+    if _libc().mount(source.encode(), place.encode(), None, _BIND, None) != 0:
+        raise NotKeptAway(f"{place} cannot be left as it is ({os.strerror(ctypes.get_errno())})")
 
 
 def _escape(path: str) -> str:

@@ -15,14 +15,14 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from perfaudit.processes import descendants
 from perfaudit.script import as_main
-from perfaudit.script.after_import import after_import
-from perfaudit.script.landlock import write_only_below
-from perfaudit.script.overlay_mounts import Cover, keep_away
+from perfaudit.script.kept_away import cover_files, redirect
+from perfaudit.script.overlay_mounts import Cover, NotKeptAway
 from perfaudit.script.redirected_writes import RedirectedWrites
 from perfaudit.script.watch import Watch
 
@@ -47,37 +47,28 @@ def begin(request: str) -> None:
     pid = os.fork()
     if pid:
         _wait(pid, pipe, kept)
-    if isinstance(kept, RedirectedWrites) and not _redirect(kept, order["scratch"]):
-        pipe.tell({"refused": "no overlay can be mounted, and the kernel has no Landlock"})
-        os._exit(0)
+    if isinstance(kept, RedirectedWrites):
+        with _refused_by(pipe):
+            redirect(kept, Path(order["scratch"]))
     _run(order, pipe)
 
 
 def _keep_away(order: Json, pipe: _Pipe) -> Cover | RedirectedWrites:
     """What takes the files that the script writes: overlays for this process and all it starts, or Python's own functions."""
     scratch = Path(order["scratch"])
-    if order["mounts"]:
-        with contextlib.suppress(OSError):  # of which NotKeptAway is one
-            folders = [Path.cwd(), Path.home(), Path(order["name"]).parent]
-            cover = keep_away(scratch, [each for each in folders if each.is_dir()])
-            if cover.bare:  # a folder in which the script may write, and its files would be the user's own
-                pipe.tell({"refused": f"no overlay can be mounted on {', '.join(cover.bare)}"})
-                os._exit(0)
-            return cover
-    return RedirectedWrites(scratch)
+    with _refused_by(pipe):
+        cover = cover_files(scratch, order["name"]) if order["mounts"] else None
+    return cover or RedirectedWrites(scratch)
 
 
-def _redirect(view: RedirectedWrites, scratch: str) -> bool:
-    """Redirect this process's writes, and have the kernel refuse what is not redirected. Whether it does."""
-    temporary = Path(scratch) / "tmp"
-    temporary.mkdir()
-    os.environ["TMPDIR"] = str(temporary)
-    if not write_only_below([scratch, "/dev", "/proc"]):
-        return False
-    view.install()
-    after_import("torch", view.install_for_torch)
-    after_import("safetensors.torch", view.install_for_safetensors)
-    return True
+@contextlib.contextmanager
+def _refused_by(pipe: _Pipe) -> Iterator[None]:
+    """Inside, what says that files cannot be kept away is told, and ends this process: nothing runs."""
+    try:
+        yield
+    except NotKeptAway as why:
+        pipe.tell({"refused": str(why)})
+        os._exit(0)
 
 
 class _Pipe:

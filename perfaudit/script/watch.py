@@ -213,7 +213,7 @@ class Watch:
         self.spans.settle(is_backward=False)
         self.spans.begin("data_wait")
         try:
-            batch = original(batches)
+            batch = self._load(original, batches)
         finally:
             self.spans.end()
         self._batches += 1
@@ -225,6 +225,10 @@ class Watch:
             self.first_batch_at = time.monotonic()
         self.spans.hold_back()
         return batch
+
+    def _load(self, original: Any, batches: Any) -> Any:
+        """The next batch of an iterator over a loader."""
+        return original(batches)
 
     def _copy_to_device(self, original: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
         if not tensor.is_cpu or self._is_elsewhere() or self._calling:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import importlib.util
 import re
+import shlex
 import symtable
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,16 +42,40 @@ _RETURNS = {"Module": "model", "DataLoader": "dataloader", "Optimizer": "optimiz
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The file that holds the factories, and the name of each role where it is not found by itself.
+    """What is measured: a file with factories, or a script that trains in its own loop.
 
-    A name may be "other.py:name" to take one factory from another file.
+    names: of factories, by role, where one is not found by itself; a name may be "other.py:name" to take one from another file.
+    arguments: that the script is given, None for a file with factories. module: the script's dotted name where it is run as
+    `python -m`, "" for a file.
     """
 
     file: str
     names: dict[str, str] = field(default_factory=dict)
+    arguments: tuple[str, ...] | None = None
+    module: str = ""
 
     def __str__(self) -> str:
-        return self.file
+        """A file with factories by its path, a script as it is typed after `python`."""
+        if self.arguments is None:
+            return self.file
+        return shlex.join([*(["-m", self.module] if self.module else [self.file]), *self.arguments])
+
+    @property
+    def is_script(self) -> bool:
+        """Whether it trains in its own loop, and is run whole."""
+        return self.arguments is not None
+
+    def to_json(self) -> dict[str, Any]:
+        """For a child."""
+        return {"file": self.file, "names": self.names, "arguments": self.arguments, "module": self.module}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Target:
+        """What `to_json` gave; what is missing is as in a file with factories."""
+        arguments = data.get("arguments")
+        return cls(
+            data["file"], data["names"], tuple(arguments) if arguments is not None else None, data.get("module", "")
+        )
 
 
 def parse(text: str, names: dict[str, str] | None = None, folder: Path = Path()) -> Target:
@@ -67,6 +92,20 @@ def parse(text: str, names: dict[str, str] | None = None, folder: Path = Path())
         role = role or next((r for r, known in ROLES.items() if name in known), "model")
         roles.setdefault(role, name)
     return Target(file, roles)
+
+
+def script_target(text: str, arguments: Sequence[str], is_module: bool, folder: Path = Path()) -> Target | None:
+    """The script that somebody names, with its arguments; None for a file that defines factories.
+
+    A file that defines neither a model nor a loader, or that is given arguments, is a script. is_module: text is a dotted name.
+    Raises TargetError where there is no such module.
+    """
+    if is_module:
+        return Target(_file_of(text, folder), {}, tuple(arguments), text)
+    path = folder / text
+    if not path.is_file() or (not arguments and factories(str(path)).keys() & {"model", "dataloader"}):
+        return None
+    return Target(text, {}, tuple(arguments))
 
 
 def _file_of(place: str, folder: Path) -> str:

@@ -129,6 +129,14 @@ def digests() -> dict[str, str]:
     return dict(_ran)
 
 
+def bytes_of_main(path: str) -> bytes:
+    """What a file that is run as the main program has, patched where it is; from now on there is a digest of it."""
+    real = os.path.realpath(path)
+    data = _bytes[real] if real in _bytes else Path(path).read_bytes()
+    _ran[real] = hashlib.sha256(data).hexdigest()
+    return data
+
+
 def _get_code(self: importlib.machinery.SourceFileLoader, fullname: str) -> types.CodeType | None:
     path = self.get_filename(fullname)
     real = os.path.realpath(path)

@@ -10,14 +10,18 @@ from typing import Any, Protocol
 class Training(Protocol):
     """A training as those see it who race its variants: steps, and what is looked at between two of them.
 
-    `factory_training.FactoryTraining` is one, whose loop is ours.
+    `factory_training.FactoryTraining` is one, whose loop is ours, `script_training.ScriptTraining` one whose loop is the user's.
     """
+
+    is_script: bool
+    has_ended: bool  # a script, whose loop is over or has raised
 
     loader: Any
     phases: Any
     restart_seconds: list[float]
     model: Any
     optimizer: Any
+    optimizers: list[Any]
     last_loss: Any
 
     def whole_step(self, fixed: bool = False) -> Any:

@@ -178,7 +178,7 @@ def _refuse_running(change: CodeChange, apart: Container[int]) -> None:
     def is_ours(code: types.CodeType, frame: types.FrameType) -> bool:
         return code.co_qualname in names and code == names[code.co_qualname] and id(frame.f_globals) not in apart
 
-    for frame in sys._current_frames().values():
+    for frame in (*sys._current_frames().values(), *_waiting_stacks()):
         at: types.FrameType | None = frame
         while at is not None:
             if is_ours(at.f_code, at):
@@ -190,6 +190,14 @@ def _refuse_running(change: CodeChange, apart: Container[int]) -> None:
             raise NotSwappable(f"{thing.gi_code.co_qualname} is a generator that is running")
         if kind is types.CoroutineType and thing.cr_frame is not None and is_ours(thing.cr_code, thing.cr_frame):
             raise NotSwappable(f"{thing.cr_code.co_qualname} is a coroutine that is running")
+
+
+def _waiting_stacks() -> Iterator[types.FrameType]:
+    """The innermost frames of stacks that wait for their turn in this thread: a script's, between two of its steps."""
+    module = sys.modules.get("greenlet")
+    if module is not None:
+        stacks = (thing for thing in gc.get_objects() if issubclass(type(thing), module.greenlet))
+        yield from (stack.gr_frame for stack in stacks if stack.gr_frame is not None)
 
 
 def _refuse_other_code(function: types.FunctionType, before: types.CodeType, path: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from perfaudit.errors import TargetError
 from perfaudit.target.accelerator import accelerator_of, make_current, pick_device
-from perfaudit.target.batches import on_device
+from perfaudit.target.batches import on_device, samples_in
 from perfaudit.target.built_otherwise import loaders_built, optimizers_built
 from perfaudit.target.construction import Origins, anything_built, modules_built
 from perfaudit.target.copies import copies_without_waiting
@@ -47,9 +47,14 @@ class FactoryTraining:
 
     folder: the working directory in which the factories were called, "" where there is none; they may have changed it.
 
+    is_script: the loop is ours.
+
     A knob may change, after building: `model`, `set_to_none` (None: the optimizer's default), `around_loss` (a context in
     which the loss is computed), `scaler` (a torch.amp.GradScaler), `non_blocking`, and the average by `keep_average`.
     """
+
+    is_script = False
+    has_ended = False
 
     def __init__(
         self,
@@ -194,6 +199,11 @@ class FactoryTraining:
         if not parameters:
             raise TargetError(f"{self.target.file}: the model has no parameters to train")
         return torch.optim.AdamW(parameters, lr=1e-3)
+
+    @property
+    def optimizers(self) -> list[Any]:
+        """All optimizers that its steps update."""
+        return [self.optimizer]
 
     @property
     def builds_own_optimizer(self) -> bool:
@@ -377,6 +387,10 @@ class FactoryTraining:
         batch = self.batch(fixed)
         self.last_loss = self.step(batch).detach()
         return batch
+
+    def samples_in(self, batch: Batch) -> int:
+        """How many samples a batch has that `whole_step` gave."""
+        return samples_in(batch)
 
     def batch(self, fixed: bool = False) -> Batch:
         """A batch on the device: the next one, loading and transfer timed, or the fixed one."""

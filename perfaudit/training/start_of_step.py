@@ -46,11 +46,11 @@ def around(training: Any) -> Around:
         found |= {
             f"{at}, its {key}": _kind(value) for key, value in (*module._parameters.items(), *module._buffers.items())
         }
-    optimizer = training.optimizer
-    for index, group in enumerate(optimizer.param_groups):
+    groups = [group for optimizer in training.optimizers for group in optimizer.param_groups]
+    for index, group in enumerate(groups):
         of_group = {key: value for key, value in group.items() if key != "params" and not isinstance(value, float)}
         found[f"group {index} of the optimizer"] = (len(group["params"]), copy.copy(of_group))
-    for number, state in enumerate(optimizer.state.values()):
+    for number, state in enumerate(state for optimizer in training.optimizers for state in optimizer.state.values()):
         found[f"what the optimizer keeps of parameter {number}"] = (
             {key: _kind(value) for key, value in state.items()} if isinstance(state, dict) else _kind(state)
         )
@@ -67,7 +67,8 @@ def differences(before: Around, after: Around) -> list[str]:
 
 def _tensors(training: Any) -> Iterator[Any]:
     yield from (*training.model.parameters(), *training.model.buffers())
-    yield from _inside(training.optimizer.state.values())
+    for optimizer in training.optimizers:
+        yield from _inside(optimizer.state.values())
 
 
 def _inside(values: Iterable[Any]) -> Iterator[Any]:

@@ -70,7 +70,7 @@ def candidates_of(
     Raises Refused for none, TooLate where more time might have some.
     """
     module = knob(name)
-    if reason := module.not_applicable(survey) or (pointless(module, survey) if session.skips_idle else ""):
+    if reason := module.why_not(survey) or (pointless(module, survey) if session.skips_idle else ""):
         raise Refused(reason)
     if late := too_little_time(module, deadline):
         raise TooLate(late)

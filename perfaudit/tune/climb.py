@@ -74,7 +74,7 @@ def _list_candidates(
     survey = profile.survey
     for name in in_order(survey, knobs, session.skips_idle):
         module = knob(name)
-        if reason := module.not_applicable(survey) or pointless(module, survey):
+        if reason := module.why_not(survey) or pointless(module, survey):
             state.not_applicable.append(NotApplicable(name, reason))
             continue
         if profile.queued >= QUEUED and not module.is_judged_on_a_busy_machine:

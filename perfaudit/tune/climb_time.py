@@ -17,6 +17,10 @@ WANTED_QUADS = 10  # of each candidate; where the time is too short for these an
 TOGETHER_SECONDS, TOGETHER_STEPS = 3.0, 100
 CHECKING_SECONDS, CHECKING_STEPS = 7.0, 16
 RACING_SECONDS, RACING_STEPS = 4.0, 104
+CHECKING_STARTS, RACING_STARTS = (
+    2,
+    4,
+)  # of a script, whose processes share nothing; two of a race start at the same time
 BESIDE_SHARE = 0.3  # of what is left behind the screening, at least
 OFFERED_QUADS = 16  # that all must be able to have, before those that are not allowed take time from the others
 BLOCKS = 3  # of a quad, which shares one with the next
@@ -59,12 +63,17 @@ def has_time_to_race(profile: Profile, deadline: Deadline) -> bool:
 
 def seconds_to_check(profile: Profile) -> float:
     """What the check of a patch takes, about."""
-    return CHECKING_SECONDS + CHECKING_STEPS * profile.seconds_per_step
+    return CHECKING_SECONDS + CHECKING_STARTS * _seconds_to_start(profile) + CHECKING_STEPS * profile.seconds_per_step
 
 
 def seconds_to_race(profile: Profile) -> float:
     """What the final race takes to its first look, about."""
-    return RACING_SECONDS + RACING_STEPS * profile.seconds_per_step
+    return RACING_SECONDS + RACING_STARTS * _seconds_to_start(profile) + RACING_STEPS * profile.seconds_per_step
+
+
+def _seconds_to_start(profile: Profile) -> float:
+    """Of a script, up to its first steps; 0 for factories, the start of which is in the other figures."""
+    return profile.seconds_to_open if profile.survey.facts.is_script else 0.0
 
 
 def seconds_to_screen(profile: Profile, state: Climb, left: float) -> float:

@@ -22,7 +22,7 @@ def learn(session: Session, profile: Profile, knobs: list[str]) -> Profile:
     findings = _scanned(session, profile.survey)
     never_run = _never_run(session, findings, knobs)
     survey = replace(profile.survey, findings=tuple(f for f in findings if f.fingerprint not in never_run))
-    if not any(set(knob(name).rules) & set(RULES) for name in knobs):
+    if session.target.is_script or not any(set(knob(name).rules) & set(RULES) for name in knobs):
         return replace(profile, survey=survey)
     session.watch.stage("observing one step of it")
     merged = observed_findings(session, survey)
@@ -39,7 +39,7 @@ def _never_run(session: Session, findings: list[Finding], knobs: list[str]) -> f
     rules = {rule for name in knobs if isinstance(knob(name), Rewritten) for rule in knob(name).rules}
     asked = [(f, f.location.path) for f in findings if f.rule in rules and f.location is not None and f.fingerprint]
     files = sorted({path for _, path in asked if inside_project(path)})
-    if not files:
+    if not files or session.target.is_script:
         return frozenset()
     try:
         lines = session.workshop.trace(files)["lines"]

@@ -227,7 +227,7 @@ def _pointless(survey: Survey, finding: Finding) -> str:
         return "pinned memory speeds up copies to an accelerator, and there is none here"
     for name in all_knobs():
         if finding.rule in knob(name).rules:
-            return knob(name).not_applicable(survey)
+            return knob(name).why_not(survey)
     return ""
 
 

@@ -106,11 +106,12 @@ def start_line(
     versions = {"torch": machine.torch, "device": machine.device, "cores": machine.cores, "threads": machine.threads}
     files = {*profile.survey.facts.project_files, target.file}
     allowed = sorted(allow) if allow is not None else None  # None: no climb
+    script = {"arguments": list(target.arguments), "module": target.module} if target.arguments is not None else {}
     return {
         "command": command,
         "target": str(target),
         "knobs": list(knobs),
-        "options": {"budget": budget, "memory": memory, "names": target.names, "allow": allowed},
+        "options": {"budget": budget, "memory": memory, "names": target.names, "allow": allowed, **script},
         "files": {path: file_digest(path) for path in sorted(files)},
         "environment": {**versions, "perfaudit": __version__},
     }

@@ -49,14 +49,15 @@ def tune(
     workshop: Workshop | None = None,
     clock: Clock | None = None,
     allow: frozenset[str] | None = None,
+    in_place: bool = False,
 ) -> Report:
     """Search the knobs on the target, those first that a first profile says can matter most. Ends early on Ctrl-C.
 
     budget: seconds for all knobs; memory_budget: bytes, 0 for MEMORY_SHARE of what is free, on the device if it has
     memory of its own; timeout: seconds that loading or one step may take; skips_idle: leave out knobs whose part of the
     step is too small; allow: climb, with patches that change no more than this besides speed, None to search each knob
-    on the user's code by itself; begin: opens the record of the run (see `tune.recording`). Raises TargetError when the
-    target does not load, NothingMeasured when it cannot make a step.
+    on the user's code by itself; in_place: a script writes its own files; begin: opens the record of the run (see
+    `tune.recording`). Raises TargetError when the target does not load, NothingMeasured when it cannot make a step.
     """
     if allow is not None and not inside_project(target.file):
         raise TargetError(
@@ -64,7 +65,7 @@ def tune(
         )
     watch, clock = watch or Watch(), clock or WallClock()
     deadline = Deadline(budget, clock)
-    workshop = workshop or Children(target, device, watch, timeout)
+    workshop = workshop or Children(target, device, watch, timeout, in_place=in_place)
     progress, record, files = Progress(Climb(allow) if allow is not None else None), Record(), dict[str, str]()
     try:
         with interruptible() as interrupted:
@@ -108,7 +109,7 @@ def _search_all(
     """Run stage after stage: survey, profile, and a climb or one search a knob. What each returns, the next one takes."""
     memory = session.memory_limit or int((profile.survey.facts.device.room or free_memory()) * MEMORY_SHARE)
     progress.profile = profile = learn(session, profile, knobs)
-    asked = [knob(name) for name in knobs if not knob(name).not_applicable(profile.survey)]
+    asked = [knob(name) for name in knobs if not knob(name).why_not(profile.survey)]
     if asked:
         needs_time(session.target, profile, budget, deadline.left())
         progress.profile = profile = time_phases(session, profile, budget)

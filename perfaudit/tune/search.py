@@ -39,7 +39,7 @@ def search(
 ) -> Bout | NotApplicable:
     """Search one knob. begun: has the search from its beginning, as far as it came, so that an interruption can report it."""
     module, survey = knob(name), profile.survey
-    reason = module.not_applicable(survey) or (pointless(module, survey) if session.skips_idle else "")
+    reason = module.why_not(survey) or (pointless(module, survey) if session.skips_idle else "")
     if reason:
         return NotApplicable(name, reason)
     ledger = Ledger(seconds_to_open=profile.seconds_to_open, seconds_per_step=profile.calibrated_seconds_per_step)
@@ -47,7 +47,7 @@ def search(
     if late := too_little_time(module, deadline) if has_time else NO_TIME:
         return NotApplicable(name, late, late=True)
     session.watch.stage(f"{name}: {module.title}")
-    share = computing(survey.profile) if module.fixed_batch else 1.0
+    share = computing(survey.profile) if module.fixed_batch and not survey.facts.is_script else 1.0
     bout = Bout(name, survey, _base(survey, module), share, profile.computes_alone, ledger)
     bout.variants[bout.base.key] = bout.base
     bout.ledger.on_block = lambda key, seconds: session.watch.block(variant_name(bout.variants[key].settings), seconds)

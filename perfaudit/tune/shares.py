@@ -15,7 +15,7 @@ MEMORY_SHARE = 0.8
 def weight(survey: Survey, name: str, skips_idle: bool) -> float:
     """How much of the time a knob should get: what it could gain, at least a tenth, and nothing where it cannot matter."""
     module = knob(name)
-    if module.not_applicable(survey):
+    if module.why_not(survey):
         return 0.0
     share = module.share(survey)
     return 0.0 if skips_idle and share < module.min_gain else max(0.1, min(1.0, share))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from perfaudit.measure.child import Child
+from perfaudit.measure.exchange import exchange_folder
 from perfaudit.measure.facts import Facts
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.runner import TrialFailed
@@ -71,7 +72,7 @@ class Verifier:
     _folder: tempfile.TemporaryDirectory[str] | None = None
 
     def __enter__(self) -> Verifier:
-        self._folder = tempfile.TemporaryDirectory(prefix="perfaudit-")
+        self._folder = tempfile.TemporaryDirectory(prefix="perfaudit-", dir=exchange_folder())
         return self
 
     def __exit__(self, *_: object) -> None:

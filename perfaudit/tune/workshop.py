@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from perfaudit.errors import NothingMeasured, TargetError, UserError
 from perfaudit.measure.child import Child, ChildFailed
 from perfaudit.measure.engine import ChildEngine
+from perfaudit.measure.exchange import exchange_in
 from perfaudit.measure.facts import Facts
 from perfaudit.measure.lab import ChildLab, build_command
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.nursery import nursery
 from perfaudit.measure.runner import Lab
 from perfaudit.measure.watch import Watch
+from perfaudit.script.observe import scratch_root
+from perfaudit.script.request import Script
 from perfaudit.target.names import Target, imported_modules, sets_variables_early
 from perfaudit.tune.short_names import variant_name
 
@@ -71,10 +76,23 @@ class Children:
     watch: Watch
     timeout: float
     fresh: bool = False  # see `measure.child.Child`
+    in_place: bool = False  # a script's files are its own
+    _folder: tempfile.TemporaryDirectory[str] | None = None  # of a script's files
 
     def __post_init__(self) -> None:
-        """Have the libraries that the target imports ready for all children, unless it sets variables before importing."""
-        self.fresh = sets_variables_early(self.target.file)
+        """Have the libraries that the target imports ready for all children, unless it sets variables before importing.
+
+        A script gets new interpreters: nothing is imported before it imports it.
+        """
+        self.fresh = self.target.is_script or sets_variables_early(self.target.file)
+        if self.target.is_script and not self.in_place:
+            script = Script(self.target.file, self.target.arguments or ())
+            self._folder = tempfile.TemporaryDirectory(
+                prefix="perfaudit-", dir=scratch_root(script), ignore_cleanup_errors=True
+            )
+            for name in ("scratch", "shared"):
+                Path(self._folder.name, name).mkdir()
+            exchange_in(str(Path(self._folder.name, "shared")))
         parent = None if self.fresh else nursery()
         if parent is not None:
             self.watch.stage("importing torch")
@@ -82,7 +100,9 @@ class Children:
 
     @property
     def target_json(self) -> Json:
-        return {"file": self.target.file, "names": self.target.names}
+        folder = self._folder.name if self._folder is not None else ""
+        own = {name: str(Path(folder, name)) if folder else "" for name in ("scratch", "shared")}
+        return self.target.to_json() | (own if self.target.is_script else {})
 
     def lab(self, check: Check | None = None) -> Lab:
         lab = ChildLab(self.target_json, self.device, timeout=self.timeout, fresh=self.fresh, check=check)

@@ -417,6 +417,7 @@ def test_a_look_at_a_training_without_workers(tmp_path: Path, monkeypatch: pytes
     loader = DataLoader(TensorDataset(torch.zeros(64, 4), torch.zeros(64, dtype=torch.int64)), batch_size=8)
     batches = iter(loader)
     training = SimpleNamespace(
+        is_script=False,
         loader=loader,
         restart_seconds=[],
         next_batch=lambda: next(batches),

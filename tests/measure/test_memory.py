@@ -36,6 +36,7 @@ class Training:
         self.model, self.batch_of, self._loss, self.bfloat16 = model.to(device), batch_of, loss, bfloat16
         self.optimizer = getattr(torch.optim, optimizer)(model.parameters(), lr=1e-2, **settings)
         self.device = torch.device(device)
+        self.optimizers = [self.optimizer]
         self.ema: Any = None
         self.losses: list[Tensor] = []
 

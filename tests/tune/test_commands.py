@@ -192,8 +192,12 @@ def test_a_knob_that_cannot_matter_here_says_why(project: Project, perfaudit: Ru
     ("arguments", "said"),
     [
         (("tune", "nowhere.py"), "perfaudit: nowhere.py: no such file\n"),
-        (("tune", "empty.py"), "empty.py defines no model factory"),
-        (("tune", "broken.py"), "broken.py does not import: SyntaxError: invalid syntax (broken.py:1)"),
+        (("tune", "empty.py"), "empty.py: the script ended before its first step; there were 0 batches"),
+        (
+            ("tune", "broken.py"),
+            "broken.py: it raised SyntaxError: invalid syntax (broken.py:1), before its first step",
+        ),
+        (("tune", "broken.py", "--factory", "model=net"), "broken.py does not import: SyntaxError: invalid syntax"),
         (
             ("tune", "train.py", "--factory", "model=net"),
             "no function 'net' for the model (it has: Average, build_model",
@@ -341,7 +345,7 @@ class Failing(TensorDataset):
 """
     )
     project(**{"train.py": failing})
-    done = perfaudit("scan", "train.py", "--measure", "--budget", "8s", "--select", "PA501")
+    done = perfaudit("scan", "train.py", "--measure", "--budget", "30s", "--select", "PA501")
     assert done.code == 3
     assert (
         "train.py: the code as it is could not be measured: train.py: the dataloader failed: OSError: corrupt image"

@@ -19,7 +19,7 @@ def profile(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def knob(name: str) -> Any:
         why = "there is none" if name == "absent" else ""
-        return SimpleNamespace(share=lambda survey: SHARES[name], min_gain=0.05, not_applicable=lambda survey: why)
+        return SimpleNamespace(share=lambda survey: SHARES[name], min_gain=0.05, why_not=lambda survey: why)
 
     monkeypatch.setattr(shares, "knob", knob)
     return SimpleNamespace(survey=None, calibration=None, seconds_to_open=0.0)

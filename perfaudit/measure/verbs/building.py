@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import time
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from perfaudit.errors import TargetError
 from perfaudit.measure import layout
 from perfaudit.measure.attribute_names import find_named
 from perfaudit.measure.facts import to_json
 from perfaudit.measure.gather_facts import facts_of
 from perfaudit.measure.holder import Holder
+from perfaudit.script.kept_away import keep_files_away
+from perfaudit.script.trackers import quiet_environment
 from perfaudit.target import overlay as patched
 from perfaudit.target import relocate
 from perfaudit.target.names import Target
 from perfaudit.training.factory_training import FactoryTraining
+
+if TYPE_CHECKING:
+    from perfaudit.training.script_training import ScriptTraining
 
 Reply = dict[str, Any]  # JSON
 
@@ -49,16 +57,39 @@ def build(
     applied = find_named(knob) if knob else None
     setup = applied.setup(settings) if applied else None
     loader, optimizer = (setup.loader_overrides, setup.optimizer_overrides) if setup else ({}, {})
-    holder.training = FactoryTraining(Target(target["file"], target["names"]), device, loader, seed, optimizer)
-    holder.on_fixed_batch = fixed_batch
+    what = Target.from_json(target)
+    if what.is_script:
+        holder.training = run_script(what, target["scratch"], target["shared"], loader, seed, optimizer)
+    else:
+        holder.training = FactoryTraining(what, device, loader, seed, optimizer)
+        holder.on_fixed_batch = fixed_batch
     if applied and setup:
         holder.doing = f"applying {applied.name} {settings}"
         holder.in_force.enter_context(setup.applied(holder.training))
-        holder.on_fixed_batch = setup.fixed_batch
+        holder.on_fixed_batch = setup.fixed_batch and not what.is_script
     holder.doing = f"{target['file']}: one training step"
     holder.built = True
     holder.relocated = relocated
     return to_json(facts_of(holder.training, tuple(strays(holder)["strays"])))
+
+
+def run_script(target: Target, scratch: str, shared: str, loader: Reply, seed: int, optimizer: Reply) -> ScriptTraining:
+    """The training of a script, whose files go to a folder of its own in `scratch`; "" for its files as they are.
+
+    shared: the folder in which others find what is written there.
+    """
+    if scratch:
+        try:
+            keep_files_away(Path(tempfile.mkdtemp(dir=scratch)), target.file, shared=[Path(shared)])
+        except OSError as why:
+            raise TargetError(
+                f"nothing was run: what {target.file} writes cannot be kept away from your files here ({why}); "
+                "--in-place runs it all the same"
+            ) from why
+        os.environ.update(quiet_environment(Path(scratch)))
+    from perfaudit.training.script_training import ScriptTraining
+
+    return ScriptTraining(target, loader, seed, optimizer)
 
 
 def strays(holder: Holder) -> Reply:

@@ -6,8 +6,9 @@ import contextlib
 import os
 from typing import Any
 
+from perfaudit.errors import TargetError
 from perfaudit.measure import exact as doubles
-from perfaudit.measure import first_steps, gradients
+from perfaudit.measure import first_steps, gradients, of_script
 from perfaudit.measure.holder import Holder
 from perfaudit.measure.rounded import rounded_to
 from perfaudit.target.random_streams import seed_all
@@ -44,6 +45,12 @@ def losses(
     import torch
 
     holder.doing = "the first steps"
+    if holder.training.is_script:
+        asked = of_script.Asked(steps, seed, save_state, load_state, save_gradients, load_gradients, nudge, observe)
+        if build_seed is not None:
+            raise TargetError("a script draws from the seed that it sets itself")
+        with _in_type(rounded, run):
+            return of_script.first_losses(holder.training, asked)
     if build_seed is not None:
         holder.training.close()
         if holder.training.folder:  # its factories begin where they did the first time
@@ -88,6 +95,8 @@ def sensitivity(holder: Holder, seed: int, other_seed: int, nudge: float, rounde
     rounded: compute as in this type instead of nudging (see `measure.rounded`).
     """
     holder.doing = "the gradients of the first step"
+    if holder.training.is_script:
+        raise TargetError("a script's step is not made again")
     model = holder.training.model
 
     if rounded:
@@ -110,6 +119,8 @@ def exact(holder: Holder, steps: int, seed: int, nudge: float = 0.0) -> Reply:
     A child that was asked this is never timed, nor asked for anything else.
     """
     holder.doing = "the first steps in double precision"
+    if holder.training.is_script:
+        return {"why": "a script computes in the types that it builds"}
     try:
         return doubles.first_steps(holder.training, steps, seed, nudge)
     except Exception as error:  # kernels without doubles, casts that nobody sees: then nothing is known of it

@@ -21,7 +21,12 @@ def process(holder: Holder) -> Reply:
 
 def memory(holder: Holder) -> Reply:
     """Peak bytes of tensors in one step, the process' own, and what it takes of its device: see `memory.StepMemory`."""
-    seen = taken.memory_of_step(holder.training, holder.training.fixed_batch())
+    training = holder.training
+    seen = (
+        taken.memory_of_script(training)
+        if training.is_script
+        else taken.memory_of_step(training, training.fixed_batch())
+    )
     return {"peak_bytes": seen.tensors, "resident_bytes": taken.resident_bytes(), "taken_bytes": seen.taken}
 
 

@@ -13,6 +13,7 @@ from perfaudit.measure.preparation import Candidate
 from perfaudit.measure.race import BASE, Entrant, Terms
 from perfaudit.measure.screening import prepare_screening
 from perfaudit.measure.twins import Twin, Twins
+from perfaudit.training.code_change import NotSwappable
 from perfaudit.training.loader_variant import LoaderVariant, LoaderVariants
 from perfaudit.training.setting_variant import SettingVariant
 from perfaudit.training.twin import build_twin
@@ -43,6 +44,8 @@ def screen(
     training = holder.training
 
     def build(texts: Mapping[str, str]) -> Twin:
+        if training.is_script:
+            raise NotSwappable("a script is not run a second time in one process")
         refuse_without_room(training.device)
         return build_twin(training, texts)
 

@@ -9,7 +9,6 @@ from typing import Any
 from perfaudit.measure.holder import Holder
 from perfaudit.measure.queued import queued_seconds
 from perfaudit.measure.step_times import step_seconds
-from perfaudit.target.batches import samples_in
 
 Reply = dict[str, Any]  # JSON
 
@@ -23,16 +22,15 @@ def block(holder: Holder, steps: int) -> Reply:
     for the first batch) is left out of the wall seconds and told apart.
     """
     training = holder.training
-    loss = training.step(training.batch(holder.on_fixed_batch))
+    training.whole_step(holder.on_fixed_batch)
     training.synchronize()
-    finite = math.isfinite(loss.detach().sum().item())
-    del loss
+    finite = training.last_loss is None or math.isfinite(training.last_loss.sum().item())
     training.phases.take()
     restarts = len(training.restart_seconds)
     samples = 0
     watch = _Stopwatch()
     for _ in range(steps):
-        samples += samples_in(training.whole_step(holder.on_fixed_batch))
+        samples += training.samples_in(training.whole_step(holder.on_fixed_batch))
     training.synchronize()
     spent = watch.read()
     spent["wall"] -= sum(training.restart_seconds[restarts:])
@@ -61,7 +59,7 @@ def steps(holder: Holder, steps: int, untimed: int = 1) -> Reply:
         training.whole_step(holder.on_fixed_batch)
     training.synchronize()
     watch = _Stopwatch()
-    seconds, samples, with_restarts = step_seconds(training, steps, samples_in, holder.on_fixed_batch)
+    seconds, samples, with_restarts = step_seconds(training, steps, training.samples_in, holder.on_fixed_batch)
     spent = watch.read()
     training.phases.take()
     per_step = 0.0 if with_restarts or holder.on_fixed_batch else training.restart_per_step()

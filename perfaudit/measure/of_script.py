@@ -1,0 +1,56 @@
+"""The first steps of a script's training, for comparing two of them. Child only.
+
+Building the training has made the first step already, from the script's own seed: its gradients were kept. What is to be the same
+in two trainings (parameters, the random stream) is made so at the end of that step, and losses count from there on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import Any
+
+from perfaudit.measure import first_steps, gradients
+from perfaudit.target.random_streams import seed_all
+
+Reply = dict[str, Any]  # JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is asked of the first steps: see `verbs.first_losses.losses`."""
+
+    steps: int
+    seed: int
+    save_state: str = ""
+    load_state: str = ""
+    save_gradients: str = ""
+    load_gradients: str = ""
+    nudge: float = 0.0
+    observe: bool = False
+
+
+def first_losses(training: Any, asked: Asked) -> Reply:  # Any: training.script_training.ScriptTraining
+    """The losses of the steps behind the first one, as `verbs.first_losses.losses` has them; of each step, its last loss."""
+    import torch
+
+    if asked.save_state:
+        torch.save(training.model.state_dict(), asked.save_state)
+    why = first_steps.take_parameters(training.model, asked.load_state) if asked.load_state else ""
+    if asked.nudge:
+        first_steps.nudge(training.model, asked.nudge)
+    found: Reply = {}
+    first = training.first_gradients or {}
+    if asked.save_gradients:
+        named = {gradients.plain_name(name): gradient for name, gradient in first.items()}
+        gradients.write(named, training, [], asked.save_gradients)
+    if asked.load_gradients:
+        kept = gradients.Kept(training.model, first)
+        found["gradients"] = gradients.compare_with_file(training, [], asked.load_gradients, kept)
+    seed_all(asked.seed)
+    losses = []
+    with first_steps.autocasts() if asked.observe else contextlib.nullcontext(set[str]()) as dtypes:
+        for _ in range(asked.steps):
+            training.whole_step()
+            losses.append(float(training.last_loss).hex())
+    return {"losses": losses, "average": [], "why": why, "dtypes": sorted(dtypes), **found}

@@ -1,0 +1,415 @@
+"""A script that trains in its own loop, run one step at a time. Child only.
+
+The script and whoever races its variants take turns in one thread: each runs on a stack of its own (a greenlet), and the script
+is left where the update of an optimizer ends a step. So its loop stays its own, and between two steps its objects are at hand.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import sys
+import time
+from collections.abc import Callable, Sequence
+from types import FunctionType
+from typing import Any
+
+from greenlet import greenlet
+
+from perfaudit.errors import TargetError
+from perfaudit.script import as_main
+from perfaudit.script.after_import import after_import
+from perfaudit.script.rhythm import find_rhythm
+from perfaudit.script.spans import PHASES
+from perfaudit.script.watch import Watch
+from perfaudit.target import overlay
+from perfaudit.target.accelerator import accelerator_of
+from perfaudit.target.built_otherwise import loaders_built, optimizers_built
+from perfaudit.target.construction import Origins
+from perfaudit.target.load import said, where
+from perfaudit.target.loading import Batch, Loading
+from perfaudit.target.names import Target
+from perfaudit.target.provenance import Site
+from perfaudit.target.random_streams import seed_all
+from perfaudit.target.working_folder import full_path, present_folder
+from perfaudit.training.factory_training import NoBatches
+
+Json = dict[str, Any]  # Any: nested JSON
+MOST_UPDATES = 64  # in which the order of several optimizers must repeat
+NO_OPTIMIZER = -1  # in the record of an update
+LOSSES_KEPT = 1024  # of the first updates
+# What a phase of a script is called where steps are ours (`target.phases`); the others have no other name.
+_PHASES = {"data_wait": "loading", "host_to_device": "transfer"}
+
+
+class ScriptTraining:
+    """The training of a script. Building it runs the script up to the end of its first step.
+
+    loader_overrides, optimizer_overrides: arguments that every DataLoader or optimizer is built with instead of the script's.
+    Raises TargetError where the script ends, or raises, before that, or where no step can be told.
+
+    first_gradients: of the first update, by parameter, on the host; None where memory does not hold them.
+    """
+
+    is_script = True
+    builds_own_optimizer = True
+    ema = None
+    ema_site = None
+    scaler = None
+    non_blocking = False
+
+    def __init__(
+        self,
+        target: Target,
+        loader_overrides: dict[str, Any] | None = None,
+        seed: int = 0,
+        optimizer_overrides: dict[str, Any] | None = None,
+    ) -> None:
+        self.target, self.seed = target, seed
+        self.factories: dict[str, Any] = {}
+        self.folder = present_folder()
+        self.last_loss: Any = None
+        self.losses: list[Any] = []  # of the first backward passes
+        self.first_gradients: dict[str, Any] | None = None
+        self.phases = _Phases()
+        self.loads: list[_Load] | None = None  # gathered where somebody asks
+        self._records: list[Json] = []  # of updates since the last step
+        self._order: list[int] = []  # of the optimizers of the first updates
+        self._updates_per_step = 0  # not known yet
+        self._origins = Origins()
+        self._site_of: list[Any] = []  # of loaders and of optimizers: `construction.Built`
+        self._open = contextlib.ExitStack()
+        self._loader_overrides, self._overrides_in_force = loader_overrides or {}, dict(loader_overrides or {})
+        self._optimizer_overrides = optimizer_overrides or {}
+        self._watch = _Steps(self)
+        self._asking = greenlet.getcurrent()
+        self._script = greenlet(self._run)
+        self._begin()
+
+    def _begin(self) -> None:
+        after_import("torch", self._torch_is_there)
+        after_import("numpy.random", lambda: sys.modules["numpy.random"].seed(self.seed))
+        seed_all(self.seed)
+        self._watch.wait_for_torch()
+        self._go_on()
+        while not (self._updates_per_step or self._finds_rhythm()):
+            self._go_on()
+        for _ in range(-len(self._order) % self._updates_per_step):  # to the end of a step
+            self._go_on()
+        self._records.clear()
+        self.phases.take()
+
+    def _torch_is_there(self) -> None:
+        seed_all(self.seed)
+        self._origins.watch()
+        self._site_of = [
+            self._open.enter_context(loaders_built(self._overrides_in_force)),
+            self._open.enter_context(optimizers_built(self._optimizer_overrides)),
+        ]
+
+    def _run(self, profile: Any) -> None:
+        sys.setprofile(profile)  # which a stack has to itself
+        name, arguments = self.target.module or self.target.file, self.target.arguments or ()
+        if self.target.module:
+            as_main.run_module(name, arguments)
+        else:
+            as_main.run_file(name, arguments, overlay.bytes_of_main(full_path(self.target.file)))
+
+    # ---- taking turns ------------------------------------------------------------------------------------------------
+
+    def _go_on(self) -> None:
+        """Let the script run to the end of its next update. Raises what it raises, and NoBatches where it has ended."""
+        if not self._script.dead:
+            seen = len(self._order)
+            self._overrides_in_force |= self._loader_overrides
+            try:
+                self._script.switch(sys.getprofile())
+            except SystemExit as leaving:
+                code, words = as_main.exit_code(leaving)
+                raise self._ended(f"left with code {code}{f': {words}' if words else ''}") from leaving
+            except Exception as error:
+                if self._order:
+                    raise
+                kind = f"{type(error).__name__}: {said(error)}"
+                raise TargetError(f"{self.target}: it raised {kind}{where(error)}, before its first step") from error
+            finally:
+                self._overrides_in_force.clear()  # loaders that are built by others are none of the script's
+            if len(self._order) > seen:
+                if self._order[-1] == NO_OPTIMIZER:
+                    raise TargetError(
+                        f"{self.target}: it makes backward passes and has built no optimizer of torch.optim, so what could be "
+                        "put in place for a step is not known; `perfaudit run` reads its steps"
+                    )
+                return
+        raise self._ended("ended")
+
+    def _ended(self, how: str) -> TargetError:
+        if self._order:
+            return NoBatches(f"{self.target}: the script {how} after {len(self._order)} updates of its optimizers")
+        if self._watch.backwards:
+            seen = f"{self._watch.backwards} backward passes, but no update of an optimizer"
+        else:
+            seen = f"{self._watch.batches} batches of a DataLoader, and no backward pass"
+            seen += "; training in processes that it starts is not seen"
+        return TargetError(f"{self.target}: the script {how} before its first step; there were {seen}")
+
+    def update_ends(self, record: Json) -> None:
+        """An update of the script has ended: whoever asked goes on, until the next one is asked for."""
+        self._order.append(record["optimizer"])
+        self._records.append(record)
+        self.phases.add(record["phases"])
+        sys.setprofile(None)
+        profile = self._asking.switch()
+        if profile is not None:
+            sys.setprofile(profile)
+
+    def _finds_rhythm(self) -> bool:
+        """Whether it is known by now how many updates make a step. Raises TargetError where that will not be."""
+        if self._watch.optimizers_built < 2:
+            self._updates_per_step = 1
+            return True
+        rhythm = find_rhythm(self._order)
+        if rhythm.is_regular and len(rhythm.steps) > 1 and len(set(self._order)) > 1:
+            first, behind = rhythm.steps[0]
+            self._updates_per_step = behind - first
+            self._order = self._order[first:]
+            return True
+        if len(self._order) >= MOST_UPDATES:
+            if len(set(self._order)) > 1:
+                raise TargetError(
+                    f"{self.target}: the order in which its optimizers are updated does not repeat within {MOST_UPDATES} "
+                    "updates, so what a step is cannot be told"
+                )
+            self._updates_per_step = 1  # the others belong to something else
+        return bool(self._updates_per_step)
+
+    def whole_step(self, fixed: bool = False) -> int:
+        """Let the script make a step; how many samples it had. fixed: of no effect, the script loads as it does."""
+        self._records.clear()
+        for _ in range(self._updates_per_step):
+            self._go_on()
+        return sum(record["samples"] for record in self._records)
+
+    def samples_in(self, step: int) -> int:
+        """How many samples a step had, as `whole_step` gave it."""
+        return step
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its loop is over, or has raised."""
+        return bool(self._script.dead)
+
+    def synchronize(self) -> None:
+        """Wait until the device has done all it was given."""
+        self.accelerator.synchronize()
+
+    def close(self) -> None:
+        """Nothing: the script ends with its process, without running what it would do at its end."""
+
+    # ---- what is seen on the way -------------------------------------------------------------------------------------
+
+    def note_loss(self, roots: Any) -> None:
+        """Keep what a backward pass of the script begins with."""
+        first = roots if hasattr(roots, "detach") else next(iter(roots), None)
+        if first is None:
+            return
+        self.last_loss = first.detach()
+        if len(self.losses) < LOSSES_KEPT:
+            self.losses.append(self.last_loss)
+
+    def before_first_update(self, optimizer: Any) -> None:
+        """Find the model and the device, and keep the gradients."""
+        import torch
+
+        _, built = self._site_of
+        self.optimizer = optimizer
+        self.optimizers = [each for each, _ in built.everything()] or [optimizer]
+        groups = [group for each in self.optimizers for group in each.param_groups]
+        trained = {id(parameter) for group in groups for parameter in group["params"]}
+        modules = [each for each in gc.get_objects() if issubclass(type(each), torch.nn.Module)]
+        parts = {id(part) for each in modules for part in each.children()}
+        tops = [each for each in modules if id(each) not in parts]
+        models = [each for each in tops if any(id(parameter) in trained for parameter in each.parameters())]
+        self.model = models[0] if len(models) == 1 else torch.nn.ModuleList(models)
+        self._models = models
+        first = next((p for group in groups for p in group["params"]), None)
+        self.device = first.device if first is not None else torch.device("cpu")
+        self.accelerator = accelerator_of(self.device)
+        self.first_gradients = {
+            name: None if p.grad is None else p.grad.detach().to("cpu", copy=True)
+            for name, p in self.model.named_parameters()
+        }
+        loader = self._watch.loader
+        self._own = Loading(loader) if loader is not None else None
+        self.loading = self._own
+
+    def step_functions(self) -> list[FunctionType]:
+        """The forward passes of the script's models, as far as those are plain functions of Python."""
+        return [each for each in {type(model).forward for model in self._models} if isinstance(each, FunctionType)]
+
+    # ---- where things were built -------------------------------------------------------------------------------------
+
+    def _built_at(self, thing: object) -> Site | None:
+        return next((site for site_of in self._site_of if (site := site_of(thing)) is not None), None)
+
+    @property
+    def loader_site(self) -> Site | None:
+        """The script's call that built the loader, None where a library did."""
+        return self._built_at(self._own.loader) if self._own is not None else None
+
+    @property
+    def optimizer_site(self) -> Site | None:
+        """The script's call that built the optimizer; None where a library did, or where there are several."""
+        return self._built_at(self.optimizer) if len(set(self._order)) < 2 else None
+
+    @property
+    def compiled_sites(self) -> dict[str, Site]:
+        """The calls that compiled the model, or parts of it, by qualified name."""
+        named = {f"model.{name}" if name else "model": module for name, module in self.model.named_modules()}
+        found = {name: self._origins.of_compiling(module) for name, module in named.items()}
+        return {name: site for name, site in found.items() if site is not None}
+
+    # ---- loading -----------------------------------------------------------------------------------------------------
+
+    @property
+    def loader(self) -> Any:
+        """The DataLoader from which batches are taken, None where the script has none."""
+        return self.loading.loader if self.loading is not None else None
+
+    @property
+    def epoch_batches(self) -> int | None:
+        """Batches of an epoch, None where that is not known."""
+        return self.loading.epoch_batches if self.loading is not None else None
+
+    @property
+    def restart_seconds(self) -> list[float]:
+        """Of each epoch of another loader in the place of the script's: see `Loading`. The script's own are in its steps."""
+        return self.loading.restart_seconds if self.loading is not None and self.loading is not self._own else []
+
+    def restart_per_step(self) -> float:
+        """Seconds that beginning an epoch of another loader takes, shared out among its steps."""
+        is_others = self.loading is not None and self.loading is not self._own
+        return self.loading.restart_per_step() if self.loading is not None and is_others else 0.0
+
+    def other_loading(self, overrides: dict[str, Any]) -> Loading:
+        """A loader over the same samples, built with these arguments instead of the script's. Raises TargetError."""
+        import torch
+
+        own = self._own.loader if self._own is not None else None
+        if type(own) is not torch.utils.data.DataLoader:
+            raise TargetError(f"{self.target}: its batches do not come from a plain DataLoader")
+        arguments = {**_arguments_of(own), **overrides}
+        if not arguments["num_workers"]:
+            arguments |= {
+                "prefetch_factor": None,
+                "persistent_workers": False,
+                "timeout": 0,
+                "multiprocessing_context": None,
+            }
+        return Loading(torch.utils.data.DataLoader(**arguments))
+
+    def exchange_loading(self, loading: Loading) -> Loading:
+        """Take the next batches from there; the loading that had been in place, which goes on where it stopped when put back."""
+        assert self.loading is not None, "a loader of the script's was exchanged for another one"
+        before, self.loading = self.loading, loading
+        return before
+
+    def load(self, original: Callable[[Any], Batch], batches: Any, is_own: bool) -> Batch:
+        """The next batch of the script's loader, or of that which is in its place. batches: the script's iterator."""
+        load = original if self.loading is None or self.loading is self._own or not is_own else self._load_other
+        if self.loads is None:
+            return load(batches)
+        wall, cpu = time.perf_counter(), time.process_time()
+        batch = load(batches)
+        self.loads.append(_Load(time.perf_counter() - wall, time.process_time() - cpu, batch))
+        return batch
+
+    def _load_other(self, batches: Any) -> Batch:
+        assert self.loading is not None
+        return self.loading.next_batch()
+
+
+class _Load:
+    """A batch with the seconds that loading it took, on the wall and of the process."""
+
+    __slots__ = ("batch", "cpu", "wall")
+
+    def __init__(self, wall: float, cpu: float, batch: Batch) -> None:
+        self.wall, self.cpu, self.batch = wall, cpu, batch
+
+
+class _Steps(Watch):
+    """The watch over a script's steps, which leaves the script at the end of each update."""
+
+    def __init__(self, training: ScriptTraining) -> None:
+        super().__init__(training.update_ends)
+        self._training = training
+        self.optimizers_built = 0
+        self.loader: Any = None  # of the last batch before the first update
+        self._loaders: dict[int, tuple[Any, Any]] = {}  # by id of its iterator: that, and the loader
+
+    def _build_optimizer(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        self.optimizers_built += 1
+        return super()._build_optimizer(original, *args, **kwargs)
+
+    def _before_update(self, optimizer: Any, *rest: Any) -> None:
+        if not self.updates and not self._updating:
+            self._training.before_first_update(optimizer)
+        super()._before_update(optimizer, *rest)
+
+    def _backward(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        if args and not self._calling:
+            self._training.note_loss(args[0])
+        return super()._backward(original, *args, **kwargs)
+
+    def _begin_epoch(self, original: Any, loader: Any) -> Any:
+        batches = super()._begin_epoch(original, loader)
+        self._loaders = {key: kept for key, kept in self._loaders.items() if kept[1] is not loader}
+        self._loaders[id(batches)] = (batches, loader)
+        return batches
+
+    def _load(self, original: Any, batches: Any) -> Any:
+        _, loader = self._loaders.get(id(batches), (None, None))
+        if not self.updates:
+            self.loader = loader if loader is not None else self.loader
+            return original(batches)
+        return self._training.load(original, batches, loader is self.loader)
+
+
+class _Phases:
+    """Seconds of each part of the steps since they were last taken."""
+
+    needs_waits = False
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = {}
+
+    def add(self, seconds: Sequence[float]) -> None:
+        """Those of an update, in the order of `spans.PHASES`."""
+        for name, value in zip(PHASES, seconds, strict=True):
+            if value:
+                name = _PHASES.get(name, name)
+                self._seconds[name] = self._seconds.get(name, 0.0) + value
+
+    def take(self) -> dict[str, float]:
+        """Seconds by phase since the last call."""
+        found, self._seconds = self._seconds, {}
+        return found
+
+
+def _arguments_of(loader: Any) -> dict[str, Any]:
+    """The arguments with which a DataLoader over the same samples is built as this one is."""
+    import torch
+
+    own = (
+        "dataset collate_fn num_workers pin_memory timeout worker_init_fn multiprocessing_context generator "
+        "prefetch_factor persistent_workers"
+    )
+    found = {name: getattr(loader, name) for name in own.split()}
+    if isinstance(loader.dataset, torch.utils.data.IterableDataset):
+        return {**found, "batch_size": loader.batch_size, "drop_last": loader.drop_last}
+    if loader.batch_size is not None:
+        return {**found, "batch_size": loader.batch_size, "sampler": loader.sampler, "drop_last": loader.drop_last}
+    if loader.batch_sampler is not None:
+        return {**found, "batch_sampler": loader.batch_sampler}
+    return {**found, "batch_size": None, "sampler": loader.sampler}

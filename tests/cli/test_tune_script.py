@@ -1,0 +1,112 @@
+"""`perfaudit tune` on a script that trains in its own loop: its patch, its files, and what is said where nothing trains."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("greenlet")
+ROOT = Path(__file__).parents[2]
+SCRIPT = """
+import argparse
+import os
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+
+class Net(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.layers = nn.Sequential(*[nn.Sequential(nn.Linear(width, width), nn.Tanh()) for _ in range(6)])
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--width", type=int, required=True)
+    width = parser.parse_args().width
+    torch.manual_seed(0)
+    torch.autograd.set_detect_anomaly(True)
+    model = Net(width)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    loader = DataLoader(TensorDataset(torch.randn(256, width)), batch_size=32)
+    for step in range(1_000_000):
+        for (x,) in loader:
+            loss = (model(x) - 1).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        torch.save(model.state_dict(), "checkpoints/last.pt")
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def perfaudit(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "perfaudit", *arguments],
+        cwd=cwd, capture_output=True, text=True, timeout=300, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_an_unmodified_script_is_tuned_and_its_files_stay(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "checkpoints").mkdir()
+    last = tmp_path / "checkpoints" / "last.pt"
+    last.write_bytes(b"mine")
+    os.utime(last, (1, 1))
+    done = perfaudit(
+        "tune", "train.py", "--anomaly", "--allow", "safe", "--budget", "30s", "--format", "json", "--output", "report.json",
+        "--out", "plan.patch", "--", "--width", "16", cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode in (0, 1), done.stderr
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["target"] == "train.py --width 16"
+    (seen,) = report["comparisons"]
+    assert (seen["knob"], seen["candidate"], seen["way"]) == ("anomaly", {"anomaly": False}, "setting")
+    assert (last.read_bytes(), last.stat().st_mtime) == (b"mine", 1)
+    assert sorted(path.name for path in tmp_path.iterdir() if path.suffix != ".patch") == [
+        ".perfaudit", "checkpoints", "report.json", "train.py",
+    ]  # fmt: skip
+    if done.returncode:
+        ladder = report["ladder"]
+        assert "losses to the bit" in ladder["verified"]
+        subprocess.run(["git", "apply", "plan.patch"], cwd=tmp_path, check=True)
+        assert "set_detect_anomaly(False)" in (tmp_path / "train.py").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "arguments", "said"),
+    [
+        ("def broken(:\n", (), "train.py: it raised SyntaxError: invalid syntax"),
+        ("print('no training here')\n", (), "train.py: the script ended before its first step; there were 0 batches"),
+        (SCRIPT, (), "train.py: the script left with code 2 before its first step"),  # its usage is shown
+        ("import torch\ntorch.zeros(1).cuda()\n", (), "train.py: it raised"),
+    ],
+)
+def test_a_script_that_does_not_train_is_one_clear_message(
+    text: str, arguments: tuple[str, ...], said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(text)
+    done = perfaudit("tune", "train.py", "--anomaly", "--budget", "10s", *arguments, cwd=tmp_path)
+    assert done.returncode == 2, done.stdout
+    assert said in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+
+
+def test_arguments_are_for_scripts(tmp_path: Path) -> None:
+    done = perfaudit("tune", "nowhere.py", "--", "--width", "3", cwd=tmp_path)
+    assert (done.returncode, "nowhere.py" in done.stderr) == (2, True)

@@ -1,0 +1,268 @@
+"""A script in its own loop, run a step at a time: what a step is, what is known of it, and what can be put in its place."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("greenlet")
+ROOT = Path(__file__).parents[2]
+
+HEAD = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.one(x)
+
+def data(workers=0):
+    x = torch.arange(64.0).reshape(16, 4)
+    return DataLoader(TensorDataset(x, x[:, :3]), batch_size=4, num_workers=workers)
+"""
+LOOP = """
+def main():
+    model, loader = Net(), data()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    for epoch in range(5):
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss = nn.functional.mse_loss(model(x), y)
+            loss.backward()
+            optimizer.step()
+
+main()
+"""
+# Runs in a process of its own: a script changes what belongs to the whole process.
+DRIVER = """
+import json, sys
+from perfaudit.target.names import Target
+from perfaudit.target.working_folder import begin
+from perfaudit.errors import TargetError
+begin()
+from perfaudit.training.script_training import ScriptTraining
+request = json.loads(sys.argv[1])
+try:
+    training = ScriptTraining(Target("train.py", {}, tuple(request["arguments"])))
+    training.synchronize()
+except TargetError as error:
+    print("\\n" + json.dumps({"error": str(error)}))
+    sys.exit()
+found = {}
+exec(request["work"])
+print("\\n" + json.dumps(found), flush=True)
+import os
+os._exit(0)
+"""
+Run = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    def runner(script: str, work: str = "", arguments: tuple[str, ...] = ()) -> dict[str, Any]:
+        (tmp_path / "train.py").write_text(script)
+        request = json.dumps({"work": textwrap.dedent(work), "arguments": arguments})
+        done = subprocess.run(
+            [sys.executable, "-c", DRIVER, request],
+            cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+        assert done.stdout.strip(), done.stderr[-2000:]
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return found
+
+    return runner
+
+
+@pytest.mark.slow
+def test_a_script_makes_the_steps_that_it_makes_by_itself(run: Run) -> None:
+    own = """
+seen = []
+import atexit, json
+keep = torch.Tensor.backward
+def backward(self, *args, **kwargs):
+    seen.append(float(self))
+    return keep(self, *args, **kwargs)
+torch.Tensor.backward = backward
+"""
+    found = run(
+        HEAD + "torch.manual_seed(3)\n" + own + LOOP,
+        """
+        found["samples"] = [training.whole_step() for _ in range(6)]
+        found["losses"] = [float(loss) for loss in training.losses]
+        found["own"] = sys.modules["__main__"].seen
+        """,
+    )
+    assert found["samples"] == [4] * 6
+    assert len(found["losses"]) == 7  # building it makes the first step
+    assert found["losses"] == found["own"]
+
+
+@pytest.mark.slow
+def test_what_a_script_has_built_is_known_with_its_calls(run: Run) -> None:
+    found = run(
+        HEAD + LOOP,
+        """
+        from perfaudit.measure.facts import to_json
+        from perfaudit.measure.gather_facts import facts_of
+        facts = to_json(facts_of(training))
+        found.update(loader=facts["loader"], optimizer=facts["optimizer"], model=facts["model"], script=facts["is_script"])
+        found["functions"] = [each.__qualname__ for each in training.step_functions()]
+        found["gradients"] = sorted(training.first_gradients)
+        """,
+    )
+    text = (HEAD + LOOP).splitlines()
+    assert text[found["loader"]["site"][1] - 1].strip().startswith("return DataLoader(")
+    assert text[found["optimizer"]["site"][1] - 1].strip().startswith("optimizer = torch.optim.SGD(")
+    assert (found["loader"]["batch_size"], found["loader"]["epoch_batches"]) == (4, 4)
+    assert (found["optimizer"]["name"], found["model"]["parameters"], found["script"]) == ("SGD", 15, True)
+    assert (found["functions"], found["gradients"]) == (["Net.forward"], ["one.bias", "one.weight"])
+
+
+TWO = """
+model, other, loader = Net(), Net(), data()
+first = torch.optim.SGD(model.parameters(), lr=1e-4)
+second = torch.optim.SGD(other.parameters(), lr=1e-4)
+for _ in range(20):
+    for number, (x, y) in enumerate(loader):
+        for net, optimizer, times in ((model, first, 1), (other, second, 2)):
+            for _ in range(times):
+                optimizer.zero_grad()
+                nn.functional.mse_loss(net(x), y).backward()
+                optimizer.step()
+"""
+
+
+@pytest.mark.slow
+def test_updates_of_several_optimizers_make_one_step(run: Run) -> None:
+    found = run(
+        HEAD + TWO,
+        """
+        before = len(training.losses)
+        training.whole_step()
+        found["updates"] = len(training.losses) - before
+        found["models"] = len(list(training.model.children()))
+        found["optimizers"] = len(training.optimizers)
+        """,
+    )
+    assert found == {"updates": 3, "models": 2, "optimizers": 2}
+
+
+@pytest.mark.slow
+def test_another_loader_takes_the_place_of_the_scripts(run: Run) -> None:
+    """Its batches come from there, and the script's own goes on where it stopped."""
+    seen = LOOP.replace("optimizer.zero_grad()", "rows.append(float(x[0, 0])); optimizer.zero_grad()")
+    found = run(
+        HEAD + "rows = []\n" + seen,
+        """
+        from perfaudit.training.loader_variant import LoaderVariant
+        variant = LoaderVariant(training, {"batch_size": 8})
+        found["samples"] = [training.whole_step()]
+        variant.enter()
+        found["samples"] += [training.whole_step() for _ in range(3)]
+        variant.leave()
+        found["samples"] += [training.whole_step() for _ in range(2)]
+        found["rows"] = sys.modules["__main__"].rows
+        found["restarts"] = len(training.restart_seconds)
+        """,
+    )
+    assert found["samples"] == [4, 8, 8, 8, 4, 4]
+    assert found["rows"] == [0.0, 16.0, 0.0, 32.0, 0.0, 32.0, 48.0]  # two batches of eight make an epoch of the other
+    assert found["restarts"] == 0  # those of the script's own epochs are in its steps
+
+
+@pytest.mark.slow
+def test_a_functions_code_is_swapped_between_two_steps(run: Run) -> None:
+    found = run(
+        HEAD + LOOP,
+        """
+        from perfaudit.training.code_change import NotSwappable, code_change
+        from perfaudit.training.code_variant import prepare
+        text = open("train.py").read()
+        half = code_change("train.py", text, text.replace("return self.one(x)", "return self.one(x) * 0"))
+        variant = prepare([half])
+        training.whole_step()
+        variant.enter()
+        found["missing"] = variant.parts_not_run(training.whole_step)
+        inside = float(training.last_loss)
+        variant.leave()
+        training.whole_step()
+        found["loss of zeros"] = inside > 0 and inside != float(training.last_loss)
+        other = code_change("train.py", text, text.replace("lr=1e-4", "lr=1e-3"))
+        try:
+            prepare([other])
+        except NotSwappable as why:
+            found["loop"] = str(why)
+        """,
+    )
+    assert found == {
+        "missing": [],
+        "loss of zeros": True,
+        "loop": "main is running: its frame keeps the code that it began with",
+    }
+
+
+NOTHING = (
+    "before its first step; there were 0 batches of a DataLoader, and no backward pass; training in processes that it starts is "
+    "not seen"
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        (
+            "1 / 0\n",
+            "train.py: it raised ZeroDivisionError: division by zero (train.py:1 in <module>), before its first step",
+        ),
+        ("pass\n", f"train.py: the script ended {NOTHING}"),
+        ("import sys\nsys.exit(3)\n", f"train.py: the script left with code 3 {NOTHING}"),
+        (
+            HEAD + "for x, y in data():\n    Net()(x).sum().backward()\n    torch.optim.SGD\n"
+            "o = torch.optim.SGD(Net().parameters())\n",
+            "train.py: it makes backward passes and has built no optimizer of torch.optim, so what could be put in place for a "
+            "step is not known; `perfaudit run` reads its steps",
+        ),
+    ],
+)
+def test_a_script_that_makes_no_step_says_what_was_seen(script: str, said: str, run: Run) -> None:
+    found = run(script)
+    assert found.get("error", "") == said
+
+
+@pytest.mark.slow
+def test_a_script_that_ends_or_raises_later_says_so(run: Run) -> None:
+    work = """
+    try:
+        for number in range(100):
+            training.whole_step()
+    except Exception as error:
+        found["steps"], found["said"], found["ended"] = number, f"{type(error).__name__}: {error}", training.has_ended
+    """
+    assert run(HEAD + LOOP, work) == {
+        "steps": 19,
+        "said": "NoBatches: train.py: the script ended after 20 updates of its optimizers",
+        "ended": True,
+    }
+    raising = LOOP.replace("optimizer.step()", "optimizer.step()\n            if epoch: raise ValueError('no')")
+    assert run(HEAD + raising, work) == {"steps": 4, "said": "ValueError: no", "ended": True}
+
+
+@pytest.mark.slow
+def test_a_script_has_its_arguments(run: Run) -> None:
+    script = HEAD + "import sys\nassert sys.argv == ['train.py', '--epochs', '3'], sys.argv\n" + LOOP
+    assert run(script, "found['name'] = str(training.target)", ("--epochs", "3")) == {"name": "train.py --epochs 3"}
