@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 HELP = """Search settings on your own training, and print trials, the winner with its interval, and the patch.
 
 \b
+    perfaudit tune train.py                             an unmodified script: what pays together, as one patch
+    perfaudit tune train.py --budget 2m -- --epochs 1   what comes after -- is the script's
+    perfaudit tune -m package.train -- config.yaml      a module, as `python -m` runs it
     perfaudit tune train.py --dataloader
     perfaudit tune train.py --batch-size --memory 8GiB
     perfaudit tune package.train --ema --cudnn --budget 3m
@@ -32,7 +35,12 @@ checked, and raced as patched source in fresh processes. Where the budget ends b
 of the training and is marked screened. A patch is handed over only if its losses were compared, and one of the two races shows
 it to be faster.
 
-The file defines functions that are found by name (or --factory ROLE=NAME):
+A script runs as `python train.py` runs it, in its own loop, which is left after each step to put another patch in place. What
+it writes goes to a scratch folder that is deleted afterwards; --in-place lets it write its files. It must train long enough to be
+measured, and it is ended early.
+
+A file that defines functions by these names (or --factory ROLE=NAME) is no script: a loop of perfaudit's runs them. All knobs
+work on it, on a script those that are not built into the loop.
 
 \b
     build_model() -> nn.Module              also make_model, get_model, create_model
@@ -41,7 +49,7 @@ The file defines functions that are found by name (or --factory ROLE=NAME):
     training_step(model, batch) -> loss     optional; cross-entropy or squared error on (input, target) without it
     build_ema(model) -> has update(...)     optional
 
-They run in child processes, never in this one.
+All of it runs in child processes, never in this one.
 """
 
 
