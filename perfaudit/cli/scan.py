@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,7 +24,8 @@ HELP = """Find what makes training slow, by reading the code. Your code is neith
     perfaudit scan src/ --select PA1,PA601       only some rules
     perfaudit scan train.py --diff | git apply   take the safe patches
     perfaudit scan train.py --fix                the same, written in place; reports what is left
-    perfaudit scan train.py --measure            load the model and price each patch
+    perfaudit scan train.py --measure            run the training and price each patch
+    perfaudit scan train.py --measure -- --epochs 1     the same, of a script with arguments
     perfaudit scan . --baseline known.json       only what is new; --update-baseline accepts what there is
     perfaudit scan - --stdin-filename train.py   for editors
 
@@ -93,7 +95,14 @@ def command(
     isolated: Annotated[bool, typer.Option("--isolated", help="Pay no attention to any pyproject.toml.")] = False,
     rules: RuleFolders = None,
     measure: Annotated[
-        bool, typer.Option("--measure", help="Load the factories and measure what each patch saves (runs your code).")
+        bool,
+        typer.Option(
+            "--measure",
+            help="Run the training, factories or a script with the arguments behind --, and measure what each patch saves.",
+        ),
+    ] = False,
+    in_place: Annotated[
+        bool, typer.Option("--in-place", help="With --measure: let a script write its files, and its trackers record.")
     ] = False,
     budget: Annotated[str, typer.Option(help="With --measure: time for all measuring, e.g. 90s or 5m.")] = "5m",
     timeout: Annotated[
@@ -114,7 +123,7 @@ def command(
     ] = False,
 ) -> None:
     """Parse, scan, render, exit."""
-    given = paths or ["."]
+    given, script_arguments = behind_dashes(paths or ["."]) if measure else (paths or ["."], ())
     allowed = allowed_changes(names(allow))
     _go_together(diff, fix, bool(unsafe_fixes or allowed), measure, format)
     if resume and not measure:
@@ -156,7 +165,8 @@ def command(
 
         try:
             roles = factory_names(plan.config, factory or [])
-            report = _measured(given, roles, report, budget, device, timeout, plan.selected, resume)
+            measured = given, script_arguments, roles
+            report = _measured(*measured, report, budget, device, timeout, plan.selected, resume, in_place)
         except UserError:  # what reading alone found is not lost with it
             emit(report, format, output)
             raise
@@ -222,8 +232,15 @@ def allowed_changes(allow: tuple[str, ...]) -> frozenset[str]:
     return frozenset(allow)
 
 
+def behind_dashes(given: list[str]) -> tuple[list[str], tuple[str, ...]]:
+    """Paths and, behind `--`, what a script is given: click hands out both as one list."""
+    own = sys.argv[sys.argv.index("--") + 1 :] if "--" in sys.argv else []
+    return (given[: -len(own)], tuple(own)) if own and given[-len(own) :] == own else (given, ())
+
+
 def _measured(
     paths: list[str],
+    arguments: tuple[str, ...],
     roles: dict[str, str],
     report: Report,
     budget: str,
@@ -231,18 +248,22 @@ def _measured(
     timeout: str,
     selected: frozenset[str],
     resume: bool,
+    in_place: bool,
 ) -> Report:
     from perfaudit.cli.measuring import live, needs_torch
     from perfaudit.quantities import seconds_of
-    from perfaudit.target.names import choose_target
+    from perfaudit.target.names import choose_target, script_target
     from perfaudit.tune.journal import measuring
     from perfaudit.tune.price import price
     from perfaudit.tune.recording import begin
 
     needs_torch("scan --measure")
-    target = choose_target(paths, Path.cwd(), roles)
+    script = script_target(paths[0], arguments, False) if len(paths) == 1 and not roles.keys() - {"file"} else None
+    if script is None and arguments:
+        raise UserError(f"{' '.join(paths)}: arguments behind -- are for one script; name that")
+    target = script or choose_target(paths, Path.cwd(), roles)
     with measuring(Path.cwd()), live(seconds_of(budget)) as watch:
         return price(
             target, report, seconds_of(budget), device, watch, seconds_of(timeout), selected,
-            begin=begin(Path.cwd(), resume),
+            begin=begin(Path.cwd(), resume), in_place=in_place,
         )  # fmt: skip

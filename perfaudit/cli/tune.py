@@ -221,11 +221,14 @@ def _target(text: str | None, named: list[str], arguments: tuple[str, ...], modu
     from perfaudit.cli.settings import settings_of_project
     from perfaudit.target.names import choose_target, script_target
 
-    if text is not None and not named and (script := script_target(text, arguments, module)) is not None:
+    roles = factory_names(settings_of_project(), named)
+    is_named = bool(roles.keys() - {"file"})
+    if text is not None and not is_named and (script := script_target(text, arguments, module)) is not None:
         return script
     if arguments or module:
-        raise UserError(f"{text}: defines factories, which take no arguments; leave `-- {' '.join(arguments)}` out")
-    return choose_target([text] if text else [], Path.cwd(), factory_names(settings_of_project(), named))
+        why = "the factories that --factory or pyproject.toml names take no arguments" if is_named else "no such script"
+        raise UserError(f"{text or '--'}: {why}")
+    return choose_target([text] if text else [], Path.cwd(), roles)
 
 
 def _write_patch(report: Report, out: Path) -> None:

@@ -117,7 +117,9 @@ class Dataloader(Knob):
     def words(self, settings: Settings, survey: Survey) -> str:
         now = self.current(survey)
         changed = {k: v for k, v in settings.items() if k == "num_workers" or (v != now[k] and not _is_default(k, v))}
-        return f"build the training DataLoader with {', '.join(f'{name}={value!r}' for name, value in changed.items())}"
+        prefix = survey.facts.loader.prefix
+        what = "give the trainer's arguments" if prefix else "build the training DataLoader with"
+        return f"{what} {', '.join(f'{prefix}{name}={value!r}' for name, value in changed.items())}"
 
     def remarks(self, told: Told) -> list[str]:
         seen = told.kept.get("seen")
@@ -331,11 +333,13 @@ def _edits(source: Source, call: ast.Call, settings: Settings, survey: Survey) -
     """The call with the settings that differ from what it builds now; None where an argument cannot be set in place."""
     now = KNOB.current(survey)
     changed = {name: settings[name] for name in now if settings[name] != now[name]}
+    prefix = survey.facts.loader.prefix
     found: list[Edit] = []
-    for name, value in changed.items():
+    for plain, value in changed.items():
+        name = prefix + plain
         position = _POSITIONS.get(name)
         own = edit.keyword(call, name)
-        if _is_default(name, value) and name in ("prefetch_factor", "persistent_workers"):
+        if _is_default(plain, value) and plain in ("prefetch_factor", "persistent_workers"):
             part = edit.remove_keyword(source, call, name) if own else ()
         elif position is not None and position < len(call.args):
             part = edit.replace(source, call.args[position], repr(value))
@@ -344,7 +348,7 @@ def _edits(source: Source, call: ast.Call, settings: Settings, survey: Survey) -
         if part is None:
             return None
         found += part
-    if not settings["num_workers"]:
+    if not settings["num_workers"] and not prefix:
         for name in ("persistent_workers", "multiprocessing_context", "timeout"):  # torch refuses them without workers
             if name in changed or not edit.keyword(call, name):
                 continue

@@ -56,7 +56,10 @@ class Host:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loader:
-    """The loader of the training batches, as built. site: the call that built it, None outside of the user's code."""
+    """The loader of the training batches, as built. site: the call that built it, None outside of the user's code.
+
+    prefix: before the names that its arguments have in that call, where a trainer builds it from arguments of its own.
+    """
 
     num_workers: int
     pin_memory: bool
@@ -67,6 +70,7 @@ class Loader:
     epoch_batches: int | None
     dataset_length: int | None
     site: CallSite | None
+    prefix: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

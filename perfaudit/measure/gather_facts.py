@@ -120,6 +120,7 @@ def _loader(training: Any) -> Loader:
         epoch_batches=training.epoch_batches,
         dataset_length=_length(loader.dataset),
         site=_call_site(training.loader_site),
+        prefix=training.loader_prefix,
     )
 
 

@@ -54,6 +54,7 @@ class FactoryTraining:
     """
 
     is_script = False
+    loader_prefix = ""
     has_ended = False
 
     def __init__(

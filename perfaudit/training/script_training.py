@@ -11,6 +11,7 @@ import gc
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import FunctionType
 from typing import Any
 
@@ -25,7 +26,7 @@ from perfaudit.script.watch import Watch
 from perfaudit.target import overlay
 from perfaudit.target.accelerator import accelerator_of
 from perfaudit.target.built_otherwise import loaders_built, optimizers_built
-from perfaudit.target.construction import Origins
+from perfaudit.target.construction import Built, Origins, constructors_observed
 from perfaudit.target.load import said, where
 from perfaudit.target.loading import Batch, Loading
 from perfaudit.target.names import Target
@@ -38,6 +39,16 @@ Json = dict[str, Any]  # Any: nested JSON
 MOST_UPDATES = 64  # in which the order of several optimizers must repeat
 NO_OPTIMIZER = -1  # in the record of an update
 LOSSES_KEPT = 1024  # of the first updates
+# Hugging Face: classes of arguments from which a trainer builds its loader, by the module that defines them.
+TRAINERS = {
+    "transformers.training_args": ("TrainingArguments",),
+    "transformers.training_args_seq2seq": ("Seq2SeqTrainingArguments",),
+}
+TRAINER_PREFIX = "dataloader_"  # before DataLoader's own names
+PLAIN_LOADERS = (
+    "torch.utils.data.dataloader",
+    "accelerate.data_loader",
+)  # modules whose loaders only move their batches
 # What a phase of a script is called where steps are ours (`target.phases`); the others have no other name.
 _PHASES = {"data_wait": "loading", "host_to_device": "transfer"}
 
@@ -78,6 +89,7 @@ class ScriptTraining:
         self._updates_per_step = 0  # not known yet
         self._origins = Origins()
         self._site_of: list[Any] = []  # of loaders and of optimizers: `construction.Built`
+        self._trainers: list[Built] = []
         self._open = contextlib.ExitStack()
         self._loader_overrides, self._overrides_in_force = loader_overrides or {}, dict(loader_overrides or {})
         self._optimizer_overrides = optimizer_overrides or {}
@@ -90,6 +102,8 @@ class ScriptTraining:
         after_import("torch", self._torch_is_there)
         after_import("numpy.random", lambda: sys.modules["numpy.random"].seed(self.seed))
         seed_all(self.seed)
+        for module in TRAINERS:
+            after_import(module, partial(self._trainer_is_there, module))
         self._watch.wait_for_torch()
         self._go_on()
         while not (self._updates_per_step or self._finds_rhythm()):
@@ -107,8 +121,8 @@ class ScriptTraining:
             self._open.enter_context(optimizers_built(self._optimizer_overrides)),
         ]
 
-    def _run(self, profile: Any) -> None:
-        sys.setprofile(profile)  # which a stack has to itself
+    def _run(self, tools: _Tools) -> None:
+        _use(tools)
         name, arguments = self.target.module or self.target.file, self.target.arguments or ()
         if self.target.module:
             as_main.run_module(name, arguments)
@@ -122,8 +136,9 @@ class ScriptTraining:
         if not self._script.dead:
             seen = len(self._order)
             self._overrides_in_force |= self._loader_overrides
+            tools = sys.getprofile(), sys.gettrace()
             try:
-                self._script.switch(sys.getprofile())
+                self._script.switch(tools)
             except SystemExit as leaving:
                 code, words = as_main.exit_code(leaving)
                 raise self._ended(f"left with code {code}{f': {words}' if words else ''}") from leaving
@@ -134,6 +149,7 @@ class ScriptTraining:
                 raise TargetError(f"{self.target}: it raised {kind}{where(error)}, before its first step") from error
             finally:
                 self._overrides_in_force.clear()  # loaders that are built by others are none of the script's
+                _use(tools)
             if len(self._order) > seen:
                 if self._order[-1] == NO_OPTIMIZER:
                     raise TargetError(
@@ -158,10 +174,8 @@ class ScriptTraining:
         self._order.append(record["optimizer"])
         self._records.append(record)
         self.phases.add(record["phases"])
-        sys.setprofile(None)
-        profile = self._asking.switch()
-        if profile is not None:
-            sys.setprofile(profile)
+        _use((None, None))
+        _use(self._asking.switch())
 
     def _finds_rhythm(self) -> bool:
         """Whether it is known by now how many updates make a step. Raises TargetError where that will not be."""
@@ -254,8 +268,25 @@ class ScriptTraining:
 
     @property
     def loader_site(self) -> Site | None:
-        """The script's call that built the loader, None where a library did."""
-        return self._built_at(self._own.loader) if self._own is not None else None
+        """The script's call that built the loader, or the trainer's arguments; None where neither call is the script's."""
+        own = self._built_at(self._own.loader) if self._own is not None else None
+        return own or (self._trainer_site if self._own is not None else None)
+
+    @property
+    def loader_prefix(self) -> str:
+        """What is before the names of the loader's arguments in the call at `loader_site`."""
+        has_own = self._own is not None and self._built_at(self._own.loader) is not None
+        return "" if has_own or self._trainer_site is None else TRAINER_PREFIX
+
+    @property
+    def _trainer_site(self) -> Site | None:
+        """The script's only call that built a trainer's arguments; None where there are several, or none."""
+        sites = [site for built in self._trainers for _, site in built.everything()]
+        return sites[0] if len(sites) == 1 else None
+
+    def _trainer_is_there(self, module: str) -> None:
+        classes = [vars(sys.modules[module])[name] for name in TRAINERS[module] if name in vars(sys.modules[module])]
+        self._trainers.append(self._open.enter_context(constructors_observed(classes, lambda _: None)))
 
     @property
     def optimizer_site(self) -> Site | None:
@@ -296,7 +327,8 @@ class ScriptTraining:
         import torch
 
         own = self._own.loader if self._own is not None else None
-        if type(own) is not torch.utils.data.DataLoader:
+        is_on_host = self.device.type == "cpu" or type(own) is torch.utils.data.DataLoader
+        if own is None or type(own).__module__ not in PLAIN_LOADERS or not is_on_host:
             raise TargetError(f"{self.target}: its batches do not come from a plain DataLoader")
         arguments = {**_arguments_of(own), **overrides}
         if not arguments["num_workers"]:
@@ -327,6 +359,16 @@ class ScriptTraining:
     def _load_other(self, batches: Any) -> Batch:
         assert self.loading is not None
         return self.loading.next_batch()
+
+
+_Tools = tuple[Any, Any]  # what `sys.setprofile` and `sys.settrace` take
+
+
+def _use(tools: _Tools) -> None:
+    """Have the stack that runs profiled and traced by these, None for by nothing: each stack has to be told."""
+    if tools != (sys.getprofile(), sys.gettrace()):
+        sys.setprofile(tools[0])
+        sys.settrace(tools[1])
 
 
 class _Load:

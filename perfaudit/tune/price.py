@@ -77,16 +77,18 @@ def price(
     workshop: Workshop | None = None,
     clock: Clock | None = None,
     begin: Begin = lambda start: Record(),
+    in_place: bool = False,
 ) -> Report:
     """The report with screened and measured savings, ranked. Ends early on Ctrl-C with what there is.
 
     budget: seconds for all measuring; timeout: seconds that loading or one step may take; selected: rules of which a run may
-    show what reading missed, None for all; begin: opens the record of the run, see `tune.recording`. Raises
-    TargetError when the target does not load, NothingMeasured when it cannot make a step, or nothing was compared.
+    show what reading missed, None for all; in_place: a script writes its own files; begin: opens the record of the run, see
+    `tune.recording`. Raises TargetError when the target does not load, NothingMeasured when it cannot make a step, or nothing was
+    compared.
     """
     priced, record = Priced(), Record()
     profile: Profile | None = None
-    workshop, clock = workshop or Children(target, device, watch, timeout), clock or WallClock()
+    workshop, clock = workshop or Children(target, device, watch, timeout, in_place=in_place), clock or WallClock()
     deadline = Deadline(budget, clock)
     try:
         with interruptible() as interrupted:
@@ -169,6 +171,8 @@ def _observe(
     lines: those that run; the lines of what is added are put there.
     """
     survey = replace(profile.survey, findings=report.findings)
+    if session.target.is_script:
+        return replace(profile, survey=survey)
     if OBSERVED_STEPS * profile.seconds_per_step > OBSERVING_SHARE * budget:
         why = "the training was not observed: its steps are too long for this --budget"
         return replace(profile, survey=survey, notes=(*profile.notes, why))

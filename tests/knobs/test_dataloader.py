@@ -485,6 +485,18 @@ NONE = {"num_workers": 0, "pin_memory": False, "prefetch_factor": None, "persist
             "DataLoader(d, 8, True, None, None, 0, None, False, False, 0)",
         ),
         ("DataLoader(d)", {}, {**TWO, "pin_memory": True}, "DataLoader(d, num_workers=2, pin_memory=True)"),
+        (
+            "TrainingArguments('out', num_workers=7)",  # a trainer's arguments have names of their own
+            {"prefix": "dataloader_"},
+            {**TWO, "persistent_workers": True},
+            "TrainingArguments('out', num_workers=7, dataloader_num_workers=2, dataloader_persistent_workers=True)",
+        ),
+        (
+            "TrainingArguments('out', dataloader_num_workers=4, dataloader_persistent_workers=True)",
+            {"prefix": "dataloader_", "num_workers": 4, "prefetch_factor": 2, "persistent_workers": True},
+            NONE,
+            "TrainingArguments('out', dataloader_num_workers=0)",
+        ),
     ],
 )
 def test_the_patch(
@@ -516,6 +528,8 @@ def test_workers_are_not_kept_where_the_dataset_changes_between_epochs(
 
 
 def test_the_words_name_what_changes() -> None:
+    trainers = KNOB.words(TWO, survey(prefix="dataloader_"))
+    assert trainers == "give the trainer's arguments dataloader_num_workers=2"
     assert KNOB.words(TWO, survey()) == "build the training DataLoader with num_workers=2"
     assert KNOB.words({**TWO, "persistent_workers": True}, survey()) == (
         "build the training DataLoader with num_workers=2, persistent_workers=True"

@@ -263,6 +263,29 @@ def test_a_script_that_ends_or_raises_later_says_so(run: Run) -> None:
 
 
 @pytest.mark.slow
+def test_lines_of_a_script_are_traced_as_long_as_somebody_asks(run: Run) -> None:
+    found = run(
+        HEAD + LOOP,
+        """
+        lines = set()
+        def note(frame, event, argument):
+            if frame.f_code.co_filename.endswith("/train.py"):
+                lines.add(frame.f_lineno)
+            return note
+        sys.settrace(note)
+        training.whole_step()
+        sys.settrace(None)
+        found["traced"] = sorted(lines)
+        training.whole_step()
+        found["after"] = len(lines) - len(found["traced"])
+        """,
+    )
+    forward = (HEAD + LOOP).splitlines().index("        return self.one(x)") + 1
+    assert forward in found["traced"]
+    assert found["after"] == 0
+
+
+@pytest.mark.slow
 def test_a_script_has_its_arguments(run: Run) -> None:
     script = HEAD + "import sys\nassert sys.argv == ['train.py', '--epochs', '3'], sys.argv\n" + LOOP
     assert run(script, "found['name'] = str(training.target)", ("--epochs", "3")) == {"name": "train.py --epochs 3"}

@@ -208,7 +208,8 @@ def test_a_knob_that_cannot_matter_here_says_why(project: Project, perfaudit: Ru
         (("tune", "train.py", "-o", "no/such/folder.txt"), "no/such/folder.txt: no such folder"),
         (("tune", "train.py", "--device", "warp"), "--device warp: not usable here"),
         (("scan", "train.py", "--measure", "--fix"), "--measure"),
-        (("scan", "empty.py", "--measure"), "empty.py defines no model factory"),
+        (("scan", "empty.py", "--measure"), "empty.py: the script ended before its first step"),
+        (("scan", "empty.py", "--measure", "--factory", "model=net"), "empty.py defines no dataloader factory"),
     ],
 )
 def test_wrong_use_is_one_line_and_exit_2(
