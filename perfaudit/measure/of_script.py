@@ -40,7 +40,7 @@ def first_losses(training: Any, asked: Asked) -> Reply:  # Any: training.script_
     if asked.nudge:
         first_steps.nudge(training.model, asked.nudge)
     found: Reply = {}
-    first = training.first_gradients or {}
+    first = training.first_gradients
     if asked.save_gradients:
         named = {gradients.plain_name(name): gradient for name, gradient in first.items()}
         gradients.write(named, training, [], asked.save_gradients)

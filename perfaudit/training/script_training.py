@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import math
 import sys
+import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import FunctionType
@@ -59,7 +62,9 @@ class ScriptTraining:
     loader_overrides, optimizer_overrides: arguments that every DataLoader or optimizer is built with instead of the script's.
     Raises TargetError where the script ends, or raises, before that, or where no step can be told.
 
-    first_gradients: of the first update, by parameter, on the host; None where memory does not hold them.
+    most_gradients: bytes that a copy of the first gradients may take of the host's memory.
+
+    first_gradients: of the first update, by parameter, on the host; {} where there are none or memory does not hold them.
     """
 
     is_script = True
@@ -75,13 +80,15 @@ class ScriptTraining:
         loader_overrides: dict[str, Any] | None = None,
         seed: int = 0,
         optimizer_overrides: dict[str, Any] | None = None,
+        most_gradients: float = math.inf,
     ) -> None:
         self.target, self.seed = target, seed
         self.factories: dict[str, Any] = {}
         self.folder = present_folder()
+        self._most_gradients = most_gradients
         self.last_loss: Any = None
         self.losses: list[Any] = []  # of the first backward passes
-        self.first_gradients: dict[str, Any] | None = None
+        self.first_gradients: dict[str, Any] = {}
         self.phases = _Phases()
         self.loads: list[_Load] | None = None  # gathered where somebody asks
         self._records: list[Json] = []  # of updates since the last step
@@ -93,6 +100,7 @@ class ScriptTraining:
         self._open = contextlib.ExitStack()
         self._loader_overrides, self._overrides_in_force = loader_overrides or {}, dict(loader_overrides or {})
         self._optimizer_overrides = optimizer_overrides or {}
+        self._thread = threading.get_ident()
         self._watch = _Steps(self)
         self._asking = greenlet.getcurrent()
         self._script = greenlet(self._run)
@@ -171,6 +179,8 @@ class ScriptTraining:
 
     def update_ends(self, record: Json) -> None:
         """An update of the script has ended: whoever asked goes on, until the next one is asked for."""
+        if threading.get_ident() != self._thread:  # a stack goes on in its own thread only
+            return
         self._order.append(record["optimizer"])
         self._records.append(record)
         self.phases.add(record["phases"])
@@ -249,13 +259,27 @@ class ScriptTraining:
         first = next((p for group in groups for p in group["params"]), None)
         self.device = first.device if first is not None else torch.device("cpu")
         self.accelerator = accelerator_of(self.device)
-        self.first_gradients = {
-            name: None if p.grad is None else p.grad.detach().to("cpu", copy=True)
-            for name, p in self.model.named_parameters()
-        }
+        self.first_gradients = self._gradients()
         loader = self._watch.loader
         self._own = Loading(loader) if loader is not None else None
         self.loading = self._own
+
+    def _gradients(self) -> dict[str, Any]:
+        """The gradients as they are, on the host; {} before there are any, as where a closure makes them, or without room."""
+        named = dict(self.model.named_parameters())
+        size = sum(p.grad.numel() * p.grad.element_size() for p in named.values() if p.grad is not None)
+        if not size or size > self._most_gradients:
+            return {}
+        return {name: None if p.grad is None else p.grad.detach().to("cpu", copy=True) for name, p in named.items()}
+
+    def is_own(self, loader: Any) -> bool:
+        """Whether a loader is the one whose place another can take: also one that was built anew by the same call."""
+        if self._own is None or loader is None:
+            return False
+        if loader is self._own.loader:
+            return True
+        site = self._built_at(loader)
+        return site is not None and site == self._built_at(self._own.loader)
 
     def step_functions(self) -> list[FunctionType]:
         """The forward passes of the script's models, as far as those are plain functions of Python."""
@@ -388,7 +412,8 @@ class _Steps(Watch):
         self._training = training
         self.optimizers_built = 0
         self.loader: Any = None  # of the last batch before the first update
-        self._loaders: dict[int, tuple[Any, Any]] = {}  # by id of its iterator: that, and the loader
+        # By iterator, which nobody must keep alive because its workers end with it: the loader, and whether that is own.
+        self._loaders: weakref.WeakKeyDictionary[Any, tuple[Any, bool]] = weakref.WeakKeyDictionary()
 
     def _build_optimizer(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         self.optimizers_built += 1
@@ -406,16 +431,15 @@ class _Steps(Watch):
 
     def _begin_epoch(self, original: Any, loader: Any) -> Any:
         batches = super()._begin_epoch(original, loader)
-        self._loaders = {key: kept for key, kept in self._loaders.items() if kept[1] is not loader}
-        self._loaders[id(batches)] = (batches, loader)
+        self._loaders[batches] = loader, bool(self.updates) and self._training.is_own(loader)
         return batches
 
     def _load(self, original: Any, batches: Any) -> Any:
-        _, loader = self._loaders.get(id(batches), (None, None))
+        loader, is_own = self._loaders.get(batches, (None, False))
         if not self.updates:
             self.loader = loader if loader is not None else self.loader
             return original(batches)
-        return self._training.load(original, batches, loader is self.loader)
+        return self._training.load(original, batches, is_own or loader is self.loader)
 
 
 class _Phases:

@@ -185,6 +185,60 @@ def test_another_loader_takes_the_place_of_the_scripts(run: Run) -> None:
 
 
 @pytest.mark.slow
+def test_a_loader_that_is_built_anew_for_each_epoch_is_exchanged_in_all_of_them(run: Run) -> None:
+    anew = LOOP.replace("model, loader = Net(), data()", "model = Net()").replace("in loader", "in data()")
+    found = run(
+        HEAD + anew,
+        """
+        from perfaudit.training.loader_variant import LoaderVariant
+        for _ in range(6):
+            training.whole_step()
+        LoaderVariant(training, {"batch_size": 8}).enter()
+        found["samples"] = [training.whole_step() for _ in range(4)]
+        """,
+    )
+    assert found["samples"] == [8] * 4
+
+
+@pytest.mark.slow
+def test_a_step_is_an_update_however_many_batches_it_has(run: Run) -> None:
+    several = LOOP.replace("optimizer.zero_grad()\n", "").replace(
+        "optimizer.step()", "count += 1\n            if count % 2 == 0: optimizer.step(); optimizer.zero_grad()"
+    )
+    found = run(
+        HEAD + several.replace("for epoch", "count = 0\n    for epoch"),
+        """
+        found["samples"] = [training.whole_step() for _ in range(2)]
+        found["losses"] = len(training.losses)
+        """,
+    )
+    assert found == {"samples": [8, 8], "losses": 6}
+
+
+@pytest.mark.slow
+def test_gradients_that_the_update_makes_itself_are_not_kept(run: Run) -> None:
+    closure = """
+model, loader = Net(), data()
+optimizer = torch.optim.LBFGS(model.parameters(), lr=1e-4, max_iter=2)
+for x, y in list(loader) * 10:
+    def again():
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        return loss
+    optimizer.step(again)
+"""
+    found = run(
+        HEAD + closure,
+        """
+        training.whole_step()
+        found["gradients"], found["losses"] = training.first_gradients, len(training.losses) >= 2
+        """,
+    )
+    assert found == {"gradients": {}, "losses": True}
+
+
+@pytest.mark.slow
 def test_a_functions_code_is_swapped_between_two_steps(run: Run) -> None:
     found = run(
         HEAD + LOOP,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from perfaudit.errors import TargetError
 from perfaudit.measure import layout
 from perfaudit.measure.attribute_names import find_named
+from perfaudit.measure.environment import free_memory
 from perfaudit.measure.facts import to_json
 from perfaudit.measure.gather_facts import facts_of
 from perfaudit.measure.holder import Holder
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from perfaudit.training.script_training import ScriptTraining
 
 Reply = dict[str, Any]  # JSON
+GRADIENTS_SHARE = 0.25  # of the free memory of the host, for a copy of a script's first gradients
 
 
 def build(
@@ -89,7 +91,7 @@ def run_script(target: Target, scratch: str, shared: str, loader: Reply, seed: i
         os.environ.update(quiet_environment(Path(scratch)))
     from perfaudit.training.script_training import ScriptTraining
 
-    return ScriptTraining(target, loader, seed, optimizer)
+    return ScriptTraining(target, loader, seed, optimizer, GRADIENTS_SHARE * free_memory())
 
 
 def strays(holder: Holder) -> Reply:
