@@ -129,9 +129,10 @@ def command(
     knobs = [name for name, wanted in flags.items() if wanted or all_ or not any(flags.values())]
     everything = all_ or not any(flags.values())
     climbs = _changes(allow) if everything or allow is not None else None
+    script = None
     if resume and not all_ and not any(flags.values()):
-        knobs, target, climbs = _as_before(knobs, target, allow)
-    chosen = _target(target, factory or [], tuple(arguments or ()), module)
+        knobs, target, climbs, script = _as_before(knobs, target, allow)
+    chosen = script or _target(target, factory or [], tuple(arguments or ()), module)
     check_writable(output)
     limit = bytes_of(memory) if memory else 0
     if out is not None and (out.suffix in SOURCES or out == output):
@@ -155,8 +156,12 @@ def command(
 
 def _as_before(
     knobs: list[str], target: str | None, allow: str | None
-) -> tuple[list[str], str | None, frozenset[str] | None]:
-    """The knobs of the run that will be resumed, and its target and what its climb allowed where none is given."""
+) -> tuple[list[str], str | None, frozenset[str] | None, Target | None]:
+    """The knobs of the run that will be resumed, and its target and what its climb allowed where none is given.
+
+    The target is a text as it is typed or, last, a script with its arguments.
+    """
+    from perfaudit.target.names import Target
     from perfaudit.tune.journal import latest_unfinished, read_run
 
     path = latest_unfinished(Path.cwd(), "tune")
@@ -169,7 +174,11 @@ def _as_before(
     climbs = frozenset(map(str, allowed)) if isinstance(allowed, list) else None
     if allow is not None:
         climbs = _changes(allow)
-    return list(start.get("knobs") or knobs), target or start.get("target"), climbs
+    script = (start.get("options") or {}).get("script")
+    knobs = list(start.get("knobs") or knobs)
+    if target is None and isinstance(script, dict):
+        return knobs, None, climbs, Target.from_json(script)
+    return knobs, target or start.get("target"), climbs, None
 
 
 def _changes(allow: str | None) -> frozenset[str]:

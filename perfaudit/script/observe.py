@@ -137,10 +137,15 @@ def _scratch_folder(request: Request) -> Iterator[tuple[Request, dict[str, str]]
     try:
         yield dataclasses.replace(request, scratch=folder), quiet_environment(folder)
     finally:
-        for work in folder.rglob("work"):  # the kernel makes them unreadable
-            with contextlib.suppress(OSError):
-                work.chmod(0o700)
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_scratch(folder)
+
+
+def remove_scratch(folder: Path) -> None:
+    """Delete a folder with what overlays have left in it."""
+    for work in folder.rglob("work"):  # the kernel makes them unreadable
+        with contextlib.suppress(OSError):
+            work.chmod(0o700)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def scratch_root(script: Script) -> Path:

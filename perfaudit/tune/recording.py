@@ -106,7 +106,7 @@ def start_line(
     versions = {"torch": machine.torch, "device": machine.device, "cores": machine.cores, "threads": machine.threads}
     files = {*profile.survey.facts.project_files, target.file}
     allowed = sorted(allow) if allow is not None else None  # None: no climb
-    script = {"arguments": list(target.arguments), "module": target.module} if target.arguments is not None else {}
+    script = {"script": target.to_json()} if target.is_script else {}
     return {
         "command": command,
         "target": str(target),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from perfaudit.measure.ledger import Variant
 from perfaudit.measure.nursery import nursery
 from perfaudit.measure.runner import Lab
 from perfaudit.measure.watch import Watch
-from perfaudit.script.observe import scratch_root
+from perfaudit.script.observe import remove_scratch, scratch_root
 from perfaudit.script.request import Script
 from perfaudit.target.names import Target, imported_modules, sets_variables_early
 from perfaudit.tune.short_names import variant_name
@@ -77,7 +78,7 @@ class Children:
     timeout: float
     fresh: bool = False  # see `measure.child.Child`
     in_place: bool = False  # a script's files are its own
-    _folder: tempfile.TemporaryDirectory[str] | None = None  # of a script's files
+    _folder: Path | None = None  # of a script's files, as long as this process runs
 
     def __post_init__(self) -> None:
         """Have the libraries that the target imports ready for all children, unless it sets variables before importing.
@@ -87,12 +88,11 @@ class Children:
         self.fresh = self.target.is_script or sets_variables_early(self.target.file)
         if self.target.is_script and not self.in_place:
             script = Script(self.target.file, self.target.arguments or ())
-            self._folder = tempfile.TemporaryDirectory(
-                prefix="perfaudit-", dir=scratch_root(script), ignore_cleanup_errors=True
-            )
+            self._folder = Path(tempfile.mkdtemp(prefix="perfaudit_", dir=scratch_root(script)))
+            atexit.register(remove_scratch, self._folder)
             for name in ("scratch", "shared"):
-                Path(self._folder.name, name).mkdir()
-            exchange_in(str(Path(self._folder.name, "shared")))
+                (self._folder / name).mkdir()
+            exchange_in(str(self._folder / "shared"))
         parent = None if self.fresh else nursery()
         if parent is not None:
             self.watch.stage("importing torch")
@@ -100,8 +100,7 @@ class Children:
 
     @property
     def target_json(self) -> Json:
-        folder = self._folder.name if self._folder is not None else ""
-        own = {name: str(Path(folder, name)) if folder else "" for name in ("scratch", "shared")}
+        own = {name: str(self._folder / name) if self._folder is not None else "" for name in ("scratch", "shared")}
         return self.target.to_json() | (own if self.target.is_script else {})
 
     def lab(self, check: Check | None = None) -> Lab:

@@ -10,6 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from perfaudit.cli import tune
+from perfaudit.target.names import Target
+from perfaudit.tune.journal import Journal
+
 pytest.importorskip("greenlet")
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
@@ -126,3 +130,12 @@ def test_a_script_that_does_not_train_is_one_clear_message(
 def test_arguments_are_for_scripts(tmp_path: Path) -> None:
     done = perfaudit("tune", "nowhere.py", "--", "--width", "3", cwd=tmp_path)
     assert (done.returncode, "nowhere.py" in done.stderr) == (2, True)
+
+
+def test_a_run_of_a_script_is_resumed_with_its_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Target("train.py", {}, ("--width", "16"))
+    start = {"command": "tune", "target": str(script), "knobs": ["anomaly"], "options": {"script": script.to_json()}}
+    Journal.create(tmp_path, start)
+    monkeypatch.chdir(tmp_path)
+    assert tune._as_before([], None, None) == (["anomaly"], None, None, script)
+    assert tune._as_before([], "other.py", None)[1:] == ("other.py", None, None)
