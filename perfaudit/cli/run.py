@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import enum
+import json
 import sys
 import tempfile
 import time
@@ -29,6 +31,7 @@ HELP = """Run an unmodified training script for some steps, and print where each
     perfaudit run -m package.train -- config.yaml        a module, as `python -m` runs it
     perfaudit run train.py --steps 50
     perfaudit run train.py --to-end                      until the script ends by itself
+    perfaudit run train.py --export chrome               the steps as a trace, too
 
 The script runs as `python train.py` runs it, without an edit, in a process of its own. It is ended after --seconds of training.
 What it writes goes to a scratch folder that is deleted afterwards: no checkpoint of yours is touched. Experiment trackers are
@@ -37,6 +40,13 @@ off. With --in-place, files and trackers are as they always are.
 A step ends with the update of the optimizer; of several optimizers, with the last one of a round. Its phases add up to 100 %.
 """
 SECONDS = 20.0  # of training, where nothing else is said
+TRACE = "perfaudit.trace.json"
+
+
+class Export(enum.StrEnum):
+    """What steps are written as."""
+
+    chrome = "chrome"
 
 
 def command(
@@ -57,6 +67,10 @@ def command(
         bool, typer.Option("--in-place", help="Let the script write its files, and its trackers record.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not show what the script prints.")] = False,
+    export: Annotated[
+        Export | None,
+        typer.Option(help=f"Also write the steps: chrome as {TRACE}, for chrome://tracing or ui.perfetto.dev."),
+    ] = None,
     format: Annotated[str, format_option("text", "json")] = "text",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to a file.")] = None,
 ) -> None:
@@ -86,10 +100,23 @@ def command(
     if seen.ended == "late":
         seen.message = _why_late(seen, longest)
     run = summarize(seen, str(wanted), in_place)
+    if export is not None and seen.updates:
+        _write_trace(seen, str(wanted))
     emit(_report(run, seen.facts.get("files", [])), format, output)
     if quiet and run.ended == "failed" and said:
         say(f"{script} said last:\n{said}")
     raise typer.Exit(_exit_code(run))
+
+
+def _write_trace(seen: Seen, script: str) -> None:
+    from perfaudit.files import reason, replace_file
+    from perfaudit.script.export import chrome_trace
+
+    try:
+        replace_file(Path(TRACE), json.dumps(chrome_trace(seen.updates, script)).encode())
+    except OSError as error:
+        raise UserError(f"{TRACE}: not written: {reason(error)}") from error
+    say(f"{TRACE}: written; chrome://tracing and ui.perfetto.dev open it")
 
 
 def _check_script(script: str, is_module: bool) -> None:

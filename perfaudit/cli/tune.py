@@ -235,7 +235,11 @@ def _target(text: str | None, named: list[str], arguments: tuple[str, ...], modu
     if text is not None and not is_named and (script := script_target(text, arguments, module)) is not None:
         return script
     if arguments or module:
-        why = "the factories that --factory or pyproject.toml names take no arguments" if is_named else "no such script"
+        why = (
+            "the factories that --factory or pyproject.toml names take no arguments"
+            if is_named
+            else "no such script; for a module, add -m"
+        )
         raise UserError(f"{text or '--'}: {why}")
     return choose_target([text] if text else [], Path.cwd(), roles)
 

@@ -46,7 +46,7 @@ def look(training: Any) -> Reply:
         if number >= 2:
             loads.append(load)
             steps.append(time.perf_counter() - started)
-    return _told(loads, steps, batch, samples_in(batch), max(0, resident_bytes() - resident))
+    return _reply_of(loads, steps, batch, samples_in(batch), max(0, resident_bytes() - resident))
 
 
 def _look_at_script(training: Any) -> Reply:
@@ -66,10 +66,10 @@ def _look_at_script(training: Any) -> Reply:
         raise ValueError("asked of a script whose steps load nothing")
     loads = [_Load(load.wall, load.cpu, max(load.wall, load.cpu), False) for load in found]
     per_batch = [step * len(steps) / len(loads) for step in steps]
-    return _told(loads, per_batch, found[-1].batch, samples, max(0, resident_bytes() - resident))
+    return _reply_of(loads, per_batch, found[-1].batch, samples, max(0, resident_bytes() - resident))
 
 
-def _told(loads: list[_Load], steps: list[float], batch: Any, samples: int, grown: int) -> Reply:
+def _reply_of(loads: list[_Load], steps: list[float], batch: Any, samples: int, grown: int) -> Reply:
     within = [load for load in loads if not load.restarts] or loads
     fetches = [load.seconds for load in within]
     fetch = statistics.fmean(fetches)

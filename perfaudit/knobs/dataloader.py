@@ -51,6 +51,9 @@ class Dataloader(Knob):
     fixed_batch = False
     changes_always = ("rng",)
 
+    def not_applicable(self, survey: Survey) -> str:
+        return "" if survey.facts.loader.is_there else "the script takes its batches from no DataLoader"
+
     def share(self, survey: Survey) -> float:
         """What a step waits for its batch, where no workers load it; with workers, fewer may gain what no profile tells.
 

@@ -79,7 +79,7 @@ class Optimizer(Knob):
     def words(self, settings: Settings, survey: Survey) -> str:
         name, value = _ARGUMENTS[str(settings["update"])]
         how = f"build {survey.facts.optimizer.name} with {name}={value}"
-        if "optimizer" in survey.facts.factories or survey.facts.optimizer.site is not None:
+        if "optimizer" in survey.facts.factories or survey.facts.is_script:
             return how
         return (
             f"{how}, if that is your optimizer: the target has no build_optimizer, so this was measured with "

@@ -58,7 +58,8 @@ class Host:
 class Loader:
     """The loader of the training batches, as built. site: the call that built it, None outside of the user's code.
 
-    prefix: before the names that its arguments have in that call, where a trainer builds it from arguments of its own.
+    is_there: False for a script that makes its batches itself. prefix: before the names that its arguments have in that call,
+    where a trainer builds it from arguments of its own.
     """
 
     num_workers: int
@@ -71,6 +72,7 @@ class Loader:
     dataset_length: int | None
     site: CallSite | None
     prefix: str = ""
+    is_there: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -108,7 +108,7 @@ def _loader(training: Any) -> Loader:
     if loader is None:  # a script that makes its batches itself
         return Loader(
             num_workers=0, pin_memory=False, prefetch_factor=None, persistent_workers=False, batch_size=None,
-            iterable=True, epoch_batches=None, dataset_length=None, site=None,
+            iterable=True, epoch_batches=None, dataset_length=None, site=None, is_there=False,
         )  # fmt: skip
     return Loader(
         num_workers=loader.num_workers,

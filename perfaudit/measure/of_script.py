@@ -17,7 +17,7 @@ Reply = dict[str, Any]  # JSON
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Request:
     """What is asked of the first steps: see `verbs.first_losses.losses`."""
 
     steps: int
@@ -30,7 +30,7 @@ class Asked:
     observe: bool = False
 
 
-def first_losses(training: Any, asked: Asked) -> Reply:  # Any: training.script_training.ScriptTraining
+def first_losses(training: Any, asked: Request) -> Reply:  # Any: training.script_training.ScriptTraining
     """The losses of the steps behind the first one, as `verbs.first_losses.losses` has them; of each step, its last loss."""
     import torch
 
@@ -43,10 +43,10 @@ def first_losses(training: Any, asked: Asked) -> Reply:  # Any: training.script_
     first = training.first_gradients
     if asked.save_gradients:
         named = {gradients.plain_name(name): gradient for name, gradient in first.items()}
-        gradients.write(named, training, [], asked.save_gradients)
+        gradients.write(named, training, training.first_batch, asked.save_gradients)
     if asked.load_gradients:
-        kept = gradients.Kept(training.model, first)
-        found["gradients"] = gradients.compare_with_file(training, [], asked.load_gradients, kept)
+        kept = gradients.KeptGradients(training.model, first)
+        found["gradients"] = gradients.compare_with_file(training, training.first_batch, asked.load_gradients, kept)
     seed_all(asked.seed)
     losses = []
     with first_steps.autocasts() if asked.observe else contextlib.nullcontext(set[str]()) as dtypes:

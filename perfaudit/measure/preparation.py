@@ -106,6 +106,8 @@ class Preparation:
         try:
             _try(variant, lambda: step_once(self.training))
         except StepRaises as refusal:
+            if self.training.has_ended and isinstance(refusal.__cause__, NoBatches):
+                raise refusal.__cause__ from None  # it would have ended without the candidate, too
             if self.training.has_ended:
                 raise LeavesSomething(f"{refusal}; that ended the script") from refusal
             raise

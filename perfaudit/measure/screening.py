@@ -107,7 +107,11 @@ def _prepared(
     for candidate in sorted(candidates, key=lambda item: item.way == "twin"):
         if candidate.way != "control":
             mark(candidate.key)
-            prepared.put_in(candidate)
+            try:
+                prepared.put_in(candidate)
+            except NoBatches:
+                mark("")
+                raise
     mark("")
     return prepared
 
@@ -307,9 +311,8 @@ class Screening:
 
         Raises the error where it is the training that cannot go on.
         """
-        is_over = (
-            isinstance(error, NoBatches) and training is self.training and self.training.loader is self._own_loader
-        )
+        is_own = training is self.training and (training.has_ended or training.loader is self._own_loader)
+        is_over = isinstance(error, NoBatches) and is_own
         if is_over:
             raise error
         training.phases.take()  # of the step that was not finished

@@ -34,7 +34,17 @@ def run_page(report: Report, run: Run, paint: Paint, width: int) -> str:
         more = len(report.findings) - _SHOWN
         rest = f"{count(more, 'more finding')}. " if more > 0 else ""
         parts.append(f"{rest}With patches: {paint(f'perfaudit scan {shlex.join(files)}', 'bold')}\n")
+    if run.counted and run.optimizers:
+        parts.append(f"To have patches tried and measured: {paint(next_command(run), 'bold')}\n")
     return "\n".join(parts)
+
+
+def next_command(run: Run) -> str:
+    """The command that tries on this script what can be tried; the loader alone where the step waits for data."""
+    words = shlex.split(run.script)
+    script, arguments = (words[:2], words[2:]) if words[0] == "-m" else (words[:1], words[1:])
+    knobs = ["--dataloader"] if run.limited_by == "data" else []
+    return shlex.join(["perfaudit", "tune", *knobs, *script, *(["--", *arguments] if arguments else [])])
 
 
 def run_block(run: Run, paint: Paint, width: int) -> str:

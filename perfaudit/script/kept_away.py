@@ -23,7 +23,7 @@ def keep_files_away(
     found = cover_files(scratch, script, shared) if mounts else None
     if found is not None:
         return found
-    view = RedirectedWrites(scratch)
+    view = RedirectedWrites(scratch, shared)
     redirect(view, scratch, shared)
     return view
 

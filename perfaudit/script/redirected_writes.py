@@ -16,7 +16,7 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,9 @@ _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 class RedirectedWrites:
     """A view of all files in which what is written lies in `scratch`. `install` puts it in place for the whole process."""
 
-    def __init__(self, scratch: Path) -> None:
+    def __init__(self, scratch: Path, shared: Sequence[Path] = ()) -> None:
         self._root = str(scratch.resolve())
+        self._shared = [str(folder.resolve()) for folder in shared]  # in which files are written as they are
         self._upper = os.path.join(self._root, "files")  # noqa: PTH118  # paths of the script are strings here
         self._gone: set[str] = set()
         self._inside = threading.local()
@@ -107,7 +108,7 @@ class RedirectedWrites:
             name = os.path.join(os.path.realpath(folder), base)  # noqa: PTH118
         finally:
             self._inside.is_busy = False
-        return None if _is_below(name, (self._root, *PASSED_ON)) else name
+        return None if _is_below(name, (self._root, *self._shared, *PASSED_ON)) else name
 
     def _in_scratch(self, name: str) -> str:
         return self._upper + name

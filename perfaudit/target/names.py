@@ -95,15 +95,17 @@ def parse(text: str, names: dict[str, str] | None = None, folder: Path = Path())
 
 
 def script_target(text: str, arguments: Sequence[str], is_module: bool, folder: Path = Path()) -> Target | None:
-    """The script that somebody names, with its arguments; None for a file that defines factories.
+    """The script that somebody names, with its arguments; None for a file that defines factories, or that is not there.
 
-    A file that defines neither a model nor a loader, or that is given arguments, is a script. is_module: text is a dotted name.
-    Raises TargetError where there is no such module.
+    A file that defines not both a model and a loader factory, or that is given arguments, is a script: many import a function
+    of such a name. is_module: text is a dotted name, of a package with `__main__.py` too. Raises TargetError where there is no
+    such module.
     """
     if is_module:
-        return Target(_file_of(text, folder), {}, tuple(arguments), text)
+        main = Path(*text.split("."), "__main__.py")
+        return Target(str(main) if (folder / main).is_file() else _file_of(text, folder), {}, tuple(arguments), text)
     path = folder / text
-    if not path.is_file() or (not arguments and factories(str(path)).keys() & {"model", "dataloader"}):
+    if not path.is_file() or (not arguments and factories(str(path)).keys() >= {"model", "dataloader"}):
         return None
     return Target(text, {}, tuple(arguments))
 

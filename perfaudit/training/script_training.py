@@ -32,7 +32,7 @@ from perfaudit.target.built_otherwise import loaders_built, optimizers_built
 from perfaudit.target.construction import Built, Origins, constructors_observed
 from perfaudit.target.load import said, where
 from perfaudit.target.loading import Batch, Loading
-from perfaudit.target.names import Target
+from perfaudit.target.names import Target, factories
 from perfaudit.target.provenance import Site
 from perfaudit.target.random_streams import seed_all
 from perfaudit.target.working_folder import full_path, present_folder
@@ -41,7 +41,6 @@ from perfaudit.training.factory_training import NoBatches
 Json = dict[str, Any]  # Any: nested JSON
 MOST_UPDATES = 64  # in which the order of several optimizers must repeat
 NO_OPTIMIZER = -1  # in the record of an update
-LOSSES_KEPT = 1024  # of the first updates
 # Hugging Face: classes of arguments from which a trainer builds its loader, by the module that defines them.
 TRAINERS = {
     "transformers.training_args": ("TrainingArguments",),
@@ -86,8 +85,10 @@ class ScriptTraining:
         self.factories: dict[str, Any] = {}
         self.folder = present_folder()
         self._most_gradients = most_gradients
+        self.is_known = False  # what there is to train: from the first update on that no GradScaler has skipped
         self.last_loss: Any = None
-        self.losses: list[Any] = []  # of the first backward passes
+        self.first_batch: Any = None  # of the first update, None where the script has no loader
+        self.updates = 0  # all of them
         self.first_gradients: dict[str, Any] = {}
         self.phases = _Phases()
         self.loads: list[_Load] | None = None  # gathered where somebody asks
@@ -97,6 +98,7 @@ class ScriptTraining:
         self._origins = Origins()
         self._site_of: list[Any] = []  # of loaders and of optimizers: `construction.Built`
         self._trainers: list[Built] = []
+        self._was_exchanged = False
         self._open = contextlib.ExitStack()
         self._loader_overrides, self._overrides_in_force = loader_overrides or {}, dict(loader_overrides or {})
         self._optimizer_overrides = optimizer_overrides or {}
@@ -114,7 +116,7 @@ class ScriptTraining:
             after_import(module, partial(self._trainer_is_there, module))
         self._watch.wait_for_torch()
         self._go_on()
-        while not (self._updates_per_step or self._finds_rhythm()):
+        while not (self.is_known and (self._updates_per_step or self._finds_rhythm())):
             self._go_on()
         for _ in range(-len(self._order) % self._updates_per_step):  # to the end of a step
             self._go_on()
@@ -170,7 +172,11 @@ class ScriptTraining:
     def _ended(self, how: str) -> TargetError:
         if self._order:
             return NoBatches(f"{self.target}: the script {how} after {len(self._order)} updates of its optimizers")
-        if self._watch.backwards:
+        if roles := factories(full_path(self.target.file)).keys() & {"model", "dataloader"}:
+            (role,) = roles if len(roles) == 1 else ("model",)
+            other = "dataloader" if role == "model" else "model"
+            seen = f"no update of an optimizer. It defines a {role} factory; with one of the {other} it is no script"
+        elif self._watch.backwards:
             seen = f"{self._watch.backwards} backward passes, but no update of an optimizer"
         else:
             seen = f"{self._watch.batches} batches of a DataLoader, and no backward pass"
@@ -181,6 +187,7 @@ class ScriptTraining:
         """An update of the script has ended: whoever asked goes on, until the next one is asked for."""
         if threading.get_ident() != self._thread:  # a stack goes on in its own thread only
             return
+        self.updates += 1
         self._order.append(record["optimizer"])
         self._records.append(record)
         self.phases.add(record["phases"])
@@ -233,13 +240,10 @@ class ScriptTraining:
     # ---- what is seen on the way -------------------------------------------------------------------------------------
 
     def note_loss(self, roots: Any) -> None:
-        """Keep what a backward pass of the script begins with."""
+        """Keep what a backward pass of the script begins with; of more than a number, the sum."""
         first = roots if hasattr(roots, "detach") else next(iter(roots), None)
-        if first is None:
-            return
-        self.last_loss = first.detach()
-        if len(self.losses) < LOSSES_KEPT:
-            self.losses.append(self.last_loss)
+        if first is not None:
+            self.last_loss = first.detach() if first.numel() == 1 else first.detach().sum()
 
     def before_first_update(self, optimizer: Any) -> None:
         """Find the model and the device, and keep the gradients."""
@@ -249,28 +253,38 @@ class ScriptTraining:
         self.optimizer = optimizer
         self.optimizers = [each for each, _ in built.everything()] or [optimizer]
         groups = [group for each in self.optimizers for group in each.param_groups]
-        trained = {id(parameter) for group in groups for parameter in group["params"]}
+        parameters = [parameter for group in groups for parameter in group["params"]]
+        trained = {id(parameter): at for at, parameter in enumerate(parameters)}
         modules = [each for each in gc.get_objects() if issubclass(type(each), torch.nn.Module)]
         parts = {id(part) for each in modules for part in each.children()}
         tops = [each for each in modules if id(each) not in parts]
         models = [each for each in tops if any(id(parameter) in trained for parameter in each.parameters())]
+        models.sort(key=lambda each: min(trained.get(id(parameter), math.inf) for parameter in each.parameters()))
         self.model = models[0] if len(models) == 1 else torch.nn.ModuleList(models)
         self._models = models
-        first = next((p for group in groups for p in group["params"]), None)
-        self.device = first.device if first is not None else torch.device("cpu")
+        self.device = parameters[0].device if parameters else torch.device("cpu")
         self.accelerator = accelerator_of(self.device)
-        self.first_gradients = self._gradients()
+        self.first_gradients = self._gradients(getattr(optimizer, "grad_scale", None))
+        self.first_batch = self._watch.batch
+        self.is_known = True
         loader = self._watch.loader
         self._own = Loading(loader) if loader is not None else None
         self.loading = self._own
 
-    def _gradients(self) -> dict[str, Any]:
-        """The gradients as they are, on the host; {} before there are any, as where a closure makes them, or without room."""
+    def _gradients(self, scale: Any) -> dict[str, Any]:
+        """The gradients as they are, on the host; {} before there are any, as where a closure makes them, or without room.
+
+        scale: that a GradScaler leaves to a fused update to divide by, None where it has done so itself.
+        """
         named = dict(self.model.named_parameters())
         size = sum(p.grad.numel() * p.grad.element_size() for p in named.values() if p.grad is not None)
         if not size or size > self._most_gradients:
             return {}
-        return {name: None if p.grad is None else p.grad.detach().to("cpu", copy=True) for name, p in named.items()}
+        found = {name: None if p.grad is None else p.grad.detach().to("cpu", copy=True) for name, p in named.items()}
+        for gradient in found.values():
+            if scale is not None and gradient is not None:
+                gradient.div_(scale.to("cpu"))
+        return found
 
     def is_own(self, loader: Any) -> bool:
         """Whether a loader is the one whose place another can take: also one that was built anew by the same call."""
@@ -368,11 +382,16 @@ class ScriptTraining:
         """Take the next batches from there; the loading that had been in place, which goes on where it stopped when put back."""
         assert self.loading is not None, "a loader of the script's was exchanged for another one"
         before, self.loading = self.loading, loading
+        self._was_exchanged = True
         return before
 
-    def load(self, original: Callable[[Any], Batch], batches: Any, is_own: bool) -> Batch:
+    def is_over(self, batches: int) -> bool:
+        """Whether a pass over the script's loader has given all its batches, those of another in its place among them."""
+        return self._was_exchanged and self._own is not None and batches >= (self._own.epoch_batches or math.inf)
+
+    def load(self, original: Callable[[Any], Batch], batches: Any) -> Batch:
         """The next batch of the script's loader, or of that which is in its place. batches: the script's iterator."""
-        load = original if self.loading is None or self.loading is self._own or not is_own else self._load_other
+        load = original if self.loading is None or self.loading is self._own else self._load_other
         if self.loads is None:
             return load(batches)
         wall, cpu = time.perf_counter(), time.process_time()
@@ -412,34 +431,52 @@ class _Steps(Watch):
         self._training = training
         self.optimizers_built = 0
         self.loader: Any = None  # of the last batch before the first update
+        self.batch: Any = None  # this batch
+        self._is_backward = False
         # By iterator, which nobody must keep alive because its workers end with it: the loader, and whether that is own.
         self._loaders: weakref.WeakKeyDictionary[Any, tuple[Any, bool]] = weakref.WeakKeyDictionary()
+        self._given: weakref.WeakKeyDictionary[Any, int] = (
+            weakref.WeakKeyDictionary()
+        )  # batches, also of a loader in its place
 
     def _build_optimizer(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         self.optimizers_built += 1
         return super()._build_optimizer(original, *args, **kwargs)
 
     def _before_update(self, optimizer: Any, *rest: Any) -> None:
-        if not self.updates and not self._updating:
+        if not self._training.is_known and not self._updating:
             self._training.before_first_update(optimizer)
         super()._before_update(optimizer, *rest)
 
     def _backward(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        if args and not self._calling:
+        if args and not self._calling and not self._is_backward:  # not where one recomputes activations inside another
             self._training.note_loss(args[0])
-        return super()._backward(original, *args, **kwargs)
+        is_outermost, self._is_backward = not self._is_backward, True
+        try:
+            return super()._backward(original, *args, **kwargs)
+        finally:
+            self._is_backward = not is_outermost
 
     def _begin_epoch(self, original: Any, loader: Any) -> Any:
         batches = super()._begin_epoch(original, loader)
-        self._loaders[batches] = loader, bool(self.updates) and self._training.is_own(loader)
+        self._loaders[batches] = loader, self._training.is_known and self._training.is_own(loader)
         return batches
 
     def _load(self, original: Any, batches: Any) -> Any:
         loader, is_own = self._loaders.get(batches, (None, False))
-        if not self.updates:
+        if not self._training.is_known:
             self.loader = loader if loader is not None else self.loader
+            self.batch = original(batches)
+            self._given[batches] = self._given.get(batches, 0) + 1
+            return self.batch
+        self.batch = None
+        if not (is_own or loader is self.loader):
             return original(batches)
-        return self._training.load(original, batches, is_own or loader is self.loader)
+        given = self._given.get(batches, 0)
+        if self._training.is_over(given):
+            raise StopIteration
+        self._given[batches] = given + 1
+        return self._training.load(original, batches)
 
 
 class _Phases:

@@ -23,7 +23,8 @@ class Workers:
         """Stop the workers of the training that had the turn, and let those of this one go on."""
         if key == self.turn:
             return
-        alive = {child.pid for child in multiprocessing.active_children() if child.pid is not None}
+        children = [child for child in multiprocessing.active_children() if not _serves_others(child.name)]
+        alive = {child.pid for child in children if child.pid is not None}
         self._owner = {pid: self._owner.get(pid, self.turn) for pid in alive}
         self._signal(self.turn, signal.SIGSTOP)
         self.turn = key
@@ -39,3 +40,8 @@ class Workers:
             if owner == key:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, number)
+
+
+def _serves_others(name: str) -> bool:
+    """Whether a process is a manager's or a pool's, by the names that `multiprocessing` gives: all trainings may need it."""
+    return "Manager-" in name or "PoolWorker-" in name

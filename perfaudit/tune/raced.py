@@ -93,8 +93,8 @@ def notes_of(*races: Raced) -> list[str]:
 def doubt_of(*races: Raced, figure: Interval | None = None) -> str:
     """Why what these races say is not to be believed, "" where nothing speaks against it.
 
-    A control left, was not raced long enough, or was told from the user's code. The last is no doubt of a `figure` all of which
-    lies below all of that control's interval: such a patch is faster by more than identical code came out different.
+    A control left, was not raced long enough, or was told from the user's code. The last is no doubt of a `figure` that is faster
+    by more than identical code came out different, faster or slower: all of it lies below the control's interval and its inverse.
     In fresh processes there is no such control, and no such doubt: what is measured there stands.
     """
     for raced in races:
@@ -109,7 +109,7 @@ def _fault_of_controls(raced: Raced, figure: Interval | None) -> str:
             return f"left the race: {seen.left}"
         if seen.interval is not None and not seen.interval[1] <= 1 <= seen.interval[2]:
             ratio, low, high = seen.interval
-            if figure is None or figure[2] >= min(1, low):
+            if figure is None or figure[2] >= min(low, 1 / high):
                 return f"came out at {ratio:.3f} [{low:.3f}, {high:.3f}] in place of 1"
     has_figures = any(seen.interval is not None for key, seen in raced.entrants.items() if key != CONTROL)
     if has_figures and not any(seen.interval for seen in raced.controls):

@@ -51,11 +51,13 @@ class Session:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[list[bool]]:
-    """Ctrl-C and TERM inside end the block early and are remembered in the list it gives: [True] if it happened."""
-    happened, previous = [False], signal.signal(signal.SIGTERM, signal.default_int_handler)
+    """Ctrl-C, TERM and HUP inside end the block early and are remembered in the list it gives: [True] if it happened."""
+    happened, numbers = [False], (signal.SIGTERM, signal.SIGHUP)
+    previous = {number: signal.signal(number, signal.default_int_handler) for number in numbers}
     try:
         yield happened
     except KeyboardInterrupt:
         happened[0] = True
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)

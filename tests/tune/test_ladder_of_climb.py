@@ -152,7 +152,8 @@ def doubted(control: Interval) -> str:
         (FAR, None, doubted(FAR)),
         ((0.8, 0.72, 0.9), None, doubted((0.8, 0.72, 0.9))),  # the ends touch
         ((0.8, 0.721, 0.9), None, ""),
-        ((1.05, 1.001, 1.1), None, ""),  # what is put in place is held back, and the patch is faster all the same
+        ((1.05, 1.001, 1.1), None, ""),
+        ((1.5, 1.4, 1.6), None, doubted((1.5, 1.4, 1.6))),  # identical code was off by as much the other way
         (RIGHT, RIGHT, ""),
         (RIGHT, FAST, ""),
         (RIGHT, (0.5, 0.4, 0.6), doubted((0.5, 0.4, 0.6))),  # what all of it saves together is of this race

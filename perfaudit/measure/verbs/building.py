@@ -81,14 +81,15 @@ def run_script(target: Target, scratch: str, shared: str, loader: Reply, seed: i
     shared: the folder in which others find what is written there.
     """
     if scratch:
+        own = Path(tempfile.mkdtemp(dir=scratch))
         try:
-            keep_files_away(Path(tempfile.mkdtemp(dir=scratch)), target.file, shared=[Path(shared)])
+            keep_files_away(own, target.file, shared=[Path(shared)])
         except OSError as why:
             raise TargetError(
                 f"nothing was run: what {target.file} writes cannot be kept away from your files here ({why}); "
                 "--in-place runs it all the same"
             ) from why
-        os.environ.update(quiet_environment(Path(scratch)))
+        os.environ.update(quiet_environment(own))
     from perfaudit.training.script_training import ScriptTraining
 
     return ScriptTraining(target, loader, seed, optimizer, GRADIENTS_SHARE * free_memory())

@@ -46,7 +46,7 @@ def losses(
 
     holder.doing = "the first steps"
     if holder.training.is_script:
-        asked = of_script.Asked(steps, seed, save_state, load_state, save_gradients, load_gradients, nudge, observe)
+        asked = of_script.Request(steps, seed, save_state, load_state, save_gradients, load_gradients, nudge, observe)
         if build_seed is not None:
             raise TargetError("a script draws from the seed that it sets itself")
         with _in_type(rounded, run):
