@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -108,9 +109,22 @@ class Children:
         lab.on_open = lambda variant: self.watch.opening(variant_name(variant.settings))
         return lab
 
+    @contextlib.contextmanager
+    def _child(self) -> Iterator[tuple[Child, Json]]:
+        """A child, and the target as it is told; what a script writes there goes with the child."""
+        target = self.target_json
+        if self._folder is not None:
+            target["scratch"] = tempfile.mkdtemp(dir=target["scratch"])
+        try:
+            with Child(self.fresh) as child:
+                yield child, target
+        finally:
+            if self._folder is not None:
+                remove_scratch(Path(target["scratch"]))
+
     def ask(self, variant: Variant, *commands: Json) -> list[Json]:
-        with Child(self.fresh) as child:
-            replies = [child.ask(build_command(self.target_json, variant, self.device, 0), self.timeout)]
+        with self._child() as (child, target):
+            replies = [child.ask(build_command(target, variant, self.device, 0), self.timeout)]
             for command in commands:
                 said = {name: value for name, value in command.items() if name != "timeout"}
                 try:
@@ -123,8 +137,8 @@ class Children:
             return replies
 
     def trace(self, files: list[str]) -> Json:
-        with Child(self.fresh) as child:
-            command = {"do": "trace", "target": self.target_json, "files": files, "device": self.device}
+        with self._child() as (child, target):
+            command = {"do": "trace", "target": target, "files": files, "device": self.device}
             return child.ask(command, self.timeout)
 
     def engine(self) -> Engine:

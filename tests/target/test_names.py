@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from perfaudit.errors import TargetError
-from perfaudit.target.names import Target, choose_target, defines, parse
+from perfaudit.target.names import Target, choose_target, defines, parse, script_target
 
 Project = Callable[..., Path]
 MODEL = "def build_model():\n    pass\n"
@@ -85,3 +85,26 @@ def test_a_target_of_another_folder(project: Project, text: str, target: Target)
     assert parse(text, folder=there) == target
     with pytest.raises(TargetError):
         parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "is_script"),
+    [
+        ("def build_model(): ...\ndef build_dataloader(): ...\n", (), False),
+        ("def build_model(): ...\ndef build_dataloader(): ...\n", ("--epochs", "1"), True),
+        ("from timm.models import create_model\ncreate_model('x')\n", (), True),  # one name alone is met everywhere
+        ("def main(): ...\n", (), True),
+    ],
+)
+def test_what_is_run_as_a_script(project: Project, text: str, arguments: tuple[str, ...], is_script: bool) -> None:
+    project(**{"train.py": text})
+    found = script_target("train.py", arguments, False)
+    assert found == (Target("train.py", {}, arguments) if is_script else None)
+
+
+def test_a_module_is_run_from_its_file_or_its_main(project: Project) -> None:
+    project(**{"pkg/__init__.py": "", "pkg/__main__.py": "", "pkg/train.py": ""})
+    assert script_target("pkg", ("a",), True) == Target("pkg/__main__.py", {}, ("a",), "pkg")
+    assert script_target("pkg.train", (), True) == Target("pkg/train.py", {}, (), "pkg.train")
+    assert script_target("nowhere.py", (), False) is None
+    assert str(script_target("pkg", ("a b",), True)) == "-m pkg 'a b'"
