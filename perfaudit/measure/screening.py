@@ -187,7 +187,8 @@ class Screening:
         except LeavesSomething:
             raise
         except Exception as error:
-            if not any(entrant.log_ratios for entrant in self.race.entrants.values()):
+            entrants, has_ended = self.race.entrants.values(), self.training.has_ended
+            if not any(entrant.log_ratios or (has_ended and entrant.left) for entrant in entrants):
                 raise
             self._trouble = str(error) if isinstance(error, TargetError) else f"a step raises {error_words(error)}"
         finally:

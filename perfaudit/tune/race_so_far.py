@@ -49,7 +49,7 @@ class RaceSoFar:
     terms: Terms
     raced: Raced
     told: dict[str, Json] = field(default_factory=dict)
-    _quads_before: int = 0  # of this process
+    _far_before: int = 0  # of this process
     others: dict[str, Json] = field(default_factory=dict)
     controls: list[Json] = field(default_factory=list)
 
@@ -118,14 +118,15 @@ class RaceSoFar:
         if CONTROL in self.told:
             self.controls = [*self.controls, self.told[CONTROL]]
         self.raced.former_controls = [seen_of(item) for item in self.controls]
-        self._quads_before = self._quads()
+        self._far_before = self._far()
 
     def has_gone_on(self) -> bool:
-        """Whether this process has added quads to those that there were."""
-        return self._quads() > self._quads_before
+        """Whether this process has added quads to those that there were, or candidates to those that have left."""
+        return self._far() > self._far_before
 
-    def _quads(self) -> int:
-        return sum(len(item["log_ratios"]) for key, item in self.told.items() if key != CONTROL)
+    def _far(self) -> int:
+        """Quads of all candidates, and how many have left: it grows with whatever a process finds out."""
+        return sum(len(item["log_ratios"]) + bool(item["left"]) for key, item in self.told.items() if key != CONTROL)
 
     def is_enough(self) -> bool:
         """Whether all that are open have as many quads as they may have; the control counts where it is raced alone."""

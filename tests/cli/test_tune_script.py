@@ -72,7 +72,7 @@ def test_an_unmodified_script_is_tuned_and_its_files_stay(tmp_path: Path) -> Non
     last.write_bytes(b"mine")
     os.utime(last, (1, 1))
     done = perfaudit(
-        "tune", "train.py", "--anomaly", "--allow", "safe", "--budget", "30s", "--format", "json", "--output", "report.json",
+        "tune", "train.py", "--anomaly", "--allow", "safe", "--budget", "40s", "--format", "json", "--output", "report.json",
         "--out", "plan.patch", "--", "--width", "16", cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode in (0, 1), done.stderr
@@ -94,17 +94,18 @@ def test_an_unmodified_script_is_tuned_and_its_files_stay(tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_findings_of_a_script_are_priced(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT + "\n\ndef never():\n    torch.autograd.set_detect_anomaly(True)\n")
+    (tmp_path / "checkpoints").mkdir()
     done = perfaudit(
-        "scan", "train.py", "--measure", "--select", "PA501", "--budget", "30s", "--format", "json", "--output", "report.json",
+        "scan", "train.py", "--measure", "--select", "PA501", "--budget", "40s", "--format", "json", "--output", "report.json",
         "--", "--width", "16", cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 1, done.stderr
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["target"] == "train.py --width 16"
-    runs, never = sorted(report["findings"], key=lambda finding: int(finding["location"]["line"]))
+    runs, never = sorted(report["findings"], key=lambda finding: int(finding["line"]))
     assert runs["saving"]["basis"] in ("screened", "measured") or "undecided" in runs["note"], runs
     assert "does not run this line" in never["note"]
-    assert not (tmp_path / "checkpoints").exists()
+    assert not list((tmp_path / "checkpoints").iterdir())
 
 
 @pytest.mark.slow

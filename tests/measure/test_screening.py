@@ -23,6 +23,7 @@ from perfaudit.measure.screening import Screening, prepare_screening
 from perfaudit.measure.twins import Twins
 from perfaudit.training import code_variant
 from perfaudit.training.code_change import NotSwappable
+from perfaudit.training.factory_training import NoBatches
 from perfaudit.training.setting_variant import SettingVariant
 from perfaudit.training.together import Together
 
@@ -39,8 +40,12 @@ STEP = "clock.sleep(cost)"
 class Training:
     """A training whose step runs the user's `forward`, on a clock that passes only there."""
 
+    is_script = False
+    has_ended = False
+
     def __init__(self, module: Any, clock: FakeClock) -> None:
         self.module, self.clock = module, clock
+        self.optimizers: list[Any] = []
         self.restart_seconds: list[float] = []
         self.steps = 0
         self.loader, self.phases = types.SimpleNamespace(), types.SimpleNamespace(take=dict)
@@ -632,6 +637,62 @@ def test_a_loader_that_cannot_be_built_falls_back_on_a_twin(start: Start) -> Non
     twin = Candidate("refused", loader=refused, whole={"f.py": "x"})
     race = prepare_screening(training, [twin], Terms(0.01, 1), Twins(no_twin))
     assert race.refused == {"refused": "the same loader each time; no twin here"}
+
+
+class Script(Training):
+    """A training in a loop of its own: after a step that raises, or its last one, it makes none any more."""
+
+    is_script = True
+    last = 10**9
+
+    def whole_step(self, fixed: bool = False) -> None:
+        if self.has_ended or self.steps >= self.last:
+            self.has_ended = True
+            raise NoBatches("the script ended")
+        try:
+            super().whole_step()
+        except ValueError:
+            self.has_ended = True
+            raise
+
+
+def script_with(start: Start, after: str, last: int) -> tuple[Screening, Script]:
+    """A script of so many steps, raced with a patch."""
+    _, training = start(other=after)
+    script = Script(training.module, training.clock)
+    script.last = last
+    path = str(training.module.__file__)
+    before = Path(path).read_text()
+    return begun(script, [Candidate("other", {path: [before, before.replace(STEP, after)]})]), script
+
+
+def test_a_script_that_ends_while_it_is_raced_blames_nobody(start: Start) -> None:
+    race, _ = script_with(start, "clock.sleep(cost / 2)", 60)
+    state = race.run(1e9)
+    assert state["trouble"] == "the script ended"
+    assert not any(entrant["left"].startswith("with it") for entrant in state["entrants"].values())
+
+
+def test_a_script_that_ends_while_a_candidate_is_tried_blames_nobody(start: Start) -> None:
+    marks: list[str] = []
+    with pytest.raises(NoBatches):
+        _, training = start(other="clock.sleep(cost / 2)")
+        script = Script(training.module, training.clock)
+        script.last = 2
+        path = str(training.module.__file__)
+        before = Path(path).read_text()
+        other = Candidate("other", {path: [before, before.replace(STEP, "clock.sleep(cost / 2)")]})
+        prepare_screening(script, [other], Terms(0.01, 1), Twins(no_twin), mark=marks.append)
+    assert marks == ["other", ""]
+
+
+def test_a_candidate_with_which_a_script_raises_is_to_blame_for_its_end(start: Start) -> None:
+    raises = "clock.sleep(cost)\n    if clock.now() > 40: raise ValueError('no')"
+    race, script = script_with(start, raises, 10**9)
+    state = race.run(1e9)
+    assert script.has_ended
+    assert state["entrants"]["other"]["left"].startswith("with it, a step raises ValueError: no")
+    assert state["trouble"].startswith("a step raises ValueError")
 
 
 # ---- steps of unequal time -----------------------------------------------------------------------------------------------

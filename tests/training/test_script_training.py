@@ -205,11 +205,18 @@ def test_a_loader_that_is_built_anew_for_each_epoch_is_exchanged_in_all_of_them(
 
 @pytest.mark.slow
 def test_a_step_is_an_update_however_many_batches_it_has(run: Run) -> None:
-    several = LOOP.replace("optimizer.zero_grad()\n", "").replace(
-        "optimizer.step()", "count += 1\n            if count % 2 == 0: optimizer.step(); optimizer.zero_grad()"
-    )
+    several = """
+import itertools
+model, loader = Net(), data()
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+for count, (x, y) in enumerate(itertools.chain(*[loader] * 5), start=1):
+    nn.functional.mse_loss(model(x), y).backward()
+    if count % 2 == 0:
+        optimizer.step()
+        optimizer.zero_grad()
+"""
     found = run(
-        HEAD + several.replace("for epoch", "count = 0\n    for epoch"),
+        HEAD + several,
         """
         found["samples"] = [training.whole_step() for _ in range(2)]
         found["updates"] = training.updates
