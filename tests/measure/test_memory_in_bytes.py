@@ -74,6 +74,7 @@ class Training:
         self.optimizer = SimpleNamespace(
             state={self.model.weight: {"average": torch.zeros(30), "step": 3}}, zero_grad=lambda: None
         )
+        self.optimizers = [self.optimizer]
         self.steps = 0
 
     def step(self, batch: Any) -> None:

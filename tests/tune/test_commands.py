@@ -340,7 +340,7 @@ def test_a_program_that_fails_by_itself_is_not_blamed_on_a_patch(project: Projec
 
 class Failing(TensorDataset):
     def __getitem__(self, index):
-        if index == 60:
+        if index >= 40:
             raise OSError("corrupt image")
         return super().__getitem__(index)
 """
