@@ -8,6 +8,7 @@ from dataclasses import replace
 from perfaudit.errors import NothingMeasured
 from perfaudit.knobs import Survey
 from perfaudit.measure.child import ChildFailed
+from perfaudit.measure.clock import Clock
 from perfaudit.measure.environment import host_of
 from perfaudit.measure.facts import Facts, from_json
 from perfaudit.measure.ledger import Variant
@@ -26,17 +27,18 @@ LOSSES_LOOKED_AT = 50  # steps, to say from which one on the losses are NaN
 LOOKING_SECONDS = 2.0  # for these steps, at most
 
 
-def build(target: Target, workshop: Workshop, watch: Watch, timeout: float) -> Profile:
+def build(target: Target, workshop: Workshop, watch: Watch, timeout: float, clock: Clock) -> Profile:
     """What is known of the user's training when it was built once, as it is, and made a step.
 
     Raises TargetError, or NothingMeasured once it trains, when that fails.
     """
     watch.stage(f"loading {target.file}")
+    began = clock.now()
     try:
         facts, block = workshop.ask(Variant("survey", "", {}), {"do": "block", "steps": 1})
     except ChildFailed as failure:
         raise as_user_error(target, failure, timeout) from failure
-    return first_profile(from_json(facts), block.get("wall", 0.0))
+    return replace(first_profile(from_json(facts), block.get("wall", 0.0)), seconds_to_open=clock.now() - began)
 
 
 def first_profile(facts: Facts, seconds_per_step: float) -> Profile:
@@ -83,7 +85,7 @@ def time_phases(session: Session, profile: Profile, budget: float) -> Profile:
         survey=replace(profile.survey, profile=phases),
         seconds_per_step=per_step,
         queued=block.get("queued", 0.0) / max(block["wall"], 1e-9),
-        seconds_to_open=session.clock.now() - began,
+        seconds_to_open=profile.seconds_to_open if session.target.is_script else session.clock.now() - began,
         notes=tuple(notes),
     )
 

@@ -69,7 +69,7 @@ def tune(
     progress, record, files = Progress(Climb(allow) if allow is not None else None), Record(), dict[str, str]()
     try:
         with interruptible() as interrupted:
-            progress.profile = profile = build(target, workshop, watch, timeout)
+            progress.profile = profile = build(target, workshop, watch, timeout, clock)
             start = start_line(target, profile, knobs, budget, memory_budget, allow)
             files, record = start["files"], begin(start)
             limit = memory_budget or None

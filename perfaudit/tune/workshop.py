@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -79,6 +79,7 @@ class Children:
     timeout: float
     fresh: bool = False  # see `measure.child.Child`
     in_place: bool = False  # a script's files are its own
+    _waiting: tuple[Child, Json] | None = None  # a script that was started, and its facts
     _folder: Path | None = None  # of a script's files, as long as this process runs
 
     def __post_init__(self) -> None:
@@ -91,6 +92,7 @@ class Children:
             script = Script(self.target.file, self.target.arguments or ())
             self._folder = Path(tempfile.mkdtemp(prefix="perfaudit_", dir=scratch_root(script)))
             atexit.register(remove_scratch, self._folder)
+            atexit.register(self._let_go)  # which is called before
             for name in ("scratch", "shared"):
                 (self._folder / name).mkdir()
             exchange_in(str(self._folder / "shared"))
@@ -105,6 +107,7 @@ class Children:
         return self.target.to_json() | (own if self.target.is_script else {})
 
     def lab(self, check: Check | None = None) -> Lab:
+        self._let_go()
         lab = ChildLab(self.target_json, self.device, timeout=self.timeout, fresh=self.fresh, check=check)
         lab.on_open = lambda variant: self.watch.opening(variant_name(variant.settings))
         return lab
@@ -123,18 +126,46 @@ class Children:
                 remove_scratch(Path(target["scratch"]))
 
     def ask(self, variant: Variant, *commands: Json) -> list[Json]:
+        is_plain = not (variant.overlay or variant.applied) and all(command["do"] == "block" for command in commands)
+        if self.target.is_script and is_plain:
+            return self._ask_waiting(variant, commands)
         with self._child() as (child, target):
-            replies = [child.ask(build_command(target, variant, self.device, 0), self.timeout)]
-            for command in commands:
-                said = {name: value for name, value in command.items() if name != "timeout"}
-                try:
-                    replies += [child.ask(said, command.get("timeout", self.timeout))]
-                except ChildFailed as failure:
-                    if failure.kind != "timeout" or command["do"] != "block":
-                        raise
-                    why = f"a training step hangs, or needs longer than --timeout {self.timeout:.0f}s: {failure}"
-                    raise ChildFailed("step", f"{self.target.file}: {why}") from failure
-            return replies
+            facts = child.ask(build_command(target, variant, self.device, 0), self.timeout)
+            return [facts, *self._replies(child, commands)]
+
+    def _ask_waiting(self, variant: Variant, commands: Sequence[Json]) -> list[Json]:
+        """The same of a child that waits with the script as it is: a script takes long to start."""
+        try:
+            if self._waiting is None:
+                child = Child(self.fresh)
+                self._waiting = child, {}
+                self._waiting = child, child.ask(build_command(self.target_json, variant, self.device, 0), self.timeout)
+            child, facts = self._waiting
+            replies = [facts, *self._replies(child, commands)]
+            child.pause()
+        except BaseException:
+            self._let_go()
+            raise
+        return replies
+
+    def _let_go(self) -> None:
+        """End the child that waits, if there is one."""
+        if self._waiting is not None:
+            self._waiting[0].close()
+        self._waiting = None
+
+    def _replies(self, child: Child, commands: Sequence[Json]) -> list[Json]:
+        replies = []
+        for command in commands:
+            said = {name: value for name, value in command.items() if name != "timeout"}
+            try:
+                replies += [child.ask(said, command.get("timeout", self.timeout))]
+            except ChildFailed as failure:
+                if failure.kind != "timeout" or command["do"] != "block":
+                    raise
+                why = f"a training step hangs, or needs longer than --timeout {self.timeout:.0f}s: {failure}"
+                raise ChildFailed("step", f"{self.target.file}: {why}") from failure
+        return replies
 
     def trace(self, files: list[str]) -> Json:
         with self._child() as (child, target):
@@ -142,6 +173,9 @@ class Children:
             return child.ask(command, self.timeout)
 
     def engine(self) -> Engine:
+        if self._waiting is not None:
+            (child, _), self._waiting = self._waiting, None
+            return ChildEngine(child, self.timeout)
         child = Child(self.fresh)
         try:
             own = Variant("screening", "", {})
