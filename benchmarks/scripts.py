@@ -23,6 +23,7 @@ import os
 import pickle
 import random
 import statistics
+import string
 import subprocess
 import sys
 import tarfile
@@ -71,24 +72,15 @@ def letters(folder: Path) -> None:
     (place / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": 65, "itos": {}, "stoi": {}}))
 
 
-def words(folder: Path) -> None:
-    """Random words for the language model of pytorch/examples, whose own text its repository does not bring."""
-    dice, place = random.Random(0), folder / "data" / "wikitext-2"
-    place.mkdir(parents=True, exist_ok=True)
-    for name, lines in (("train.txt", 4000), ("valid.txt", 200), ("test.txt", 200)):
-        text = "\n".join(" ".join(f"w{int(dice.paretovariate(1)) % 5000}" for _ in range(20)) for _ in range(lines))
-        (place / name).write_text(text)
-
-
 def prose(folder: Path) -> None:
     """Text for minGPT's chargpt."""
     dice = random.Random(0)
-    (folder / "input.txt").write_text("".join(dice.choice("abcdefgh ,.\n") for _ in range(200_000)))
+    (folder / "input.txt").write_text("".join(dice.choice(string.ascii_letters + " ,.!\n") for _ in range(200_000)))
 
 
 @dataclass(frozen=True)
 class Program:
-    """A script: where it is from, the folder that it is run in, how it is called, what kind it is, data it needs."""
+    """A script: where it is from, the folder that it is run in, how it is called, what kind it is, and data it needs."""
 
     repository: str
     commit: str
@@ -96,13 +88,11 @@ class Program:
     command: tuple[str, ...]
     kind: str
     prepare: Callable[[Path], None] = lambda folder: None
+    parts: tuple[str, ...] = ()  # folders of the repository that are needed; all of it where none is named
 
 
 ZERO, EXAMPLES, MINGPT = "hunkim/PyTorchZeroToAll", "pytorch/examples", "karpathy/minGPT"
 PROGRAMS = {
-    "makemore": Program(
-        "karpathy/makemore", "988aa59", ".", ("makemore.py", "--device", "cpu", "--num-workers", "0"), "endless loop",
-    ),
     "nanogpt": Program(
         "karpathy/nanoGPT", "3adf61e1", ".",
         ("train.py", "config/train_shakespeare_char.py", "--device=cpu", "--compile=False", "--eval_iters=1", "--block_size=64",
@@ -110,17 +100,12 @@ PROGRAMS = {
         "loop at top level, GradScaler, no loader", letters,
     ),
     "diabetes": Program(ZERO, "e5a260f", ".", ("08_2_dataset_loade_logistic.py",), "loop at top level"),
-    "names_rnn": Program(ZERO, "e5a260f", ".", ("13_2_rnn_classification.py",), "loop in a function"),
     "char_rnn": Program(ZERO, "e5a260f", ".", ("13_3_char_rnn.py",), "loop in a function"),
     "two_layers": Program("jcjohnson/pytorch-examples", "0003fcd", "nn", ("two_layer_net_optim.py",), "no loader"),
-    "regression": Program(EXAMPLES, "77f55b9", "regression", ("main.py",), "updates by hand, no optimizer"),
-    "word_language_model": Program(
-        EXAMPLES, "77f55b9", "word_language_model", ("main.py", "--emsize", "100", "--nhid", "100"),
-        "updates by hand, no optimizer", words,
-    ),
-    "adder": Program(MINGPT, "37baab7", "projects/adder", ("adder.py",), "trainer of its own, callbacks"),
+    "regression": Program(EXAMPLES, "77f55b9", "regression", ("main.py",), "by hand, no optimizer", parts=("regression",)),
+    "adder": Program(MINGPT, "37baab7", ".", ("projects/adder/adder.py",), "trainer of its own, callbacks"),
     "chargpt": Program(
-        MINGPT, "37baab7", "projects/chargpt", ("chargpt.py", "--model.model_type=gpt-nano", "--data.block_size=64"),
+        MINGPT, "37baab7", ".", ("projects/chargpt/chargpt.py", "--model.model_type=gpt-nano", "--data.block_size=64"),
         "trainer of its own, callbacks", prose,
     ),
 }  # fmt: skip
@@ -133,7 +118,7 @@ def put(program: Program, folder: Path, sources: Path) -> Path | None:
     if not clone.exists():
         return None
     packed = subprocess.run(
-        ["git", "-C", str(clone), "archive", program.commit], check=True, capture_output=True
+        ["git", "-C", str(clone), "archive", program.commit, *program.parts], check=True, capture_output=True
     ).stdout
     with tarfile.open(fileobj=io.BytesIO(packed)) as files:
         files.extractall(folder, filter="data")
@@ -146,14 +131,14 @@ def digests(folder: Path) -> dict[str, str]:
     found = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if path.is_file() and "__pycache__" not in name and ".perfaudit" not in name and name != "report.json":
+        if path.is_file() and "__pycache__" not in name and ".perfaudit" not in name and path.name != "report.json":
             found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
     return found
 
 
 def by_itself(program: Program, folder: Path, steps: int) -> list[float]:
     """Seconds between its updates; [] for a program that makes none that torch knows of, which is ended."""
-    environment = {**os.environ, "PYTHONPATH": str(folder.parent.parent if "projects" in program.folder else folder)}
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
     try:
         done = subprocess.run(
             [sys.executable, "-c", OWN, str(steps), *program.command],
@@ -168,8 +153,7 @@ def by_itself(program: Program, folder: Path, steps: int) -> list[float]:
 def perfaudit(command: list[str], program: Program, folder: Path, seconds: float) -> Json:
     """A command of ours on the program: its JSON, or what it said."""
     (folder / "report.json").unlink(missing_ok=True)
-    root = folder.parent.parent if "projects" in program.folder else None
-    path = [str(HERE.parent), *([str(root)] if root else [])]
+    path = [str(HERE.parent), str(folder)]
     done = subprocess.run(
         [sys.executable, "-m", "perfaudit", *command, "--format", "json", "--output", "report.json", program.command[0],
          "--", *program.command[1:]],
