@@ -88,3 +88,21 @@ def _length(loader: Any) -> int | None:
         return len(loader)
     except TypeError:  # an iterable dataset without a length
         return None
+
+
+def arguments_of(loader: Any) -> dict[str, Any]:
+    """The arguments with which a DataLoader over the same samples is built as this one is."""
+    import torch
+
+    own = (
+        "dataset collate_fn num_workers pin_memory timeout worker_init_fn multiprocessing_context generator "
+        "prefetch_factor persistent_workers"
+    )
+    found = {name: getattr(loader, name) for name in own.split()}
+    if isinstance(loader.dataset, torch.utils.data.IterableDataset):
+        return {**found, "batch_size": loader.batch_size, "drop_last": loader.drop_last}
+    if loader.batch_size is not None:
+        return {**found, "batch_size": loader.batch_size, "sampler": loader.sampler, "drop_last": loader.drop_last}
+    if loader.batch_sampler is not None:
+        return {**found, "batch_sampler": loader.batch_sampler}
+    return {**found, "batch_size": None, "sampler": loader.sampler}

@@ -12,8 +12,7 @@ import math
 import sys
 import threading
 import time
-import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from types import FunctionType
 from typing import Any
@@ -24,19 +23,18 @@ from perfaudit.errors import TargetError
 from perfaudit.script import as_main
 from perfaudit.script.after_import import after_import
 from perfaudit.script.rhythm import find_rhythm
-from perfaudit.script.spans import PHASES
-from perfaudit.script.watch import Watch
 from perfaudit.target import overlay
 from perfaudit.target.accelerator import accelerator_of
 from perfaudit.target.built_otherwise import loaders_built, optimizers_built
 from perfaudit.target.construction import Built, Origins, constructors_observed
 from perfaudit.target.load import said, where
-from perfaudit.target.loading import Batch, Loading
+from perfaudit.target.loading import Batch, Loading, arguments_of
 from perfaudit.target.names import Target, factories
 from perfaudit.target.provenance import Site
 from perfaudit.target.random_streams import seed_all
 from perfaudit.target.working_folder import full_path, present_folder
 from perfaudit.training.factory_training import NoBatches
+from perfaudit.training.script_watch import ScriptPhases, ScriptWatch
 
 Json = dict[str, Any]  # Any: nested JSON
 MOST_UPDATES = 64  # in which the order of several optimizers must repeat
@@ -51,8 +49,6 @@ PLAIN_LOADERS = (
     "torch.utils.data.dataloader",
     "accelerate.data_loader",
 )  # modules whose loaders only move their batches
-# What a phase of a script is called where steps are ours (`target.phases`); the others have no other name.
-_PHASES = {"data_wait": "loading", "host_to_device": "transfer"}
 
 
 class ScriptTraining:
@@ -90,7 +86,7 @@ class ScriptTraining:
         self.first_batch: Any = None  # of the first update, None where the script has no loader
         self.updates = 0  # all of them
         self.first_gradients: dict[str, Any] = {}
-        self.phases = _Phases()
+        self.phases = ScriptPhases()
         self.loads: list[_Load] | None = None  # gathered where somebody asks
         self._records: list[Json] = []  # of updates since the last step
         self._order: list[int] = []  # of the optimizers of the first updates
@@ -103,7 +99,7 @@ class ScriptTraining:
         self._loader_overrides, self._overrides_in_force = loader_overrides or {}, dict(loader_overrides or {})
         self._optimizer_overrides = optimizer_overrides or {}
         self._thread = threading.get_ident()
-        self._watch = _Steps(self)
+        self._watch = ScriptWatch(self)
         self._asking = greenlet.getcurrent()
         self._script = greenlet(self._run)
         self._begin()
@@ -171,17 +167,17 @@ class ScriptTraining:
 
     def _ended(self, how: str) -> TargetError:
         if self._order:
-            return NoBatches(f"{self.target}: the script {how} after {len(self._order)} updates of its optimizers")
+            return NoBatches(f"{self.target}: the script {how} after {self.updates} updates of its optimizers")
         if roles := factories(full_path(self.target.file)).keys() & {"model", "dataloader"}:
             (role,) = roles if len(roles) == 1 else ("model",)
             other = "dataloader" if role == "model" else "model"
-            seen = f"no update of an optimizer. It defines a {role} factory; with one of the {other} it is no script"
+            seen = f"it defines a {role} factory, and with one of the {other} it is no script"
         elif self._watch.backwards:
-            seen = f"{self._watch.backwards} backward passes, but no update of an optimizer"
+            seen = f"there were {self._watch.backwards} backward passes, but no update of an optimizer"
         else:
-            seen = f"{self._watch.batches} batches of a DataLoader, and no backward pass"
+            seen = f"there were {self._watch.batches} batches of a DataLoader, and no backward pass"
             seen += "; training in processes that it starts is not seen"
-        return TargetError(f"{self.target}: the script {how} before its first step; there were {seen}")
+        return TargetError(f"{self.target}: the script {how} before its first step; {seen}")
 
     def update_ends(self, record: Json) -> None:
         """An update of the script has ended: whoever asked goes on, until the next one is asked for."""
@@ -368,7 +364,7 @@ class ScriptTraining:
         is_on_host = self.device.type == "cpu" or type(own) is torch.utils.data.DataLoader
         if own is None or type(own).__module__ not in PLAIN_LOADERS or not is_on_host:
             raise TargetError(f"{self.target}: its batches do not come from a plain DataLoader")
-        arguments = {**_arguments_of(own), **overrides}
+        arguments = {**arguments_of(own), **overrides}
         if not arguments["num_workers"]:
             arguments |= {
                 "prefetch_factor": None,
@@ -421,98 +417,3 @@ class _Load:
 
     def __init__(self, wall: float, cpu: float, batch: Batch) -> None:
         self.wall, self.cpu, self.batch = wall, cpu, batch
-
-
-class _Steps(Watch):
-    """The watch over a script's steps, which leaves the script at the end of each update."""
-
-    def __init__(self, training: ScriptTraining) -> None:
-        super().__init__(training.update_ends)
-        self._training = training
-        self.optimizers_built = 0
-        self.loader: Any = None  # of the last batch before the first update
-        self.batch: Any = None  # this batch
-        self._is_backward = False
-        # By iterator, which nobody must keep alive because its workers end with it: the loader, and whether that is own.
-        self._loaders: weakref.WeakKeyDictionary[Any, tuple[Any, bool]] = weakref.WeakKeyDictionary()
-        self._given: weakref.WeakKeyDictionary[Any, int] = (
-            weakref.WeakKeyDictionary()
-        )  # batches, also of a loader in its place
-
-    def _build_optimizer(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        self.optimizers_built += 1
-        return super()._build_optimizer(original, *args, **kwargs)
-
-    def _before_update(self, optimizer: Any, *rest: Any) -> None:
-        if not self._training.is_known and not self._updating:
-            self._training.before_first_update(optimizer)
-        super()._before_update(optimizer, *rest)
-
-    def _backward(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        if args and not self._calling and not self._is_backward:  # not where one recomputes activations inside another
-            self._training.note_loss(args[0])
-        is_outermost, self._is_backward = not self._is_backward, True
-        try:
-            return super()._backward(original, *args, **kwargs)
-        finally:
-            self._is_backward = not is_outermost
-
-    def _begin_epoch(self, original: Any, loader: Any) -> Any:
-        batches = super()._begin_epoch(original, loader)
-        self._loaders[batches] = loader, self._training.is_known and self._training.is_own(loader)
-        return batches
-
-    def _load(self, original: Any, batches: Any) -> Any:
-        loader, is_own = self._loaders.get(batches, (None, False))
-        if not self._training.is_known:
-            self.loader = loader if loader is not None else self.loader
-            self.batch = original(batches)
-            self._given[batches] = self._given.get(batches, 0) + 1
-            return self.batch
-        self.batch = None
-        if not (is_own or loader is self.loader):
-            return original(batches)
-        given = self._given.get(batches, 0)
-        if self._training.is_over(given):
-            raise StopIteration
-        self._given[batches] = given + 1
-        return self._training.load(original, batches)
-
-
-class _Phases:
-    """Seconds of each part of the steps since they were last taken."""
-
-    needs_waits = False
-
-    def __init__(self) -> None:
-        self._seconds: dict[str, float] = {}
-
-    def add(self, seconds: Sequence[float]) -> None:
-        """Those of an update, in the order of `spans.PHASES`."""
-        for name, value in zip(PHASES, seconds, strict=True):
-            if value:
-                name = _PHASES.get(name, name)
-                self._seconds[name] = self._seconds.get(name, 0.0) + value
-
-    def take(self) -> dict[str, float]:
-        """Seconds by phase since the last call."""
-        found, self._seconds = self._seconds, {}
-        return found
-
-
-def _arguments_of(loader: Any) -> dict[str, Any]:
-    """The arguments with which a DataLoader over the same samples is built as this one is."""
-    import torch
-
-    own = (
-        "dataset collate_fn num_workers pin_memory timeout worker_init_fn multiprocessing_context generator "
-        "prefetch_factor persistent_workers"
-    )
-    found = {name: getattr(loader, name) for name in own.split()}
-    if isinstance(loader.dataset, torch.utils.data.IterableDataset):
-        return {**found, "batch_size": loader.batch_size, "drop_last": loader.drop_last}
-    if loader.batch_size is not None:
-        return {**found, "batch_size": loader.batch_size, "sampler": loader.sampler, "drop_last": loader.drop_last}
-    if loader.batch_sampler is not None:
-        return {**found, "batch_sampler": loader.batch_sampler}
-    return {**found, "batch_size": None, "sampler": loader.sampler}

@@ -1,0 +1,92 @@
+"""What is looked at while a script trains a step at a time: its losses, its batches, the phases of its updates. Child only."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from perfaudit.script.spans import PHASES
+from perfaudit.script.watch import Watch
+
+if TYPE_CHECKING:
+    from perfaudit.training.script_training import ScriptTraining
+
+# What a phase of a script is called where steps are ours (`target.phases`); the others have no other name.
+_PHASES = {"data_wait": "loading", "host_to_device": "transfer"}
+
+
+class ScriptWatch(Watch):
+    """The watch over a script's steps, which leaves the script at the end of each update."""
+
+    def __init__(self, training: ScriptTraining) -> None:
+        super().__init__(training.update_ends)
+        self._training = training
+        self.optimizers_built = 0
+        self.loader: Any = None  # of the last batch before the first update
+        self.batch: Any = None  # this batch
+        self._is_backward = False
+        # By iterator, which nobody must keep alive because its workers end with it: the loader, and whether that is own.
+        self._loaders: weakref.WeakKeyDictionary[Any, tuple[Any, bool]] = weakref.WeakKeyDictionary()
+        # By iterator, how many batches it has given, those of a loader in its place among them.
+        self._given: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+
+    def _build_optimizer(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        self.optimizers_built += 1
+        return super()._build_optimizer(original, *args, **kwargs)
+
+    def _before_update(self, optimizer: Any, *rest: Any) -> None:
+        if not self._training.is_known and not self._updating:
+            self._training.before_first_update(optimizer)
+        super()._before_update(optimizer, *rest)
+
+    def _backward(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        if args and not self._calling and not self._is_backward:  # not where one recomputes activations inside another
+            self._training.note_loss(args[0])
+        is_outermost, self._is_backward = not self._is_backward, True
+        try:
+            return super()._backward(original, *args, **kwargs)
+        finally:
+            self._is_backward = not is_outermost
+
+    def _begin_epoch(self, original: Any, loader: Any) -> Any:
+        batches = super()._begin_epoch(original, loader)
+        self._loaders[batches] = loader, self._training.is_known and self._training.is_own(loader)
+        return batches
+
+    def _load(self, original: Any, batches: Any) -> Any:
+        loader, is_own = self._loaders.get(batches, (None, False))
+        if not self._training.is_known:
+            self.loader = loader if loader is not None else self.loader
+            self.batch = original(batches)
+            self._given[batches] = self._given.get(batches, 0) + 1
+            return self.batch
+        self.batch = None
+        if not (is_own or loader is self.loader):
+            return original(batches)
+        given = self._given.get(batches, 0)
+        if self._training.is_over(given):
+            raise StopIteration
+        self._given[batches] = given + 1
+        return self._training.load(original, batches)
+
+
+class ScriptPhases:
+    """Seconds of each part of the steps since they were last taken."""
+
+    needs_waits = False
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = {}
+
+    def add(self, seconds: Sequence[float]) -> None:
+        """Those of an update, in the order of `spans.PHASES`."""
+        for name, value in zip(PHASES, seconds, strict=True):
+            if value:
+                name = _PHASES.get(name, name)
+                self._seconds[name] = self._seconds.get(name, 0.0) + value
+
+    def take(self) -> dict[str, float]:
+        """Seconds by phase since the last call."""
+        found, self._seconds = self._seconds, {}
+        return found
