@@ -1,6 +1,6 @@
 """How well and how fast settings are searched: `python benchmarks/search_quality.py loader RECORDS.jsonl`.
 
-    loader          num_workers and persistent_workers, against an exhaustive sweep in the same run
+    loader          num_workers, against an exhaustive sweep in the same run
     batch           the largest batch that fits into a budget, against exhaustive bisection and Lightning (batch_limits.py)
     --repeats N     searches to add to the records, regimes in turn; 0 only judges what is there
     --regime NAME   only this one (again for several)
@@ -55,24 +55,28 @@ from perfaudit.tune.report import tune
 CALM = 2.0  # load average at or below which a run counts as calm
 CLOSE = 0.03  # regret that is no regret
 SHARE = 0.25  # of the sweep's time that a search may take
-SWEEP_SECONDS = 10.0  # a setting: what a careful person gives each
-SWEPT_WORKERS = (0, 1, 2, 3, 4, 6, 8, 12, 16)  # with workers: started anew for every epoch and kept, so 17 settings
+SWEEP_SECONDS = 6.0  # a setting: what a careful person gives each
+SWEPT_WORKERS = (0, 1, 2, 3, 4, 6, 8, 12, 16)  # kept from one epoch to the next, so that each setting is a number
 HEAD_TO_HEAD = 6  # generations of fresh processes
 STAGE = "head to head"
 
 Record = dict[str, Any]  # JSON
 
-SAMPLES = {
-    # A sample waits for a disk or a network: no core is busy.
-    "io": """
+# A sample waits for a disk or a network: no core is busy.
+WAITING = """
 class Samples(Dataset):
     def __len__(self):
         return 2048
 
     def __getitem__(self, index):
-        time.sleep(0.0015)
+        {}
         return torch.full((3, 32, 32), index / 2048), index % 10
-""",
+"""
+SAMPLES = {
+    "io": WAITING.format("time.sleep(0.0015)"),
+    "fast io": WAITING.format("time.sleep(0.0003)"),
+    "slow io": WAITING.format("time.sleep(0.006)"),
+    "jitter": WAITING.format("time.sleep(0.0005 if index % 16 else 0.02)"),
     # A sample is a JPEG of a photograph's size that is decoded and cropped: a core is busy.
     "decode": """
 def encoded(number):
@@ -197,16 +201,10 @@ def swept_settings() -> list[Settings]:
     """What an exhaustive sweep tries."""
     found: list[Settings] = []
     for workers in SWEPT_WORKERS:
-        for persistent in (False, True) if workers else (False,):
-            ahead = 2 if workers else None
-            found.append(
-                {
-                    "num_workers": workers,
-                    "pin_memory": False,
-                    "prefetch_factor": ahead,
-                    "persistent_workers": persistent,
-                }
-            )
+        ahead, kept = (2, True) if workers else (None, False)
+        found.append(
+            {"num_workers": workers, "pin_memory": False, "prefetch_factor": ahead, "persistent_workers": kept}
+        )
     return found
 
 

@@ -31,6 +31,10 @@ class NoTarget(TargetError):
     """No target was named, and no file offers factories."""
 
 
+class NoBatches(TargetError):
+    """A training without a further step: its loader gives no batch, or the script has come to its end."""
+
+
 class NothingMeasured(UserError):
     """Measuring was asked for and no trial finished."""
 

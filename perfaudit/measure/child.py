@@ -29,7 +29,8 @@ _GONE = 10.0
 class ChildFailed(Exception):
     """A child that died, did not answer in time, or answered with a fault. `kind` tells which.
 
-    kinds: "target" (the user's code while it is loaded and built), "step" (while it trains), "oom", "timeout", "crash".
+    kinds: "target" (the user's code while it is loaded and built), "step" (while it trains), "ended" (it has no further step),
+    "oom", "timeout", "crash".
     """
 
     def __init__(self, kind: str, message: str) -> None:

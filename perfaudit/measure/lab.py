@@ -13,7 +13,7 @@ from perfaudit.measure.environment import may_have_accelerator, usable_cores
 from perfaudit.measure.facts import Facts, from_json
 from perfaudit.measure.ledger import Block, Variant
 from perfaudit.measure.nursery import START_SECONDS
-from perfaudit.measure.runner import Subject, TooLarge, TrialFailed
+from perfaudit.measure.runner import Subject, TooLarge, TrialEnded, TrialFailed
 from perfaudit.measure.side_by_side import why_not_beside
 
 HANGING = 3.0  # times what a block should take; beyond it, and beyond the timeout of a step, it hangs
@@ -158,7 +158,8 @@ class _ChildSubject:
             expected = (steps + 1) * self._seconds_per_step
             reply = self._child.ask({"do": "block", "steps": steps}, max(self._timeout, HANGING * expected))
         except ChildFailed as failure:
-            raise TrialFailed(str(failure)) from failure
+            kind = TrialEnded if failure.kind == "ended" else TrialFailed
+            raise kind(str(failure)) from failure
         self._child.pause()
         return Block(**reply)
 

@@ -86,18 +86,21 @@ class Ledger:
     given_up: set[str] = field(default_factory=set)  # keys of variants that looked too slow to go on with
     seconds_to_open: float = 0.0  # a variant, with its warm-up, as the last ones took
     seconds_per_step: float = 0.0  # as the last one took
+    steps_to_end: int | None = None  # that processes of a training that ends have made before it, at most
     apart: str = ""  # why variants were measured one after the other, "" where they ran side by side
 
     def state(self) -> Json:
         """What a resumed run must know besides the generations."""
         told = {"failures": self.failures, "checked": self.checked, "seconds_to_open": self.seconds_to_open}
-        return {**told, "apart": self.apart} if self.apart else told
+        told |= {"apart": self.apart} if self.apart else {}
+        return told | ({} if self.steps_to_end is None else {"steps_to_end": self.steps_to_end})
 
     def take(self, state: Json) -> None:
         """Know what `state` gave in an earlier run."""
         self.failures.update(state.get("failures", {}))
         self.checked.update(state.get("checked", {}))
         self.apart = str(state.get("apart", self.apart))
+        self.steps_to_end = state.get("steps_to_end", self.steps_to_end)
         self.seconds_to_open = float(state.get("seconds_to_open", self.seconds_to_open))
 
     def blocks(self, key: str) -> list[Block]:

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from perfaudit.errors import NoBatches
 from perfaudit.measure.twins import OtherLoader, Twin, Twins
 from perfaudit.target.load import said, where
 from perfaudit.target.working_folder import full_path
 from perfaudit.training import Training, Variant
 from perfaudit.training.code_change import CodeChange, NotSwappable, code_change
 from perfaudit.training.code_variant import own_code, prepare
-from perfaudit.training.factory_training import NoBatches
 from perfaudit.training.start_of_step import Numbers, around, differences, is_finite
 from perfaudit.training.together import Together
 

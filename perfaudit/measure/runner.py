@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from perfaudit.measure.clock import Deadline
@@ -21,7 +23,10 @@ class Subject(Protocol):
     """A variant that is set up and warm."""
 
     def block(self, steps: int) -> Block:
-        """Run and time so many steps; everything else stands still. Raises TrialFailed."""
+        """Run and time so many steps, and one before them that is not timed; everything else stands still.
+
+        Raises TrialFailed, of which TrialEnded says that the training has no further step.
+        """
 
     def close(self) -> None: ...
 
@@ -41,6 +46,10 @@ class Lab(Protocol):
 
 class TrialFailed(Exception):
     """A variant that cannot be measured, and why: the message is a result."""
+
+
+class TrialEnded(TrialFailed):
+    """A variant whose training has come to its end, as a short script does: no fault of it, and no further step."""
 
 
 class TooLarge(Exception):
@@ -81,7 +90,8 @@ def measure(
     reason and the others go on; without the base there is nothing to go on for. `settled` is asked after each generation:
     variants it names are measured no more, and when all are, it ends. The deadline ends it between rounds, so that every
     variant has as many blocks; the first round of a generation is always made, but a generation is not begun where that
-    would outlast the deadline, as far as the ledger knows what opening and a step take.
+    would outlast the deadline, as far as the ledger knows what opening and a step take. A training that comes to its end, as
+    a short script does, ends its generation, and in the next ones blocks are as short as that asks for.
     stage: under which name the ledger and the memo keep the generations. known: seconds per step by key; a variant of which
     they are known is given no block to find them out.
 
@@ -127,12 +137,12 @@ def measure(
                 return
             continue
         ledger.seconds_to_open = (before - deadline.left()) / len(alive)
-        subjects: dict[str, Subject] = {}
+        there = _Opened(ledger)
         for key, item in opened.items():
             if isinstance(item, TrialFailed):
                 ledger.failures[key] = str(item)
             else:
-                subjects[key] = item
+                there.subjects[key] = item
         generation = Generation(stage)
         try:
             if base in ledger.failures:  # nothing left to compare with
@@ -140,10 +150,9 @@ def measure(
             later = _generations_to_a_look(number, generations) - 1  # each will take as long to open as this one did
             share = max(0.0, deadline.left() - later * ledger.seconds_to_open * len(alive)) / (later + 1)
             ledger.generations.append(generation)
-            _generation(generation, subjects, least, ledger, deadline, order, rounds, block_seconds, share, known or {})
+            _generation(generation, there, least, deadline, order, rounds, block_seconds, share, known or {})
         finally:
-            for subject in subjects.values():
-                subject.close()
+            there.close()
             if generation.rounds or ledger.failures:
                 memo.finished(generation, ledger.state())
 
@@ -171,22 +180,21 @@ def _one_after_the_other(
         if isinstance(item, TrialFailed):
             ledger.failures[key] = str(item)
             continue
-        subjects = {key: item}
+        there = _Opened(ledger, {key: item})
         try:
             ledger.seconds_to_open = before - deadline.left()
-            first = _block(key, item, least[key], subjects, ledger)
+            first = there.block(key, least[key])
             if first is None:
                 continue
             per_step = ledger.seconds_per_step = max(first.seconds_per_step, 1e-6)
             seconds = min(block_seconds, max(0.0, share - ledger.seconds_to_open) / (2 * rounds))
             steps = max(least[key], min(2000, round(seconds / per_step)))
             blocks: list[Block] = []
-            while len(blocks) < 2 * rounds and (block := _block(key, item, steps, subjects, ledger)) is not None:
+            while len(blocks) < 2 * rounds and (block := there.block(key, steps)) is not None:
                 blocks.append(block)
                 ledger.on_block(key, block.seconds_per_step)
         finally:
-            for subject in subjects.values():
-                subject.close()
+            there.close()
         if len(blocks) == 2 * rounds:
             seen[key] = blocks
     return [{key: (blocks[2 * n], blocks[2 * n + 1]) for key, blocks in seen.items()} for n in range(rounds) if seen]
@@ -209,11 +217,45 @@ def _generations_to_a_look(number: int, generations: int) -> int:
     return (ends[0] if ends else generations) - number
 
 
+@dataclass(slots=True)
+class _Opened:
+    """Subjects of one generation that are still there. made: their steps, by key. is_over: a training came to its end."""
+
+    ledger: Ledger
+    subjects: dict[str, Subject] = field(default_factory=dict)
+    made: Counter[str] = field(default_factory=Counter)
+    is_over: bool = False
+
+    def block(self, key: str, steps: int) -> Block | None:
+        """A block of a subject; None where it fails, which closes it, or has come to its end, which ends the generation."""
+        try:
+            block = self.subjects[key].block(steps)
+        except TrialEnded as end:
+            self.is_over = True
+            if not self.made[key]:
+                self.fail(key, str(end))
+            self.ledger.steps_to_end = max(self.ledger.steps_to_end or 0, self.made[key])
+            return None
+        except TrialFailed as failure:
+            self.fail(key, str(failure))
+            return None
+        self.made[key] += 1 + steps
+        return block
+
+    def fail(self, key: str, why: str) -> None:
+        """Close a subject, and keep the reason."""
+        self.ledger.failures[key] = why
+        self.subjects.pop(key).close()
+
+    def close(self) -> None:
+        for subject in self.subjects.values():
+            subject.close()
+
+
 def _generation(
     generation: Generation,
-    subjects: dict[str, Subject],
+    there: _Opened,
     least: dict[str, int],
-    ledger: Ledger,
     deadline: Deadline,
     order: random.Random,
     rounds: int,
@@ -221,41 +263,56 @@ def _generation(
     share: float,
     known: Mapping[str, float],
 ) -> None:
-    per_step = {key: seconds for key in subjects if (seconds := known.get(key))}
+    ledger = there.ledger
+    per_step = {key: seconds for key in there.subjects if (seconds := known.get(key))}
     steps = {key: max(least[key], min(2000, round(block_seconds / seconds))) for key, seconds in per_step.items()}
     base: Block | None = None  # the first subject's
-    for key, subject in list(subjects.items()):  # calibration: how many steps make a block
+    for key in list(there.subjects):  # calibration: how many steps make a block
         if key in steps:
             ledger.seconds_per_step = per_step[key]
             continue
-        first = _block(key, subject, least[key], subjects, ledger)
+        first = there.block(key, least[key])
         if first is None:
             continue
         if base is None:
             base = first
         elif _is_far_slower(first, base):  # once more: a hiccup hits one block
-            again = _block(key, subject, least[key], subjects, ledger)
+            again = there.block(key, least[key])
             if again is not None and _is_far_slower(again, base):
-                _leave(key, subjects, ledger, first, base)
-            if key not in subjects:
+                _leave(key, there, first, base)
+            if key not in there.subjects:
                 continue
         per_step[key] = ledger.seconds_per_step = max(first.seconds_per_step, 1e-6)
         steps[key] = max(least[key], min(2000, round(block_seconds / per_step[key])))
     round_seconds = _round_seconds(steps, per_step)
     if round_seconds > share:  # a small budget makes shorter blocks rather than too few rounds for an interval
         steps = {key: max(least[key], int(n * share / round_seconds)) for key, n in steps.items()}
+    if ledger.steps_to_end is not None:
+        steps = {key: max(least[key], min(n, _before_end(there, key, rounds))) for key, n in steps.items()}
     affordable = max(1, min(rounds, int(share / max(round_seconds, 1e-9))))
     for number in range(affordable):
-        if number and deadline.left() < round_seconds / 2:
-            return
-        keys = list(subjects)
+        if there.is_over or (number and deadline.left() < round_seconds / 2):
+            break
+        keys = list(there.subjects)
         order.shuffle(keys)
         seen: dict[str, list[Block]] = {}
         for key in [*keys, *reversed(keys)]:
-            if key in subjects and (block := _block(key, subjects[key], steps[key], subjects, ledger)) is not None:
+            if there.is_over:
+                break
+            if key in there.subjects and (block := there.block(key, steps[key])) is not None:
                 seen.setdefault(key, []).append(block)
                 ledger.on_block(key, block.seconds_per_step)
-        generation.rounds.append({key: (pair[0], pair[1]) for key, pair in seen.items() if len(pair) == 2})
+        if not there.is_over:
+            generation.rounds.append({key: (pair[0], pair[1]) for key, pair in seen.items() if len(pair) == 2})
+    if there.is_over and not generation.rounds and all(n == least[key] for key, n in steps.items()):
+        for key in list(there.subjects):  # no shorter block is left to try
+            there.fail(key, f"its training ends after {ledger.steps_to_end} steps of a race, too few for one")
+
+
+def _before_end(there: _Opened, key: str, rounds: int) -> int:
+    """Steps of a block with which so many rounds fit before the training ends; one step of each block is not timed."""
+    left = (there.ledger.steps_to_end or 0) - there.made[key]
+    return left // (2 * rounds) - 1
 
 
 def _is_far_slower(block: Block, base: Block) -> bool:
@@ -266,23 +323,13 @@ def _per_sample(block: Block) -> float:
     return block.seconds_per_step * block.steps / max(1, block.samples)
 
 
-def _leave(key: str, subjects: dict[str, Subject], ledger: Ledger, seen: Block, base: Block) -> None:
+def _leave(key: str, there: _Opened, seen: Block, base: Block) -> None:
     """Measure this variant no more: whatever the noise, it is not going to win."""
     times = _per_sample(seen) / _per_sample(base)
-    ledger.failures[key] = f"not measured further: {times:.0f} times as slow in its first steps"
-    subjects.pop(key).close()
+    there.ledger.failures[key] = f"not measured further: {times:.0f} times as slow in its first steps"
+    there.subjects.pop(key).close()
 
 
 def _round_seconds(steps: dict[str, int], per_step: dict[str, float]) -> float:
     """Seconds of a round with so many timed steps a block; one step of each block is not timed."""
     return sum(2 * (n + 1) * per_step[key] for key, n in steps.items())
-
-
-def _block(key: str, subject: Subject, steps: int, subjects: dict[str, Subject], ledger: Ledger) -> Block | None:
-    try:
-        return subject.block(steps)
-    except TrialFailed as failure:
-        ledger.failures[key] = str(failure)
-        subject.close()
-        del subjects[key]
-        return None

@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from perfaudit.errors import TargetError
+from perfaudit.errors import NoBatches, TargetError
 from perfaudit.measure.environment import free_memory
 from perfaudit.measure.preparation import (
     DIVERGES,
@@ -31,7 +31,6 @@ from perfaudit.measure.race import BASE, CONTROL, Pace, Race, Terms, Turn
 from perfaudit.measure.twins import OtherLoader, Twins
 from perfaudit.training import Training, Variant
 from perfaudit.training.code_change import NotSwappable
-from perfaudit.training.factory_training import NoBatches
 from perfaudit.training.start_of_step import Numbers, around, bytes_of, differences, is_finite
 
 Json = dict[str, Any]  # Any: nested JSON

@@ -12,7 +12,7 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from perfaudit.errors import TargetError
+from perfaudit.errors import NoBatches, TargetError
 from perfaudit.target.accelerator import accelerator_of, make_current, pick_device
 from perfaudit.target.batches import on_device, samples_in
 from perfaudit.target.built_otherwise import loaders_built, optimizers_built
@@ -28,10 +28,6 @@ from perfaudit.target.working_folder import full_path, present_folder
 
 # What torch says of tensors on different devices, in its several ways.
 _WRONG_DEVICE = re.compile(r"same device|should be the same|[Ee]xpected \w+ of device type|MPS device|is on cpu")
-
-
-class NoBatches(TargetError):
-    """The loader has no batch, or none any more: whatever else is in place, the training ends here."""
 
 
 class FactoryTraining:

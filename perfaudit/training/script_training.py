@@ -19,7 +19,7 @@ from typing import Any
 
 from greenlet import greenlet
 
-from perfaudit.errors import TargetError
+from perfaudit.errors import NoBatches, TargetError
 from perfaudit.script import as_main
 from perfaudit.script.after_import import after_import
 from perfaudit.script.rhythm import find_rhythm
@@ -33,7 +33,6 @@ from perfaudit.target.names import Target, factories
 from perfaudit.target.provenance import Site
 from perfaudit.target.random_streams import seed_all
 from perfaudit.target.working_folder import full_path, present_folder
-from perfaudit.training.factory_training import NoBatches
 from perfaudit.training.script_watch import ScriptPhases, ScriptWatch
 
 Json = dict[str, Any]  # Any: nested JSON

@@ -188,7 +188,7 @@ class Children:
 
 def as_user_error(target: Target, failure: ChildFailed, timeout: float) -> UserError:
     """The fault of a child as the message a user reads: TargetError while it loads, NothingMeasured once it trains."""
-    if failure.kind == "step":
+    if failure.kind in ("step", "ended"):
         return NothingMeasured(str(failure))
     if failure.kind == "timeout":
         return TargetError(f"{target.file}: {failure}; give it longer with --timeout (now {timeout:.0f} s)")

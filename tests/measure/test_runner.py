@@ -12,7 +12,7 @@ from conftest import FakeClock
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.judge import clock_for, comparison, hopeless_variants, saving, settled_variants, trial
 from perfaudit.measure.ledger import Block, Generation, Ledger, Variant, from_json, to_json
-from perfaudit.measure.runner import Memo, Subject, TooLarge, TrialFailed, measure
+from perfaudit.measure.runner import Memo, Subject, TooLarge, TrialEnded, TrialFailed, measure
 
 
 class FakeLab:
@@ -22,6 +22,7 @@ class FakeLab:
         self.clock, self.speeds, self.opening = clock, speeds, opening
         self.fails_to_open: dict[str, str] = {}
         self.fails_at_block: dict[str, int] = {}
+        self.ends_after = 1 << 30  # steps of a process
         self.order: list[str] = []
         self.closed: list[str] = []
 
@@ -36,11 +37,14 @@ class FakeLab:
 
 class FakeSubject:
     def __init__(self, lab: FakeLab, key: str) -> None:
-        self.lab, self.key, self.blocks = lab, key, 0
+        self.lab, self.key, self.blocks, self.steps = lab, key, 0, 0
 
     def block(self, steps: int) -> Block:
         if self.lab.fails_at_block.get(self.key) == self.blocks:
             raise TrialFailed("out of memory")
+        if self.steps + 1 + steps > self.lab.ends_after:
+            raise TrialEnded("the script ended")
+        self.steps += 1 + steps
         self.blocks += 1
         self.lab.order.append(self.key)
         wall = steps * self.lab.speeds[self.key]
@@ -375,3 +379,31 @@ def test_one_after_the_other_a_generation_that_time_cuts_counts_for_nothing(cloc
     lab, ledger = SmallLab(clock, {"a": 0.010, "b": 0.010}, opening=60.0), Ledger()
     measure(lab, variants("a", "b"), ledger, Deadline(50, clock), seed=1)
     assert (lab.opened, ledger.generations) == (["a"], [])
+
+
+def test_a_training_that_ends_within_a_generation_is_raced_in_shorter_blocks(clock: FakeClock) -> None:
+    lab, ledger = FakeLab(clock, {"a": 0.010, "b": 0.008}), Ledger()
+    lab.ends_after = 80  # a block of 0.35 s has 36 steps and more
+    measure(lab, variants("a", "b"), ledger, Deadline(60, clock), seed=1)
+    assert not ledger.failures
+    rounds = [len(generation.rounds) for generation in ledger.generations]
+    assert rounds[0] < 3  # it ends unseen in the first
+    assert set(rounds[1:]) == {3}
+    found = comparison(ledger, *variants("a", "b"))
+    assert found is not None and found.ratio == pytest.approx(0.8)
+    assert max(block.steps for block in ledger.generations[1].rounds[0]["a"]) <= (80 - 3) // 6 - 1
+
+
+def test_a_training_that_is_too_short_for_a_round_says_so_and_ends_the_race(clock: FakeClock) -> None:
+    lab, ledger = FakeLab(clock, {"a": 0.010, "b": 0.008}), Ledger()
+    lab.ends_after = 8  # a round of the shortest blocks has six, behind the three that time them
+    measure(lab, variants("a", "b"), ledger, Deadline(60, clock), seed=1)
+    assert len(ledger.generations) == 2
+    assert ledger.failures["a"] == "its training ends after 6 steps of a race, too few for one"
+    assert sorted(lab.closed) == ["a", "a", "b", "b"]
+
+
+def test_where_it_ends_is_known_to_a_run_that_goes_on() -> None:
+    ledger, later = Ledger(steps_to_end=40), Ledger()
+    later.take(ledger.state())
+    assert later.steps_to_end == 40

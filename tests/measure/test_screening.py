@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from conftest import FakeClock
 
+from perfaudit.errors import NoBatches
 from perfaudit.measure import screening
 from perfaudit.measure.preparation import Candidate, LeavesSomething
 from perfaudit.measure.race import BASE, CONTROL, DECIDED, FUTILE, FUTILE_QUADS, Pace, Terms
@@ -23,7 +24,6 @@ from perfaudit.measure.screening import Screening, prepare_screening
 from perfaudit.measure.twins import Twins
 from perfaudit.training import code_variant
 from perfaudit.training.code_change import NotSwappable
-from perfaudit.training.factory_training import NoBatches
 from perfaudit.training.setting_variant import SettingVariant
 from perfaudit.training.together import Together
 
