@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 LONGEST = 64  # updates of a period; a GAN that steps its discriminator 25 times for one step of its generator has 26
+SHORTEST_ROW = 16  # updates of one optimizer before the first of another: in a GAN, the other comes up again before
 REPEATS = 2  # of a period before it is believed; a single one would fit any order
 
 
@@ -29,8 +32,10 @@ def find_rhythm(updates: Sequence[int]) -> Rhythm:
     """The rhythm of a sequence of updates, each given by the number of its optimizer.
 
     One optimizer makes a step with each update. Several make one with the shortest order that repeats to the end of the
-    sequence; what comes before that (a warm-up of one of them) is left out. Where no order repeats, because one of them is
-    stepped now and then, a step begins with each update of the optimizer that was stepped first, if the one before was another's.
+    sequence; what comes before that (a warm-up of one of them) is left out. Optimizers that have their updates one behind the
+    other, as where a model is trained layer by layer, make a step with each update too. Where no order repeats, because one of
+    them is stepped now and then, a step begins with each update of the optimizer that was stepped first, if the one before was
+    another's.
     """
     if not updates:
         return Rhythm((), True)
@@ -42,10 +47,22 @@ def find_rhythm(updates: Sequence[int]) -> Rhythm:
         if rest >= REPEATS * period and rest * 2 >= len(updates) and len(set(updates[begin:])) > 1:
             first = begin + _offset(updates, begin, period)
             return Rhythm(tuple(range(first, len(updates) + 1, period)), True)
+    if _is_one_behind_the_other(updates):
+        return Rhythm(tuple(range(len(updates) + 1)), True)
     anchor = updates[0]
     return Rhythm(
         tuple(at for at, one in enumerate(updates) if one == anchor and (at == 0 or updates[at - 1] != anchor)), False
     )
+
+
+def _is_one_behind_the_other(updates: Sequence[int]) -> bool:
+    """Whether one of two optimizers or more trains at a time: its updates stand in rows that are too long for a round.
+
+    A single row of each is enough where none is so short that it may be the end of a round.
+    """
+    rows = [len(tuple(row)) for _, row in itertools.groupby(updates)]
+    shortest = LONGEST // 2 if len(rows) > len(set(updates)) else SHORTEST_ROW
+    return statistics.median_low(rows[:-1]) >= shortest  # the last one may have been ended early
 
 
 def _repeats_from(updates: Sequence[int], period: int) -> int:

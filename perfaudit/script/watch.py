@@ -42,12 +42,14 @@ class Watch:
         self.optimizers: list[Any] = []
         self._thread = threading.get_ident()
         self._updating = 0  # how many calls of `step` are under way, one inside the other
-        self._calling = False  # whether a model's call is
+        # Whether a model's call is, or a batch is loaded: what runs in it counts for it, as transforms that are modules.
+        self._calling = False
         self._stepped_by_scaler: Any = None
         self._has_optimizer = False  # without any, each backward pass ends a step
         self._compiles = False  # whether torch.compile was called
         self._timed_classes: set[type] = set()
         self._called_classes: set[type] = set()  # of these, those that were called by the script itself
+        self._zeroed_at = 0  # how many nodes graphs had when gradients were set to zero
         self.updates = 0
         self._forget()
 
@@ -84,7 +86,7 @@ class Watch:
         _replace(torch.amp.GradScaler, "unscale_", functools.partial(self._in_phase, "optimizer"))
         _replace(torch.optim.swa_utils.AveragedModel, "update_parameters", functools.partial(self._in_phase, "average"))
         for name in ("item", "tolist", "numpy", "cpu"):
-            _replace(torch.Tensor, name, functools.partial(self._in_phase, "host_reads"))
+            _replace(torch.Tensor, name, self._read)
         if pick_device("auto").type != "cpu":
             for name in ("to", "cuda"):
                 _replace(torch.Tensor, name, self._copy_to_device)
@@ -110,8 +112,7 @@ class Watch:
             return
         if not self._updating:
             self.spans.settle(is_backward=False)
-            if self.updates in LOOKS_FOR_MODELS:
-                self._time_models()
+            self._look_for_models()
         self._updating += 1
         self.spans.begin("optimizer")
 
@@ -176,10 +177,18 @@ class Watch:
         finally:
             self.spans.end()
 
+    def _read(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._is_elsewhere() or self._calling:
+            return original(*args, **kwargs)
+        result = self._in_phase("host_reads", original, *args, **kwargs)
+        self.spans.doubt()
+        return result
+
     def _zero_grad(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         result = self._in_phase("optimizer", original, *args, **kwargs)
         if not self._is_elsewhere():
-            self.spans.hold_back()
+            self.spans.hold_back(is_between=True)
+            self._zeroed_at = _newest_node()
         return result
 
     def _backward(self, original: Any, *args: Any, **kwargs: Any) -> Any:
@@ -191,13 +200,12 @@ class Watch:
         self._recent_backwards += 1
         if self.first_batch_at is None:
             self.first_batch_at = time.monotonic()
-        self.spans.settle(is_backward=True)
+        self.spans.settle(is_backward=True, is_older=_is_older(args[0] if args else None, self._zeroed_at))
         result = self._in_phase("backward", original, *args, **kwargs)
         if not self.updates:
             self.on_sign()
         if not self._has_optimizer and not self.spans.is_inside:
-            if self.updates in LOOKS_FOR_MODELS:
-                self._time_models()
+            self._look_for_models()
             self._end_update(None)
         return result
 
@@ -212,9 +220,11 @@ class Watch:
             return original(batches)
         self.spans.settle(is_backward=False)
         self.spans.begin("data_wait")
+        before, self._calling = self._calling, True
         try:
             batch = self._load(original, batches)
         finally:
+            self._calling = before
             self.spans.end()
         self._batches += 1
         self.batches += 1
@@ -236,6 +246,16 @@ class Watch:
         return self._in_phase("host_to_device", original, tensor, *args, **kwargs)
 
     # ---- models ------------------------------------------------------------------------------------------------------
+
+    def _look_for_models(self) -> None:
+        """Time the models that are there, in some of the first steps; this is no part of a step."""
+        if self.updates not in LOOKS_FOR_MODELS:
+            return
+        self.spans.charge()
+        began = self._clock()
+        self._time_models()
+        self._began += self._clock() - began
+        self.spans.leave_out()
 
     def _time_models(self) -> None:
         """Time the calls of the classes of all modules that are no part of another one; of parts, where the whole is not called.
@@ -289,6 +309,21 @@ def count_samples(batch: Any) -> int:
         elif isinstance(value, (list, tuple)):
             queue = [*value, *queue]
     return 0
+
+
+def _newest_node() -> int:
+    """The number that the next node of a graph will have in this thread; 0 where torch does not tell."""
+    import torch
+
+    ask = getattr(torch._C._autograd, "_get_sequence_nr", None)
+    return ask() if ask is not None else 0
+
+
+def _is_older(roots: Any, node: int) -> bool:
+    """Whether what a backward pass begins with was computed before the node of a number."""
+    root = roots if hasattr(roots, "grad_fn") else next(iter(roots or ()), None)
+    number = getattr(getattr(root, "grad_fn", None), "_sequence_nr", None)
+    return number is not None and number() < node
 
 
 def _children(module: Any) -> Sequence[Any]:

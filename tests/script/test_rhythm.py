@@ -41,6 +41,14 @@ def test_what_comes_before_the_order_is_left_out() -> None:
     assert [updates[a:b] for a, b in rhythm.steps] == [[D, D, G]] * 8
 
 
+@pytest.mark.parametrize("updates", [[D] * 40 + [G], [D] * 20 + [G] * 20 + [C] * 3, ([D] * 60 + [G] * 60) * 2])
+def test_optimizers_one_behind_the_other_make_a_step_with_each_update(updates: list[int]) -> None:
+    """A model that is trained layer by layer."""
+    rhythm = find_rhythm(updates)
+    assert rhythm.is_regular
+    assert len(rhythm.steps) == len(updates)
+
+
 def test_without_an_order_each_round_of_the_first_one_is_a_step() -> None:
     updates = [D, G, D, D, G, D, G, D, D, D, G, D, D, G, D]
     rhythm = find_rhythm(updates)

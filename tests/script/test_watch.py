@@ -22,7 +22,11 @@ RECORDS = []
 NOW = [0.0]
 def take(seconds):
     NOW[0] += seconds
-WATCH = Watch(RECORDS.append, lambda: NOW[0])
+class Slow(Watch):
+    def _time_models(self):
+        take(100.0)  # ours, and no part of a step
+        super()._time_models()
+WATCH = Slow(RECORDS.append, lambda: NOW[0])
 WATCH.wait_for_torch()
 import torch
 from torch import nn
@@ -143,6 +147,17 @@ for _ in range(6):
     mean(x @ weight).backward()
     optimizer.step()
 """,
+    "zeroed_last": """
+weight = torch.randn(8, 1, requires_grad=True)
+optimizer = torch.optim.SGD([weight], lr=0.1)
+for _ in range(6):
+    x = torch.randn(4, 8)
+    take(2.0)
+    loss = mean(x @ weight)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+""",
     "autograd_grad": """
 model = small()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -175,6 +190,35 @@ for x, y in DataLoader(Rows(), batch_size=4):
     optimizer.step()
     average.update_parameters(model)
     loss.item()
+""",
+    "transforms": """
+class Scale(nn.Module):
+    def forward(self, x):
+        take(0.5)
+        return x * x.max().item()
+class Scaled(Rows):
+    def __getitem__(self, index):
+        x, y = super().__getitem__(index)
+        return scale(x), y
+scale, model = Scale(), small()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in DataLoader(Scaled(), batch_size=4):
+    optimizer.zero_grad()
+    mean(model(x) - y).backward()
+    optimizer.step()
+""",
+    "policy": """
+policy = small()
+optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
+for _ in range(6):
+    kept = []
+    for _ in range(3):
+        kept.append(policy(torch.randn(1, 8)))
+        kept[-1].item()
+        take(5.0)  # the environment
+    optimizer.zero_grad()
+    mean(torch.cat(kept)).backward()
+    optimizer.step()
 """,
     "parts": """
 class Whole(nn.Module):
@@ -266,6 +310,19 @@ def test_a_closure_is_called_inside_the_update(seen_of: Callable[[str], Seen]) -
     assert run.phases["backward"] == pytest.approx(0.5)
 
 
+def test_what_loading_a_batch_calls_and_reads_is_waiting_for_it(seen_of: Callable[[str], Seen]) -> None:
+    """Four rows, each 0.25 s to read and 0.5 s in a transform that is a module; then 2 s in the model, 1 s for the loss."""
+    run = summarize(seen_of("transforms"), "transforms")
+    seconds = {name: 9 * share for name, share in run.phases.items() if share}
+    assert seconds == pytest.approx({"data_wait": 3.0, "forward": 3.0, "backward": 3.0})
+
+
+def test_between_an_action_and_the_next_call_is_the_environment(seen_of: Callable[[str], Seen]) -> None:
+    run = summarize(seen_of("policy"), "policy")
+    seconds = {name: 25 * share for name, share in run.phases.items() if share}
+    assert seconds == pytest.approx({"forward": 7.0, "backward": 3.0, "other": 15.0})
+
+
 def test_a_part_is_called_where_the_whole_is_not(seen_of: Callable[[str], Seen]) -> None:
     """As Lightning does it: inside the update, and gradients are set to zero behind the forward pass."""
     run = summarize(seen_of("parts"), "parts")
@@ -273,8 +330,11 @@ def test_a_part_is_called_where_the_whole_is_not(seen_of: Callable[[str], Seen])
     assert run.phases["backward"] == pytest.approx(0.5)
 
 
-def test_what_functions_compute_before_the_backward_pass_is_the_forward_pass(seen_of: Callable[[str], Seen]) -> None:
-    run = summarize(seen_of("functions"), "functions")
+@pytest.mark.parametrize("name", ["functions", "zeroed_last"])
+def test_what_functions_compute_before_the_backward_pass_is_the_forward_pass(
+    seen_of: Callable[[str], Seen], name: str
+) -> None:
+    run = summarize(seen_of(name), name)
     assert run.phases["forward"] == pytest.approx(0.5)
     assert run.phases["backward"] == pytest.approx(0.5)
 
