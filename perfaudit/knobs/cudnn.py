@@ -9,6 +9,7 @@ from typing import Any
 
 from perfaudit.knobs import Bench, Knob, Reply, Setup, Survey, Told, Unanswered
 from perfaudit.knobs._code import Code, Patch
+from perfaudit.knobs._trainers import argument_of_trainer, patch_trainer, words_of_trainer
 from perfaudit.measurements import Settings
 from perfaudit.target.flags import flags_set
 
@@ -66,10 +67,12 @@ class Cudnn(Knob):
     def patch(self, code: Code, settings: Settings) -> Patch | None:
         from perfaudit.static.rewrite import set_or_replace_attribute
 
+        value = repr(bool(settings["benchmark"]))
+        if argument_of_trainer(code.survey, self.name, value) is not None:
+            return patch_trainer(code, self.name, value)
         source = code.entry()
         if source is None:
             return None
-        value = repr(bool(settings["benchmark"]))
         return code.patch(source, None, set_or_replace_attribute(source, "torch.backends.cudnn.benchmark", value))
 
     def remarks(self, told: Told) -> list[str]:
@@ -86,7 +89,8 @@ class Cudnn(Knob):
         ]
 
     def words(self, settings: Settings, survey: Survey) -> str:
-        how = f"set torch.backends.cudnn.benchmark = {settings['benchmark']} once before training"
+        of_trainer = words_of_trainer(survey, self.name, repr(bool(settings["benchmark"])))
+        how = of_trainer or f"set torch.backends.cudnn.benchmark = {settings['benchmark']} once before training"
         return f"{how}, as long as inputs keep their shapes" if settings["benchmark"] else how
 
 

@@ -9,12 +9,14 @@ from typing import Any
 from perfaudit.findings import Edit
 from perfaudit.knobs import Bench, Knob, Setup, Survey, Told
 from perfaudit.knobs._code import Code, Patch
+from perfaudit.knobs._trainers import DEFAULT, argument_of_trainer, patch_trainer, words_of_trainer
 from perfaudit.measurements import Settings
 from perfaudit.static import edit
 from perfaudit.static.source import Source
 from perfaudit.training.optimizer_update import update_with
 
 _ARGUMENTS = {"for-loop": ("foreach", False), "foreach": ("foreach", True), "fused": ("fused", True)}
+_TRAINERS_OWN = ("adamw_torch", "adamw_torch_fused")  # names by which Hugging Face's Trainer is asked for torch's AdamW
 _LISTS_BY_DEFAULT = ("cuda", "xpu", "mtia")  # torch/utils/_foreach_utils.py: devices with kernels over lists
 
 
@@ -39,8 +41,9 @@ class Optimizer(Knob):
         optimizer = survey.facts.optimizer
         if optimizer.fused:
             return {"update": "fused"}
-        lists = optimizer.foreach if optimizer.foreach is not None else survey.facts.device.type in _LISTS_BY_DEFAULT
-        return {"update": "foreach" if lists else "for-loop"}
+        if optimizer.foreach is None:
+            return {"update": _by_default(survey)}
+        return {"update": "foreach" if optimizer.foreach else "for-loop"}
 
     def candidates(self, bench: Bench) -> list[Settings]:
         """Fused ones where torch has them for this device, and for real parameters only."""
@@ -66,6 +69,8 @@ class Optimizer(Knob):
         return update_with(training.optimizer, foreach=update == "foreach", fused=update == "fused")
 
     def patch(self, code: Code, settings: Settings) -> Patch | None:
+        if (of_trainer := _of_trainer(code.survey, settings)) is not None:
+            return patch_trainer(code, self.name, of_trainer)
         found = code.call(code.survey.facts.optimizer.site)
         if found is None:
             return None
@@ -77,6 +82,8 @@ class Optimizer(Knob):
         return code.patch(source, call, _edits(source, call, str(settings["update"])))
 
     def words(self, settings: Settings, survey: Survey) -> str:
+        if (of_trainer := _of_trainer(survey, settings)) is not None:
+            return words_of_trainer(survey, self.name, of_trainer)
         name, value = _ARGUMENTS[str(settings["update"])]
         how = f"build {survey.facts.optimizer.name} with {name}={value}"
         if "optimizer" in survey.facts.factories or survey.facts.is_script:
@@ -90,6 +97,29 @@ class Optimizer(Knob):
         if told.winner is None or told.winner["update"] != "foreach":
             return []
         return ["the lists of foreach take temporary memory of about the size of the parameters"]
+
+
+def _by_default(survey: Survey) -> str:
+    """The update that torch picks where it is given neither foreach nor fused."""
+    return "foreach" if survey.facts.device.type in _LISTS_BY_DEFAULT else "for-loop"
+
+
+def _of_trainer(survey: Survey, settings: Settings) -> str | None:
+    """The setting as one of the trainer that builds the AdamW itself; None where the script builds it, or where it has none."""
+    trainer, optimizer = survey.facts.trainer, survey.facts.optimizer
+    if (
+        trainer is None
+        or trainer.optimizer not in _TRAINERS_OWN
+        or optimizer.name != "AdamW"
+        or optimizer.site is not None
+    ):
+        return None
+    if bool(optimizer.fused) != (
+        trainer.optimizer == "adamw_torch_fused"
+    ):  # it was handed one that a library has built
+        return None
+    setting = DEFAULT if settings["update"] == _by_default(survey) else str(settings["update"])
+    return setting if argument_of_trainer(survey, "optimizer", setting) is not None else None
 
 
 def _edits(source: Source, call: ast.Call, update: str) -> tuple[Edit, ...] | None:

@@ -8,8 +8,10 @@ from typing import Any
 
 from perfaudit.knobs import Bench, Knob, Reply, Setup, Survey, Told, Unanswered
 from perfaudit.knobs._code import Code, Patch
+from perfaudit.knobs._trainers import argument_of_trainer, patch_trainer, words_of_trainer
 from perfaudit.measurements import Settings
 from perfaudit.target.flags import flags_set
+from perfaudit.training.trainer_precision import computing_in_bf16
 
 _TENSOR_CORES = (8, 0)  # compute capability from which on TF32 and bfloat16 run in hardware (Ampere)
 _MATMUL = "torch.set_float32_matmul_precision"
@@ -29,6 +31,12 @@ class Precision(Knob):
     way = "setting"
     rules = ("PA303", "PA304")
 
+    def why_not(self, survey: Survey) -> str:
+        """On a script, it is an argument of the trainer."""
+        return (
+            self.not_applicable(survey) if argument_of_trainer(survey, self.name, "bf16") else super().why_not(survey)
+        )
+
     def not_applicable(self, survey: Survey) -> str:
         device = survey.facts.device.type
         if device not in ("cpu", "cuda"):
@@ -38,10 +46,14 @@ class Precision(Knob):
             return f"the model's parameters are {' and '.join(half)} already"
         if "float32" not in dtypes:
             return f"the model's parameters are {' and '.join(dtypes) or 'none'}, which autocast leaves alone"
+        if survey.facts.trainer is not None and survey.facts.trainer.precision not in ("float32", "tf32"):
+            return f"the trainer computes in {survey.facts.trainer.precision} already"
         return ""
 
     def current(self, survey: Survey) -> Settings:
         """What the process is set to; autocast where a decorator of the step factory says so."""
+        if (trainer := survey.facts.trainer) is not None and trainer.precision != "float32":
+            return {"precision": trainer.precision}
         around = {dtype: name for name, dtype in _TYPES.items()}.get(survey.facts.step_autocast)
         is_tf32 = survey.facts.device.type == "cuda" and survey.facts.flags["matmul_precision"] in ("high", "medium")
         return {"precision": around or ("tf32" if is_tf32 else "float32")}
@@ -51,7 +63,7 @@ class Precision(Knob):
         survey = bench.survey
         now = self.current(survey)
         try:
-            inside = bench.ask(now, "autocast")["dtype"]
+            inside = bench.ask(now, "autocast")["dtype"] if survey.facts.trainer is None else ""
         except Unanswered:
             inside = ""
         if inside:
@@ -59,9 +71,12 @@ class Precision(Knob):
             return []
         on_cuda = survey.facts.device.type == "cuda"
         ampere = on_cuda and (survey.facts.device.capability or (0, 0)) >= _TENSOR_CORES
-        names = ["tf32"] if ampere and survey.facts.flags["matmul_precision"] == "highest" else []
+        is_highest = survey.facts.flags["matmul_precision"] == "highest" and now["precision"] != "tf32"
+        names = ["tf32"] if ampere and is_highest else []
         names += ["bf16"] if ampere or not on_cuda else []
-        names += ["fp16"] if on_cuda else []
+        names += (
+            ["fp16"] if on_cuda and survey.facts.trainer is None else []
+        )  # a trainer makes its loss scale when it is built
         return [{"precision": name} for name in names]
 
     def answer_autocast(self, training: Any) -> Reply:
@@ -94,6 +109,8 @@ class Precision(Knob):
         from perfaudit.static import edit
         from perfaudit.static.rewrite import decorate, set_or_replace_call
 
+        if argument_of_trainer(code.survey, self.name, str(settings["precision"])) is not None:
+            return patch_trainer(code, self.name, str(settings["precision"]))
         if settings["precision"] == "tf32":
             source = code.entry()
             return code.patch(source, None, set_or_replace_call(source, _MATMUL, '"high"')) if source else None
@@ -113,6 +130,8 @@ class Precision(Knob):
 
     def words(self, settings: Settings, survey: Survey) -> str:
         device = survey.facts.device.type
+        if by_trainer := words_of_trainer(survey, self.name, str(settings["precision"])):
+            return by_trainer
         if settings["precision"] == "tf32":
             return f'round the inputs of float32 matmuls to TF32: {_MATMUL}("high") once before training'
         if settings["precision"] == "float32":
@@ -146,7 +165,12 @@ class Precision(Knob):
 def _applied(training: Any, precision: str) -> Iterator[None]:
     import torch
 
-    device, before = training.device.type, (training.around_loss, training.scaler)
+    device = training.device.type
+    if training.trainer is not None and precision == "bf16":
+        with computing_in_bf16(training.trainer, device):
+            yield
+        return
+    before = training.around_loss, training.scaler
     if precision in _TYPES:
         dtype = getattr(torch, _TYPES[precision])
         training.around_loss = lambda: torch.autocast(device, dtype=dtype)

@@ -113,12 +113,27 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Trainer:
+    """The trainer of a library that makes a script's steps.
+
+    precision: that it computes in, in the knob's word where that has one. optimizer: the name by which it was asked for one, ""
+    where the script builds it. site: the call that gave it its arguments.
+    """
+
+    library: str
+    precision: str
+    optimizer: str
+    site: CallSite | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """All that a child says of the training it built.
 
     step_autocast: the type that a decorator has the step's matmuls run in, "" without one. factories: names of the target's
     functions by role, factory_files: where they are. project_files: modules loaded from below the folder of the command.
     is_script: its loop is its own. digests: SHA-256 of what was imported unpatched, by real path. strays: see `relocate.strays`.
+    trainer: that makes the steps of a script, None where its own loop does.
     """
 
     device: Device
@@ -137,6 +152,7 @@ class Facts:
     digests: Mapping[str, str]
     strays: tuple[str, ...]
     is_script: bool = False
+    trainer: Trainer | None = None
 
 
 def to_json(facts: Facts) -> dict[str, Any]:  # Any: nested JSON

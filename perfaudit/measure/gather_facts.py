@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from perfaudit.measure.environment import usable_cores
-from perfaudit.measure.facts import CallSite, Device, Facts, Host, Loader, Model, Optimizer
+from perfaudit.measure.facts import CallSite, Device, Facts, Host, Loader, Model, Optimizer, Trainer
 from perfaudit.target.accelerator import Accelerator, accelerator_of
 from perfaudit.target.blocks import repeated_blocks
 from perfaudit.target.flags import flags
@@ -39,6 +39,18 @@ def facts_of(training: Any, strays: tuple[str, ...] = ()) -> Facts:  # Any: a Tr
         digests=digests(),
         strays=strays,
         is_script=training.is_script,
+        trainer=_trainer(training.trainer),
+    )
+
+
+def _trainer(trainer: Any) -> Trainer | None:  # a training.trainers.Trainer
+    if trainer is None:
+        return None
+    return Trainer(
+        library=trainer.library,
+        precision=trainer.precision,
+        optimizer=trainer.optimizer,
+        site=_call_site(trainer.site),
     )
 
 

@@ -25,6 +25,11 @@ class Built:
     def __call__(self, built: Any) -> Site | None:
         return self._sites[id(built)][1] if id(built) in self._sites else None
 
+    def of_one_that(self, fits: Callable[[Any], bool]) -> Site | None:
+        """The call that built the only one which fits; None where none does, or several."""
+        sites = [site for built, site in self._sites.values() if site is not None and fits(built)]
+        return sites[0] if len(sites) == 1 else None
+
     def everything(self) -> list[tuple[Any, Site | None]]:
         """Each object with its site, in the order in which they were built."""
         return list(self._sites.values())
@@ -32,11 +37,14 @@ class Built:
 
 @contextmanager
 def constructors_observed(
-    classes: Iterable[type], change_for: Callable[[frozenset[str]], Callable[[Arguments], None] | None]
+    classes: Iterable[type],
+    change_for: Callable[[frozenset[str]], Callable[[Arguments], None] | None],
+    method: str = "__init__",
 ) -> Iterator[Built]:
     """While it is open, constructors of these classes keep the site of what they build.
 
-    change_for: from the names of a constructor's arguments to what changes them in place, None where nothing does.
+    change_for: from the names of a constructor's arguments to what changes them in place, None where nothing does. method: that
+    is watched; "__post_init__" is called for dataclasses that inherit from these, too.
     """
     sites: dict[int, tuple[Any, Site | None]] = {}  # with the object itself, so that no other takes over its id
     is_open = True
@@ -61,17 +69,17 @@ def constructors_observed(
 
         return observed
 
-    originals = {kind: vars(kind)["__init__"] for kind in classes}
+    originals = {kind: vars(kind)[method] for kind in classes}
     ours = {kind: observer(original) for kind, original in originals.items()}
     for kind, observed in ours.items():
-        kind.__init__ = observed  # type: ignore[misc]  # put back below
+        setattr(kind, method, observed)
     try:
         yield Built(sites)
     finally:
         is_open = False
         for kind, original in originals.items():
-            if vars(kind)["__init__"] is ours[kind]:  # else the user's code has put its own there, around ours
-                kind.__init__ = original  # type: ignore[misc]
+            if vars(kind)[method] is ours[kind]:  # else the user's code has put its own there, around ours
+                setattr(kind, method, original)
 
 
 class Origins:

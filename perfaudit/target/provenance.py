@@ -6,6 +6,7 @@ import functools
 import inspect
 import itertools
 import os
+import sys
 import sysconfig
 import types
 from dataclasses import dataclass, field, replace
@@ -14,9 +15,14 @@ from typing import Any
 
 from perfaudit.target.working_folder import shown_path
 
+_INSTALLED = ("site-packages", "dist-packages")
+# Where packages are installed: for this interpreter, for this user, and where a file `*.pth` leads to.
 LIBRARIES = tuple(
     os.path.realpath(path) + os.sep
-    for path in {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    for path in {
+        *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+        *(path for path in sys.path if Path(path).name in _INSTALLED),
+    }
 )
 OURS = str(Path(__file__).resolve().parents[1]) + os.sep
 
@@ -91,7 +97,10 @@ def _split(frame: types.FrameType | None, built: object) -> tuple[list[types.Fra
 
 
 def _constructs(frame: types.FrameType, built: object) -> bool:
-    """Whether a frame is `__init__` of this object, a library's wrapper of it, or `__call__` of the metaclass."""
+    """Whether a frame is `__init__` of this object, a library's wrapper of it, or `__call__` of the metaclass.
+
+    A library's function that is given an object under construction takes part in it, whatever its name.
+    """
     code = frame.f_code
     if built is None:
         return False
@@ -99,8 +108,7 @@ def _constructs(frame: types.FrameType, built: object) -> bool:
         return first_argument(frame) is type(built)
     if code.co_name == "__init__":
         return first_argument(frame) is built
-    wraps = not code.co_argcount and not is_users(frame)  # `def wrapped(*args, **kwargs)`
-    return wraps and first_argument(frame) is built
+    return not is_users(frame) and first_argument(frame) is built
 
 
 def first_argument(frame: types.FrameType) -> object:

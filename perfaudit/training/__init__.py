@@ -16,6 +16,8 @@ class Training(Protocol):
     is_script: bool
     has_ended: bool  # a script, whose loop is over or has raised
 
+    trainer: Any  # of a library, that makes a script's steps (`trainers.Trainer`); None for a loop of its own
+
     loader: Any
     phases: Any
     restart_seconds: list[float]

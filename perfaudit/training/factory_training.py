@@ -52,6 +52,7 @@ class FactoryTraining:
     is_script = False
     loader_prefix = ""
     has_ended = False
+    trainer = None
 
     def __init__(
         self,

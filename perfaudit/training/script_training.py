@@ -13,7 +13,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
 from types import FunctionType
 from typing import Any
 
@@ -26,7 +25,7 @@ from perfaudit.script.rhythm import find_rhythm
 from perfaudit.target import overlay
 from perfaudit.target.accelerator import accelerator_of
 from perfaudit.target.built_otherwise import loaders_built, optimizers_built
-from perfaudit.target.construction import Built, Origins, constructors_observed
+from perfaudit.target.construction import Origins
 from perfaudit.target.load import said, where
 from perfaudit.target.loading import Batch, Loading, arguments_of
 from perfaudit.target.names import Target, factories
@@ -34,16 +33,12 @@ from perfaudit.target.provenance import Site
 from perfaudit.target.random_streams import seed_all
 from perfaudit.target.working_folder import full_path, present_folder
 from perfaudit.training.script_watch import ScriptPhases, ScriptWatch
+from perfaudit.training.trainers import TRANSFORMERS, Trainer, Trainers
 
 Json = dict[str, Any]  # Any: nested JSON
 MOST_UPDATES = 64  # in which the order of several optimizers must repeat
 NO_OPTIMIZER = -1  # in the record of an update
-# Hugging Face: classes of arguments from which a trainer builds its loader, by the module that defines them.
-TRAINERS = {
-    "transformers.training_args": ("TrainingArguments",),
-    "transformers.training_args_seq2seq": ("Seq2SeqTrainingArguments",),
-}
-TRAINER_PREFIX = "dataloader_"  # before DataLoader's own names
+TRAINER_PREFIX = "dataloader_"  # before DataLoader's own names among Hugging Face's `TrainingArguments`
 PLAIN_LOADERS = (
     "torch.utils.data.dataloader",
     "accelerate.data_loader",
@@ -92,7 +87,8 @@ class ScriptTraining:
         self._updates_per_step = 0  # not known yet
         self._origins = Origins()
         self._site_of: list[Any] = []  # of loaders and of optimizers: `construction.Built`
-        self._trainers: list[Built] = []
+        self._trainers = Trainers()
+        self.trainer: Trainer | None = None  # of a library, from the first update on
         self._was_exchanged = False
         self._open = contextlib.ExitStack()
         self._loader_overrides, self._overrides_in_force = loader_overrides or {}, dict(loader_overrides or {})
@@ -107,8 +103,7 @@ class ScriptTraining:
         after_import("torch", self._torch_is_there)
         after_import("numpy.random", lambda: sys.modules["numpy.random"].seed(self.seed))
         seed_all(self.seed)
-        for module in TRAINERS:
-            after_import(module, partial(self._trainer_is_there, module))
+        self._trainers.watch(after_import)
         self._watch.wait_for_torch()
         self._go_on()
         while not (self.is_known and (self._updates_per_step or self._finds_rhythm())):
@@ -261,6 +256,7 @@ class ScriptTraining:
         self.accelerator = accelerator_of(self.device)
         self.first_gradients = self._gradients(getattr(optimizer, "grad_scale", None))
         self.first_batch = self._watch.batch
+        self.trainer = self._trainers.running(sys._getframe(1))
         self.is_known = True
         loader = self._watch.loader
         self._own = Loading(loader) if loader is not None else None
@@ -302,24 +298,23 @@ class ScriptTraining:
     @property
     def loader_site(self) -> Site | None:
         """The script's call that built the loader, or the trainer's arguments; None where neither call is the script's."""
-        own = self._built_at(self._own.loader) if self._own is not None else None
-        return own or (self._trainer_site if self._own is not None else None)
+        return (self._own_loader_site or self._trainer_site) if self._own is not None else None
 
     @property
     def loader_prefix(self) -> str:
         """What is before the names of the loader's arguments in the call at `loader_site`."""
-        has_own = self._own is not None and self._built_at(self._own.loader) is not None
-        return "" if has_own or self._trainer_site is None else TRAINER_PREFIX
+        return "" if self._own is None or self._own_loader_site or self._trainer_site is None else TRAINER_PREFIX
+
+    @property
+    def _own_loader_site(self) -> Site | None:
+        """The script's call that built the loader, or the one of which `Accelerator.prepare` has made it."""
+        own = self._own.loader if self._own is not None else None
+        return self._built_at(own) or self._site_of[0].of_one_that(lambda each: _takes_the_same(each, own))
 
     @property
     def _trainer_site(self) -> Site | None:
-        """The script's only call that built a trainer's arguments; None where there are several, or none."""
-        sites = [site for built in self._trainers for _, site in built.everything()]
-        return sites[0] if len(sites) == 1 else None
-
-    def _trainer_is_there(self, module: str) -> None:
-        classes = [vars(sys.modules[module])[name] for name in TRAINERS[module] if name in vars(sys.modules[module])]
-        self._trainers.append(self._open.enter_context(constructors_observed(classes, lambda _: None)))
+        """The script's call that gives arguments to a trainer that builds its loader from them; None without one."""
+        return self.trainer.site if self.trainer is not None and self.trainer.library == TRANSFORMERS else None
 
     @property
     def optimizer_site(self) -> Site | None:
@@ -397,6 +392,15 @@ class ScriptTraining:
     def _load_other(self, batches: Any) -> Batch:
         assert self.loading is not None
         return self.loading.next_batch()
+
+
+def _takes_the_same(loader: Any, other: Any) -> bool:
+    """Whether a loader was built of another one's parts, so that it takes the same batches."""
+    if getattr(loader, "dataset", None) is not getattr(other, "dataset", loader):
+        return False
+    if loader.batch_sampler is None:
+        return other.batch_sampler is None and loader.batch_size == other.batch_size
+    return loader.batch_sampler is other.batch_sampler
 
 
 _Tools = tuple[Any, Any]  # what `sys.setprofile` and `sys.settrace` take

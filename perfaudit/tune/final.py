@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
+from perfaudit.knobs import knob
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Deadline
+from perfaudit.measure.facts import Facts
 from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measure.runner import least_seconds
-from perfaudit.tune.candidates import Candidate, texts_of
+from perfaudit.tune.candidates import PATCH, Candidate, texts_of
 from perfaudit.tune.climb_state import Climb
 from perfaudit.tune.climb_time import seconds_to_check
 from perfaudit.tune.patched import SourceRace, check_patched, race_patched
@@ -35,7 +39,9 @@ def final_race(session: Session, profile: Profile, state: Climb, deadline: Deadl
             return
         ledger = Ledger(seconds_per_step=profile.seconds_per_step)
         stage = f"final {digest_of_texts(top.overlay)}"
-        state.final = SourceRace(START, (top,), {top.key: state.changes}, stage, ledger)
+        rungs = {top.key: [*state.rungs]}
+        built = partial(_why_not_built, profile, rungs)
+        state.final = SourceRace(START, (top,), {top.key: state.changes}, stage, ledger, built)
         session.watch.stage("the patched source against your code, in fresh processes")
         if deadline.left() > seconds_to_check(profile) + 2 * least_seconds(ledger):
             race_patched(session, profile, state.final, deadline)
@@ -47,6 +53,18 @@ def final_race(session: Session, profile: Profile, state: Climb, deadline: Deadl
 
 def _patched(key: str, rungs: Sequence[Candidate]) -> Variant:
     return Variant(key, KNOB, {"patch": key}, texts_of(rungs))
+
+
+def _why_not_built(profile: Profile, rungs: Mapping[str, Sequence[Candidate]], key: str, facts: Facts) -> str:
+    """Which setting of these rungs a training that was built from their patches has not; "" where it has all of them.
+
+    What was raced is the setting. An argument in a call whose values are set again afterwards is not.
+    """
+    survey = replace(profile.survey, facts=facts)
+    for rung in rungs[key]:
+        if rung.knob != PATCH and not knob(rung.knob).holds(survey, rung.settings):
+            return f"the patched source does not build what was raced: {rung.words}"
+    return ""
 
 
 def _peak(session: Session, variant: Variant) -> int | None:
@@ -61,7 +79,9 @@ def _drop_refused(session: Session, profile: Profile, state: Climb) -> bool:
     """Check each rung alone and take out what is refused, the smallest where all pass alone; whether something is left."""
     session.watch.stage("which of the patches is refused")
     changes = {candidate.key: candidate.fix.changes for candidate in state.rungs}
-    alone = SourceRace(START, tuple(_patched(candidate.key, [candidate]) for candidate in state.rungs), changes)
+    built = partial(_why_not_built, profile, {candidate.key: [candidate] for candidate in state.rungs})
+    patches = tuple(_patched(candidate.key, [candidate]) for candidate in state.rungs)
+    alone = SourceRace(START, patches, changes, why_not_built=built)
     check_patched(session, profile, alone)
     refused = [candidate for candidate in state.rungs if candidate.key in alone.ledger.failures]
     for candidate in refused:

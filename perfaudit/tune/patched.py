@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from perfaudit.measure.child import Child
 from perfaudit.measure.clock import Deadline
+from perfaudit.measure.facts import Facts
 from perfaudit.measure.judge import settled_variants
 from perfaudit.measure.ledger import Ledger, Variant
-from perfaudit.measure.runner import measure
+from perfaudit.measure.runner import TrialFailed, measure
 from perfaudit.tune.profile import Profile
 from perfaudit.tune.questions import digest_of_texts
 from perfaudit.tune.screening import LEAST
@@ -24,7 +26,8 @@ class SourceRace:
     """Patched texts, and the user's code that they are checked and raced against.
 
     changes: by key of a patch, what it changes besides speed. stage: under which the ledger keeps the race. What the checks
-    say is in the ledger too, a refusal among its failures.
+    say is in the ledger too, a refusal among its failures. why_not_built: of a patch by its key, why the training that was built
+    from it is not what it is for; "" where it is.
     """
 
     start: Variant
@@ -32,6 +35,7 @@ class SourceRace:
     changes: Mapping[str, tuple[str, ...]]
     stage: str = ""
     ledger: Ledger = field(default_factory=Ledger)
+    why_not_built: Callable[[str, Facts], str] = lambda key, facts: ""
 
     @property
     def top(self) -> Variant:
@@ -48,7 +52,7 @@ def race_patched(session: Session, profile: Profile, race: SourceRace, deadline:
         return settled_variants(ledger, race.start, [*race.patches], LEAST, race.stage)
 
     with _verifier(session, profile, race) as verifier:
-        lab = session.workshop.lab(verifier.check)
+        lab = session.workshop.lab(_check(race, verifier))
         measure(
             lab, [race.start, *race.patches], race.ledger, deadline, SEED, race.stage, settled=settled, memo=session.record
         )  # fmt: skip
@@ -60,7 +64,7 @@ def check_patched(session: Session, profile: Profile, race: SourceRace, deadline
     deadline: behind which no further one is begun.
     """
     with _verifier(session, profile, race) as verifier:
-        lab = session.workshop.lab(verifier.check)
+        lab = session.workshop.lab(_check(race, verifier))
         is_start_known = False
         for variant in race.patches:
             note = f"{digest_of_texts(variant.overlay)} {','.join(race.changes[variant.key])}"
@@ -77,6 +81,15 @@ def check_patched(session: Session, profile: Profile, race: SourceRace, deadline
             is_start_known = True
             if variant.key in race.ledger.checked and variant.key not in race.ledger.failures:
                 session.record.note("check", note, {"said": race.ledger.checked[variant.key]})
+
+
+def _check(race: SourceRace, verifier: Verifier) -> Callable[[Child, Variant, Facts], None]:
+    def check(child: Child, variant: Variant, facts: Facts) -> None:
+        if variant.key != race.start.key and (why := race.why_not_built(variant.key, facts)):
+            raise TrialFailed(why)
+        verifier.check(child, variant, facts)
+
+    return check
 
 
 def _verifier(session: Session, profile: Profile, race: SourceRace) -> Verifier:

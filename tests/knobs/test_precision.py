@@ -170,6 +170,8 @@ def test_what_is_promised(name: str, changes: tuple[str, ...]) -> None:
 class Training:
     """One linear layer on the CPU; `autocast` is what the user's own step does."""
 
+    trainer = None
+
     def __init__(self, autocast: bool = False) -> None:
         import contextlib
 

@@ -1,0 +1,123 @@
+"""The trainer of a library that makes a script's steps: which one, the call that gave it its arguments, and what it computes in.
+
+Child only. Hugging Face builds loader, optimizer and precision from `TrainingArguments`, Lightning the precision from arguments
+of its `Trainer`, Accelerate from those of `Accelerator`. Their constructors are watched, and nothing of them is imported here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import types
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from perfaudit.target.construction import Built, constructors_observed
+from perfaudit.target.provenance import Site, first_argument
+
+TRANSFORMERS, LIGHTNING, ACCELERATE = "transformers", "lightning", "accelerate"
+
+# By module: the library, its class that takes the arguments, and the method that each of them, a subclass's too, goes through.
+_TAKE_ARGUMENTS = {
+    "transformers.training_args": (TRANSFORMERS, "TrainingArguments", "__post_init__"),
+    "lightning.pytorch.trainer.trainer": (LIGHTNING, "Trainer", "__init__"),
+    "pytorch_lightning.trainer.trainer": (LIGHTNING, "Trainer", "__init__"),
+    "accelerate.accelerator": (ACCELERATE, "Accelerator", "__init__"),
+}
+_MAKE_STEPS = {  # modules with a class `Trainer` whose methods run for as long as it trains
+    "transformers.trainer": TRANSFORMERS,
+    "lightning.pytorch.trainer.trainer": LIGHTNING,
+    "pytorch_lightning.trainer.trainer": LIGHTNING,
+}
+_LIGHTNING_PRECISIONS = {"32-true": "float32", "bf16-mixed": "bf16", "16-mixed": "fp16"}
+_ACCELERATE_PRECISIONS = {"no": "float32", "bf16": "bf16", "fp16": "fp16"}
+
+
+@dataclass(frozen=True, slots=True)
+class Trainer:
+    """The trainer that makes the steps. site: of the user's call that gave its arguments, None where none did, or several.
+
+    its: Hugging Face's or Lightning's Trainer, or the Accelerator.
+    """
+
+    library: str
+    its: Any
+    site: Site | None
+
+    @property
+    def precision(self) -> str:
+        """What its steps compute in, as the knob has it; the library's own word where the knob has none."""
+        if self.library == LIGHTNING:
+            return _LIGHTNING_PRECISIONS.get(self.its.precision, str(self.its.precision))
+        own = _ACCELERATE_PRECISIONS.get(self.accelerator.mixed_precision, str(self.accelerator.mixed_precision))
+        is_tf32 = self.library == TRANSFORMERS and own == "float32" and self.its.args.tf32
+        return "tf32" if is_tf32 else own
+
+    @property
+    def accelerator(self) -> Any:
+        """The Accelerator that prepared its models; Hugging Face's Trainer has one of its own. None with Lightning."""
+        return {TRANSFORMERS: getattr(self.its, "accelerator", None), ACCELERATE: self.its}.get(self.library)
+
+    @property
+    def optimizer(self) -> str:
+        """The name by which it was asked for an optimizer; "" where the script builds its own."""
+        if self.library != TRANSFORMERS or getattr(self.its, "optimizer_cls_and_kwargs", None) is not None:
+            return ""
+        name = self.its.args.optim
+        return str(getattr(name, "value", name))
+
+
+class Trainers:
+    """The trainers that a script builds, from `watch` on."""
+
+    def __init__(self) -> None:
+        self._built: dict[str, list[Built]] = {}
+        self._open = contextlib.ExitStack()
+
+    def watch(self, after_import: Callable[[str, Callable[[], None]], None]) -> None:
+        """Observe the constructors of each of them as soon as its module has been imported."""
+        for module in _TAKE_ARGUMENTS:
+            after_import(module, partial(self._is_there, module))
+
+    def _is_there(self, module: str) -> None:
+        library, name, method = _TAKE_ARGUMENTS[module]
+        kind = vars(sys.modules[module]).get(name)
+        if kind is not None and method in vars(kind):
+            built = self._open.enter_context(constructors_observed([kind], lambda _: None, method))
+            self._built.setdefault(library, []).append(built)
+
+    def running(self, frame: types.FrameType | None) -> Trainer | None:
+        """The trainer one of whose methods runs in this frame or around it; else the script's only Accelerator; None without."""
+        module, its = _outermost(frame)
+        if library := _MAKE_STEPS.get(module):
+            given = its.args if library == TRANSFORMERS else its
+            site = next((site for built in self._built.get(library, ()) if (site := built(given)) is not None), None)
+            return Trainer(library, its, _call_of_arguments(site, given) if library == TRANSFORMERS else site)
+        everything = [pair for built in self._built.get(ACCELERATE, ()) for pair in built.everything()]
+        accelerators = [(each, site) for each, site in everything if site is not None]
+        return Trainer(ACCELERATE, *accelerators[0]) if len(accelerators) == 1 else None
+
+
+def _outermost(frame: types.FrameType | None) -> tuple[str, Any]:
+    """The outermost method of a trainer that runs: the module that defines it, and the trainer; ("", None) without one."""
+    found = None
+    while frame is not None:
+        if frame.f_globals.get("__name__") in _MAKE_STEPS and frame.f_code.co_argcount:
+            found = frame
+        frame = frame.f_back
+    if found is None:
+        return "", None
+    its = first_argument(found)
+    if sys.version_info < (3, 13):
+        found.f_locals.clear()  # it is a copy, which would keep tensors of this step alive
+    return str(found.f_globals["__name__"]), its
+
+
+def _call_of_arguments(site: Site | None, args: object) -> Site | None:
+    """The call that gives a dataclass its fields; None where its class has a constructor written out, which may give others."""
+    written_out = getattr(type(args).__init__, "__code__", None)
+    if site is None or (written_out is not None and not written_out.co_filename.startswith("<")):
+        return None
+    return replace(site, through=())

@@ -1,0 +1,128 @@
+"""Settings that a library's trainer takes as arguments: the edit of that call, its words, and where nothing is edited."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+from surveys import facts, profile_of, survey_of
+
+from perfaudit.findings import Fix, Location
+from perfaudit.knobs import Bench, Probe, knob
+from perfaudit.knobs._code import Code
+from perfaudit.measure.facts import CallSite, Trainer
+from perfaudit.measurements import Settings
+from perfaudit.tune.candidates import PATCH, Candidate
+from perfaudit.tune.final import _why_not_built
+
+BF16, TF32, FUSED = {"precision": "bf16"}, {"precision": "tf32"}, {"update": "fused"}
+HF = {"library": "transformers", "optimizer": "adamw_torch"}
+ASKED_FUSED = {**HF, "optimizer": "adamw_torch_fused"}
+
+
+def script_with(trainer: dict[str, Any], site: CallSite | None = None, **given: Any) -> Any:
+    usual = {"precision": "float32", "optimizer": "", "site": site}
+    return survey_of(is_script=True, trainer=Trainer(**{**usual, **trainer}), factories={}, **given)
+
+
+@pytest.mark.parametrize(
+    ("call", "trainer", "name", "settings", "patched", "words"),
+    [
+        (
+            'TrainingArguments("out", optim="adamw_torch")', HF, "optimizer", FUSED,
+            'TrainingArguments("out", optim="adamw_torch_fused")', 'give TrainingArguments optim="adamw_torch_fused"',
+        ),
+        (
+            'TrainingArguments("out")', ASKED_FUSED, "optimizer", {"update": "for-loop"},
+            'TrainingArguments("out", optim="adamw_torch")', 'give TrainingArguments optim="adamw_torch"',
+        ),
+        (
+            'TrainingArguments("out", bf16=False)', HF, "precision", BF16,
+            'TrainingArguments("out", bf16=True)', "give TrainingArguments bf16=True",
+        ),
+        (
+            'TrainingArguments("out")', HF, "precision", TF32,
+            'TrainingArguments("out", tf32=True)', "give TrainingArguments tf32=True",
+        ),
+        (
+            "pl.Trainer(precision=32)", {"library": "lightning"}, "precision", BF16,
+            'pl.Trainer(precision="bf16-mixed")', 'give the Trainer precision="bf16-mixed"',
+        ),
+        (
+            "pl.Trainer()", {"library": "lightning"}, "cudnn", {"benchmark": True},
+            "pl.Trainer(benchmark=True)", "give the Trainer benchmark=True, as long as inputs keep their shapes",
+        ),
+        (
+            "Accelerator()", {"library": "accelerate"}, "precision", BF16,
+            'Accelerator(mixed_precision="bf16")', 'give the Accelerator mixed_precision="bf16"',
+        ),
+        # Not without a doubt.
+        ("TrainingArguments(**options)", HF, "precision", BF16, None, "give TrainingArguments bf16=True"),
+        (
+            'Accelerator(True, False, "no")', {"library": "accelerate"}, "precision", BF16,
+            None, 'give the Accelerator mixed_precision="bf16"',
+        ),
+        # torch has no kernel over lists that Hugging Face's arguments ask for on a CPU; an SGD is asked for otherwise.
+        ("TrainingArguments()", HF, "optimizer", {"update": "foreach"}, None, "build AdamW with foreach=True"),
+        ("TrainingArguments()", {**HF, "optimizer": "sgd"}, "optimizer", FUSED, None, "build AdamW with fused=True"),
+        # It says "fused" and its optimizer is not: it was handed one that a library has built.
+        ("TrainingArguments()", ASKED_FUSED, "optimizer", FUSED, None, "build AdamW with fused=True"),
+    ],
+)  # fmt: skip
+def test_the_patch_of_a_trainers_arguments(
+    call: str, trainer: dict[str, Any], name: str, settings: Settings, patched: str | None, words: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    text = f"trainer = {call}\n"
+    (tmp_path / "train.py").write_text(text)
+    node = ast.parse(text).body[0].value  # type: ignore[attr-defined]
+    site = CallSite(str(tmp_path / "train.py"), 1, 1, node.col_offset, node.end_col_offset)
+    is_fused = settings.get("update") == "for-loop"
+    survey = script_with(trainer, site, optimizer={"fused": True} if is_fused else {})
+    patch = knob(name).patch(Code("train.py", survey), settings)
+    assert (patch.after if patch is not None else None) == (f"trainer = {patched}\n" if patched else None)
+    assert knob(name).words(settings, survey) == words
+
+
+def test_a_trainer_that_gets_its_arguments_elsewhere_is_not_patched() -> None:
+    """From a command line, as `HfArgumentParser` does it."""
+    survey = script_with(HF)
+    assert knob("precision").patch(Code("train.py", survey), BF16) is None
+    assert knob("optimizer").patch(Code("train.py", survey), FUSED) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "why", "now", "tried"),
+    [
+        (script_with(HF), "", "float32", ["bf16"]),
+        (script_with({**HF, "precision": "bf16"}), "the trainer computes in bf16 already", "bf16", []),
+        (script_with({"library": "lightning", "precision": "64-true"}), "the trainer computes in 64-true already", "64-true", []),
+        (script_with(HF, device={"type": "cuda", "capability": (9, 0)}), "", "float32", ["tf32", "bf16"]),
+        (script_with({**HF, "precision": "tf32"}, device={"type": "cuda", "capability": (9, 0)}), "", "tf32", ["bf16"]),
+    ],
+)  # fmt: skip
+def test_the_precision_that_a_trainer_computes_in(given: Any, why: str, now: str, tried: list[str]) -> None:
+    asked: list[object] = []
+    bench = Bench(given, 2, 1, Probe, lambda *a, **k: asked.append(a) or {})
+    assert knob("precision").why_not(given) == why
+    assert knob("precision").current(given) == {"precision": now}
+    if not why:
+        assert [item["precision"] for item in knob("precision").candidates(bench)] == tried
+    assert asked == []
+
+
+def test_a_patch_that_does_not_build_its_setting_is_refused() -> None:
+    """As where the program sets `arguments.bf16` again behind the call: what was raced is not what would be handed over."""
+    place = Location("train.py", 1, 1, 1, 1)
+    rung = Candidate("key", "precision", BF16, Fix("give TrainingArguments bf16=True", "unsafe"), place, "", "setting")
+    other = Candidate("other", PATCH, {}, Fix("of a finding", "safe"), place, "", "code")
+    profile = profile_of(script_with(HF))
+    built = facts(is_script=True, trainer=Trainer(library="transformers", precision="bf16", optimizer="", site=None))
+    rungs = {"all": [rung, other]}
+    assert _why_not_built(profile, rungs, "all", built) == ""
+    assert _why_not_built(profile, rungs, "all", profile.survey.facts) == (
+        "the patched source does not build what was raced: give TrainingArguments bf16=True"
+    )
