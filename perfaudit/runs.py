@@ -28,6 +28,7 @@ class Run:
     "finished", "failed", "late" or "interrupted"; message: why it failed.
     is_regular: the order of the optimizers' updates repeats. uneven: steps left out of the figures, in which something
     happened besides that usual steps do not have: an evaluation, the beginning of an epoch; uneven_seconds: theirs.
+    in_started: the steps are those of one process that the script has started. is_traced: by a debugger or the like.
     """
 
     script: str
@@ -54,3 +55,5 @@ class Run:
     redirected: tuple[str, ...] = ()
     redirected_more: int = 0
     in_place: bool = False
+    in_started: bool = False
+    is_traced: bool = False

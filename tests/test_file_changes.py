@@ -54,6 +54,7 @@ ELSEWHERE = {
     ("tune/verify.py", "tempfile.TemporaryDirectory"): TEMPORARY,
     ("cli/run.py", "tempfile.TemporaryFile"): "a file without a name",
     **{("script/observe.py", name): TEMPORARY for name in ("tempfile.mkdtemp", "shutil.rmtree", "chmod")},
+    ("script/step_profile.py", "tempfile.TemporaryDirectory"): f"in a child, {TEMPORARY}",
     ("script/kept_away.py", "mkdir"): f"in a child, in {TEMPORARY}",
     ("measure/of_script.py", "torch.save"): f"in a child, into {TEMPORARY}",
     ("measure/verbs/building.py", "tempfile.mkdtemp"): f"in a child, in {TEMPORARY}",

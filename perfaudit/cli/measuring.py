@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import math
+import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from perfaudit.cli.output import say
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress
     from rich.table import Table
 
+    from perfaudit.target.names import Target
+
 _QUIET = 10.0  # seconds between lines where there is no terminal
 _WIDE = 100  # characters of a terminal, from which on the bar has its whole length
 
@@ -31,6 +34,24 @@ def needs_torch(command: str) -> None:
         raise UserError(
             f"`perfaudit {command}` runs your model and needs torch, which this Python lacks: "
             f"pip install 'perfaudit[torch]', or install perfaudit where your model's torch is"
+        )
+
+
+def rank_of(environment: Mapping[str, str]) -> tuple[int, int]:
+    """Which process this is of how many that a launcher (torchrun, accelerate) has started; 0 of 1 without one."""
+    numbers = [environment.get(name, "") for name in ("RANK", "WORLD_SIZE")]
+    if not all(number.isdigit() for number in numbers):
+        return 0, 1
+    return int(numbers[0]), int(numbers[1])
+
+
+def needs_no_launcher(command: str, script: Target) -> None:
+    """Raise UserError for a script in one of several processes of a launcher: patches are put in place in one training."""
+    _, ranks = rank_of(os.environ)
+    if script.is_script and ranks > 1:
+        raise UserError(
+            f"{script}: this is one of {ranks} processes of a launcher, and `perfaudit {command}` measures one process; "
+            "`perfaudit run` behind the launcher shows its steps"
         )
 
 

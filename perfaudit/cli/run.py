@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import json
+import os
 import sys
 import tempfile
 import time
@@ -40,7 +41,9 @@ off. With --in-place, files and trackers are as they always are.
 A step ends with the update of the optimizer; of several optimizers, with the last one of a round. Its phases add up to 100 %.
 """
 SECONDS = 20.0  # of training, where nothing else is said
+STEPS_OF_RANKS = 50  # of each process that a launcher has started: one that ends alone leaves the others waiting
 TRACE = "perfaudit.trace.json"
+MOST_OUTPUT = 1 << 20  # bytes of what a script prints that are kept with --quiet
 
 
 class Export(enum.StrEnum):
@@ -74,7 +77,7 @@ def command(
     format: Annotated[str, format_option("text", "json")] = "text",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to a file.")] = None,
 ) -> None:
-    from perfaudit.cli.measuring import needs_torch
+    from perfaudit.cli.measuring import needs_torch, rank_of
     from perfaudit.quantities import seconds_of
     from perfaudit.script.observe import observe, scratch_root
     from perfaudit.script.request import Request, Script
@@ -85,12 +88,22 @@ def command(
         raise UserError("--to-end lets the script end by itself: leave --steps and --seconds out")
     _check_script(script, module)
     needs_torch("run")
+    rank, ranks = rank_of(os.environ)
+    if ranks > 1 and not to_end:
+        if seconds:
+            raise UserError(f"{ranks} processes of a launcher are to end at the same step: --steps N, not --seconds")
+        steps = steps or STEPS_OF_RANKS
     wanted = Script(script, tuple(arguments or ()), module)
     limit = 0.0 if to_end or (steps and not seconds) else seconds_of(seconds) if seconds else SECONDS
     scratch = None if in_place else scratch_root(wanted)
     longest = seconds_of(timeout)
     with _output_of_script(quiet) as (stream, last_lines), _progress(wanted.name) as tell:
-        seen = observe(Request(wanted, steps, limit, scratch), longest, tell, stream)
+
+        def heed(seen: Seen) -> None:
+            last_lines()
+            tell(seen)
+
+        seen = observe(Request(wanted, steps, limit, scratch), longest, heed, stream)
         said = last_lines()
     if seen.refused:
         raise UserError(
@@ -99,7 +112,13 @@ def command(
         )
     if seen.ended == "late":
         seen.message = _why_late(seen, longest)
+    elif seen.ended == "finished" and not seen.updates:
+        seen.message = f"Seen: {_signs(seen)}."
     run = summarize(seen, str(wanted), in_place)
+    if rank:  # the first one's report is enough
+        if run.ended in ("failed", "late"):
+            say(f"{script}, rank {rank} of {ranks}: {run.message}")
+        raise typer.Exit(_exit_code(run))
     if export is not None and seen.updates:
         _write_trace(seen, str(wanted))
     emit(_report(run, seen.facts.get("files", [])), format, output)
@@ -143,15 +162,20 @@ def _exit_code(run: Run) -> int:
 def _why_late(seen: Seen, longest: float) -> str:
     if seen.updates:
         return f"In {longest:.0f} s after its last step there was none. --timeout gives it longer."
+    return f"Seen in {longest:.0f} s: {_signs(seen)}. --timeout gives the first step longer."
+
+
+def _signs(seen: Seen) -> str:
+    """What was seen of a training without an update."""
     if seen.backwards:
-        signs = f"{count(seen.backwards, 'backward pass', 'backward passes')}, but no update of an optimizer"
-    elif seen.batches:
+        return f"{count(seen.backwards, 'backward pass', 'backward passes')}, but no update of an optimizer"
+    signs = "no batch of a DataLoader and no backward pass"
+    if seen.batches:
         signs = f"{count(seen.batches, 'batch', 'batches')} of a DataLoader, but no backward pass"
-    else:
-        signs = (
-            "no batch of a DataLoader and no backward pass; training in processes that the script starts is not seen"
-        )
-    return f"In {longest:.0f} s there was {signs}. --timeout gives the first step longer."
+    if seen.started:
+        what = ", ".join(dict.fromkeys(seen.started))
+        signs += f"; it started {count(len(seen.started), 'process', 'processes')} ({what}), and training in them was not seen"
+    return signs
 
 
 def _report(run: Run, files: list[str]) -> Report:
@@ -171,15 +195,25 @@ def _report(run: Run, files: list[str]) -> Report:
 
 @contextlib.contextmanager
 def _output_of_script(quiet: bool) -> Iterator[tuple[IO[str] | None, Callable[[], str]]]:
-    """Where the script prints: stderr, as stdout is for the report; with --quiet a file, whose last lines can be asked for."""
+    """Where the script prints: stderr, as stdout is for the report; with --quiet a file, whose last lines can be asked for.
+
+    Asked often, it keeps the file small.
+    """
     if not quiet:
         yield sys.stderr, lambda: ""
         return
     with tempfile.TemporaryFile("w+", errors="replace") as file:
+        said = ""
 
         def last_lines() -> str:
-            file.seek(max(0, file.seek(0, 2) - 4000))
-            return "\n".join(file.read().splitlines()[-15:])
+            nonlocal said
+            size = os.fstat(file.fileno()).st_size
+            kept = (said + os.pread(file.fileno(), 4000, max(0, size - 4000)).decode(errors="replace"))[-4000:]
+            if size > MOST_OUTPUT:
+                os.ftruncate(file.fileno(), 0)
+                os.lseek(file.fileno(), 0, os.SEEK_SET)  # the script writes at this position too
+                said = kept
+            return "\n".join(kept.splitlines()[-15:])
 
         yield file, last_lines
 

@@ -250,7 +250,7 @@ def _measured(
     resume: bool,
     in_place: bool,
 ) -> Report:
-    from perfaudit.cli.measuring import live, needs_torch
+    from perfaudit.cli.measuring import live, needs_no_launcher, needs_torch
     from perfaudit.quantities import seconds_of
     from perfaudit.target.names import choose_target, script_target
     from perfaudit.tune.journal import measuring
@@ -262,6 +262,7 @@ def _measured(
     if script is None and arguments:
         raise UserError(f"{' '.join(paths)}: arguments behind -- are for one script; name that")
     target = script or choose_target(paths, Path.cwd(), roles)
+    needs_no_launcher("scan --measure", target)
     with measuring(Path.cwd()), live(seconds_of(budget)) as watch:
         return price(
             target, report, seconds_of(budget), device, watch, seconds_of(timeout), selected,

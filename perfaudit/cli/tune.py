@@ -119,7 +119,7 @@ def command(
     **flags: bool,
 ) -> None:
     """Parse, search, render, apply, exit. `flags` holds one entry a knob (see `_with_knob_flags`)."""
-    from perfaudit.cli.measuring import live, needs_torch
+    from perfaudit.cli.measuring import live, needs_no_launcher, needs_torch
     from perfaudit.quantities import bytes_of, seconds_of
     from perfaudit.tune.journal import measuring
     from perfaudit.tune.recording import begin
@@ -133,6 +133,7 @@ def command(
     if resume and not all_ and not any(flags.values()):
         knobs, target, climbs, script = _as_before(knobs, target, allow)
     chosen = script or _target(target, factory or [], tuple(arguments or ()), module)
+    needs_no_launcher("tune", chosen)
     check_writable(output)
     limit = bytes_of(memory) if memory else 0
     if out is not None and (out.suffix in SOURCES or out == output):

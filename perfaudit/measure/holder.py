@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,9 +14,13 @@ if TYPE_CHECKING:
 
 
 class Holder:
-    """The one training of this process and what belongs to it. Nothing is built yet."""
+    """The one training of this process and what belongs to it. Nothing is built yet.
 
-    def __init__(self) -> None:
+    replies: the descriptor of replies, for what is said while a command is under way; -1 without one.
+    """
+
+    def __init__(self, replies: int = -1) -> None:
+        self.replies = replies
         self.doing = "starting"  # for messages: what the user's code is run for
         self.built = False  # faults from here on are those of a step
         self.training: Any = None  # Any: a FactoryTraining once it is built, of which verbs need not ask
@@ -26,9 +32,19 @@ class Holder:
         self.twins: Twins | None = None
         self.loaders: LoaderVariants | None = None
 
+    def refuse(self, why: str) -> None:
+        """Reply that the target cannot be measured, from any thread or fork, while the command waits for the user's code."""
+        if self.replies >= 0:
+            os.write(self.replies, json.dumps(refusal(why)).encode() + b"\n")
+
     def close(self) -> None:
         """Put back what a setting has changed, and end twins, loaders and the training."""
         self.in_force.close()
         for held in (self.twins, self.loaders, self.training):
             if held is not None:
                 held.close()
+
+
+def refusal(why: str) -> dict[str, str]:
+    """The reply that says why a target cannot be measured."""
+    return {"fault": "target", "message": why}

@@ -36,7 +36,7 @@ def serve(commands: int, replies: int, parent: int) -> None:
     os.set_inheritable(commands, False)
     os.set_inheritable(replies, False)
     begin()
-    holder = Holder()
+    holder = Holder(replies)
     with os.fdopen(commands) as lines:
         for line in lines:
             os.write(replies, json.dumps(answer(holder, json.loads(line))).encode() + b"\n")

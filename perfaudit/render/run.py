@@ -15,6 +15,10 @@ _LIMITS = {
     "host": "The host limits: it hands out work more slowly than the device does it.",
     "device": "The device limits: the host waits for it.",
 }
+_IDLE_HOST = (
+    "The step waits, and not for data: its thread computes less than half of the time. "
+    "It sleeps, or waits for other processes."
+)
 _BAR = 30  # characters of a share of 100 %
 
 
@@ -53,7 +57,7 @@ def run_block(run: Run, paint: Paint, width: int) -> str:
         return _without_steps(run, paint, width)
     lines = [paint(_headline(run), "bold"), ""]
     lines += _phases(run, paint)
-    lines += ["", wrapped(_LIMITS[run.limited_by or "compute"], width, "")]
+    lines += ["", wrapped(_limit(run), width, "")]
     lines += [wrapped(sentence, width, "") for sentence in _sentences(run)]
     return "\n".join(lines) + "\n"
 
@@ -87,8 +91,18 @@ def _phases(run: Run, paint: Paint) -> list[str]:
     return lines
 
 
+def _limit(run: Run) -> str:
+    if run.limited_by == "host" and run.device == "cpu":
+        return _IDLE_HOST
+    return _LIMITS[run.limited_by or "compute"]
+
+
 def _sentences(run: Run) -> list[str]:
     said = []
+    if run.is_traced:
+        said.append("A debugger or a tracer follows the script line by line: its times are not those of a training.")
+    if run.in_started:
+        said.append("The steps are those of one process that the script has started.")
     if run.setup_seconds is not None:
         said.append(f"Setup took {run.setup_seconds:.1f} s: imports, data set, model, and the first batch.")
     if run.uneven:
@@ -140,7 +154,9 @@ def _without_steps(run: Run, paint: Paint, width: int) -> str:
         "interrupted": "Interrupted before a step could be timed.",
         "enough": "No step could be timed.",
     }[run.ended]
-    lines = [paint(said, "bold red"), *(wrapped(f"{run.message}", width, "") for _ in range(run.ended == "late"))]
+    lines = [paint(said, "bold red")]
+    if run.ended in ("late", "finished") and run.message:
+        lines.append(wrapped(run.message, width, ""))
     if run.steps:
         lines.append(f"{count(run.steps, 'step')} seen; the first does not count, as the start of the script is in it.")
     return "\n".join([*lines, *(wrapped(line, width, "") for line in _about_files(run))]) + "\n"

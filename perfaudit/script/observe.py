@@ -20,6 +20,7 @@ from typing import IO, Any
 
 from perfaudit.processes import descendants
 from perfaudit.script.request import Request, Script
+from perfaudit.script.tally import MOST_UPDATES, Tally
 from perfaudit.script.trackers import quiet_environment
 
 Json = dict[str, Any]  # Any: nested JSON
@@ -38,11 +39,14 @@ begin(request)
 
 @dataclass(slots=True)
 class Seen:
-    """What a script told. updates: a record of each, see `watch.Watch`. code: with which it left, None where it was ended.
+    """What a script told.
 
-    ended: "enough", "finished", "failed", "late" (no step in time) or "interrupted". message: of what failed. redirected: files
-    that were kept away. refused: why nothing could be kept away, and nothing ran.
-    began: on the clock of `time.monotonic`. batches, backwards: how many there were before the first update.
+    updates: a record of each, see `watch.Watch`; of many the last ones, the others are in `tally`. number: of all of them.
+    kept: the first ones, as many as `keep`. profile: what `step_profile.StepProfile.end` gives. code: with which it left, None
+    where it was ended. ended: "enough", "finished", "failed", "late" (no step in time) or "interrupted". message: of what failed.
+    redirected: files that were kept away. refused: why nothing could be kept away, and nothing ran.
+    began: on the clock of `time.monotonic`. batches, backwards: how many there were before the first update. started: what the
+    processes are for that the script started, a loader's workers left out.
     """
 
     began: float
@@ -56,32 +60,52 @@ class Seen:
     refused: str = ""
     batches: int = 0
     backwards: int = 0
+    started: list[str] = field(default_factory=list)
+    tally: Tally = field(default_factory=Tally)
+    number: int = 0
+    keep: int = 0
+    profile: Json = field(default_factory=dict)
+    kept: list[Json] = field(default_factory=list)
+
+    def add(self, updates: list[Json]) -> None:
+        """Take the records of updates that were told."""
+        self.number += len(updates)
+        self.kept += updates[: max(0, self.keep - len(self.kept))]
+        self.updates += updates
+        if len(self.updates) > MOST_UPDATES:
+            self.updates = self.tally.fold(self.updates)
 
 
 def observe(
-    request: Request, longest: float, tell: Callable[[Seen], None] = lambda seen: None, output: IO[str] | None = None
+    request: Request,
+    longest: float,
+    tell: Callable[[Seen], None] = lambda seen: None,
+    output: IO[str] | None = None,
+    keep: int = 0,
+    trace: int = -1,
 ) -> Seen:
     """Run a script until it ends, enough was seen, or `longest` seconds have gone without a step.
 
     A script that is to end by itself may take any time between two steps, for an evaluation, but not before the first one.
 
     tell: called about four times a second with what is known. output: where the script's own lines go; nowhere for None.
+    keep: of how many updates the records are kept one by one. trace: a descriptor that the trace of a profile is written to.
     Ctrl-C ends the script and keeps what is known. No process of the script's is left.
     """
     with _ended_like_ctrl_c(), _scratch_folder(request) as (request, environment):
         read, write = os.pipe()
         package = str(Path(__file__).resolve().parents[2])
         process = subprocess.Popen(
-            [sys.executable, "-c", _START, package, request.to_json(write)],
+            [sys.executable, "-c", _START, package, request.to_json(write, trace)],
             stdin=None if _has_input() else subprocess.DEVNULL,
             stdout=output if output is not None else subprocess.DEVNULL,
             stderr=output if output is not None else subprocess.DEVNULL,
-            pass_fds=(write,),
+            pass_fds=(write, *([trace] if trace >= 0 else [])),
             start_new_session=True,
             env={**os.environ, **environment},
         )
         os.close(write)
-        seen = Seen(time.monotonic())
+        seen = Seen(time.monotonic(), keep=keep)
         try:
             _listen(seen, read, process, request, longest, tell)
         except KeyboardInterrupt:
@@ -183,8 +207,8 @@ def _listen(
                     return
             elif process.poll() is not None:
                 return
-            if len(seen.updates) > count:
-                last, count = time.monotonic(), len(seen.updates)
+            if seen.number > count:
+                last, count = time.monotonic(), seen.number
             is_bounded = not count or request.steps or request.seconds
             if is_bounded and time.monotonic() - last > longest:
                 seen.ended = "late"
@@ -194,10 +218,16 @@ def _listen(
 
 def _take(seen: Seen, line: Json) -> None:
     if "updates" in line:
-        seen.updates += line["updates"]
+        seen.add(line["updates"])
     elif "ended" in line:
-        seen.ended, seen.message, seen.facts = line["ended"], line["message"], line["facts"]
+        seen.ended, seen.message, seen.facts = line["ended"], line["message"], {**line["facts"], **seen.facts}
         seen.code = line["code"] if seen.ended != "enough" else None
+    elif "facts" in line:  # of the process that trains, where the script's own ends behind it
+        seen.facts = line["facts"]
+    elif "profile" in line:
+        seen.profile = line["profile"]
+    elif "started" in line:
+        seen.started.append(line["started"])
     elif "redirected" in line:
         seen.redirected, seen.redirected_more = tuple(line["redirected"]), line["redirected_more"]
     elif "batches" in line:

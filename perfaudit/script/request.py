@@ -27,7 +27,8 @@ class Request:
     """A script, and when it is ended: after so many steps, or seconds of training, whichever is first; 0 for never.
 
     scratch: the folder that takes what the script writes; None where its files are its own. mounts: by overlay mounts, where
-    the machine allows them.
+    the machine allows them. profile: whether a few more steps are profiled at the end. values: whether losses and norms of
+    gradients are read. is_live: whether memory, and how far the script has come, are told as it runs.
     """
 
     script: Script
@@ -35,9 +36,12 @@ class Request:
     seconds: float = 0.0
     scratch: Path | None = None
     mounts: bool = True
+    profile: bool = False
+    values: bool = False
+    is_live: bool = False
 
-    def to_json(self, pipe: int) -> str:
-        """For the child, which tells what it sees on this descriptor."""
+    def to_json(self, pipe: int, trace: int = -1) -> str:
+        """For the child, which tells what it sees on a descriptor, and writes the trace of a profile to another one."""
         return json.dumps(
             dataclasses.asdict(self.script)
             | {
@@ -46,5 +50,9 @@ class Request:
                 "scratch": str(self.scratch) if self.scratch else "",
                 "mounts": self.mounts,
                 "pipe": pipe,
+                "profile": self.profile,
+                "values": self.values,
+                "is_live": self.is_live,
+                "trace": trace,
             }
         )

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from perfaudit.script.after_import import after_import
+from perfaudit.script.running_updates import RunningUpdates
 from perfaudit.script.spans import Spans
 
 Json = dict[str, Any]  # Any: nested JSON
@@ -41,7 +42,7 @@ class Watch:
         self.backwards = self.batches = 0  # all of them
         self.optimizers: list[Any] = []
         self._thread = threading.get_ident()
-        self._updating = 0  # how many calls of `step` are under way, one inside the other
+        self._running = RunningUpdates()
         # Whether a model's call is, or a batch is loaded: what runs in it counts for it, as transforms that are modules.
         self._calling = False
         self._stepped_by_scaler: Any = None
@@ -106,23 +107,29 @@ class Watch:
         return original(*args, **kwargs)
 
     def _before_update(self, optimizer: Any, *_: Any) -> None:
-        if not self.updates and not self._updating:
+        if not self.updates and not self._running:
             self._thread = threading.get_ident()
         if self._is_elsewhere():
             return
-        if not self._updating:
+        self._end_raised()
+        if not self._running:
             self.spans.settle(is_backward=False)
             self._look_for_models()
-        self._updating += 1
+        self._running.begin()
         self.spans.begin("optimizer")
 
     def _after_update(self, optimizer: Any, *_: Any) -> None:
         if self._is_elsewhere():
             return
-        self.spans.end()
-        self._updating -= 1
-        if not self._updating and self._stepped_by_scaler is None:
+        for _each in range(self._running.end()):
+            self.spans.end()
+        if not self._running and self._stepped_by_scaler is None:
             self._end_update(optimizer)
+
+    def _end_raised(self) -> None:
+        """End the phases of updates that have raised; what they took is the next one's."""
+        for _each in range(self._running.drop_raised() if self._running else 0):
+            self.spans.end()
 
     def _scaled_step(self, original: Any, scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         """A step of a GradScaler, which skips the optimizer's where gradients overflow: a step all the same."""
@@ -141,7 +148,7 @@ class Watch:
     def _end_update(self, optimizer: Any) -> None:
         phases = self.spans.take()
         now = self._clock()
-        record = {
+        record: Json = {
             "optimizer": self._number(optimizer),
             "seconds": now - self._began,
             "phases": phases,
@@ -151,11 +158,16 @@ class Watch:
             "without_gradients": self._without_gradients,
             "backwards": self._recent_backwards,
         }
+        record |= self._values(optimizer)
         self.updates += 1
         self._forget()
         self.on_update(record)
         self._began = self._clock()  # what the record took is nobody's
         self.spans.take()
+
+    def _values(self, optimizer: Any) -> Json:
+        """What else its record has of an update that has just ended."""
+        return {}
 
     def _number(self, optimizer: Any) -> int:
         if optimizer is None:
@@ -196,6 +208,7 @@ class Watch:
             return original(*args, **kwargs)
         if self._calling:  # gradients that a model takes in its forward pass
             return original(*args, **kwargs)
+        self._end_raised()
         self.backwards += 1
         self._recent_backwards += 1
         if self.first_batch_at is None:
@@ -216,7 +229,10 @@ class Watch:
         return self._in_phase("data_wait", original, loader)
 
     def _next_batch(self, original: Any, batches: Any) -> Any:
-        if self._is_elsewhere() or self.spans.is_inside:
+        if self._is_elsewhere():
+            return original(batches)
+        self._end_raised()
+        if self.spans.is_inside:
             return original(batches)
         self.spans.settle(is_backward=False)
         self.spans.begin("data_wait")

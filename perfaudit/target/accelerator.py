@@ -61,6 +61,14 @@ class Accelerator:
         """Seconds the device took from one event to another; it must have been waited for."""
         return float(before.elapsed_time(after)) / 1e3
 
+    def mark(self) -> Any:  # torch.cuda.Event, torch.xpu.Event
+        """A mark in the device's queue that tells no time, behind all it was given so far; None where it has no queue."""
+        return None
+
+    def has_passed(self, mark: Any) -> bool:
+        """Whether the device has come to a mark. The host does not wait for it."""
+        return bool(mark.query())
+
     def reset_peak(self) -> None:
         """From here on the peaks count anew."""
 
@@ -119,6 +127,11 @@ class _Queue(Accelerator):
         event = self._api.Event(enable_timing=True)
         event.record(self._api.current_stream(self.device))
         return event
+
+    def mark(self) -> Any:
+        mark = self._api.Event()
+        mark.record(self._api.current_stream(self.device))
+        return mark
 
     def reset_peak(self) -> None:
         self._api.reset_peak_memory_stats(self.device)

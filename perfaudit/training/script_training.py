@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import math
+import os
 import sys
 import threading
 import time
@@ -22,6 +23,7 @@ from perfaudit.errors import NoBatches, TargetError
 from perfaudit.script import as_main
 from perfaudit.script.after_import import after_import
 from perfaudit.script.rhythm import find_rhythm
+from perfaudit.script.started import watch_started
 from perfaudit.target import overlay
 from perfaudit.target.accelerator import accelerator_of
 from perfaudit.target.built_otherwise import loaders_built, optimizers_built
@@ -51,7 +53,8 @@ class ScriptTraining:
     loader_overrides, optimizer_overrides: arguments that every DataLoader or optimizer is built with instead of the script's.
     Raises TargetError where the script ends, or raises, before that, or where no step can be told.
 
-    most_gradients: bytes that a copy of the first gradients may take of the host's memory.
+    most_gradients: bytes that a copy of the first gradients may take of the host's memory. refuse: called with why the script
+    cannot be left between two steps, from the thread or process in which it trains; what builds this waits and waits.
 
     first_gradients: of the first update, by parameter, on the host; {} where there are none or memory does not hold them.
     """
@@ -70,8 +73,10 @@ class ScriptTraining:
         seed: int = 0,
         optimizer_overrides: dict[str, Any] | None = None,
         most_gradients: float = math.inf,
+        refuse: Callable[[str], None] = lambda why: None,
     ) -> None:
         self.target, self.seed = target, seed
+        self._refuse = refuse
         self.factories: dict[str, Any] = {}
         self.folder = present_folder()
         self._most_gradients = most_gradients
@@ -93,10 +98,12 @@ class ScriptTraining:
         self._open = contextlib.ExitStack()
         self._loader_overrides, self._overrides_in_force = loader_overrides or {}, dict(loader_overrides or {})
         self._optimizer_overrides = optimizer_overrides or {}
-        self._thread = threading.get_ident()
+        self._thread, self._pid = threading.get_ident(), os.getpid()
+        self._started: list[str] = []  # what the processes are for that the script has started
         self._watch = ScriptWatch(self)
         self._asking = greenlet.getcurrent()
         self._script = greenlet(self._run)
+        _LEFT.append(self._script)
         self._begin()
 
     def _begin(self) -> None:
@@ -104,6 +111,7 @@ class ScriptTraining:
         after_import("numpy.random", lambda: sys.modules["numpy.random"].seed(self.seed))
         seed_all(self.seed)
         self._trainers.watch(after_import)
+        watch_started(self._started.append)
         self._watch.wait_for_torch()
         self._go_on()
         while not (self.is_known and (self._updates_per_step or self._finds_rhythm())):
@@ -170,12 +178,15 @@ class ScriptTraining:
             seen = f"there were {self._watch.backwards} backward passes, but no update of an optimizer"
         else:
             seen = f"there were {self._watch.batches} batches of a DataLoader, and no backward pass"
-            seen += "; training in processes that it starts is not seen"
+            if self._started:
+                seen += f"; it started other processes ({', '.join(dict.fromkeys(self._started))}), and did not train in this one"
         return TargetError(f"{self.target}: the script {how} before its first step; {seen}")
 
     def update_ends(self, record: Json) -> None:
         """An update of the script has ended: whoever asked goes on, until the next one is asked for."""
-        if threading.get_ident() != self._thread:  # a stack goes on in its own thread only
+        if threading.get_ident() != self._thread or os.getpid() != self._pid:  # a stack goes on in its own thread only
+            if not self.updates and self._watch.updates == 1:
+                self._refuse(cannot_be_left(self.target, "thread" if os.getpid() == self._pid else "process"))
             return
         self.updates += 1
         self._order.append(record["optimizer"])
@@ -403,6 +414,15 @@ def _takes_the_same(loader: Any, other: Any) -> bool:
     return loader.batch_sampler is other.batch_sampler
 
 
+def cannot_be_left(target: Target, where: str) -> str:
+    """Why the steps of a script that trains in another thread or process cannot be taken one at a time."""
+    return (
+        f"{target}: it trains in a {where} that it starts, and only what trains in the script's own thread can be left between "
+        "two steps; `perfaudit run` reads its steps"
+    )
+
+
+_LEFT: list[greenlet] = []  # scripts: one that nobody refers to is ended, and its `finally` blocks would run
 _Tools = tuple[Any, Any]  # what `sys.setprofile` and `sys.settrace` take
 
 

@@ -36,7 +36,7 @@ class ScriptWatch(Watch):
         return super()._build_optimizer(original, *args, **kwargs)
 
     def _before_update(self, optimizer: Any, *rest: Any) -> None:
-        if not self._training.is_known and not self._updating:
+        if not self._training.is_known and not self._running:
             self._training.before_first_update(optimizer)
         super()._before_update(optimizer, *rest)
 

@@ -135,6 +135,50 @@ def test_scripts_that_do_not_train(tmp_path: Path, text: str, code: int, said: s
     assert "Traceback" not in done.stdout
 
 
+IN_PROCESSES = """
+import multiprocessing, sys
+import torch
+
+def work():
+    weight = torch.zeros(8, requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    while True:
+        optimizer.zero_grad()
+        weight.sum().backward()
+        optimizer.step()
+
+if __name__ == "__main__":
+    processes = [multiprocessing.get_context(sys.argv[1]).Process(target=work) for _ in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["fork", "spawn"])
+def test_a_script_that_trains_in_processes_is_watched_in_one_of_them(tmp_path: Path, way: str) -> None:
+    (tmp_path / "train.py").write_text(IN_PROCESSES)
+    done = run(tmp_path, "train.py", "--steps", "20", "--format", "json", "--", way)
+    seen = result(done)
+    assert (seen["ended"], seen["steps"], seen["in_started"], done.returncode) == ("enough", 20, True, 0), done.stderr
+
+
+def test_processes_in_which_nothing_is_seen_to_train_are_named(tmp_path: Path) -> None:
+    (tmp_path / "launch.py").write_text("import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'pass'])\n")
+    done = run(tmp_path, "launch.py")
+    assert "it started 1 process (python), and training in them was not seen" in " ".join(done.stdout.split())
+    assert done.returncode == 3
+
+
+def test_what_a_script_prints_takes_little_room_and_its_end_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "prints.py").write_text("for n in range(400_000): print('line', n)\nraise ValueError('no')\n")
+    done = run(tmp_path, "prints.py", "--quiet")
+    assert "line 399999" in done.stderr
+    assert (len(done.stderr) < 5000, done.returncode) == (True, 1)
+
+
 def test_a_script_that_hangs_before_its_first_step_leaves_no_process(tmp_path: Path) -> None:
     (tmp_path / "hangs.py").write_text(
         "import signal, subprocess, sys, time\n"
@@ -198,9 +242,10 @@ def wait_for(is_so: Callable[[], bool]) -> None:
         (["."], ".: is a folder; name the script in it"),
         (["package.train"], "for a module, type -m"),
         (["train.py", "--to-end", "--steps", "3"], "--to-end lets the script end by itself"),
+        (["train.py", "--seconds", "3"], "2 processes of a launcher are to end at the same step"),
     ],
 )
 def test_wrong_use(project: Path, arguments: list[str], said: str) -> None:
-    done = run(project, *arguments)
+    done = run(project, *arguments, env={**os.environ, "RANK": "1", "WORLD_SIZE": "2"})
     assert done.returncode == 2
     assert said in done.stderr

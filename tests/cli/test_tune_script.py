@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from perfaudit.cli import tune
+from perfaudit.cli.measuring import needs_no_launcher
+from perfaudit.errors import UserError
 from perfaudit.target.names import Target
 from perfaudit.tune.journal import Journal
 
@@ -126,6 +128,39 @@ def test_a_script_that_does_not_train_is_one_clear_message(
     assert done.returncode == 2, done.stdout
     assert said in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
+
+
+IN_PROCESS = """
+import multiprocessing
+import torch
+
+def work():
+    weight = torch.zeros(8, requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    while True:
+        weight.sum().backward()
+        optimizer.step()
+
+if __name__ == "__main__":
+    process = multiprocessing.get_context("fork").Process(target=work)
+    process.start()
+    process.join()
+"""
+
+
+@pytest.mark.slow
+def test_a_script_that_trains_in_a_process_is_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(IN_PROCESS)
+    done = perfaudit("tune", "train.py", "--anomaly", "--timeout", "100s", cwd=tmp_path)
+    assert done.returncode == 2, done.stdout
+    assert "it trains in a process that it starts" in " ".join(done.stderr.split())
+
+
+def test_a_process_of_a_launcher_is_not_tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", {"RANK": "0", "WORLD_SIZE": "4"})
+    with pytest.raises(UserError, match="one of 4 processes of a launcher"):
+        needs_no_launcher("tune", Target("train.py", {}, ()))
+    needs_no_launcher("tune", Target("train.py"))
 
 
 def test_arguments_are_for_scripts(tmp_path: Path) -> None:

@@ -55,8 +55,12 @@ from perfaudit.errors import TargetError
 begin()
 from perfaudit.training.script_training import ScriptTraining
 request = json.loads(sys.argv[1])
+def refuse(why):
+    import os
+    print("\\n" + json.dumps({"refused": why}), flush=True)
+    os._exit(0)
 try:
-    training = ScriptTraining(Target("train.py", {}, tuple(request["arguments"])))
+    training = ScriptTraining(Target("train.py", {}, tuple(request["arguments"])), refuse=refuse)
     training.synchronize()
 except TargetError as error:
     print("\\n" + json.dumps({"error": str(error)}))
@@ -310,10 +314,7 @@ def test_a_functions_code_is_swapped_between_two_steps(run: Run) -> None:
     }
 
 
-NOTHING = (
-    "before its first step; there were 0 batches of a DataLoader, and no backward pass; training in processes that it starts is "
-    "not seen"
-)
+NOTHING = "before its first step; there were 0 batches of a DataLoader, and no backward pass"
 
 
 @pytest.mark.slow
@@ -327,6 +328,10 @@ NOTHING = (
         ("pass\n", f"train.py: the script ended {NOTHING}"),
         ("import sys\nsys.exit(3)\n", f"train.py: the script left with code 3 {NOTHING}"),
         (
+            "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'pass'])\n",
+            f"train.py: the script ended {NOTHING}; it started other processes (python), and did not train in this one",
+        ),
+        (
             HEAD + "for x, y in data():\n    Net()(x).sum().backward()\n    torch.optim.SGD\n"
             "o = torch.optim.SGD(Net().parameters())\n",
             "train.py: it makes backward passes and has built no optimizer of torch.optim, so what could be put in place for a "
@@ -337,6 +342,26 @@ NOTHING = (
 def test_a_script_that_makes_no_step_says_what_was_seen(script: str, said: str, run: Run) -> None:
     found = run(script)
     assert found.get("error", "") == said
+
+
+@pytest.mark.slow
+def test_a_script_that_trains_in_another_thread_is_refused_at_once(run: Run) -> None:
+    begin = "import threading\nthread = threading.Thread(target=main)\nthread.start()\nthread.join()\n"
+    found = run(HEAD + LOOP.replace("range(5)", "range(10**9)").removesuffix("main()\n") + begin)
+    assert found["refused"].startswith("train.py: it trains in a thread that it starts")
+
+
+@pytest.mark.slow
+def test_a_script_that_catches_everything_is_left_and_not_ended(run: Run) -> None:
+    catches = """
+while True:
+    try:
+        Net()(torch.ones(2, 4)).sum().backward()
+    except BaseException as error:
+        open("caught", "w").write(repr(error))
+"""
+    assert "has built no optimizer" in run(HEAD + catches)["error"]
+    assert "caught" not in run("import os\nraise SystemExit(os.listdir())")["error"]
 
 
 @pytest.mark.slow

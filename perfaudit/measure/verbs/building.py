@@ -15,7 +15,7 @@ from perfaudit.measure.attribute_names import find_named
 from perfaudit.measure.environment import free_memory
 from perfaudit.measure.facts import to_json
 from perfaudit.measure.gather_facts import facts_of
-from perfaudit.measure.holder import Holder
+from perfaudit.measure.holder import Holder, refusal
 from perfaudit.script.kept_away import keep_files_away
 from perfaudit.script.trackers import quiet_environment
 from perfaudit.target import overlay as patched
@@ -61,7 +61,7 @@ def build(
     loader, optimizer = (setup.loader_overrides, setup.optimizer_overrides) if setup else ({}, {})
     what = Target.from_json(target)
     if what.is_script:
-        holder.training = run_script(what, target["scratch"], target["shared"], loader, seed, optimizer)
+        holder.training = run_script(holder, what, target["scratch"], target["shared"], loader, seed, optimizer)
     else:
         holder.training = FactoryTraining(what, device, loader, seed, optimizer)
         holder.on_fixed_batch = fixed_batch
@@ -75,7 +75,9 @@ def build(
     return to_json(facts_of(holder.training, tuple(strays(holder)["strays"])))
 
 
-def run_script(target: Target, scratch: str, shared: str, loader: Reply, seed: int, optimizer: Reply) -> ScriptTraining:
+def run_script(
+    holder: Holder, target: Target, scratch: str, shared: str, loader: Reply, seed: int, optimizer: Reply
+) -> ScriptTraining:
     """The training of a script, whose files go to a folder of its own in `scratch`; "" for its files as they are.
 
     shared: the folder in which others find what is written there.
@@ -90,9 +92,12 @@ def run_script(target: Target, scratch: str, shared: str, loader: Reply, seed: i
                 "--in-place runs it all the same"
             ) from why
         os.environ.update(quiet_environment(own))
-    from perfaudit.training.script_training import ScriptTraining
+    from perfaudit.script.in_started import tell_first_update_in_started
+    from perfaudit.training.script_training import ScriptTraining, cannot_be_left
 
-    return ScriptTraining(target, loader, seed, optimizer, GRADIENTS_SHARE * free_memory())
+    if holder.replies >= 0:
+        tell_first_update_in_started(refusal(cannot_be_left(target, "process")), holder.replies)
+    return ScriptTraining(target, loader, seed, optimizer, GRADIENTS_SHARE * free_memory(), holder.refuse)
 
 
 def strays(holder: Holder) -> Reply:

@@ -1,0 +1,73 @@
+"""The watch goes along into processes that `multiprocessing` starts as new interpreters; forked ones have it. Child only."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from perfaudit.script.after_import import after_import
+from perfaudit.script.teller import Pipe, Teller, Turn
+from perfaudit.script.watch import Watch
+from perfaudit.target.overlay import PACKAGE, Carried
+
+Json = dict[str, Any]  # Any: nested JSON
+_IMPORT = f"""
+import sys
+sys.path.append({PACKAGE!r})
+import perfaudit.script.in_started
+sys.path.remove({PACKAGE!r})
+"""
+
+
+def watch_in_started(order: Json, pipe: Pipe, turn: Turn) -> None:
+    """From now on watch what this process starts by "spawn" or "forkserver" as it is watched itself."""
+    _carry(_Carried(_watch, (order, os.getpid()), (pipe.descriptor, turn.token)))
+
+
+def tell_first_update_in_started(line: Json, pipe: int) -> None:
+    """From now on what this process starts so tells this line when it first updates an optimizer."""
+    _carry(_Carried(_tell_first_update, (line,), (pipe,)))
+
+
+def _watch(order: Json, pid: int, pipe: int, token: int) -> None:
+    Teller(order | {"trace": -1}, Pipe(pipe), Turn(token), pid).watch.wait_for_torch()
+
+
+def _tell_first_update(line: Json, pipe: int) -> None:
+    told = Pipe(pipe)
+    watch = Watch(lambda _: told.tell(line) if watch.updates == 1 else None)
+    watch.wait_for_torch()
+
+
+def _carry(carried: _Carried) -> None:
+    after_import("multiprocessing.spawn", functools.partial(_put_in_place, carried))
+
+
+def _put_in_place(carried: _Carried) -> None:
+    import multiprocessing.spawn as spawn
+
+    original = spawn.get_preparation_data
+
+    @functools.wraps(original)
+    def preparation_data(name: str) -> Json:
+        return {**original(name), "watched by perfaudit": [Carried(_IMPORT), carried]}
+
+    spawn.get_preparation_data = preparation_data
+
+
+class _Carried:
+    """A function of this module, called where this is unpickled, with these arguments and descriptors of ours."""
+
+    def __init__(self, begin: Callable[..., None], arguments: tuple[Any, ...], descriptors: Sequence[int]) -> None:
+        self._begin, self._arguments, self._descriptors = begin, arguments, descriptors
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        from multiprocessing.reduction import DupFd
+
+        return _call, (self._begin, self._arguments, [DupFd(each) for each in self._descriptors])
+
+
+def _call(begin: Callable[..., None], arguments: tuple[Any, ...], descriptors: Sequence[Any]) -> None:
+    begin(*arguments, *[each.detach() for each in descriptors])

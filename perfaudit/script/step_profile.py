@@ -1,0 +1,100 @@
+"""A few steps under torch.profiler, and what of their time goes to which operator. Child only.
+
+The profiler makes steps slower, each operator by about as much. So its times are given as shares, and never as those of a step.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+Json = dict[str, Any]  # Any: nested JSON
+STEPS = 4  # that are profiled: enough that a rare operator is told from one of every step
+MOST_ROWS = 10  # operators and kernels that are told
+OUTSIDE = "outside operators"
+
+
+class StepProfile:
+    """Profiles from `begin` to `end`, both called by the thread that trains."""
+
+    def __init__(self) -> None:
+        self._profiler: Any = None  # Any: torch.profiler.profile
+        self._began = 0.0
+        self._thread = 0
+        self.why = ""  # it was not possible
+
+    def begin(self) -> None:
+        """Profile from now on."""
+        import torch
+
+        try:
+            self._profiler = torch.profiler.profile()
+            self._profiler.start()
+        except RuntimeError as error:  # the script profiles by itself
+            self._profiler, self.why = None, " ".join(str(error).split())[:200]
+            return
+        with torch.profiler.record_function(OUTSIDE):
+            self._began = time.perf_counter()
+
+    def end(self, steps: int, trace: int = -1) -> Json:
+        """The table of so many steps: `steps`, and `operators` and `kernels`, see `rows`; `why` where there is none.
+
+        trace: a descriptor to which the trace is written, as chrome://tracing opens it.
+        """
+        if self._profiler is None:
+            return {"steps": 0, "why": self.why}
+        import torch
+
+        cpu = torch.autograd.DeviceType.CPU  # type: ignore[attr-defined]  # documented, and not exported
+        seconds = time.perf_counter() - self._began
+        self._profiler.stop()
+        events = self._profiler.events()
+        host = [each for each in events if each.device_type == cpu]
+        own = next((each.thread for each in host if each.name == OUTSIDE), None)
+        on_host = [each for each in host if each.name != OUTSIDE]
+        operators = [(each.name, each.self_cpu_time_total / 1e6) for each in on_host]
+        in_thread = sum(each.self_cpu_time_total for each in on_host if each.thread == own) / 1e6
+        kernels = [
+            (each.name, each.time_range.elapsed_us() / 1e6)
+            for each in events
+            if each.device_type != cpu and not each.is_user_annotation
+        ]
+        if trace >= 0:
+            self._write(trace)
+        return {
+            "steps": steps,
+            "operators": rows(operators, steps, max(0.0, seconds - in_thread)),
+            "kernels": rows(kernels, steps),
+        }
+
+    def _write(self, trace: int) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "trace.json"
+            self._profiler.export_chrome_trace(str(path))
+            with path.open("rb") as file:
+                while data := file.read(1 << 20):
+                    while data:
+                        data = data[os.write(trace, data) :]
+
+
+def rows(events: Iterable[tuple[str, float]], steps: int, outside: float = 0.0) -> list[Json]:
+    """What takes most time first: `name`, `share` of the time of all events, `calls` a step. events: names and seconds.
+
+    outside: seconds of the thread in no operator: Python, waiting, and what the profiler itself takes. A row without calls.
+    """
+    seconds: dict[str, float] = {OUTSIDE: outside} if outside else {}
+    calls: dict[str, int] = {}
+    for name, took in events:
+        seconds[name] = seconds.get(name, 0.0) + took
+        calls[name] = calls.get(name, 0) + 1
+    whole = sum(seconds.values())
+    largest = sorted(seconds, key=lambda name: -seconds[name])[:MOST_ROWS]
+    return [
+        {"name": name, "share": seconds[name] / whole, "calls": calls.get(name, 0) / max(1, steps)}
+        for name in largest
+        if whole > 0
+    ]

@@ -1,0 +1,241 @@
+"""What a script's process tells of its training over a pipe, and when enough was seen. Child only."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from perfaudit.script.step_profile import STEPS, StepProfile
+from perfaudit.script.values import ValuesWatch, read_values
+from perfaudit.script.waiting import Waiting
+from perfaudit.script.watch import Watch
+
+Json = dict[str, Any]  # Any: nested JSON
+TELL_SECONDS = 0.25  # between two writes to the pipe, so that a fast step pays for few of them
+TOLD_AT_ONCE = 20  # of the first updates, each by itself: a script that hangs soon is known to have trained
+SIGN_SECONDS = 1.0  # between two signs of a script without an update
+FEWEST = 4  # steps, for which a slow script is given more time: the first is not counted
+MOST_AT_ONCE = 8  # records in a line: up to 4 KiB, a pipe takes a line whole (PIPE_BUF)
+MOST_STARTED = 20  # processes of which it is told what they are for
+OURS = str(Path(__file__).resolve().parents[1]) + os.sep
+
+
+class Pipe:
+    """Lines of JSON to whoever started this process. Those of `MOST_AT_ONCE` records are whole where several processes write."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        os.set_inheritable(descriptor, False)
+
+    def tell(self, line: Json) -> None:
+        data = json.dumps(line).encode() + b"\n"
+        with contextlib.suppress(OSError):  # nobody listens any more
+            while data:
+                data = data[os.write(self.descriptor, data) :]
+
+
+class Turn:
+    """Which of the script's processes is watched: the one that updates an optimizer first, of its own and those it starts.
+
+    token: a descriptor from which that one takes the only byte; a new one without it.
+    """
+
+    def __init__(self, token: int = -1) -> None:
+        self.token = token if token >= 0 else _token()
+        self._owner = 0  # as far as this process knows
+
+    def is_mine(self) -> bool:
+        """Whether this process is the one; it is from now on, if no other was before it."""
+        if not self._owner:
+            is_first = False
+            with contextlib.suppress(OSError):  # a process may close what it inherits
+                is_first = bool(os.read(self.token, 1))
+            self._owner = os.getpid() if is_first else -1
+        return self._owner == os.getpid()
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether this process was the one when it was asked; a process that it forks afterwards is not."""
+        return self._owner == os.getpid()
+
+
+def _token() -> int:
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    os.write(write, b"-")
+    os.close(write)
+    return read
+
+
+class Teller:
+    """What is told of a script while it trains, and the end of it when enough was seen.
+
+    pid: the script's process, where this is one that it has started.
+    """
+
+    def __init__(self, order: Json, pipe: Pipe, turn: Turn | None = None, pid: int = 0) -> None:
+        self._pipe = pipe
+        self._pid = pid or os.getpid()
+        self._turn = turn or Turn()
+        self._started = 0  # processes that were told
+        self._steps, self._seconds = order["steps"], order["seconds"]
+        self._wants_profile, self._trace = order["profile"], order["trace"]
+        self._profile: StepProfile | None = None  # under way
+        self._profiled: dict[int, int] = {}  # updates by optimizer since it began
+        self._records: list[Json] = []
+        self._told = time.monotonic()
+        self._first: float | None = None
+        self._counts: dict[int, int] = {}  # updates by optimizer
+        self._waiting = Waiting()
+        self.watch = (ValuesWatch if order["values"] else Watch)(self.keep, on_sign=self.sign)
+
+    def keep(self, record: Json) -> None:
+        """Keep the record of an update, and end the script where enough was seen."""
+        if not self._turn.is_mine():
+            return
+        if self._profile is not None:
+            self._go_on_profiling(record)
+            return
+        now = time.monotonic()
+        if self._first is None:
+            self._first = now
+            if os.getpid() != self._pid:
+                self._tell_at_its_end()
+        self._counts[record["optimizer"]] = self._counts.get(record["optimizer"], 0) + 1
+        self._records.append(record)
+        self._waiting.end_update()
+        if now - self._told > TELL_SECONDS or self.watch.updates <= TOLD_AT_ONCE:
+            self.tell()
+        if not self._is_enough(now):
+            return
+        if self._wants_profile:
+            self.tell()
+            self._profile = StepProfile()
+            self._profile.begin()
+            return
+        self._end_script()
+
+    def _go_on_profiling(self, record: Json) -> None:
+        self._profiled[record["optimizer"]] = self._profiled.get(record["optimizer"], 0) + 1
+        if sum(self._profiled.values()) >= STEPS * self._updates_per_step:
+            self._end_script()
+
+    @property
+    def _updates_per_step(self) -> int:
+        """As many as there are for one of the optimizer that is stepped least often, as `_is_enough` counts steps."""
+        return round(sum(self._counts.values()) / min(self._counts.values()))
+
+    def _end_script(self) -> None:
+        self._end("enough")
+        sys.stdout.flush()
+        if os.getpid() != self._pid:
+            os.kill(self._pid, signal.SIGKILL)  # which waits for this process
+        os._exit(0)  # no `finally` of the script's runs, which would save what it has
+
+    def _tell_profile(self) -> None:
+        if self._profile is None:
+            return
+        steps = sum(self._profiled.values()) // self._updates_per_step
+        found: Json = {"steps": 0, "why": "the profiler failed"}
+        with contextlib.suppress(Exception):  # parts of torch that change; a run counts without a profile
+            found = self._profile.end(steps, self._trace)
+        self._profile = None
+        self._pipe.tell({"profile": found})
+
+    def note_started(self, what: str) -> None:
+        """Tell that the script has started a process."""
+        if self._started < MOST_STARTED and os.getpid() == self._pid:
+            self._started += 1
+            self._pipe.tell({"started": what})
+
+    def sign(self) -> None:
+        """Tell now and then that the script trains, though no update has ended a step."""
+        now = time.monotonic()
+        if now - self._told > SIGN_SECONDS and os.getpid() == self._pid:
+            self._told = now
+            self._pipe.tell({"batches": self.watch.batches, "backwards": self.watch.backwards})
+
+    def _is_enough(self, now: float) -> bool:
+        """Whether steps or time are up. Of several optimizers, the one that is stepped least often counts the steps."""
+        steps = min(self._counts.values())
+        if self._steps and steps >= self._steps:
+            return True
+        began = self._first if self._first is not None else now
+        return bool(self._seconds) and now - began >= self._seconds and steps >= FEWEST
+
+    def tell(self) -> None:
+        """Tell the records since the last time."""
+        read_values(self._records)
+        while self._records:
+            self._pipe.tell({"updates": self._records[:MOST_AT_ONCE]})
+            self._records = self._records[MOST_AT_ONCE:]
+        self._told = time.monotonic()
+
+    def end(self, how: str, message: str = "", code: int = 0) -> None:
+        """Tell that the script has ended, and what is left; of a process that it has started, only what is left."""
+        if os.getpid() == self._pid:
+            self._end(how, message, code)
+        elif self._turn.is_taken:
+            self._tell_rest()
+
+    def _end(self, how: str, message: str = "", code: int = 0) -> None:
+        self.tell()
+        self._tell_profile()
+        self._pipe.tell({"ended": how, "message": message, "code": code, "facts": self._facts()})
+
+    def _tell_rest(self) -> None:
+        self.tell()
+        self._tell_profile()
+        self._pipe.tell({"facts": self._facts()})
+
+    def _tell_at_its_end(self) -> None:
+        """In a process of `multiprocessing`: have it tell what is left before it ends."""
+        if "multiprocessing.util" in sys.modules:
+            from multiprocessing.util import Finalize
+
+            Finalize(None, self._tell_rest, exitpriority=0)
+
+    def _facts(self) -> Json:
+        with contextlib.suppress(Exception):  # facts of torch's private parts; a run counts without them
+            return _facts(self.watch) | self._waiting.facts() | {"is_started": os.getpid() != self._pid}
+        return {}
+
+
+def _facts(watch: Watch) -> Json:
+    """What the training consists of, as far as it was seen."""
+    from perfaudit.target.accelerator import accelerator_of, device_in_use
+
+    facts: Json = {
+        "first_batch_at": watch.first_batch_at,
+        "optimizers": [type(each).__name__ for each in watch.optimizers],
+        "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        * (1 if sys.platform == "darwin" else 1024),
+        "device": "cpu",
+        "files": _own_files(),
+        "is_traced": sys.gettrace() is not None,
+    }
+    if "torch" in sys.modules and (device := device_in_use()):
+        peak = accelerator_of(sys.modules["torch"].device(device)).peak_bytes()
+        facts |= {"device": device, "peak_memory_bytes": peak}
+    return facts
+
+
+def _own_files() -> list[str]:
+    """The files of the script's project that were imported: those that no library is installed in."""
+    files = {str(getattr(module, "__file__", None) or "") for module in list(sys.modules.values())}
+    found = {os.path.abspath(name) for name in files if name.endswith(".py") and Path(name).is_file()}  # noqa: PTH100  # ".." goes
+    return sorted(name for name in found if is_own(name))
+
+
+def is_own(file: str) -> bool:
+    """Whether a file is neither Python's, nor an installed library's, nor ours."""
+    return not file.startswith((OURS, sys.prefix + os.sep, sys.base_prefix + os.sep, "<")) and not any(
+        part in file for part in ("site-packages", "dist-packages")
+    )

@@ -1,0 +1,58 @@
+"""Steps added up as they come: what is kept of many, and that it says the same as all of them."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+import pytest
+
+from perfaudit.script.observe import Seen
+from perfaudit.script.spans import PHASES
+from perfaudit.script.summary import summarize
+from perfaudit.script.tally import MOST_KINDS, MOST_TIMES, MOST_UPDATES, Tally
+
+
+def update(optimizer: int, seconds: float, epochs: int = 0) -> dict[str, Any]:
+    phases = [0.5 * seconds if name in ("forward", "data_wait") else 0.0 for name in PHASES]
+    return {
+        "optimizer": optimizer, "seconds": seconds, "phases": phases, "batches": 1, "samples": 4, "epochs": epochs,
+        "without_gradients": 0, "backwards": 1,
+    }  # fmt: skip
+
+
+def seen_of(updates: list[dict[str, Any]], at_once: int = 100) -> Seen:
+    seen = Seen(0.0, facts={"device": "cpu"}, ended="finished", keep=10)
+    for first in range(0, len(updates), at_once):
+        seen.add(updates[first : first + at_once])
+    return seen
+
+
+def test_a_long_run_keeps_few_updates_and_says_the_same() -> None:
+    updates = [update(number % 2, 1.0 + number % 2 + number % 5 / 10) for number in range(3 * MOST_UPDATES + 7)]
+    seen = seen_of(updates)
+    assert len(seen.updates) < MOST_UPDATES + 100
+    assert (seen.number, seen.kept) == (len(updates), updates[:10])
+    run = summarize(seen, "gan.py")
+    assert (run.steps, run.counted, run.updates_per_step, run.is_regular) == (len(updates) // 2, run.steps - 3, 2, True)
+    assert run.seconds_per_step == pytest.approx(3.5, abs=0.11)
+    assert run.phases == pytest.approx({name: 0.5 if name in ("forward", "data_wait") else 0.0 for name in PHASES})
+    assert len(seen.tally.usual.times) == MOST_TIMES
+
+
+def test_a_sample_of_times_is_of_all_of_them() -> None:
+    """A step that becomes slower and slower: the median is that of the whole run."""
+    seen = seen_of([update(0, 1.0 + number / 1e4) for number in range(4 * MOST_UPDATES)])
+    usual = seen.tally.with_rest(seen.updates).usual
+    assert statistics.median(usual.times) == pytest.approx(1 + 2 * MOST_UPDATES / 1e4, rel=0.03)
+
+
+def test_kinds_of_steps_are_bounded() -> None:
+    tally = Tally()
+    tally.fold([update(0, 1.0, epochs=number) for number in range(3 * MOST_KINDS)], is_last=True)
+    assert (len(tally.kinds), sum(kind.count for kind in tally.kinds.values())) == (MOST_KINDS, 3 * MOST_KINDS - 3)
+
+
+def test_a_short_run_is_what_it_was() -> None:
+    run = summarize(seen_of([update(0, seconds) for seconds in (9.0, 1.0, 2.0, 3.0)]), "train.py")
+    assert (run.steps, run.counted, run.seconds_per_step, run.quartiles) == (4, 3, 2.0, (1.5, 2.5))
