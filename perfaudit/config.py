@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,8 +18,9 @@ from perfaudit.reading import MAX_SETTINGS_BYTES, read_bytes, toml_of, value_in_
 from perfaudit.rules import Rule, line_of
 
 _LISTS = ("select", "ignore", "exclude", "rules")
-_KEYS = {*_LISTS, "per-file-ignores", "severity", "tests", "target", "gate"}
+_KEYS = {*_LISTS, "per-file-ignores", "severity", "tests", "target", "targets", "gate"}
 TARGET_KEYS = ("file", "model", "dataloader", "optimizer", "step", "ema")
+_NAME = re.compile(r"\w[\w.-]*(?<!\.py)")  # of a target: nothing that is typed for a file or an option
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,8 @@ class Config:
 
     per_file_ignores: names of rules by pattern of `.gitignore`, relative to the file's folder. severity: level by name of
     a rule or beginning of ids. rule_folders: of the user's own rules, relative to the file's folder. target: name by role
-    ("model", "dataloader", …, or "file"). gate: the table of that name as it stands, which `gate.settings` reads.
+    ("model", "dataloader", …, or "file"). targets: by their own names, each as it is typed after `python`, or a file with
+    factories. gate: the table of that name as it stands, which `gate.settings` reads.
     notes: what is to be said of where the settings come from.
     """
 
@@ -39,6 +43,7 @@ class Config:
     severity: tuple[tuple[str, Severity], ...] = ()
     tests: bool = False
     target: dict[str, str] = field(default_factory=dict)
+    targets: dict[str, str] = field(default_factory=dict)
     gate: dict[str, Any] = field(default_factory=dict)  # Any: raw TOML
     notes: tuple[str, ...] = ()
 
@@ -143,6 +148,10 @@ def read_config(path: Path) -> Config:
                 f"{at(key)}: [tool.perfaudit.target] {key} = {value_in_words(name)}: keys are {', '.join(TARGET_KEYS)}, "
                 "values texts"
             )
+    targets = _table(table, "targets", at)
+    for name, text in targets.items():
+        if why := _why_no_target(name, text):
+            raise ConfigError(f"{at(name)}: [tool.perfaudit.targets] {name} = {value_in_words(text)}: {why}")
     return Config(
         path,
         lists["select"],
@@ -159,8 +168,40 @@ def read_config(path: Path) -> Config:
         tuple(severity.items()),
         tests,
         target,
+        targets,
         _table(table, "gate", at),
     )
+
+
+def _why_no_target(name: str, text: object) -> str:
+    """Why an entry of `[tool.perfaudit.targets]` names no target, "" where it may."""
+    if not _NAME.fullmatch(name):
+        return "a name has letters, digits, _, - and dots, and is not that of a Python file"
+    try:
+        words = shlex.split(text) if isinstance(text, str) else []
+    except ValueError as error:  # a quote that is not closed
+        return f"it cannot be read as the words of a command line: {error}".lower()
+    if not (words[1:] if words[:1] == ["-m"] else words):
+        return 'name a script and its arguments as after `python`: "train.py --epochs 1", "-m package.train"'
+    return ""
+
+
+def named_target(config: Config, name: str, folder: Path) -> str | None:
+    """What `[tool.perfaudit.targets]` has under a name, None where it has none of it. folder: the working directory.
+
+    Raises ConfigError where a file here has the same name, and in another folder than that of the project file.
+    """
+    if (text := config.targets.get(name)) is None or config.path is None:
+        return None
+    if (folder / name).exists():
+        raise ConfigError(
+            f"{name} is a target of {config.path} and lies here too: write ./{name} for what lies here, or rename the target"
+        )
+    if config.path.parent.resolve() != folder.resolve():
+        raise ConfigError(
+            f"{config.path}: [tool.perfaudit.targets] {name} = {text!r} is relative to its folder: run the command there"
+        )
+    return text
 
 
 def _texts(value: object, key: str, where: str, at: Callable[[str], str]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perfaudit.config import Config, configured, find_config, read_config, selected, start_of
+from perfaudit.config import Config, configured, find_config, named_target, read_config, selected, start_of
 from perfaudit.errors import ConfigError
 from perfaudit.findings import Finding, Location, Severity
 from perfaudit.rules import Rule, all_rules
@@ -34,6 +34,8 @@ def test_read_config(project: Project) -> None:
             [tool.perfaudit.target]
             file = "train.py"
             model = "make"
+            [tool.perfaudit.targets]
+            small = "train.py --epochs 1"
             """
         }
     )
@@ -48,8 +50,21 @@ def test_read_config(project: Project) -> None:
         severity=(("PA2", "error"),),
         tests=True,
         target={"file": "train.py", "model": "make"},
+        targets={"small": "train.py --epochs 1"},
     )
     assert read_config(path) == expected
+
+
+def test_a_target_by_its_name(project: Project) -> None:
+    here = project(**{"pyproject.toml": '[tool.perfaudit.targets]\nsmall = "train.py -n 1"\n', "sub/x.py": ""})
+    config = find_config(here)
+    assert named_target(config, "small", here) == "train.py -n 1"
+    assert named_target(config, "large", here) is None
+    with pytest.raises(ConfigError, match="is relative to its folder: run the command there"):
+        named_target(config, "small", here / "sub")
+    (here / "small").touch()
+    with pytest.raises(ConfigError, match=r"lies here too: write \./small for what lies here"):
+        named_target(config, "small", here)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +76,7 @@ def test_read_config(project: Project) -> None:
         (
             "[tool.perfaudit]\nselects = []",
             "[tool.perfaudit] has no key 'selects' "
-            "(it has: exclude, gate, ignore, per-file-ignores, rules, select, severity, target, tests)",
+            "(it has: exclude, gate, ignore, per-file-ignores, rules, select, severity, target, targets, tests)",
         ),
         ("[tool.perfaudit]\nselect = 'PA1'", "[tool.perfaudit] select must be a list of texts, it is 'PA1'"),
         ("[tool.perfaudit]\nignore = [1]", "[tool.perfaudit] ignore must be a list of texts, it is [1]"),
@@ -86,6 +101,21 @@ def test_read_config(project: Project) -> None:
         (
             "[tool.perfaudit.target]\nmodels = 'make'",
             "[tool.perfaudit.target] models = 'make': keys are file, model, dataloader, optimizer, step, ema, values texts",
+        ),
+        (
+            "[tool.perfaudit.targets]\n'train.py' = 'train.py'",
+            "[tool.perfaudit.targets] train.py = 'train.py': a name has letters, digits, _, - and dots, and is not that of a "
+            "Python file",
+        ),
+        (
+            "[tool.perfaudit.targets]\nsmall = '-m'",
+            "[tool.perfaudit.targets] small = '-m': name a script and its arguments as after `python`: "
+            '"train.py --epochs 1", "-m package.train"',
+        ),
+        (
+            '[tool.perfaudit.targets]\nsmall = "train.py \'a"',
+            """[tool.perfaudit.targets] small = "train.py 'a": it cannot be read as the words of a command line: no closing """
+            "quotation",
         ),
         (
             "[tool.perfaudit.target]\nmodel = 1",

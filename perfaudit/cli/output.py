@@ -149,6 +149,12 @@ def say(text: str) -> None:
     print(inert(text), file=sys.stderr)
 
 
+def behind_dashes(given: list[str]) -> tuple[list[str], tuple[str, ...]]:
+    """What was given before `--` and, behind it, what a script is given: click hands out both as one list."""
+    own = sys.argv[sys.argv.index("--") + 1 :] if "--" in sys.argv else []
+    return (given[: -len(own)], tuple(own)) if own and given[-len(own) :] == own else (given, ())
+
+
 def names(values: list[str] | None) -> tuple[str, ...]:
     """The names of an option that may be repeated and may hold commas."""
     return tuple(part.strip() for value in values or () for part in value.split(",") if part.strip())

@@ -30,6 +30,7 @@ HELP = """Run an unmodified training script for some steps, and print where each
     perfaudit run train.py
     perfaudit run train.py -- --epochs 1 --data DIR      what comes after -- is the script's
     perfaudit run -m package.train -- config.yaml        a module, as `python -m` runs it
+    perfaudit run small                                  a name of [tool.perfaudit.targets] in pyproject.toml
     perfaudit run train.py --steps 50
     perfaudit run train.py --to-end                      until the script ends by itself
     perfaudit run train.py --export chrome               the steps as a trace, too
@@ -53,7 +54,12 @@ class Export(enum.StrEnum):
 
 
 def command(
-    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="The script, or with -m the module.")],
+    script: Annotated[
+        str,
+        typer.Argument(
+            metavar="SCRIPT", help="The script, or with -m the module, or a name of [tool.perfaudit.targets]."
+        ),
+    ],
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="[-- ARGS]", help="What the script is given.")
     ] = None,
@@ -78,6 +84,7 @@ def command(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to a file.")] = None,
 ) -> None:
     from perfaudit.cli.measuring import needs_torch, rank_of
+    from perfaudit.cli.settings import settings_of_project, typed_target
     from perfaudit.quantities import seconds_of
     from perfaudit.script.observe import observe, scratch_root
     from perfaudit.script.request import Request, Script
@@ -86,14 +93,16 @@ def command(
     check_writable(output)
     if to_end and (steps or seconds):
         raise UserError("--to-end lets the script end by itself: leave --steps and --seconds out")
-    _check_script(script, module)
+    typed = typed_target(settings_of_project(), script, tuple(arguments or ()), module)
+    script = typed.text
+    _check_script(script, typed.is_module)
     needs_torch("run")
     rank, ranks = rank_of(os.environ)
     if ranks > 1 and not to_end:
         if seconds:
             raise UserError(f"{ranks} processes of a launcher are to end at the same step: --steps N, not --seconds")
         steps = steps or STEPS_OF_RANKS
-    wanted = Script(script, tuple(arguments or ()), module)
+    wanted = Script(script, typed.arguments, typed.is_module)
     limit = 0.0 if to_end or (steps and not seconds) else seconds_of(seconds) if seconds else SECONDS
     scratch = None if in_place else scratch_root(wanted)
     longest = seconds_of(timeout)

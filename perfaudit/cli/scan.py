@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import enum
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfaudit.cli.output import check_writable, emit, emit_statistics, format_option, names, say, write, write_patch
+from perfaudit.cli.output import (
+    behind_dashes,
+    check_writable,
+    emit,
+    emit_statistics,
+    format_option,
+    names,
+    say,
+    write,
+    write_patch,
+)
 from perfaudit.cli.scanning import Plan, fix_files, fix_stdin, known_findings, write_known
 from perfaudit.cli.settings import RuleFolders
 from perfaudit.errors import FOUND, INTERRUPTED, NOTHING_MEASURED, OK, UserError
 
 if TYPE_CHECKING:
     from perfaudit.report import Report
+    from perfaudit.target.names import Typed
 
 HELP = """Find what makes training slow, by reading the code. Your code is neither imported nor run, unless --measure is given.
 
@@ -26,6 +36,7 @@ HELP = """Find what makes training slow, by reading the code. Your code is neith
     perfaudit scan train.py --fix                the same, written in place; reports what is left
     perfaudit scan train.py --measure            run the training and price each patch
     perfaudit scan train.py --measure -- --epochs 1     the same, of a script with arguments
+    perfaudit scan small --measure               the same, of a name of [tool.perfaudit.targets]
     perfaudit scan . --baseline known.json       only what is new; --update-baseline accepts what there is
     perfaudit scan - --stdin-filename train.py   for editors
 
@@ -124,6 +135,8 @@ def command(
 ) -> None:
     """Parse, scan, render, exit."""
     given, script_arguments = behind_dashes(paths or ["."]) if measure else (paths or ["."], ())
+    typed = _typed(given, script_arguments) if measure else None
+    given = given if typed is None else [_file_of(typed)]
     allowed = allowed_changes(names(allow))
     _go_together(diff, fix, bool(unsafe_fixes or allowed), measure, format)
     if resume and not measure:
@@ -165,7 +178,7 @@ def command(
 
         try:
             roles = factory_names(plan.config, factory or [])
-            measured = given, script_arguments, roles
+            measured = given, script_arguments, roles, typed
             report = _measured(*measured, report, budget, device, timeout, plan.selected, resume, in_place)
         except UserError:  # what reading alone found is not lost with it
             emit(report, format, output)
@@ -232,16 +245,26 @@ def allowed_changes(allow: tuple[str, ...]) -> frozenset[str]:
     return frozenset(allow)
 
 
-def behind_dashes(given: list[str]) -> tuple[list[str], tuple[str, ...]]:
-    """Paths and, behind `--`, what a script is given: click hands out both as one list."""
-    own = sys.argv[sys.argv.index("--") + 1 :] if "--" in sys.argv else []
-    return (given[: -len(own)], tuple(own)) if own and given[-len(own) :] == own else (given, ())
+def _typed(given: list[str], arguments: tuple[str, ...]) -> Typed | None:
+    """The target of `[tool.perfaudit.targets]` that is meant by a name; None where what is given is no such name."""
+    from perfaudit.cli.settings import typed_target
+    from perfaudit.config import find_config
+
+    typed = typed_target(find_config(Path.cwd()), given[0], arguments) if len(given) == 1 else None
+    return typed if typed is not None and typed.name else None
+
+
+def _file_of(typed: Typed) -> str:
+    from perfaudit.target.names import parse
+
+    return (typed.script() or parse(typed.text)).file
 
 
 def _measured(
     paths: list[str],
     arguments: tuple[str, ...],
     roles: dict[str, str],
+    named: Typed | None,
     report: Report,
     budget: str,
     device: str,
@@ -258,10 +281,12 @@ def _measured(
     from perfaudit.tune.recording import begin
 
     needs_torch("scan --measure")
-    script = script_target(paths[0], arguments, False) if len(paths) == 1 and not roles.keys() - {"file"} else None
+    script = named.script() if named is not None else None
+    if named is None and len(paths) == 1 and not roles.keys() - {"file"}:
+        script = script_target(paths[0], arguments, False)
     if script is None and arguments:
         raise UserError(f"{' '.join(paths)}: arguments behind -- are for one script; name that")
-    target = script or choose_target(paths, Path.cwd(), roles)
+    target = script or choose_target(paths if named is None else [named.text], Path.cwd(), roles)
     needs_no_launcher("scan --measure", target)
     with measuring(Path.cwd()), live(seconds_of(budget)) as watch:
         return price(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,7 @@ from perfaudit.errors import ConfigError
 if TYPE_CHECKING:
     from perfaudit.config import Config
     from perfaudit.static.plan import ScanPlan
+    from perfaudit.target.names import Typed
 
 RuleFolders = Annotated[
     list[Path] | None,
@@ -53,3 +55,18 @@ def rules_to_run(
     if planned.options is None:
         raise ConfigError(f"{config.path}: [tool.perfaudit]: no rule is left: it leaves on only rules that are not run")
     return planned
+
+
+def typed_target(config: Config, text: str, arguments: tuple[str, ...] = (), is_module: bool = False) -> Typed:
+    """What is meant by what was typed: a name of `[tool.perfaudit.targets]` stands for what the project file has under it.
+
+    arguments: given to the script behind those that the project file has. Raises UserError.
+    """
+    from perfaudit.config import named_target
+    from perfaudit.target.names import Typed, split_target
+
+    words = None if is_module else named_target(config, text, Path.cwd())
+    if words is None:
+        return Typed(text, arguments, is_module)
+    found = split_target(words)
+    return replace(found, arguments=(*found.arguments, *arguments), name=" ".join([text, *map(shlex.quote, arguments)]))

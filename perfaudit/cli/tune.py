@@ -22,6 +22,7 @@ HELP = """Search settings on your own training, and print trials, the winner wit
     perfaudit tune train.py                             an unmodified script: what pays together, as one patch
     perfaudit tune train.py --budget 2m -- --epochs 1   what comes after -- is the script's
     perfaudit tune -m package.train -- config.yaml      a module, as `python -m` runs it
+    perfaudit tune small                                a name of [tool.perfaudit.targets] in pyproject.toml
     perfaudit tune train.py --dataloader
     perfaudit tune train.py --batch-size --memory 8GiB
     perfaudit tune package.train --ema --cudnn --budget 3m
@@ -60,7 +61,8 @@ def command(
     target: Annotated[
         str | None,
         typer.Argument(
-            metavar="TARGET", help="A script, or file.py, file.py:factory or package.module with factories."
+            metavar="TARGET",
+            help="A script, a name of [tool.perfaudit.targets], or file.py, file.py:factory or package.module with factories.",
         ),
     ] = None,
     arguments: Annotated[list[str] | None, typer.Argument(metavar="[-- ARGS]", help="What a script is given.")] = None,
@@ -228,13 +230,18 @@ def _code(report: Report, exit_zero: bool) -> int:
 
 def _target(text: str | None, named: list[str], arguments: tuple[str, ...], module: bool) -> Target:
     from perfaudit.cli.measuring import factory_names
-    from perfaudit.cli.settings import settings_of_project
-    from perfaudit.target.names import choose_target, script_target
+    from perfaudit.cli.settings import settings_of_project, typed_target
+    from perfaudit.target.names import choose_target
 
-    roles = factory_names(settings_of_project(), named)
+    config = settings_of_project()
+    roles = factory_names(config, named)
     is_named = bool(roles.keys() - {"file"})
-    if text is not None and not is_named and (script := script_target(text, arguments, module)) is not None:
-        return script
+    typed = typed_target(config, text, arguments, module) if text is not None else None
+    if typed is not None:
+        text = typed.text
+        may_be_script = not is_named or (typed.name and (typed.arguments or typed.is_module))
+        if may_be_script and (script := typed.script()) is not None:
+            return script
     if arguments or module:
         why = (
             "the factories that --factory or pyproject.toml names take no arguments"

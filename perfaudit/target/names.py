@@ -8,7 +8,7 @@ import re
 import shlex
 import symtable
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,13 +46,16 @@ class Target:
 
     names: of factories, by role, where one is not found by itself; a name may be "other.py:name" to take one from another file.
     arguments: that the script is given, None for a file with factories. module: the script's dotted name where it is run as
-    `python -m`, "" for a file.
+    `python -m`, "" for a file. name: of a script in the project file, "" for one that is typed. in_place: it writes its own
+    files, where it is counted and timed for the gate.
     """
 
     file: str
     names: dict[str, str] = field(default_factory=dict)
     arguments: tuple[str, ...] | None = None
     module: str = ""
+    name: str = ""
+    in_place: bool = False
 
     def __str__(self) -> str:
         """A file with factories by its path, a script as it is typed after `python`."""
@@ -64,6 +67,11 @@ class Target:
     def is_script(self) -> bool:
         """Whether it trains in its own loop, and is run whole."""
         return self.arguments is not None
+
+    @property
+    def label(self) -> str:
+        """What reports and baselines call it: a file with factories by its path, a script by its name or as it is typed."""
+        return self.name if self.is_script and self.name else str(self)
 
     def to_json(self) -> dict[str, Any]:
         """For a child."""
@@ -92,6 +100,40 @@ def parse(text: str, names: dict[str, str] | None = None, folder: Path = Path())
         role = role or next((r for r, known in ROLES.items() if name in known), "model")
         roles.setdefault(role, name)
     return Target(file, roles)
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """A target word by word: a path or, where it is run as a module, a dotted name, and what a script is given.
+
+    name: by which the project file knows it, "" for none.
+    """
+
+    text: str
+    arguments: tuple[str, ...] = ()
+    is_module: bool = False
+    name: str = ""
+
+    def script(self, folder: Path = Path()) -> Target | None:
+        """The script that is meant, None for factories: see `script_target`."""
+        found = script_target(self.text, self.arguments, self.is_module, folder)
+        return replace(found, name=self.name) if found is not None else None
+
+
+def split_target(text: str, name: str = "") -> Typed:
+    """The words of a target that is one text: `train.py --epochs 1`, `-m package.train`, `model.py:factory`.
+
+    Raises TargetError for what is no command line.
+    """
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise TargetError(f"{text!r} cannot be read as the words of a command line: {error}") from error
+    is_module = words[:1] == ["-m"]
+    words = words[1:] if is_module else words
+    if not words:
+        raise TargetError(f'{text!r} names no target; write it as after `python`: "train.py --epochs 1"')
+    return Typed(words[0], tuple(words[1:]), is_module, name)
 
 
 def script_target(text: str, arguments: Sequence[str], is_module: bool, folder: Path = Path()) -> Target | None:

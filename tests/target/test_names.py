@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from perfaudit.errors import TargetError
-from perfaudit.target.names import Target, choose_target, defines, parse, script_target
+from perfaudit.target.names import Target, choose_target, defines, parse, script_target, split_target
 
 Project = Callable[..., Path]
 MODEL = "def build_model():\n    pass\n"
@@ -108,3 +108,26 @@ def test_a_module_is_run_from_its_file_or_its_main(project: Project) -> None:
     assert script_target("pkg.train", (), True) == Target("pkg/train.py", {}, (), "pkg.train")
     assert script_target("nowhere.py", (), False) is None
     assert str(script_target("pkg", ("a b",), True)) == "-m pkg 'a b'"
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "label", "target"),
+    [
+        ("train.py --data 'a b'", "", "train.py --data 'a b'", Target("train.py", {}, ("--data", "a b"))),
+        ("train.py -n 1", "small", "small", Target("train.py", {}, ("-n", "1"), name="small")),
+        ("-m train x", "small", "small", Target("train.py", {}, ("x",), "train", "small")),
+    ],
+)
+def test_a_target_that_is_one_text(project: Project, text: str, name: str, label: str, target: Target) -> None:
+    project(**{"train.py": "def main(): ...\n"})
+    found = split_target(text, name).script()
+    assert found == target
+    assert found is not None and found.label == label
+
+
+def test_a_target_that_names_nothing(project: Project) -> None:
+    project(**{"model.py": MODEL + "def build_dataloader(): ...\n"})
+    assert split_target("model.py", "nets").script() is None  # factories, which go by their file
+    for text in ("", "-m", "train.py 'a"):
+        with pytest.raises(TargetError):
+            split_target(text)
