@@ -13,6 +13,8 @@ from perfaudit.cli.gate_options import (
     Baseline,
     Device,
     Factory,
+    InPlace,
+    Module,
     Paths,
     Targets,
     Timeout,
@@ -34,6 +36,8 @@ HELP = """Judge this code against a reference: does the change make training slo
 \b
     perfaudit gate train.py --against origin/main            findings, counters and time, measured here and now
     perfaudit gate train.py --against HEAD~1 --layers findings,counters     quick, exact, needs no quiet machine
+    perfaudit gate train.py --against HEAD~1 -- --epochs 1   a script; what comes after -- is given to it
+    perfaudit gate small --against HEAD~1                    a name of [tool.perfaudit.targets] in pyproject.toml
     perfaudit gate train.py --baseline perfaudit-gate.json   against a file that is committed
     perfaudit gate --self-test train.py                      what the gate can and cannot see on this machine
 
@@ -49,8 +53,9 @@ Three layers, each with its own verdict:
     time       both versions in turn on one machine, in one training or in pairs of processes; with --against only
 
 A time has regressed when the whole interval lies beyond --tolerate, and passes when it lies below --max-regression;
-the former is asked first. The reference is the commit at which this branch left --against. Targets define factories
-as for `perfaudit tune`; settings come from [tool.perfaudit.gate].
+the former is asked first. The reference is the commit at which this branch left --against. Targets are scripts or define
+factories, as for `perfaudit tune`; settings come from [tool.perfaudit.gate]. Of a script, the commit's own is run with the same
+arguments. What scripts write goes to a scratch folder that is deleted afterwards.
 
 Exit codes: 0 passed · 1 regressed · 2 wrong use, or a damaged baseline · 3 could not be measured · 130 interrupted.
 """
@@ -86,6 +91,8 @@ def check(
     ] = None,
     path: Paths = None,
     factory: Factory = None,
+    module: Module = False,
+    in_place: InPlace = False,
     device: Device = "auto",
     timeout: Timeout = "2m",
     self_test: Annotated[
@@ -119,12 +126,12 @@ def check(
     if runs is not None and not self_test:
         raise UserError("--runs is how many gates --self-test makes; a gate is one run")
     typed = Typed(against, baseline, layers, max_regression, tolerate, budget, inconclusive, tuple(link or ()))
-    config, settings = settings_for(targets, path)
+    config, settings = settings_for(targets, path, module, in_place)
     settings = typed.over(settings)
     others = [_report_file(text) for text in report or []]
     for file in (output, *(file for _, file in others)):
         check_writable(file)
-    request = request_for(config, settings, factory, device, timeout, stored_targets(settings))
+    request = request_for(config, settings, factory, device, timeout, stored_targets(settings, config))
     with ended_by_signals():
         with measures(request) as watch:
             done = test_itself(request, runs or RUNS, watch) if self_test else gate(request, watch)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,6 +11,8 @@ from perfaudit.cli.gate_options import (
     Baseline,
     Device,
     Factory,
+    InPlace,
+    Module,
     Paths,
     Targets,
     Timeout,
@@ -29,6 +30,7 @@ INIT_HELP = """Write a baseline file, meant to be committed, and print the snipp
 
 \b
     perfaudit gate init train.py
+    perfaudit gate init train.py -- --epochs 1
     perfaudit gate init train.py --ci gitlab
 
 The file holds the findings there are, and for each target the counters of one step and, as advice, its time.
@@ -55,6 +57,8 @@ def init(
     ] = "github",
     path: Paths = None,
     factory: Factory = None,
+    module: Module = False,
+    in_place: InPlace = False,
     device: Device = "auto",
     timeout: Timeout = "2m",
     force: Annotated[bool, typer.Option("--force", help="Write over a baseline that is there.")] = False,
@@ -66,7 +70,7 @@ def init(
     from perfaudit.gate.stock import stock
     from perfaudit.render.words import count
 
-    config, settings = settings_for(targets, path)
+    config, settings = settings_for(targets, path, module, in_place)
     file = baseline_file(baseline, settings)
     if file.exists() and not force:
         raise UserError(
@@ -74,8 +78,8 @@ def init(
         )
     check_writable(file)
     request = request_for(config, replace(settings, baseline=str(file), against=""), factory, device, timeout)
-    found = replace(settings, targets=settings.targets or tuple(target.file for target in request.targets))
-    typed = Typed(path or (), factory or (), device, timeout)
+    found = replace(settings, targets=settings.targets or tuple(target.label for target in request.targets))
+    typed = Typed(path or (), factory or (), device, timeout, in_place)
     printed = "" if ci == "none" else snippet(ci, found, file, typed=typed)
     rules = rules_to_run(config)
     with ended_by_signals(), measures(request) as watch:
@@ -102,12 +106,15 @@ def update(
     ] = "",
     path: Paths = None,
     factory: Factory = None,
+    module: Module = False,
+    in_place: InPlace = False,
     device: Device = "auto",
     timeout: Timeout = "2m",
 ) -> None:
     """Parse, take stock, write what changed and why."""
     import datetime
 
+    from perfaudit.gate.against_file import is_still_there
     from perfaudit.gate.baseline import gate_baseline_if_there, write_gate_baseline
     from perfaudit.gate.baseline_update import updated
     from perfaudit.gate.stock import stock
@@ -119,13 +126,13 @@ def update(
     bound = share_of(slower) if slower else None
     if not accept.strip():
         raise UserError('name the reason, which is kept in the file: perfaudit gate update --accept "why it is wanted"')
-    config, settings = settings_for(targets, path)
+    config, settings = settings_for(targets, path, module, in_place)
     file = baseline_file(baseline, settings)
     before = gate_baseline_if_there(file)
     check_writable(file)
     held = before.targets if before else {}
-    gone = [name for name in held if not Path(name).exists()]
-    stored = tuple(name for name in held if name not in gone)
+    gone = [name for name, state in held.items() if not is_still_there(name, state, config)]
+    stored = {name: state.script is not None for name, state in held.items() if name not in gone}
     request = request_for(config, replace(settings, baseline=str(file), against=""), factory, device, timeout, stored)
     rules = rules_to_run(config)
     with ended_by_signals(), measures(request) as watch:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,8 +22,15 @@ if TYPE_CHECKING:
     from perfaudit.target.names import Target
 
 Targets = Annotated[
-    list[str] | None, typer.Argument(metavar="TARGET...", help="Files with factories, file.py:factory or modules.")
+    list[str] | None,
+    typer.Argument(
+        metavar="TARGET...",
+        help='Scripts ("train.py --epochs 1"), names of [tool.perfaudit.targets], files with factories, file.py:factory or '
+        "modules with factories. Behind one script, -- and its arguments.",
+    ),
 ]
+Module = Annotated[bool, typer.Option("-m", help="TARGET is a module, run as `python -m` runs it.")]
+InPlace = Annotated[bool, typer.Option("--in-place", help="Let a script write its files, and its trackers record.")]
 Baseline = Annotated[Path | None, typer.Option("--baseline", metavar="FILE", help="The file that holds what is known.")]
 Device = Annotated[str, typer.Option("--device", help="cpu, cuda, … (default: an accelerator if there is one).")]
 Timeout = Annotated[str, typer.Option("--timeout", help="Longest time that loading, or one step, may take.")]
@@ -34,14 +42,36 @@ Paths = Annotated[
 ]
 
 
-def settings_for(targets: list[str] | None, paths: list[str] | None) -> tuple[Config, GateSettings]:
+def texts_of_targets(given: list[str] | None, is_module: bool) -> list[str]:
+    """The targets of the command line, each as one text: of one target what stands behind `--` are the arguments.
+
+    Without any before it, what stands behind `--` are the targets. Raises UserError.
+    """
+    from perfaudit.cli.output import behind_dashes
+
+    texts, arguments = behind_dashes(list(given or []))
+    if not texts:
+        texts, arguments = list(arguments), ()
+    if (arguments or is_module) and len(texts) != 1:
+        what = "arguments behind -- are" if arguments else "-m is"
+        raise UserError(f'{what} for one target; write several as texts: "train.py --epochs 1" "-m package.train"')
+    if is_module:
+        return [shlex.join(["-m", texts[0], *arguments])]
+    return [f"{texts[0]} {shlex.join(arguments)}"] if arguments else texts
+
+
+def settings_for(
+    targets: list[str] | None, paths: list[str] | None, module: bool = False, in_place: bool = False
+) -> tuple[Config, GateSettings]:
     """The configuration of the working directory, with the targets and paths of the command line over it."""
     from perfaudit.cli.settings import settings_of_project
     from perfaudit.gate.settings import settings_of
     from perfaudit.static.discover import shown
 
+    targets = texts_of_targets(targets, module)
     config = settings_of_project()
     settings = settings_of(config)
+    settings = replace(settings, in_place=settings.in_place or in_place)
     named = [key for key, typed in (("targets", targets), ("paths", paths)) if key in config.gate and not typed]
     if named and config.path is not None and config.path.parent != Path.cwd():
         typed = " and ".join({"targets": "TARGET", "paths": "--path"}[key] for key in named)
@@ -71,30 +101,39 @@ def request_for(
     factory: list[str] | None,
     device: str,
     timeout: str,
-    stored: tuple[str, ...] = (),
+    stored: Mapping[str, bool] | None = None,
 ) -> Request:
-    """What is asked for. stored: files of targets that a baseline holds, for where none is named. Raises UserError."""
+    """What is asked for. stored: targets of a baseline, see `against_file.stored_targets`. Raises UserError."""
     from perfaudit.cli.measuring import factory_names
     from perfaudit.gate.request import Request
     from perfaudit.quantities import seconds_of
 
     roles = factory_names(config, factory or [])
-    return Request(_chosen(settings, roles, stored), settings, config, device, seconds_of(timeout))
+    return Request(_chosen(config, settings, roles, stored or {}), settings, config, device, seconds_of(timeout))
 
 
-def _chosen(settings: GateSettings, roles: dict[str, str], stored: tuple[str, ...]) -> tuple[Target, ...]:
-    """The targets named, else the stored ones, else the configured one, else the one file here that defines factories.
+def _chosen(
+    config: Config, settings: GateSettings, roles: dict[str, str], stored: Mapping[str, bool]
+) -> tuple[Target, ...]:
+    """The targets named, else the stored ones, else those that have a name in the project file, else the configured one, else the
+    one file here that defines factories.
 
     None where there is none, unless a layer that needs one was asked for.
     """
-    from perfaudit.target.names import choose_target, parse
+    from perfaudit.gate.targets import gate_target
+    from perfaudit.target.names import choose_target
+
+    def target(text: str) -> Target:
+        if stored.get(text, True):
+            return gate_target(text, config, roles, Path.cwd(), settings.in_place)
+        return choose_target([text], Path.cwd(), roles)  # the file knows the names of its factories
 
     if settings.layers == ("findings",):
         for text in settings.targets:
-            parse(text)  # a file that is not there is a mistake, although nothing of it is run
+            target(text)  # one that is not there is a mistake, although nothing of it is run
         return ()
-    if named := settings.targets or stored:
-        return tuple(choose_target([text], Path.cwd(), roles) for text in named)
+    if named := settings.targets or tuple(stored) or tuple(config.targets):
+        return tuple(map(target, named))
     try:
         return (choose_target([], Path.cwd(), roles),)
     except NoTarget:
@@ -113,12 +152,14 @@ def baseline_file(baseline: Path | None, settings: GateSettings) -> Path:
 @contextlib.contextmanager
 def measures(request: Request) -> Iterator[Watch]:
     """Progress while it runs. One gate in a folder at a time, as far as it runs user code."""
-    from perfaudit.cli.measuring import live, needs_torch
+    from perfaudit.cli.measuring import live, needs_no_launcher, needs_torch
     from perfaudit.tune.journal import measuring
 
     with contextlib.ExitStack() as stack:
         if request.targets:
             needs_torch("gate")
+            for target in request.targets:
+                needs_no_launcher("gate", target)
             try:
                 stack.enter_context(measuring(Path.cwd()))
             except UserError as error:  # not wrong use: it could be measured a minute later

@@ -50,25 +50,26 @@ def against_commit(request: Request, known: Known, watch: Watch) -> None:
         if request.layers != ("findings",):
             known.notes += linked(links, reference.head_root, reference.root)
         former = former_files(targets, reference)
-        known.notes += [f"{file} was {before} in {known.against}" for file, (before, _) in former.items()]
+        renamed = {target.file: former[target.label][0] for target in targets if target.label in former}
+        known.notes += [f"{file} was {before} in {known.against}" for file, before in renamed.items()]
         _look_for_targets(request, known, reference, former)
-        known.new_targets = {target.file for target in targets if is_new(target, reference)} - former.keys()
-        there = [target for target in targets if target.file not in known.new_targets]
-        new = [target for target in targets if target.file in known.new_targets]
+        known.new_targets = {target.label for target in targets if is_new(target, reference)} - former.keys()
+        there = [target for target in targets if target.label not in known.new_targets]
+        new = [target for target in targets if target.label in known.new_targets]
         if "counters" in request.layers:
             for target in targets:
-                known.counters[target.file] = (
+                known.counters[target.label] = (
                     _counters(request, known, target, former, reference, watch)
                     if target in there
                     else new_counters(request, known, target, watch)
                 )
         failed = {name for name, verdict in known.counters.items() if verdict.verdict == "failed"}
-        timed = [target for target in there if target.file not in failed]
+        timed = [target for target in there if target.label not in failed]
         if "time" in request.layers:
-            for name in sorted(failed & {target.file for target in there}):
+            for name in sorted(failed & {target.label for target in there}):
                 known.times[name] = TimeVerdict(name, "not_judged", "it does not run, as its counters say")
             for target in new:
-                known.times[target.file] = _new_time(request, known, target, watch)
+                known.times[target.label] = _new_time(request, known, target, watch)
         if "time" in request.layers and timed:
             _time(request, known, timed, former, reference, watch)
 
@@ -105,21 +106,21 @@ def _counters(
     request: Request, known: Known, target: Target, former: Former, reference: Reference, watch: Watch
 ) -> CountersVerdict:
     """The reference is counted once, and again only where it differs: what it does not repeat is no difference."""
-    there = replace(target, file=former[target.file][0]) if target.file in former else target
+    there = replace(target, file=former[target.label][0]) if target.label in former else target
     try:
-        watch.stage(f"counting a step of {target.file}: your code")
+        watch.stage(f"counting a step of {target.label}: your code")
         side = "your code"
-        after = known.counted[target.file] = count(target, None, request.device, request.timeout)
+        after = known.counted[target.label] = count(target, None, request.device, request.timeout)
         side = "the reference"
         for twice in (False, True):
-            watch.stage(f"counting a step of {target.file}: the reference{', again' if twice else ''}")
+            watch.stage(f"counting a step of {target.label}: the reference{', again' if twice else ''}")
             before = count(there, reference, request.device, request.timeout, twice=twice)
-            verdict = compared(target.file, before, after, request.settings.tolerance)
+            verdict = compared(target.label, before, after, request.settings.tolerance)
             same = verdict.verdict == "pass" and not verdict.changes
             if same and verdict.set_aside.keys() <= after.set_aside.keys() | after.absent.keys():
                 break
     except (ChildFailed, UserError) as failure:
-        return CountersVerdict(target.file, "failed", f"{side} does not run: {failure}{hint(side, str(failure))}")
+        return CountersVerdict(target.label, "failed", f"{side} does not run: {failure}{hint(side, str(failure))}")
     accepted = with_acceptances(verdict, known.baseline, known.accepted, fingerprint(after.built, host()))
     return _of_the_same_training(accepted, former)
 
@@ -141,13 +142,13 @@ def hint(side: str, failure: str) -> str:
 
 def _new_time(request: Request, known: Known, target: Target, watch: Watch) -> TimeVerdict:
     """A new target has nothing to be compared with, but it must run: its counters say so, or one step does."""
-    if target.file not in known.counters:
-        watch.stage(f"running a step of {target.file}, which is new")
+    if target.label not in known.counters:
+        watch.stage(f"running a step of {target.label}, which is new")
         try:
-            known.counted[target.file] = count(target, None, request.device, request.timeout, twice=False)
+            known.counted[target.label] = count(target, None, request.device, request.timeout, twice=False)
         except (ChildFailed, UserError) as failure:
-            return TimeVerdict(target.file, "failed", f"your code does not run: {failure}")
-    return TimeVerdict(target.file, "not_judged", f"new: {known.against} does not have it")
+            return TimeVerdict(target.label, "failed", f"your code does not run: {failure}")
+    return TimeVerdict(target.label, "not_judged", f"new: {known.against} does not have it")
 
 
 def _time(
@@ -160,7 +161,7 @@ def _time(
 ) -> None:
     settings = request.settings
     watch.stage("timing both versions, interleaved")
-    known.records = [TargetRecord(target.file, known.against) for target in targets]
+    known.records = [TargetRecord(target.label, known.against) for target in targets]
     try:
         time_targets(
             targets,
@@ -174,7 +175,7 @@ def _time(
             known.against,
             watch=watch,
             facts=known.built,
-            former={file: before for file, (before, _) in former.items()},
+            former={label: before for label, (before, _) in former.items()},
         )
     finally:  # an interruption leaves pairs that say something
         for verdict in judged_together(known.records, settings.max_regression, settings.tolerate):

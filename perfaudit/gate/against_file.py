@@ -42,23 +42,34 @@ def against_file(request: Request, known: Known, watch: Watch) -> None:
         take_findings(known, *against_known(known.baseline.findings, settings.paths, request.config))
     if "counters" in request.layers:
         targets = [inside_here(target) for target in request.targets]
-        _tell_what_is_left(request, known, {target.file for target in targets})
+        _tell_what_is_left(request, known, {target.label for target in targets})
         for target in targets:
-            _judge(request, known, target, known.baseline.targets.get(target.file), watch)
+            _judge(request, known, target, known.baseline.targets.get(target.label), watch)
 
 
-def stored_targets(settings: GateSettings) -> tuple[str, ...]:
-    """Files here that the baseline to compare with holds counters of, for where no target is named.
+def stored_targets(settings: GateSettings, config: Config) -> dict[str, bool]:
+    """Targets here that the baseline to compare with holds counters of, as they are typed, and whether each is a script.
 
-    () for a gate against a commit, and without a file. Raises ConfigError for a file that cannot be read.
+    {} for a gate against a commit, and without a file. Raises ConfigError for a file that cannot be read.
     """
-    name = "" if settings.against or settings.targets else settings.baseline or baseline_in(Path.cwd())
+    name = "" if settings.against else settings.baseline or baseline_in(Path.cwd())
     baseline = gate_baseline_if_there(Path(name)) if name else None
-    return tuple(file for file in baseline.targets if _is_here(file)) if baseline else ()
+    return {
+        label: state.script is not None
+        for label, state in (baseline.targets if baseline else {}).items()
+        if is_still_there(label, state, config) and not _is_outside(file_of(label, state))
+    }
 
 
-def _is_here(file: str) -> bool:
-    return not _is_outside(file) and Path(file).is_file()
+def is_still_there(label: str, state: TargetState, config: Config) -> bool:
+    """Whether there is what a target of a baseline was: its file, and its name in the project file where it has one."""
+    is_named = state.script is not None and label != str(state.script)
+    return label in config.targets if is_named else Path(file_of(label, state)).is_file()
+
+
+def file_of(label: str, state: TargetState) -> str:
+    """The file of a target of a baseline."""
+    return state.script.file if state.script is not None else label
 
 
 def _is_outside(file: str) -> bool:
@@ -69,37 +80,51 @@ def _tell_what_is_left(request: Request, known: Known, judged: set[str]) -> None
     """Say which targets of the file are not judged: on purpose where others were named, no pass where none was."""
     assert known.baseline is not None
     left = sorted(known.baseline.targets.keys() - judged)
-    on_purpose = [file for file in left if request.settings.targets or (judged and _is_outside(file))]
+    files = {label: file_of(label, state) for label, state in known.baseline.targets.items()}
+    on_purpose = [each for each in left if request.settings.targets or (judged and _is_outside(files[each]))]
     if on_purpose:
         why = "not named" if request.settings.targets else "outside the working directory"
         known.notes.append(f"{known.against} has counters of {', '.join(on_purpose)} too, which are not judged: {why}")
-    for file in sorted(set(left) - set(on_purpose)):
+    for each in sorted(set(left) - set(on_purpose)):
         why = "it lies outside the working directory: run the gate in the folder of that file"
-        if not _is_outside(file):
-            why = 'there is no such file; where that is wanted: perfaudit gate update --accept "why"'
-        known.counters[file] = CountersVerdict(file, "failed", f"{known.against} has counters of it, and {why}")
+        if not _is_outside(files[each]):
+            gone = "file" if not Path(files[each]).is_file() else "name in [tool.perfaudit.targets]"
+            why = f'there is no such {gone}; where that is wanted: perfaudit gate update --accept "why"'
+        known.counters[each] = CountersVerdict(each, "failed", f"{known.against} has counters of it, and {why}")
 
 
 def _judge(request: Request, known: Known, target: Target, state: TargetState | None, watch: Watch) -> None:
     """Judge one target by what the file says of it: its counters, and its time as advice."""
     if state is None:
-        known.new_targets.add(target.file)
-        known.counters[target.file] = new_counters(request, known, target, watch)
+        known.new_targets.add(target.label)
+        known.counters[target.label] = new_counters(request, known, target, watch)
         return
-    if words := _other_factories(target, state, request.config):
-        known.counters[target.file] = CountersVerdict(target.file, "failed", f"{known.against} {words}")
+    if words := _other_script(target, state) or _other_factories(target, state, request.config):
+        known.counters[target.label] = CountersVerdict(target.label, "failed", f"{known.against} {words}")
         return
     target = as_stored(target, state, request.config)
-    watch.stage(f"counting a step of {target.file}")
+    watch.stage(f"counting a step of {target.label}")
     try:
-        now = known.counted[target.file] = count(target, None, request.device, request.timeout)
+        now = known.counted[target.label] = count(target, None, request.device, request.timeout)
     except (ChildFailed, UserError) as failure:
-        known.counters[target.file] = CountersVerdict(target.file, "failed", f"your code does not run: {failure}")
+        known.counters[target.label] = CountersVerdict(target.label, "failed", f"your code does not run: {failure}")
         return
     comparable = compared(state.environment, fingerprint(now.built, host()))
-    known.counters[target.file] = _stored_counters(target.file, state, now, comparable, request.settings)
+    known.counters[target.label] = _stored_counters(target.label, state, now, comparable, request.settings)
     if "time" in request.layers:
-        known.times[target.file] = _stored_time(request, target, state.seconds_per_step, comparable, watch)
+        known.times[target.label] = _stored_time(request, target, state.seconds_per_step, comparable, watch)
+
+
+def _other_script(target: Target, state: TargetState) -> str:
+    """In words, that a name stands for another script, or other arguments, than those that were counted; "" else."""
+    if str(state.script or "") == (str(target) if target.is_script else ""):
+        return ""
+    was, now = (
+        str(each) if each is not None else "factories" for each in (state.script, target if target.is_script else None)
+    )
+    return (
+        f'has counters of it as {was}, and it is {now} now; where that is wanted: perfaudit gate update --accept "why"'
+    )
 
 
 def _other_factories(target: Target, state: TargetState, config: Config) -> str:
@@ -115,13 +140,13 @@ def _stored_time(
 ) -> TimeVerdict:
     """What the stored time says; a step is timed only where both are of the same environment."""
     if stored is None or comparable.level != "all":
-        return stored_time(target.file, stored, None, comparable)
-    watch.stage(f"timing {target.file}")
+        return stored_time(target.label, stored, None, comparable)
+    watch.stage(f"timing {target.label}")
     try:
         seconds, _ = step_time(target, request.device, request.timeout)
     except UserError as failure:
-        return stored_time(target.file, stored, None, comparable, str(failure))
-    return stored_time(target.file, stored, seconds, comparable)
+        return stored_time(target.label, stored, None, comparable, str(failure))
+    return stored_time(target.label, stored, seconds, comparable)
 
 
 def _stored_counters(

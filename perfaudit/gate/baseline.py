@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from perfaudit.gate.settings import BASELINE
 from perfaudit.reading import MAX_RECORD_BYTES, read_bytes
 from perfaudit.static.baseline import Known
 from perfaudit.static.discover import shown
-from perfaudit.target.names import ROLES
+from perfaudit.target.names import ROLES, Target
 
 Json = dict[str, Any]  # Any: nested JSON
 
@@ -49,17 +50,22 @@ class TargetState:
     """What is known of one target. counters: JSON of `counted.Counted`; {} where they were never counted.
 
     names: of its factories by role, as in `target.names.Target`, without those that the project's configuration gives.
+    script: as it was counted, None for factories.
     """
 
     environment: Fingerprint
     counters: Json = field(default_factory=dict)
     seconds_per_step: Seconds | None = None
     names: dict[str, str] = field(default_factory=dict)
+    script: Target | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """The content of the file. Paths are as reports show them; in the file they are relative to the file's folder."""
+    """The content of the file. Paths are as reports show them; in the file they are relative to the file's folder.
+
+    targets: by their labels, see `target.names.Target`.
+    """
 
     findings: tuple[Known, ...] = ()
     targets: dict[str, TargetState] = field(default_factory=dict)
@@ -103,22 +109,40 @@ def _init(path: Path) -> str:
 def _content(data: Json, path: Path) -> Baseline:
     _has_keys(data, {"schema", "accepted", "findings", "targets"}, "the file")
     findings = [_known(entry, f"findings[{i}]", path) for i, entry in enumerate(_list(data["findings"], "findings"))]
-    accepted = [
-        _acceptance(entry, f"accepted[{i}]", path) for i, entry in enumerate(_list(data["accepted"], "accepted"))
-    ]
     damaged_unless(isinstance(data["targets"], dict), "targets must be an object")
     targets: dict[str, TargetState] = {}
-    for name, state in data["targets"].items():
-        place = _placed(name, "a target", path)
-        damaged_unless(place not in targets, f"targets: {place!r} stands there twice, as {name!r} too")
-        targets[place] = _state(state, f"targets[{name!r}]", path)
+    labels: dict[str, str] = {}  # by what stands in the file
+    for name, entry in data["targets"].items():
+        state = _state(entry, f"targets[{name!r}]", path)
+        labels[name] = label = _label(name, state.script, path) if state.script else _placed(name, "a target", path)
+        damaged_unless(label not in targets, f"targets: {label!r} stands there twice, as {name!r} too")
+        targets[label] = state
+    accepted = [
+        _acceptance(entry, f"accepted[{i}]", path, labels)
+        for i, entry in enumerate(_list(data["accepted"], "accepted"))
+    ]
     return Baseline(tuple(findings), targets, tuple(accepted))
 
 
-def _has_keys(data: Any, keys: set[str], where: str, optional: str = "") -> None:
+def _label(name: str, script: Target, path: Path) -> str:
+    """What reports call a script that the file calls this: its own name, or what it is typed as from here."""
+    return str(script) if name == str(_beside(path, script)) else name
+
+
+def _beside(path: Path, script: Target) -> Target:
+    """A script as the file has it: its path relative to the file's folder."""
+    return replace(script, file=_relative(path, script.file))
+
+
+def _relative(path: Path, name: str) -> str:
+    """A path as the file has it; "" stays."""
+    return Path(os.path.relpath(name, path.absolute().parent)).as_posix() if name else ""
+
+
+def _has_keys(data: Any, keys: set[str], where: str, *optional: str) -> None:
     """Raises ValueError for an object with other keys: a misspelt one must not mean that nothing is known."""
     damaged_unless(isinstance(data, dict), f"{where} must be an object")
-    for key in sorted(data.keys() - keys - {optional}):
+    for key in sorted(data.keys() - keys - set(optional)):
         raise ValueError(f"{where} has no key {key!r} (it has: {', '.join(sorted(keys))})")
     for key in sorted(keys - data.keys()):
         raise ValueError(f"{where} lacks {key!r}")
@@ -135,7 +159,8 @@ def _known(entry: Any, where: str, path: Path) -> Known:
     return Known(_placed(texts["path"], where, path), texts["rule"], texts["digest"], texts["message"])
 
 
-def _acceptance(entry: Any, where: str, path: Path) -> Acceptance:
+def _acceptance(entry: Any, where: str, path: Path, labels: Mapping[str, str]) -> Acceptance:
+    """labels: of the targets of the file, by what they are called there."""
     _has_keys(entry, {"at", "reason", "targets", "changes", "slower"}, where)
     at, reason = text_of(entry["at"], f"{where}.at"), text_of(entry["reason"], f"{where}.reason")
     try:
@@ -143,21 +168,25 @@ def _acceptance(entry: Any, where: str, path: Path) -> Acceptance:
     except ValueError:
         raise ValueError(f"{where}.at: {at!r} is no date such as 2026-11-22") from None
     damaged_unless(bool(reason.strip()), f"{where}.reason is empty")
-    targets = tuple(_placed(name, where, path) for name in texts_of(entry["targets"], f"{where}.targets"))
+
+    def label(name: str) -> str:
+        return labels[name] if name in labels else _placed(name, where, path)
+
+    targets = tuple(map(label, texts_of(entry["targets"], f"{where}.targets")))
     changes = texts_of(entry["changes"], f"{where}.changes")
-    return Acceptance(at, reason, targets, changes, _slower(entry["slower"], f"{where}.slower", path))
+    return Acceptance(at, reason, targets, changes, _slower(entry["slower"], f"{where}.slower", label))
 
 
-def _slower(entry: Any, where: str, path: Path) -> tuple[tuple[str, float], ...]:
+def _slower(entry: Any, where: str, label: Callable[[str], str]) -> tuple[tuple[str, float], ...]:
     damaged_unless(isinstance(entry, dict), f"{where} must be an object of targets and shares")
     for name, share in entry.items():
         is_share = isinstance(share, (int, float)) and not isinstance(share, bool) and share >= 0
         damaged_unless(is_share, f"{where}: {name!r} must have a share of a step such as 0.15, it has {share!r}")
-    return tuple(sorted((_placed(name, where, path), float(share)) for name, share in entry.items()))
+    return tuple(sorted((label(name), float(share)) for name, share in entry.items()))
 
 
 def _state(entry: Any, where: str, path: Path) -> TargetState:
-    _has_keys(entry, {"environment", "counters", "seconds_per_step"}, where, "factories")
+    _has_keys(entry, {"environment", "counters", "seconds_per_step"}, where, "factories", "script")
     environment = Fingerprint.from_json(entry["environment"], f"{where}.environment")
     counters, seconds = entry["counters"], entry["seconds_per_step"]
     damaged_unless(isinstance(counters, dict), f"{where}.counters must be an object")
@@ -168,7 +197,16 @@ def _state(entry: Any, where: str, path: Path) -> TargetState:
             raise ValueError(f"{where}.counters: {error}") from error
         counters = _with_places(counters, lambda name: _placed(name, f"{where}.counters.places", path))
     stored = None if seconds is None else Seconds.from_json(seconds, f"{where}.seconds_per_step")
-    return TargetState(environment, counters, stored, _names(entry.get("factories", {}), f"{where}.factories", path))
+    names = _names(entry.get("factories", {}), f"{where}.factories", path)
+    script = _script(entry["script"], f"{where}.script", path) if "script" in entry else None
+    return TargetState(environment, counters, stored, names, script)
+
+
+def _script(entry: Any, where: str, path: Path) -> Target:
+    _has_keys(entry, {"file", "arguments", "module"}, where)
+    file, module = text_of(entry["file"], f"{where}.file"), text_of(entry["module"], f"{where}.module")
+    damaged_unless(bool(file), f"{where}.file is empty")
+    return Target(_placed(file, where, path), {}, texts_of(entry["arguments"], f"{where}.arguments"), module)
 
 
 def _refuse_two_environments(counted: Counted, environment: Fingerprint) -> None:
@@ -189,6 +227,10 @@ def _names(entry: Any, where: str, path: Path) -> dict[str, str]:
         damaged_unless(role in ROLES, f"{where} has no role {role!r} (there are {', '.join(ROLES)})")
         damaged_unless(bool(text_of(name, f"{where}.{role}")), f"{where}.{role} is empty")
     return {role: _with_file(name, lambda file: _placed(file, where, path)) for role, name in entry.items()}
+
+
+def _script_json(script: Target) -> Json:
+    return {"arguments": list(script.arguments or ()), "file": script.file, "module": script.module}
 
 
 def _with_file(name: str, placed: Callable[[str], str]) -> str:
@@ -229,10 +271,13 @@ def write_gate_baseline(path: Path, baseline: Baseline) -> None:
 
 def text(path: Path, baseline: Baseline) -> str:
     """What the file holds; path: where it will lie."""
-    folder = path.absolute().parent
+    placed = partial(_relative, path)
 
-    def placed(name: str) -> str:
-        return Path(os.path.relpath(name, folder)).as_posix() if name else ""
+    def key(label: str) -> str:
+        script = baseline.targets[label].script if label in baseline.targets else None
+        if script is None:
+            return placed(label)
+        return str(_beside(path, script)) if label == str(script) else label
 
     findings = [Known(placed(k.path), k.rule, k.digest, k.message) for k in baseline.findings]
     content = {
@@ -242,8 +287,8 @@ def text(path: Path, baseline: Baseline) -> str:
                 "at": entry.at,
                 "changes": list(entry.changes),
                 "reason": entry.reason,
-                "slower": {placed(name): share for name, share in entry.slower},
-                "targets": [placed(name) for name in entry.targets],
+                "slower": {key(name): share for name, share in entry.slower},
+                "targets": [key(name) for name in entry.targets],
             }
             for entry in baseline.accepted
         ],
@@ -251,10 +296,11 @@ def text(path: Path, baseline: Baseline) -> str:
             {"digest": k.digest, "message": k.message, "path": k.path, "rule": k.rule} for k in sorted(findings)
         ],
         "targets": {
-            placed(name): {
+            key(name): {
                 "counters": _with_places(state.counters, placed) if state.counters else {},
                 "environment": state.environment.as_json(),
                 "seconds_per_step": state.seconds_per_step.as_json() if state.seconds_per_step else None,
+                **({"script": _script_json(_beside(path, state.script))} if state.script is not None else {}),
                 **(
                     {"factories": {role: _with_file(factory, placed) for role, factory in state.names.items()}}
                     if state.names

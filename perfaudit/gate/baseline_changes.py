@@ -36,6 +36,8 @@ def _target_changes(old: TargetState | None, new: TargetState) -> list[str]:
     changes = [f"{name} {was} -> {now}" for name, (was, now) in differing.items()]
     if old.names != new.names:
         changes.append(f"factories {named(old.names)} -> {named(new.names)}")
+    if str(old.script or "") != str(new.script or ""):
+        changes.append(f"{old.script or 'factories'} -> {new.script or 'factories'}")
     other = [name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)]
     changes += [f"{name} {before.get(name, 'not counted')} -> {after.get(name, 'not counted')}" for name in other]
     if not changes and essence(old) != essence(new):

@@ -68,7 +68,7 @@ def _growth(old: TargetState | None, now: TargetState) -> float:
     A sample takes longer by about as much as is done more for it, unless that is of another kind: a host sync may cost far
     more than the two operators it consists of. That has to be accepted in so many words.
     """
-    if old is None or old.names != now.names:
+    if old is None or old.names != now.names or old.script != now.script:
         return 0.0
     if compared(old.environment, now.environment).level == "nothing":
         return 0.0
@@ -88,7 +88,7 @@ def _renewed(old: TargetState | None, now: TargetState, time: bool) -> TargetSta
     if old is None:
         return now
     stored, seconds = old.seconds_per_step, now.seconds_per_step
-    is_same = (old.environment, old.names) == (now.environment, now.names)
+    is_same = (old.environment, old.names, old.script) == (now.environment, now.names, now.script)
     if is_same and essence(old) == essence(now):
         keeps = not time or seconds is None or (stored is not None and not _differs(stored, seconds))
         return old if keeps else now

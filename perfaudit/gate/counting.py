@@ -15,6 +15,7 @@ from perfaudit.measure.environment import may_have_accelerator, usable_cores
 from perfaudit.measure.facts import from_json
 from perfaudit.measure.lab import build_command
 from perfaudit.measure.ledger import Variant
+from perfaudit.measure.scratch import target_json
 from perfaudit.target.names import Target, sets_variables_early
 from perfaudit.target.relocate import refuse
 
@@ -33,26 +34,36 @@ def count(
 
     checkout: whose code runs, that of the working directory without it; the target's file is relative to either. timeout:
     seconds that building the training may take, and counting. on_stage: told in words what begins. twice: False for one
-    process, which cannot tell what another one would not agree on. `Counted.facts` is what the first one built.
+    process, which cannot tell what another one would not agree on. `Counted.facts`
+    is what the first one built.
     Raises ChildFailed for a training that does not build or run, TargetError for one that is not the code it should be.
     """
     folder, relocated = (checkout.folder, checkout.roots) if checkout else (None, None)
-    what, variant = {"file": target.file, "names": target.names}, Variant("as it is", "", {})
-    build = build_command(what, variant, device, relocated=relocated)
-    # Forks of processes that have torch imported, unless the user's file sets variables before that import.
-    fresh = sets_variables_early(str(Path(folder or "", target.file)))
+    beside = [checkout.root] if checkout else []
+
+    def build(child: Child) -> Reply:
+        what, variant = target_json(target, child, beside), Variant("as it is", "", {})
+        return build_command(what, variant, device, relocated=relocated)
+
+    # Forks of processes that have torch imported, unless the user's file sets variables before that import or is a script.
+    fresh = target.is_script or sets_variables_early(str(Path(folder or "", target.file)))
     seeds = hash_seeds(fresh)[: 2 if twice else 1]
-    on_stage(f"counting one step of {target}")
+    on_stage(f"counting one step of {target.label}")
     observed = _asked(build, {"do": "count"}, folder, timeout, fresh, seeds)
     if any(reply["as_run"] for reply in observed):
-        on_stage(f"counting what {target} launches and compiles")
+        on_stage(f"counting what {target.label} launches and compiles")
         ran = _asked(build, {"do": "count", "as_run": True}, folder, timeout, fresh, seeds)
         observed = [_joined(*replies) for replies in zip(observed, ran, strict=True)]
     return agreed(observed[0], observed[-1])
 
 
 def _asked(
-    build: Reply, question: Reply, folder: Path | None, timeout: float, fresh: bool, seeds: Sequence[str | None]
+    build: Callable[[Child], Reply],
+    question: Reply,
+    folder: Path | None,
+    timeout: float,
+    fresh: bool,
+    seeds: Sequence[str | None],
 ) -> list[Reply]:
     """The answers of processes with the training built, one for each hash seed.
 
@@ -69,7 +80,7 @@ def _asked(
             for seed in wave:
                 with _hash_seed(seed):
                     children.append(stack.enter_context(Child(fresh=fresh, folder=folder)))
-                children[-1].send(build)
+                children[-1].send(build(children[-1]))
             built = []
             for child in children:
                 built.append(from_json(child.receive(timeout)))
@@ -145,10 +156,11 @@ def agreed(one: Reply, other: Reply) -> Counted:
 
 def _take_turns(name: str, one: Reply, other: Reply) -> bool:
     """Whether both processes saw a counter take turns between the same two values: what is done once does not come back."""
-    steps = one["steps"].get(name, [])
-    if steps != other["steps"].get(name) or one["by_name"].get(name) != other["by_name"].get(name):
+    steps, others = one["steps"].get(name, []), other["steps"].get(name, [])
+    seen = min(len(steps), len(others))  # of a script not always as many
+    if seen < 4 or steps[:seen] != others[:seen] or one["by_name"].get(name) != other["by_name"].get(name):
         return False
-    return len(steps) == 4 and steps[:2] == steps[2:]
+    return all(len(set(part)) == 1 for values in (steps, others) for part in (values[::2], values[1::2]))
 
 
 def _seen(name: str, one: Reply, other: Reply) -> list[int]:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from perfaudit.gate.against_commit import against_commit
 from perfaudit.gate.against_file import against_file
 from perfaudit.gate.gitref import NoCommitYet
-from perfaudit.gate.request import Known, Request, refuse_two_of_one_file
+from perfaudit.gate.request import Known, Request, refuse_two_of_one_label
 from perfaudit.measure.environment import host_of
 from perfaudit.measure.nursery import refusal
 from perfaudit.measure.watch import Watch
@@ -27,7 +27,7 @@ def gate(request: Request, watch: Watch) -> Report:
     started = time.monotonic()
     known = Known()
     interrupted = False
-    refuse_two_of_one_file(request.targets)
+    refuse_two_of_one_label(request.targets)
     try:
         if request.settings.against:
             against_commit(request, known, watch)
@@ -62,7 +62,7 @@ def _report(request: Request, known: Known, seconds: float, interrupted: bool) -
     )
     return known.scanned.with_(
         command="gate",
-        target=", ".join(target.file for target in request.targets),
+        target=", ".join(target.label for target in request.targets),
         environment=_environment(known),
         findings=known.new,
         gate=judged,
@@ -74,8 +74,8 @@ def _unfinished(request: Request, known: Known, interrupted: bool) -> list[str]:
     """What an interruption cut, as a note."""
     done = {
         "findings": known.findings is not None,
-        "counters": known.counters.keys() >= {target.file for target in request.targets},
-        "time": known.times.keys() >= {target.file for target in request.targets},
+        "counters": known.counters.keys() >= {target.label for target in request.targets},
+        "time": known.times.keys() >= {target.label for target in request.targets},
     }
     cut = [layer for layer in request.layers if not done[layer]] if interrupted else []
     return [f"interrupted before {' and '.join(cut)} {'was' if len(cut) == 1 else 'were'} finished"] if cut else []

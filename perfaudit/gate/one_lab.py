@@ -30,7 +30,7 @@ class ChildOneLab:
     def together(self, number: int, seed: int, seconds: float) -> tuple[ChildEngine, str]:
         """See `one_training.OneLab`."""
         target, base = self.pairs.targets[number], self.pairs.base
-        if former := self.pairs.former.get(target.file):
+        if former := self.pairs.former.get(target.label):
             raise NotInOneTraining(f"it was {former} in the reference")
         texts = texts_to_swap(base)
         assert base is not None, "what differs is known"

@@ -7,7 +7,7 @@ import math
 import os
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ from perfaudit.measure.facts import Facts, Loader, from_json
 from perfaudit.measure.lab import HANGING, build_command
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.nursery import START_SECONDS, nursery
-from perfaudit.measure.runner import TrialFailed
+from perfaudit.measure.runner import TrialEnded, TrialFailed
+from perfaudit.measure.scratch import target_json
 from perfaudit.measure.side_by_side import why_not_beside
 from perfaudit.target.names import Target, imported_modules, sets_variables_early
 from perfaudit.target.relocate import refuse
@@ -51,7 +52,7 @@ class PairLab:
         """Have the libraries that the targets import ready for all children, unless they set variables before that."""
         for target in self.targets:
             files = [target.file, str(Path(self._base_folder() or "", self._file_there(target)))]
-            self.fresh.append(any(sets_variables_early(file) for file in files))
+            self.fresh.append(target.is_script or any(sets_variables_early(file) for file in files))
             parent = None if self.fresh[-1] else nursery()
             if parent is not None:
                 parent.preload([module for file in files for module in imported_modules(file)])
@@ -93,7 +94,7 @@ class PairLab:
         """A child that begins to build a side."""
         child = Child(self.fresh[number], self._base_folder() if side == "base" else None)
         with contextlib.suppress(ChildFailed):  # one that is gone is told when its reply is read
-            child.send(self._build(self.targets[number], side, seed))
+            child.send(self._build(self.targets[number], side, seed, child))
         return child
 
     def _no_room(self, there: ChildSubject | TrialFailed, child: Child, number: int) -> str:
@@ -129,14 +130,15 @@ class PairLab:
         """The type of the device of a target's sides, both where they differ."""
         return " and ".join(sorted({facts.device.type for (of, _), facts in self.facts.items() if of == number}))
 
-    def _build(self, target: Target, side: Side, seed: int) -> dict[str, Any]:
-        file = self._file_there(target) if side == "base" else target.file
-        what, plain = {"file": file, "names": target.names}, Variant("plain", "", {})
+    def _build(self, target: Target, side: Side, seed: int, child: Child | None = None) -> dict[str, Any]:
+        run = replace(target, file=self._file_there(target)) if side == "base" else target
+        beside = [self.base.root] if self.base else []
+        what, plain = target_json(run, child, beside), Variant("plain", "", {})
         roots = self.base.roots if self.base else None
         return build_command(what, plain, self.device, seed, roots, in_place=side == "head", scattered=True)
 
     def _file_there(self, target: Target) -> str:
-        return self.former.get(target.file, target.file)
+        return self.former.get(target.label, target.file)
 
     def _base_folder(self) -> Path | None:
         return self.base.folder if self.base else None
@@ -153,6 +155,9 @@ class PairLab:
                 refuse(strays)  # for what a step imports
             child.pause()
             return subject
+        except TrialEnded as failure:
+            child.close()
+            return TrialFailed(f"{failure}, before a step could be timed; let it train longer")
         except (ChildFailed, TargetError) as failure:
             child.close()
             return TrialFailed(str(failure))
@@ -194,7 +199,8 @@ class ChildSubject:
             expected = (steps + untimed) * self.seconds_per_step
             reply = self.child.ask(command, max(self._timeout, HANGING * expected))
         except ChildFailed as failure:
-            raise TrialFailed(str(failure)) from failure
+            kind = TrialEnded if failure.kind == "ended" else TrialFailed
+            raise kind(str(failure)) from failure
         self.child.pause()
         seconds, samples = reply.pop("seconds"), reply.pop("samples")
         return TimedBlock(

@@ -67,6 +67,14 @@ def _long(seconds_per_step: float, seconds: float) -> Plan:
     return SHORTEST["long"]
 
 
+def shortened(plan: Plan, steps: int) -> Plan:
+    """The plan with which the quads of a pair fit into so many steps of each side, as far as shorter blocks allow."""
+    timed = max(1, min(plan.steps, steps // (2 * plan.quads) - plan.untimed))
+    rounds = max(1, steps // (2 * (timed + plan.untimed)))  # of two blocks of each side
+    quads = min(plan.quads, rounds)
+    return Plan(quads, min(plan.rounds, rounds // quads), timed, plan.untimed)
+
+
 def drawn_seed() -> int:
     """A seed that every library takes, also with the number of a pair added."""
     return int.from_bytes(os.urandom(3))

@@ -109,7 +109,8 @@ class TargetRecord:
     base is called. settled: the data ended the measuring, not the budget. interrupted: neither did. load: 1-minute average
     at the end. length: of its blocks. seed: of the first pair, from which the order of everything is drawn; each pair adds one.
     one: what was seen in one training, None where pairs of processes are measured; why: it is the one or the other.
-    is_begun: its turn has come.
+    is_begun: its turn has come. steps_to_end: of each process of a training that comes to its end, after the warm-up; None where
+    none did.
     """
 
     target: str
@@ -125,6 +126,7 @@ class TargetRecord:
     one: OneTraining | None = None
     why: str = ""
     is_begun: bool = False
+    steps_to_end: int | None = None
 
     @property
     def way(self) -> Way:

@@ -73,12 +73,17 @@ def inside_here(target: Target) -> Target:
     return replace(target, file=Path(relative).as_posix())
 
 
-def refuse_two_of_one_file(targets: Sequence[Target]) -> None:
-    """Raise UserError for two targets in one file: reports and baselines tell targets by their files."""
-    files = Counter(os.path.realpath(target.file) for target in targets)
+def refuse_two_of_one_label(targets: Sequence[Target]) -> None:
+    """Raise UserError for two targets in one file, or for one script twice: reports and baselines tell them by their labels."""
+    labels = Counter(_essence(target) for target in targets)
     for target in targets:
-        if files[os.path.realpath(target.file)] > 1:
-            raise UserError(f"{target.file} is named twice; gate the factories of one file one after the other")
+        if labels[_essence(target)] > 1:
+            cure = "name it once" if target.is_script else "gate the factories of one file one after the other"
+            raise UserError(f"{target.label} is named twice; {cure}")
+
+
+def _essence(target: Target) -> str:
+    return target.label if target.is_script else os.path.realpath(target.file)
 
 
 def own_names(target: Target, config: Config) -> dict[str, str]:
@@ -88,7 +93,7 @@ def own_names(target: Target, config: Config) -> dict[str, str]:
 
 def as_stored(target: Target, stored: TargetState | None, config: Config) -> Target:
     """The target with the factories that a baseline holds of it, where it is asked for without naming any."""
-    if stored is None or own_names(target, config):
+    if stored is None or target.is_script or own_names(target, config):
         return target
     return replace(target, names={**target.names, **stored.names})
 
@@ -101,9 +106,9 @@ def take_findings(known: Known, verdict: FindingsVerdict, new: tuple[Finding, ..
 
 def new_counters(request: Request, known: Known, target: Target, watch: Watch) -> CountersVerdict:
     """A new target has nothing to be compared with, but it must run."""
-    watch.stage(f"counting a step of {target.file}, which is new")
+    watch.stage(f"counting a step of {target.label}, which is new")
     try:
-        now = known.counted[target.file] = count(target, None, request.device, request.timeout)
+        now = known.counted[target.label] = count(target, None, request.device, request.timeout)
     except (ChildFailed, UserError) as failure:
-        return CountersVerdict(target.file, "failed", f"your code does not run: {failure}")
-    return CountersVerdict(target.file, "not_judged", f"new: {known.against} does not have it", dict(now.values))
+        return CountersVerdict(target.label, "failed", f"your code does not run: {failure}")
+    return CountersVerdict(target.label, "not_judged", f"new: {known.against} does not have it", dict(now.values))

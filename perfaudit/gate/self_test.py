@@ -55,7 +55,7 @@ def self_test(request: Request, runs: int, watch: Watch) -> Report:
                 if "counters" in request.layers:
                     counters.append(_counters(request, target, watch))
                 if "time" in request.layers:
-                    _gates(request, target, runs, ran.setdefault(target.file, []), watch, built, copy)
+                    _gates(request, target, runs, ran.setdefault(target.label, []), watch, built, copy)
     except KeyboardInterrupt:
         interrupted = True
     ran = {target: gates for target, gates in ran.items() if gates}
@@ -71,7 +71,7 @@ def self_test(request: Request, runs: int, watch: Watch) -> Report:
         notes=(*notes, *filter(None, [refusal()])),
         seconds=time.monotonic() - started,
     )
-    names = ", ".join(target.file for target in targets)
+    names = ", ".join(target.label for target in targets)
     where = host_of(next(iter(built.values()), None))
     return Report("gate", target=names, environment=where, gate=told, interrupted=interrupted)
 
@@ -113,12 +113,12 @@ def _verdict(counters: Sequence[CountersVerdict], ran: Mapping[str, Sequence[_Ra
 
 def _counters(request: Request, target: Target, watch: Watch) -> CountersVerdict:
     """Which counters of this target are the same in every run, and which are not."""
-    watch.stage(f"counting a step of {target.file}, in two processes")
+    watch.stage(f"counting a step of {target.label}, in two processes")
     try:
         counted = count(target, None, request.device, request.timeout)
     except (ChildFailed, UserError) as failure:
-        return CountersVerdict(target.file, "failed", f"your code does not run: {failure}")
-    return compared(target.file, counted, counted, {})
+        return CountersVerdict(target.label, "failed", f"your code does not run: {failure}")
+    return compared(target.label, counted, counted, {})
 
 
 def _gates(
@@ -133,9 +133,9 @@ def _gates(
     """Gate a target against itself so often, each gate into `ran` as soon as it is finished."""
     settings = request.settings
     for run in range(runs):
-        watch.stage(f"gate {run + 1} of {runs} of {target.file} against itself")
+        watch.stage(f"gate {run + 1} of {runs} of {target.label} against itself")
         began = time.monotonic()
-        record = TargetRecord(target.file, "itself")
+        record = TargetRecord(target.label, "itself")
         time_targets(
             [target],
             copy,

@@ -25,7 +25,7 @@ class GateSettings:
     reference allows. max_regression: the slowdown that the interval must exclude for a pass; tolerate: the slowdown that
     never fails (shares of the step). budget: seconds for the time layer. inconclusive: what a layer does that could not tell.
     links: folders that git ignores, to be found beside the reference's code as well. tolerance: by counter, the share by
-    which it may grow.
+    which it may grow. in_place: scripts write their own files.
     """
 
     targets: tuple[str, ...] = ()
@@ -39,6 +39,7 @@ class GateSettings:
     inconclusive: Literal["pass", "fail"] = "pass"
     links: tuple[str, ...] = ()
     tolerance: dict[str, float] = field(default_factory=dict)
+    in_place: bool = False
 
 
 def settings_of(config: Config) -> GateSettings:
@@ -95,6 +96,12 @@ def _text(value: object) -> str:
     return value
 
 
+def _yes_or_no(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise UserError(f"must be true or false, it is {value!r}")
+    return value
+
+
 def _texts(value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise UserError(f"must be a list of texts, it is {value!r}")
@@ -121,5 +128,6 @@ _READ: dict[str, tuple[str, Callable[[object], Any]]] = {  # Any: each field has
     "budget": ("budget", lambda value: seconds_of(_text(value))),
     "inconclusive": ("inconclusive", lambda value: outcome_of(_text(value))),
     "link": ("links", _texts),
+    "in-place": ("in_place", _yes_or_no),
     "counters": ("tolerance", _tolerances),
 }

@@ -30,6 +30,7 @@ class Typed:
     factories: Sequence[str] = ()  # ROLE=NAME
     device: str = "auto"  # this and the next as the command has them without the option
     timeout: str = "2m"
+    in_place: bool = False
 
     def words(self) -> list[str]:
         """What was typed, word by word."""
@@ -38,7 +39,7 @@ class Typed:
             given.append(("--device", self.device))
         if self.timeout != "2m":
             given.append(("--timeout", self.timeout))
-        return [word for pair in given for word in pair]
+        return [*(word for pair in given for word in pair), *(["--in-place"] if self.in_place else [])]
 
 
 def snippet(

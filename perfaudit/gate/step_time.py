@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from perfaudit.errors import NothingMeasured
 from perfaudit.gate.comparable import Seconds
 from perfaudit.measure.facts import Facts
 from perfaudit.measure.lab import ChildLab
 from perfaudit.measure.ledger import Variant
-from perfaudit.measure.runner import BLOCK_SECONDS, FEWEST_STEPS, Subject, TrialFailed
+from perfaudit.measure.runner import BLOCK_SECONDS, FEWEST_STEPS, Subject, TrialEnded, TrialFailed
+from perfaudit.measure.scratch import target_json
 from perfaudit.measure.stats import quartiles
 from perfaudit.target.names import Target
 
@@ -20,7 +23,7 @@ def step_time(target: Target, device: str, timeout: float) -> tuple[Seconds, Fac
 
     Raises NothingMeasured for a target that does not build or run.
     """
-    lab = ChildLab({"file": target.file, "names": target.names}, device, timeout=timeout)
+    lab = ChildLab(target_json(target), device, timeout=timeout, fresh=target.is_script)
     variant = Variant("now", "", {})
     seconds: list[float] = []
     for _ in range(PROCESSES):
@@ -28,15 +31,20 @@ def step_time(target: Target, device: str, timeout: float) -> tuple[Seconds, Fac
         if isinstance(opened, TrialFailed):
             raise NothingMeasured(str(opened))
         try:
-            seconds += _blocks(opened)
+            seconds.extend(_blocks(opened))
+        except TrialEnded:  # a short script; what was timed counts
+            pass
         except TrialFailed as failure:
             raise NothingMeasured(str(failure)) from failure
         finally:
             opened.close()
+    if not seconds:
+        raise NothingMeasured(f"{target.label} ends before a block of its steps is timed")
     return Seconds(*quartiles(seconds), len(seconds)), lab.facts[variant.key]
 
 
-def _blocks(subject: Subject) -> list[float]:
+def _blocks(subject: Subject) -> Iterator[float]:
     first = subject.block(FEWEST_STEPS).seconds_per_step
     steps = max(FEWEST_STEPS, min(2000, round(BLOCK_SECONDS / max(first, 1e-6))))
-    return [subject.block(steps).seconds_per_step for _ in range(BLOCKS)]
+    for _ in range(BLOCKS):
+        yield subject.block(steps).seconds_per_step

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from perfaudit.errors import NothingMeasured
@@ -10,7 +11,7 @@ from perfaudit.gate.baseline import Baseline, TargetState
 from perfaudit.gate.comparable import fingerprint
 from perfaudit.gate.counting import count
 from perfaudit.gate.new_findings import scanned_here
-from perfaudit.gate.request import Request, as_stored, inside_here, own_names, refuse_two_of_one_file
+from perfaudit.gate.request import Request, as_stored, inside_here, own_names, refuse_two_of_one_label
 from perfaudit.gate.step_time import step_time
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.environment import host
@@ -27,17 +28,17 @@ def stock(request: Request, watch: Watch, rules: ScanPlan, before: Baseline | No
 
     rules: how findings are looked for. before: what the file holds so far, None for no file. Its findings outside the paths
     of the request stay, and so do those of rules that are not run, and the factories of a target
-    that is asked for without naming any. Raises UserError for two targets of one file.
+    that is asked for without naming any. Raises UserError for two targets of one label.
     """
-    refuse_two_of_one_file(request.targets)
+    refuse_two_of_one_label(request.targets)
     watch.stage("scanning")
     paths = request.settings.paths
     assert rules.options is not None
     report = scanned_here(paths, rules.options, rules.config)
     targets = {}
     for target in map(inside_here, request.targets):
-        stored = before.targets.get(target.file) if before else None
-        targets[target.file] = _state(request, as_stored(target, stored, request.config), watch)
+        stored = before.targets.get(target.label) if before else None
+        targets[target.label] = _state(request, as_stored(target, stored, request.config), watch)
     left = _not_looked_at(before.findings if before else (), paths, rules)
     return Baseline((*left, *as_known(report.findings)), targets)
 
@@ -58,11 +59,17 @@ def _not_looked_at(known: Sequence[Known], paths: Sequence[str], rules: ScanPlan
 
 def _state(request: Request, target: Target, watch: Watch) -> TargetState:
     try:
-        watch.stage(f"counting a step of {target.file}")
+        watch.stage(f"counting a step of {target.label}")
         counted = count(target, None, request.device, request.timeout)
     except ChildFailed as failure:
-        raise NothingMeasured(f"{target.file} does not run: {failure}") from failure
-    watch.stage(f"timing {target.file}")
-    seconds, _ = step_time(target, request.device, request.timeout)
+        raise NothingMeasured(f"{target.label} does not run: {failure}") from failure
+    watch.stage(f"timing {target.label}")
+    try:
+        seconds, _ = step_time(target, request.device, request.timeout)
+    except NothingMeasured:
+        if not target.is_script:
+            raise
+        seconds = None  # it ends too soon to be timed, and its time would be advice
     environment, names = fingerprint(counted.built, host()), own_names(target, request.config)
-    return TargetState(environment, counted.as_json(), seconds, names)
+    script = replace(target, name="", in_place=False) if target.is_script else None
+    return TargetState(environment, counted.as_json(), seconds, names if script is None else {}, script)

@@ -12,13 +12,15 @@ from perfaudit.config import Config, find_config
 from perfaudit.errors import UserError
 from perfaudit.gate.gitref import Reference, renamed
 from perfaudit.gate.request import Request
-from perfaudit.target.names import Target, defines, factories, parse, parses
+from perfaudit.gate.targets import gate_target
+from perfaudit.target.names import Target, defines, factories, parses
 
 _NEEDED = {"model", "dataloader"}  # roles without which nothing can be trained
 
 
 def is_new(target: Target, reference: Reference) -> bool:
-    """Whether the reference does not have a target: no such file, or one without the factories that are meant here.
+    """Whether the reference does not have a target: no such file, or one without the factories that are meant here. A script is
+    its file: it is run there with the arguments of here.
 
     A file that cannot be parsed is there, and so is what lies in a submodule that could not be filled: running it says why
     it does not run.
@@ -26,7 +28,7 @@ def is_new(target: Target, reference: Reference) -> bool:
     there = reference.folder / target.file
     if not _may_exist(there, reference):
         return True
-    if not parses(str(there)):
+    if target.is_script or not parses(str(there)):
         return False
     roles = _NEEDED - target.names.keys()
     if roles <= factories(target.file).keys() and not roles <= factories(str(there)).keys():
@@ -35,10 +37,10 @@ def is_new(target: Target, reference: Reference) -> bool:
 
 
 def former_files(targets: Sequence[Target], reference: Reference) -> dict[str, tuple[str, int]]:
-    """By the file of a target that is new: what the reference calls it, where it has it under another name, and how alike
-    both are, in percent.
+    """By the label of a target that is new: what the reference calls its file, where it has that under another name, and how
+    alike both are, in percent. A module is run by its dotted name, so one of another name is new.
     """
-    new = [target for target in targets if is_new(target, reference)]
+    new = [target for target in targets if not target.module and is_new(target, reference)]
     names = renamed(reference) if new else {}
     found = {}
     for target in new:
@@ -46,7 +48,7 @@ def former_files(targets: Sequence[Target], reference: Reference) -> dict[str, t
         now = os.path.relpath(place, reference.folder) if place else ""
         before, alike = names.get(now, ("..", 0))
         if Path(before).parts[0] != ".." and not is_new(replace(target, file=before), reference):
-            found[target.file] = before, alike
+            found[target.label] = before, alike
     return found
 
 
@@ -65,11 +67,11 @@ def _may_exist(there: Path, reference: Reference) -> bool:
 
 
 def gone_targets(request: Request, reference: Reference) -> list[str]:
-    """Files that are targets in the reference, as it configures them or else as they define factories, and none here."""
+    """Labels of targets in the reference, as it configures them or else as they define factories, that are none here."""
     if not reference.folder.is_dir():
         return []
     configured, configured_there = _configured(request.config, reference.working), _configured_there(reference.folder)
-    here = {target.file for target in request.targets} | configured
+    here = {name for target in request.targets for name in (target.label, target.file)} | configured
     there = configured_there or {path.name for path in reference.folder.glob("*.py") if _offers_training(str(path))}
     if configured and configured_there:
         return sorted(there - here)
@@ -88,12 +90,13 @@ def _configured_there(folder: Path) -> set[str]:
 
 
 def _configured(config: Config, folder: Path) -> set[str]:
-    """Files of the targets that the project file of a folder names, relative to it; without those that do not exist."""
+    """Labels of the targets that the project file of a folder names, relative to it; without those that do not exist."""
     if config.path is None or config.path.parent != folder:
         return set()
-    named = config.gate.get("targets") or [config.target.get("file")]
-    files = set()
+    named = config.gate.get("targets") or [*config.targets] or [config.target.get("file")]
+    labels = set()
     for text in named if isinstance(named, list) else []:
         with contextlib.suppress(UserError):
-            files.add(os.path.normpath(parse(str(text or ""), folder=folder).file))
-    return files
+            found = gate_target(str(text or ""), config, {}, folder)
+            labels.add(found.label if found.is_script else os.path.normpath(found.file))
+    return labels

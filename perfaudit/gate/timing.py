@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -12,13 +13,13 @@ from perfaudit.gate.decision import LIMIT, LOOKS, PAIRS, TOLERATED, is_settled
 from perfaudit.gate.one_lab import ChildOneLab
 from perfaudit.gate.one_training import time_in_one_training
 from perfaudit.gate.pair_lab import PairLab
-from perfaudit.gate.pair_plan import SHORTEST, Plan, arranged, drawn_seed, planned
+from perfaudit.gate.pair_plan import SHORTEST, Plan, arranged, drawn_seed, planned, shortened
 from perfaudit.gate.records import ORDERS, SIDES, Blocks, Pair, Quad, Side, TargetRecord, TimedBlock, Typical
 from perfaudit.measure.clock import Clock, Deadline, WallClock
 from perfaudit.measure.environment import load_average
 from perfaudit.measure.facts import Facts
 from perfaudit.measure.nursery import START_SECONDS
-from perfaudit.measure.runner import TrialFailed
+from perfaudit.measure.runner import TrialEnded, TrialFailed
 from perfaudit.measure.watch import Watch
 from perfaudit.target.names import Target
 
@@ -159,6 +160,8 @@ def _pair(
         record.pairs.append(pair)
         known = _step_seconds(record) or statistics.fmean(one.seconds_per_step for one in subjects.values())
         plan = planned(max(known, 1e-6), min(seconds, deadline.left()), record.length)
+        if record.steps_to_end is not None:
+            plan = shortened(plan, record.steps_to_end)
         pair.quad_seconds = plan.quad_seconds(known)
         _quads(record, pair, subjects, plan, deadline, start, watch)
     finally:
@@ -175,41 +178,62 @@ def _quads(
     start: int,
     watch: Watch,
 ) -> None:
-    """Quads of a pair, as far as they fit before the deadline."""
+    """Quads of a pair, as far as they fit before the deadline, and before the training's end."""
     expected = pair.quad_seconds
+    made: Counter[Side] = Counter()
     for number in range(plan.quads):
         left = deadline.left()
         if left < expected:
             return
+        is_over = False
         try:
-            blocks = _rounds(subjects, plan, start + number * plan.rounds)
+            blocks = _rounds(subjects, plan, start + number * plan.rounds, made)
         except _SideFailed as failed:
-            record.failures[failed.side] = _why(failed.failure, len(record.pairs) - 1)
-            return
+            is_over, blocks = True, failed.blocks if isinstance(failed.failure, TrialEnded) else []
+            _note(record, failed, made[failed.side])
         expected = left - deadline.left()
-        pair.quads.append(Quad(tuple(blocks)))
-        for side in SIDES:
+        if blocks:
+            pair.quads.append(Quad(tuple(blocks)))
+        for side in SIDES if blocks else ():
             seconds = statistics.median(block.seconds(record.typical) for block in blocks if block.side == side)
             watch.block(f"{record.target}, {'reference' if side == 'base' else 'head'}", seconds)
+        if is_over:
+            return
+
+
+def _note(record: TargetRecord, failed: _SideFailed, made: int) -> None:
+    """Keep that a side has failed or, where its training came to its end, how many steps there are before that.
+
+    An end before anything was measured is a failure too.
+    """
+    is_end = isinstance(failed.failure, TrialEnded)
+    if is_end:
+        record.steps_to_end = min(made, record.steps_to_end if record.steps_to_end is not None else made)
+    if not is_end or not (failed.blocks or record.groups()):
+        record.failures[failed.side] = _why(failed.failure, len(record.pairs) - 1)
 
 
 class _SideFailed(Exception):
-    """A side whose step failed in a block."""
+    """A side whose step failed in a block, or that has no further one. blocks: of the whole rounds before it."""
 
-    def __init__(self, side: Side, failure: TrialFailed) -> None:
+    def __init__(self, side: Side, failure: TrialFailed, blocks: list[TimedBlock]) -> None:
         super().__init__(str(failure))
-        self.side, self.failure = side, failure
+        self.side, self.failure, self.blocks = side, failure, blocks
 
 
-def _rounds(subjects: dict[Side, Subject], plan: Plan, start: int) -> list[TimedBlock]:
-    """Blocks of a quad, ABBA and BAAB in turn: so each side follows its own block, which is faster then, equally often."""
-    blocks = []
+def _rounds(subjects: dict[Side, Subject], plan: Plan, start: int, made: Counter[Side]) -> list[TimedBlock]:
+    """Blocks of a quad, ABBA and BAAB in turn: so each side follows its own block, which is faster then, equally often.
+
+    made: gets the steps of each side.
+    """
+    blocks: list[TimedBlock] = []
     for number in range(plan.rounds):
         for side in ORDERS[(start + number) % 2]:
             try:
                 blocks.append(subjects[side].block(side, plan.steps, plan.untimed))
             except TrialFailed as failure:
-                raise _SideFailed(side, failure) from failure
+                raise _SideFailed(side, failure, blocks[: 4 * number]) from failure
+            made[side] += plan.steps + plan.untimed
     return blocks
 
 
@@ -246,12 +270,12 @@ def time_targets(
 
     records: the caller's, one for each target in their order, or none, and then it gets them; `decision.judged_together`
     says what they mean. reference: what the base is called in messages. facts: gets those of what was built, by the
-    number of the target and the side. former: by the file of a target, what it is called in `base`, where that is
+    number of the target and the side. former: by the label of a target, what its file is called in `base`, where that is
     not the same. in_one: compare them in one training where that can be. The rest: see `pair_lab.PairLab`, `time_pairs`.
     """
     watch = watch or Watch()
     seed = drawn_seed() if seed is None else seed
-    records += [TargetRecord(str(target), reference) for target in targets[len(records) :]]
+    records += [TargetRecord(target.label, reference) for target in targets[len(records) :]]
     deadline = Deadline(budget, clock or WallClock())
     try:
         lab = PairLab(targets, base, device, timeout, {} if facts is None else facts, former or {})

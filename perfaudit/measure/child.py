@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,7 @@ class Child:
         self._buffer = b""
         self._paused = False
         self._closed = False
+        self._at_end: list[Callable[[], None]] = []
 
     def _start(self, fresh: bool, folder: Path | None) -> None:
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as childs:
@@ -126,6 +128,10 @@ class Child:
             self._signal(signal.SIGCONT)
             self._paused = False
 
+    def at_end(self, work: Callable[[], None]) -> None:
+        """Do this when the child and everything it started have ended."""
+        self._at_end.append(work)
+
     def close(self) -> None:
         """End the child and everything it started; at once where it does not go by itself.
 
@@ -151,6 +157,8 @@ class Child:
         with contextlib.suppress(OSError):
             os.close(self._replies)
         self._output.close()
+        for work in self._at_end:
+            work()
 
     def output_tail(self, lines: int = 6) -> str:
         """The last lines the child and the user's code printed."""

@@ -6,9 +6,10 @@ import contextlib
 import gc
 import linecache
 import os
+import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from perfaudit.measure.flop_formulas import formulas
@@ -21,56 +22,75 @@ Reply = dict[str, Any]  # JSON
 
 OF_A_STEP = ("operators", "flops", "bytes_allocated", "peak_live_bytes", "samples")
 _LABELS = "profiler::"  # marks for a profiler, which compute nothing; optimizers set two a step
+# Backward passes and updates: their operators follow from what the model is, and no line of a loop that calls them is to blame.
+_OF_NO_LINE = re.compile(r"[/\\]torch[/\\](autograd[/\\](graph|__init__)\.py|optim[/\\])")
 COPIES = ("copies_to_device", "bytes_to_device", "unpinned_copies")  # on an accelerator, too
 
 
 def counted_step(training: Any) -> Reply:
     """One step on the loader's next batch, from the batch on: values, by_name, places and absent as in `counters`."""
     loaded = training.next_batch()
-    step = _Step(training.device.type, sys._getframe())
-    live = live_bytes(step.run)
-    step.watch(live)
-    gradients = [p.grad for p in training.model.parameters() if p.grad is not None]
-    with _nothing_collected():
-        for tensor in [*held(training), *gradients, *tensors_in(loaded)]:
-            step.know(tensor)
-        with live:
+    step = OperatorCounts(training.device.type, sys._getframe())
+    with nothing_collected():
+        step.know_all([*held_with_gradients(training), *tensors_in(loaded)])
+        with step.mode:
             training.step(training.to_device(loaded))
     training.synchronize()
-    values = {
-        "operators": step.operators.total(),
-        "bytes_allocated": step.allocated.total(),
-        "peak_live_bytes": live.peak,
-    }
-    by_name = {"operators": dict(step.operators), "bytes_allocated": dict(step.allocated)}
-    absent = {}
-    if step.no_flops:
-        absent["flops"] = step.no_flops
-    else:
-        values["flops"], by_name["flops"] = step.flops.total(), dict(step.flops)
-    values["samples"] = samples_in(loaded)
-    if training.device.type != "cpu":
-        values.update({name: step.copies[name] for name in COPIES})
-    return {"values": values, "by_name": by_name, "places": {"operators": places(step.lines)}, "absent": absent}
+    return step.reply(samples_in(loaded))
 
 
-class _Step:
-    """Carries out the operators of one step and counts them."""
+def held_with_gradients(training: Any) -> list[Any]:
+    """The tensors there are between two steps, gradients among them."""
+    return [*held(training), *(p.grad for p in training.model.parameters() if p.grad is not None)]
 
-    def __init__(self, device_type: str, top: Any) -> None:  # Any: a frame
-        self.operators, self.flops, self.allocated = Counter[str](), Counter[str](), Counter[str]()
-        self.lines: Counter[tuple[str, int, str]] = Counter()  # path, line, operator
-        self.copies: Counter[str] = Counter()
+
+class OperatorCounts:
+    """Carries out the operators of one step and counts them.
+
+    mode: to be entered while the step is made. is_paused: what runs is no part of the step, and is not counted.
+    """
+
+    def __init__(self, device_type: str, top: Any = None) -> None:  # Any: a frame
+        self.is_paused = False
         self.no_flops = ""
         self._formulas = formulas()
         self._device_type = device_type
         self._top = top  # its callers are none of the step's
         self._running = ""  # the operator whose results are looked at
+        self.mode = live_bytes(self.run)
+        self._see = self.mode.see
+        self.mode.see = self._made
+        self.begin()
 
-    def watch(self, live: Any) -> None:  # Any: a mode of `live_bytes`
-        """What this mode sees is counted here."""
-        self._live, self._see = live, live.see
-        live.see = self._made
+    def begin(self) -> None:
+        """Forget what was counted, for another step; what is alive stays known."""
+        self.operators, self.flops, self.allocated = Counter[str](), Counter[str](), Counter[str]()
+        self.lines: Counter[tuple[str, int, str]] = Counter()  # path, line, operator
+        self.copies: Counter[str] = Counter()
+        self.mode.peak = self.mode.now
+
+    def reply(self, samples: int) -> Reply:
+        """What was counted, as `counted_step` has it."""
+        values = {
+            "operators": self.operators.total(),
+            "bytes_allocated": self.allocated.total(),
+            "peak_live_bytes": self.mode.peak,
+        }
+        by_name = {"operators": dict(self.operators), "bytes_allocated": dict(self.allocated)}
+        absent = {}
+        if self.no_flops:
+            absent["flops"] = self.no_flops
+        else:
+            values["flops"], by_name["flops"] = self.flops.total(), dict(self.flops)
+        values["samples"] = samples
+        if self._device_type != "cpu":
+            values.update({name: self.copies[name] for name in COPIES})
+        return {"values": values, "by_name": by_name, "places": {"operators": places(self.lines)}, "absent": absent}
+
+    def know_all(self, tensors: Iterable[Any]) -> None:
+        """These tensors are there already: see `know`."""
+        for tensor in tensors:
+            self.know(tensor)
 
     def know(self, tensor: Any) -> None:
         """This tensor is there already: it counts as alive, but not as allocated."""
@@ -78,12 +98,16 @@ class _Step:
             self._see(tensor)
 
     def _made(self, tensor: Any) -> None:
-        before = self._live.now
+        if self.is_paused:
+            return
+        before = self.mode.now
         self.know(tensor)
-        if self._live.now > before:
-            self.allocated[self._running] += self._live.now - before
+        if self.mode.now > before:
+            self.allocated[self._running] += self.mode.now - before
 
     def run(self, func: Any, args: Any, kwargs: Any) -> Any:
+        if self.is_paused:
+            return func(*args, **kwargs)
         for tensor in _tensors((args, kwargs)):
             self.know(tensor)
         result = func(*args, **kwargs)
@@ -113,6 +137,8 @@ class _Step:
         while frame is not None and frame is not self._top:
             if is_users(frame):
                 return frame.f_code.co_filename, frame.f_lineno
+            if _OF_NO_LINE.search(frame.f_code.co_filename):
+                return None
             frame = frame.f_back  # type: ignore[assignment]  # None ends the loop
         return None
 
@@ -147,7 +173,7 @@ def places(lines: Counter[tuple[str, int, str]]) -> list[list[str | int]]:
 
 
 @contextlib.contextmanager
-def _nothing_collected() -> Iterator[None]:
+def nothing_collected() -> Iterator[None]:
     """Cycles are collected before and not inside, so that what is alive does not depend on when they happen to be."""
     gc.collect()
     enabled = gc.isenabled()

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 from perfaudit.errors import TargetError
+from perfaudit.measure.counted_script import count_script
 from perfaudit.measure.counted_step import COPIES, OF_A_STEP, counted_step, places
 from perfaudit.measure.counters_as_run import compiles
 from perfaudit.target.load import is_out_of_memory
@@ -37,15 +38,19 @@ def counters(training: Any) -> Reply:  # Any: training.factory_training.FactoryT
     device that are new in the step (`bytes_allocated`) or alive at once (`peak_live_bytes`, with parameters, gradients, and
     the optimizer's state). The copies are there on an accelerator only.
 
-    The training goes on from where these steps leave it: five, and up to six more where steps differ, or fail.
+    The training goes on from where these steps leave it: five, and up to six more where steps differ, or fail. Of a script it is
+    the value of most of its steps: see `counted_script`.
     """
     import torch
 
     found: Reply = {"values": {}, "by_name": {}, "places": {}, "unsteady": {}, "steps": {}, "absent": {}}
     seed_all(training.seed)
     compiled = compiles(training)
-    _count_syncs(training, found)
-    _count_steps(training, compiled, found)
+    if training.is_script:
+        count_script(training, found)
+    else:
+        _count_syncs(training, found)
+        _count_steps(training, compiled, found)
     parameters = list(training.model.parameters())  # lazy ones have a shape by now
     found["values"]["parameters"] = sum(p.numel() for p in parameters)
     found["values"]["trainable_parameters"] = sum(p.numel() for p in parameters if p.requires_grad)
@@ -170,6 +175,8 @@ def _indices(training: Any) -> tuple[list[int], int]:
     from torch.utils.data import IterableDataset
 
     loader = training.loader
+    if loader is None:
+        raise _NoIndices("its batches do not come from a DataLoader")
     if isinstance(loader.dataset, IterableDataset):
         raise _NoIndices("the dataset is iterable and has no indices")
     seed_all(training.seed)

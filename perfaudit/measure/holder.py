@@ -27,6 +27,7 @@ class Holder:
         self.on_fixed_batch = False
         self.in_force = contextlib.ExitStack()  # what a knob's setting has changed
         self.relocated: list[str] | None = None  # a folder from which nothing may be imported, and what takes its place
+        self.scratch = ""  # the folder below which this process has one of its own for what a script writes
         self.padding: list[bytearray] = []  # kept for where it lies
         self.screening: Screening | None = None
         self.twins: Twins | None = None

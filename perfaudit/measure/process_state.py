@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import sys
 import threading
 from typing import Any
@@ -18,8 +19,11 @@ Json = dict[str, Any]  # Any: nested JSON
 _OF_THE_COMMAND = {"PYTHONPATH", "PWD", "OLDPWD"}  # where the code lies
 
 
-def process_state() -> Json:
-    """Under "files", digests by real path; under "shared", what all trainings of the process have in common, by name."""
+def process_state(scratch: str = "") -> Json:
+    """Under "files", digests by real path; under "shared", what all trainings of the process have in common, by name.
+
+    scratch: below it each process has a folder of another name, which variables may name.
+    """
     from torch.nn.modules import module
 
     hooks = {
@@ -30,7 +34,11 @@ def process_state() -> Json:
     shared = {
         **flags(),
         **hooks,
-        "environment": {name: value for name, value in sorted(os.environ.items()) if name not in _OF_THE_COMMAND},
+        "environment": {
+            name: re.sub(re.escape(scratch) + "/[^/]*", "its scratch folder", value) if scratch else value
+            for name, value in sorted(os.environ.items())
+            if name not in _OF_THE_COMMAND
+        },
         "garbage collection": [gc.isenabled(), *gc.get_threshold()],
         "objects kept from garbage collection": gc.get_freeze_count() > 0,
         "Python threads": threading.active_count(),

@@ -11,6 +11,7 @@ import pytest
 from perfaudit.config import Config, find_config
 from perfaudit.errors import TargetError, UserError
 from perfaudit.gate.settings import GateSettings, baseline_in, layers_of, settings_of
+from perfaudit.gate.targets import gate_target
 from perfaudit.target.names import Target, choose_target
 
 
@@ -29,9 +30,11 @@ class Project:
     baseline: str
 
     def target(self, text: str) -> Target:
-        """The target that a text names. Raises TargetError."""
+        """The target that a text names, see `gate.targets`. Raises UserError."""
         with contextlib.chdir(self.folder):
-            return choose_target([text] if text else [], self.folder, self.config.target)
+            if text:
+                return gate_target(text, self.config, self.config.target, self.folder, self.settings.in_place)
+            return choose_target([], self.folder, self.config.target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,19 +99,20 @@ def asked_of(config: pytest.Config) -> Asked:
 
 
 def _targets(project: Project) -> dict[str, str]:
-    """Targets by their names in the report: those configured, else the one file that defines factories.
+    """Targets by their labels in the report: those of the gate's settings, else those that have names, else the one file that
+    defines factories.
 
     Raises TargetError where none is configured and there is none, or more than one.
     """
-    texts = project.settings.targets
+    texts = project.settings.targets or tuple(project.config.targets)
     if not texts:
         try:
-            return {str(target): str(target) for target in [project.target("")]}
+            return {target.label: target.label for target in [project.target("")]}
         except TargetError as error:
             raise TargetError(
                 f"{error}. Set `targets` in [tool.perfaudit.gate], or add --perfaudit-layers findings"
             ) from error
-    return {str(project.target(text)): text for text in texts}
+    return {project.target(text).label: text for text in texts}
 
 
 def _text(config: pytest.Config, option: str) -> str:

@@ -46,7 +46,8 @@ class Steps:
         self._known: dict[tuple[str, ...], Step] = {}
 
     def __call__(self, target: str, *, device: str = "auto", timeout: float = 120.0) -> Step:
-        """One training step of a target (`train.py`, `package.module`, either with `:factory`); nothing runs yet.
+        """One training step of a target (`train.py --epochs 1`, a name of `[tool.perfaudit.targets]`, `package.module` with
+        factories, a file with factories, either with `:factory`); nothing runs yet.
 
         Paths are relative to the folder of the project's pyproject.toml. device: "cpu", "cuda", … timeout: the longest
         that loading, or one step, may take, in seconds. Raises StepNotMeasured for a target that does not exist.
@@ -56,7 +57,13 @@ class Steps:
             found = self._project.target(target)
         except UserError as error:
             raise StepNotMeasured(str(error)) from None
-        key = (found.file, *(f"{role}={name}" for role, name in sorted(found.names.items())), device, f"{timeout:g}")
+        key = (
+            found.file,
+            str(found),
+            *(f"{role}={name}" for role, name in sorted(found.names.items())),
+            device,
+            f"{timeout:g}",
+        )
         return self._known.setdefault(key, Step(self._project, found, target, device, timeout))
 
     def __repr__(self) -> str:
@@ -128,7 +135,7 @@ class Step:
             options = ["--device", self._device, "--timeout", f"{self._timeout:g}s"]
             self._gates[key] = run_gate(gate_command(project, layers, [self._text], options), project.folder)
         try:
-            said = [each for layer in layers for each in said_of(self._gates[key], layer, str(self._target))]
+            said = [each for layer in layers for each in said_of(self._gates[key], layer, self._target.label)]
         except NotJudged as error:
             raise StepNotMeasured(str(error)) from None
         undecided_fails = project.settings.inconclusive == "fail"

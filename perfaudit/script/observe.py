@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -172,13 +172,13 @@ def remove_scratch(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def scratch_root(script: Script) -> Path:
-    """Where a scratch folder is best made: on the disk, beside no file of the script's.
+def scratch_root(script: Script, beside: Sequence[Path] = ()) -> Path:
+    """Where a scratch folder is best made: on the disk, beside no file of the script's, nor these folders.
 
     What lies in the same folder of the root as the scratch is kept in memory, see `overlay_mounts.keep_away`.
     """
     usual, other = Path(tempfile.gettempdir()).resolve(), Path("/var/tmp")
-    near = {Path.cwd().resolve().parts[:2], Path(script.name).resolve().parts[:2]}
+    near = {place.resolve().parts[:2] for place in (Path.cwd(), Path(script.name), *beside)}
     is_better = usual.parts[:2] in near and other.parts[:2] not in near and os.access(other, os.W_OK)
     return other if is_better else usual
 

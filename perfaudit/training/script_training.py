@@ -87,6 +87,8 @@ class ScriptTraining:
         self.first_gradients: dict[str, Any] = {}
         self.phases = ScriptPhases()
         self.loads: list[_Load] | None = None  # gathered where somebody asks
+        self.unseen: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext  # around loading
+        self.on_batch: Callable[[Batch], None] = lambda batch: None  # told each batch that was loaded
         self._records: list[Json] = []  # of updates since the last step
         self._order: list[int] = []  # of the optimizers of the first updates
         self._updates_per_step = 0  # not known yet
@@ -244,7 +246,8 @@ class ScriptTraining:
         """Keep what a backward pass of the script begins with; of more than a number, the sum."""
         first = roots if hasattr(roots, "detach") else next(iter(roots), None)
         if first is not None:
-            self.last_loss = first.detach() if first.numel() == 1 else first.detach().sum()
+            with self.unseen():
+                self.last_loss = first.detach() if first.numel() == 1 else first.detach().sum()
 
     def before_first_update(self, optimizer: Any) -> None:
         """Find the model and the device, and keep the gradients."""

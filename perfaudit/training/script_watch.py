@@ -50,11 +50,18 @@ class ScriptWatch(Watch):
             self._is_backward = not is_outermost
 
     def _begin_epoch(self, original: Any, loader: Any) -> Any:
-        batches = super()._begin_epoch(original, loader)
+        with self._training.unseen():
+            batches = super()._begin_epoch(original, loader)
         self._loaders[batches] = loader, self._training.is_known and self._training.is_own(loader)
         return batches
 
     def _load(self, original: Any, batches: Any) -> Any:
+        with self._training.unseen():
+            batch = self._load_unseen(original, batches)
+        self._training.on_batch(batch)
+        return batch
+
+    def _load_unseen(self, original: Any, batches: Any) -> Any:
         loader, is_own = self._loaders.get(batches, (None, False))
         if not self._training.is_known:
             self.loader = loader if loader is not None else self.loader

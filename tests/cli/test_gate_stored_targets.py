@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from conftest import Done
 from gate_programs import SILENT, SLOW, TARGET, commit, git
 from surveys import facts
 
+from perfaudit.cli.gate_options import texts_of_targets
 from perfaudit.errors import UserError
 from perfaudit.gate import against_commit, against_file, request, stock
 from perfaudit.gate.baseline import read_gate_baseline
@@ -77,6 +79,62 @@ def verdicts(gate: dict[str, Any]) -> dict[str, str]:
 
 
 # ---- which targets ---------------------------------------------------------------------------------------------------
+
+
+SCRIPT = "import torch\n# operators: 100\n"
+NAMES = '[tool.perfaudit.targets]\nsmall = "train.py -n {}"\n'
+
+
+def test_scripts_are_kept_and_judged_by_their_names(project: Callable[..., Path], perfaudit: Run, steps: Steps) -> None:
+    folder = project(**{"train.py": SCRIPT, "pyproject.toml": NAMES.format(1)})
+    assert perfaudit("gate", "init", "train.py", "--ci", "none", "--", "-n", "3").code == 0
+    assert perfaudit("gate", "update", "--accept", "another one", "small").code == 0
+    stored = read_gate_baseline(Path("perfaudit-gate.json")).targets
+    assert {label: state.script for label, state in stored.items()} == {
+        "small": Target("train.py", {}, ("-n", "1")), "train.py -n 3": Target("train.py", {}, ("-n", "3")),
+    }  # fmt: skip
+    code, gate = gated(perfaudit)
+    assert (code, verdicts(gate)) == (0, {"small": "pass", "train.py -n 3": "pass"})
+    (folder / "train.py").write_text(SCRIPT.replace("100", "101"))
+    assert verdicts(gated(perfaudit, "small")[1]) == {"small": "regressed"}
+    (folder / "pyproject.toml").write_text(NAMES.format(2))
+    code, gate = gated(perfaudit, "small")
+    assert (code, gate["counters"][0]["reason"]) == (
+        3,
+        "perfaudit-gate.json has counters of it as train.py -n 1, and it is train.py -n 2 now; where that is wanted: "
+        'perfaudit gate update --accept "why"',
+    )
+    (folder / "pyproject.toml").write_text("")
+    code, gate = gated(perfaudit)
+    assert (code, verdicts(gate)) == (1, {"small": "failed", "train.py -n 3": "regressed"})
+
+
+def test_names_of_the_project_file_are_the_targets_where_none_is_said(
+    project: Callable[..., Path], perfaudit: Run, steps: Steps
+) -> None:
+    project(**{"train.py": SCRIPT, "model.py": TARGET, "pyproject.toml": NAMES.format(1) + 'nets = "model.py"\n'})
+    assert perfaudit("gate", "init", "--ci", "none").code == 0
+    assert list(read_gate_baseline(Path("perfaudit-gate.json")).targets) == ["model.py", "small"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "texts"),
+    [
+        (["a.py", "--", "-n", "1 2"], ["a.py -n '1 2'"]),
+        (["--", "a.py", "b.py"], ["a.py", "b.py"]),  # nothing before it: these are the targets
+        (["-m", "pkg", "--", "x"], ["-m pkg x"]),
+        (["a.py -n 1", "b.py"], ["a.py -n 1", "b.py"]),
+    ],
+)
+def test_what_is_typed_for_targets(arguments: list[str], texts: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["perfaudit", "gate", *arguments])
+    given = [each for each in arguments if each not in ("--", "-m")]
+    assert texts_of_targets(given, "-m" in arguments) == texts
+
+
+def test_arguments_are_for_one_target(perfaudit: Run) -> None:
+    done = perfaudit("gate", "a.py", "b.py", "--against", "HEAD", "--", "-n")
+    assert (done.code, "arguments behind -- are for one target" in done.err) == (2, True)
 
 
 def test_the_targets_of_the_file_are_judged_where_none_is_named(

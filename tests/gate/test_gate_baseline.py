@@ -25,6 +25,7 @@ from perfaudit.gate.baseline import (
 from perfaudit.gate.comparable import Fingerprint, Seconds
 from perfaudit.gate.counted import Counted, Spot
 from perfaudit.static.baseline import Known, write_baseline
+from perfaudit.target.names import Target
 
 Project = Callable[..., Path]
 
@@ -233,6 +234,24 @@ def test_paths_are_relative_to_the_file_and_shown_from_where_one_stands(
     assert there.targets["train.py"].names == {"model": "net.py:make", "step": "run"}
     write_gate_baseline(Path("../ci/known.json"), there)
     assert (folder / "ci" / "known.json").read_text() == text
+
+
+def test_scripts_are_called_as_they_are_typed_or_by_their_names(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = project(**{"sub/train.py": ""})
+    typed, named = Target("sub/train.py", {}, ("-n", "a b")), Target("sub/train.py", {}, (), "sub.train")
+    states = {"sub/train.py -n 'a b'": TargetState(HERE, script=typed), "small": TargetState(HERE, script=named)}
+    reasons = (Acceptance("2026-11-22", "why", tuple(states), (), (("small", 0.1),)),)
+    baseline = Baseline(targets=states, accepted=reasons)
+    write_gate_baseline(Path("sub/gate.json"), baseline)
+    assert "\"train.py -n 'a b'\": {" in Path("sub/gate.json").read_text()
+    assert read_gate_baseline(Path("sub/gate.json")) == baseline
+    monkeypatch.chdir(folder / "sub")
+    found = read_gate_baseline(Path("gate.json"))
+    assert list(found.targets) == ["small", "train.py -n 'a b'"]
+    assert found.accepted[0].targets == ("train.py -n 'a b'", "small")
+    assert found.targets["small"].script == Target("train.py", {}, (), "sub.train")
 
 
 def test_the_file_of_a_reference_stands_for_that_of_the_project(project: Project) -> None:

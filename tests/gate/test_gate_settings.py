@@ -24,11 +24,12 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         'targets = ["train.py"]\npaths = ["src"]\nagainst = "origin/main"\nbaseline = "gate.json"\n'
         'layers = ["counters", "findings"]\n'
         'max-regression = "7.5%"\ntolerate = "2 %"\nbudget = "3m"\ninconclusive = "fail"\nlink = ["data"]\n'
+        'in-place = true\n'
         'counters = {operators = "1%"}',
     )
     assert found == GateSettings(
         ("train.py",), ("src",), "origin/main", "gate.json", ("findings", "counters"), 0.075, 0.02, 180.0, "fail",
-        ("data",), {"operators": 0.01},
+        ("data",), {"operators": 0.01}, True,
     )  # fmt: skip
 
 
@@ -61,6 +62,7 @@ def test_what_could_not_be_told_passes_or_fails(tmp_path: Path) -> None:
         ('tolerate = "6%"', "--tolerate must be below --max-regression"),
         ('budget = "soon"', "budget: 'soon' is no duration"),
         ('inconclusive = "warn"', "inconclusive: 'warn' is neither pass nor fail"),
+        ("in-place = 1", "in-place: must be true or false, it is 1"),
         ("counters = 3", "counters: must be a table of percentages by counter, it is 3"),
         ('counters = {operators = "lots"}', "counters: 'lots' is no percentage"),
         ('counters = {operator = "1%"}', "counters: 'operator' is no counter; there are operators, flops"),

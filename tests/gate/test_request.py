@@ -26,7 +26,7 @@ from perfaudit.gate.request import (
     inside_here,
     new_counters,
     own_names,
-    refuse_two_of_one_file,
+    refuse_two_of_one_label,
     take_findings,
 )
 from perfaudit.gate.settings import GateSettings
@@ -80,12 +80,19 @@ def test_targets_are_of_this_folder(project: Project, monkeypatch: pytest.Monkey
 def test_a_file_is_one_target(project: Project) -> None:
     folder = project(**{"a.py": "", "b.py": ""})
     (folder / "c.py").symlink_to("a.py")
-    refuse_two_of_one_file([Target("a.py"), Target("b.py")])
+    refuse_two_of_one_label([Target("a.py"), Target("b.py")])
     for other in ("a.py", "./a.py", "c.py"):
         with pytest.raises(
             UserError, match=r"^a\.py is named twice; gate the factories of one file one after the other$"
         ):
-            refuse_two_of_one_file([Target("b.py"), Target("a.py"), Target(other)])
+            refuse_two_of_one_label([Target("b.py"), Target("a.py"), Target(other)])
+
+
+def test_a_script_is_a_target_with_each_of_its_arguments() -> None:
+    small = Target("a.py", {}, ("-n", "1"), name="small")
+    refuse_two_of_one_label([small, Target("a.py", {}, ("-n", "2")), Target("a.py", {}, ())])
+    with pytest.raises(UserError, match=r"^small is named twice; name it once$"):
+        refuse_two_of_one_label([small, small])
 
 
 def test_the_names_that_are_stored_are_the_users_own() -> None:

@@ -10,7 +10,7 @@ from perfaudit.errors import NothingMeasured
 from perfaudit.gate import step_time as timed
 from perfaudit.gate.comparable import Seconds
 from perfaudit.measure.ledger import Block, Variant
-from perfaudit.measure.runner import TrialFailed
+from perfaudit.measure.runner import TrialEnded, TrialFailed
 from perfaudit.target.names import Target
 
 TARGET = Target("t.py", {"model": "make"})
@@ -39,7 +39,8 @@ class Lab:
     def __init__(self, subjects: list[Subject | TrialFailed]) -> None:
         self.subjects, self.facts = list(subjects), {}
 
-    def __call__(self, spec: dict[str, Any], device: str, timeout: float) -> Lab:
+    def __call__(self, spec: dict[str, Any], device: str, timeout: float, fresh: bool) -> Lab:
+        assert not fresh
         self.made = spec, device, timeout
         return self
 
@@ -63,6 +64,14 @@ def test_quartiles_over_the_blocks_of_all_processes(monkeypatch: pytest.MonkeyPa
     assert seconds == Seconds(pytest.approx(0.065), pytest.approx(0.0375), pytest.approx(0.0925), 12)
     assert (facts, made.made) == ("facts", ({"file": "t.py", "names": {"model": "make"}}, "cpu", 60.0))
     assert all(subject.is_closed and not subject.left for subject in subjects) and not made.subjects
+
+
+def test_a_script_that_ends_is_timed_by_what_it_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab(monkeypatch, *(Subject(0.1, 0.01, 0.02, TrialEnded("it ended")) for _ in range(3)))
+    assert timed.step_time(TARGET, "cpu", 60.0)[0].n == 6
+    lab(monkeypatch, *(Subject(TrialEnded("it ended")) for _ in range(3)))
+    with pytest.raises(NothingMeasured, match=r"^t\.py ends before a block of its steps is timed$"):
+        timed.step_time(TARGET, "cpu", 60.0)
 
 
 @pytest.mark.parametrize(("seconds", "steps"), [(0.01, 35), (0.0999, 4), (1.0, 2), (0.00001, 2000), (0.0, 2000)])

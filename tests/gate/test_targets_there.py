@@ -54,6 +54,21 @@ def test_what_is_new(project: Callable[..., Path], before: str | None, names: di
     assert is_new(Target("train.py", names), reference(folder / "before")) == new
 
 
+def test_a_script_is_new_where_its_file_is(project: Callable[..., Path]) -> None:
+    folder = project(**{"train.py": "", "before/train.py": "def f(:", "before/old.py": ""})
+    assert not is_new(Target("train.py", {}, ("-n", "1")), reference(folder / "before"))
+    assert is_new(Target("new.py", {}, ()), reference(folder / "before"))
+
+
+def test_a_name_that_the_reference_alone_has(project: Callable[..., Path]) -> None:
+    two = '[tool.perfaudit.targets]\nsmall = "train.py -n 1"\nlarge = "train.py -n 9"\n'
+    now = {"train.py": "", "pyproject.toml": '[tool.perfaudit.targets]\nsmall = "train.py -n 2"\n'}
+    folder = project(**{"before/pyproject.toml": two, "before/train.py": ""}, **now)
+    small = Target("train.py", {}, ("-n", "2"), name="small")
+    request = Request((small,), GateSettings(), find_config(folder))
+    assert gone_targets(request, reference(folder / "before")) == ["large"]
+
+
 def test_what_may_be_there_is_not_new(project: Callable[..., Path]) -> None:
     folder = project(**{"lib/train.py": BOTH, "data/train.py": BOTH, "before/a.py": ""})
     there = folder / "before"

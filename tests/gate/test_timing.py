@@ -17,13 +17,13 @@ from perfaudit.gate.checkout import Checkout
 from perfaudit.gate.decision import judged, judged_together
 from perfaudit.gate.one_lab import ChildOneLab
 from perfaudit.gate.pair_lab import _warm_up
-from perfaudit.gate.pair_plan import FEWEST_STEPS, SHORTEST, Plan, arranged, drawn_seed, planned
+from perfaudit.gate.pair_plan import FEWEST_STEPS, SHORTEST, Plan, arranged, drawn_seed, planned, shortened
 from perfaudit.gate.records import ORDERS, Blocks, Pair, Quad, Side, TargetRecord, TimedBlock, Typical
 from perfaudit.gate.timing import _Pace, time_pairs, time_targets
 from perfaudit.measure.child import Child
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.nursery import START_SECONDS
-from perfaudit.measure.runner import TrialFailed
+from perfaudit.measure.runner import TrialEnded, TrialFailed
 from perfaudit.measure.step_times import step_seconds
 from perfaudit.measure.watch import Watch
 from perfaudit.target.names import Target, parse
@@ -40,6 +40,7 @@ class FakeLab:
         self.speeds: list[dict[Side, float]] = [{"base": base, "head": head} for base, head in speeds]
         self.fails_to_open: dict[tuple[int, Side], str] = {}
         self.fails_at_block: tuple[Side, int] | None = None
+        self.ends_after: int | None = None  # steps of each side
         self.interrupt_at: int | None = None
         self.order: list[tuple[int, Side]] = []
         self.steps: list[int] = []
@@ -68,6 +69,7 @@ class FakeLab:
 class FakeSubject:
     def __init__(self, lab: FakeLab, number: int, seconds: float) -> None:
         self.lab, self.number, self.seconds_per_step = lab, number, seconds
+        self.made = 0
         lab.alive += 1
 
     def block(self, side: Side, steps: int, untimed: int) -> TimedBlock:
@@ -76,6 +78,9 @@ class FakeSubject:
             raise KeyboardInterrupt
         if lab.fails_at_block == (side, lab.order.count((self.number, side))):
             raise TrialFailed("out of memory")
+        self.made += steps + untimed
+        if lab.ends_after is not None and self.made > lab.ends_after:
+            raise TrialEnded("the script ended")
         lab.order.append((self.number, side))
         lab.steps.append(steps)
         seconds = lab.speeds[self.number][side]
@@ -101,6 +106,38 @@ def test_a_slower_head_is_found_with_its_ratio_at_the_first_look(clock: FakeCloc
     assert (found.verdict, found.ratio) == ("regressed", pytest.approx(1.1))
     assert (found.seconds_before, found.seconds_after) == pytest.approx((0.010, 0.011))
     assert clock.now() < 4 * 7
+
+
+def test_a_training_that_ends_is_timed_until_then(clock: FakeClock) -> None:
+    lab = FakeLab(clock, (0.005, 0.0055))
+    lab.ends_after = 50
+    (record,) = run(lab)
+    assert (judged(record).verdict, record.failures, lab.alive) == ("regressed", {}, 0)
+    first, *others = ([len(quad.blocks) for quad in pair.quads] for pair in record.pairs)
+    assert first == [24]  # what was planned did not fit: the rounds that did are one quad
+    assert all(quads == [4, 4, 4, 4] for quads in others)  # planned for the steps there are
+    assert record.steps_to_end == 48
+
+
+def test_a_training_that_ends_before_a_quad_is_a_failure(clock: FakeClock) -> None:
+    lab = FakeLab(clock, (0.005, 0.005))
+    lab.ends_after = 3
+    (record,) = run(lab)
+    assert (judged(record).verdict, len(record.pairs)) == ("failed", 1)
+
+
+@pytest.mark.parametrize(
+    ("steps", "plan"),
+    [
+        (1000, Plan(4, 20, 4, 0)),
+        (100, Plan(4, 3, 4, 0)),
+        (20, Plan(4, 1, 2, 0)),
+        (5, Plan(2, 1, 1, 0)),
+        (1, Plan(1, 1, 1, 0)),
+    ],
+)
+def test_a_plan_for_so_many_steps(steps: int, plan: Plan) -> None:
+    assert shortened(Plan(4, 20, 4, 0), steps) == plan
 
 
 def test_identical_code_passes_at_the_first_look(clock: FakeClock) -> None:

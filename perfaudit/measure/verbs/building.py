@@ -61,6 +61,7 @@ def build(
     loader, optimizer = (setup.loader_overrides, setup.optimizer_overrides) if setup else ({}, {})
     what = Target.from_json(target)
     if what.is_script:
+        holder.scratch = target["scratch"]
         holder.training = run_script(holder, what, target["scratch"], target["shared"], loader, seed, optimizer)
     else:
         holder.training = FactoryTraining(what, device, loader, seed, optimizer)

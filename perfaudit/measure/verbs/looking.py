@@ -16,7 +16,7 @@ Reply = dict[str, Any]  # JSON
 
 def process(holder: Holder) -> Reply:
     """What holds for this whole process, see `measure.process_state`; under "workers", how many load the training's data."""
-    return {**process_state(), "workers": getattr(holder.training.loader, "num_workers", 0)}
+    return {**process_state(holder.scratch), "workers": getattr(holder.training.loader, "num_workers", 0)}
 
 
 def memory(holder: Holder) -> Reply:

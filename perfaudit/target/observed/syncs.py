@@ -17,6 +17,7 @@ from perfaudit.target.working_folder import shown_path
 Seen = dict[str, Any]  # JSON: what, of, path, line, count
 
 BATCH, PARAMETERS = 1, 2  # bits: what a value derives from
+ON_HOST = 4  # of a batch that was not moved yet: on a CPU it is where it would be on an accelerator's host
 
 _READS = {  # methods that bring a value to the host; on a CPU most of them run no operator that could be seen
     "item": "item",
@@ -97,28 +98,35 @@ def syncs_of_steps(
 
 def _watched_step(training: Any, batch: Any) -> Counter[tuple[str, int, str, str]]:
     """Make a step under observation: how often each kind of sync happened on each line."""
-    watch = _Watch(training.device.type)
+    watch = SyncWatch(training.device.type)
     watch.taint(list(tensors_in(batch)), BATCH)
-    watch.taint([*training.model.parameters(), *training.model.buffers()], PARAMETERS)
-    watch.taint([p.grad for p in training.model.parameters() if p.grad is not None], PARAMETERS)
-    functions, operators = _modes(watch)
+    watch.taint_model(training.model)
+    functions, operators = modes(watch)
     with operators, functions:
         training.step(batch)
     return watch.seen
 
 
-class _Watch:
-    """What is known while a step runs: which tensors of the device derive from what, and which reads were seen."""
+class SyncWatch:
+    """What is known while a step runs: which tensors of the device derive from what, and which reads were seen.
 
-    def __init__(self, device_type: str) -> None:
+    moves: the step moves its batch to the device itself.
+    """
+
+    def __init__(self, device_type: str, moves: bool = False) -> None:
         from torch.utils.weak import WeakIdKeyDictionary, WeakTensorKeyDictionary
 
-        self.device_type = device_type
+        self.device_type, self.moves = device_type, moves
         self.seen: Counter[tuple[str, int, str, str]] = Counter()
         self.quiet = 0  # inside a read that was seen already, whose operators are not told again
         # By identity and without keeping anything alive; an entry goes when its tensor goes, so that no id is taken over.
         self._bits: WeakIdKeyDictionary = WeakTensorKeyDictionary()
         self._top = sys._getframe().f_back  # the caller's own stack is none of the step's
+
+    def taint_model(self, model: Any) -> None:  # torch.nn.Module
+        """The parameters, buffers and gradients of a model are what they are."""
+        self.taint([*model.parameters(), *model.buffers()], PARAMETERS)
+        self.taint([p.grad for p in model.parameters() if p.grad is not None], PARAMETERS)
 
     def taint(self, tensors: list[Any], bits: int) -> None:
         """These tensors, as far as they lie on the device, derive from this; so do those that they are views of."""
@@ -142,7 +150,7 @@ class _Watch:
 
     def read(self, what: str, bits: int) -> None:
         """A value that derives from this was waited for, if under a line of the user's."""
-        if not bits or self.quiet:
+        if not bits & (BATCH | PARAMETERS) or self.quiet:
             return
         frame = self._users_frame()
         if frame is not None:
@@ -159,7 +167,7 @@ class _Watch:
         return None
 
 
-def _modes(watch: _Watch) -> tuple[Any, Any]:
+def modes(watch: SyncWatch) -> tuple[Any, Any]:
     """A mode that sees the functions which Python code calls, and one that sees the operators which run."""
     import torch
     from torch.overrides import TorchFunctionMode
@@ -182,6 +190,8 @@ def _modes(watch: _Watch) -> tuple[Any, Any]:
             if what == "cpu" and isinstance(result, torch.Tensor):
                 watch.clear(result)  # on a CPU the same tensor again; what is read of it now waits no more
             else:
+                if watch.moves and _moves(name, args, kwargs):
+                    bits |= BATCH
                 watch.taint(_on_device(name, result), bits)
             return result
 
@@ -197,6 +207,14 @@ def _modes(watch: _Watch) -> tuple[Any, Any]:
             return result
 
     return Functions(), Operators()  # type: ignore[no-untyped-call]  # torch's
+
+
+def _moves(name: str, args: Any, kwargs: Any) -> bool:
+    """Whether a function of a tensor moves it to a device that is named, also where it is there already."""
+    import torch
+
+    named = [*args[1:2], kwargs.get("device")]
+    return name == "cuda" or (name == "to" and any(isinstance(each, (torch.device, str, int)) for each in named))
 
 
 def _checks_on_cpu(func: Any, device_type: str, args: Any, kwargs: Any) -> bool:

@@ -1,0 +1,109 @@
+"""Steps of a script's own loop, counted: what most of them share is the counter, what they do not is told."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from perfaudit.errors import TargetError
+from perfaudit.measure.counted_script import STEPS, count_script
+
+torch = pytest.importorskip("torch")
+
+Step = Callable[["Script", int, Any, Any], object]
+
+
+class Script:
+    """A training whose loop makes a plain step and what a test adds to it. ends_after: steps."""
+
+    def __init__(self, more: Step = lambda *_: None, ends_after: int = 100) -> None:
+        self.model = torch.nn.Linear(4, 3)
+        self.optimizers = [torch.optim.SGD(self.model.parameters(), lr=0.1)]
+        self.device = torch.device("cpu")
+        self.unseen: Any = contextlib.nullcontext
+        self.on_batch: Callable[[Any], object] = lambda batch: None
+        self.more, self.ends_after, self.made = more, ends_after, 0
+
+    def whole_step(self) -> int:
+        self.made += 1
+        if self.made > self.ends_after:
+            raise TargetError("train.py: the script ended after some updates")
+        with self.unseen():
+            x = torch.cat([torch.arange(8.0).reshape(2, 4), torch.zeros(6, 4)])
+        self.on_batch(x)
+        loss = self.model(x).square().mean()
+        loss.backward()
+        self.optimizers[0].step()
+        self.optimizers[0].zero_grad()
+        self.more(self, self.made, x, loss)
+        return len(x)
+
+    def synchronize(self) -> None: ...
+
+
+def counted(more: Step = lambda *_: None, **options: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {"values": {}, "by_name": {}, "places": {}, "unsteady": {}, "steps": {}, "absent": {}}
+    count_script(Script(more, **options), found)
+    return found
+
+
+PLAIN = counted()
+
+
+def test_a_plain_step() -> None:
+    values, by_name = PLAIN["values"], PLAIN["by_name"]["operators"]
+    assert (values["host_syncs"], values["samples"], PLAIN["unsteady"]) == (0, 8, {})
+    assert "aten::cat" not in by_name  # loading is no part of a step
+    assert by_name["aten::addmm"] == 1
+    lines = {line[2]: line for line in PLAIN["places"]["operators"]}
+    assert "loss = self.model(x).square().mean()" in lines
+    assert "loss.backward()" not in lines  # what follows from the model is to blame on no line of the loop
+
+
+def test_what_every_step_does_more_is_counted_with_its_line() -> None:
+    found = counted(lambda script, step, x, loss: loss.item())
+    assert found["values"]["host_syncs"] == 1
+    assert found["values"]["operators"] == PLAIN["values"]["operators"] + 1
+    ((path, _, text, what, times),) = found["places"]["host_syncs"]
+    assert (path.endswith("test_counted_script.py"), "loss.item()" in text, what, times) == (True, True, "item", 1)
+
+
+def test_a_line_of_the_log_in_some_steps_changes_nothing() -> None:
+    found = counted(lambda script, step, x, loss: loss.item() if step % 3 == 0 else None)
+    assert (found["values"], found["unsteady"]) == (PLAIN["values"], {})
+
+
+def test_what_differs_in_half_of_the_steps_is_told() -> None:
+    found = counted(lambda script, step, x, loss: loss.item() if step % 2 else None)
+    assert found["steps"]["host_syncs"] in ([0, 1] * (STEPS // 2), [1, 0] * (STEPS // 2))
+    assert found["unsteady"]["host_syncs"] == f"between 0 and 1 in {STEPS} steps"
+    assert found["values"]["host_syncs"] == 1
+
+
+@pytest.mark.parametrize(
+    ("read", "syncs"),
+    [
+        (lambda x: x.sum().item(), 0),  # on the host, also where the training runs on an accelerator
+        (lambda x: x.to("cpu").sum().item(), 1),
+        (lambda x: x.to(torch.float64).sum().item(), 0),
+    ],
+)
+def test_a_batch_is_read_from_the_device_once_it_was_moved(read: Callable[[Any], object], syncs: int) -> None:
+    assert counted(lambda script, step, x, loss: read(x))["values"]["host_syncs"] == syncs
+
+
+def test_a_script_that_ends_is_counted_by_what_it_had() -> None:
+    assert counted(ends_after=6)["values"] == PLAIN["values"]
+    with pytest.raises(TargetError, match=r"ended after some updates; counters need 6 steps: let it train longer"):
+        counted(ends_after=4)
+
+
+def test_a_step_that_fails_while_it_is_watched() -> None:
+    def fail(script: Script, step: int, x: Any, loss: Any) -> None:
+        raise RuntimeError("no such operator")
+
+    with pytest.raises(TargetError, match="a step under observation failed: RuntimeError: no such operator"):
+        counted(fail)
