@@ -182,7 +182,8 @@ class TargetRecord:
 def to_json(record: TargetRecord) -> dict[str, Any]:
     """A record as plain data: each block of a quad is a row with the fields of TimedBlock, seconds to six digits."""
     data = dataclasses.asdict(record)
-    del data["is_begun"]  # while it is measured only
+    for name in ("is_begun", "steps_to_end"):  # while it is measured only
+        del data[name]
     for pair in data["pairs"]:
         pair["opening"] = round(pair["opening"], 3)
         pair["quads"] = [[_row(block) for block in quad["blocks"]] for quad in pair["quads"]]
