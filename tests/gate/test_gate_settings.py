@@ -24,7 +24,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         'targets = ["train.py"]\npaths = ["src"]\nagainst = "origin/main"\nbaseline = "gate.json"\n'
         'layers = ["counters", "findings"]\n'
         'max-regression = "7.5%"\ntolerate = "2 %"\nbudget = "3m"\ninconclusive = "fail"\nlink = ["data"]\n'
-        'in-place = true\n'
+        "in-place = true\n"
         'counters = {operators = "1%"}',
     )
     assert found == GateSettings(
