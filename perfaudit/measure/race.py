@@ -18,6 +18,7 @@ import statistics
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from perfaudit.measure.pace import PLAIN, Pace
 from perfaudit.measure.quads import Interval, interval_of_quads, is_last_look, is_look
 
 # Keys of the training as it is, and of identical code that is put in place as candidates are.
@@ -51,15 +52,6 @@ class _Timed:
 
     steps: int
     seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """How a variant is timed: steps of a block, uncounted steps after each switch to it, and before its first look."""
-
-    block: int = 1
-    skipped: int = 0
-    warm_up: int = 2
 
 
 @dataclass(slots=True)
@@ -116,7 +108,7 @@ class Race:
     control: str
     least: float | None
     seed: int
-    pace: Pace = Pace()
+    pace: Pace = PLAIN
     paces: Mapping[str, Pace] = field(default_factory=dict)
     base: str = BASE
     rivals: bool = False

@@ -16,6 +16,7 @@ from typing import Any
 
 from perfaudit.errors import NoBatches, TargetError
 from perfaudit.measure.environment import free_memory
+from perfaudit.measure.pace import Pace, block_steps, pace_of
 from perfaudit.measure.preparation import (
     DIVERGES,
     Candidate,
@@ -27,7 +28,7 @@ from perfaudit.measure.preparation import (
     words_of_a_step,
 )
 from perfaudit.measure.queued import queued_seconds
-from perfaudit.measure.race import BASE, CONTROL, Pace, Race, Terms, Turn
+from perfaudit.measure.race import BASE, CONTROL, Race, Terms, Turn
 from perfaudit.measure.twins import OtherLoader, Twins
 from perfaudit.training import Training, Variant
 from perfaudit.training.code_change import NotSwappable
@@ -35,12 +36,6 @@ from perfaudit.training.start_of_step import Numbers, around, bytes_of, differen
 
 Json = dict[str, Any]  # Any: nested JSON
 
-LEAST_BLOCK_SECONDS = 0.005  # of a block on the CPU: long against what switching and a clock take
-LEAST_DEVICE_STEPS, LEAST_DEVICE_SECONDS = (
-    5,
-    0.05,
-)  # of a block between two waits, so that the host may run ahead as in real life
-LEAST_LOADER_STEPS = 6  # of a block with a second loader that has workers; 2 made quads of photo_resnet scatter by 40 %
 NUMBERS_SHARE = 0.1  # of the free memory of the host, which a copy of parameters and optimizer may take
 BLOCKS_OF_QUAD = 3  # which shares one with the next
 RAISED_IN_A_ROW = 5  # turns in which a step raised: more are no bad sample now and then
@@ -375,18 +370,8 @@ def _of_batch(base: Any, own: Any) -> float:
 
 
 def _pace(loader: Any, block: int, is_long: bool) -> Pace:
-    """How steps with a loader are timed: whole rounds of its workers, one of them left out after each switch.
-
-    A worker may have waited for a disk while it stood still, so the first batch of each comes too early. is_long: blocks of a
-    second loader, which takes turns, are longer: how many batches its workers have ready when a turn ends is chance, and one
-    more or less is a batch's time in so few steps. Rivals need no such blocks: the fastest of them is measured afterwards.
-    """
-    count = getattr(loader, "num_workers", 0)
-    if not count:
-        return Pace(block)
-    ahead = count * (getattr(loader, "prefetch_factor", None) or 0)
-    least = max(block, LEAST_LOADER_STEPS) if is_long else block
-    return Pace(count * math.ceil(least / count), count, ahead + 2)
+    """How steps with this loader are timed: see `pace.pace_of`."""
+    return pace_of(block, getattr(loader, "num_workers", 0), getattr(loader, "prefetch_factor", None) or 0, is_long)
 
 
 def _block_steps(training: Training, runs_behind: bool) -> int:
@@ -398,10 +383,7 @@ def _block_steps(training: Training, runs_behind: bool) -> int:
     training.synchronize()
     seconds = time.perf_counter() - began - sum(training.restart_seconds[restarts:])
     training.phases.take()
-    step = max(seconds / TIMED_STEPS, 1e-6)
-    if runs_behind:
-        return max(LEAST_DEVICE_STEPS, round(LEAST_DEVICE_SECONDS / step))
-    return max(1, round(LEAST_BLOCK_SECONDS / step))
+    return block_steps(max(seconds / TIMED_STEPS, 1e-6), runs_behind)
 
 
 def _sent(turns: Generator[Turn, float, None], seconds: float) -> Turn | None:

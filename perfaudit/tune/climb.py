@@ -19,6 +19,7 @@ from perfaudit.tune.climb_state import Climb
 from perfaudit.tune.climb_time import (
     UntilSomeGoTogether,
     has_time_to_race,
+    is_enough,
     leave_out,
     seconds_to_check,
     seconds_to_screen,
@@ -56,7 +57,7 @@ def climb(
         most = deadline.left() - seconds_to_check(profile)
         longer = session.deadline(most) if most > share.left() else share
         _race_alone(session, state, screen, UntilSomeGoTogether(share, longer, state))
-        seconds = seconds_together(profile, deadline.left())
+        seconds = seconds_together(profile, state, deadline.left())
         choose(profile, state, seconds)
         tell_offers(state)
         if len(state.rungs) > 1:
@@ -97,7 +98,7 @@ def _race_alone(session: Session, state: Climb, screen: Screen, deadline: Deadli
     words = short_names(state.candidates)
     entrants = [alone_in_place(candidate) for candidate in state.candidates.values()]
     try:
-        screen.race("alone", entrants, deadline, words, state.alone)
+        screen.race("alone", entrants, deadline, words, state.alone, enough=lambda: is_enough(state))
     except ChildFailed as failure:
         if not state.alone.entrants:
             raise NothingMeasured(f"{session.target}: the code as it is could not be measured: {failure}") from failure

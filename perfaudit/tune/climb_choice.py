@@ -11,7 +11,7 @@ from perfaudit.measure.race import FUTILE
 from perfaudit.static.source import Unreadable, read_text
 from perfaudit.tune.candidates import Candidate, best_of, how_to_allow, texts_of
 from perfaudit.tune.climb_state import Climb, looks_paying
-from perfaudit.tune.climb_time import quads_in
+from perfaudit.tune.climb_time import parts_of, quads_in
 from perfaudit.tune.profile import Profile
 
 
@@ -34,7 +34,7 @@ def choose(profile: Profile, state: Climb, seconds: float) -> None:
             continue
         best.append(taken)
     best.sort(key=lambda candidate: _ratio(state, candidate))
-    if not any(map(state.is_sure, best)) or quads_in(profile, seconds, len(best) + 2) < LOOKS[0].generations:
+    if not any(map(state.is_sure, best)) or quads_in(profile, seconds, parts_of(best), best) < LOOKS[0].generations:
         best = [candidate for candidate in best if state.is_sure(candidate)]
     for candidate in sorted(best, key=lambda candidate: not state.is_sure(candidate)):
         try:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+
 from perfaudit.knobs import knob
 from perfaudit.measure.clock import Deadline
-from perfaudit.tune.candidates import how_to_allow
+from perfaudit.measure.pace import Pace, block_steps, pace_of, steps_of_quad
+from perfaudit.measure.quads import LOOKS
+from perfaudit.tune.candidates import Candidate, how_to_allow
 from perfaudit.tune.climb_state import Climb, looks_paying
 from perfaudit.tune.profile import Profile
 from perfaudit.tune.screening import SLICE
 
 SCREENING_SHARE = 0.4  # of what is left when the candidates are known, at least
 WANTED_QUADS = 10  # of each candidate; where the time is too short for these and a final race, the race gives way
-# What comes behind the screening takes, in seconds and steps, estimated from a few runs of char_gpt and digits_cnn: what pays
-# raced together and without each of three to the first look, the check of the patch, and the final race to its first look.
+# What comes behind the screening takes, in seconds and steps, estimated from a few runs of char_gpt and digits_cnn: to begin
+# the race of what pays together, the check of the patch, and the final race to its first look.
 # They share out time, and decide nothing. Losses are compared for a time, not for a number of steps.
-TOGETHER_SECONDS, TOGETHER_STEPS = 3.0, 100
+TOGETHER_SECONDS = 3.0
+TOGETHER_SHARE = 0.35  # of what is left, at most, that is kept for racing together what pays and without each of it
 CHECKING_SECONDS, CHECKING_STEPS = 7.0, 16
 RACING_SECONDS, RACING_STEPS = 4.0, 104
 CHECKING_STARTS, RACING_STARTS = (
@@ -23,7 +30,6 @@ CHECKING_STARTS, RACING_STARTS = (
 )  # of a script, whose processes share nothing; two of a race start at the same time
 BESIDE_SHARE = 0.3  # of what is left behind the screening, at least
 OFFERED_QUADS = 16  # that all must be able to have, before those that are not allowed take time from the others
-BLOCKS = 3  # of a quad, which shares one with the next
 HALF = 0.5  # of the unspent error, for each of two times at which a race may end
 SMALL_SHARE = 0.1  # of the step; what can gain no more is raced last
 
@@ -78,19 +84,23 @@ def _seconds_to_start(profile: Profile) -> float:
 
 def seconds_to_screen(profile: Profile, state: Climb, left: float) -> float:
     """Of what is left, the seconds for racing candidates: what the races and the check behind that leave of it."""
-    step = profile.seconds_per_step
-    before_check = left - seconds_to_check(profile) - TOGETHER_SECONDS - TOGETHER_STEPS * step
+    candidates = [candidate for candidate in state.candidates.values() if not candidate.lacks]
+    each = [next(c for c in candidates if c.knob == name) for name in dict.fromkeys(c.knob for c in candidates)]
+    together = TOGETHER_SECONDS + LOOKS[0].generations * seconds_of_quads(profile, parts_of(each), each)
+    before_check = left - seconds_to_check(profile) - min(together, TOGETHER_SHARE * left)
     before_race = before_check - seconds_to_race(profile)
-    wanted = WANTED_QUADS * BLOCKS * step * (1 + len(state.candidates))
+    wanted = WANTED_QUADS * seconds_of_quads(profile, [[one] for one in state.candidates.values()])
     return max(before_race if before_race >= wanted else before_check, SCREENING_SHARE * left)
 
 
-def seconds_together(profile: Profile, left: float) -> float:
+def seconds_together(profile: Profile, state: Climb, left: float) -> float:
     """Of what is left, the seconds for racing together what pays: the final race gives way to it, the check does not."""
-    step = profile.seconds_per_step
+    sure = [candidate for candidate in state.candidates.values() if not candidate.lacks and state.is_sure(candidate)]
+    sure = list({candidate.knob: candidate for candidate in sure}.values())
     before_check = left - seconds_to_check(profile)
     before_race = before_check - seconds_to_race(profile)
-    enough = before_race >= TOGETHER_SECONDS + TOGETHER_STEPS * step
+    least = LOOKS[0].generations * seconds_of_quads(profile, [sure], ())
+    enough = before_race >= TOGETHER_SECONDS + least
     return max(before_race if enough else before_check, BESIDE_SHARE * left)
 
 
@@ -98,7 +108,7 @@ def leave_out(profile: Profile, state: Climb, seconds: float) -> None:
     """Where the time is too short for all, drop what is not allowed, and then what could gain least, as far as that is known."""
 
     def quads() -> float:
-        return quads_in(profile, seconds, len(state.candidates) + 1)
+        return quads_in(profile, seconds, [[candidate] for candidate in state.candidates.values()])
 
     offers = [candidate for candidate in state.candidates.values() if candidate.lacks]
     if quads() < OFFERED_QUADS:
@@ -117,6 +127,60 @@ def leave_out(profile: Profile, state: Climb, seconds: float) -> None:
         state.late.add(name)
 
 
-def quads_in(profile: Profile, seconds: float, entrants: int) -> float:
-    """How many quads each of so many entrants, a control with them, has in these seconds."""
-    return seconds / (BLOCKS * profile.seconds_per_step * entrants or 1.0)
+def is_enough(state: Climb) -> bool:
+    """Whether racing patches by themselves would change nothing more: of each knob one was shown to pay, and none looks better.
+
+    Of a knob of which none is open there is nothing more to be known either. What is not allowed waits for no other.
+    """
+    by_knob: dict[str, list[Candidate]] = {}
+    for candidate in state.candidates.values():
+        if candidate.key not in state.alone.out:
+            by_knob.setdefault(candidate.knob, []).append(candidate)
+    return bool(by_knob) and all(_is_clear(state, mine) for mine in by_knob.values())
+
+
+def _is_clear(state: Climb, candidates: Sequence[Candidate]) -> bool:
+    sure = [known[0] for each in candidates if state.is_sure(each) and (known := state.alone.interval(each.key))]
+    for candidate in candidates:
+        seen = state.alone.entrants.get(candidate.key)
+        if seen is None or not seen.left:
+            looks = state.alone.log_ratios.get(candidate.key, [])
+            if not sure or len(looks) < LOOKS[0].generations or statistics.median(looks) < math.log(min(sure)):
+                return False
+    return True
+
+
+def parts_of(rungs: Sequence[Candidate]) -> list[list[Candidate]]:
+    """What all these patches are raced against: the user's code, and all but each one."""
+    return [[], *([other for other in rungs if other is not rung] for rung in rungs)]
+
+
+def quads_in(
+    profile: Profile, seconds: float, parts: Iterable[Sequence[Candidate]], base: Sequence[Candidate] = ()
+) -> float:
+    """How many quads each of these sets of patches, a control with them, has in these seconds against the base's."""
+    return seconds / (seconds_of_quads(profile, parts, base) or 1.0)
+
+
+def seconds_of_quads(profile: Profile, parts: Iterable[Sequence[Candidate]], base: Sequence[Candidate] = ()) -> float:
+    """Seconds that a quad of each of these sets of patches takes, and one of a control, against the base's.
+
+    Steps are taken to be as long as those of the user's code. Turns of another loader have more of them: see `pace.pace_of`.
+    """
+    of_base = _pace(profile, base)
+    steps = sum(steps_of_quad(_pace(profile, part), of_base) for part in [*parts, base])
+    return steps * profile.seconds_per_step
+
+
+def _pace(profile: Profile, patches: Sequence[Candidate]) -> Pace:
+    facts = profile.survey.facts
+    other = next((candidate.settings for candidate in patches if candidate.way == "loader"), None)
+    workers, prefetch = facts.loader.num_workers, facts.loader.prefetch_factor or 0
+    if other is not None and "num_workers" in other:
+        workers, prefetch = _number(other["num_workers"]), _number(other.get("prefetch_factor"))
+    block = block_steps(max(profile.seconds_per_step, 1e-6), facts.device.type != "cpu")
+    return pace_of(block, workers, prefetch, is_long=other is not None)
+
+
+def _number(setting: object) -> int:
+    return int(str(setting)) if setting is not None else 0

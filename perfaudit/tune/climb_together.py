@@ -11,7 +11,7 @@ from perfaudit.measure.race import BASE
 from perfaudit.measurements import Interval
 from perfaudit.tune.candidates import Candidate, in_place, least_gain, pays
 from perfaudit.tune.climb_state import ALL, SURE, Climb, same_rungs, without
-from perfaudit.tune.climb_time import quads_in
+from perfaudit.tune.climb_time import parts_of, quads_in
 from perfaudit.tune.profile import Profile
 from perfaudit.tune.raced import Raced, doubt_of
 from perfaudit.tune.screening import LEAST, Screen
@@ -28,7 +28,7 @@ def race_beside(session: Session, profile: Profile, state: Climb, screen: Screen
     goes too; what is left then was raced as a part, or is raced again.
     """
     while len(state.rungs) > 1 and deadline.left() > 0:
-        quads = quads_in(profile, deadline.left(), len(state.rungs) + 2)
+        quads = quads_in(profile, deadline.left(), parts_of(state.rungs), state.rungs)
         if state.together() is not None and quads < LOOKS[0].generations:
             return
         session.watch.stage("all that pays together, and without each one")

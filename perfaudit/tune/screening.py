@@ -7,6 +7,7 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 
 from perfaudit.measure.child import ChildFailed
@@ -64,6 +65,7 @@ class Screen:
         most_quads: int | None = None,
         least: float | None = LEAST,
         rivals: bool = False,
+        enough: Callable[[], bool] = lambda: False,
     ) -> None:
         """Race them until all are decided or the time is over; `raced` has what is known at any moment.
 
@@ -71,6 +73,7 @@ class Screen:
         which the others are compared with, "" for the training as it is. names: by key, short, for those who watch.
         most_quads: which those that stay undecided have at most, None for as many as there is time for. least: the share of
         the step to be gained, None where `most_quads` and the time alone end the race. rivals: only the fastest is wanted.
+        enough: asked now and then; where it is, the race ends, and those that are open keep what their last look has shown.
         Raises ChildFailed where the base cannot run.
         """
         so_far = RaceSoFar(Terms(entrants, names, base, most_quads, least, rivals), raced)
@@ -80,7 +83,8 @@ class Screen:
             return
         while so_far.waiting() or not entrants:
             try:
-                self._run(so_far, deadline, lambda: self.session.record.note("race", key, so_far.note()))
+                note = partial(self._note, key, so_far)
+                self._run(so_far, deadline, note, enough)
                 return
             except ChildFailed as failure:
                 guilty = self._engine.in_place() if self._engine is not None else ""
@@ -95,7 +99,10 @@ class Screen:
                     so_far.end_process(guilty, f"with it in place, {failure}")
         raced.ended = True
 
-    def _run(self, so_far: RaceSoFar, deadline: Deadline, note: Callable[[], None]) -> None:
+    def _note(self, key: str, so_far: RaceSoFar) -> None:
+        self.session.record.note("race", key, so_far.note())
+
+    def _run(self, so_far: RaceSoFar, deadline: Deadline, note: Callable[[], None], enough: Callable[[], bool]) -> None:
         """As much of a race as one process makes of it. Raises ChildFailed."""
         raced, terms = so_far.raced, so_far.terms
         if self._engine is None:
@@ -107,7 +114,7 @@ class Screen:
         raced.refused |= prepared["refused"]
         raced.ways |= prepared["ways"]
         is_enough, until_told = False, self.session.deadline(TOLD)
-        while True:
+        while not enough():
             seconds = 0.0 if is_enough else min(SLICE, deadline.left())
             is_last = seconds < SLICE
             state = self._engine.race(seconds, last=deadline.share_of_end() if is_last else 0.0)

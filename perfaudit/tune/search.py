@@ -134,6 +134,8 @@ def bench_of(session: Session, bout: Bout, memory_budget: int, deadline: Deadlin
         timeout = min(timeout, max(LEAST_ASKING, deadline.left() / PROBING_SHARE))
         command = {"do": "ask", "knob": variant.applied, "question": question, "arguments": arguments}
         key = f"{question} {variant.key}"  # without arguments set by clock or free memory: a resumed run asks again
+        if session.target.is_script and settings == knob(bout.name).current(bout.survey):
+            variant = Variant("as it is", "", {})  # which a process that waits can be asked, and a script starts slowly
         try:
             return session.questions.ask(key, variant, {**command, "timeout": timeout})[1]
         except ChildFailed as failure:

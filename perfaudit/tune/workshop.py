@@ -26,6 +26,7 @@ from perfaudit.target.names import Target, imported_modules, sets_variables_earl
 from perfaudit.tune.short_names import variant_name
 
 Json = dict[str, Any]  # Any: nested JSON
+AS_IT_IS = ("block", "ask")  # commands that leave a training fit for a race
 Check = Callable[[Child, Variant, Facts], None]
 
 
@@ -126,7 +127,7 @@ class Children:
                 remove_scratch(Path(target["scratch"]))
 
     def ask(self, variant: Variant, *commands: Json) -> list[Json]:
-        is_plain = not (variant.overlay or variant.applied) and all(command["do"] == "block" for command in commands)
+        is_plain = not (variant.overlay or variant.applied) and all(command["do"] in AS_IT_IS for command in commands)
         if self.target.is_script and is_plain:
             return self._ask_waiting(variant, commands)
         with self._child() as (child, target):

@@ -18,8 +18,9 @@ from conftest import FakeClock
 
 from perfaudit.errors import NoBatches
 from perfaudit.measure import screening
+from perfaudit.measure.pace import Pace
 from perfaudit.measure.preparation import Candidate, LeavesSomething
-from perfaudit.measure.race import BASE, CONTROL, DECIDED, FUTILE, FUTILE_QUADS, Pace, Terms
+from perfaudit.measure.race import BASE, CONTROL, DECIDED, FUTILE, FUTILE_QUADS, Terms
 from perfaudit.measure.screening import Screening, prepare_screening
 from perfaudit.measure.twins import Twins
 from perfaudit.training import code_variant

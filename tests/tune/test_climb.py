@@ -418,7 +418,7 @@ def test_a_knob_that_takes_long_is_not_begun_without_its_time(climbing: Climbing
 def test_where_nothing_can_say_what_all_gains_together_the_first_is_handed_over(
     climbing: Climbing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perfaudit.tune.climb.seconds_together", lambda profile, left: 0.0)
+    monkeypatch.setattr("perfaudit.tune.climb.seconds_together", lambda profile, state, left: 0.0)
     monkeypatch.setattr("perfaudit.tune.climb.has_time_to_race", lambda profile, deadline: False)
     report = climbing(independent, Switch("a"), Switch("b"))
     assert [rung.knob for rung in ladder(report).rungs] == ["a"]
@@ -919,7 +919,7 @@ def test_what_only_looks_as_if_it_paid_is_decided_beside_the_others(
 def test_what_looks_as_if_it_paid_is_left_where_there_is_no_time_to_race_it_beside_the_others(
     climbing: Climbing, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perfaudit.tune.climb.seconds_together", lambda profile, left: 0.1)
+    monkeypatch.setattr("perfaudit.tune.climb.seconds_together", lambda profile, state, left: 0.1)
 
     def speed(on: Switches) -> float:
         return (0.6 if on["a"] else 1.0) * (0.98 if on["b"] else 1.0)

@@ -1,0 +1,73 @@
+"""How the time of a climb is shared out, on paper."""
+
+from __future__ import annotations
+
+import pytest
+from surveys import profile_of, survey_of
+
+from perfaudit.findings import Fix, Location
+from perfaudit.measurements import Settings
+from perfaudit.tune.candidates import Candidate
+from perfaudit.tune.climb_state import Climb
+from perfaudit.tune.climb_time import is_enough, parts_of, quads_in, seconds_of_quads, seconds_to_screen
+from perfaudit.tune.raced import Seen
+
+SURE, UNSURE = (0.8, 0.75, 0.85), (0.98, 0.9, 1.05)
+
+
+def candidate(knob: str, settings: Settings | None = None, way: str = "code") -> Candidate:
+    settings = settings or {knob: 1}
+    place = Location("train.py", 1, 1, 1, 2)
+    return Candidate(f"{knob} {settings}", knob, settings, Fix("x", "safe", (), (), "", ""), place, "", way)  # type: ignore[arg-type]
+
+
+def loader(workers: int) -> Candidate:
+    return candidate("dataloader", {"num_workers": workers, "prefetch_factor": 2}, "loader")
+
+
+def climb(*found: tuple[Candidate, tuple[float, float, float] | None, list[float], str]) -> Climb:
+    state = Climb(frozenset(), {each.key: each for each, *_ in found})
+    for each, interval, logs, left in found:
+        state.alone.entrants[each.key] = Seen(len(logs), left, interval)
+        state.alone.log_ratios[each.key] = logs
+    return state
+
+
+def test_a_quad_of_another_loader_takes_as_many_steps_as_its_turns_have() -> None:
+    profile = profile_of(survey_of(), seconds_per_step=0.1)
+    fusion = candidate("fusion")
+    assert seconds_of_quads(profile, [[fusion]]) == pytest.approx(2 * 3 * 0.1)  # and one of the control
+    # A step that is not counted, two blocks of six, one of the base; and the control's quad.
+    assert seconds_of_quads(profile, [[loader(1)]]) == pytest.approx((14 + 3) * 0.1)
+    assert seconds_of_quads(profile, [[loader(4)]]) == pytest.approx((4 + 16 + 1 + 3) * 0.1)
+    # Where all of it is the base, the loader's turns are in each quad.
+    both = [fusion, loader(1)]
+    assert quads_in(profile, 8 * (7 * 4 + 2 + 13 + 2 + 13) * 0.1, parts_of(both), both) == pytest.approx(8.0)
+
+
+def test_time_is_kept_for_racing_together_what_may_pay() -> None:
+    profile = profile_of(survey_of(), seconds_per_step=0.1)
+    few = climb((candidate("a"), None, [], ""), (candidate("b"), None, [], ""))
+    with_loader = climb((candidate("a"), None, [], ""), (loader(2), None, [], ""))
+    assert seconds_to_screen(profile, with_loader, 300.0) < seconds_to_screen(profile, few, 300.0)
+    assert seconds_to_screen(profile, with_loader, 300.0) >= 0.4 * 300.0
+
+
+@pytest.mark.parametrize(
+    ("others", "expected"),
+    [
+        ([(loader(2), UNSURE, [0.0] * 8, "")], True),  # one more setting of a knob, which looks no better
+        ([(loader(2), UNSURE, [-0.5] * 8, "")], False),  # it may be better than the one that pays
+        ([(loader(2), None, [-0.1] * 4, "")], False),  # too early to say
+        ([(candidate("a"), UNSURE, [0.0] * 8, "")], False),  # another knob
+        ([(candidate("a"), UNSURE, [0.0] * 8, "looked no faster")], True),
+    ],
+)
+def test_a_race_is_enough_when_each_knob_has_what_pays_or_nothing_open(
+    others: list[tuple[Candidate, tuple[float, float, float] | None, list[float], str]], expected: bool
+) -> None:
+    assert is_enough(climb((loader(1), SURE, [-0.2] * 8, "decided"), *others)) is expected
+
+
+def test_nothing_is_enough_before_a_race() -> None:
+    assert not is_enough(Climb(frozenset()))
