@@ -158,6 +158,14 @@ class Knob:
         """The phases that this setting changes, () where only the whole step tells."""
         return self.phases
 
+    def phases_on(self, survey: Survey, settings: Settings) -> tuple[str, ...]:
+        """The same on this training."""
+        return self.phases_for(settings)
+
+    def way_on(self, survey: Survey, settings: Settings) -> Way:
+        """How this setting is put into this training."""
+        return self.way
+
     def idle_words(self, survey: Survey) -> str:
         """Why the share is too small, "" for the share itself."""
         return ""

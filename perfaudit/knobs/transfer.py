@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from perfaudit.findings import Edit
-from perfaudit.knobs import Bench, Knob, Setup, Survey, Told
+from perfaudit.knobs import Bench, Knob, Setup, Survey, Told, Way
 from perfaudit.knobs._code import Code, Patch
 from perfaudit.measurements import Settings
 from perfaudit.static import edit
@@ -20,11 +20,11 @@ _POSITION = 7  # of pin_memory in DataLoader.__init__
 class Transfer(Knob):
     """Judged by the whole step: a copy that the host does not wait for runs beside other work, and no part shows that.
 
-    The step that is measured copies batches itself, and waits for that where the user's own text does (`target.copies`).
+    With factories the step that is measured copies batches itself, and waits for that where the user's own text does
+    (`target.copies`). A script copies them itself.
     """
 
     name = "transfer"
-    on_scripts = False
     title = "pin_memory × non_blocking of the copies to the accelerator"
     way = "loader"
     rules = ("PA102", "PA104")
@@ -47,6 +47,10 @@ class Transfer(Knob):
 
     def candidates(self, bench: Bench) -> list[Settings]:
         now = self.current(bench.survey)
+        if bench.survey.facts.is_script:
+            pinned: Settings = {**now, "pin_memory": not now["pin_memory"]}
+            waited: Settings = {**now, "non_blocking": True}
+            return [pinned, waited] if bench.survey.patchable("PA104") else [pinned]
         tried: list[Settings] = [{"pin_memory": p, "non_blocking": n} for p in (True, False) for n in (True, False)]
         return [settings for settings in tried if settings != now]
 
@@ -60,6 +64,16 @@ class Transfer(Knob):
             applied=lambda training: _applied(training, bool(settings["non_blocking"])),
             fixed_batch=False,
         )
+
+    def way_on(self, survey: Survey, settings: Settings) -> Way:
+        """On a script another loader, or the script's own lines."""
+        is_pinned_alike = settings["pin_memory"] == self.current(survey)["pin_memory"]
+        return "code" if survey.facts.is_script and is_pinned_alike else self.way
+
+    def holds(self, survey: Survey, settings: Settings) -> bool:
+        """Of a script's own copies nothing is known but its text."""
+        now = self.current(survey)
+        return now["pin_memory"] == settings["pin_memory"] if survey.facts.is_script else now == settings
 
     def patch(self, code: Code, settings: Settings) -> Patch | None:
         """The loader's argument where that is all that changes; the copies of the user's loop where a finding knows their lines.
@@ -91,6 +105,8 @@ class Transfer(Knob):
             if told.survey.facts.non_blocking
             else "your loop waits for its copies, as far as its text says, and so do the steps that are measured"
         ]
+        if told.survey.facts.is_script:
+            said.clear()
         if not told.survey.facts.loader.num_workers:
             said.append(
                 "the loader has no workers, so that the training process pins the batches itself; with workers a thread does"
@@ -100,6 +116,9 @@ class Transfer(Knob):
 
 @contextlib.contextmanager
 def _applied(training: Any, non_blocking: bool) -> Iterator[None]:
+    if training.is_script:  # its own lines say so
+        yield
+        return
     before, training.non_blocking = training.non_blocking, non_blocking
     try:
         yield

@@ -184,8 +184,9 @@ def build_command(
     relocated: Sequence[str] | None = None,
     in_place: bool = False,
     scattered: bool = False,
+    loops: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The command that builds a variant in a child. relocated, in_place, scattered: see `verbs.building`."""
+    """The command that builds a variant in a child. relocated, in_place, scattered, loops: see `verbs.building`."""
     return {
         "do": "build",
         "target": target,
@@ -198,4 +199,5 @@ def build_command(
         "relocated": None if relocated is None else list(relocated),
         "in_place": in_place,
         "scattered": scattered,
+        **({"loops": loops} if loops else {}),
     }

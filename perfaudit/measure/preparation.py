@@ -11,11 +11,13 @@ from typing import Any, Literal
 from perfaudit.errors import NoBatches
 from perfaudit.measure.twins import OtherLoader, Twin, Twins
 from perfaudit.target.load import said, where
-from perfaudit.target.working_folder import full_path
 from perfaudit.training import Training, Variant
-from perfaudit.training.code_change import CodeChange, NotSwappable, code_change
+from perfaudit.training.code_change import CodeChange, NotSwappable
 from perfaudit.training.code_variant import own_code, prepare
+from perfaudit.training.multiplexed import Turn
+from perfaudit.training.patch_in_place import patch_in_place
 from perfaudit.training.start_of_step import Numbers, around, differences, is_finite
+from perfaudit.training.switches import copies
 from perfaudit.training.together import Together
 
 DIVERGES = "with it, losses become NaN or infinite"
@@ -60,6 +62,7 @@ class Preparation:
     ways: dict[str, str] = field(default_factory=dict)
     loaders: dict[str, OtherLoader] = field(default_factory=dict)
     swapped: list[CodeChange] = field(default_factory=list)
+    turned: list[Turn] = field(default_factory=list)
 
     def put_in(self, candidate: Candidate) -> None:
         """Try a candidate for a step."""
@@ -93,14 +96,8 @@ class Preparation:
 
     def _in_place(self, candidate: Candidate) -> Variant:
         loader = [candidate.loader] if candidate.loader is not None else []
-        changes = [code_change(full_path(path), before, after) for path, (before, after) in candidate.code.items()]
-        parts: list[Variant] = []
-        if changes:
-            code = prepare(changes, self.twins.modules)
-            if not code.swaps:
-                raise NotSwappable("the patch changes no function")
-            parts.append(code)
-        variant = Together([*parts, *candidate.settings, *loader])
+        patch = patch_in_place(candidate.code, self.twins.modules)
+        variant = Together([*patch.variants, *candidate.settings, *loader])
         before, learns = around(self.training), is_finite(self.training.last_loss)
         self.twins.give_turn_to(None, candidate.loader)
         try:
@@ -113,17 +110,31 @@ class Preparation:
             raise
         finally:
             self.twins.give_turn_to(None)
-            now = around(self.training) if changes else before  # settings are ours, and their tests compare to the bit
+            now = (
+                around(self.training) if patch.variants else before
+            )  # settings are ours, and their tests compare to the bit
             if left := [name for name in differences(before, now) if name not in self.unsteady]:
                 raise LeavesSomething(f"after a step with it {' and '.join(left[:2])} is not what it was")
         if learns and self.numbers is not None and not is_finite(self.training.last_loss):
             self.numbers.put_back()
             step_once(self.training)
             raise StepRaises(DIVERGES)
-        self.swapped += changes
+        if patch.turns:
+            self._make_sure_of_own_step()
+        self.swapped += patch.changes
+        self.turned += patch.turns
         if candidate.loader is not None:
             self.loaders[candidate.key] = candidate.loader
         return variant
+
+    def _make_sure_of_own_step(self) -> None:
+        """Make a step as it is, after one in which a loop was switched. Raises LeavesSomething where that cannot be made."""
+        try:
+            step_once(self.training)
+        except NoBatches:
+            raise
+        except (Exception, SystemExit) as error:
+            raise LeavesSomething(f"after a step with it, a step of your code raises {error_words(error)}") from error
 
     def control(self) -> tuple[Variant, str]:
         """Identical code, put in place as candidates are, and in which way: by a twin where one of them is one, else as code.
@@ -136,6 +147,8 @@ class Preparation:
                 return self._tried_twin({}), "twin"
         with contextlib.suppress(NotSwappable):
             own = prepare([item.with_own_code() for item in _each_once(self.swapped)], self.twins.modules)
+            if self.turned:
+                return Together([own, copies(self.turned)]), "code"
             if own.swaps:
                 return own, "code"
         return own_code(self.training.step_functions()), "code"

@@ -13,13 +13,20 @@ from pathlib import Path
 from typing import Any
 
 
-def run_file(name: str, arguments: Sequence[str], text: bytes | None = None) -> None:
-    """Run a file as `python NAME ARGUMENTS` does, and raise what it raises; SystemExit too. text: in the place of the file's."""
+def run_file(
+    name: str, arguments: Sequence[str], text: bytes | None = None, code: types.CodeType | None = None
+) -> None:
+    """Run a file as `python NAME ARGUMENTS` does, and raise what it raises; SystemExit too.
+
+    text: in the place of the file's. code: in the place of what the text compiles to.
+    """
     path = str(Path(name).absolute())
-    if text is None:
+    if text is None and code is None:
         with io.open_code(path) as file:
             text = file.read()
-    code = compile(text, path, "exec", dont_inherit=True)  # the future imports of this file are not the script's
+    if code is None:
+        assert text is not None
+        code = compile(text, path, "exec", dont_inherit=True)  # the future imports of this file are not the script's
     module = types.ModuleType("__main__")
     loader = importlib.machinery.SourceFileLoader("__main__", path)
     module.__dict__.update(__file__=path, __builtins__=sys.modules["builtins"], __loader__=loader, __cached__=None)

@@ -22,6 +22,7 @@ from perfaudit.target.installed import is_below, is_installed_below
 from perfaudit.target.provenance import LIBRARIES, OURS
 from perfaudit.target.working_folder import full_path, working_folder
 
+Compiler = Callable[[bytes], types.CodeType | None]  # None for what the file says
 PACKAGE = str(Path(__file__).resolve().parents[2])  # the folder from which perfaudit is imported
 _LOADER = importlib.machinery.SourceFileLoader
 _code_on_disk = _LOADER.get_code
@@ -30,6 +31,7 @@ _data_on_disk = _LOADER.get_data
 _texts: dict[str, str] = {}  # patched text by real path
 _bytes: dict[str, bytes] = {}  # the same as they would be written
 _ran: dict[str, str] = {}  # digest of the text that was imported, by real path: the project's files, and patched ones
+_compilers: dict[str, Compiler] = {}  # by real path
 _files: dict[str, str] = {}  # by the names under which `load` has imported them
 _project = ""  # the top of the project; the folder of the command without it
 
@@ -129,6 +131,17 @@ def digests() -> dict[str, str]:
     return dict(_ran)
 
 
+def compile_with(path: str, compiler: Compiler) -> None:
+    """From now on, what a file has is compiled by this function in this process. `install` must be called too."""
+    _compilers[os.path.realpath(path)] = compiler
+
+
+def code_of_main(path: str) -> types.CodeType | None:
+    """The code of a file that is run as the main program, where `compile_with` has a compiler that makes one."""
+    real = os.path.realpath(path)
+    return _compilers[real](bytes_of_main(path)) if real in _compilers else None
+
+
 def bytes_of_main(path: str) -> bytes:
     """What a file that is run as the main program has, patched where it is; from now on there is a digest of it."""
     real = os.path.realpath(path)
@@ -146,7 +159,8 @@ def _get_code(self: importlib.machinery.SourceFileLoader, fullname: str) -> type
     _ran[real] = hashlib.sha256(data).hexdigest()
     if real in _texts:
         _show(path, _texts[real])
-    return self.source_to_code(data, path)
+    code = _compilers[real](data) if real in _compilers else None
+    return self.source_to_code(data, path) if code is None else code
 
 
 def _root() -> str:

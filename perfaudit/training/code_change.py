@@ -49,10 +49,14 @@ def code_change(path: str, before: str, after: str) -> CodeChange:
 
     Raises NotSwappable where it changes more than bodies of functions and imports that are added.
     """
-    old, new = _parsed(path, before), _parsed(path, after)
+    return change_of_trees(path, _parsed(path, before), _parsed(path, after))
+
+
+def change_of_trees(path: str, old: ast.Module, new: ast.Module) -> CodeChange:
+    """The same of two trees, whose nodes have the lines that their code is to have."""
     changed: list[tuple[_Function, _Function]] = []
     imports = tuple(_compare_module(old, new, changed))
-    codes_before, codes_after = _codes(path, before), _codes(path, after)
+    codes_before, codes_after = _codes(path, old), _codes(path, new)
     functions: list[FunctionChange] = []
     for function, patched in changed:
         functions += _pairs(codes_before[_start(function)], codes_after[_start(patched)])
@@ -126,7 +130,7 @@ def _start(function: _Function) -> tuple[str, int]:
     return function.name, min([function.lineno, *(decorator.lineno for decorator in function.decorator_list)])
 
 
-def _codes(path: str, text: str) -> dict[tuple[str, int], types.CodeType]:
+def _codes(path: str, tree: ast.Module) -> dict[tuple[str, int], types.CodeType]:
     """The code of every function that is defined at the top level or in classes, by name and first line."""
     found: dict[tuple[str, int], types.CodeType] = {}
 
@@ -137,7 +141,7 @@ def _codes(path: str, text: str) -> dict[tuple[str, int], types.CodeType]:
                 if not constant.co_flags & _OPTIMIZED:  # the body of a class
                     collect(constant)
 
-    collect(compile(text, path, "exec", dont_inherit=True))
+    collect(compile(tree, path, "exec", dont_inherit=True))
     return found
 
 

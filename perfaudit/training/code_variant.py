@@ -98,7 +98,7 @@ def prepare(changes: Sequence[CodeChange], others: Sequence[types.ModuleType] = 
                 _refuse_cached(function)
                 variant.swaps.append(_Swap(function, function.__code__, item.after))
         for namespace in _namespaces(variant.swaps):
-            new = _imported(change, namespace)
+            new = imported_by(change, namespace)
             if new:
                 variant.names.append((namespace, new))
     return variant
@@ -178,18 +178,24 @@ def _refuse_running(change: CodeChange, apart: Container[int]) -> None:
     def is_ours(code: types.CodeType, frame: types.FrameType) -> bool:
         return code.co_qualname in names and code == names[code.co_qualname] and id(frame.f_globals) not in apart
 
-    for frame in (*sys._current_frames().values(), *_waiting_stacks()):
-        at: types.FrameType | None = frame
-        while at is not None:
-            if is_ours(at.f_code, at):
-                raise NotSwappable(f"{at.f_code.co_qualname} is running: its frame keeps the code that it began with")
-            at = at.f_back
+    for at in stacks():
+        if is_ours(at.f_code, at):
+            raise NotSwappable(f"{at.f_code.co_qualname} is running: its frame keeps the code that it began with")
     for thing in gc.get_objects():
         kind = type(thing)
         if kind is types.GeneratorType and thing.gi_frame is not None and is_ours(thing.gi_code, thing.gi_frame):
             raise NotSwappable(f"{thing.gi_code.co_qualname} is a generator that is running")
         if kind is types.CoroutineType and thing.cr_frame is not None and is_ours(thing.cr_code, thing.cr_frame):
             raise NotSwappable(f"{thing.cr_code.co_qualname} is a coroutine that is running")
+
+
+def stacks() -> Iterator[types.FrameType]:
+    """All frames that are alive: of threads, and of stacks that wait for their turn."""
+    for frame in (*sys._current_frames().values(), *_waiting_stacks()):
+        at: types.FrameType | None = frame
+        while at is not None:
+            yield at
+            at = at.f_back
 
 
 def _waiting_stacks() -> Iterator[types.FrameType]:
@@ -222,7 +228,7 @@ def _namespaces(swaps: Sequence[_Swap]) -> list[dict[str, Any]]:
     return list({id(swap.function.__globals__): swap.function.__globals__ for swap in swaps}.values())
 
 
-def _imported(change: CodeChange, namespace: dict[str, Any]) -> dict[str, Any]:
+def imported_by(change: CodeChange, namespace: dict[str, Any]) -> dict[str, Any]:
     """What the imports of a patch add to these globals. Raises NotSwappable where a name stands for something else there."""
     if not change.imports or namespace.get("__file__") is None or not _is_file(namespace["__file__"], change.path):
         return {}

@@ -137,7 +137,8 @@ class ScriptTraining:
         if self.target.module:
             as_main.run_module(name, arguments)
         else:
-            as_main.run_file(name, arguments, overlay.bytes_of_main(full_path(self.target.file)))
+            file = full_path(self.target.file)
+            as_main.run_file(name, arguments, overlay.bytes_of_main(file), overlay.code_of_main(file))
 
     # ---- taking turns ------------------------------------------------------------------------------------------------
 

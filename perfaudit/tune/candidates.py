@@ -90,7 +90,8 @@ def candidates_of(
         lacking.update(dict.fromkeys(lacks))
         if not lacks or (set(lacks) <= OFFERED and allow):
             key = key_of(name, settings)
-            found.append(Candidate(key, name, settings, fix, patch.location, patch.before, module.way, lacks))
+            way = module.way_on(survey, settings)
+            found.append(Candidate(key, name, settings, fix, patch.location, patch.before, way, lacks))
     if not found:
         why = CHANGED if changed_files(session.digests) else NO_LINE
         raise Refused(not_allowed(tuple(lacking), allow) if lacking else why)

@@ -27,6 +27,7 @@ from perfaudit.tune.climb_time import (
 )
 from perfaudit.tune.climb_together import keep_the_first, leave_unsure, race_beside
 from perfaudit.tune.final import final_race
+from perfaudit.tune.loops import expect_candidates
 from perfaudit.tune.profile import Profile
 from perfaudit.tune.screening import Screen
 from perfaudit.tune.search import pointless
@@ -51,6 +52,7 @@ def climb(
 
     asking = session.deadline(ASKING_SHARE * deadline.left())
     _list_candidates(session, profile, state, knobs, memory_budget, asking)
+    expect_candidates(session, profile, [*state.candidates.values()], deadline)
     with Screen(session, tell) as screen:
         share = session.deadline(seconds_to_screen(profile, state, deadline.left()))
         leave_out(profile, state, share.left())

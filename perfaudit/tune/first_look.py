@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from perfaudit.knobs import Knob, knob
 from perfaudit.measure.child import ChildFailed
@@ -12,7 +13,8 @@ from perfaudit.measure.clock import Deadline
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.race import CONTROL, FUTILE
 from perfaudit.measurements import Settings
-from perfaudit.tune.bout import Bout, Patched, patch_for
+from perfaudit.static.source import read_text
+from perfaudit.tune.bout import Bout, patch_for
 from perfaudit.tune.profile import Profile
 from perfaudit.tune.raced import Raced
 from perfaudit.tune.screening import Screen, calibration_of
@@ -43,7 +45,7 @@ def look(
     """
     raced, module = Raced(), knob(bout.name)
     bout.look = raced
-    entrants = [_entrant(module, variant, patch_for(session, bout.name, bout.survey, variant)) for variant in tried]
+    entrants = [_entrant(session, bout, variant) for variant in tried]
     names = {
         variant.key: short_settings(variant.settings, [other.settings for other in tried if other is not variant])
         for variant in tried
@@ -88,8 +90,12 @@ def pair_of(name: str, settings: Settings) -> list[object]:
     return [knob(name).found_at, settings]
 
 
-def _entrant(module: Knob, variant: Variant, patched: Patched | None) -> Json:
+def _entrant(session: Session, bout: Bout, variant: Variant) -> Json:
+    module, patched = knob(bout.name), patch_for(session, bout.name, bout.survey, variant)
     pair, text = pair_of(module.name, variant.settings), patched[0].overlay if patched is not None else {}
+    if text and module.way_on(bout.survey, variant.settings) == "code":
+        code = {path: [read_text(Path(path))[0], after] for path, after in text.items()}
+        return {"key": variant.key, "code": code, "settings": [], "whole": text, "way": "in place"}
     entrant = {"key": variant.key, "code": {}, "settings": [pair], "whole": text, "way": "in place"}
     return entrant | ({"loader": pair} if module.way == "loader" else {})
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from perfaudit.errors import UserError
 from perfaudit.findings import Finding
-from perfaudit.knobs import Survey, knob
+from perfaudit.knobs import knob
 from perfaudit.knobs._code import inside_project
 from perfaudit.knobs._rewritten import Rewritten
 from perfaudit.measure.child import ChildFailed
@@ -19,7 +20,7 @@ from perfaudit.tune.session import Session
 
 def learn(session: Session, profile: Profile, knobs: list[str]) -> Profile:
     """The profile with what a scan finds; where one of the knobs takes fixes that a run can judge, a step is observed too."""
-    findings = _scanned(session, profile.survey)
+    findings = findings_in(profile.survey.facts.project_files or [session.target.file])
     never_run = _never_run(session, findings, knobs)
     survey = replace(profile.survey, findings=tuple(f for f in findings if f.fingerprint not in never_run))
     if session.target.is_script or not any(set(knob(name).rules) & set(RULES) for name in knobs):
@@ -48,10 +49,11 @@ def _never_run(session: Session, findings: list[Finding], knobs: list[str]) -> f
     return frozenset(f.fingerprint for f, path in asked if path in lines and not runs(f, set(lines[path])))
 
 
-def _scanned(session: Session, survey: Survey) -> list[Finding]:
+def findings_in(files: Sequence[str]) -> list[Finding]:
+    """What a scan of these files finds; nothing where they cannot be scanned."""
     from perfaudit.static.scan import Options, scan
 
     try:
-        return list(scan(survey.facts.project_files or [session.target.file], Options(processes=1)).findings)
+        return list(scan([*files], Options(processes=1)).findings)
     except UserError:
         return []

@@ -55,7 +55,9 @@ def _looked_at(bout: Bout, look: Raced, variant: Variant, entry: Trial) -> Trial
 
 def _added(bout: Bout, reference: Variant, variant: Variant) -> tuple[float, float | None, float | None] | None:
     """Seconds per step that a setting adds to the reference: middle and interval; None where that cannot be said."""
-    compared = comparison(bout.ledger, reference, variant, phases=knob(bout.name).phases_for(variant.settings))
+    compared = comparison(
+        bout.ledger, reference, variant, phases=knob(bout.name).phases_on(bout.survey, variant.settings)
+    )
     blocks = bout.ledger.blocks(reference.key)
     if compared is None or not blocks:
         return None
@@ -71,7 +73,7 @@ def comparisons_of(bout: Bout) -> list[Comparison]:
     clock, least = clock_of(bout), least_gain(bout)
     found = []
     for variant in bout.finalists:
-        phases = module.phases_for(variant.settings)
+        phases = module.phases_on(bout.survey, variant.settings)
         if phases:
             found.append(comparison(bout.ledger, bout.base, variant, race_of(bout), phases, least=least))
         found.append(comparison(bout.ledger, bout.base, variant, race_of(bout), clock=clock, least=least))

@@ -28,6 +28,7 @@ from perfaudit.target.names import Target
 from perfaudit.tune.candidates import PATCH, Candidate, alone_in_place, candidates_of, in_place, texts_of
 from perfaudit.tune.climb_time import seconds_to_check, seconds_to_race
 from perfaudit.tune.first_steps import first_profile, needs_time, time_phases
+from perfaudit.tune.loops import expect_candidates, expect_findings
 from perfaudit.tune.observed import observed_findings
 from perfaudit.tune.patched import SourceRace, check_patched, race_patched
 from perfaudit.tune.plan import merge, runs
@@ -96,10 +97,12 @@ def price(
             record = begin(start_line(target, profile, [], budget, 0, command="scan"))
             session = Session(target, workshop, watch, clock, record, timeout, skips_idle=True)
             needs_time(target, profile, budget, deadline.left() or budget)
+            expect_findings(target, workshop, report.findings)
             profile = _observe(session, profile, report, lines, budget, selected)
             profile = time_phases(session, profile, budget)
             _sort(profile.survey, lines, priced)
             _list_settings(session, profile.survey, priced, deadline)
+            expect_candidates(session, profile, [*priced.tried.values()], deadline)
             _screen(session, profile, priced, deadline)
             _check(session, profile, priced, deadline)
             _race_as_source(session, profile, priced, deadline)

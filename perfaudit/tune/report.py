@@ -22,7 +22,8 @@ from perfaudit.tune.climb import climb
 from perfaudit.tune.climb_state import Climb, late
 from perfaudit.tune.first_look import is_raced_in_place
 from perfaudit.tune.first_steps import build, needs_time, time_phases
-from perfaudit.tune.learning import learn
+from perfaudit.tune.learning import findings_in, learn
+from perfaudit.tune.loops import expect_findings
 from perfaudit.tune.outcome import UNDECIDED, comparisons_of, trials_of, winner_of
 from perfaudit.tune.profile import Profile
 from perfaudit.tune.raced import Raced, notes_of
@@ -69,6 +70,9 @@ def tune(
     progress, record, files = Progress(Climb(allow) if allow is not None else None), Record(), dict[str, str]()
     try:
         with interruptible() as interrupted:
+            if target.is_script:
+                rules = {rule for name in knobs for rule in knob(name).rules}
+                expect_findings(target, workshop, [f for f in findings_in([target.file]) if f.rule in rules])
             progress.profile = profile = build(target, workshop, watch, timeout, clock)
             start = start_line(target, profile, knobs, budget, memory_budget, allow)
             files, record = start["files"], begin(start)

@@ -196,7 +196,7 @@ def _race(
             ledger.given_up |= hopeless_variants(ledger, bout.base, bout.finalists, stage, clock)
             return ledger.given_up | settled_variants(
                 ledger, bout.base, bout.finalists, least_gain(bout), stage, clock,
-                lambda variant: module.phases_for(variant.settings),
+                lambda variant: module.phases_on(bout.survey, variant.settings),
             )  # fmt: skip
 
         lab = session.workshop.lab(check)

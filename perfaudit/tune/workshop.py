@@ -6,7 +6,7 @@ import atexit
 import contextlib
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,6 +17,7 @@ from perfaudit.measure.exchange import exchange_in
 from perfaudit.measure.facts import Facts
 from perfaudit.measure.lab import ChildLab, build_command
 from perfaudit.measure.ledger import Variant
+from perfaudit.measure.loop_patches import LoopPatches, Patched
 from perfaudit.measure.nursery import nursery
 from perfaudit.measure.runner import Lab
 from perfaudit.measure.watch import Watch
@@ -41,6 +42,9 @@ class Workshop(Protocol):
 
     def trace(self, files: list[str]) -> Json:
         """Under "facts" the facts, and under "lines" the lines of these files that run when it is built and makes two steps."""
+
+    def expect(self, patches: Sequence[Patched], both: Callable[[int, int], Patched | None]) -> None:
+        """Have a script ready for these patches of its loops, and for two of them together: see `measure.loop_patches`."""
 
     def engine(self) -> Engine:
         """The user's training as it is, ready to race candidates in. Raises ChildFailed."""
@@ -81,6 +85,7 @@ class Children:
     fresh: bool = False  # see `measure.child.Child`
     in_place: bool = False  # a script's files are its own
     _waiting: tuple[Child, Json] | None = None  # a script that was started, and its facts
+    _loops: LoopPatches = field(default_factory=LoopPatches)  # of a script, which is started with them
     _folder: Path | None = None  # of a script's files, as long as this process runs
 
     def __post_init__(self) -> None:
@@ -140,7 +145,7 @@ class Children:
             if self._waiting is None:
                 child = Child(self.fresh)
                 self._waiting = child, {}
-                self._waiting = child, child.ask(build_command(self.target_json, variant, self.device, 0), self.timeout)
+                self._waiting = child, child.ask(self._build_command(variant), self.timeout)
             child, facts = self._waiting
             replies = [facts, *self._replies(child, commands)]
             child.pause()
@@ -148,6 +153,11 @@ class Children:
             self._let_go()
             raise
         return replies
+
+    def expect(self, patches: Sequence[Patched], both: Callable[[int, int], Patched | None]) -> None:
+        """Have the script ready for these patches: one that waits without them is started again where it is wanted."""
+        if self.target.is_script and self._loops.add(patches, both):
+            self._let_go()
 
     def _let_go(self) -> None:
         """End the child that waits, if there is one."""
@@ -180,11 +190,15 @@ class Children:
         child = Child(self.fresh)
         try:
             own = Variant("screening", "", {})
-            child.ask(build_command(self.target_json, own, self.device, 0), self.timeout)
+            child.ask(self._build_command(own), self.timeout)
         except BaseException:
             child.close()
             raise
         return ChildEngine(child, self.timeout)
+
+    def _build_command(self, variant: Variant) -> Json:
+        """The command that builds the training in which patches are raced."""
+        return build_command(self.target_json, variant, self.device, 0, loops=self._loops.texts)
 
 
 def as_user_error(target: Target, failure: ChildFailed, timeout: float) -> UserError:

@@ -95,17 +95,24 @@ def test_an_unmodified_script_is_tuned_and_its_files_stay(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_findings_of_a_script_are_priced(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(SCRIPT + "\n\ndef never():\n    torch.autograd.set_detect_anomaly(True)\n")
+    script = SCRIPT.replace("zero_grad()", "zero_grad(set_to_none=False)")  # in a loop that runs for the whole training
+    (tmp_path / "train.py").write_text(script + "\n\ndef never():\n    torch.autograd.set_detect_anomaly(True)\n")
     (tmp_path / "checkpoints").mkdir()
     done = perfaudit(
-        "scan", "train.py", "--measure", "--select", "PA501", "--budget", "40s", "--format", "json", "--output", "report.json",
-        "--", "--width", "16", cwd=tmp_path,
+        "scan", "train.py", "--measure", "--select", "PA501,PA401", "--budget", "40s", "--format", "json",
+        "--output", "report.json", "--", "--width", "16", cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 1, done.stderr
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["target"] == "train.py --width 16"
-    runs, never = sorted(report["findings"], key=lambda finding: int(finding["line"]))
-    assert runs["saving"]["basis"] in ("screened", "measured") or "undecided" in runs["note"], runs
+    (zeros,) = [seen for seen in report["comparisons"] if seen["candidate"]["patch"] == "PA401"]
+    assert (zeros["basis"], zeros["way"]) == ("screened", "code")
+    (runs, never) = sorted((f for f in report["findings"] if f["rule"] == "PA501"), key=lambda each: int(each["line"]))
+    assert (
+        runs["saving"]["basis"] in ("screened", "measured")
+        or "undecided" in runs["note"]
+        or "too briefly" in runs["note"]
+    ), runs
     assert "does not run this line" in never["note"]
     assert not list((tmp_path / "checkpoints").iterdir())
 

@@ -62,7 +62,7 @@ def test_the_three_others_are_tried(given: Survey, now: Settings) -> None:
 
 @pytest.mark.parametrize("non_blocking", [True, False])
 def test_a_setting_is_an_argument_of_the_loader_and_a_way_to_copy(non_blocking: bool) -> None:
-    training = SimpleNamespace(non_blocking=None)
+    training = SimpleNamespace(non_blocking=None, is_script=False)
     setup = KNOB.setup(setting(True, non_blocking))
     assert (setup.loader_overrides, setup.fixed_batch) == ({"pin_memory": True}, False)
     with setup.applied(training):
@@ -159,6 +159,17 @@ def test_the_copies_of_the_users_loop_are_patched_where_a_finding_knows_them(
     patch = KNOB.patch(Code("train.py", replace(survey(pinned=True), findings=findings)), setting(True, True))
     assert patch is not None and patch.after == LOOP.replace('"cuda")', '"cuda", non_blocking=True)')
     assert (copies_without_waiting(LOOP), copies_without_waiting(patch.after)) == (False, True)
+
+
+def test_a_scripts_own_copies_are_code_and_its_loader_is_exchanged() -> None:
+    script = replace(survey(pinned=True, PA104=["train.py:5"]).facts, is_script=True)
+    given = replace(survey(pinned=True, PA104=["train.py:5"]), facts=script)
+    tried = KNOB.candidates(Bench(given, 2, 1, lambda s: Probe(s), lambda *a, **k: {}))
+    assert [(settings, KNOB.way_on(given, settings)) for settings in tried] == [
+        (setting(False, False), "loader"),
+        (setting(True, True), "code"),
+    ]
+    assert KNOB.holds(given, setting(True, True)) and not KNOB.holds(given, setting(False, True))
 
 
 def test_patched_source_has_a_setting_where_its_text_says_so() -> None:

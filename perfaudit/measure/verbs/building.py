@@ -22,6 +22,7 @@ from perfaudit.target import overlay as patched
 from perfaudit.target import relocate
 from perfaudit.target.names import Target
 from perfaudit.training.factory_training import FactoryTraining
+from perfaudit.training.switches import load_with_switches
 
 if TYPE_CHECKING:
     from perfaudit.training.script_training import ScriptTraining
@@ -42,12 +43,15 @@ def build(
     relocated: list[str] | None = None,
     in_place: bool = False,
     scattered: bool = False,
+    loops: dict[str, list[Any]] | None = None,
 ) -> Reply:
     """Build the training as the target's factories say, with patched texts and the settings of one knob (module:attribute).
 
     Replies with device, versions, length of an epoch, switches, and where loader and optimizer were built.
     relocated: a folder, and the copy of it from which everything is to be imported instead. in_place: from the folder
     all the same, after doing what it takes to import it from the copy. scattered: see `measure.layout`.
+    loops: by path, the text as it is and a list of patched ones, whose patches a script's own loop is to take, see
+    `training.multiplexed`.
     """
     holder.doing = f"building {target['file']}"
     if relocated is not None:
@@ -56,6 +60,8 @@ def build(
         holder.padding = layout.scattered()
     # As `python file.py` has it: the file's folder first.
     patched.install(overlay)
+    if loops:
+        load_with_switches({path: (before, versions) for path, (before, versions) in loops.items()})
     applied = find_named(knob) if knob else None
     setup = applied.setup(settings) if applied else None
     loader, optimizer = (setup.loader_overrides, setup.optimizer_overrides) if setup else ({}, {})

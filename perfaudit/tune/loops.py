@@ -1,0 +1,73 @@
+"""Patches that a script is started with, because its own loop runs when they are raced: see `measure.loop_patches`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from perfaudit.findings import Finding
+from perfaudit.knobs._code import inside_project
+from perfaudit.measure.clock import Deadline
+from perfaudit.measurements import Settings
+from perfaudit.static.source import Unreadable, read_text
+from perfaudit.target.names import Target
+from perfaudit.tune.candidates import PATCH, Candidate, texts_of
+from perfaudit.tune.plan import merge
+from perfaudit.tune.profile import Profile
+from perfaudit.tune.session import Session
+from perfaudit.tune.workshop import Json, Workshop
+
+STARTING_SHARE = 0.25  # of what is left, which starting a script once more may take
+
+
+def expect_findings(target: Target, workshop: Workshop, findings: Iterable[Finding]) -> None:
+    """Have a script ready for the fixes of these findings before it is started."""
+    if target.is_script:
+        expect(workshop, [each for _, each in candidates_of_findings(findings) if each is not None])
+
+
+def expect_candidates(session: Session, profile: Profile, candidates: Sequence[Candidate], deadline: Deadline) -> None:
+    """Have a script ready for the patches of these candidates, where there is the time to start it once more."""
+    if session.target.is_script and profile.seconds_to_open < STARTING_SHARE * deadline.left():
+        expect(session.workshop, candidates)
+
+
+def expect(workshop: Workshop, candidates: Sequence[Candidate]) -> None:
+    """Have a script ready for the patches of these candidates."""
+    swapped = [candidate for candidate in candidates if candidate.way == "code"]
+
+    def texts(*numbers: int) -> Json | None:
+        mine = [swapped[number] for number in numbers]
+        try:
+            patched = texts_of(mine)
+        except ValueError:
+            return None
+        return {path: [next(c.before for c in mine if c.path == path), text] for path, text in patched.items()}
+
+    alone = [texts(number) for number in range(len(swapped))]
+    known = [number for number, patched in enumerate(alone) if patched is not None]
+    patches = [patched for patched in alone if patched is not None]
+    workshop.expect(patches, lambda i, j: texts(known[i], known[j]))
+
+
+def candidates_of_findings(findings: Iterable[Finding]) -> list[tuple[list[Finding], Candidate | None]]:
+    """Findings of one rule in one file with their fixes as one candidate; None where that is no patch of the project's."""
+    groups: dict[tuple[str, str], list[Finding]] = {}
+    for finding in findings:
+        if finding.location is not None and finding.fix is not None and finding.fix.edits:
+            groups.setdefault((finding.rule, finding.location.path), []).append(finding)
+    return [(group, _candidate(rule, path, group)) for (rule, path), group in groups.items()]
+
+
+def _candidate(rule: str, path: str, group: list[Finding]) -> Candidate | None:
+    merged = merge(group)
+    if merged is None or not inside_project(path):
+        return None
+    finding = merged[0]
+    assert finding.fix is not None and finding.location is not None
+    try:
+        before = read_text(Path(path))[0]
+    except (OSError, Unreadable):
+        return None
+    settings: Settings = {"patch": rule, "path": path}
+    return Candidate(f"{rule} {path}", PATCH, settings, finding.fix, finding.location, before, "code")
