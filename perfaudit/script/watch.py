@@ -20,6 +20,9 @@ from perfaudit.script.spans import Spans
 
 Json = dict[str, Any]  # Any: nested JSON
 LOOKS_FOR_MODELS = (0, 1, 4)  # after so many updates all modules there are looked through; models may be built late
+MOST_CALLS = (
+    4  # of models before a backward pass that share a batch; more are the signs of a text, or actions of an episode
+)
 
 
 class Watch:
@@ -56,8 +59,14 @@ class Watch:
 
     def _forget(self) -> None:
         self._batches = self._samples = self._epochs = self._without_gradients = self._recent_backwards = 0
-        self._inputs = 0  # samples in the first call of a model
+        self._inputs = 0  # samples of models' inputs, where there are no batches
+        self._are_inputs_clear = True
+        self._called()
         self._began = self._clock()
+
+    def _called(self) -> None:
+        """Forget the calls of models, and the samples of the first of them."""
+        self._calls = self._first_inputs = 0
 
     # ---- putting it in place -----------------------------------------------------------------------------------------
 
@@ -153,7 +162,7 @@ class Watch:
             "seconds": now - self._began,
             "phases": phases,
             "batches": self._batches,
-            "samples": self._samples or self._inputs,
+            "samples": self._samples or (self._inputs if self._are_inputs_clear else 0),
             "epochs": self._epochs,
             "without_gradients": self._without_gradients,
             "backwards": self._recent_backwards,
@@ -211,6 +220,9 @@ class Watch:
         self._end_raised()
         self.backwards += 1
         self._recent_backwards += 1
+        self._inputs += self._first_inputs
+        self._are_inputs_clear &= 0 < self._calls <= MOST_CALLS
+        self._called()
         if self.first_batch_at is None:
             self.first_batch_at = time.monotonic()
         self.spans.settle(is_backward=True, is_older=_is_older(args[0] if args else None, self._zeroed_at))
@@ -307,18 +319,20 @@ class Watch:
             self._calling = False
             if torch.is_grad_enabled():
                 self.spans.expect_backward()
-                self._inputs = self._inputs or count_samples([*args, *kwargs.values()])
+                self._calls += 1
+                if self._calls == 1:
+                    self._first_inputs = count_samples([*args, *kwargs.values()], dimensions=2)
             else:
                 self._without_gradients += 1
 
 
-def count_samples(batch: Any) -> int:
-    """How many samples a batch has: the length of the first tensor in it; 0 where there is none."""
+def count_samples(batch: Any, dimensions: int = 1) -> int:
+    """How many samples a batch has: the length of the first tensor of so many dimensions in it; 0 where there is none."""
     queue = [batch]
     while queue:
         value = queue.pop(0)
         shape = getattr(value, "shape", None)
-        if shape is not None and len(shape):
+        if shape is not None and len(shape) >= dimensions:
             return int(shape[0])
         if isinstance(value, dict) or hasattr(value, "values"):
             queue = [*value.values(), *queue]

@@ -220,6 +220,14 @@ for _ in range(6):
     mean(torch.cat(kept)).backward()
     optimizer.step()
 """,
+    "episode": """
+policy = small()
+optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
+for _ in range(6):
+    kept = [policy(torch.randn(1, 8)) for _ in range(10)]
+    mean(torch.cat(kept)).backward()
+    optimizer.step()
+""",
     "parts": """
 class Whole(nn.Module):
     def __init__(self):
@@ -346,6 +354,16 @@ def test_between_an_action_and_the_next_call_is_the_environment(seen_of: Callabl
     run = summarize(seen_of("policy"), "policy")
     seconds = {name: 25 * share for name, share in run.phases.items() if share}
     assert seconds == pytest.approx({"forward": 7.0, "backward": 3.0, "other": 15.0})
+
+
+@pytest.mark.parametrize(("name", "samples"), [("no_optimizer", 4), ("episode", None)])
+def test_samples_without_a_loader_are_those_of_the_models_inputs(
+    seen_of: Callable[[str], Seen], name: str, samples: int | None
+) -> None:
+    """Of an episode with an action after the other it is not known."""
+    run = summarize(seen_of(name), name)
+    rate = run.samples_per_second
+    assert (rate and run.seconds_per_step and round(rate * run.seconds_per_step)) == samples
 
 
 def test_a_part_is_called_where_the_whole_is_not(seen_of: Callable[[str], Seen]) -> None:
