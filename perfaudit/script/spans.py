@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 
@@ -11,22 +12,26 @@ PHASES = tuple(PHASE_WORDS)
 _NUMBER = {name: number for number, name in enumerate(PHASES)}
 _OTHER, _FORWARD, _OPTIMIZER = _NUMBER["other"], _NUMBER["forward"], _NUMBER["optimizer"]
 
+MOST_STRETCHES = 8  # that are held back; a loss is computed in one of the last
+
 
 class Spans:
     """Adds up time by phase. `begin` and `end` nest; between them it is the phase of what `ground` says, "other" at first.
 
     Time that turns out to be the forward pass only when the backward pass begins (a loss of functions, a model without
-    modules) is held back as `_pending`, and given to one or the other. `_held` is of this what gradients were set to zero behind.
+    modules) is held back in stretches, which end where gradients are set to zero or a number is read. Of these, the one in which
+    the loss was computed is the forward pass: `node` is how many nodes graphs had then, and the loss is one of them.
     """
 
-    __slots__ = ("_clock", "_ground", "_held", "_mark", "_pending", "_seconds", "_stack")
+    __slots__ = ("_clock", "_ground", "_mark", "_pending", "_seconds", "_stack", "_stretches")
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
         self._seconds = [0.0] * len(PHASES)
         self._stack: list[int] = []
         self._ground = _OTHER
-        self._pending = self._held = 0.0
+        self._pending = 0.0
+        self._stretches: list[tuple[int, float]] = []  # the node behind each, and its seconds
         self._mark = clock()
 
     def begin(self, name: str) -> None:
@@ -51,41 +56,43 @@ class Spans:
         self._give_pending(_OTHER)
         self._ground = _FORWARD
 
-    def hold_back(self, is_between: bool = False) -> None:
-        """A batch is there, or gradients are set to zero: whether a forward pass begins now is not known yet.
+    def hold_back(self) -> None:
+        """A batch is there: whether a forward pass begins now is not known yet."""
+        self.charge()
+        self._give_pending(_OTHER)
 
-        is_between: nor is known whether one has just ended, as gradients may be set to zero before it and behind it.
+    def end_stretch(self, node: int) -> None:
+        """Gradients were set to zero, or a number was read: a forward pass has just ended, or begins now, or neither.
+
+        What follows a model's call is its loss no more, unless the loss is still to come: a policy is called for an action, which
+        is read and taken; a loss is read for its logging.
         """
         self.charge()
-        if is_between:
-            self._held += self._pending
-            self._pending = 0.0
-        else:
-            self._give_pending(_OTHER)
-
-    def doubt(self) -> None:
-        """A number was read: what follows a model's call is its loss only if the backward pass is next, and not another call.
-
-        A policy is called for an action, which is read and taken; a loss is read for its logging.
-        """
-        self.charge()
-        if self._ground == _FORWARD and not self._stack:
-            self._ground = _OTHER
+        if self._stack:
+            return
+        self._ground = _OTHER
+        self._stretches.append((node, self._pending))
+        self._pending = 0.0
+        if len(self._stretches) > MOST_STRETCHES:
+            self._seconds[_OTHER] += self._stretches.pop(0)[1]
 
     def leave_out(self) -> None:
         """What has passed since the last of these calls is no part of the step: it was ours."""
         self._mark = self._clock()
 
-    def settle(self, is_backward: bool, is_older: bool = False) -> None:
+    def settle(self, is_backward: bool, loss: float = math.inf) -> None:
         """The backward pass begins, so that what was held back was the forward pass; or no forward pass is under way.
 
-        is_older: the loss is older than the last time that gradients were set to zero.
+        loss: its node, infinity where that is not known.
         """
         self.charge()
-        if is_backward and is_older:
-            self._seconds[_FORWARD] += self._held
-            self._held = 0.0
-        self._give_pending(_FORWARD if is_backward else _OTHER)
+        before = -1
+        for node, seconds in self._stretches:
+            is_forward = is_backward and before <= loss < node
+            self._seconds[_FORWARD if is_forward else _OTHER] += seconds
+            before = node
+        self._stretches.clear()
+        self._give_pending(_FORWARD if is_backward and loss >= before else _OTHER)
         self._ground = _OTHER
 
     def take(self) -> list[float]:
@@ -109,5 +116,7 @@ class Spans:
 
     def _give_pending(self, phase: int) -> None:
         self._seconds[phase] += self._pending
-        self._seconds[_OTHER] += self._held
-        self._pending = self._held = 0.0
+        self._pending = 0.0
+        for _, seconds in self._stretches:
+            self._seconds[_OTHER] += seconds
+        self._stretches.clear()

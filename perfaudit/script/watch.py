@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import functools
 import gc
+import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from perfaudit.script.after_import import after_import
@@ -31,6 +32,8 @@ class Watch:
     on_update: called with the record of each update, see `_end_update`, right after it. on_sign: called after each batch and
     backward pass as long as there was no update.
     """
+
+    times_forwards = True  # puts a function of ours around them
 
     def __init__(
         self,
@@ -52,8 +55,8 @@ class Watch:
         self._has_optimizer = False  # without any, each backward pass ends a step
         self._compiles = False  # whether torch.compile was called
         self._timed_classes: set[type] = set()
+        self._timed_forwards: set[type] = set()
         self._called_classes: set[type] = set()  # of these, those that were called by the script itself
-        self._zeroed_at = 0  # how many nodes graphs had when gradients were set to zero
         self.updates = 0
         self._forget()
 
@@ -202,14 +205,13 @@ class Watch:
         if self._is_elsewhere() or self._calling:
             return original(*args, **kwargs)
         result = self._in_phase("host_reads", original, *args, **kwargs)
-        self.spans.doubt()
+        self.spans.end_stretch(_nodes())
         return result
 
     def _zero_grad(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         result = self._in_phase("optimizer", original, *args, **kwargs)
         if not self._is_elsewhere():
-            self.spans.hold_back(is_between=True)
-            self._zeroed_at = _newest_node()
+            self.spans.end_stretch(_nodes())
         return result
 
     def _backward(self, original: Any, *args: Any, **kwargs: Any) -> Any:
@@ -225,7 +227,7 @@ class Watch:
         self._called()
         if self.first_batch_at is None:
             self.first_batch_at = time.monotonic()
-        self.spans.settle(is_backward=True, is_older=_is_older(args[0] if args else None, self._zeroed_at))
+        self.spans.settle(is_backward=True, loss=_node(args[0] if args else None))
         result = self._in_phase("backward", original, *args, **kwargs)
         if not self.updates:
             self.on_sign()
@@ -288,7 +290,8 @@ class Watch:
     def _time_models(self) -> None:
         """Time the calls of the classes of all modules that are no part of another one; of parts, where the whole is not called.
 
-        A LightningModule is not called, but has parts that are.
+        A LightningModule is not called, but has parts that are. Of the script's own classes that are not called, `forward` is
+        timed too, which some call by its name.
         """
         import torch
 
@@ -303,6 +306,11 @@ class Watch:
             if not any(known in kind.__mro__ for known in self._timed_classes):
                 self._timed_classes.add(kind)
                 _replace(kind, "__call__", self._call)
+        if self.times_forwards and not self._compiles:
+            for kind in uncalled - self._timed_forwards:
+                self._timed_forwards.add(kind)
+                if "forward" in vars(kind) and not kind.__module__.startswith("torch."):
+                    _replace(kind, "forward", self._call)
 
     def _call(self, original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
         if self._calling or self._is_elsewhere():
@@ -332,28 +340,29 @@ def count_samples(batch: Any, dimensions: int = 1) -> int:
     while queue:
         value = queue.pop(0)
         shape = getattr(value, "shape", None)
-        if shape is not None and len(shape) >= dimensions:
-            return int(shape[0])
-        if isinstance(value, dict) or hasattr(value, "values"):
+        if shape is not None:  # a tensor has `values` too, which raises
+            if len(shape) >= dimensions:
+                return int(shape[0])
+        elif isinstance(value, Mapping):
             queue = [*value.values(), *queue]
         elif isinstance(value, (list, tuple)):
             queue = [*value, *queue]
     return 0
 
 
-def _newest_node() -> int:
-    """The number that the next node of a graph will have in this thread; 0 where torch does not tell."""
+def _nodes() -> int:
+    """How many nodes graphs of this thread have had; 0 where torch does not tell."""
     import torch
 
     ask = getattr(torch._C._autograd, "_get_sequence_nr", None)
     return ask() if ask is not None else 0
 
 
-def _is_older(roots: Any, node: int) -> bool:
-    """Whether what a backward pass begins with was computed before the node of a number."""
+def _node(roots: Any) -> float:
+    """The number of the node that a backward pass begins with; infinity where torch does not tell."""
     root = roots if hasattr(roots, "grad_fn") else next(iter(roots or ()), None)
-    number = getattr(getattr(root, "grad_fn", None), "_sequence_nr", None)
-    return number is not None and number() < node
+    ask = getattr(getattr(root, "grad_fn", None), "_sequence_nr", None)
+    return ask() if ask is not None else math.inf
 
 
 def _children(module: Any) -> Sequence[Any]:

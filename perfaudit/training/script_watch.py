@@ -19,6 +19,8 @@ _PHASES = {"data_wait": "loading", "host_to_device": "transfer"}
 class ScriptWatch(Watch):
     """The watch over a script's steps, which leaves the script at the end of each update."""
 
+    times_forwards = False  # patches are put into these functions
+
     def __init__(self, training: ScriptTraining) -> None:
         super().__init__(training.update_ends)
         self._training = training

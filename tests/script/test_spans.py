@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from perfaudit.script.spans import PHASES, Spans
@@ -84,3 +86,25 @@ def test_an_end_without_a_beginning_is_no_fault(clock: Clock, spans: Spans) -> N
     clock.now += 1
     assert by_name(spans) == {"other": 1.0}
     assert not spans.is_inside
+
+
+@pytest.mark.parametrize(("loss", "forward"), [(5, 1.0), (15, 2.0), (25, 4.0), (math.inf, 4.0)])
+def test_of_stretches_that_are_held_back_that_of_the_loss_is_the_forward_pass(
+    clock: Clock, spans: Spans, loss: float, forward: float
+) -> None:
+    """One ends at node 10, where gradients are set to zero, and one at 20, where a number is read."""
+    for node, seconds in ((10, 1), (20, 2)):
+        clock.now += seconds
+        spans.end_stretch(node)
+    clock.now += 4
+    spans.settle(is_backward=True, loss=loss)
+    assert by_name(spans) == {"forward": forward, "other": 7.0 - forward}
+
+
+def test_behind_a_number_that_is_read_is_no_loss_of_a_call(clock: Clock, spans: Spans) -> None:
+    spans.expect_backward()
+    clock.now += 1
+    spans.end_stretch(10)
+    clock.now += 2
+    spans.settle(is_backward=True, loss=9)  # computed before
+    assert by_name(spans) == {"forward": 1.0, "other": 2.0}

@@ -14,6 +14,7 @@ from forked_programs import run_programs
 
 from perfaudit.script.observe import Seen
 from perfaudit.script.summary import summarize
+from perfaudit.script.watch import count_samples
 
 HEAD = """
 import json, sys, time
@@ -228,6 +229,16 @@ for _ in range(6):
     mean(torch.cat(kept)).backward()
     optimizer.step()
 """,
+    "by_name": """
+model = small()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(8):
+    loss = mean(model.forward(torch.randn(4, 8)))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    take(1.0)
+""",
     "parts": """
 class Whole(nn.Module):
     def __init__(self):
@@ -343,6 +354,12 @@ def test_a_closure_is_called_inside_the_update(seen_of: Callable[[str], Seen]) -
     assert run.phases["backward"] == pytest.approx(0.5)
 
 
+def test_forward_is_timed_where_it_is_called_by_its_name(seen_of: Callable[[str], Seen]) -> None:
+    run = summarize(seen_of("by_name"), "by_name")
+    seconds = {name: 7 * share for name, share in run.phases.items() if share}
+    assert seconds == pytest.approx({"forward": 3.0, "backward": 3.0, "other": 1.0})
+
+
 def test_what_loading_a_batch_calls_and_reads_is_waiting_for_it(seen_of: Callable[[str], Seen]) -> None:
     """Four rows, each 0.25 s to read and 0.5 s in a transform that is a module; then 2 s in the model, 1 s for the loss."""
     run = summarize(seen_of("transforms"), "transforms")
@@ -364,6 +381,30 @@ def test_samples_without_a_loader_are_those_of_the_models_inputs(
     run = summarize(seen_of(name), name)
     rate = run.samples_per_second
     assert (rate and run.seconds_per_step and round(rate * run.seconds_per_step)) == samples
+
+
+class Tensor:
+    """Has `values`, as every tensor has, which only a sparse one takes."""
+
+    def __init__(self, *shape: int) -> None:
+        self.shape = shape
+
+    def values(self) -> None:
+        raise RuntimeError("values expected sparse tensor layout but got Strided")
+
+
+@pytest.mark.parametrize(
+    ("batch", "dimensions", "samples"),
+    [
+        ([Tensor(4, 8), Tensor(3)], 1, 4),
+        ({"scale": Tensor(), "x": (Tensor(5),)}, 1, 5),
+        ([Tensor(4), Tensor(2, 3)], 2, 2),
+        ([Tensor(4), 7], 2, 0),
+        (None, 1, 0),
+    ],
+)
+def test_samples_of_a_batch(batch: object, dimensions: int, samples: int) -> None:
+    assert count_samples(batch, dimensions) == samples
 
 
 def test_a_part_is_called_where_the_whole_is_not(seen_of: Callable[[str], Seen]) -> None:
