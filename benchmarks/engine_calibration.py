@@ -2,7 +2,8 @@
 
     --kinds identical effects single    what is raced (default: all of them)
     --samples char_gpt …     trainings of sample_models (default: all three)
-    --states calm loaded     the machine as it is, and beside three busy processes that this starts
+    --states calm loaded     the machine as it is, and beside three busy processes that this starts; "shared": beside what
+                             others do on it just then
     --runs N                 measure until each kind, sample and state has N runs on record; 0 only judges what is there
     --seconds S              of each race (120)
     --write                  put the table into engine_calibration.md
@@ -37,7 +38,7 @@ from pathlib import Path
 from typing import Any
 
 from gate_power import clopper_pearson, machine
-from machine_states import STATES, busy_cores, machine_in
+from machine_states import SHARED, STATES, busy_cores, machine_in
 from records import keep, read, tell
 
 from perfaudit.measure.child import Child
@@ -305,15 +306,15 @@ def share(hits: int, of: int) -> str:
 
 def groups_of(records: Sequence[Json]) -> Iterator[tuple[str, str, list[Json]]]:
     """Sample, state and the records of both; then those of each state, and all of them."""
-    for state in STATES:
+    for state in (*STATES, SHARED):
         for sample in SAMPLES:
             if mine := [r for r in records if r["state"] == state and r["sample"] == sample]:
                 yield sample, state, mine
-    for state in STATES:
+    for state in (*STATES, SHARED):
         if mine := [r for r in records if r["state"] == state]:
             yield "all", state, mine
     if records:
-        yield "all", "both", list(records)
+        yield "all", "all", list(records)
 
 
 def candidates(records: Sequence[Json]) -> list[Json]:
@@ -365,7 +366,7 @@ def effects_table(records: Sequence[Json]) -> list[str]:
         "interval misses the true ratio | centre over true ratio"
     )
     for effect in EFFECTS:
-        for state in STATES:
+        for state in (*STATES, SHARED):
             mine = [r for r in records if r["state"] == state]
             found = [one for one in candidates(mine) if one["key"] == key_of(effect) and one["true"]]
             if not found:
@@ -472,7 +473,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--samples", nargs="+", choices=SAMPLES, default=list(SAMPLES))
-    parser.add_argument("--states", nargs="+", choices=STATES, default=list(STATES))
+    parser.add_argument("--states", nargs="+", choices=(*STATES, SHARED), default=list(STATES))
     parser.add_argument("--runs", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--records", type=Path, default=RECORDS)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 BUSY = 3  # processes
 STATES = ("calm", "loaded")
+SHARED = "shared"  # as others use it just then, whatever they do: nothing is started, and the load of a row tells
 
 _COMPUTES = """
 import os
@@ -33,11 +34,11 @@ while os.getppid() == parent:
 
 @contextlib.contextmanager
 def machine_in(state: str) -> Iterator[None]:
-    """The machine in one of STATES. "loaded": BUSY processes compute all the while, one of them through memory.
+    """The machine in one of STATES, or SHARED. "loaded": BUSY processes compute all the while, one of them through memory.
 
     They are pinned nowhere and have the priority of everyone else. They end with this process, whatever ends it.
     """
-    if state not in STATES:
+    if state not in (*STATES, SHARED):
         raise ValueError(f"a machine is one of {', '.join(STATES)}, not {state!r}")
     programs = [_COMPUTES] * (BUSY - 1) + [_MOVES_MEMORY] if state == "loaded" else []
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -17,7 +17,7 @@ FixKind = Literal["none", "safe", "unsafe", "manual"]
 AREAS = ("input", "model", "backend", "optimizer", "debugging", "host", "distributed", "evaluation", "environment")
 
 _REQUIRED = {"id", "name", "title", "area", "severity", "fix", "why", "sources", "example"}
-_OPTIONAL = {"changes", "settled_by", "saving"}
+_OPTIONAL = {"accelerator_only", "changes", "settled_by", "saving"}
 _RULE_FILE = re.compile(r"[^/]*\.toml")
 _EXAMPLE_KEYS = {"bad", "good", "lines", "fixed", "missed"}
 _DOCUMENTED = {"low", "high", "source", "says"}  # of a saving
@@ -59,6 +59,7 @@ class Rule:
     why: str
     sources: tuple[str, ...]
     settled_by: str
+    accelerator_only: bool
     saving: Saving | None
     examples: tuple[Example, ...]
     path: str
@@ -154,6 +155,8 @@ def read_rule(path: Path, examples: bool = True, content: bytes | None = None) -
         raise fail("sources", "at least one")
     if not isinstance(settled_by := data.get("settled_by", ""), str):
         raise fail("settled_by", "must be the name of a knob, or empty")
+    if not isinstance(accelerator_only := data.get("accelerator_only", False), bool):
+        raise fail("accelerator_only", "must be true or false")
     return Rule(
         id=data["id"],
         name=data["name"],
@@ -165,6 +168,7 @@ def read_rule(path: Path, examples: bool = True, content: bytes | None = None) -
         why=" ".join(data["why"].split()),
         sources=sources,
         settled_by=settled_by,
+        accelerator_only=accelerator_only,
         saving=_saving(data, fail),
         examples=_examples(data, fail) if examples else (),
         path=str(path),

@@ -185,7 +185,7 @@ def test_false_calls_are_those_of_copies_and_controls_are_told_apart() -> None:
         "| char_gpt | calm | 120 | 2.0 | 1 | 1 of 4 | 2 of 3 (66.7 %, 9.4 to 99.2) | 1 of 3 (33.3 %, 0.8 to 90.6) | 1.5 % "
         "| 1 of 1 (100.0 %, 2.5 to 100.0) |"
     )
-    assert [line.split(" | ")[:2] for line in table[3:]] == [["| all", "calm"], ["| all", "both"]]
+    assert [line.split(" | ")[:2] for line in table[3:]] == [["| all", "calm"], ["| all", "all"]]
 
 
 def test_effects_are_found_settled_or_missed() -> None:

@@ -113,6 +113,7 @@ def test_a_command_of_ours_is_no_document() -> None:
             'fix = "safe"',
             "key 'changes': an unsafe fix names what it changes, any other fix names nothing",
         ),
+        ('settled_by = "dataloader"', "accelerator_only = 1", "key 'accelerator_only': must be true or false"),
         ('settled_by = "dataloader"', "settled_by = 1", "key 'settled_by': must be the name of a knob, or empty"),
         ('sources = ["https://example.org"]', "sources = []", "key 'sources': at least one"),
         ('sources = ["https://example.org"]', "sources = ['']", "key 'sources': must be a list of texts"),

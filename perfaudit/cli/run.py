@@ -191,6 +191,7 @@ def _report(run: Run, files: list[str]) -> Report:
     """The run, with what a scan finds in the files of the project that it imported: what lies in long phases first."""
     from perfaudit.cli.scanning import Plan
     from perfaudit.report import Report
+    from perfaudit.rules import rule_heads
     from perfaudit.script.advice import order_findings
     from perfaudit.static.discover import shown
 
@@ -198,7 +199,8 @@ def _report(run: Run, files: list[str]) -> Report:
     report = Report("run")
     if given and run.counted:
         report = Plan.of(given, None, (), (), "info", True, 0, False, False, False, []).scanned()
-    findings = order_findings(report.findings, run)
+    only = {rule.id for rule in rule_heads().values() if rule.accelerator_only}
+    findings = order_findings(report.findings, run, only)
     return report.with_(command="run", target=run.script, run=run, findings=findings)
 
 

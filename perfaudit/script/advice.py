@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from perfaudit.findings import Finding
 from perfaudit.runs import PHASE_WORDS, Run
 
 # The phase that a finding of a rule can shorten, by the beginning of the rule's name; others are of no one phase.
 PHASE_OF_RULE = {
+    "PA102": "host_to_device",
+    "PA104": "host_to_device",
     "PA1": "data_wait",
     "PA401": "optimizer",
     "PA402": "optimizer",
@@ -18,22 +20,29 @@ PHASE_OF_RULE = {
     "PA406": "average",
 }
 WORTH_SAYING = 0.02  # of a step: a finding in a phase that takes less comes last
+ELSEWHERE = "it costs time on an accelerator, and this run was on the CPU"
 
 
-def order_findings(findings: Sequence[Finding], run: Run) -> tuple[Finding, ...]:
+def order_findings(
+    findings: Sequence[Finding], run: Run, accelerator_only: Collection[str] = ()
+) -> tuple[Finding, ...]:
     """Those whose phase was seen to take a share worth saying first, the largest first; then what no phase was seen for.
 
-    Last, and said so, what lies in a phase that hardly takes any time.
+    Last, and said so, what lies in a phase that hardly takes any time, and on a CPU what costs time on accelerators only.
+    accelerator_only: ids of the rules of the latter.
     """
     if not run.phases:
         return tuple(findings)
+    elsewhere = [finding for finding in findings if run.device == "cpu" and finding.rule in accelerator_only]
+    findings = [finding for finding in findings if finding not in elsewhere]
     observed = [
         (_with_share(finding, share), share) for finding in findings if (share := _share(finding, run)) is not None
     ]
     large = sorted((each for each in observed if each[1] >= WORTH_SAYING), key=lambda each: -each[1])
     small = [finding for finding, share in observed if share < WORTH_SAYING]
     rest = [finding for finding in findings if _share(finding, run) is None]
-    return (*(finding for finding, _ in large), *rest, *small)
+    said = [each.with_(note="; ".join(filter(None, [ELSEWHERE, each.note]))) for each in elsewhere]
+    return (*(finding for finding, _ in large), *rest, *small, *said)
 
 
 def _share(finding: Finding, run: Run) -> float | None:

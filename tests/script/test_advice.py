@@ -1,0 +1,41 @@
+"""What a run says of findings: which of them it saw in its phases, and which cannot matter where it ran."""
+
+from __future__ import annotations
+
+from surveys import found
+
+from perfaudit.rules import all_rules
+from perfaudit.runs import Run
+from perfaudit.script.advice import ELSEWHERE, order_findings
+
+PHASES = {"data_wait": 0.5, "host_to_device": 0.0, "forward": 0.3, "backward": 0.19, "optimizer": 0.01, "average": 0.0}
+ONLY = {rule.id for rule in all_rules().values() if rule.accelerator_only}
+
+
+def run(device: str = "cpu") -> Run:
+    return Run("train.py", "enough", steps=20, counted=17, phases=PHASES, device=device)
+
+
+def test_what_was_seen_to_take_much_comes_first_and_what_took_nothing_last() -> None:
+    given = [found("PA402"), found("PA204"), found("PA101")]
+    ordered = order_findings(given, run())
+    assert [finding.rule for finding in ordered] == ["PA101", "PA204", "PA402"]
+    assert ordered[0].note == "observed: waiting for data takes 50.0 % of a step here"
+
+
+def test_on_a_cpu_what_costs_time_on_accelerators_comes_last_and_says_so() -> None:
+    given = [found("PA601"), found("PA102"), found("PA402")]
+    ordered = order_findings(given, run(), ONLY)
+    assert [(finding.rule, finding.note == ELSEWHERE) for finding in ordered] == [
+        ("PA402", False),
+        ("PA601", True),
+        ("PA102", True),
+    ]
+    there = order_findings(given, run("cuda"), ONLY)
+    assert [finding.rule for finding in there] == ["PA601", "PA102", "PA402"]
+    assert there[1].note == "observed: copies from host to device takes 0.0 % of a step here"  # not of waiting for data
+
+
+def test_without_phases_nothing_is_said() -> None:
+    given = (found("PA601"), found("PA101"))
+    assert order_findings(given, Run("train.py", "failed", device="cpu"), ONLY) == given
