@@ -41,7 +41,7 @@ it writes goes to a scratch folder that is deleted afterwards; --in-place lets i
 measured, and it is ended early.
 
 A file that defines functions by these names (or --factory ROLE=NAME) is no script: a loop of perfaudit's runs them. All knobs
-work on it, on a script those that are not built into the loop.
+work on it, on a script all but ema.
 
 \b
     build_model() -> nn.Module              also make_model, get_model, create_model

@@ -11,6 +11,13 @@ from typing import Any
 
 from perfaudit.findings import Edit
 from perfaudit.knobs import Bench, Knob, Probe, Reply, Setup, Survey, Told, Unanswered
+from perfaudit.knobs._batch_of_script import (
+    POSITION,
+    answer_real_sizes,
+    handed_over_of_script,
+    limit_of_script,
+    patch_of_script,
+)
 from perfaudit.knobs._code import Code, Patch
 from perfaudit.knobs._memory_limit import RealStep, Untried, between, confirm
 from perfaudit.measurements import Settings
@@ -25,8 +32,6 @@ LONGEST_STEP = 4.0  # seconds; larger batches are not timed
 LARGEST = 1 << 20  # samples; no budget is asked about beyond
 SHRUNK = 0.98  # times the predicted peak of a smaller batch; below, the two steps were not of the same shape
 
-_POSITION = 1  # of batch_size in DataLoader.__init__
-
 CONVERGENCE = (
     "a larger batch is another training: fewer updates per epoch. Tune the learning rate again, starting from k times for "
     "SGD with a warm-up (Goyal et al. 2017, arXiv:1706.02677) or sqrt(k) times for Adam (Malladi et al. 2022, "
@@ -37,7 +42,6 @@ CONVERGENCE = (
 
 class BatchSize(Knob):
     name = "batch_size"
-    on_scripts = False
     title = "samples per second and peak memory against the batch size"
     metric = "samples_per_second"
     way = "loader"
@@ -60,10 +64,11 @@ class BatchSize(Knob):
     def candidates(self, bench: Bench) -> list[Settings]:
         """Half the current batch, and doublings of it up to the limit, the dataset, and steps that are not too long."""
         now = int(str(self.current(bench.survey)["batch_size"]))
-        limit = _limit(bench, self.current(bench.survey))
-        most = min(limit, bench.survey.facts.loader.dataset_length or LARGEST)
-        step = bench.survey.step_seconds
-        larger = [size for size in _sizes(now) if now < size <= most and step * size / now <= LONGEST_STEP]
+        if bench.survey.facts.is_script:
+            limit = limit_of_script(bench, self.current(bench.survey), [now, *_larger(bench, now, LARGEST)])
+        else:
+            limit = _limit(bench, self.current(bench.survey))
+        larger = _larger(bench, now, limit)
         smaller = [size for size in _sizes(now) if size < now]  # last, as the first to go where time is short
         return [{"batch_size": size} for size in [*larger, *smaller]]
 
@@ -82,7 +87,12 @@ class BatchSize(Knob):
             "throughput; it is another training, see below"
         )
 
+    def handed_over(self, settings: Settings, survey: Survey) -> str:
+        return handed_over_of_script(survey, settings) if survey.facts.is_script else ""
+
     def patch(self, code: Code, settings: Settings) -> Patch | None:
+        if code.survey.facts.is_script:
+            return patch_of_script(code, settings)
         found = code.call(code.survey.facts.loader.site)
         return code.patch(*found, _edits(*found, settings)) if found is not None else None
 
@@ -120,6 +130,10 @@ class BatchSize(Knob):
                     return {"cannot": str(error)}
         return {"limits": limits, "peaks": sorted(peaks.items())}
 
+    def answer_real_sizes(self, training: Any, sizes: list[int], room: int, seconds: float) -> Reply:
+        """Of a script: see `_batch_of_script`."""
+        return answer_real_sizes(training, sizes, room, seconds)
+
     def answer_real(self, training: Any, size: int) -> Reply:
         """Peak bytes of a real step on a batch of this size, made of repeated samples: of tensors, of the process ("resident")
         and of the device ("taken", null where that is not known)."""
@@ -135,6 +149,12 @@ class BatchSize(Knob):
 def _sizes(now: int) -> list[int]:
     """Half of the current size, it, and its doublings."""
     return [size for size in (now // 2, *(now << n for n in range(DOUBLINGS + 1))) if size]
+
+
+def _larger(bench: Bench, now: int, limit: int) -> list[int]:
+    """Doublings of the current size up to a limit, the dataset, and steps that are not too long."""
+    most, step = min(limit, bench.survey.facts.loader.dataset_length or LARGEST), bench.survey.step_seconds
+    return [size for size in _sizes(now) if now < size <= most and step * size / now <= LONGEST_STEP]
 
 
 def _limit(bench: Bench, current: Settings) -> int:
@@ -258,9 +278,11 @@ def _memory_remarks(told: Told) -> list[str]:
         return []
     budget = f"{kept['budget'] / 2**30:.1f} GiB"
     if "cannot" in kept:
+        more = [f"a step with more samples failed: {kept['failed']}"] if kept.get("failed") else []
         return [
             f"at least {kept['limit']:,} samples fit into {budget} (by real steps; the peak of this step cannot be "
-            f"predicted: {kept['cannot']})"
+            f"predicted: {kept['cannot']})",
+            *more,
         ]
     said = [f"memory limit: {kept['limit']:,} samples in {budget}"]
     if kept["limit"] >= LARGEST:
@@ -311,8 +333,8 @@ def _knee_remark(told: Told) -> list[str]:
 
 def _edits(source: Source, call: ast.Call, settings: Settings) -> tuple[Edit, ...] | None:
     value = repr(settings["batch_size"])
-    if len(call.args) > _POSITION:
-        return edit.replace(source, call.args[_POSITION], value)
+    if len(call.args) > POSITION:
+        return edit.replace(source, call.args[POSITION], value)
     return edit.set_keyword(source, call, "batch_size", value)
 
 

@@ -8,8 +8,9 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from perfaudit.knobs import Bench, Knob, Reply, Setup, Survey, Told, Unanswered
+from perfaudit.knobs import Bench, Knob, Refused, Reply, Setup, Survey, Told, Unanswered
 from perfaudit.knobs._code import Code, Patch, built_at
+from perfaudit.knobs._script_code import about_models
 from perfaudit.measurements import Settings
 from perfaudit.target.working_folder import shown_path
 
@@ -30,6 +31,7 @@ OVERWRITTEN = (  # https://docs.pytorch.org/docs/stable/torch.compiler_cudagraph
     ".clone() them; where a step calls the model several times, torch.compiler.cudagraph_mark_step_begin() at its start "
     "tells one step from the next"
 )
+UNCALLED = "the training step does not call the model itself, so compiling it changes nothing"
 SECONDS_NEEDED = (
     90.0  # char_gpt at load 7: 165 s to compile from nothing, 6 to 9 s from the cache on disk at each later start
 )
@@ -37,7 +39,6 @@ SECONDS_NEEDED = (
 
 class Compile(Knob):
     name = "compile"
-    on_scripts = False
     title = "the model as it is, and compiled"
     rules = ("PA306",)
     phases = ("forward", "backward")
@@ -65,26 +66,27 @@ class Compile(Knob):
             longest = max(SHORTEST, min(LONGEST, EXPLAINING * left()))
             bench.kept["explained"] = bench.ask({"compile": NONE}, "explain", timeout=longest)
         except Unanswered as failure:
+            if UNCALLED in str(failure):
+                raise Refused(UNCALLED) from None
             bench.kept["explained"] = {"failure": str(failure)}
         return [{"compile": mode} for mode in modes if _tried(bench, mode, left)]
 
     def size(self, settings: Settings) -> int:
         return [NONE, DEFAULT, GRAPHS].index(str(settings["compile"]))
 
+    def phases_on(self, survey: Survey, settings: Settings) -> tuple[str, ...]:
+        """The whole step of a script: what its compiled model takes is not timed apart (`script.watch`)."""
+        return () if survey.facts.is_script else self.phases
+
     def setup(self, settings: Settings) -> Setup:
         mode = str(settings["compile"])
         return Setup() if mode == NONE else Setup(applied=lambda training: _compiled(training, mode))
 
     def patch(self, code: Code, settings: Settings) -> Patch | None:
-        from perfaudit.static.rewrite import change_returned
-
-        found = code.factory("model")
-        if found is None:
-            return None
-        source, function = found
+        """The model compiled in place where it is built."""
         mode = str(settings["compile"])
         line = "{}.compile()" if mode == DEFAULT else f'{{}}.compile(mode="{mode}")'
-        done = code.patch(source, function, change_returned(source, function, [line]))
+        done = about_models(code, line) if code.survey.facts.is_script else _in_factory(code, line)
         if done is None:
             return None
         # With dropout the compiled model draws other numbers; without, only rounding can move.
@@ -123,6 +125,8 @@ class Compile(Knob):
 
         from perfaudit.target.batches import tensors_in
 
+        if training.is_script:
+            return _explain_script(training)
         args, kwargs = _call_of_model(training)
         said = torch._dynamo.explain(training.model)(*args, **kwargs)
         breaks = [_told_break(reason) for reason in said.break_reasons]
@@ -136,11 +140,23 @@ class Compile(Knob):
 
         again: only tells one question from another. cached: everything compiled was found in the cache on disk.
         """
-        training.fixed_batch()
+        if not training.is_script:
+            training.fixed_batch()
         times = [_timed_step(training) for _ in range(FIRST_STEPS + STEADY_STEPS)]
         steady = sorted(times[FIRST_STEPS:])[STEADY_STEPS // 2]
         seconds = max(0.0, sum(times[:FIRST_STEPS]) - FIRST_STEPS * steady)
         return {"compile_seconds": seconds, "step_seconds": steady, "cached": _was_cached()}
+
+
+def _in_factory(code: Code, line: str) -> Patch | None:
+    """The line about the model before the model factory returns it."""
+    from perfaudit.static.rewrite import change_returned
+
+    found = code.factory("model")
+    if found is None:
+        return None
+    source, function = found
+    return code.patch(source, function, change_returned(source, function, [line]))
 
 
 def no_compiler(survey: Survey) -> str:
@@ -183,12 +199,15 @@ def _tried(bench: Bench, mode: str, left: Any) -> bool:
 
 @contextlib.contextmanager
 def _compiled(training: Any, mode: str) -> Iterator[None]:
-    before = training.model._compiled_call_impl
-    training.model.compile(mode=mode)
+    models = training.models if training.is_script else [training.model]
+    before = [model._compiled_call_impl for model in models]
+    for model in models:
+        model.compile(mode=mode)
     try:
         yield
     finally:
-        training.model._compiled_call_impl = before
+        for model, own in zip(models, before, strict=True):
+            model._compiled_call_impl = own
 
 
 def _call_of_model(training: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -205,8 +224,43 @@ def _call_of_model(training: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     finally:
         hook.remove()
     if not calls:
-        raise ValueError("the training step does not call the model itself, so compiling it changes nothing")
+        raise ValueError(UNCALLED)
     return calls[0]
+
+
+def _explain_script(training: Any) -> Reply:
+    """What `answer_explain` replies, of the models that a script's steps call. Raises ValueError where they call none."""
+    import torch
+
+    from perfaudit.target.batches import tensors_in
+
+    calls: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
+
+    def note(model: Any, args: Any, kwargs: Any) -> None:
+        if torch.is_grad_enabled():
+            calls.append((model, args, kwargs))
+
+    hooks = [model.register_forward_pre_hook(note, with_kwargs=True) for model in training.models]
+    shapes, batches = set(), 0
+    try:
+        while batches < BATCHES_SEEN:
+            training.whole_step()
+            batches += 1
+            if not calls:
+                raise ValueError(UNCALLED)
+            args, kwargs = calls[-1][1:]
+            shapes.add(tuple(tuple(tensor.shape) for tensor in tensors_in([*args, *kwargs.values()])))
+            del calls[len(training.models) :]  # enough to say how each is called
+    finally:
+        for hook in hooks:
+            hook.remove()
+    each = {id(model): (model, args, kwargs) for model, args, kwargs in calls}
+    # What is compiled in place: `__call__` of its class has a clock around it, see `script.watch`.
+    said = [torch._dynamo.explain(model._call_impl)(*args, **kwargs) for model, args, kwargs in each.values()]
+    breaks = [_told_break(reason) for explained in said for reason in explained.break_reasons]
+    graphs = sum(explained.graph_count for explained in said)
+    reply = {"graphs": graphs, "breaks": list(dict.fromkeys(breaks))}
+    return {**reply, "batches": batches, "shapes": len(shapes)}
 
 
 def _told_break(reason: Any) -> str:  # torch._dynamo.output_graph.GraphCompileReason

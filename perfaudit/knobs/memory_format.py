@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from perfaudit.knobs import Bench, Knob, Setup, Survey
 from perfaudit.knobs._code import Code, Patch
+from perfaudit.knobs._script_code import about_models
 from perfaudit.measurements import Settings
 from perfaudit.training.tensor_layout import memory_format
 
@@ -42,12 +43,16 @@ class MemoryFormat(Knob):
         return Setup(applied=lambda training: memory_format(training, _FORMATS[str(settings["memory_format"])]))
 
     def patch(self, code: Code, settings: Settings) -> Patch | None:
-        """The model factory's result converted. The way back is to take a conversion out, which may stand anywhere."""
+        """The model converted where it is built. The way back is to take a conversion out, which may stand anywhere."""
         from perfaudit.static import edit
         from perfaudit.static.rewrite import wrap_returned
 
+        if settings["memory_format"] != "channels_last":
+            return None
+        if code.survey.facts.is_script:
+            return about_models(code, "{}.to(memory_format={torch})", "torch.channels_last")
         found = code.factory("model")
-        if found is None or settings["memory_format"] != "channels_last":
+        if found is None:
             return None
         source, function = found
         name, imported = edit.name_for(source, "torch.channels_last")

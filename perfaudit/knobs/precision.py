@@ -8,6 +8,7 @@ from typing import Any
 
 from perfaudit.knobs import Bench, Knob, Reply, Setup, Survey, Told, Unanswered
 from perfaudit.knobs._code import Code, Patch
+from perfaudit.knobs._script_code import forward_under
 from perfaudit.knobs._trainers import argument_of_trainer, patch_trainer, words_of_trainer
 from perfaudit.measurements import Settings
 from perfaudit.target.flags import flags_set
@@ -26,16 +27,9 @@ _SCALED = (
 
 class Precision(Knob):
     name = "precision"
-    on_scripts = False
     title = "float32, TF32, bfloat16 and float16 in matmuls and convolutions"
     way = "setting"
     rules = ("PA303", "PA304")
-
-    def why_not(self, survey: Survey) -> str:
-        """On a script, it is an argument of the trainer."""
-        return (
-            self.not_applicable(survey) if argument_of_trainer(survey, self.name, "bf16") else super().why_not(survey)
-        )
 
     def not_applicable(self, survey: Survey) -> str:
         device = survey.facts.device.type
@@ -51,10 +45,11 @@ class Precision(Knob):
         return ""
 
     def current(self, survey: Survey) -> Settings:
-        """What the process is set to; autocast where a decorator of the step factory says so."""
+        """What the process is set to; autocast where a decorator of the step factory, or a script, enters it."""
         if (trainer := survey.facts.trainer) is not None and trainer.precision != "float32":
             return {"precision": trainer.precision}
-        around = {dtype: name for name, dtype in _TYPES.items()}.get(survey.facts.step_autocast)
+        script, names = survey.facts.script, {dtype: name for name, dtype in _TYPES.items()}
+        around = names.get(" ".join(script.autocasts) if script is not None else survey.facts.step_autocast)
         is_tf32 = survey.facts.device.type == "cuda" and survey.facts.flags["matmul_precision"] in ("high", "medium")
         return {"precision": around or ("tf32" if is_tf32 else "float32")}
 
@@ -62,11 +57,7 @@ class Precision(Knob):
         """What the device has hardware for; nothing where the user's own step runs under autocast."""
         survey = bench.survey
         now = self.current(survey)
-        try:
-            inside = bench.ask(now, "autocast")["dtype"] if survey.facts.trainer is None else ""
-        except Unanswered:
-            inside = ""
-        if inside:
+        if inside := _own_autocast(bench, now):
             bench.kept["autocast"] = inside
             return []
         on_cuda = survey.facts.device.type == "cuda"
@@ -74,9 +65,7 @@ class Precision(Knob):
         is_highest = survey.facts.flags["matmul_precision"] == "highest" and now["precision"] != "tf32"
         names = ["tf32"] if ampere and is_highest else []
         names += ["bf16"] if ampere or not on_cuda else []
-        names += (
-            ["fp16"] if on_cuda and survey.facts.trainer is None else []
-        )  # a trainer makes its loss scale when it is built
+        names += ["fp16"] if on_cuda and not survey.facts.is_script else []  # a scale belongs into the script's loop
         return [{"precision": name} for name in names]
 
     def answer_autocast(self, training: Any) -> Reply:
@@ -105,7 +94,10 @@ class Precision(Knob):
         return Setup(applied=lambda training: _applied(training, str(settings["precision"])))
 
     def patch(self, code: Code, settings: Settings) -> Patch | None:
-        """The switch of TF32, or a decorator for the step. A loss scale belongs into a loop that nobody here has read."""
+        """The switch of TF32, or a decorator for the step; in a script, a context around the forward pass and the loss.
+
+        A loss scale belongs into a loop that nobody here has read.
+        """
         from perfaudit.static import edit
         from perfaudit.static.rewrite import decorate, set_or_replace_call
 
@@ -114,7 +106,12 @@ class Precision(Knob):
         if settings["precision"] == "tf32":
             source = code.entry()
             return code.patch(source, None, set_or_replace_call(source, _MATMUL, '"high"')) if source else None
-        found = code.factory("step") if settings["precision"] == "bf16" else None
+        if settings["precision"] != "bf16":
+            return None
+        if code.survey.facts.is_script:
+            context = f'{{0}}("{code.survey.facts.device.type}", dtype={{1}})'
+            return forward_under(code, context, ("torch.autocast", "torch.bfloat16"))
+        found = code.factory("step")
         if found is None:
             return None
         source, function = found
@@ -161,13 +158,33 @@ class Precision(Knob):
         ]
 
 
+def _own_autocast(bench: Bench, now: Settings) -> str:
+    """The type that the user's own step computes in under autocast, "" without."""
+    if bench.survey.facts.trainer is not None:  # which says itself what it computes in
+        return ""
+    script = bench.survey.facts.script
+    if script is not None:
+        return " and ".join(script.autocasts)
+    try:
+        return str(bench.ask(now, "autocast")["dtype"])
+    except Unanswered:
+        return ""
+
+
 @contextlib.contextmanager
 def _applied(training: Any, precision: str) -> Iterator[None]:
     import torch
 
     device = training.device.type
-    if training.trainer is not None and precision == "bf16":
-        with computing_in_bf16(training.trainer, device):
+    if training.is_script:
+        with contextlib.ExitStack() as inside:
+            if precision == "tf32":
+                inside.enter_context(flags_set({"matmul_precision": "high"}))
+            elif precision in _TYPES and training.trainer is not None:
+                inside.enter_context(computing_in_bf16(training.trainer, device))
+            elif precision in _TYPES:
+                dtype = getattr(torch, _TYPES[precision])
+                inside.enter_context(training.around_forward.made_by(lambda: torch.autocast(device, dtype=dtype)))
             yield
         return
     before = training.around_loss, training.scaler

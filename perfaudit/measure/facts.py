@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from perfaudit.target.blocks import Repeated
 from perfaudit.target.flags import Flags
+from perfaudit.training.held_names import Held
 
 VERSION = 1  # of the JSON
 
@@ -127,13 +128,27 @@ class Trainer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """What is known of a script, whose loop is its own.
+
+    models: under which names functions that run hold each of its models, the innermost first. backward: its calls behind the
+    backward passes of an update. autocasts: types that it enters autocast with. arguments: that it was given.
+    """
+
+    models: tuple[tuple[Held, ...], ...] = ()
+    backward: tuple[CallSite, ...] = ()
+    autocasts: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """All that a child says of the training it built.
 
     step_autocast: the type that a decorator has the step's matmuls run in, "" without one. factories: names of the target's
     functions by role, factory_files: where they are. project_files: modules loaded from below the folder of the command.
-    is_script: its loop is its own. digests: SHA-256 of what was imported unpatched, by real path. strays: see `relocate.strays`.
-    trainer: that makes the steps of a script, None where its own loop does.
+    script: None for factories, whose loop is ours. digests: SHA-256 of what was imported unpatched, by real path. strays: see
+    `relocate.strays`. trainer: that makes the steps of a script, None where its own loop does.
     """
 
     device: Device
@@ -151,8 +166,13 @@ class Facts:
     project_files: tuple[str, ...]
     digests: Mapping[str, str]
     strays: tuple[str, ...]
-    is_script: bool = False
     trainer: Trainer | None = None
+    script: Script | None = None
+
+    @property
+    def is_script(self) -> bool:
+        """Whether its loop is its own."""
+        return self.script is not None
 
 
 def to_json(facts: Facts) -> dict[str, Any]:  # Any: nested JSON
@@ -177,7 +197,7 @@ def _value(kind: Any, data: Any) -> Any:  # Any: a type, and JSON of it
     if kind is CallSite:
         return CallSite(*data)
     if get_origin(kind) is tuple:
-        return tuple(data)
+        return tuple(_value(get_args(kind)[0], each) for each in data)
     if get_origin(kind) is Mapping:
         return {name: _value(get_args(kind)[1], value) for name, value in data.items()}
     return data

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 
@@ -31,23 +29,3 @@ def nudge(model: Any, share: float, draw: int = 0) -> None:
             if parameter.is_floating_point():
                 signs = torch.randint(0, 2, parameter.shape, generator=dice).to(parameter.device, parameter.dtype)
                 parameter.mul_(1 + share * (2 * signs - 1))
-
-
-@contextlib.contextmanager
-def autocasts() -> Iterator[set[str]]:
-    """The set it gives gathers the types that autocast is entered with inside."""
-    import torch
-
-    seen: set[str] = set()
-    enter = torch.autocast.__enter__
-
-    def noted(self: Any) -> Any:
-        if self._enabled:
-            seen.add(str(self.fast_dtype).removeprefix("torch."))
-        return enter(self)  # type: ignore[no-untyped-call]  # torch's
-
-    torch.autocast.__enter__ = noted  # type: ignore[method-assign]  # put back below
-    try:
-        yield seen
-    finally:
-        torch.autocast.__enter__ = enter  # type: ignore[method-assign]

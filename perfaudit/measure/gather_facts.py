@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from perfaudit.measure.environment import usable_cores
-from perfaudit.measure.facts import CallSite, Device, Facts, Host, Loader, Model, Optimizer, Trainer
+from perfaudit.measure.facts import CallSite, Device, Facts, Host, Loader, Model, Optimizer, Script, Trainer
 from perfaudit.target.accelerator import Accelerator, accelerator_of
 from perfaudit.target.blocks import repeated_blocks
 from perfaudit.target.flags import flags
@@ -28,7 +28,9 @@ def facts_of(training: Any, strays: tuple[str, ...] = ()) -> Facts:  # Any: a Tr
         flags=flags(),
         loader=_loader(training),
         optimizer=_optimizer(training.optimizer, site),
-        model=_model(training.model, training.compiled_sites),
+        model=_model(
+            training.model, training.compiled_sites, training.models if training.is_script else [training.model]
+        ),
         non_blocking=training.non_blocking,
         has_ema=training.ema is not None,
         ema_site=_call_site(training.ema_site),
@@ -38,8 +40,8 @@ def facts_of(training: Any, strays: tuple[str, ...] = ()) -> Facts:  # Any: a Tr
         project_files=_project_files(),
         digests=digests(),
         strays=strays,
-        is_script=training.is_script,
         trainer=_trainer(training.trainer),
+        script=_script(training) if training.is_script else None,
     )
 
 
@@ -51,6 +53,15 @@ def _trainer(trainer: Any) -> Trainer | None:  # a training.trainers.Trainer
         precision=trainer.precision,
         optimizer=trainer.optimizer,
         site=_call_site(trainer.site),
+    )
+
+
+def _script(training: Any) -> Script:
+    return Script(
+        models=tuple(tuple(names) for names in training.model_names),
+        backward=tuple(site for call in training.backward_sites if (site := _call_site(call)) is not None),
+        autocasts=tuple(sorted(training.autocasts)),
+        arguments=tuple(training.target.arguments or ()),
     )
 
 
@@ -175,8 +186,11 @@ def _fused_devices() -> tuple[str, ...]:
     return tuple(devices())
 
 
-def _model(model: Any, compiled_sites: Mapping[str, Site]) -> Model:
-    """Numbers of layers by kind, of parameters, and whether it is compiled or in the channels-last layout."""
+def _model(model: Any, compiled_sites: Mapping[str, Site], called: Sequence[Any] = ()) -> Model:
+    """Numbers of layers by kind, of parameters, and whether it is compiled or in the channels-last layout.
+
+    called: the modules that it consists of, where a script trains several.
+    """
     import torch
 
     convolutions = [m for m in model.modules() if isinstance(m, torch.nn.modules.conv._ConvNd)]
@@ -190,12 +204,16 @@ def _model(model: Any, compiled_sites: Mapping[str, Site]) -> Model:
         planes=sum(1 for m in convolutions if isinstance(m, (torch.nn.Conv2d, torch.nn.ConvTranspose2d))),
         kernels=len(kernels),
         channels_last=bool(kernels) and all(k.is_contiguous(memory_format=torch.channels_last) for k in kernels),
-        compiled=type(model).__name__ == "OptimizedModule" or getattr(model, "_compiled_call_impl", None) is not None,
+        compiled=any(map(_is_compiled, called or [model])),
         compiled_sites={name: found for name, site in compiled_sites.items() if (found := _call_site(site))},
         dropouts=sum(1 for m in model.modules() if drops_values(m)),
         repeated=repeated_blocks(model),
         recomputes=any(getattr(m, "gradient_checkpointing", False) is True for m in model.modules()),
     )
+
+
+def _is_compiled(model: Any) -> bool:
+    return type(model).__name__ == "OptimizedModule" or getattr(model, "_compiled_call_impl", None) is not None
 
 
 def drops_values(module: Any) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perfaudit.measure import first_steps, gradients
+from perfaudit.target.autocasts import autocasts
 from perfaudit.target.random_streams import seed_all
 
 Reply = dict[str, Any]  # JSON
@@ -49,7 +50,7 @@ def first_losses(training: Any, asked: Request) -> Reply:  # Any: training.scrip
         found["gradients"] = gradients.compare_with_file(training, training.first_batch, asked.load_gradients, kept)
     seed_all(asked.seed)
     losses = []
-    with first_steps.autocasts() if asked.observe else contextlib.nullcontext(set[str]()) as dtypes:
+    with autocasts() if asked.observe else contextlib.nullcontext(set[str]()) as dtypes:
         for _ in range(asked.steps):
             training.whole_step()
             losses.append(float(training.last_loss).hex())

@@ -86,6 +86,13 @@ def call_site(frame: types.FrameType | None, built: object = None) -> Site | Non
     )
 
 
+def users_call(frame: types.FrameType | None) -> Site | None:
+    """The innermost call of the user's own code that is under way; None where there is none, or its place is not known."""
+    while frame is not None and not is_users(frame):
+        frame = frame.f_back
+    return _site(frame) if frame is not None else None
+
+
 def _split(frame: types.FrameType | None, built: object) -> tuple[list[types.FrameType], list[types.FrameType]]:
     """The frames from this one outwards: those up to the outermost constructor of the object, and those that called it."""
     frames = []

@@ -26,6 +26,7 @@ from perfaudit.script.rhythm import find_rhythm
 from perfaudit.script.started import watch_started
 from perfaudit.target import overlay
 from perfaudit.target.accelerator import accelerator_of
+from perfaudit.target.autocasts import autocasts
 from perfaudit.target.built_otherwise import loaders_built, optimizers_built
 from perfaudit.target.construction import Origins
 from perfaudit.target.load import said, where
@@ -34,6 +35,8 @@ from perfaudit.target.names import Target, factories
 from perfaudit.target.provenance import Site
 from perfaudit.target.random_streams import seed_all
 from perfaudit.target.working_folder import full_path, present_folder
+from perfaudit.training.around_forward import AroundForward
+from perfaudit.training.held_names import Held, held_names
 from perfaudit.training.script_watch import ScriptPhases, ScriptWatch
 from perfaudit.training.trainers import TRANSFORMERS, Trainer, Trainers
 
@@ -86,6 +89,8 @@ class ScriptTraining:
         self.updates = 0  # all of them
         self.first_gradients: dict[str, Any] = {}
         self.phases = ScriptPhases()
+        self.around_forward = AroundForward()
+        self.autocasts: set[str] = set()  # types that the script entered autocast with, up to its first update
         self.loads: list[_Load] | None = None  # gathered where somebody asks
         self.unseen: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext  # around loading
         self.on_batch: Callable[[Batch], None] = lambda batch: None  # told each batch that was loaded
@@ -97,7 +102,7 @@ class ScriptTraining:
         self._trainers = Trainers()
         self.trainer: Trainer | None = None  # of a library, from the first update on
         self._was_exchanged = False
-        self._open = contextlib.ExitStack()
+        self._open, self._first_step = contextlib.ExitStack(), contextlib.ExitStack()
         self._loader_overrides, self._overrides_in_force = loader_overrides or {}, dict(loader_overrides or {})
         self._optimizer_overrides = optimizer_overrides or {}
         self._thread, self._pid = threading.get_ident(), os.getpid()
@@ -126,6 +131,7 @@ class ScriptTraining:
     def _torch_is_there(self) -> None:
         seed_all(self.seed)
         self._origins.watch()
+        self.autocasts = self._first_step.enter_context(autocasts())
         self._site_of = [
             self._open.enter_context(loaders_built(self._overrides_in_force)),
             self._open.enter_context(optimizers_built(self._optimizer_overrides)),
@@ -191,6 +197,7 @@ class ScriptTraining:
             if not self.updates and self._watch.updates == 1:
                 self._refuse(cannot_be_left(self.target, "thread" if os.getpid() == self._pid else "process"))
             return
+        self.around_forward.end()
         self.updates += 1
         self._order.append(record["optimizer"])
         self._records.append(record)
@@ -254,6 +261,7 @@ class ScriptTraining:
         """Find the model and the device, and keep the gradients."""
         import torch
 
+        self._first_step.close()
         _, built = self._site_of
         self.optimizer = optimizer
         self.optimizers = [each for each, _ in built.everything()] or [optimizer]
@@ -305,7 +313,23 @@ class ScriptTraining:
         """The forward passes of the script's models, as far as those are plain functions of Python."""
         return [each for each in {type(model).forward for model in self._models} if isinstance(each, FunctionType)]
 
+    @property
+    def models(self) -> list[Any]:
+        """The script's models: modules that are no part of another one and whose parameters are trained."""
+        return self._models
+
     # ---- where things were built -------------------------------------------------------------------------------------
+
+    @property
+    def backward_sites(self) -> list[Site]:
+        """The script's calls behind the backward passes of its first update; [] where one of them is no call of its own."""
+        sites = list(self._watch.backward_sites)
+        return [site for site in sites if site is not None] if None not in sites else []
+
+    @property
+    def model_names(self) -> list[list[Held]]:
+        """For each model, the names under which functions that run hold it."""
+        return [held_names(model, self._script.gr_frame) for model in self._models]
 
     def _built_at(self, thing: object) -> Site | None:
         return next((site for site_of in self._site_of if (site := site_of(thing)) is not None), None)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from perfaudit.script.spans import PHASES
 from perfaudit.script.watch import Watch
+from perfaudit.target.provenance import Site, users_call
 
 if TYPE_CHECKING:
     from perfaudit.training.script_training import ScriptTraining
@@ -27,6 +29,7 @@ class ScriptWatch(Watch):
         self.optimizers_built = 0
         self.loader: Any = None  # of the last batch before the first update
         self.batch: Any = None  # this batch
+        self.backward_sites: dict[Site | None, None] = {}  # calls behind the backward passes up to the first update
         self._is_backward = False
         # By iterator, which nobody must keep alive because its workers end with it: the loader, and whether that is own.
         self._loaders: weakref.WeakKeyDictionary[Any, tuple[Any, bool]] = weakref.WeakKeyDictionary()
@@ -45,11 +48,21 @@ class ScriptWatch(Watch):
     def _backward(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         if args and not self._calling and not self._is_backward:  # not where one recomputes activations inside another
             self._training.note_loss(args[0])
+            self._training.around_forward.end()
+            if not self._training.is_known:
+                self.backward_sites[users_call(sys._getframe(1))] = None
         is_outermost, self._is_backward = not self._is_backward, True
         try:
             return super()._backward(original, *args, **kwargs)
         finally:
             self._is_backward = not is_outermost
+
+    def _call(self, original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+        import torch
+
+        if not self._calling and not self._is_elsewhere() and torch.is_grad_enabled():
+            self._training.around_forward.begin()
+        return super()._call(original, model, *args, **kwargs)
 
     def _begin_epoch(self, original: Any, loader: Any) -> Any:
         with self._training.unseen():

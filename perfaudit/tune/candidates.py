@@ -72,6 +72,8 @@ def candidates_of(
     module = knob(name)
     if reason := module.why_not(survey) or (pointless(module, survey) if session.skips_idle else ""):
         raise Refused(reason)
+    if survey.facts.is_script and module.way == "fresh":
+        raise Refused(f"a script runs once in a process, so this is not raced beside the others; {_alone(name)}")
     if late := too_little_time(module, deadline):
         raise TooLate(late)
     always = _not_allowed(module.changes_always, allow)
@@ -96,6 +98,10 @@ def candidates_of(
         why = CHANGED if changed_files(session.digests) else NO_LINE
         raise Refused(not_allowed(tuple(lacking), allow) if lacking else why)
     return found
+
+
+def _alone(name: str) -> str:
+    return f"search it alone with --{name.replace('_', '-')}, on the script with the patch of the others applied"
 
 
 def least_gain(candidate: Candidate) -> float:

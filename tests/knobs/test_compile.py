@@ -136,7 +136,7 @@ def test_compiling_in_place_keeps_the_keys_and_is_undone() -> None:
 
     model = torch.nn.Linear(2, 2)
     keys = list(model.state_dict())
-    with KNOB.setup(ON).applied(SimpleNamespace(model=model)):
+    with KNOB.setup(ON).applied(SimpleNamespace(model=model, is_script=False)):
         assert model._compiled_call_impl is not None
         assert list(model.state_dict()) == keys
     assert model._compiled_call_impl is None
@@ -155,6 +155,7 @@ def test_explaining_names_each_break_with_the_users_line() -> None:
 
     model = Breaks()
     training: Any = SimpleNamespace(
+        is_script=False,
         model=model,
         fixed_batch=lambda: torch.ones(2),
         around_loss=torch.enable_grad,
@@ -191,7 +192,7 @@ def test_compile_seconds_are_what_the_first_steps_take_beyond_later_ones(monkeyp
     times = iter([9.0, 2.0, 1.0, 1.0, 1.0, 4.0])
     monkeypatch.setattr("perfaudit.knobs.compile._timed_step", lambda training: next(times))
     monkeypatch.setattr("perfaudit.knobs.compile._was_cached", lambda: True)
-    training = SimpleNamespace(fixed_batch=lambda: None)
+    training = SimpleNamespace(fixed_batch=lambda: None, is_script=False)
     assert KNOB.answer_trial_compile(training) == {"compile_seconds": 9.0, "step_seconds": 1.0, "cached": True}
 
 

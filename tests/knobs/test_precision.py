@@ -168,6 +168,8 @@ def test_what_is_promised(name: str, changes: tuple[str, ...]) -> None:
 
 
 class Training:
+    is_script = False
+
     """One linear layer on the CPU; `autocast` is what the user's own step does."""
 
     trainer = None

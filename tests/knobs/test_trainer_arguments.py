@@ -12,7 +12,7 @@ from surveys import facts, profile_of, survey_of
 from perfaudit.findings import Fix, Location
 from perfaudit.knobs import Bench, Probe, knob
 from perfaudit.knobs._code import Code
-from perfaudit.measure.facts import CallSite, Trainer
+from perfaudit.measure.facts import CallSite, Script, Trainer
 from perfaudit.measurements import Settings
 from perfaudit.tune.candidates import PATCH, Candidate
 from perfaudit.tune.final import _why_not_built
@@ -24,7 +24,7 @@ ASKED_FUSED = {**HF, "optimizer": "adamw_torch_fused"}
 
 def script_with(trainer: dict[str, Any], site: CallSite | None = None, **given: Any) -> Any:
     usual = {"precision": "float32", "optimizer": "", "site": site}
-    return survey_of(is_script=True, trainer=Trainer(**{**usual, **trainer}), factories={}, **given)
+    return survey_of(script=Script(), trainer=Trainer(**{**usual, **trainer}), factories={}, **given)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_patch_that_does_not_build_its_setting_is_refused() -> None:
     rung = Candidate("key", "precision", BF16, Fix("give TrainingArguments bf16=True", "unsafe"), place, "", "setting")
     other = Candidate("other", PATCH, {}, Fix("of a finding", "safe"), place, "", "code")
     profile = profile_of(script_with(HF))
-    built = facts(is_script=True, trainer=Trainer(library="transformers", precision="bf16", optimizer="", site=None))
+    built = facts(script=Script(), trainer=Trainer(library="transformers", precision="bf16", optimizer="", site=None))
     rungs = {"all": [rung, other]}
     assert _why_not_built(profile, rungs, "all", built) == ""
     assert _why_not_built(profile, rungs, "all", profile.survey.facts) == (

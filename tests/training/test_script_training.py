@@ -125,7 +125,7 @@ def test_what_a_script_has_built_is_known_with_its_calls(run: Run) -> None:
         from perfaudit.measure.facts import to_json
         from perfaudit.measure.gather_facts import facts_of
         facts = to_json(facts_of(training))
-        found.update(loader=facts["loader"], optimizer=facts["optimizer"], model=facts["model"], script=facts["is_script"])
+        found.update(loader=facts["loader"], optimizer=facts["optimizer"], model=facts["model"], script=facts["script"])
         found["functions"] = [each.__qualname__ for each in training.step_functions()]
         found["gradients"] = sorted(training.first_gradients)
         """,
@@ -134,7 +134,15 @@ def test_what_a_script_has_built_is_known_with_its_calls(run: Run) -> None:
     assert text[found["loader"]["site"][1] - 1].strip().startswith("return DataLoader(")
     assert text[found["optimizer"]["site"][1] - 1].strip().startswith("optimizer = torch.optim.SGD(")
     assert (found["loader"]["batch_size"], found["loader"]["epoch_batches"]) == (4, 4)
-    assert (found["optimizer"]["name"], found["model"]["parameters"], found["script"]) == ("SGD", 15, True)
+    assert (found["optimizer"]["name"], found["model"]["parameters"]) == ("SGD", 15)
+    script = found["script"]
+    (((path, function, first, name, line),),) = (
+        [tuple(held.values()) for held in held_by] for held_by in script["models"]
+    )
+    assert (Path(path).name, function, text[first - 1], name) == ("train.py", "main", "def main():", "model")
+    assert text[line - 1].strip() == "optimizer.step()"
+    assert [text[site[1] - 1].strip() for site in script["backward"]] == ["loss.backward()"]
+    assert (script["autocasts"], script["arguments"]) == ([], [])
     assert (found["functions"], found["gradients"]) == (["Net.forward"], ["one.bias", "one.weight"])
 
 
@@ -150,6 +158,49 @@ for _ in range(20):
                 nn.functional.mse_loss(net(x), y).backward()
                 optimizer.step()
 """
+
+
+TYPES = """
+seen = []
+def noted(original):
+    def mse_loss(out, y):
+        seen.append((str(out.dtype), torch.is_autocast_enabled("cpu"), torch.is_grad_enabled()))
+        return original(out, y)
+    return mse_loss
+nn.functional.mse_loss = noted(nn.functional.mse_loss)
+"""
+
+
+@pytest.mark.slow
+def test_settings_of_precision_and_batch_size_hold_in_the_scripts_own_steps(run: Run) -> None:
+    """Autocast from the call of the model to the backward pass, and not in an evaluation; other batches for the loader's."""
+    evaluates = LOOP.replace("optimizer.step()", "optimizer.step()\n            with torch.no_grad(): model(x)")
+    found = run(
+        HEAD + TYPES + evaluates,
+        """
+        import torch
+        from perfaudit.knobs import knob
+        from perfaudit.training.setting_variant import SettingVariant
+        precision, sizes = knob("precision"), knob("batch_size")
+        training.whole_step()
+        seen = sys.modules["__main__"].seen
+        seen.clear()
+        variant = SettingVariant(lambda: precision.in_place(training, {"precision": "bf16"}))
+        variant.enter()
+        training.whole_step()
+        found["outside"] = torch.is_autocast_enabled("cpu")
+        variant.leave()
+        training.whole_step()
+        found["seen"] = list(seen)
+        fit = sizes.answer_real_sizes(training, [4, 8, 16], 1 << 40, 60.0)["fit"]
+        found["fit"] = [row[0] for row in fit], [low < high for (_, low, _), (_, high, _) in zip(fit, fit[1:])]
+        found["none"] = sizes.answer_real_sizes(training, [4, 8], 1, 60.0)["fit"]
+        found["samples"] = training.whole_step()
+        """,
+    )
+    assert found["seen"] == [["torch.bfloat16", True, True], ["torch.float32", False, True]]
+    assert (found["outside"], found["fit"], found["samples"]) == (False, [[4, 8, 16], [True, True]], 4)
+    assert [row[0] for row in found["none"]] == [4]
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from surveys import survey_of
 from perfaudit.findings import Edit, Fix, Location, Span
 from perfaudit.knobs import Bench, Knob, Refused, Setup, Survey, Way
 from perfaudit.knobs._code import Code, Patch
+from perfaudit.measure.facts import Script
 from perfaudit.measure.watch import Watch
 from perfaudit.measurements import Settings
 from perfaudit.static import edit
@@ -209,3 +210,10 @@ def test_one_patch_that_must_be_built_makes_a_twin_of_all(patches: Sequence[Cand
     assert told["way"] == way
     assert told["whole"] == texts_of(patches)
     assert list(told["code"]) == (["t.py"] if A in patches else [])
+
+
+def test_what_only_another_process_can_have_is_searched_alone_on_a_script(known: Callable[..., Session]) -> None:
+    session = known(Values("values", {1: ()}, way="fresh"))
+    words = "a script runs once in a process, so this is not raced beside the others; search it alone with --values"
+    with pytest.raises(Refused, match=words):
+        candidates_of(session, survey_of(script=Script()), "values", 0, frozenset(), session.deadline(100.0))

@@ -99,6 +99,8 @@ def run_script(
                 "--in-place runs it all the same"
             ) from why
         os.environ.update(quiet_environment(own))
+        # What is compiled is kept where the next process finds it: what is written elsewhere goes with this one.
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path(shared, "compiled"))
     from perfaudit.script.in_started import tell_first_update_in_started
     from perfaudit.training.script_training import ScriptTraining, cannot_be_left
 

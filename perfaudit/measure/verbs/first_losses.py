@@ -11,6 +11,7 @@ from perfaudit.measure import exact as doubles
 from perfaudit.measure import first_steps, gradients, of_script
 from perfaudit.measure.holder import Holder
 from perfaudit.measure.rounded import rounded_to
+from perfaudit.target.autocasts import autocasts
 from perfaudit.target.random_streams import seed_all
 from perfaudit.training.factory_training import FactoryTraining
 
@@ -74,7 +75,7 @@ def losses(
 
     seed_all(seed)
     with (
-        first_steps.autocasts() if observe else contextlib.nullcontext(set[str]()) as dtypes,
+        autocasts() if observe else contextlib.nullcontext(set[str]()) as dtypes,
         gradients.after_first_backward(training, look),
         _in_type(rounded, run),
     ):

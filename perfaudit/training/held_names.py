@@ -1,0 +1,57 @@
+"""Under which names a script's own code holds a thing while it trains: where a statement about it can be written. Child only."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from perfaudit.target.provenance import is_users
+
+_OWN_LOCALS = inspect.CO_OPTIMIZED  # of a function; a module's are its globals
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A name in one of the user's files. function: qualified, "<module>" for the file itself; first_line: where its code begins.
+
+    name: "model", or "self.model". line: that the function has come to.
+    """
+
+    path: str
+    function: str
+    first_line: int
+    name: str
+    line: int
+
+
+def held_names(thing: object, innermost: types.FrameType | None) -> list[Held]:
+    """The names of a thing in functions of the user that run, from the innermost frame outwards; in each the plain ones first."""
+    found: list[Held] = []
+    for frame in _users_frames(innermost):
+        code, names = frame.f_code, frame.f_locals
+        at = os.path.realpath(code.co_filename), code.co_qualname, code.co_firstlineno
+        plain = [name for name, value in names.items() if value is thing]
+        owner = names.get("self")
+        own = [f"self.{name}" for name, value in _attributes(owner).items() if value is thing]
+        found += [Held(*at, name, frame.f_lineno or 0) for name in [*plain, *own]]
+        if sys.version_info < (3, 13) and code.co_flags & _OWN_LOCALS:
+            names.clear()  # it is a copy, which would keep tensors of this step alive
+    return found
+
+
+def _users_frames(frame: types.FrameType | None) -> Iterator[types.FrameType]:
+    while frame is not None:
+        if is_users(frame):
+            yield frame
+        frame = frame.f_back
+
+
+def _attributes(owner: Any) -> dict[str, Any]:
+    """What an object has by itself; a module keeps its parts in a table of its own."""
+    own = getattr(owner, "__dict__", {})
+    return {**own, **own.get("_modules", {})} if isinstance(own, dict) else {}

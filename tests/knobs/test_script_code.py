@@ -1,0 +1,139 @@
+"""What knobs write into the text of a script: where its model is built, around its forward pass, where its batch size is set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from surveys import survey_of
+
+from perfaudit.knobs import Bench, Probe, Refused, Reply, Survey, Unanswered, knob
+from perfaudit.knobs._code import Code
+from perfaudit.measure.facts import CallSite, Script
+from perfaudit.measurements import Settings
+from perfaudit.training.held_names import Held
+
+TEXT = """\
+import argparse
+import torch
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--batch-size", type=int, default=16)
+    args = parser.parse_args()
+    model = torch.nn.Conv2d(3, 4, 3)
+    loader = torch.utils.data.DataLoader(data(), args.batch_size)
+    optimizer = torch.optim.SGD(model.parameters())
+    for x, y in loader:
+        out = model(x)
+        loss = torch.nn.functional.mse_loss(out, y)
+        loss.backward()
+        optimizer.step()
+"""
+
+
+def script(folder: Path, text: str, *arguments: str) -> Survey:
+    """What a child says of this script, which has come to its update."""
+    path, lines = str(folder / "train.py"), text.splitlines()
+
+    def site(word: str) -> CallSite:
+        number = next(n for n, line in enumerate(lines) if word in line)
+        begin = len(lines[number]) - len(lines[number].lstrip())
+        begin = lines[number].index("= ") + 2 if "= " in lines[number] else begin
+        return CallSite(path, number + 1, number + 1, begin, len(lines[number]))
+
+    update = next(n for n, line in enumerate(lines) if "optimizer.step" in line) + 1
+    first = lines.index("def main():") + 1
+    models = ((Held(path, "main", first, "model", update),),)
+    seen = Script(models=models, backward=(site("backward()"),), arguments=arguments)
+    loader = {"site": site("DataLoader("), "batch_size": 16, "dataset_length": 1000}
+    return survey_of(script=seen, factories={}, factory_files={}, loader=loader)
+
+
+def patched(survey: Survey, name: str, settings: Settings) -> list[str]:
+    """Lines that are in the patched text only."""
+    patch = knob(name).patch(Code("train.py", survey), settings)
+    return [line for line in patch.after.splitlines() if line not in patch.before.splitlines()] if patch else []
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "lines"),
+    [
+        ("compile", {"compile": "default"}, ["    model.compile()"]),
+        ("memory_format", {"memory_format": "channels_last"}, ["    model.to(memory_format=torch.channels_last)"]),
+        (
+            "precision",
+            {"precision": "bf16"},
+            [
+                '        with torch.autocast("cpu", dtype=torch.bfloat16):',
+                "            out = model(x)",
+                "            loss = torch.nn.functional.mse_loss(out, y)",
+            ],
+        ),
+        ("precision", {"precision": "tf32"}, ['torch.set_float32_matmul_precision("high")']),
+        ("batch_size", {"batch_size": 64}, ['    parser.add_argument("--batch-size", type=int, default=64)']),
+    ],
+)
+def test_the_patch_of_a_script(
+    project: Callable[..., Path], name: str, settings: dict[str, Any], lines: list[str]
+) -> None:
+    folder = project(**{"train.py": TEXT})
+    assert patched(script(folder, TEXT), name, settings) == lines
+
+
+def test_what_the_arguments_set_is_no_patch(project: Callable[..., Path]) -> None:
+    survey = script(project(**{"train.py": TEXT}), TEXT, "--batch-size", "16")
+    assert patched(survey, "batch_size", {"batch_size": 64}) == []
+    assert knob("batch_size").handed_over({"batch_size": 64}, survey) == "give the script --batch-size 64"
+
+
+def test_what_is_computed_is_set_by_hand(project: Callable[..., Path]) -> None:
+    text = TEXT.replace("data(), args.batch_size)", "data(), args.batch_size // 2)")
+    survey = script(project(**{"train.py": text}), text)
+    assert patched(survey, "batch_size", {"batch_size": 64}) == []
+    said = knob("batch_size").handed_over({"batch_size": 64}, survey)
+    assert said == "set it by hand where the loader gets it (train.py:10)"
+
+
+def test_larger_batches_are_tried_in_the_scripts_own_steps(project: Callable[..., Path]) -> None:
+    asked = []
+
+    def ask(settings: Settings, question: str, **arguments: Any) -> Reply:
+        asked.append((question, arguments["sizes"][:3]))
+        return {"fit": [(16, 10, 20), (32, 20, 40)]}
+
+    module, survey = knob("batch_size"), script(project(**{"train.py": TEXT}), TEXT)
+    found = module.candidates(Bench(survey, 2, 1 << 30, lambda settings: Probe(settings), ask))
+    assert asked == [("real_sizes", [16, 32, 64])]
+    assert found == [{"batch_size": 32}, {"batch_size": 8}]
+
+
+def test_a_loader_that_cannot_be_exchanged_is_the_reason(project: Callable[..., Path]) -> None:
+    def ask(settings: Settings, question: str, **arguments: Any) -> Reply:
+        raise Unanswered("train.py: its batches do not come from a plain DataLoader")
+
+    survey = script(project(**{"train.py": TEXT}), TEXT)
+    with pytest.raises(Refused, match="its batches do not come from a plain DataLoader"):
+        knob("batch_size").candidates(Bench(survey, 2, 1 << 30, lambda settings: Probe(settings), ask))
+
+
+def test_the_whole_step_of_a_script_says_what_compiling_gains(project: Callable[..., Path]) -> None:
+    module, given = knob("compile"), script(project(**{"train.py": TEXT}), TEXT)
+    phases = [module.phases_on(each, {"compile": "default"}) for each in (given, survey_of())]
+    assert phases == [(), ("forward", "backward")]
+
+
+def test_what_runs_under_autocast_already_is_left_alone(project: Callable[..., Path]) -> None:
+    folder = project(**{"train.py": TEXT})
+    survey = script(folder, TEXT)
+    assert survey.facts.script is not None
+    own = survey_of(script=Script(autocasts=("bfloat16",)))
+
+    def ask(settings: Settings, question: str, **arguments: Any) -> Reply:
+        raise AssertionError("a start of the script is saved")
+
+    tried = [knob("precision").candidates(Bench(each, 2, 1, lambda s: Probe(s), ask)) for each in (survey, own)]
+    assert tried == [[{"precision": "bf16"}], []]
