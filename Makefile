@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check gate mutants install clean
+.PHONY: demo test trainers check gate mutants install clean
 
 demo: $(STAMP)
 	$(BIN)/perfaudit scan sample_models/digits_cnn.py --measure --exit-zero
@@ -14,6 +14,12 @@ demo: $(STAMP)
 test: $(STAMP)
 	@$(MAKE) --no-print-directory -j2 --output-sync=target check gate
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+# Sample programs that train with Hugging Face, Lightning and Accelerate, in an environment that has these.
+trainers: pyproject.toml constraints.txt
+	test -d $(VENV)-trainers || $(PYTHON) -m venv $(VENV)-trainers
+	$(VENV)-trainers/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,samples,trainers,dev]'
+	$(VENV)-trainers/bin/python -m pytest tests/training/test_trainers.py
 
 # The sample models against the previous commit: what its step counts, and what the scanner says of it.
 gate: $(STAMP)
@@ -44,4 +50,4 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $(STAMP)
 
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) $(VENV)-trainers

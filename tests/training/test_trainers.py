@@ -1,6 +1,6 @@
 """Sample programs that train with Hugging Face, Lightning and Accelerate: their steps, where their knobs live, bfloat16 in place.
 
-Each needs its package, and is skipped without it: `make trainers` makes an environment that has them.
+Each needs its package, and is skipped without it: `make trainers` makes an environment that has them all.
 """
 
 from __future__ import annotations
