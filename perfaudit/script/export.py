@@ -8,6 +8,7 @@ from typing import Any
 from perfaudit.runs import PHASE_WORDS
 from perfaudit.script.rhythm import find_rhythm
 from perfaudit.script.spans import PHASES
+from perfaudit.script.tally import samples_of
 
 Json = dict[str, Any]  # Any: nested JSON
 _STEPS, _PHASES = 1, 2  # rows of the trace
@@ -25,7 +26,7 @@ def chrome_trace(updates: Sequence[Json], script: str) -> Json:
         begins.append(begins[-1] + update["seconds"])
     events = [_name(_STEPS, "steps"), _name(_PHASES, "phases, in the order of a step")]
     events += [
-        _event(_STEPS, f"step {number}", begins[first], begins[behind], {"samples": _samples(updates[first:behind])})
+        _event(_STEPS, f"step {number}", begins[first], begins[behind], {"samples": samples_of(updates[first:behind])})
         for number, (first, behind) in enumerate(rhythm.steps, start=1)
     ]
     for begin, update in zip(begins, updates, strict=False):
@@ -35,10 +36,6 @@ def chrome_trace(updates: Sequence[Json], script: str) -> Json:
                 events.append(_event(_PHASES, PHASE_WORDS[name], at, at + seconds))
                 at += seconds
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"script": script}}
-
-
-def _samples(updates: Sequence[Json]) -> int:
-    return sum(update["samples"] for update in updates)
 
 
 def _name(row: int, words: str) -> Json:

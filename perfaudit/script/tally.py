@@ -122,11 +122,20 @@ def warm_up(steps: int) -> int:
     return max(1, min(WARM_UP, steps // 4))
 
 
+def samples_of(updates: Sequence[Json]) -> int:
+    """How many samples a step had: those of its batches; of what its models were called with where it took no batch.
+
+    Optimizers that are updated one after the other on the same batch train on it together.
+    """
+    took = [update for update in updates if update["batches"]]
+    return sum(update["samples"] for update in took or updates)
+
+
 def _step(updates: Sequence[Json]) -> Step:
     return Step(
         sum(update["seconds"] for update in updates),
         tuple(map(sum, zip(*(update["phases"] for update in updates), strict=True))),
-        sum(update["samples"] for update in updates),
+        samples_of(updates),
         sum(update["backwards"] for update in updates),
         len(updates),
         (sum(update["epochs"] for update in updates), sum(update["without_gradients"] for update in updates)),

@@ -24,6 +24,7 @@ from perfaudit.script import as_main
 from perfaudit.script.after_import import after_import
 from perfaudit.script.rhythm import find_rhythm
 from perfaudit.script.started import watch_started
+from perfaudit.script.tally import samples_of
 from perfaudit.target import overlay
 from perfaudit.target.accelerator import accelerator_of
 from perfaudit.target.autocasts import autocasts
@@ -230,7 +231,7 @@ class ScriptTraining:
         self._records.clear()
         for _ in range(self._updates_per_step):
             self._go_on()
-        return sum(record["samples"] for record in self._records)
+        return samples_of(self._records)
 
     def samples_in(self, step: int) -> int:
         """How many samples a step had, as `whole_step` gave it."""

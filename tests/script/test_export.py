@@ -8,7 +8,7 @@ from perfaudit.script.spans import PHASES
 
 def update(optimizer: int, seconds: float, samples: int = 4, **phases: float) -> dict[str, object]:
     spent = [phases.get(name, 0.0) for name in PHASES]
-    return {"optimizer": optimizer, "seconds": seconds, "samples": samples, "phases": spent}
+    return {"optimizer": optimizer, "seconds": seconds, "batches": 1, "samples": samples, "phases": spent}
 
 
 def test_steps_and_their_phases_lie_one_behind_the_other() -> None:

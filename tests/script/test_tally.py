@@ -10,7 +10,7 @@ import pytest
 from perfaudit.script.observe import Seen
 from perfaudit.script.spans import PHASES
 from perfaudit.script.summary import summarize
-from perfaudit.script.tally import MOST_KINDS, MOST_TIMES, MOST_UPDATES, Tally
+from perfaudit.script.tally import MOST_KINDS, MOST_TIMES, MOST_UPDATES, Tally, samples_of
 
 
 def update(optimizer: int, seconds: float, epochs: int = 0) -> dict[str, Any]:
@@ -56,3 +56,17 @@ def test_kinds_of_steps_are_bounded() -> None:
 def test_a_short_run_is_what_it_was() -> None:
     run = summarize(seen_of([update(0, seconds) for seconds in (9.0, 1.0, 2.0, 3.0)]), "train.py")
     assert (run.steps, run.counted, run.seconds_per_step, run.quartiles) == (4, 3, 2.0, (1.5, 2.5))
+
+
+@pytest.mark.parametrize(
+    ("taken", "samples"),
+    [
+        ([(1, 4)], 4),
+        ([(1, 4), (0, 4)], 4),  # two optimizers on one batch, each of whose models is called with it
+        ([(1, 4), (1, 4)], 8),  # a batch for each
+        ([(2, 8)], 8),  # gradients of two batches
+        ([(0, 4)], 4),  # no loader: what the model is called with
+    ],
+)
+def test_samples_of_a_step_are_those_of_its_batches(taken: list[tuple[int, int]], samples: int) -> None:
+    assert samples_of([{"batches": batches, "samples": number} for batches, number in taken]) == samples
