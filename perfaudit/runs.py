@@ -17,13 +17,43 @@ PHASE_WORDS = {
 }
 
 
+SETUP_WORDS = {
+    "until_torch": "until torch was imported",
+    "until_loader": "until the loader was read",
+    "until_batch": "until the first batch",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileRow:
+    """An operator or a kernel: its share of the time of all of them, and how often a step calls it."""
+
+    name: str
+    share: float
+    calls: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepsProfile:
+    """Of some steps under torch.profiler, what takes most time first. why: there is none.
+
+    operators: by their own time on the host, with a row for what is in none. kernels: of an accelerator.
+    """
+
+    steps: int
+    operators: tuple[ProfileRow, ...] = ()
+    kernels: tuple[ProfileRow, ...] = ()
+    why: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """Steps of a script as it was run, none of them repeated.
 
     steps: how many were seen. seconds_per_step: the median of those that count, see `script.summary`; None without any.
     quartiles: of the same. samples_per_second: None where no batch was seen. phases: share of a step by name, which add up to
-    1. optimizers: how many were stepped. setup_seconds: until the first step. limited_by: "data", "host", "device" or
+    1. optimizers: how many were stepped. setup_seconds: until the first batch; setup: of its parts, named as in SETUP_WORDS.
+    setup_share: of the setup in all that was run. limited_by: "data", "host", "device" or
     "compute". redirected: files that were kept away. ended: "enough",
     "finished", "failed", "late" or "interrupted"; message: why it failed.
     is_regular: the order of the optimizers' updates repeats. uneven: steps left out of the figures, in which something
@@ -49,6 +79,8 @@ class Run:
     uneven: int = 0
     uneven_seconds: float = 0.0
     setup_seconds: float | None = None
+    setup: dict[str, float] = field(default_factory=dict)
+    setup_share: float | None = None
     limited_by: str | None = None
     device: str = ""
     peak_memory_bytes: int | None = None
@@ -57,3 +89,4 @@ class Run:
     in_place: bool = False
     in_started: bool = False
     is_traced: bool = False
+    profile: StepsProfile | None = None

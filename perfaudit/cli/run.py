@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import enum
-import json
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated
@@ -16,6 +13,8 @@ from typing import IO, TYPE_CHECKING, Annotated
 import typer
 
 from perfaudit.cli.output import check_writable, emit, format_option, say
+from perfaudit.cli.run_export import MOST_UPDATES, PROFILE, SCALARS, TRACE, Export, check_export, write_steps
+from perfaudit.cli.run_progress import is_live, progress
 from perfaudit.errors import INTERRUPTED, NOTHING_MEASURED, OK, UserError
 from perfaudit.render.words import count
 
@@ -33,6 +32,7 @@ HELP = """Run an unmodified training script for some steps, and print where each
     perfaudit run small                                  a name of [tool.perfaudit.targets] in pyproject.toml
     perfaudit run train.py --steps 50
     perfaudit run train.py --to-end                      until the script ends by itself
+    perfaudit run train.py --profile                     which operators take the time, too
     perfaudit run train.py --export chrome               the steps as a trace, too
 
 The script runs as `python train.py` runs it, without an edit, in a process of its own. It is ended after --seconds of training.
@@ -43,14 +43,7 @@ A step ends with the update of the optimizer; of several optimizers, with the la
 """
 SECONDS = 20.0  # of training, where nothing else is said
 STEPS_OF_RANKS = 50  # of each process that a launcher has started: one that ends alone leaves the others waiting
-TRACE = "perfaudit.trace.json"
 MOST_OUTPUT = 1 << 20  # bytes of what a script prints that are kept with --quiet
-
-
-class Export(enum.StrEnum):
-    """What steps are written as."""
-
-    chrome = "chrome"
 
 
 def command(
@@ -78,8 +71,15 @@ def command(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not show what the script prints.")] = False,
     export: Annotated[
         Export | None,
-        typer.Option(help=f"Also write the steps: chrome as {TRACE}, for chrome://tracing or ui.perfetto.dev."),
+        typer.Option(
+            help=f"Also write the steps: chrome as {TRACE}, for chrome://tracing or ui.perfetto.dev, with --profile its trace as "
+            f"{PROFILE}, too; tensorboard as scalars in {SCALARS}: step time, data wait, loss, gradient norm."
+        ),
     ] = None,
+    profile: Annotated[
+        bool,
+        typer.Option("--profile", help="Run some more steps under torch.profiler, and say what takes their time."),
+    ] = False,
     format: Annotated[str, format_option("text", "json")] = "text",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to a file.")] = None,
 ) -> None:
@@ -91,6 +91,11 @@ def command(
     from perfaudit.script.summary import summarize
 
     check_writable(output)
+    check_export(export)
+    if to_end and profile:
+        raise UserError(
+            "--profile is for steps behind the timed ones, which --to-end leaves none: use --steps or --seconds"
+        )
     if to_end and (steps or seconds):
         raise UserError("--to-end lets the script end by itself: leave --steps and --seconds out")
     typed = typed_target(settings_of_project(), script, tuple(arguments or ()), module)
@@ -106,14 +111,22 @@ def command(
     limit = 0.0 if to_end or (steps and not seconds) else seconds_of(seconds) if seconds else SECONDS
     scratch = None if in_place else scratch_root(wanted)
     longest = seconds_of(timeout)
-    with _output_of_script(quiet) as (stream, last_lines), _progress(wanted.name) as tell:
+    request = Request(
+        wanted, steps, limit, scratch, profile=profile, values=export is Export.tensorboard, is_live=is_live(sys.stderr)
+    )
+    with tempfile.TemporaryFile() as trace:
+        with _output_of_script(quiet) as (stream, last_lines), progress(request, sys.stderr) as tell:
 
-        def heed(seen: Seen) -> None:
-            last_lines()
-            tell(seen)
+            def heed(seen: Seen) -> None:
+                last_lines()
+                tell(seen)
 
-        seen = observe(Request(wanted, steps, limit, scratch), longest, heed, stream)
-        said = last_lines()
+            kept = MOST_UPDATES if export is not None else 0
+            into = trace.fileno() if profile and export is Export.chrome else -1
+            seen = observe(request, longest, heed, stream, kept, into)
+            said = last_lines()
+        if export is not None and seen.kept and not rank:
+            write_steps(export, seen, str(wanted), trace)
     if seen.refused:
         raise UserError(
             f"nothing was run: what {script} writes cannot be kept away from your files here ({seen.refused}); "
@@ -121,30 +134,17 @@ def command(
         )
     if seen.ended == "late":
         seen.message = _why_late(seen, longest)
-    elif seen.ended == "finished" and not seen.updates:
+    elif seen.ended == "finished" and not seen.number:
         seen.message = f"Seen: {_signs(seen)}."
     run = summarize(seen, str(wanted), in_place)
     if rank:  # the first one's report is enough
         if run.ended in ("failed", "late"):
             say(f"{script}, rank {rank} of {ranks}: {run.message}")
         raise typer.Exit(_exit_code(run))
-    if export is not None and seen.updates:
-        _write_trace(seen, str(wanted))
     emit(_report(run, seen.facts.get("files", [])), format, output)
     if quiet and run.ended == "failed" and said:
         say(f"{script} said last:\n{said}")
     raise typer.Exit(_exit_code(run))
-
-
-def _write_trace(seen: Seen, script: str) -> None:
-    from perfaudit.files import reason, replace_file
-    from perfaudit.script.export import chrome_trace
-
-    try:
-        replace_file(Path(TRACE), json.dumps(chrome_trace(seen.updates, script)).encode())
-    except OSError as error:
-        raise UserError(f"{TRACE}: not written: {reason(error)}") from error
-    say(f"{TRACE}: written; chrome://tracing and ui.perfetto.dev open it")
 
 
 def _check_script(script: str, is_module: bool) -> None:
@@ -169,7 +169,7 @@ def _exit_code(run: Run) -> int:
 
 
 def _why_late(seen: Seen, longest: float) -> str:
-    if seen.updates:
+    if seen.number:
         return f"In {longest:.0f} s after its last step there was none. --timeout gives it longer."
     return f"Seen in {longest:.0f} s: {_signs(seen)}. --timeout gives the first step longer."
 
@@ -227,24 +227,3 @@ def _output_of_script(quiet: bool) -> Iterator[tuple[IO[str] | None, Callable[[]
             return "\n".join(kept.splitlines()[-15:])
 
         yield file, last_lines
-
-
-@contextlib.contextmanager
-def _progress(name: str) -> Iterator[Callable[[Seen], None]]:
-    """Says now and then how far a run is; the lines of the script stand between."""
-    told = time.monotonic()
-
-    def tell(seen: Seen) -> None:
-        nonlocal told
-        now = time.monotonic()
-        if now - told < 10.0:
-            return
-        told = now
-        if not seen.updates:
-            so_far = f"; {count(seen.backwards, 'backward pass', 'backward passes')}" if seen.backwards else ""
-            say(f"{name}: no step yet, {now - seen.began:.0f} s{so_far}")
-        else:
-            last = [update["seconds"] for update in seen.updates[-20:]]
-            say(f"{name}: {len(seen.updates)} updates, about {1000 * sum(last) / len(last):.3g} ms each")
-
-    yield tell

@@ -7,7 +7,7 @@ import shlex
 from perfaudit.render.paint import Paint, wrapped
 from perfaudit.render.words import count
 from perfaudit.report import Report
-from perfaudit.runs import PHASE_WORDS, Run
+from perfaudit.runs import PHASE_WORDS, SETUP_WORDS, Run, StepsProfile
 
 _LIMITS = {
     "data": "The step waits for data: a faster loader shortens it, a faster model does not.",
@@ -19,6 +19,14 @@ _IDLE_HOST = (
     "The step waits, and not for data: its thread computes less than half of the time. "
     "It sleeps, or waits for other processes."
 )
+SETUP_DOMINATES = 0.5  # of all that was run
+SETUP_SECONDS = 5.0  # below, there is nothing to gain that somebody would notice
+SETUP_LONG = 30.0  # where the steps were ended early, so that the setup's share in a whole training is not known
+_SETUP_ADVICE = {
+    "until_torch": "`python -X importtime` shows which import takes it.",
+    "until_loader": "What is computed there each time (a tokenised or decoded data set) can be kept in a file.",
+    "until_batch": "It is the start of the loader's workers, and the batch itself: fewer workers start sooner.",
+}
 _BAR = 30  # characters of a share of 100 %
 
 
@@ -28,6 +36,8 @@ _SHOWN = 8  # findings; a scan shows all of them, with their patches
 def run_page(report: Report, run: Run, paint: Paint, width: int) -> str:
     """The run, then what is wrong in the files it imported: what was seen to take time first."""
     parts = [run_block(run, paint, width)]
+    if run.profile is not None:
+        parts.append(_profile(run.profile, width))
     for number, finding in enumerate(report.findings[:_SHOWN], start=1):
         lines = [f"{number:>3}  {paint(str(finding.location), 'bold')}  {finding.rule} {finding.name}"]
         lines += [wrapped(text, width, "     ") for text in (finding.message, finding.note) if text]
@@ -103,8 +113,7 @@ def _sentences(run: Run) -> list[str]:
         said.append("A debugger or a tracer follows the script line by line: its times are not those of a training.")
     if run.in_started:
         said.append("The steps are those of one process that the script has started.")
-    if run.setup_seconds is not None:
-        said.append(f"Setup took {run.setup_seconds:.1f} s: imports, data set, model, and the first batch.")
+    said += _setup(run)
     if run.uneven:
         said.append(
             f"{count(run.uneven, 'step')} with something besides (an evaluation, the beginning of an epoch) took "
@@ -123,6 +132,33 @@ def _sentences(run: Run) -> list[str]:
         what = "of this process" if run.device == "cpu" else "of the device, in tensors"
         said.append(f"Peak memory: {run.peak_memory_bytes / 2**20:,.0f} MiB {what}.")
     return [*said, *_about_files(run), *_how_it_ended(run)]
+
+
+def _setup(run: Run) -> list[str]:
+    """How long setup takes and which part of it; where it takes longer than the steps, what can be done."""
+    if run.setup_seconds is None:
+        return []
+    parts = ", ".join(f"{seconds:.1f} s {SETUP_WORDS[name]}" for name, seconds in run.setup.items())
+    said = [f"Setup took {run.setup_seconds:.1f} s: {parts}."]
+    is_whole = run.ended == "finished"
+    if (run.setup_share or 0.0) >= SETUP_DOMINATES and run.setup_seconds >= (SETUP_SECONDS if is_whole else SETUP_LONG):
+        largest = max(run.setup, key=lambda name: run.setup[name])
+        what = "the training" if is_whole else f"the {count(run.steps, 'step')} that were watched"
+        said.append(f"Setup takes longer than {what}. {_SETUP_ADVICE[largest]}")
+    return said
+
+
+def _profile(profile: StepsProfile, width: int) -> str:
+    """What takes the time of the profiled steps, as shares."""
+    if not profile.operators and not profile.kernels:
+        return f"No profile: {profile.why or 'the script ended before'}.\n"
+    lines = [f"{count(profile.steps, 'step')} under torch.profiler, which slows them: shares, and no times of a step"]
+    for title, rows in (("operators, their own time", profile.operators), ("kernels of the device", profile.kernels)):
+        if rows:
+            lines += ["", f"  {title:<{width - 28}}  share  calls a step"]
+            room = width - 28
+            lines += [f"  {row.name[:room]:<{room}}  {100 * row.share:>4.1f} %  {row.calls:>12.4g}" for row in rows]
+    return "\n".join(lines) + "\n"
 
 
 def _about_files(run: Run) -> list[str]:

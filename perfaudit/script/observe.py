@@ -45,8 +45,10 @@ class Seen:
     kept: the first ones, as many as `keep`. profile: what `step_profile.StepProfile.end` gives. code: with which it left, None
     where it was ended. ended: "enough", "finished", "failed", "late" (no step in time) or "interrupted". message: of what failed.
     redirected: files that were kept away. refused: why nothing could be kept away, and nothing ran.
-    began: on the clock of `time.monotonic`. batches, backwards: how many there were before the first update. started: what the
-    processes are for that the script started, a loader's workers left out.
+    began: on the clock of `time.monotonic`. trained_since: when the first update was told, on that clock; trained_at: the same in
+    seconds since 1970. memory: bytes in use. fractions: when it was told first and last which share of all steps is made, and
+    that share. batches, backwards: how many there were before the first update. started: what the processes are for that the
+    script started, a loader's workers left out.
     """
 
     began: float
@@ -63,12 +65,18 @@ class Seen:
     started: list[str] = field(default_factory=list)
     tally: Tally = field(default_factory=Tally)
     number: int = 0
+    trained_at: float = 0.0
+    trained_since: float = 0.0
+    memory: int = 0
+    fractions: tuple[tuple[float, float | None], tuple[float, float | None]] = ((0.0, None), (0.0, None))
     keep: int = 0
     profile: Json = field(default_factory=dict)
     kept: list[Json] = field(default_factory=list)
 
     def add(self, updates: list[Json]) -> None:
         """Take the records of updates that were told."""
+        if not self.number:
+            self.trained_at, self.trained_since = time.time(), time.monotonic()
         self.number += len(updates)
         self.kept += updates[: max(0, self.keep - len(self.kept))]
         self.updates += updates
@@ -224,6 +232,9 @@ def _take(seen: Seen, line: Json) -> None:
         seen.code = line["code"] if seen.ended != "enough" else None
     elif "facts" in line:  # of the process that trains, where the script's own ends behind it
         seen.facts = line["facts"]
+    elif "memory" in line:
+        seen.memory, told = line["memory"], (time.monotonic(), line["fraction"])
+        seen.fractions = (seen.fractions[0] if seen.fractions[0][1] is not None else told), told
     elif "profile" in line:
         seen.profile = line["profile"]
     elif "started" in line:

@@ -13,13 +13,14 @@ _DATA_WAIT = PHASES.index("data_wait")
 
 
 def scalars(updates: Sequence[Json], names: Sequence[str]) -> Iterator[tuple[str, float, int, float]]:
-    """Tag, value, step (from 1) and seconds since the first step began, of all steps that these updates make.
+    """Tag, value, step (from 1) and seconds since the first update ended, of all steps that these updates make.
 
     names: of the optimizers, in the order of their numbers. A step has the loss of its last backward pass, and a norm of the
     gradients for each optimizer.
     """
     rhythm = find_rhythm([update["optimizer"] for update in updates])
-    at = sum(update["seconds"] for update in updates[: rhythm.bounds[0]]) if rhythm.bounds else 0.0
+    skipped = updates[: rhythm.bounds[0]] if rhythm.bounds else []
+    at = sum(update["seconds"] for update in skipped) - sum(update["seconds"] for update in updates[:1])
     for number, (first, behind) in enumerate(rhythm.steps, start=1):
         step = updates[first:behind]
         seconds = sum(update["seconds"] for update in step)

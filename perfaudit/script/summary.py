@@ -6,10 +6,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from perfaudit.runs import Run
+from perfaudit.runs import ProfileRow, Run, StepsProfile
 from perfaudit.script.observe import Seen
 from perfaudit.script.spans import PHASES
-from perfaudit.script.tally import Kind
+from perfaudit.script.tally import Kind, Tally
 
 LIMITED_BY_DATA = 0.3  # of a step; a third of a step spent on waiting is gained by nothing but a faster loader
 LIMITED_BY_WAITING = 0.5  # of the time, besides waiting for data: a thread that runs half of the time or less
@@ -23,6 +23,7 @@ def summarize(seen: Seen, script: str, in_place: bool = False) -> Run:
     usual, uneven = tally.usual, tally.uneven
     phases = _shares(usual)
     facts = seen.facts
+    setup = _setup(seen)
     return Run(
         script=script,
         ended=seen.ended or "failed",
@@ -41,7 +42,9 @@ def summarize(seen: Seen, script: str, in_place: bool = False) -> Run:
         is_regular=tally.is_regular,
         uneven=sum(kind.count for kind in uneven),
         uneven_seconds=sum(kind.seconds for kind in uneven),
-        setup_seconds=_setup(seen),
+        setup_seconds=sum(setup.values()) if setup else None,
+        setup=setup,
+        setup_share=_setup_share(sum(setup.values()), tally) if setup else None,
         limited_by=_limit(phases, facts) if phases else None,
         device=facts.get("device", ""),
         peak_memory_bytes=facts.get("peak_memory_bytes"),
@@ -50,6 +53,7 @@ def summarize(seen: Seen, script: str, in_place: bool = False) -> Run:
         in_place=in_place,
         in_started=bool(facts.get("is_started")),
         is_traced=bool(facts.get("is_traced")),
+        profile=_profile(seen.profile),
     )
 
 
@@ -74,10 +78,36 @@ def _rate(usual: Kind) -> float | None:
     return usual.samples / usual.seconds if usual.samples and usual.seconds else None
 
 
-def _setup(seen: Seen) -> float | None:
-    """Seconds from the start of the process until the first batch was there."""
-    first = seen.facts.get("first_batch_at")
-    return first - seen.began if first is not None else None
+def _setup(seen: Seen) -> dict[str, float]:
+    """Seconds from the start of the process until the first batch was there, by part; {} where none was."""
+    ends = {
+        "until_torch": seen.facts.get("torch_at"),
+        "until_loader": seen.facts.get("loader_at"),
+        "until_batch": seen.facts.get("first_batch_at"),
+    }
+    if ends["until_batch"] is None:
+        return {}
+    found, began = {}, seen.began
+    for name, end in ends.items():
+        if end is not None:
+            found[name], began = max(0.0, end - began), max(began, end)
+    return found
+
+
+def _setup_share(setup: float, tally: Tally) -> float:
+    """Of the setup in all that was run; the first steps, in which it lies, count by the others."""
+    counted = [tally.usual, *tally.uneven]
+    steps, seconds = sum(kind.count for kind in counted), sum(kind.seconds for kind in counted)
+    training = seconds * tally.steps / steps if steps else 0.0
+    return setup / (setup + training) if setup + training else 0.0
+
+
+def _profile(told: Mapping[str, Any]) -> StepsProfile | None:
+    """The profile as the child told it; None where none was wanted."""
+    if not told:
+        return None
+    rows = {what: tuple(ProfileRow(**row) for row in told.get(what, ())) for what in ("operators", "kernels")}
+    return StepsProfile(told["steps"], rows["operators"], rows["kernels"], told.get("why", ""))
 
 
 def _limit(phases: Mapping[str, float], facts: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from perfaudit.script.loop_progress import fraction_done
 from perfaudit.script.step_profile import STEPS, StepProfile
 from perfaudit.script.values import ValuesWatch, read_values
 from perfaudit.script.waiting import Waiting
@@ -86,6 +87,7 @@ class Teller:
         self._turn = turn or Turn()
         self._started = 0  # processes that were told
         self._steps, self._seconds = order["steps"], order["seconds"]
+        self._is_live = order["is_live"]
         self._wants_profile, self._trace = order["profile"], order["trace"]
         self._profile: StepProfile | None = None  # under way
         self._profiled: dict[int, int] = {}  # updates by optimizer since it began
@@ -113,6 +115,8 @@ class Teller:
         self._waiting.end_update()
         if now - self._told > TELL_SECONDS or self.watch.updates <= TOLD_AT_ONCE:
             self.tell()
+            if self._is_live:
+                self._tell_state()
         if not self._is_enough(now):
             return
         if self._wants_profile:
@@ -178,6 +182,12 @@ class Teller:
             self._records = self._records[MOST_AT_ONCE:]
         self._told = time.monotonic()
 
+    def _tell_state(self) -> None:
+        fraction = None
+        with contextlib.suppress(Exception):  # whatever the script's objects do when they are looked at
+            fraction = fraction_done(sys._getframe(1), is_own, self.watch.fraction_of_epoch)
+        self._pipe.tell({"memory": _bytes_in_use(), "fraction": fraction})
+
     def end(self, how: str, message: str = "", code: int = 0) -> None:
         """Tell that the script has ended, and what is left; of a process that it has started, only what is left."""
         if os.getpid() == self._pid:
@@ -213,6 +223,8 @@ def _facts(watch: Watch) -> Json:
     from perfaudit.target.accelerator import accelerator_of, device_in_use
 
     facts: Json = {
+        "torch_at": watch.torch_at,
+        "loader_at": watch.loader_at,
         "first_batch_at": watch.first_batch_at,
         "optimizers": [type(each).__name__ for each in watch.optimizers],
         "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -225,6 +237,17 @@ def _facts(watch: Watch) -> Json:
         peak = accelerator_of(sys.modules["torch"].device(device)).peak_bytes()
         facts |= {"device": device, "peak_memory_bytes": peak}
     return facts
+
+
+def _bytes_in_use() -> int:
+    """Of the device where one is used, else of this process; 0 where the system does not tell."""
+    from perfaudit.target.accelerator import accelerator_of, device_in_use
+
+    if "torch" in sys.modules and (device := device_in_use()):
+        return accelerator_of(sys.modules["torch"].device(device)).reserved_bytes() or 0
+    with contextlib.suppress(OSError, ValueError):
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    return 0
 
 
 def _own_files() -> list[str]:

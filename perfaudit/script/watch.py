@@ -12,6 +12,7 @@ import gc
 import math
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -44,8 +45,14 @@ class Watch:
         self._clock = clock
         self.spans = Spans(clock)
         self.on_update, self.on_sign = on_update, on_sign
-        self.first_batch_at: float | None = None  # on the clock of `time.monotonic`
+        self.torch_at: float | None = None  # when torch had been imported, on the clock of `time.monotonic`
+        self.loader_at: float | None = None  # when the loader was begun that has the first batch
+        self.first_batch_at: float | None = None
         self.backwards = self.batches = 0  # all of them
+        self._epoch: tuple[int, Callable[[], Any]] = (
+            0,
+            lambda: None,
+        )  # batches of the last loader that was begun, and that loader
         self.optimizers: list[Any] = []
         self._thread = threading.get_ident()
         self._running = RunningUpdates()
@@ -80,6 +87,8 @@ class Watch:
     def put_in_place(self) -> None:
         """Watch from now on."""
         import torch
+
+        self.torch_at = time.monotonic()
         from torch.optim import optimizer as updates
         from torch.utils.data import dataloader as loading
 
@@ -181,6 +190,15 @@ class Watch:
         """What else its record has of an update that has just ended."""
         return {}
 
+    @property
+    def fraction_of_epoch(self) -> float | None:
+        """Share of a loader's batches that it has given since it was begun; None for a loader without a length."""
+        batches, loader = self._epoch
+        try:
+            return batches / len(loader())
+        except (TypeError, NotImplementedError, ZeroDivisionError):
+            return None
+
     def _number(self, optimizer: Any) -> int:
         if optimizer is None:
             return -1
@@ -240,6 +258,9 @@ class Watch:
         if self._is_elsewhere():
             return original(loader)
         self._epochs += 1
+        if not self.backwards:
+            self.loader_at = time.monotonic()
+        self._epoch = 0, weakref.ref(loader)
         return self._in_phase("data_wait", original, loader)
 
     def _next_batch(self, original: Any, batches: Any) -> Any:
@@ -258,6 +279,7 @@ class Watch:
             self.spans.end()
         self._batches += 1
         self.batches += 1
+        self._epoch = self._epoch[0] + 1, self._epoch[1]
         if not self.updates:
             self.on_sign()
         self._samples += count_samples(batch)

@@ -95,6 +95,27 @@ def test_steps_of_a_script_whose_files_stay_as_they_are(project: Path) -> None:
     assert [finding["rule"] for finding in json.loads(done.stdout)["findings"]][:1] == ["PA402"]
 
 
+def test_a_few_more_steps_are_profiled(project: Path) -> None:
+    done = run(project, "train.py", "--steps", "8", "--profile", "--export", "chrome", "--format", "json")
+    seen = result(done)
+    assert (seen["steps"], seen["profile"]["steps"], done.returncode) == (8, 4, 0), done.stderr
+    rows = {row["name"]: row for row in seen["profile"]["operators"]}
+    assert rows["Optimizer.step#AdamW.step"]["calls"] in (0.75, 1.0, 1.25)
+    assert sum(row["share"] for row in rows.values()) <= 1.001
+    trace = json.loads((project / "perfaudit.profile.json").read_text())
+    assert any(event["name"].startswith("aten::") for event in trace["traceEvents"])
+    assert (
+        len(
+            [
+                each
+                for each in json.loads((project / "perfaudit.trace.json").read_text())["traceEvents"]
+                if each["tid"] == 1
+            ]
+        )
+        == 9
+    )
+
+
 def test_the_code_of_a_script_that_ends_by_itself_is_kept(project: Path) -> None:
     done = run(project, "train.py", "--quiet", "--", "--steps", "12", "--code", "7")
     assert done.returncode == 7
@@ -242,6 +263,7 @@ def wait_for(is_so: Callable[[], bool]) -> None:
         (["."], ".: is a folder; name the script in it"),
         (["package.train"], "for a module, type -m"),
         (["train.py", "--to-end", "--steps", "3"], "--to-end lets the script end by itself"),
+        (["train.py", "--to-end", "--profile"], "--profile is for steps behind the timed ones"),
         (["train.py", "--seconds", "3"], "2 processes of a launcher are to end at the same step"),
     ],
 )

@@ -276,6 +276,24 @@ for _ in range(3):
         except ValueError:
             pass
 """,
+    "values": """
+from perfaudit.script.values import ValuesWatch, read_values
+VALUES, OWN = [], []
+ValuesWatch(VALUES.append).put_in_place()
+model = small()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+for x, y in DataLoader(Rows(), batch_size=4):
+    optimizer.zero_grad()
+    loss = mean(model(x) - y)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    OWN.append((loss.item(), torch.nn.utils.clip_grad_norm_(model.parameters(), 1e9).item()))
+read_values(VALUES)
+for (loss, norm), record in zip(OWN, VALUES, strict=True):
+    assert abs(loss - record["loss"]) < 1e-6 and abs(norm - record["gradient_norm"]) < 1e-6 and norm > 0
+""",
     "copies": """
 import copy, io, pickle
 model = small()
@@ -322,6 +340,7 @@ def seen_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Seen]:
         ("evaluation", 24, 1, 1, 1),
         ("copies", 8, 1, 1, 1),
         ("raising", 8, 1, 1.25, 1),
+        ("values", 8, 1, 1, 1),
     ],
 )
 def test_a_step_is_what_the_loop_repeats(

@@ -1,0 +1,72 @@
+"""The line at the foot of a terminal while a script runs."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfaudit.cli import run_progress
+from perfaudit.cli.run_progress import is_live, live_line, progress, seconds_left
+from perfaudit.script.observe import Seen
+from perfaudit.script.request import Request, Script
+from perfaudit.script.spans import PHASES
+
+
+def seen_of(number: int = 4, **more: Any) -> Seen:
+    phases = [{"forward": 0.06, "data_wait": 0.03}.get(name, 0.0) for name in PHASES]
+    update = {"optimizer": 0, "seconds": 0.1, "samples": 8, "batches": 1, "phases": phases}
+    return Seen(0.0, [update] * number, number=number, trained_since=10.0, **more)
+
+
+def request(**more: Any) -> Request:
+    return Request(Script("train.py"), scratch=Path("/tmp"), is_live=True, **more)
+
+
+def test_the_line_has_step_rate_phases_memory_and_end() -> None:
+    seen = seen_of(memory=300 << 20, fractions=((20.0, 0.1), (30.0, 0.2)))
+    line = live_line(seen, request(), 31.0, 100)
+    assert line == "step 4  80 samples/s  100 ms  data 30% forward 60% other 10%  300 MiB  1:19 left"
+    assert live_line(seen, request(), 31.0, 20) == line[:19]
+    assert live_line(Seen(0.0), request(), 31.0, 100) == "train.py: no step yet, 31 s"
+
+
+@pytest.mark.parametrize(
+    ("asked", "fractions", "left"),
+    [
+        ({"steps": 12}, (None, None), 4.0),
+        ({"seconds": 20.0}, (None, None), 18.0),
+        ({}, (None, None), None),
+        ({}, (0.5, 0.5), None),
+        ({}, (0.25, 0.5), 20.0),
+    ],
+)
+def test_the_end_is_projected_where_it_is_known(
+    asked: dict[str, Any], fractions: tuple[float | None, float | None], left: float | None
+) -> None:
+    first, last = fractions
+    seen = seen_of(fractions=((2.0, first), (12.0, last)))
+    found = seconds_left(seen, request(**asked), 12.0)
+    assert found == (None if left is None else pytest.approx(left))
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_has_its_last_row_back_and_nothing_else_gets_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(run_progress.shutil, "get_terminal_size", lambda: (80, 24))
+    terminal, file = Terminal(), io.StringIO()
+    assert (is_live(terminal), is_live(file)) == (True, False)
+    with progress(request(), terminal) as tell:
+        tell(seen_of())
+    shown = terminal.getvalue()
+    assert shown.startswith("\n\0337\033[1;23r\0338\033[1A\0337\033[24;1H\033[2Kstep 4  80 samples/s")
+    assert shown.endswith("\0337\033[r\033[24;1H\033[2K\0338")
+    with progress(Request(Script("train.py")), file) as tell:
+        tell(seen_of())
+    assert file.getvalue() == ""
