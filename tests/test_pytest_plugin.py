@@ -44,7 +44,7 @@ def gate(verdict: str = "pass", **parts: Any) -> Gate:
 
 
 def counters(verdict: str, **parts: Any) -> Gate:
-    return gate(verdict, counters=(CountersVerdict("train.py", verdict, **parts),))  # type: ignore[arg-type]
+    return gate(verdict, counters=(CountersVerdict(**{"target": "train.py", "verdict": verdict, **parts}),))
 
 
 NEW = counters("not_judged", reason="a new target").counters  # by which the whole of a gate passes
@@ -265,6 +265,25 @@ def test_the_one_file_with_factories_is_the_target_where_none_is_named(suite: Su
     (suite.folder / "train.py").unlink()
     assert "Set `targets` in [tool.perfaudit.gate]" in suite.run("--perfaudit").stderr.str()
     suite.run("--perfaudit", "--perfaudit-layers", "findings").assert_outcomes(passed=2)
+
+
+def test_scripts_are_targets_by_their_names(suite: Suite, counting: list[tuple[Any, ...]]) -> None:
+    suite.pytester.makefile(".toml", pyproject='[tool.perfaudit.targets]\nsmall = "run.py -n 1"\n')
+    suite.pytester.makepyfile(
+        run="import torch",
+        test_own="""
+        def test_lean(perf_step):
+            assert perf_step("small").host_syncs == perf_step("run.py -n 1").host_syncs == 2
+            assert perf_step("run.py -n 2").operators
+        def test_no_counter_grew(perf_step):
+            perf_step("small").against_baseline()
+    """,
+    )
+    suite.says(counters("pass", target="small"))
+    suite.run("--perfaudit", "--perfaudit-layers", "counters").assert_outcomes(passed=3)
+    assert [call[:1] for call in counting] == [("run.py",)] * 2  # with each arguments once
+    assert len(suite.calls) == 2
+    assert all(call.endswith("-- small") for call in suite.calls)
 
 
 def test_it_gates_the_project_from_wherever_pytest_is_started(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:

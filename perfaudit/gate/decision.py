@@ -82,6 +82,8 @@ def judged(
         doubt = "in one training identical code was not raced long enough to be told from itself"
     verdict = "inconclusive" if doubt else verdict
     reasons = [doubt or _undecided(record, low, high, limit, tolerated)] if verdict == "inconclusive" else []
+    if reasons and record.one is None and record.steps_to_end is not None:
+        reasons.append(f"it ends {record.steps_to_end} steps after its warm-up: let it train longer")
     reason = "; ".join(reasons + _per_sample(record))
     return _verdict(record, verdict, reason, limit, tolerated, Bounds(low, high, p), (last.high - last.low) / 2)
 

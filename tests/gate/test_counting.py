@@ -230,6 +230,36 @@ def test_a_step_that_fails_is_one_line(project: Project) -> None:
         counted(project, TRAIN.replace("{extra}", "raise ValueError('no')"))
 
 
+SCRIPT = """
+import torch
+from torch import nn
+
+model = nn.Linear(4, 3)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(20):
+    loss = model(torch.ones(2, 4)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    torch.save(model.state_dict(), "last.pt")
+"""
+
+
+@pytest.mark.slow
+def test_a_script_is_counted_in_its_own_loop_and_its_files_stay(project: Project) -> None:
+    more = SCRIPT.replace("    torch.save", "    loss.item()\n    torch.save")
+    folder = project(**{"train.py": more, "last.pt": "mine", "base/train.py": SCRIPT, "base/last.pt": "theirs"})
+    target, base = Target("train.py", {}, (), name="small"), Checkout(folder / "base", folder, folder)
+    before, after = (count(target, side, "cpu", 120.0, twice=False) for side in (base, None))
+    verdict = compared(target.label, before, after, {})
+    assert (verdict.target, verdict.verdict) == ("small", "regressed")
+    assert [(change.counter, change.after - change.before) for change in verdict.changes] == [
+        ("host_syncs", 1), ("operators", 1),
+    ]  # fmt: skip
+    assert [(place.path, place.line) for place in verdict.changes[0].places] == [("train.py", 11)]
+    assert [Path(name).read_text() for name in ("last.pt", "base/last.pt")] == ["mine", "theirs"]
+
+
 BASE = Checkout(Path("/base"), Path("/head"), Path("/head/sub"))
 
 

@@ -117,6 +117,8 @@ def test_a_training_that_ends_is_timed_until_then(clock: FakeClock) -> None:
     assert first == [24]  # what was planned did not fit: the rounds that did are one quad
     assert all(quads == [4, 4, 4, 4] for quads in others)  # planned for the steps there are
     assert record.steps_to_end == 48
+    record.settled, record.pairs[1:] = False, []
+    assert judged(record, ended=True).reason.endswith("it ends 48 steps after its warm-up: let it train longer")
 
 
 def test_a_training_that_ends_before_a_quad_is_a_failure(clock: FakeClock) -> None:
