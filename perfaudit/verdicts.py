@@ -151,7 +151,8 @@ class Gate:
     commit: the full hash of the reference, "" for a file. verdict: of all layers together: "regressed" where any is,
     else "failed" where any is, else "inconclusive", else "improved" where some layer shows a gain, else "pass";
     "not_judged" where nothing was, also where the budget ended before a single quad was timed. fails: whether that fails
-    the build, which is where the exit code is not 0, unless `--exit-zero` makes it so.
+    the build, which is where the exit code is not 0, unless `--exit-zero` makes it so. files: of scripts, by the target, which is
+    their name or how they are typed.
     """
 
     against: str
@@ -165,3 +166,4 @@ class Gate:
     self_tests: dict[str, SelfTest] = field(default_factory=dict)  # by target
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
+    files: dict[str, str] = field(default_factory=dict)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from perfaudit.gate.against_commit import against_commit
 from perfaudit.gate.against_file import against_file
 from perfaudit.gate.gitref import NoCommitYet
-from perfaudit.gate.request import Known, Request, refuse_two_of_one_label
+from perfaudit.gate.request import Known, Request, files_of_scripts, refuse_two_of_one_label
 from perfaudit.measure.environment import host_of
 from perfaudit.measure.nursery import refusal
 from perfaudit.measure.watch import Watch
@@ -59,6 +59,7 @@ def _report(request: Request, known: Known, seconds: float, interrupted: bool) -
         times=tuple(known.times.values()),
         notes=(*known.notes, *filter(None, [refusal()]), *_unfinished(request, known, interrupted)),
         seconds=seconds,
+        files=files_of_scripts(request.targets),
     )
     return known.scanned.with_(
         command="gate",

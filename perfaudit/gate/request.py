@@ -86,6 +86,11 @@ def _essence(target: Target) -> str:
     return target.label if target.is_script else os.path.realpath(target.file)
 
 
+def files_of_scripts(targets: Sequence[Target]) -> dict[str, str]:
+    """Files of the scripts among targets, by their labels, which are no paths."""
+    return {target.label: target.file for target in targets if target.is_script}
+
+
 def own_names(target: Target, config: Config) -> dict[str, str]:
     """The names of a target's factories by role, without those that the project's configuration gives."""
     return {role: name for role, name in target.names.items() if config.target.get(role) != name}

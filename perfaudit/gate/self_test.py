@@ -17,7 +17,7 @@ from perfaudit.gate.decision import judged
 from perfaudit.gate.git import NoRepository
 from perfaudit.gate.gitref import NoCommitYet, Reference, copied
 from perfaudit.gate.records import Side, TargetRecord
-from perfaudit.gate.request import Request, inside_here
+from perfaudit.gate.request import Request, files_of_scripts, inside_here
 from perfaudit.gate.timing import time_targets
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.environment import host_of
@@ -70,6 +70,7 @@ def self_test(request: Request, runs: int, watch: Watch) -> Report:
         self_tests={target: _summary(gates) for target, gates in ran.items()},
         notes=(*notes, *filter(None, [refusal()])),
         seconds=time.monotonic() - started,
+        files=files_of_scripts(targets),
     )
     names = ", ".join(target.label for target in targets)
     where = host_of(next(iter(built.values()), None))

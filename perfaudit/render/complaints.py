@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from perfaudit.render.counter_words import (
@@ -28,7 +28,7 @@ class Complaint:
     """A thing to show beside the code or in a list: a counter that grew, a step that is slower, what could not be told.
 
     check: COUNTER_GREW, STEP_SLOWER, or "gate/" with the verdict. places: where it is, as the gate has them. counter: its
-    name, "" for other layers.
+    name, "" for other layers. file: of the target.
     """
 
     check: str
@@ -37,11 +37,12 @@ class Complaint:
     target: str = ""
     places: tuple[Place, ...] = ()
     counter: str = ""
+    file: str = ""
 
     @property
     def place(self) -> Place:
         """The first of its places; without any, the beginning of the target's file, for formats that need one."""
-        return self.places[0] if self.places else Place(self.target, 1, 0)
+        return self.places[0] if self.places else Place(self.file, 1, 0)
 
 
 def complaints(gate: Gate) -> list[Complaint]:
@@ -53,6 +54,7 @@ def complaints(gate: Gate) -> list[Complaint]:
     for target, test in gate.self_tests.items():
         message = "\n".join([f"self-test of {target}", *self_test_sentences(test)])
         found.append(Complaint("gate/self-test", "warning" if test.false_alarms else "notice", message, target))
+    found = [replace(each, file=gate.files.get(each.target, each.target)) for each in found]
     order = ("error", "warning", "notice")
     return sorted(found, key=lambda c: (order.index(c.level), c.check != STEP_SLOWER, not c.places))
 

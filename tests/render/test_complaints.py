@@ -48,6 +48,12 @@ def test_slower_steps_come_first_and_then_what_has_a_line() -> None:
     assert [c.place for c in found[1:3]] == [Place("train.py", 88, 13, "item"), Place("a.py", 1, 0)]
 
 
+def test_the_place_of_a_script_is_its_file() -> None:
+    slow = replace(SLOWER, target="small")
+    (found,) = complaints(Gate("main", "ref", "regressed", fails=True, times=(slow,), files={"small": "train.py"}))
+    assert (found.target, found.place) == ("small", Place("train.py", 1, 0))
+
+
 @pytest.mark.parametrize(
     ("verdict", "level"),
     [
