@@ -31,8 +31,8 @@ class Place:
 
     @property
     def order(self) -> Way:
-        """Later places of a file have larger ones, within each list of statements."""
-        return (*self.way, self.start, self.stop)
+        """See `order_of`."""
+        return order_of(self.way, self.start, self.stop)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,14 @@ class Edited:
 
     places: tuple[Place, ...]
     imports: tuple[ast.Import | ast.ImportFrom, ...] = ()
+
+
+def order_of(way: Way, start: int, stop: int) -> Way:
+    """A key that sorts places which do not overlap: within a list of statements, later ones are larger.
+
+    What is put before a statement comes before what is changed in it.
+    """
+    return (*(step if isinstance(step, str) else 2 * step + 1 for step in way), 2 * start + (start < stop))
 
 
 def edited_places(before: str, after: str, path: str = "") -> Edited:

@@ -22,6 +22,7 @@ from perfaudit.training.edited_places import (
     Way,
     edited_places,
     nodes_on,
+    order_of,
     parsed,
     patched_statements,
     statements_at,
@@ -364,7 +365,7 @@ def _key(statements: Sequence[ast.stmt]) -> str:
 def _with_switches(tree: ast.Module, regions: Sequence[Region]) -> ast.Module:
     """A copy of the tree in which each region is an `if` over its versions; the last `else` has the statements as they are."""
     own = copy.deepcopy(tree)
-    for region in sorted(regions, key=lambda each: (*each.way, each.start, each.stop), reverse=True):
+    for region in sorted(regions, key=lambda each: order_of(each.way, each.start, each.stop), reverse=True):
         body = statements_at(own, region.way)
         before = body[region.start : region.stop]
         choice: list[ast.stmt] = before

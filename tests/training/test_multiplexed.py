@@ -159,6 +159,15 @@ PROGRAMS = {
                 out.append(i)[[; out.append(i) | ]]
             [[ | out.append("more"); ]]out.append("end")
         f()""",
+    "before a statement and in it": """
+        def f():
+            for i in range(3):
+                o.step()
+                [[ | out.append("more")]]
+                if i:
+                    out.append([[i | -i]])
+                [[ | out.append("end")]]
+        f()""",
     "try, with and match": """
         def f():
             for i in range(3):
