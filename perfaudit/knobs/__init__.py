@@ -206,6 +206,10 @@ class Knob:
         """The edit of the user's source that makes this the setting; None where it cannot be made without a doubt."""
         return None
 
+    def by_hand(self, survey: Survey) -> str:
+        """Why none of its settings is a patch of this program, "" where one may be."""
+        return ""
+
     def holds(self, survey: Survey, settings: Settings) -> bool:
         """Whether a training built from patched source has the setting."""
         return self.current(survey) == settings

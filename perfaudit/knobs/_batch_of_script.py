@@ -51,6 +51,18 @@ def _patch_trainer(code: Code, settings: Settings) -> Patch | None:
     )
 
 
+def why_by_hand(survey: Survey) -> str:
+    """Why no other batch size is a patch of a script, "" where it is one."""
+    code, script = Code("", survey), survey.facts.script
+    if patch_of_script(code, {"batch_size": 2 * (survey.facts.loader.batch_size or 1)}) is not None:
+        return ""
+    found = _set_at(code)
+    options = found[2].options if found is not None and isinstance(found[2], WhereSet) else ()
+    if script is not None and (option := given_as(options, script.arguments)):
+        return f"the argument {option} sets it, which is no line to patch"
+    return f"no line of the script sets it as a number{built_at(survey.facts.loader.site)}"
+
+
 def handed_over_of_script(survey: Survey, settings: Settings) -> str:
     """How a script gets another batch size where its text is not changed: the argument to give, or the place to look at."""
     code, script = Code("", survey), survey.facts.script

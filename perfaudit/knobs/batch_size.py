@@ -17,6 +17,7 @@ from perfaudit.knobs._batch_of_script import (
     handed_over_of_script,
     limit_of_script,
     patch_of_script,
+    why_by_hand,
 )
 from perfaudit.knobs._code import Code, Patch
 from perfaudit.knobs._memory_limit import RealStep, Untried, between, confirm
@@ -86,6 +87,9 @@ class BatchSize(Knob):
             f"train with batch_size={settings['batch_size']}, the smallest within {100 * KNEE:.0f} % of the best "
             "throughput; it is another training, see below"
         )
+
+    def by_hand(self, survey: Survey) -> str:
+        return why_by_hand(survey) if survey.facts.is_script else ""
 
     def handed_over(self, settings: Settings, survey: Survey) -> str:
         return handed_over_of_script(survey, settings) if survey.facts.is_script else ""

@@ -74,6 +74,8 @@ def candidates_of(
         raise Refused(reason)
     if survey.facts.is_script and module.way == "fresh":
         raise Refused(f"a script runs once in a process, so this is not raced beside the others; {_alone(name)}")
+    if why := module.by_hand(survey):
+        raise Refused(f"{why}; named alone it is measured all the same, and told in words")
     if late := too_little_time(module, deadline):
         raise TooLate(late)
     always = _not_allowed(module.changes_always, allow)

@@ -88,6 +88,7 @@ def test_what_the_arguments_set_is_no_patch(project: Callable[..., Path]) -> Non
     survey = script(project(**{"train.py": TEXT}), TEXT, "--batch-size", "16")
     assert patched(survey, "batch_size", {"batch_size": 64}) == []
     assert knob("batch_size").handed_over({"batch_size": 64}, survey) == "give the script --batch-size 64"
+    assert knob("batch_size").by_hand(survey) == "the argument --batch-size sets it, which is no line to patch"
 
 
 def test_what_is_computed_is_set_by_hand(project: Callable[..., Path]) -> None:
@@ -96,6 +97,7 @@ def test_what_is_computed_is_set_by_hand(project: Callable[..., Path]) -> None:
     assert patched(survey, "batch_size", {"batch_size": 64}) == []
     said = knob("batch_size").handed_over({"batch_size": 64}, survey)
     assert said == "set it by hand where the loader gets it (train.py:10)"
+    assert knob("batch_size").by_hand(survey) == "no line of the script sets it as a number (train.py:10)"
 
 
 def test_larger_batches_are_tried_in_the_scripts_own_steps(project: Callable[..., Path]) -> None:
