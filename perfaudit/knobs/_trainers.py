@@ -9,42 +9,51 @@ from perfaudit.knobs._code import Code, Patch
 from perfaudit.knobs._survey import Survey
 from perfaudit.static import edit
 
+Argument = tuple[str, str]  # its name, and the text of its value
 DEFAULT = "default"  # an update of the optimizer for which torch is given neither foreach nor fused
 
-# By library and knob: what is written for a setting, as a name and the text of its value.
-_ARGUMENTS = {
-    ("transformers", "optimizer"): {
-        "fused": ("optim", '"adamw_torch_fused"'),
-        DEFAULT: ("optim", '"adamw_torch"'),
+ALONE = "alone"  # behind the mode of a compiler that would switch TF32 on besides
+_FUSED, _TORCHS = ("optim", '"adamw_torch_fused"'), ("optim", '"adamw_torch"')
+_COMPILE, _GRAPHS = ("torch_compile", "True"), ("torch_compile_mode", '"reduce-overhead"')
+
+# By library and knob: what is written for a setting, as names and the texts of their values.
+_ARGUMENTS: dict[tuple[str, str], dict[str, tuple[Argument, ...]]] = {
+    ("transformers", "optimizer"): {"fused": (_FUSED,), DEFAULT: (_TORCHS,)},
+    ("transformers", "precision"): {"tf32": (("tf32", "True"),), "bf16": (("bf16", "True"),)},
+    ("transformers", "compile"): {
+        "default": (_COMPILE,),
+        f"default {ALONE}": (_COMPILE, ("tf32", "False")),
+        "reduce-overhead": (_GRAPHS,),
+        f"reduce-overhead {ALONE}": (_GRAPHS, ("tf32", "False")),
     },
-    ("transformers", "precision"): {"tf32": ("tf32", "True"), "bf16": ("bf16", "True")},
-    ("lightning", "precision"): {"bf16": ("precision", '"bf16-mixed"')},
-    ("lightning", "cudnn"): {"True": ("benchmark", "True"), "False": ("benchmark", "False")},
-    ("accelerate", "precision"): {"bf16": ("mixed_precision", '"bf16"')},
+    ("lightning", "precision"): {"bf16": (("precision", '"bf16-mixed"'),)},
+    ("lightning", "cudnn"): {"True": (("benchmark", "True"),), "False": (("benchmark", "False"),)},
+    ("accelerate", "precision"): {"bf16": (("mixed_precision", '"bf16"'),)},
 }
 _CALLS = {"transformers": "TrainingArguments", "lightning": "the Trainer", "accelerate": "the Accelerator"}
 _BY_POSITION = 1  # arguments that may stand without a name; behind them comes what is set here
 
 
-def argument_of_trainer(survey: Survey, knob: str, setting: str) -> tuple[str, str] | None:
-    """The name and the text of the argument by which the script's trainer takes a setting; None where it takes none."""
+def arguments_of_trainer(survey: Survey, knob: str, setting: str) -> tuple[Argument, ...]:
+    """The arguments by which the script's trainer takes a setting; () where it takes none."""
     trainer = survey.facts.trainer
-    return _ARGUMENTS.get((trainer.library, knob), {}).get(setting) if trainer is not None else None
+    return _ARGUMENTS.get((trainer.library, knob), {}).get(setting, ()) if trainer is not None else ()
 
 
 def patch_trainer(code: Code, knob: str, setting: str) -> Patch | None:
     """The call that gives the trainer its arguments, with this setting; None where it cannot be edited without a doubt."""
-    given, trainer = argument_of_trainer(code.survey, knob, setting), code.survey.facts.trainer
-    found = code.call(trainer.site) if given is not None and trainer is not None else None
-    if given is None or found is None:
+    given, trainer = arguments_of_trainer(code.survey, knob, setting), code.survey.facts.trainer
+    found = code.call(trainer.site) if given and trainer is not None else None
+    if found is None:
         return None
     source, call = found
     if len(call.args) > _BY_POSITION or any(keyword.arg is None for keyword in call.keywords):
         return None
-    return code.patch(source, call, edit.set_keyword(source, call, *given))
+    return code.patch(source, call, edit.together(*(edit.set_keyword(source, call, *each) for each in given)))
 
 
 def words_of_trainer(survey: Survey, knob: str, setting: str) -> str:
     """What to give the trainer, in words; "" where it takes no such argument."""
-    given, trainer = argument_of_trainer(survey, knob, setting), survey.facts.trainer
-    return f"give {_CALLS[trainer.library]} {given[0]}={given[1]}" if given is not None and trainer is not None else ""
+    given, trainer = arguments_of_trainer(survey, knob, setting), survey.facts.trainer
+    written = ", ".join(f"{name}={value}" for name, value in given)
+    return f"give {_CALLS[trainer.library]} {written}" if given and trainer is not None else ""

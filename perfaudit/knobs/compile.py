@@ -11,6 +11,7 @@ from typing import Any
 from perfaudit.knobs import Bench, Knob, Refused, Reply, Setup, Survey, Told, Unanswered
 from perfaudit.knobs._code import Code, Patch, built_at
 from perfaudit.knobs._script_code import about_models
+from perfaudit.knobs._trainers import ALONE, arguments_of_trainer, patch_trainer, words_of_trainer
 from perfaudit.measurements import Settings
 from perfaudit.target.working_folder import shown_path
 
@@ -86,7 +87,10 @@ class Compile(Knob):
         """The model compiled in place where it is built."""
         mode = str(settings["compile"])
         line = "{}.compile()" if mode == DEFAULT else f'{{}}.compile(mode="{mode}")'
-        done = about_models(code, line) if code.survey.facts.is_script else _in_factory(code, line)
+        if of_trainer := _of_trainer(code.survey, mode):
+            done = patch_trainer(code, self.name, of_trainer)
+        else:
+            done = about_models(code, line) if code.survey.facts.is_script else _in_factory(code, line)
         if done is None:
             return None
         # With dropout the compiled model draws other numbers; without, only rounding can move.
@@ -95,6 +99,8 @@ class Compile(Knob):
 
     def words(self, settings: Settings, survey: Survey) -> str:
         mode = str(settings["compile"])
+        if by_trainer := words_of_trainer(survey, self.name, _of_trainer(survey, mode)):
+            return by_trainer
         call = "model.compile()" if mode == DEFAULT else f'model.compile(mode="{mode}")'
         graphs = (
             "; each call overwrites the last one's outputs, so .clone() what is collected" if mode == GRAPHS else ""
@@ -146,6 +152,19 @@ class Compile(Knob):
         steady = sorted(times[FIRST_STEPS:])[STEADY_STEPS // 2]
         seconds = max(0.0, sum(times[:FIRST_STEPS]) - FIRST_STEPS * steady)
         return {"compile_seconds": seconds, "step_seconds": steady, "cached": _was_cached()}
+
+
+def _of_trainer(survey: Survey, mode: str) -> str:
+    """The mode as an argument of a trainer that compiles its model itself; "" where none does.
+
+    Hugging Face's switches TF32 on besides (transformers/training_args.py), which is a change of precision, and no part of this.
+    """
+    facts = survey.facts
+    if facts.trainer is None or facts.trainer.site is None:
+        return ""
+    alone = facts.device.type == "cuda" and facts.flags["matmul_precision"] == "highest"
+    setting = f"{mode} {ALONE}" if alone and facts.trainer.precision != "tf32" else mode
+    return setting if arguments_of_trainer(survey, "compile", setting) else ""
 
 
 def _in_factory(code: Code, line: str) -> Patch | None:

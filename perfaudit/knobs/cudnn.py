@@ -9,7 +9,7 @@ from typing import Any
 
 from perfaudit.knobs import Bench, Knob, Reply, Setup, Survey, Told, Unanswered
 from perfaudit.knobs._code import Code, Patch
-from perfaudit.knobs._trainers import argument_of_trainer, patch_trainer, words_of_trainer
+from perfaudit.knobs._trainers import arguments_of_trainer, patch_trainer, words_of_trainer
 from perfaudit.measurements import Settings
 from perfaudit.target.flags import flags_set
 
@@ -68,7 +68,7 @@ class Cudnn(Knob):
         from perfaudit.static.rewrite import set_or_replace_attribute
 
         value = repr(bool(settings["benchmark"]))
-        if argument_of_trainer(code.survey, self.name, value) is not None:
+        if arguments_of_trainer(code.survey, self.name, value):
             return patch_trainer(code, self.name, value)
         source = code.entry()
         if source is None:

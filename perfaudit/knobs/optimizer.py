@@ -9,7 +9,7 @@ from typing import Any
 from perfaudit.findings import Edit
 from perfaudit.knobs import Bench, Knob, Setup, Survey, Told
 from perfaudit.knobs._code import Code, Patch
-from perfaudit.knobs._trainers import DEFAULT, argument_of_trainer, patch_trainer, words_of_trainer
+from perfaudit.knobs._trainers import DEFAULT, arguments_of_trainer, patch_trainer, words_of_trainer
 from perfaudit.measurements import Settings
 from perfaudit.static import edit
 from perfaudit.static.source import Source
@@ -119,7 +119,7 @@ def _of_trainer(survey: Survey, settings: Settings) -> str | None:
     ):  # it was handed one that a library has built
         return None
     setting = DEFAULT if settings["update"] == _by_default(survey) else str(settings["update"])
-    return setting if argument_of_trainer(survey, "optimizer", setting) is not None else None
+    return setting if arguments_of_trainer(survey, "optimizer", setting) else None
 
 
 def _edits(source: Source, call: ast.Call, update: str) -> tuple[Edit, ...] | None:

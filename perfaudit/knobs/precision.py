@@ -6,10 +6,10 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from perfaudit.knobs import Bench, Knob, Reply, Setup, Survey, Told, Unanswered
+from perfaudit.knobs import Bench, Knob, Refused, Reply, Setup, Survey, Told, Unanswered
 from perfaudit.knobs._code import Code, Patch
 from perfaudit.knobs._script_code import forward_under
-from perfaudit.knobs._trainers import argument_of_trainer, patch_trainer, words_of_trainer
+from perfaudit.knobs._trainers import arguments_of_trainer, patch_trainer, words_of_trainer
 from perfaudit.measurements import Settings
 from perfaudit.target.flags import flags_set
 from perfaudit.training.trainer_precision import computing_in_bf16
@@ -64,6 +64,8 @@ class Precision(Knob):
         ampere = on_cuda and (survey.facts.device.capability or (0, 0)) >= _TENSOR_CORES
         is_highest = survey.facts.flags["matmul_precision"] == "highest" and now["precision"] != "tf32"
         names = ["tf32"] if ampere and is_highest else []
+        if survey.facts.trainer is not None and survey.facts.trainer.refuses_bf16:
+            raise Refused(survey.facts.trainer.refuses_bf16)
         names += ["bf16"] if ampere or not on_cuda else []
         names += ["fp16"] if on_cuda and not survey.facts.is_script else []  # a scale belongs into the script's loop
         return [{"precision": name} for name in names]
@@ -101,7 +103,7 @@ class Precision(Knob):
         from perfaudit.static import edit
         from perfaudit.static.rewrite import decorate, set_or_replace_call
 
-        if argument_of_trainer(code.survey, self.name, str(settings["precision"])) is not None:
+        if arguments_of_trainer(code.survey, self.name, str(settings["precision"])):
             return patch_trainer(code, self.name, str(settings["precision"]))
         if settings["precision"] == "tf32":
             source = code.entry()

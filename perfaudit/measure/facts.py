@@ -118,13 +118,14 @@ class Trainer:
     """The trainer of a library that makes a script's steps.
 
     precision: that it computes in, in the knob's word where that has one. optimizer: the name by which it was asked for one, ""
-    where the script builds it. site: the call that gave it its arguments.
+    where the script builds it. site: the call that gave it its arguments. refuses_bf16: why it does not take that argument.
     """
 
     library: str
     precision: str
     optimizer: str
     site: CallSite | None
+    refuses_bf16: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,6 +53,7 @@ def _trainer(trainer: Any) -> Trainer | None:  # a training.trainers.Trainer
         precision=trainer.precision,
         optimizer=trainer.optimizer,
         site=_call_site(trainer.site),
+        refuses_bf16=trainer.refuses_bf16,
     )
 
 

@@ -89,6 +89,7 @@ class ScriptTraining:
         self.first_batch: Any = None  # of the first update, None where the script has no loader
         self.updates = 0  # all of them
         self.first_gradients: dict[str, Any] = {}
+        self._backwards_before: int | None = None  # the first update, during that update
         self.phases = ScriptPhases()
         self.around_forward = AroundForward()
         self.autocasts: set[str] = set()  # types that the script entered autocast with, up to its first update
@@ -199,6 +200,8 @@ class ScriptTraining:
                 self._refuse(cannot_be_left(self.target, "thread" if os.getpid() == self._pid else "process"))
             return
         self.around_forward.end()
+        if self._backwards_before is not None:
+            self._keep_gradients_of_closure(self._watch.backwards - self._backwards_before)
         self.updates += 1
         self._order.append(record["optimizer"])
         self._records.append(record)
@@ -279,6 +282,7 @@ class ScriptTraining:
         self.device = parameters[0].device if parameters else torch.device("cpu")
         self.accelerator = accelerator_of(self.device)
         self.first_gradients = self._gradients(getattr(optimizer, "grad_scale", None))
+        self._backwards_before = self._watch.backwards
         self.first_batch = self._watch.batch
         self.trainer = self._trainers.running(sys._getframe(1))
         self.is_known = True
@@ -300,6 +304,12 @@ class ScriptTraining:
             if scale is not None and gradient is not None:
                 gradient.div_(scale.to("cpu"))
         return found
+
+    def _keep_gradients_of_closure(self, backwards: int) -> None:
+        """Keep the gradients that the first update has made itself, where it made them once, as Lightning's closure does."""
+        self._backwards_before = None
+        if backwards == 1 and not self.first_gradients:
+            self.first_gradients = self._gradients(None)
 
     def is_own(self, loader: Any) -> bool:
         """Whether a loader is the one whose place another can take: also one that was built anew by the same call."""

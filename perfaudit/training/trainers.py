@@ -61,6 +61,14 @@ class Trainer:
         return {TRANSFORMERS: getattr(self.its, "accelerator", None), ACCELERATE: self.its}.get(self.library)
 
     @property
+    def refuses_bf16(self) -> str:
+        """Why it does not take the argument for bfloat16 on a CPU; "" where it does, and on another device."""
+        is_on_cpu = self.library == TRANSFORMERS and self.its.args.device.type == "cpu"
+        if not is_on_cpu or getattr(self.its.args, "use_cpu", False) or getattr(self.its.args, "no_cuda", False):
+            return ""
+        return "on a CPU TrainingArguments takes bf16=True only beside use_cpu=True"
+
+    @property
     def optimizer(self) -> str:
         """The name by which it was asked for an optimizer; "" where the script builds its own."""
         if self.library != TRANSFORMERS or getattr(self.its, "optimizer_cls_and_kwargs", None) is not None:

@@ -10,7 +10,7 @@ import pytest
 from surveys import facts, profile_of, survey_of
 
 from perfaudit.findings import Fix, Location
-from perfaudit.knobs import Bench, Probe, knob
+from perfaudit.knobs import Bench, Probe, Refused, knob
 from perfaudit.knobs._code import Code
 from perfaudit.measure.facts import CallSite, Script, Trainer
 from perfaudit.measurements import Settings
@@ -58,6 +58,10 @@ def script_with(trainer: dict[str, Any], site: CallSite | None = None, **given: 
             "Accelerator()", {"library": "accelerate"}, "precision", BF16,
             'Accelerator(mixed_precision="bf16")', 'give the Accelerator mixed_precision="bf16"',
         ),
+        (
+            'TrainingArguments("out")', HF, "compile", {"compile": "default"},
+            'TrainingArguments("out", torch_compile=True)', "give TrainingArguments torch_compile=True",
+        ),
         # Not without a doubt.
         ("TrainingArguments(**options)", HF, "precision", BF16, None, "give TrainingArguments bf16=True"),
         (
@@ -87,6 +91,19 @@ def test_the_patch_of_a_trainers_arguments(
     assert knob(name).words(settings, survey) == words
 
 
+def test_a_compiler_that_switches_tf32_on_is_told_not_to() -> None:
+    site = CallSite("train.py", 1, 1, 0, 1)
+    given = script_with(HF, site, device={"type": "cuda"})
+    assert (
+        knob("compile").words({"compile": "default"}, given) == "give TrainingArguments torch_compile=True, tf32=False"
+    )
+    rounds = script_with({**HF, "precision": "tf32"}, site, device={"type": "cuda"})
+    assert knob("compile").words({"compile": "default"}, rounds) == "give TrainingArguments torch_compile=True"
+    assert (
+        knob("compile").words({"compile": "default"}, script_with(HF)).startswith("compile the model where it is built")
+    )
+
+
 def test_a_trainer_that_gets_its_arguments_elsewhere_is_not_patched() -> None:
     """From a command line, as `HfArgumentParser` does it."""
     survey = script_with(HF)
@@ -112,6 +129,12 @@ def test_the_precision_that_a_trainer_computes_in(given: Any, why: str, now: str
     if not why:
         assert [item["precision"] for item in knob("precision").candidates(bench)] == tried
     assert asked == []
+
+
+def test_a_trainer_that_refuses_bfloat16_is_not_given_it() -> None:
+    why = "on a CPU TrainingArguments takes bf16=True only beside use_cpu=True"
+    with pytest.raises(Refused, match=why):
+        knob("precision").candidates(Bench(script_with({**HF, "refuses_bf16": why}), 2, 1, Probe, lambda *a, **k: {}))
 
 
 def test_a_patch_that_does_not_build_its_setting_is_refused() -> None:

@@ -41,6 +41,7 @@ from perfaudit.training.loader_variant import LoaderVariant
 facts = facts_of(training)
 survey = Survey(facts)
 found = {"trainer": [facts.trainer.library, facts.trainer.precision] if facts.trainer else None}
+found["gradients"] = sorted(name.rpartition("layers.")[2] for name in training.first_gradients)
 settings = {
     "optimizer": {"update": "fused"},
     "precision": {"precision": "bf16"},
@@ -144,6 +145,7 @@ def test_a_trainers_program_is_tuned_through_its_own_arguments(program: str, tmp
     found = run_in_child(DRIVER, tmp_path)
     assert found["trainer"] == sample["trainer"]
     assert found["patches"] == sample["patches"]
+    assert found["gradients"] == ["0.bias", "0.weight", "2.bias", "2.weight"]
     assert found["records"] == [STEP, STEP] and found["samples"] == [16, 16]
     assert (found["inside"], found["says"]) == (["bfloat16"], "bf16")
     assert (found["outside"], found["said afterwards"]) == (["float32"], "float32")
