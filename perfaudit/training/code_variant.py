@@ -78,7 +78,7 @@ def prepare(changes: Sequence[CodeChange], others: Sequence[types.ModuleType] = 
 
     others: modules of another training in this process, imported from the same files; their functions stay as they are.
     """
-    _refuse_compiled()
+    refuse_compiled()
     variant = CodeVariant([])
     apart = {id(vars(module)) for module in others}
     for change in changes:
@@ -163,7 +163,8 @@ def _frozen(real: str) -> Iterator[types.FunctionType]:
 # ---- what is refused -------------------------------------------------------------------------------------------------
 
 
-def _refuse_compiled() -> None:
+def refuse_compiled() -> None:
+    """Raise NotSwappable where torch.compile has compiled anything in this process."""
     dynamo = sys.modules.get("torch._dynamo.utils")
     if dynamo is not None and dynamo.counters["stats"]["unique_graphs"]:
         raise NotSwappable(

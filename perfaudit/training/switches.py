@@ -19,7 +19,7 @@ from typing import Any
 from perfaudit.target import overlay
 from perfaudit.target.working_folder import full_path
 from perfaudit.training.code_change import CodeChange, NotSwappable
-from perfaudit.training.code_variant import imported_by, stacks
+from perfaudit.training.code_variant import imported_by, refuse_compiled, stacks
 from perfaudit.training.edited_places import Edited
 from perfaudit.training.mixed_steps import Numbers, function_key, numbers_to_put_back, scope_and_loops
 from perfaudit.training.multiplexed import AS_IT_IS, FUNCTIONS, LOOPS, SWITCHES, Multiplexed, Turn, multiplex_files
@@ -126,6 +126,7 @@ def switched(file: Multiplexed, edited: Edited, others: Sequence[types.ModuleTyp
     places, _ = file.split(edited)
     turns = file.turns(places)
     _refuse_what_is_over(file, turns)
+    _refuse_what_may_be_compiled(file, turns)
     numbers = numbers_to_put_back(file, places)
     apart = {id(vars(module)) for module in others}
     change = CodeChange(file.path, (), edited.imports)
@@ -166,6 +167,18 @@ def _refuse_what_is_over(file: Multiplexed, turns: Sequence[Turn]) -> None:
             is_before = turn.region.lines[1] < (running[-1].lineno if running else frame.f_lineno)
             if is_before and (running or not _is_called_in_a_loop(frame)):
                 raise NotSwappable(f"line {first} of {file.shown}, which the patch changes, ran before the steps began")
+
+
+def _refuse_what_may_be_compiled(file: Multiplexed, turns: Sequence[Turn]) -> None:
+    """Raise NotSwappable for a function that torch.compile may have taken into a graph: one that no frame of Python runs now.
+
+    Each switch that is turned would be compiled anew there.
+    """
+    running = [frame for frame in _frames(os.path.realpath(file.path)) if SWITCHES in frame.f_code.co_names]
+    for turn in turns:
+        scope, _ = scope_and_loops(file, turn.region.way)
+        if not any(_is_of(frame, function_key(scope)) for frame in running):
+            refuse_compiled()
 
 
 def _frames(real: str) -> Iterator[types.FrameType]:
