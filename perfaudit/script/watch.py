@@ -83,6 +83,7 @@ class Watch:
     def wait_for_torch(self) -> None:
         """Put everything in place as soon as torch has been imported."""
         after_import("torch", self.put_in_place)
+        after_import("torch._dynamo.trace_rules", _let_nothing_of_ours_be_compiled)
 
     def put_in_place(self) -> None:
         """Watch from now on."""
@@ -385,6 +386,17 @@ def _node(roots: Any) -> float:
     root = roots if hasattr(roots, "grad_fn") else next(iter(roots or ()), None)
     ask = getattr(getattr(root, "grad_fn", None), "_sequence_nr", None)
     return ask() if ask is not None else math.inf
+
+
+def _let_nothing_of_ours_be_compiled() -> None:
+    """What is compiled is broken off at a hook of ours, and goes on behind it, as it does at one of the script's own.
+
+    Otherwise the hooks would be compiled too, again and again, as what they count changes.
+    """
+    import torch._dynamo.trace_rules as rules
+
+    if hasattr(rules, "add"):
+        rules.add(__package__.partition(".")[0])
 
 
 def _children(module: Any) -> Sequence[Any]:
