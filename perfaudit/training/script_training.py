@@ -40,10 +40,11 @@ from perfaudit.training.around_forward import AroundForward
 from perfaudit.training.held_names import Held, held_names
 from perfaudit.training.script_watch import ScriptPhases, ScriptWatch
 from perfaudit.training.trainers import TRANSFORMERS, Trainer, Trainers
+from perfaudit.training.updated_by_hand import UpdatedByHand
 
 Json = dict[str, Any]  # Any: nested JSON
 MOST_UPDATES = 64  # in which the order of several optimizers must repeat
-NO_OPTIMIZER = -1  # in the record of an update
+NO_OPTIMIZER = -1  # in the record of a step that ends with a backward pass, as the script has built no optimizer
 TRAINER_PREFIX = "dataloader_"  # before DataLoader's own names among Hugging Face's `TrainingArguments`
 PLAIN_LOADERS = (
     "torch.utils.data.dataloader",
@@ -170,11 +171,6 @@ class ScriptTraining:
                 self._overrides_in_force.clear()  # loaders that are built by others are none of the script's
                 _use(tools)
             if len(self._order) > seen:
-                if self._order[-1] == NO_OPTIMIZER:
-                    raise TargetError(
-                        f"{self.target}: it makes backward passes and has built no optimizer of torch.optim, so what could be "
-                        "put in place for a step is not known; `perfaudit run` reads its steps"
-                    )
                 return
         raise self._ended("ended")
 
@@ -199,6 +195,8 @@ class ScriptTraining:
             if not self.updates and self._watch.updates == 1:
                 self._refuse(cannot_be_left(self.target, "thread" if os.getpid() == self._pid else "process"))
             return
+        if record["optimizer"] == NO_OPTIMIZER and not self.is_known:
+            self.before_first_update(UpdatedByHand())
         self.around_forward.end()
         if self._backwards_before is not None:
             self._keep_gradients_of_closure(self._watch.backwards - self._backwards_before)
@@ -279,7 +277,7 @@ class ScriptTraining:
         models.sort(key=lambda each: min(trained.get(id(parameter), math.inf) for parameter in each.parameters()))
         self.model = models[0] if len(models) == 1 else torch.nn.ModuleList(models)
         self._models = models
-        self.device = parameters[0].device if parameters else torch.device("cpu")
+        self.device = parameters[0].device if parameters else getattr(self.last_loss, "device", torch.device("cpu"))
         self.accelerator = accelerator_of(self.device)
         self.first_gradients = self._gradients(getattr(optimizer, "grad_scale", None))
         self._backwards_before = self._watch.backwards

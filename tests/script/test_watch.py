@@ -294,6 +294,10 @@ read_values(VALUES)
 for (loss, norm), record in zip(OWN, VALUES, strict=True):
     assert abs(loss - record["loss"]) < 1e-6 and abs(norm - record["gradient_norm"]) < 1e-6 and norm > 0
 """,
+    "compiled_around": """
+import torch._dynamo.trace_rules as rules
+assert rules.check(Watch._before_update) and rules.check(Watch._in_phase) and not rules.check(small)
+""",
     "copies": """
 import copy, io, pickle
 model = small()
@@ -447,6 +451,10 @@ def test_an_evaluation_between_epochs_is_left_out(seen_of: Callable[[str], Seen]
     run = summarize(seen_of("evaluation"), "evaluation")
     assert (run.uneven, run.uneven_seconds) == (2, 54.0)
     assert run.seconds_per_step == 3.0
+
+
+def test_nothing_of_the_watch_is_compiled_with_what_it_watches(seen_of: Callable[[str], Seen]) -> None:
+    assert seen_of("compiled_around").updates == []
 
 
 def test_the_average_of_the_weights_is_a_phase(seen_of: Callable[[str], Seen]) -> None:

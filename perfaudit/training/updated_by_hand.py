@@ -1,0 +1,23 @@
+"""What stands in the place of an optimizer where a script updates its parameters itself. Child only."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+
+class UpdatedByHand:
+    """Has the parameters of which a backward pass made gradients, in one group, and keeps nothing of them."""
+
+    def __init__(self) -> None:
+        self.param_groups = [{"params": _with_gradients()}]
+        self.state: dict[Any, Any] = {}
+
+
+def _with_gradients() -> list[Any]:
+    """Parameters of all modules that have a gradient, each once."""
+    import torch
+
+    modules = [each for each in gc.get_objects() if issubclass(type(each), torch.nn.Module)]
+    held = {id(p): p for module in modules for p in module._parameters.values() if p is not None and p.grad is not None}
+    return list(held.values())
