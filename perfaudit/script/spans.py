@@ -39,11 +39,14 @@ class Spans:
         self.charge()
         self._stack.append(_NUMBER[name])
 
-    def end(self) -> None:
-        """The innermost phase ends."""
+    def end(self, is_loss_next: bool = False) -> None:
+        """The innermost phase ends. is_loss_next: as `expect_backward` says."""
         self.charge()
         if self._stack:
             self._stack.pop()
+        if is_loss_next:
+            self._give_pending(_OTHER)
+            self._ground = _FORWARD
 
     @property
     def is_inside(self) -> bool:
@@ -71,6 +74,8 @@ class Spans:
         if self._stack:
             return
         self._ground = _OTHER
+        if self._stretches and self._stretches[-1][0] == node:
+            self._pending += self._stretches.pop()[1]  # no graph has grown
         self._stretches.append((node, self._pending))
         self._pending = 0.0
         if len(self._stretches) > MOST_STRETCHES:

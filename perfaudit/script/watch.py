@@ -64,6 +64,8 @@ class Watch:
         self._timed_classes: set[type] = set()
         self._timed_forwards: set[type] = set()
         self._called_classes: set[type] = set()  # of these, those that were called by the script itself
+        self._nodes: Callable[[], int] = int  # how many graphs of this thread have had; 0 where torch does not tell
+        self._has_gradients: Callable[[], bool] = bool
         self.updates = 0
         self._forget()
 
@@ -108,9 +110,13 @@ class Watch:
         _replace(torch.amp.GradScaler, "step", self._scaled_step)
         _replace(torch.amp.GradScaler, "unscale_", functools.partial(self._in_phase, "optimizer"))
         _replace(torch.optim.swa_utils.AveragedModel, "update_parameters", functools.partial(self._in_phase, "average"))
-        for name in ("item", "tolist", "numpy", "cpu"):
-            _replace(torch.Tensor, name, self._read)
-        if pick_device("auto").type != "cpu":
+        is_alone = pick_device("auto").type == "cpu"
+        for name in ("item", "numpy", "cpu"):
+            _replace(torch.Tensor, name, self._read_on_host if is_alone else self._read)
+        _replace(torch.Tensor, "tolist", self._read)
+        self._nodes = getattr(torch._C._autograd, "_get_sequence_nr", int)
+        self._has_gradients = torch.is_grad_enabled
+        if not is_alone:
             for name in ("to", "cuda"):
                 _replace(torch.Tensor, name, self._copy_to_device)
 
@@ -221,16 +227,23 @@ class Watch:
             self.spans.end()
 
     def _read(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        if self._is_elsewhere() or self._calling:
+        if self._calling or threading.get_ident() != self._thread:
             return original(*args, **kwargs)
         result = self._in_phase("host_reads", original, *args, **kwargs)
-        self.spans.end_stretch(_nodes())
+        self.spans.end_stretch(self._nodes())
+        return result
+
+    def _read_on_host(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        """A number is read for which nothing is waited: it takes no time worth a phase, and a policy has many in a step."""
+        result = original(*args, **kwargs)
+        if not self._calling and threading.get_ident() == self._thread:
+            self.spans.end_stretch(self._nodes())
         return result
 
     def _zero_grad(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         result = self._in_phase("optimizer", original, *args, **kwargs)
         if not self._is_elsewhere():
-            self.spans.end_stretch(_nodes())
+            self.spans.end_stretch(self._nodes())
         return result
 
     def _backward(self, original: Any, *args: Any, **kwargs: Any) -> Any:
@@ -336,20 +349,18 @@ class Watch:
                     _replace(kind, "forward", self._call)
 
     def _call(self, original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
-        if self._calling or self._is_elsewhere():
+        if self._calling or threading.get_ident() != self._thread:
             return original(model, *args, **kwargs)
-        import torch
-
         self._calling = True
         self._called_classes.add(type(model))
         self.spans.begin("forward")
         try:
             return original(model, *args, **kwargs)
         finally:
-            self.spans.end()
             self._calling = False
-            if torch.is_grad_enabled():
-                self.spans.expect_backward()
+            has_gradients = self._has_gradients()
+            self.spans.end(is_loss_next=has_gradients)
+            if has_gradients:
                 self._calls += 1
                 if self._calls == 1:
                     self._first_inputs = count_samples([*args, *kwargs.values()], dimensions=2)
@@ -371,14 +382,6 @@ def count_samples(batch: Any, dimensions: int = 1) -> int:
         elif isinstance(value, (list, tuple)):
             queue = [*value, *queue]
     return 0
-
-
-def _nodes() -> int:
-    """How many nodes graphs of this thread have had; 0 where torch does not tell."""
-    import torch
-
-    ask = getattr(torch._C._autograd, "_get_sequence_nr", None)
-    return ask() if ask is not None else 0
 
 
 def _node(roots: Any) -> float:
