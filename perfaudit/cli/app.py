@@ -10,6 +10,7 @@ import typer
 from perfaudit.cli import apply, explain, gate, history, migrate_checkpoint, rules, scan, tune
 from perfaudit.cli import run as run_script
 from perfaudit.cli.output import say
+from perfaudit.cli.script_command import ScriptCommand
 from perfaudit.errors import NOTHING_MEASURED, UserError
 
 HELP = """Find out why PyTorch training is slow, prove it, and get the patch.
@@ -38,9 +39,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
-app.command("scan", help=scan.HELP)(scan.command)
-app.command("run", help=run_script.HELP)(run_script.command)
-app.command("tune", help=tune.HELP)(tune.command)
+app.command("scan", help=scan.HELP, cls=ScriptCommand)(scan.command)
+app.command("run", help=run_script.HELP, cls=ScriptCommand)(run_script.command)
+app.command("tune", help=tune.HELP, cls=ScriptCommand)(tune.command)
 app.command("apply", help=apply.HELP)(apply.command)
 app.add_typer(gate.app, name="gate", help=gate.HELP)
 app.command("history", help=history.HELP)(history.command)

@@ -31,7 +31,10 @@ def format_option(*names: str, what: str = "report") -> Any:  # Any: as typer ha
         return name
 
     return typer.Option(
-        "--format", metavar="|".join(allowed), callback=checked, help=f"Format of the {what}; full is text."
+        "--format",
+        metavar="|".join(allowed),
+        callback=checked,
+        help=f"Format of the {what}; full is another name for text.",
     )
 
 

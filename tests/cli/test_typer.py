@@ -10,7 +10,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent.parent / "perfaudit"
 # From 0.20 to 0.29 these mean the same; `benchmarks/typer_versions.py` runs every command with both ends and some between.
 # click is none of them: typer 0.24 depends on it, 0.28 brings its own.
-USED = {"Typer", "Option", "Argument", "Exit", "BadParameter", "Abort", "core", "core.TyperGroup"}
+USED = {"Typer", "Option", "Argument", "Exit", "BadParameter", "Abort", "core", "core.TyperCommand", "core.TyperGroup"}
 
 
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
