@@ -55,6 +55,7 @@ ELSEWHERE = {
     ("cli/run.py", "tempfile.TemporaryFile"): "a file without a name",
     **{("script/observe.py", name): TEMPORARY for name in ("tempfile.mkdtemp", "shutil.rmtree", "chmod")},
     ("script/step_profile.py", "tempfile.TemporaryDirectory"): f"in a child, {TEMPORARY}",
+    ("script/step_profile.py", "os.open"): "in a child: /dev/null in the place of stderr for a moment",
     ("script/kept_away.py", "mkdir"): f"in a child, in {TEMPORARY}",
     ("measure/of_script.py", "torch.save"): f"in a child, into {TEMPORARY}",
     ("measure/verbs/building.py", "tempfile.mkdtemp"): f"in a child, in {TEMPORARY}",

@@ -5,10 +5,11 @@ The profiler makes steps slower, each operator by about as much. So its times ar
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,8 @@ class StepProfile:
 
         try:
             self._profiler = torch.profiler.profile()
-            self._profiler.start()
+            with _without_lines_of_torch():
+                self._profiler.start()
         except RuntimeError as error:  # the script profiles by itself
             self._profiler, self.why = None, " ".join(str(error).split())[:200]
             return
@@ -51,7 +53,8 @@ class StepProfile:
 
         cpu = torch.autograd.DeviceType.CPU  # type: ignore[attr-defined]  # documented, and not exported
         seconds = time.perf_counter() - self._began
-        self._profiler.stop()
+        with _without_lines_of_torch():
+            self._profiler.stop()
         events = self._profiler.events()
         host = [each for each in events if each.device_type == cpu]
         own = next((each.thread for each in host if each.name == OUTSIDE), None)
@@ -79,6 +82,23 @@ class StepProfile:
                 while data := file.read(1 << 20):
                     while data:
                         data = data[os.write(trace, data) :]
+
+
+@contextlib.contextmanager
+def _without_lines_of_torch() -> Iterator[None]:
+    """Inside, nothing comes to stderr: the profiler writes there when it begins and ends, past `sys.stderr`."""
+    try:
+        kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    except OSError:  # the script has closed it
+        yield
+        return
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def rows(events: Iterable[tuple[str, float]], steps: int, outside: float = 0.0) -> list[Json]:
