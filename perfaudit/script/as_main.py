@@ -43,6 +43,16 @@ def run_module(name: str, arguments: Sequence[str]) -> None:
     runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 
+def is_missing_module(error: BaseException) -> bool:
+    """Whether `run_module` raised it because there is no such module, or none that can be run; not from the script's own code."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return (
+        isinstance(error, ImportError) and trace is not None and trace.tb_frame.f_code.co_name == "_get_module_details"
+    )
+
+
 def exit_code(leaving: SystemExit) -> tuple[int, str]:
     """The code with which Python leaves for it, and what it prints to stderr."""
     code: Any = leaving.code

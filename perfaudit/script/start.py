@@ -123,8 +123,11 @@ def _run(order: Json, pipe: Pipe) -> None:
             how, message = "failed", said or f"it left with code {code}"
     except BaseException as error:
         code, how = 130 if isinstance(error, KeyboardInterrupt) else 1, "failed"
-        message = _describe(error, folder)
-        _print_traceback(error)
+        message = _describe(error, folder) + _hint(error, order)
+        if order["is_module"] and as_main.is_missing_module(error):
+            how = "missing"
+        else:
+            _print_traceback(error)
     teller.end(how, message, code)
     with contextlib.suppress(Exception):
         sys.stdout.flush()
@@ -146,6 +149,19 @@ def _describe(error: BaseException, folder: Path) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         text, place = error.msg or text, f" ({_shown(error.filename, folder)}:{error.lineno})"
     return f"{type(error).__name__}: {text}{place}" if text else f"{type(error).__name__}{place}"
+
+
+def _hint(error: BaseException, order: Json) -> str:
+    """What to do about an error that comes of how, or where, the script is run; "" of all others."""
+    from perfaudit.target.load import missing_here
+
+    if missing := missing_here(str(error)):
+        return f": {missing}"
+    is_relative = isinstance(error, ImportError) and "no known parent package" in str(error)
+    names = Path(order["name"]).with_suffix("").parts
+    if is_relative and not order["is_module"] and len(names) > 1 and all(name.isidentifier() for name in names):
+        return f". It imports from its package: try `perfaudit run -m {'.'.join(names)}`"
+    return ""
 
 
 def _print_traceback(error: BaseException) -> None:

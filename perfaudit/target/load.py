@@ -170,7 +170,17 @@ def said(error: BaseException) -> str:
         return f"in a loader worker: {text.strip().splitlines()[-1].strip()}"
     if text.startswith("DataLoader worker"):  # it died; the usual reason is a full /dev/shm, which torch names or not
         return f"{' '.join(text.split())}{_shared_memory()}"
-    return " ".join(text.split())
+    return ": ".join(filter(None, (" ".join(text.split()), missing_here(text))))
+
+
+_NO_DEVICE = ("Torch not compiled with CUDA enabled", "Found no NVIDIA driver", "No CUDA GPUs are available")
+
+
+def missing_here(text: str) -> str:
+    """What a program lacks here, by the words of its error; "" for other errors."""
+    if any(words in text for words in _NO_DEVICE):
+        return "it needs a GPU, and none can be used here"
+    return "standard input is closed, or at its end" if text == "EOF when reading a line" else ""
 
 
 def _shared_memory() -> str:
