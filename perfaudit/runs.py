@@ -52,7 +52,8 @@ class Run:
 
     steps: how many were seen. seconds_per_step: the median of those that count, see `script.summary`; None without any.
     quartiles: of the same. samples_per_second: None where no batch was seen. phases: share of a step by name, which add up to
-    1. optimizers: how many were stepped. setup_seconds: until the first batch; setup: of its parts, named as in SETUP_WORDS.
+    1. optimizers: how many a step has. backwards_in_update: of the backward passes of a step, those inside
+    `optimizer.step(closure)`. setup_seconds: until the first batch; setup: of its parts, named as in SETUP_WORDS.
     setup_share: of the setup in all that was run. limited_by: "data", "host", "device" or
     "compute". redirected: files that were kept away. ended: "enough",
     "finished", "failed", "late" or "interrupted"; message: why it failed.
@@ -75,6 +76,7 @@ class Run:
     optimizer_names: tuple[str, ...] = ()
     updates_per_step: int = 0
     backwards_per_step: float = 0.0
+    backwards_in_update: float = 0.0
     is_regular: bool = True
     uneven: int = 0
     uneven_seconds: float = 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import sys
 import tempfile
@@ -40,6 +41,9 @@ What it writes goes to a scratch folder that is deleted afterwards: no checkpoin
 off. With --in-place, files and trackers are as they always are.
 
 A step ends with the update of the optimizer; of several optimizers, with the last one of a round. Its phases add up to 100 %.
+
+Exit codes: 0 steps were measured · the script's own code where it ends by itself with another one than 0 · 2 wrong use ·
+3 no step could be timed · 130 interrupted.
 """
 SECONDS = 20.0  # of training, where nothing else is said
 STEPS_OF_RANKS = 50  # of each process that a launcher has started: one that ends alone leaves the others waiting
@@ -85,6 +89,7 @@ def command(
 ) -> None:
     from perfaudit.cli.measuring import needs_torch, rank_of
     from perfaudit.cli.settings import settings_of_project, typed_target
+    from perfaudit.measure.environment import host
     from perfaudit.quantities import seconds_of
     from perfaudit.script.observe import observe, scratch_root
     from perfaudit.script.request import Request, Script
@@ -114,6 +119,7 @@ def command(
     request = Request(
         wanted, steps, limit, scratch, profile=profile, values=export is Export.tensorboard, is_live=is_live(sys.stderr)
     )
+    machine = host()  # before the script makes it busy
     with tempfile.TemporaryFile() as trace:
         with _output_of_script(quiet) as (stream, last_lines), progress(request, sys.stderr) as tell:
 
@@ -132,6 +138,9 @@ def command(
             f"nothing was run: what {script} writes cannot be kept away from your files here ({seen.refused}); "
             "--in-place runs it all the same"
         )
+    if seen.ended == "missing":
+        why = "is a package without __main__.py" if "is a package" in seen.message else "no such module"
+        raise UserError(f"{script}: {why}{'; a file is run without -m' if script.endswith('.py') else ''}")
     if seen.ended == "late":
         seen.message = _why_late(seen, longest)
     elif seen.ended == "finished" and not seen.number:
@@ -141,7 +150,10 @@ def command(
         if run.ended in ("failed", "late"):
             say(f"{script}, rank {rank} of {ranks}: {run.message}")
         raise typer.Exit(_exit_code(run))
-    emit(_report(run, seen.facts.get("files", [])), format, output)
+    machine = dataclasses.replace(
+        machine, device=run.device or "cpu", torch=seen.facts.get("torch", ""), threads=seen.facts.get("threads", 0)
+    )
+    emit(_report(run, seen.facts.get("files", [])).with_(environment=machine), format, output)
     if quiet and run.ended == "failed" and said:
         say(f"{script} said last:\n{said}")
     raise typer.Exit(_exit_code(run))

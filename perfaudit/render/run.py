@@ -27,6 +27,10 @@ _SETUP_ADVICE = {
     "until_loader": "What is computed there each time (a tokenised or decoded data set) can be kept in a file.",
     "until_batch": "It is the start of the loader's workers, and the batch itself: fewer workers start sooner.",
 }
+_WITHOUT_LOADER = "It lies between the import of torch and the first backward pass: other imports, data, the model."
+DATA_IN_TIME = 0.05  # of a step; what waits for data longer is not called in time
+_SHOWN_FILES = 4  # where there are more, one less and the number of the others
+_MOST_LOAD = 1.0  # processes that want a core, for each core, before the script starts: above, it shares them
 _BAR = 30  # characters of a share of 100 %
 
 
@@ -35,7 +39,9 @@ _SHOWN = 8  # findings; a scan shows all of them, with their patches
 
 def run_page(report: Report, run: Run, paint: Paint, width: int) -> str:
     """The run, then what is wrong in the files it imported: what was seen to take time first."""
-    parts = [run_block(run, paint, width)]
+    parts = [run_block(run, paint, width, _of_data(report))]
+    if run.counted and (busy := _busy(report)):
+        parts.append(wrapped(paint(busy, "yellow"), width, "") + "\n")
     if run.profile is not None:
         parts.append(_profile(run.profile, width))
     for number, finding in enumerate(report.findings[:_SHOWN], start=1):
@@ -61,13 +67,32 @@ def next_command(run: Run) -> str:
     return shlex.join(["perfaudit", "tune", *knobs, *script, *(["--", *arguments] if arguments else [])])
 
 
-def run_block(run: Run, paint: Paint, width: int) -> str:
-    """The result first: how long a step takes, then where it goes, then what was seen besides."""
+def _busy(report: Report) -> str:
+    """That others used the machine when the script was started; "" where they did not."""
+    machine = report.environment
+    if machine is None or machine.load is None or machine.load <= _MOST_LOAD * machine.cores:
+        return ""
+    cores = count(machine.cores, "core")
+    return f"The machine was busy before the script started (load {machine.load:.3g} on {cores}): alone, a step may take less."
+
+
+def _of_data(report: Report) -> str:
+    """The first finding of what lies in waiting for data, as its rule and place; "" for none."""
+    observed = f"observed: {PHASE_WORDS['data_wait']} "
+    found = next((each for each in report.findings if (each.note or "").startswith(observed)), None)
+    return f"{found.rule} ({found.location})" if found is not None else ""
+
+
+def run_block(run: Run, paint: Paint, width: int, of_data: str = "") -> str:
+    """The result first: how long a step takes, then where it goes, then what was seen besides.
+
+    of_data: a finding of what makes data come late.
+    """
     if not run.counted:
         return _without_steps(run, paint, width)
     lines = [paint(_headline(run), "bold"), ""]
     lines += _phases(run, paint)
-    lines += ["", wrapped(_limit(run), width, "")]
+    lines += ["", wrapped(_limit(run, of_data), width, "")]
     lines += [wrapped(sentence, width, "") for sentence in _sentences(run)]
     return "\n".join(lines) + "\n"
 
@@ -101,14 +126,19 @@ def _phases(run: Run, paint: Paint) -> list[str]:
     return lines
 
 
-def _limit(run: Run) -> str:
+def _limit(run: Run, of_data: str) -> str:
     if run.limited_by == "host" and run.device == "cpu":
         return _IDLE_HOST
+    if run.limited_by == "compute" and (share := run.phases.get("data_wait", 0.0)) >= DATA_IN_TIME:
+        cure = f" {of_data} may shorten it." if of_data else ""
+        return f"The step computes more than it waits: waiting for data takes {100 * share:.0f} % of it.{cure}"
     return _LIMITS[run.limited_by or "compute"]
 
 
 def _sentences(run: Run) -> list[str]:
     said = []
+    if run.counted == 1:
+        said.append("A single step was counted, which tells little: others may take longer or shorter.")
     if run.is_traced:
         said.append("A debugger or a tracer follows the script line by line: its times are not those of a training.")
     if run.in_started:
@@ -127,7 +157,10 @@ def _sentences(run: Run) -> list[str]:
     if run.optimizers == 0:
         said.append("No torch.optim optimizer was stepped: a step is from one backward pass to the next.")
     if run.backwards_per_step > 1.5 and run.updates_per_step == 1:
-        said.append(f"A step has {run.backwards_per_step:.3g} backward passes: gradients are accumulated.")
+        why = "gradients are accumulated"
+        if run.backwards_in_update >= 0.5:
+            why = "the update of the optimizer calls its closure, which computes the loss again"
+        said.append(f"A step has {run.backwards_per_step:.3g} backward passes: {why}.")
     if run.peak_memory_bytes:
         what = "of this process" if run.device == "cpu" else "of the device, in tensors"
         said.append(f"Peak memory: {run.peak_memory_bytes / 2**20:,.0f} MiB {what}.")
@@ -138,13 +171,16 @@ def _setup(run: Run) -> list[str]:
     """How long setup takes and which part of it; where it takes longer than the steps, what can be done."""
     if run.setup_seconds is None:
         return []
-    parts = ", ".join(f"{seconds:.1f} s {SETUP_WORDS[name]}" for name, seconds in run.setup.items())
+    has_loader = "until_loader" in run.setup
+    words = SETUP_WORDS if has_loader else SETUP_WORDS | {"until_batch": "until the first backward pass"}
+    parts = ", ".join(f"{seconds:.1f} s {words[name]}" for name, seconds in run.setup.items())
     said = [f"Setup took {run.setup_seconds:.1f} s: {parts}."]
     is_whole = run.ended == "finished"
     if (run.setup_share or 0.0) >= SETUP_DOMINATES and run.setup_seconds >= (SETUP_SECONDS if is_whole else SETUP_LONG):
         largest = max(run.setup, key=lambda name: run.setup[name])
         what = "the training" if is_whole else f"the {count(run.steps, 'step')} that were watched"
-        said.append(f"Setup takes longer than {what}. {_SETUP_ADVICE[largest]}")
+        advice = _SETUP_ADVICE[largest] if has_loader or largest == "until_torch" else _WITHOUT_LOADER
+        said.append(f"Setup takes longer than {what}. {advice}")
     return said
 
 
@@ -165,7 +201,8 @@ def _about_files(run: Run) -> list[str]:
     said = []
     number = len(run.redirected) + run.redirected_more
     if number:
-        shown = ", ".join(run.redirected[:3]) + (", …" if number > 3 else "")
+        shown = ", ".join(run.redirected[: _SHOWN_FILES if number <= _SHOWN_FILES else _SHOWN_FILES - 1])
+        shown += f" and {number - _SHOWN_FILES + 1} more" if number > _SHOWN_FILES else ""
         said.append(f"{count(number, 'file')} the script wrote {'was' if number == 1 else 'were'} kept away: {shown}")
     if run.in_place:
         said.append("The script ran in place: what it wrote is where it wrote it.")

@@ -36,7 +36,7 @@ def order_findings(
     elsewhere = [finding for finding in findings if run.device == "cpu" and finding.rule in accelerator_only]
     findings = [finding for finding in findings if finding not in elsewhere]
     observed = [
-        (_with_share(finding, share), share) for finding in findings if (share := _share(finding, run)) is not None
+        (_with_share(finding, share, run), share) for finding in findings if (share := _share(finding, run)) is not None
     ]
     large = sorted((each for each in observed if each[1] >= WORTH_SAYING), key=lambda each: -each[1])
     small = [finding for finding, share in observed if share < WORTH_SAYING]
@@ -50,7 +50,9 @@ def _share(finding: Finding, run: Run) -> float | None:
     return run.phases[phase] if phase is not None else None
 
 
-def _with_share(finding: Finding, share: float) -> Finding:
+def _with_share(finding: Finding, share: float, run: Run) -> Finding:
     phase = next(phase for rule, phase in PHASE_OF_RULE.items() if finding.rule.startswith(rule))
     note = f"observed: {PHASE_WORDS[phase]} takes {100 * share:.1f} % of a step here"
+    if phase == "optimizer" and run.optimizers > 1:
+        note += ", all optimizers together"
     return finding.with_(note="; ".join(filter(None, [note, finding.note])))

@@ -43,7 +43,8 @@ class Seen:
 
     updates: a record of each, see `watch.Watch`; of many the last ones, the others are in `tally`. number: of all of them.
     kept: the first ones, as many as `keep`. profile: what `step_profile.StepProfile.end` gives. code: with which it left, None
-    where it was ended. ended: "enough", "finished", "failed", "late" (no step in time) or "interrupted". message: of what failed.
+    where it was ended. ended: "enough", "finished", "failed", "late" (no step in time), "interrupted", or "missing": there is
+    no such module. message: of what failed.
     redirected: files that were kept away. refused: why nothing could be kept away, and nothing ran.
     began: on the clock of `time.monotonic`. trained_since: when the first update was told, on that clock; trained_at: the same in
     seconds since 1970. memory: bytes in use. fractions: when it was told first and last which share of all steps is made, and
@@ -228,9 +229,11 @@ def _take(seen: Seen, line: Json) -> None:
     if "updates" in line:
         seen.add(line["updates"])
     elif "ended" in line:
-        seen.ended, seen.message, seen.facts = line["ended"], line["message"], {**line["facts"], **seen.facts}
+        seen.ended, seen.message = line["ended"], line["message"]
+        is_of_other = seen.facts.get("is_started") and not line["facts"].get("is_started")
+        seen.facts = {**line["facts"], **seen.facts} if is_of_other else {**seen.facts, **line["facts"]}
         seen.code = line["code"] if seen.ended != "enough" else None
-    elif "facts" in line:  # of the process that trains, where the script's own ends behind it
+    elif "facts" in line:  # of the process that trains: so far, or at its end, where the script's own ends behind it
         seen.facts = line["facts"]
     elif "memory" in line:
         seen.memory, told = line["memory"], (time.monotonic(), line["fraction"])
@@ -266,7 +269,7 @@ def _take_rest(seen: Seen, read: int) -> None:
 
 def _end(process: subprocess.Popen[bytes], seen: Seen) -> None:
     """Let the script end where it is about to; end it where it is not."""
-    if seen.ended in ("enough", "finished", "failed", "refused", ""):
+    if seen.ended in ("enough", "finished", "failed", "missing", "refused", ""):
         with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
             process.wait(LEAVE_SECONDS)
             return

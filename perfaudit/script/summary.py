@@ -35,10 +35,11 @@ def summarize(seen: Seen, script: str, in_place: bool = False) -> Run:
         quartiles=_quartiles(usual.times),
         samples_per_second=_rate(usual),
         phases=phases,
-        optimizers=len(tally.optimizers),
+        optimizers=_optimizers(tally),
         optimizer_names=tuple(facts.get("optimizers", ())),
         updates_per_step=round(usual.updates / usual.count) if usual.count else 0,
         backwards_per_step=usual.backwards / usual.count if usual.count else 0.0,
+        backwards_in_update=usual.backwards_in_update / usual.count if usual.count else 0.0,
         is_regular=tally.is_regular,
         uneven=sum(kind.count for kind in uneven),
         uneven_seconds=sum(kind.seconds for kind in uneven),
@@ -55,6 +56,12 @@ def summarize(seen: Seen, script: str, in_place: bool = False) -> Run:
         is_traced=bool(facts.get("is_traced")),
         profile=_profile(seen.profile),
     )
+
+
+def _optimizers(tally: Tally) -> int:
+    """How many a step has. Where each update is a step, optimizers train one behind the other, and a step has one of them."""
+    usual, optimizers = tally.usual, len(tally.optimizers)
+    return min(optimizers, 1) if tally.is_regular and usual.updates == usual.count > 0 else optimizers
 
 
 def _shares(usual: Kind) -> dict[str, float]:

@@ -34,6 +34,7 @@ class Step:
     phases: tuple[float, ...]
     samples: int
     backwards: int
+    backwards_in_update: int
     updates: int
     happenings: Happenings
 
@@ -47,6 +48,7 @@ class Kind:
     phases: list[float] = field(default_factory=lambda: [0.0] * len(PHASES))
     samples: int = 0
     backwards: int = 0
+    backwards_in_update: int = 0
     updates: int = 0
     times: list[float] = field(default_factory=list)
 
@@ -57,6 +59,7 @@ class Kind:
         self.phases = [before + more for before, more in zip(self.phases, step.phases, strict=True)]
         self.samples += step.samples
         self.backwards += step.backwards
+        self.backwards_in_update += step.backwards_in_update
         self.updates += step.updates
         if len(self.times) < MOST_TIMES:
             self.times.append(step.seconds)
@@ -137,6 +140,7 @@ def _step(updates: Sequence[Json]) -> Step:
         tuple(map(sum, zip(*(update["phases"] for update in updates), strict=True))),
         samples_of(updates),
         sum(update["backwards"] for update in updates),
+        sum(update["backwards_in_update"] for update in updates),
         len(updates),
         (sum(update["epochs"] for update in updates), sum(update["without_gradients"] for update in updates)),
     )

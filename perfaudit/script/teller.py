@@ -23,6 +23,7 @@ TELL_SECONDS = 0.25  # between two writes to the pipe, so that a fast step pays 
 TOLD_AT_ONCE = 20  # of the first updates, each by itself: a script that hangs soon is known to have trained
 SIGN_SECONDS = 1.0  # between two signs of a script without an update
 FEWEST = 4  # steps, for which a slow script is given more time: the first is not counted
+FACTS_AFTER = 4  # updates, and after twice as many each time: a script that is killed tells nothing at its end
 MOST_AT_ONCE = 8  # records in a line: up to 4 KiB, a pipe takes a line whole (PIPE_BUF)
 MOST_STARTED = 20  # processes of which it is told what they are for
 OURS = str(Path(__file__).resolve().parents[1]) + os.sep
@@ -113,6 +114,8 @@ class Teller:
         self._counts[record["optimizer"]] = self._counts.get(record["optimizer"], 0) + 1
         self._records.append(record)
         self._waiting.end_update()
+        if (updates := self.watch.updates) >= FACTS_AFTER and not updates & (updates - 1):
+            self._tell_facts_so_far()
         if now - self._told > TELL_SECONDS or self.watch.updates <= TOLD_AT_ONCE:
             self.tell()
             if self._is_live:
@@ -205,6 +208,14 @@ class Teller:
         self._tell_profile()
         self._pipe.tell({"facts": self._facts()})
 
+    def _tell_facts_so_far(self) -> None:
+        """Tell what is known of the training now. A process that was started is brief: its line must be whole, see `Pipe`."""
+        facts = self._facts()
+        if os.getpid() != self._pid:
+            facts.pop("files", None)
+        if facts:
+            self._pipe.tell({"facts": facts})
+
     def _tell_at_its_end(self) -> None:
         """In a process of `multiprocessing`: have it tell what is left before it ends."""
         if "multiprocessing.util" in sys.modules:
@@ -232,6 +243,8 @@ def _facts(watch: Watch) -> Json:
         "device": "cpu",
         "files": _own_files(),
         "is_traced": sys.gettrace() is not None,
+        "torch": getattr(sys.modules.get("torch"), "__version__", ""),
+        "threads": sys.modules["torch"].get_num_threads() if "torch" in sys.modules else 0,
     }
     if "torch" in sys.modules and (device := device_in_use()):
         peak = accelerator_of(sys.modules["torch"].device(device)).peak_bytes()

@@ -71,6 +71,7 @@ class Watch:
 
     def _forget(self) -> None:
         self._batches = self._samples = self._epochs = self._without_gradients = self._recent_backwards = 0
+        self._backwards_in_update = 0  # of a closure
         self._inputs = 0  # samples of models' inputs, where there are no batches
         self._are_inputs_clear = True
         self._called()
@@ -185,6 +186,7 @@ class Watch:
             "epochs": self._epochs,
             "without_gradients": self._without_gradients,
             "backwards": self._recent_backwards,
+            "backwards_in_update": self._backwards_in_update,
         }
         record |= self._values(optimizer)
         self.updates += 1
@@ -253,8 +255,12 @@ class Watch:
             return original(*args, **kwargs)
         self._end_raised()
         self.backwards += 1
+        is_again = (
+            bool(self._running) and self._recent_backwards > 0
+        )  # a closure computes the loss of the same samples again
         self._recent_backwards += 1
-        self._inputs += self._first_inputs
+        self._backwards_in_update += bool(self._running)
+        self._inputs += 0 if is_again else self._first_inputs
         self._are_inputs_clear &= 0 < self._calls <= MOST_CALLS
         self._called()
         if self.first_batch_at is None:

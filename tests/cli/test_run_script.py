@@ -93,6 +93,8 @@ def test_steps_of_a_script_whose_files_stay_as_they_are(project: Path) -> None:
     assert sorted(path.name for path in project.iterdir()) == ["checkpoints", "train.py"]
     assert "step 20" in done.stderr  # what the script prints is no part of the report
     assert [finding["rule"] for finding in json.loads(done.stdout)["findings"]][:1] == ["PA402"]
+    machine = json.loads(done.stdout)["environment"]
+    assert (machine["device"], bool(machine["torch"]), machine["threads"] > 0) == ("cpu", True, True)
 
 
 def test_a_few_more_steps_are_profiled(project: Path) -> None:
@@ -262,6 +264,7 @@ def wait_for(is_so: Callable[[], bool]) -> None:
         (["missing.py"], "missing.py: no such file"),
         (["."], ".: is a folder; name the script in it"),
         (["package.train"], "for a module, type -m"),
+        (["-m", "nopkg.train", "--steps", "3"], "perfaudit: nopkg.train: no such module\n"),
         (["train.py", "--to-end", "--steps", "3"], "--to-end lets the script end by itself"),
         (["train.py", "--to-end", "--profile"], "--profile is for steps behind the timed ones"),
         (["train.py", "--seconds", "3"], "2 processes of a launcher are to end at the same step"),

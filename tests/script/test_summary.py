@@ -5,11 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from surveys import found
 
+from perfaudit.measurements import Environment
 from perfaudit.render.paint import plain
-from perfaudit.render.run import run_block
-from perfaudit.runs import ProfileRow
+from perfaudit.render.run import run_block, run_page
+from perfaudit.report import Report
+from perfaudit.runs import ProfileRow, Run
 from perfaudit.script import waiting
+from perfaudit.script.advice import order_findings
 from perfaudit.script.observe import Seen
 from perfaudit.script.scalars import scalars
 from perfaudit.script.spans import PHASES
@@ -22,7 +26,7 @@ def seen_of(facts: dict[str, Any], seconds: float = 1.0, ended: str = "finished"
     spent = [seconds * phases.get(name, 0.0) for name in PHASES]
     update = {
         "optimizer": 0, "seconds": seconds, "phases": spent, "batches": 1, "samples": 4, "epochs": 0, "without_gradients": 0,
-        "backwards": 1,
+        "backwards": 1, "backwards_in_update": 0,
     }  # fmt: skip
     return Seen(100.0, [update] * 8, facts, ended)
 
@@ -96,6 +100,75 @@ def test_setup_has_parts_and_advice_where_it_takes_longest() -> None:
     assert "Setup takes longer than the training. What is computed there each time" in text
     long = summarize(seen_of(facts, seconds=10.0, forward=1.0), "train.py")
     assert "Setup takes longer" not in run_block(long, plain, 100)
+
+
+def said_of(run: Run, **more: Any) -> str:
+    """The report of a run on one line. more: of the report."""
+    return " ".join(run_page(Report("run", run=run, **more), run, plain, 100).split())
+
+
+def test_setup_without_a_loader_has_no_workers() -> None:
+    facts = {"device": "cpu", "torch_at": 102.0, "first_batch_at": 131.0}
+    text = said_of(summarize(seen_of(facts, forward=1.0), "train.py"))
+    assert "29.0 s until the first backward pass." in text
+    assert "It lies between the import of torch and the first backward pass: other imports, data, the model." in text
+    assert "worker" not in text
+
+
+@pytest.mark.parametrize(("load", "is_said"), [(None, False), (2.0, False), (13.0, True)])
+def test_a_busy_machine_is_said(load: float | None, is_said: bool) -> None:
+    machine = Environment("cpu", "3.11", "Linux", 2, 1 << 30, load=load)
+    text = said_of(summarize(seen_of({"device": "cpu"}, forward=1.0), "train.py"), environment=machine)
+    busy = "The machine was busy before the script started (load 13 on 2 cores): alone, a step may take less."
+    assert (busy in text) == is_said == ("busy" in text)
+
+
+def test_waiting_for_data_that_limits_nothing_is_said_with_what_shortens_it() -> None:
+    run = summarize(seen_of({"device": "cpu"}, forward=0.81, data_wait=0.19), "train.py")
+    assert run.limited_by == "compute"
+    finding = found("PA101")
+    findings = order_findings([found("PA402"), finding], run)
+    text = said_of(run, findings=findings)
+    sentence = "The step computes more than it waits: waiting for data takes 19 % of it."
+    assert f"{sentence} PA101 ({finding.location}) may shorten it." in text
+    assert sentence in said_of(run)
+    little = summarize(seen_of({"device": "cpu"}, forward=0.96, data_wait=0.04), "train.py")
+    assert "The step computes: data come in time." in said_of(little)
+
+
+def test_optimizers_one_behind_the_other_are_one_of_a_step() -> None:
+    """A new one for each fold. In a round, as of a GAN, all of them count."""
+    seen = seen_of({"device": "cpu"}, forward=1.0)
+    folds = [seen.updates[0] | {"optimizer": number // 40} for number in range(320)]
+    run = summarize(Seen(0.0, folds, {"device": "cpu"}, "finished"), "folds.py")
+    assert (run.steps, run.updates_per_step, run.optimizers) == (320, 1, 1)
+    assert "A step is" not in said_of(run)
+    rounds = [seen.updates[0] | {"optimizer": number % 2} for number in range(32)]
+    gan = summarize(Seen(0.0, rounds, {"device": "cpu"}, "finished"), "gan.py")
+    assert gan.optimizers == 2
+    assert "A step is 2 updates of 2 optimizers." in said_of(gan)
+    (finding,) = order_findings([found("PA402")], gan)
+    assert finding.note is not None
+    assert finding.note.endswith("of a step here, all optimizers together")
+
+
+def test_passes_of_a_closure_are_no_accumulation() -> None:
+    updates = [each | {"backwards": 10, "backwards_in_update": 10} for each in seen_of({}, forward=1.0).updates]
+    text = said_of(summarize(Seen(0.0, updates, {"device": "cpu"}, "finished"), "lbfgs.py"))
+    assert "A step has 10 backward passes: the update of the optimizer calls its closure" in text
+
+
+@pytest.mark.parametrize(("files", "shown"), [("abcd", "a, b, c, d"), ("abcde", "a, b, c and 2 more")])
+def test_files_that_were_kept_away(files: str, shown: str) -> None:
+    seen = seen_of({"device": "cpu"}, forward=1.0)
+    seen.redirected = tuple(files)
+    assert f"{len(files)} files the script wrote were kept away: {shown}" in said_of(summarize(seen, "train.py"))
+
+
+def test_a_single_step_is_called_one() -> None:
+    seen = seen_of({"device": "cpu"}, forward=1.0)
+    seen.updates = seen.updates[:2]
+    assert "A single step was counted, which tells little" in said_of(summarize(seen, "train.py"))
 
 
 def test_rows_of_a_profile_are_shares_of_all_of_it() -> None:

@@ -373,6 +373,10 @@ def test_a_closure_is_called_inside_the_update(seen_of: Callable[[str], Seen]) -
     run = summarize(seen_of("closure"), "closure")
     assert run.steps == 6
     assert run.backwards_per_step > 1
+    assert run.backwards_in_update == run.backwards_per_step
+    assert run.samples_per_second is not None
+    assert run.seconds_per_step is not None
+    assert round(run.samples_per_second * run.seconds_per_step) == 4  # the same rows in each pass
     assert run.phases["forward"] == pytest.approx(0.5)
     assert run.phases["backward"] == pytest.approx(0.5)
 

@@ -1,0 +1,68 @@
+"""What is told of a training before its end, for a script that is killed."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from perfaudit.script.observe import Seen, _take
+from perfaudit.script.start import _hint
+from perfaudit.script.teller import FACTS_AFTER, Pipe, Teller
+
+ORDER = {"steps": 0, "seconds": 0.0, "is_live": False, "profile": False, "trace": -1, "values": False}
+
+
+class Told(Pipe):
+    """Keeps the lines."""
+
+    def __init__(self) -> None:
+        self.lines: list[dict[str, Any]] = []
+
+    def tell(self, line: dict[str, Any]) -> None:
+        self.lines.append(line)
+
+
+def facts_after(updates: int, pid: int) -> list[dict[str, Any]]:
+    told = Told()
+    teller = Teller(ORDER, told, pid=pid)
+    for number in range(updates):
+        teller.watch.updates = number + 1
+        teller.keep({"optimizer": 0})
+    return [line["facts"] for line in told.lines if "facts" in line]
+
+
+def test_facts_are_told_before_the_end_and_again() -> None:
+    assert facts_after(FACTS_AFTER - 1, os.getpid()) == []
+    first, second = facts_after(2 * FACTS_AFTER, os.getpid())
+    assert first["peak_memory_bytes"] <= second["peak_memory_bytes"]
+    assert "files" in first
+    brief, _ = facts_after(2 * FACTS_AFTER, os.getppid())  # as a process that the script has started
+    assert "files" not in brief
+    assert brief["is_started"]
+
+
+def test_the_last_facts_of_the_training_count() -> None:
+    def facts_of(*lines: dict[str, Any]) -> dict[str, Any]:
+        seen = Seen(0.0)
+        for line in lines:
+            _take(seen, line)
+        return seen.facts
+
+    early, late = {"facts": {"device": "cpu", "at": 1}}, {"ended": "finished", "message": "", "code": 0}
+    assert facts_of(early, {"left": 5})["at"] == 1
+    assert facts_of(early, late | {"facts": {"at": 2, "files": []}}) == {"device": "cpu", "at": 2, "files": []}
+    assert facts_of(early, late | {"facts": {}})["at"] == 1
+    started = {"facts": {"at": 3, "is_started": True}}
+    assert facts_of(started, late | {"facts": {"at": 2, "files": [], "is_started": False}}) == {
+        "at": 3, "files": [], "is_started": True,
+    }  # fmt: skip
+
+
+def test_hints_of_errors_that_come_of_how_a_script_is_run() -> None:
+    relative = ImportError("attempted relative import with no known parent package")
+    order = {"name": "pkg/train.py", "is_module": False}
+    assert _hint(relative, order) == ". It imports from its package: try `perfaudit run -m pkg.train`"
+    assert _hint(relative, order | {"name": "train.py"}) == ""
+    assert _hint(RuntimeError("Found no NVIDIA driver on your system."), order).startswith(": it needs a GPU")
+    assert _hint(EOFError("EOF when reading a line"), order) == ": standard input is closed, or at its end"
+    assert _hint(ValueError("no data"), order) == ""
