@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from perfaudit.script.loop_progress import fraction_done
+from perfaudit.script.rhythm import LONGEST
 from perfaudit.script.step_profile import STEPS, StepProfile
 from perfaudit.script.values import ValuesWatch, read_values
 from perfaudit.script.waiting import Waiting
@@ -96,6 +97,10 @@ class Teller:
         self._told = time.monotonic()
         self._first: float | None = None
         self._counts: dict[int, int] = {}  # updates by optimizer
+        self._last, self._row = (
+            -1,
+            0,
+        )  # the optimizer of the last update, and how many it has had without another's between
         self._waiting = Waiting()
         self.watch = (ValuesWatch if order["values"] else Watch)(self.keep, on_sign=self.sign)
 
@@ -112,6 +117,8 @@ class Teller:
             if os.getpid() != self._pid:
                 self._tell_at_its_end()
         self._counts[record["optimizer"]] = self._counts.get(record["optimizer"], 0) + 1
+        self._row = self._row + 1 if record["optimizer"] == self._last else 1
+        self._last = record["optimizer"]
         self._records.append(record)
         self._waiting.end_update()
         if (updates := self.watch.updates) >= FACTS_AFTER and not updates & (updates - 1):
@@ -136,8 +143,13 @@ class Teller:
 
     @property
     def _updates_per_step(self) -> int:
-        """As many as there are for one of the optimizer that is stepped least often, as `_is_enough` counts steps."""
-        return round(sum(self._counts.values()) / min(self._counts.values()))
+        """As many as there are for each step, as `_is_enough` counts them."""
+        return round(sum(self._counts.values()) / self._steps_so_far)
+
+    @property
+    def _steps_so_far(self) -> int:
+        """Updates of the optimizer that is stepped least often; all updates where one is alone for longer than a round has."""
+        return sum(self._counts.values()) if self._row > LONGEST else min(self._counts.values())
 
     def _end_script(self) -> None:
         self._end("enough")
@@ -170,8 +182,8 @@ class Teller:
             self._pipe.tell({"batches": self.watch.batches, "backwards": self.watch.backwards})
 
     def _is_enough(self, now: float) -> bool:
-        """Whether steps or time are up. Of several optimizers, the one that is stepped least often counts the steps."""
-        steps = min(self._counts.values())
+        """Whether steps or time are up."""
+        steps = self._steps_so_far
         if self._steps and steps >= self._steps:
             return True
         began = self._first if self._first is not None else now

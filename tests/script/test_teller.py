@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import pytest
+
 from perfaudit.script.observe import Seen, _take
 from perfaudit.script.start import _hint
 from perfaudit.script.teller import FACTS_AFTER, Pipe, Teller
@@ -39,6 +41,34 @@ def test_facts_are_told_before_the_end_and_again() -> None:
     brief, _ = facts_after(2 * FACTS_AFTER, os.getppid())  # as a process that the script has started
     assert "files" not in brief
     assert brief["is_started"]
+
+
+@pytest.mark.parametrize(
+    ("order_of_updates", "seen"),
+    [
+        ([number // 100 for number in range(400)], 165),  # folds, each with a new optimizer
+        ([number % 2 for number in range(400)], 300),  # a GAN
+        ([0] * 400, 150),
+    ],
+)
+def test_steps_that_were_asked_for_are_counted(
+    order_of_updates: list[int], seen: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second of the folds is known as one after a row that is too long for a round."""
+    teller = Teller(ORDER | {"steps": 150}, Told())
+
+    class Ended(Exception):
+        pass
+
+    def end() -> None:
+        raise Ended
+
+    monkeypatch.setattr(teller, "_end_script", end)
+    updates = iter(order_of_updates)
+    with pytest.raises(Ended):
+        for optimizer in updates:
+            teller.keep({"optimizer": optimizer})
+    assert len(order_of_updates) - len(list(updates)) == seen
 
 
 def test_the_last_facts_of_the_training_count() -> None:
