@@ -32,7 +32,7 @@ class NoTarget(TargetError):
 
 
 class NoBatches(TargetError):
-    """A training without a further step: its loader gives no batch, or the script has come to its end."""
+    """A training without a further step: its loader gives no batch, or the script has come to its end without a fault."""
 
 
 class NothingMeasured(UserError):

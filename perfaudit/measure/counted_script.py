@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from perfaudit.errors import TargetError
+from perfaudit.errors import NoBatches, TargetError
 from perfaudit.measure.counted_step import (
     COPIES,
     OF_A_STEP,
@@ -81,9 +81,11 @@ def _counted(training: Any) -> list[Reply]:
             with counts.mode, operators, functions:
                 while len(steps) <= STEPS and (len(steps) <= FEWEST or time.monotonic() < began + ENOUGH_SECONDS):
                     steps.append(_step(training, counts, syncs))
-    except TargetError as error:
+    except NoBatches as error:
         if len(steps) <= FEWEST:
             raise TargetError(f"{error}; counters need {FEWEST + 2} steps: let it train longer") from error
+    except TargetError:  # it has left with a code that says that it failed
+        raise
     except Exception as error:  # whatever the user's code raises when every operator is watched
         if is_out_of_memory(error):
             raise

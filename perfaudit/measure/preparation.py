@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from perfaudit.errors import NoBatches
+from perfaudit.errors import NoBatches, TargetError
 from perfaudit.measure.twins import OtherLoader, Twin, Twins
 from perfaudit.target.load import said, where
 from perfaudit.training import Training, Variant
@@ -216,8 +216,8 @@ def take_back(variant: Variant) -> None:
 
 
 def words_of_a_step(error: BaseException) -> str:
-    """That a step raises with a candidate in place, and where."""
-    return f"with it, a step raises {error_words(error)}"
+    """That a step fails with a candidate in place: what it raises, and where."""
+    return f"with it, {error}" if isinstance(error, TargetError) else f"with it, a step raises {error_words(error)}"
 
 
 def error_words(error: BaseException) -> str:

@@ -113,6 +113,7 @@ class ScriptTraining:
         self._watch = ScriptWatch(self)
         self._asking = greenlet.getcurrent()
         self._script = greenlet(self._run)
+        self._how, self._code = "ended", 0  # the script has come to its end, once it has
         _LEFT.append(self._script)
         self._begin()
 
@@ -152,7 +153,7 @@ class ScriptTraining:
     # ---- taking turns ------------------------------------------------------------------------------------------------
 
     def _go_on(self) -> None:
-        """Let the script run to the end of its next update. Raises what it raises, and NoBatches where it has ended."""
+        """Let the script run to the end of its next update. Raises what it raises, and what `_ended` has where it has ended."""
         if not self._script.dead:
             seen = len(self._order)
             self._overrides_in_force |= self._loader_overrides
@@ -160,8 +161,9 @@ class ScriptTraining:
             try:
                 self._script.switch(tools)
             except SystemExit as leaving:
-                code, words = as_main.exit_code(leaving)
-                raise self._ended(f"left with code {code}{f': {words}' if words else ''}") from leaving
+                self._code, words = as_main.exit_code(leaving)
+                self._how = f"left with code {self._code}{f': {words}' if words else ''}"
+                raise self._ended() from leaving
             except Exception as error:
                 if self._order:
                     raise
@@ -172,11 +174,13 @@ class ScriptTraining:
                 _use(tools)
             if len(self._order) > seen:
                 return
-        raise self._ended("ended")
+        raise self._ended()
 
-    def _ended(self, how: str) -> TargetError:
+    def _ended(self) -> TargetError:
+        """That the script has no further step: NoBatches behind its first one, but for a code that says that it failed."""
         if self._order:
-            return NoBatches(f"{self.target}: the script {how} after {self.updates} updates of its optimizers")
+            kind = TargetError if self._code else NoBatches  # `if not isfinite(loss): sys.exit(1)` is no end of a loop
+            return kind(f"{self.target}: the script {self._how} after {self.updates} updates of its optimizers")
         if roles := factories(full_path(self.target.file)).keys() & {"model", "dataloader"}:
             (role,) = roles if len(roles) == 1 else ("model",)
             other = "dataloader" if role == "model" else "model"
@@ -187,7 +191,7 @@ class ScriptTraining:
             seen = f"there were {self._watch.batches} batches of a DataLoader, and no backward pass"
             if self._started:
                 seen += f"; it started other processes ({', '.join(dict.fromkeys(self._started))}), and did not train in this one"
-        return TargetError(f"{self.target}: the script {how} before its first step; {seen}")
+        return TargetError(f"{self.target}: the script {self._how} before its first step; {seen}")
 
     def update_ends(self, record: Json) -> None:
         """An update of the script has ended: whoever asked goes on, until the next one is asked for."""

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from surveys import facts
 
+from perfaudit.errors import NoBatches, TargetError
 from perfaudit.gate import pair_lab
 from perfaudit.gate.checkout import Checkout
-from perfaudit.gate.pair_lab import PairLab
+from perfaudit.gate.pair_lab import ChildSubject, PairLab
 from perfaudit.gate.records import Side
+from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.facts import to_json
-from perfaudit.measure.runner import TrialFailed
+from perfaudit.measure.holder import Holder
+from perfaudit.measure.runner import TrialEnded, TrialFailed
+from perfaudit.measure.worker import answer
 from perfaudit.target.names import Target
 
 STEPS = {"seconds": [0.1], "samples": [8], "restart_per_step": 0.0, "wall": 0.1, "cpu": 0.1, "queued": 0.0}
@@ -118,3 +123,25 @@ def test_only_the_reference_is_refused_for_what_it_imports(children: type[FakeCh
     assert isinstance(opened["base"], TrialFailed)
     assert "it imports model.py from the working tree" in str(opened["base"])
     assert not isinstance(opened["head"], TrialFailed)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [(NoBatches("the script ended"), TrialEnded), (TargetError("the script left with code 1"), TrialFailed)],
+)
+def test_a_script_that_leaves_with_a_fault_in_a_later_step_has_failed(error: Exception, kind: type[Exception]) -> None:
+    holder = Holder()
+
+    def step(fixed: bool) -> None:
+        raise error
+
+    holder.built, holder.training = True, SimpleNamespace(whole_step=step)
+
+    class Child:
+        def ask(self, command: dict[str, Any], timeout: float) -> dict[str, Any]:
+            reply = answer(holder, command)
+            raise ChildFailed(reply["fault"], reply["message"])
+
+    with pytest.raises(TrialFailed, match=f"^{error}$") as raised:
+        ChildSubject(Child(), 1.0).block("head", 4)  # type: ignore[arg-type]  # only what it is asked is looked at
+    assert raised.type is kind

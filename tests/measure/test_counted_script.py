@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perfaudit.errors import TargetError
+from perfaudit.errors import NoBatches, TargetError
 from perfaudit.measure.counted_script import STEPS, count_script
 
 torch = pytest.importorskip("torch")
@@ -30,7 +30,7 @@ class Script:
     def whole_step(self) -> int:
         self.made += 1
         if self.made > self.ends_after:
-            raise TargetError("train.py: the script ended after some updates")
+            raise NoBatches("train.py: the script ended after some updates")
         with self.unseen():
             x = torch.cat([torch.arange(8.0).reshape(2, 4), torch.zeros(6, 4)])
         self.on_batch(x)
@@ -107,3 +107,12 @@ def test_a_step_that_fails_while_it_is_watched() -> None:
 
     with pytest.raises(TargetError, match="a step under observation failed: RuntimeError: no such operator"):
         counted(fail)
+
+
+def test_a_script_that_leaves_with_a_fault_is_not_counted_by_what_it_had() -> None:
+    def leave(script: Script, step: int, x: Any, loss: Any) -> None:
+        if step > 6:
+            raise TargetError("train.py: the script left with code 1 after 6 updates of its optimizers")
+
+    with pytest.raises(TargetError, match=r"^train\.py: the script left with code 1 after 6 updates"):
+        counted(leave)

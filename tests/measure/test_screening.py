@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from conftest import FakeClock
 
-from perfaudit.errors import NoBatches
+from perfaudit.errors import NoBatches, TargetError
 from perfaudit.measure import screening
 from perfaudit.measure.pace import Pace
 from perfaudit.measure.preparation import Candidate, LeavesSomething
@@ -652,7 +652,7 @@ class Script(Training):
             raise NoBatches("the script ended")
         try:
             super().whole_step()
-        except ValueError:
+        except (ValueError, TargetError):
             self.has_ended = True
             raise
 
@@ -694,6 +694,19 @@ def test_a_candidate_with_which_a_script_raises_is_to_blame_for_its_end(start: S
     assert script.has_ended
     assert state["entrants"]["other"]["left"].startswith("with it, a step raises ValueError: no")
     assert state["trouble"].startswith("a step raises ValueError")
+
+
+def test_a_candidate_with_which_a_script_leaves_with_a_fault_is_to_blame_for_its_end(start: Start) -> None:
+    left = "train.py: the script left with code 1 after 40 updates of its optimizers"
+    leave = f"from perfaudit.errors import TargetError; raise TargetError('{left}')"
+    race, script = script_with(start, f"clock.sleep(cost)\n    if clock.now() > 40: {leave}", 10**9)
+    state = race.run(1e9)
+    assert (script.has_ended, state["trouble"]) == (True, left)
+    assert state["entrants"]["other"]["left"] == f"with it, {left}"
+    with pytest.raises(
+        LeavesSomething, match=r"left with code 1 after 40 updates of its optimizers; that ended the script"
+    ):
+        script_with(start, f"clock.sleep(cost); {leave}", 10**9)
 
 
 # ---- steps of unequal time -----------------------------------------------------------------------------------------------

@@ -466,6 +466,18 @@ def test_a_script_that_ends_or_raises_later_says_so(run: Run) -> None:
     }
     raising = LOOP.replace("optimizer.step()", "optimizer.step()\n            if epoch: raise ValueError('no')")
     assert run(HEAD + raising, work) == {"steps": 4, "said": "ValueError: no", "ended": True}
+    leaving = raising.replace("raise ValueError('no')", "raise SystemExit(3)")
+    again = work + "\n    found['again'] = type(training._ended()).__name__"
+    assert run(HEAD + leaving, again) == {
+        "steps": 4,
+        "said": "TargetError: train.py: the script left with code 3 after 5 updates of its optimizers",
+        "ended": True,
+        "again": "TargetError",
+    }
+    leaving = leaving.replace("SystemExit(3)", "SystemExit")
+    assert run(HEAD + leaving, work)["said"].startswith(
+        "NoBatches: train.py: the script left with code 0 after 5 updates"
+    )
 
 
 @pytest.mark.slow
