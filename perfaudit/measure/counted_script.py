@@ -34,7 +34,7 @@ def count_script(training: Any, found: Reply) -> None:  # Any: training.script_t
 
     A step is from one update's end to the next one's, all that the script does there, without loading batches. Where more than
     half of the steps share a value, it is that one: an evaluation, a log line or the short batch that ends an epoch make a step
-    another one. Where they do not, the counter is unsteady.
+    another one. Where they do not, the counter is unsteady, or absent with the reason where a step has none.
 
     Raises TargetError where the script ends before the fewest steps, or fails while it is watched.
     """
@@ -46,9 +46,6 @@ def count_script(training: Any, found: Reply) -> None:  # Any: training.script_t
         found["absent"].update(dict.fromkeys(names, str(error)))
         return
     for name in names:
-        if name not in steps[0]["values"]:
-            found["absent"][name] = next(step["absent"][name] for step in steps if name in step["absent"])
-            continue
         _keep(found, name, steps)
 
 
@@ -116,10 +113,17 @@ def _step(training: Any, counts: OperatorCounts, syncs: SyncWatch) -> Reply:
 
 
 def _keep(found: Reply, name: str, steps: Sequence[Reply]) -> None:
-    """Keep what most steps have of a counter, with the parts and lines of the first of them; else that they differ."""
-    seen = [step["values"].get(name, steps[0]["values"][name]) for step in steps]
-    value, times = Counter(seen).most_common(1)[0]
+    """Keep what most steps have of a counter, with the parts and lines of the first of them; else that they differ.
+
+    A step in which it could not be counted, an evaluation of another layout say, is one that does not share the value.
+    """
+    seen = [step["values"].get(name) for step in steps]
+    known = [value for value in seen if value is not None]
+    value, times = Counter(known).most_common(1)[0] if known else (None, 0)
     if 2 * times <= len(seen):
+        if len(known) < len(seen):
+            found["absent"][name] = next(step["absent"][name] for step in steps if name in step["absent"])
+            return
         value = max(seen)
         found["unsteady"][name] = f"between {min(seen):,} and {value:,} in {len(seen)} steps"
         found["steps"][name] = seen

@@ -52,7 +52,6 @@ class OperatorCounts:
 
     def __init__(self, device_type: str, top: Any = None) -> None:  # Any: a frame
         self.is_paused = False
-        self.no_flops = ""
         self._formulas = formulas()
         self._device_type = device_type
         self._top = top  # its callers are none of the step's
@@ -67,6 +66,7 @@ class OperatorCounts:
         self.operators, self.flops, self.allocated = Counter[str](), Counter[str](), Counter[str]()
         self.lines: Counter[tuple[str, int, str]] = Counter()  # path, line, operator
         self.copies: Counter[str] = Counter()
+        self.no_flops = ""
         self.mode.peak = self.mode.now
 
     def reply(self, samples: int) -> Reply:

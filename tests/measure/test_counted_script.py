@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from perfaudit.errors import NoBatches, TargetError
+from perfaudit.measure import counted_step
 from perfaudit.measure.counted_script import STEPS, count_script
+from perfaudit.measure.flop_formulas import formulas
 
 torch = pytest.importorskip("torch")
 
@@ -116,3 +118,26 @@ def test_a_script_that_leaves_with_a_fault_is_not_counted_by_what_it_had() -> No
 
     with pytest.raises(TargetError, match=r"^train\.py: the script left with code 1 after 6 updates"):
         counted(leave)
+
+
+@pytest.mark.parametrize(("every", "is_kept"), [(5, True), (2, False), (1, False)])
+def test_steps_whose_operations_cannot_be_counted_share_no_value(
+    every: int, is_kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def formula(left: Any, right: Any, out_val: Any) -> int:
+        if left.shape[0] == 7:
+            raise ValueError("an odd layout")
+        return 100
+
+    known = {**formulas(), torch.ops.aten.mm: formula}
+    monkeypatch.setattr(counted_step, "formulas", lambda: known)
+    plain = counted()["values"]["flops"]
+
+    def evaluate(script: Script, step: int, x: Any, loss: Any) -> None:
+        if step % every == 0:
+            torch.zeros(7, 4).mm(torch.zeros(4, 3))
+
+    found = counted(evaluate)
+    assert found["values"].get("flops") == (plain if is_kept else None)
+    assert ("flops" in found["absent"], "flops" in found["unsteady"]) == (not is_kept, False)
+    assert is_kept or found["absent"]["flops"].endswith("aten::mm cannot be counted: ValueError: an odd layout")
