@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,6 +26,9 @@ from perfaudit.cli.output import check_writable, say
 from perfaudit.cli.settings import rules_to_run
 from perfaudit.errors import UserError
 from perfaudit.gate.signals import ended_by_signals
+
+if TYPE_CHECKING:
+    from perfaudit.gate.baseline import TargetState
 
 INIT_HELP = """Write a baseline file, meant to be committed, and print the snippet for CI.
 
@@ -86,6 +90,7 @@ def init(
         now = stock(request, watch, rules)
     write_gate_baseline(file, now)
     say(f"{file}: written: {count(len(now.findings), 'finding')}, {count(len(now.targets), 'target')}; commit it")
+    _say_untimed(now.targets)
     if not request.targets:
         say(
             "no target: no file here defines factories, so counters are not kept; name one: perfaudit gate init train.py"
@@ -151,7 +156,15 @@ def update(
     for change in changes:
         say(f"  {change}")
     say(f"{file}: {'made anew' if before is None else 'written'}, {count(len(changes), 'change')} accepted; commit it")
+    _say_untimed(now.targets)
     if not request.targets:
         say("no target here defines factories, so no counters are accepted; name one: perfaudit gate update train.py …")
     elif before is None and bound is None and not no_time:
         say("by how much its work grew is not known without a file, so a slower step is accepted by --slower 10% only")
+
+
+def _say_untimed(targets: Mapping[str, TargetState]) -> None:
+    """Name the targets of which no time was measured, and why: there is one reason."""
+    for name, state in targets.items():
+        if state.seconds_per_step is None:
+            say(f"{name}: not timed: it ends before a block of its steps is timed; let it train longer")

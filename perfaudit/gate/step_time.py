@@ -18,16 +18,22 @@ PROCESSES = 3  # two of identical code differ by up to 2.2 times what one tells
 BLOCKS = 4  # of each process
 
 
+class TooShort(NothingMeasured):
+    """A training that comes to its end, without a fault, before a block of its steps is timed."""
+
+
 def step_time(target: Target, device: str, timeout: float) -> tuple[Seconds, Facts]:
     """How long a step takes now, and the facts of the training that was built.
 
-    Raises NothingMeasured for a target that does not build or run.
+    Raises NothingMeasured for a target that does not build or run, of which TooShort says that it only ends too soon.
     """
     lab = ChildLab(target_json(target), device, timeout=timeout, fresh=target.is_script)
     variant = Variant("now", "", {})
     seconds: list[float] = []
     for _ in range(PROCESSES):
         opened = lab.open([variant])[variant.key]
+        if isinstance(opened, TrialEnded) and target.is_script:  # while it was warmed up
+            continue
         if isinstance(opened, TrialFailed):
             raise NothingMeasured(str(opened))
         try:
@@ -39,7 +45,7 @@ def step_time(target: Target, device: str, timeout: float) -> tuple[Seconds, Fac
         finally:
             opened.close()
     if not seconds:
-        raise NothingMeasured(f"{target.label} ends before a block of its steps is timed")
+        raise TooShort(f"{target.label} ends before a block of its steps is timed")
     return Seconds(*quartiles(seconds), len(seconds)), lab.facts[variant.key]
 
 

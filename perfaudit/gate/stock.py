@@ -12,7 +12,7 @@ from perfaudit.gate.comparable import fingerprint
 from perfaudit.gate.counting import count
 from perfaudit.gate.new_findings import scanned_here
 from perfaudit.gate.request import Request, as_stored, inside_here, own_names, refuse_two_of_one_label
-from perfaudit.gate.step_time import step_time
+from perfaudit.gate.step_time import TooShort, step_time
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.environment import host
 from perfaudit.measure.watch import Watch
@@ -25,6 +25,8 @@ from perfaudit.target.names import Target
 
 def stock(request: Request, watch: Watch, rules: ScanPlan, before: Baseline | None = None) -> Baseline:
     """The state of all targets of a request. Raises NothingMeasured for one that does not run: a file must not lack it.
+
+    A script that ends before a block of its steps is timed has no time.
 
     rules: how findings are looked for. before: what the file holds so far, None for no file. Its findings outside the paths
     of the request stay, and so do those of rules that are not run, and the factories of a target
@@ -66,10 +68,10 @@ def _state(request: Request, target: Target, watch: Watch) -> TargetState:
     watch.stage(f"timing {target.label}")
     try:
         seconds, _ = step_time(target, request.device, request.timeout)
-    except NothingMeasured:
+    except TooShort:
         if not target.is_script:
             raise
-        seconds = None  # it ends too soon to be timed, and its time would be advice
+        seconds = None  # which would be advice
     environment, names = fingerprint(counted.built, host()), own_names(target, request.config)
     script = replace(target, name="", in_place=False) if target.is_script else None
     return TargetState(environment, counted.as_json(), seconds, names if script is None else {}, script)

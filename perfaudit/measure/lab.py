@@ -115,7 +115,7 @@ class ChildLab:
             return _ChildSubject(child, self.timeout, Block(**warm).seconds_per_step, facts.device.type)
         except ChildFailed as failure:
             child.close()
-            return TrialFailed(str(failure))
+            return _failed(failure)
         except TrialFailed as failure:
             child.close()
             return failure
@@ -158,8 +158,7 @@ class _ChildSubject:
             expected = (steps + 1) * self._seconds_per_step
             reply = self._child.ask({"do": "block", "steps": steps}, max(self._timeout, HANGING * expected))
         except ChildFailed as failure:
-            kind = TrialEnded if failure.kind == "ended" else TrialFailed
-            raise kind(str(failure)) from failure
+            raise _failed(failure) from failure
         self._child.pause()
         return Block(**reply)
 
@@ -174,6 +173,11 @@ class _ChildSubject:
 
     def close(self) -> None:
         self._child.close()
+
+
+def _failed(failure: ChildFailed) -> TrialFailed:
+    kind = TrialEnded if failure.kind == "ended" else TrialFailed
+    return kind(str(failure))
 
 
 def build_command(

@@ -21,6 +21,7 @@ from perfaudit.gate.baseline import read_gate_baseline
 from perfaudit.gate.checkout import Checkout
 from perfaudit.gate.comparable import Seconds
 from perfaudit.gate.counted import Counted
+from perfaudit.gate.step_time import TooShort
 from perfaudit.target.names import Target
 
 Run = Callable[..., Done]
@@ -107,6 +108,19 @@ def test_scripts_are_kept_and_judged_by_their_names(project: Callable[..., Path]
     (folder / "pyproject.toml").write_text("")
     code, gate = gated(perfaudit)
     assert (code, verdicts(gate)) == (1, {"small": "failed", "train.py -n 3": "regressed"})
+
+
+def test_a_script_that_ends_too_soon_is_said_to_have_no_time(
+    project: Callable[..., Path], perfaudit: Run, steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end(*_: object) -> None:
+        raise TooShort("it ends")
+
+    monkeypatch.setattr(stock, "step_time", end)
+    project(**{"train.py": SCRIPT})
+    done = perfaudit("gate", "init", "train.py", "--ci", "none", "--", "-n", "3")
+    assert done.code == 0
+    assert "train.py -n 3: not timed: it ends before a block of its steps is timed" in done.err
 
 
 def test_names_of_the_project_file_are_the_targets_where_none_is_said(

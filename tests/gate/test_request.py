@@ -30,6 +30,7 @@ from perfaudit.gate.request import (
     take_findings,
 )
 from perfaudit.gate.settings import GateSettings
+from perfaudit.gate.step_time import TooShort
 from perfaudit.gate.stock import stock
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.environment import host
@@ -213,3 +214,26 @@ def test_a_target_that_does_not_run_is_not_stored(project: Project, monkeypatch:
         stock(request, Watch(), plan)
     with pytest.raises(UserError, match="is named twice"):
         stock(replace(request, targets=request.targets * 2), Watch(), plan)
+
+
+def test_of_a_script_only_an_end_that_comes_too_soon_leaves_no_time(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project(**{"train.py": ""})
+    measured(monkeypatch, Count())
+    request, plan = (
+        Request((Target("train.py", {}, ()),), GateSettings(), Config(), "cpu", 60.0),
+        plan_of(Config(), OwnRules()),
+    )
+
+    def fail_to_time(error: Exception) -> None:
+        def step_time(*asked: Any) -> None:
+            raise error
+
+        monkeypatch.setattr(stocked, "step_time", step_time)
+
+    fail_to_time(TooShort("it ends"))
+    assert stock(request, Watch(), plan).targets["train.py"].seconds_per_step is None
+    fail_to_time(NothingMeasured("out of memory"))
+    with pytest.raises(NothingMeasured, match=r"^out of memory$"):
+        stock(request, Watch(), plan)

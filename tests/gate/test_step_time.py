@@ -40,7 +40,7 @@ class Lab:
         self.subjects, self.facts = list(subjects), {}
 
     def __call__(self, spec: dict[str, Any], device: str, timeout: float, fresh: bool) -> Lab:
-        assert not fresh
+        assert fresh is ("arguments" in spec)
         self.made = spec, device, timeout
         return self
 
@@ -70,7 +70,19 @@ def test_a_script_that_ends_is_timed_by_what_it_had(monkeypatch: pytest.MonkeyPa
     lab(monkeypatch, *(Subject(0.1, 0.01, 0.02, TrialEnded("it ended")) for _ in range(3)))
     assert timed.step_time(TARGET, "cpu", 60.0)[0].n == 6
     lab(monkeypatch, *(Subject(TrialEnded("it ended")) for _ in range(3)))
-    with pytest.raises(NothingMeasured, match=r"^t\.py ends before a block of its steps is timed$"):
+    with pytest.raises(timed.TooShort, match=r"^t\.py ends before a block of its steps is timed$"):
+        timed.step_time(TARGET, "cpu", 60.0)
+
+
+def test_a_script_may_end_while_it_is_warmed_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    script, end = Target("t.py", {}, (), in_place=True), TrialEnded("it ended")
+    lab(monkeypatch, end, Subject(0.1, 0.01, end), end)
+    assert timed.step_time(script, "cpu", 60.0)[0].n == 1
+    lab(monkeypatch, end, end, end)
+    with pytest.raises(timed.TooShort):
+        timed.step_time(script, "cpu", 60.0)
+    lab(monkeypatch, end)
+    with pytest.raises(NothingMeasured, match=r"^it ended$"):  # the loader of a factory is empty
         timed.step_time(TARGET, "cpu", 60.0)
 
 
