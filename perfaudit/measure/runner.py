@@ -127,13 +127,13 @@ def measure(
             # A steady drift of the machine cancels over two generations.
             turn = alive[::-1] if number % 2 else alive
             generation = Generation(stage)
-            rounds_seen = _one_after_the_other(lab, turn, least, ledger, deadline, rounds, block_seconds)
+            rounds_seen = _one_after_the_other(lab, turn, base, least, ledger, deadline, rounds, block_seconds)
             generation.rounds += rounds_seen
             if rounds_seen:
                 ledger.generations.append(generation)
             if rounds_seen or ledger.failures:
                 memo.finished(generation, ledger.state())
-            if base in ledger.failures or not rounds_seen:
+            if base in ledger.failures:
                 return
             continue
         ledger.seconds_to_open = (before - deadline.left()) / len(alive)
@@ -160,15 +160,18 @@ def measure(
 def _one_after_the_other(
     lab: Lab,
     turn: Sequence[Variant],
+    base: str,
     least: dict[str, int],
     ledger: Ledger,
     deadline: Deadline,
     rounds: int,
     block_seconds: float,
 ) -> list[dict[str, tuple[Block, Block]]]:
-    """A generation of variants that do not fit beside each other: its rounds, [] where time was over before all had theirs.
+    """A generation of variants that do not fit beside each other: its rounds, which all have the base.
 
-    The deadline is looked at before each variant; each gets an even share of what is left when the first one is opened.
+    [] where time was over before all had theirs, and where a training came to its end within blocks that can be shorter: those of
+    the next generation are. The deadline is looked at before each variant; each gets an even share of what is left when the first
+    one is opened.
     """
     seen: dict[str, list[Block]] = {}
     share = deadline.left() / len(turn)
@@ -189,15 +192,22 @@ def _one_after_the_other(
             per_step = ledger.seconds_per_step = max(first.seconds_per_step, 1e-6)
             seconds = min(block_seconds, max(0.0, share - ledger.seconds_to_open) / (2 * rounds))
             steps = max(least[key], min(2000, round(seconds / per_step)))
+            if ledger.steps_to_end is not None:
+                steps = max(least[key], min(steps, _before_end(there, key, rounds)))
             blocks: list[Block] = []
             while len(blocks) < 2 * rounds and (block := there.block(key, steps)) is not None:
                 blocks.append(block)
                 ledger.on_block(key, block.seconds_per_step)
+            if there.is_over and steps > least[key]:
+                return []
+            if there.is_over and len(blocks) < 2:
+                there.fail(key, _too_few(ledger))
         finally:
             there.close()
-        if len(blocks) == 2 * rounds:
+        if key not in ledger.failures:
             seen[key] = blocks
-    return [{key: (blocks[2 * n], blocks[2 * n + 1]) for key, blocks in seen.items()} for n in range(rounds) if seen]
+    pairs = {key: [(blocks[2 * n], blocks[2 * n + 1]) for n in range(len(blocks) // 2)] for key, blocks in seen.items()}
+    return [{key: both[n] for key, both in pairs.items() if n < len(both)} for n in range(len(pairs.get(base, ())))]
 
 
 def affordable(ledger: Ledger, seconds: float, generations: int) -> int:
@@ -234,7 +244,9 @@ class _Opened:
             self.is_over = True
             if not self.made[key]:
                 self.fail(key, str(end))
-            self.ledger.steps_to_end = max(self.ledger.steps_to_end or 0, self.made[key])
+            known, made = self.ledger.steps_to_end, self.made[key]
+            is_shorter = known is not None and made + 1 + steps <= known  # a larger batch makes fewer steps of an epoch
+            self.ledger.steps_to_end = made if known is None or is_shorter else max(known, made)
             return None
         except TrialFailed as failure:
             self.fail(key, str(failure))
@@ -306,7 +318,11 @@ def _generation(
             generation.rounds.append({key: (pair[0], pair[1]) for key, pair in seen.items() if len(pair) == 2})
     if there.is_over and not generation.rounds and all(n == least[key] for key, n in steps.items()):
         for key in list(there.subjects):  # no shorter block is left to try
-            there.fail(key, f"its training ends after {ledger.steps_to_end} steps of a race, too few for one")
+            there.fail(key, _too_few(ledger))
+
+
+def _too_few(ledger: Ledger) -> str:
+    return f"its training ends after {ledger.steps_to_end} steps of a race, too few for one"
 
 
 def _before_end(there: _Opened, key: str, rounds: int) -> int:

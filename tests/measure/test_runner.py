@@ -23,6 +23,7 @@ class FakeLab:
         self.fails_to_open: dict[str, str] = {}
         self.fails_at_block: dict[str, int] = {}
         self.ends_after = 1 << 30  # steps of a process
+        self.ends_sooner: dict[str, int] = {}  # of this variant
         self.order: list[str] = []
         self.closed: list[str] = []
 
@@ -42,7 +43,7 @@ class FakeSubject:
     def block(self, steps: int) -> Block:
         if self.lab.fails_at_block.get(self.key) == self.blocks:
             raise TrialFailed("out of memory")
-        if self.steps + 1 + steps > self.lab.ends_after:
+        if self.steps + 1 + steps > self.lab.ends_sooner.get(self.key, self.lab.ends_after):
             raise TrialEnded("the script ended")
         self.steps += 1 + steps
         self.blocks += 1
@@ -401,6 +402,43 @@ def test_a_training_that_is_too_short_for_a_round_says_so_and_ends_the_race(cloc
     assert len(ledger.generations) == 2
     assert ledger.failures["a"] == "its training ends after 6 steps of a race, too few for one"
     assert sorted(lab.closed) == ["a", "a", "b", "b"]
+
+
+def test_one_after_the_other_a_training_that_ends_is_raced_in_shorter_blocks(clock: FakeClock) -> None:
+    lab, ledger = SmallLab(clock, {"a": 0.010, "b": 0.008}), Ledger()
+    lab.ends_after = 80
+    measure(lab, variants("a", "b"), ledger, Deadline(60, clock), seed=1)
+    assert (ledger.failures, lab.opened[:4]) == ({}, ["a", "b", "a", "a"])
+    assert {len(generation.rounds) for generation in ledger.generations} == {3}
+    assert all(set(pairs) == {"a", "b"} for generation in ledger.generations for pairs in generation.rounds)
+    assert max(block.steps for block in ledger.blocks("a")) <= (80 - 3) // 6 - 1
+
+
+@pytest.mark.parametrize(
+    ("ends_after", "rounds"),
+    [(8, None), (9, 1)],  # the shortest blocks: three steps that time them, and six for a round
+)
+def test_one_after_the_other_a_training_that_is_too_short_says_so(
+    clock: FakeClock, ends_after: int, rounds: int | None
+) -> None:
+    lab, ledger = SmallLab(clock, {"a": 0.010, "b": 0.008}), Ledger()
+    lab.ends_after = ends_after
+    measure(lab, variants("a", "b"), ledger, Deadline(60, clock), seed=1)
+    assert {len(generation.rounds) for generation in ledger.generations} == ({rounds} if rounds else set())
+    assert ledger.failures.get("a", "") == (
+        "" if rounds else "its training ends after 6 steps of a race, too few for one"
+    )
+    assert sorted(lab.opened) == sorted(lab.closed)
+
+
+def test_blocks_are_as_short_as_the_shortest_training_asks_for(clock: FakeClock) -> None:
+    """One with larger batches ends sooner; by then it is known how far the others come."""
+    lab, ledger = SmallLab(clock, {"a": 0.010, "b": 0.010}), Ledger()
+    lab.ends_after, lab.ends_sooner = 120, {"b": 30}
+    measure(lab, variants("a", "b"), ledger, Deadline(60, clock), seed=1)
+    assert not ledger.failures
+    assert [len(generation.rounds) for generation in ledger.generations] == [3] * 10
+    assert max(block.steps for block in ledger.generations[-1].rounds[0]["b"]) <= (30 - 3) // 6 - 1
 
 
 def test_where_it_ends_is_known_to_a_run_that_goes_on() -> None:
