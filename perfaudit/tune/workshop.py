@@ -140,7 +140,7 @@ class Children:
             return [facts, *self._replies(child, commands)]
 
     def _ask_waiting(self, variant: Variant, commands: Sequence[Json]) -> list[Json]:
-        """The same of a child that waits with the script as it is: a script takes long to start."""
+        """The same of a child that waits with the script as it is, as long as that goes on: a script takes long to start."""
         try:
             if self._waiting is None:
                 child = Child(self.fresh)
@@ -148,7 +148,10 @@ class Children:
                 self._waiting = child, child.ask(self._build_command(variant), self.timeout)
             child, facts = self._waiting
             replies = [facts, *self._replies(child, commands)]
-            child.pause()
+            if child.ask({"do": "has_ended"}, self.timeout)["has_ended"]:
+                self._let_go()  # a step of another batch size has raised, say
+            else:
+                child.pause()
         except BaseException:
             self._let_go()
             raise

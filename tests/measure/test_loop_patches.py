@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from perfaudit.measure.holder import Holder
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.loop_patches import LoopPatches, Patched
 from perfaudit.measure.watch import Watch
+from perfaudit.measure.worker import answer
 from perfaudit.target.names import Target
 from perfaudit.tune.workshop import Children
 
@@ -70,4 +74,31 @@ def test_a_script_that_waits_without_a_patch_is_started_again(tmp_path: Path, mo
     assert closed == [True]
     command = children._build_command(Variant("as it is", "", {}))
     assert command["loops"]["train.py"][0] == TEXT
+    children._waiting = None
+
+
+@pytest.mark.parametrize("has_ended", [False, True])
+def test_a_script_that_a_question_has_ended_waits_for_nothing(
+    has_ended: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(TEXT)
+    holder, told = Holder(), list[str]()
+    holder.training = SimpleNamespace(has_ended=has_ended)
+
+    class Waiting:
+        def ask(self, command: dict[str, Any], timeout: float) -> dict[str, Any]:
+            return {"fit": []} if command["do"] == "ask" else answer(holder, command)
+
+        def pause(self) -> None:
+            told.append("pause")
+
+        def close(self) -> None:
+            told.append("close")
+
+    children = Children(Target("train.py", {}, ()), "cpu", Watch(), 1.0)
+    children._waiting = Waiting(), {}  # type: ignore[assignment]  # only what it is told is looked at
+    assert children.ask(Variant("as it is", "", {}), {"do": "ask"}) == [{}, {"fit": []}]
+    assert told == ["close" if has_ended else "pause"]
+    assert (children._waiting is None) is has_ended
     children._waiting = None

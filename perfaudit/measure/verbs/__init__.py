@@ -27,6 +27,7 @@ VERBS: dict[str, Callable[..., Reply]] = {
     "screen": racing.screen,
     "race": racing.race,
     "process": looking.process,
+    "has_ended": looking.has_ended,
     "memory": looking.memory,
     "room": looking.room,
     "observe": looking.observe,

@@ -19,6 +19,11 @@ def process(holder: Holder) -> Reply:
     return {**process_state(holder.scratch), "workers": getattr(holder.training.loader, "num_workers", 0)}
 
 
+def has_ended(holder: Holder) -> Reply:
+    """Whether a script has no further step: a question may have made one that raised."""
+    return {"has_ended": holder.training.has_ended}
+
+
 def memory(holder: Holder) -> Reply:
     """Peak bytes of tensors in one step, the process' own, and what it takes of its device: see `memory.StepMemory`."""
     training = holder.training
