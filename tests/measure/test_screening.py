@@ -83,7 +83,7 @@ Start = Callable[..., tuple[Screening, Training]]
 @pytest.fixture
 def start(tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     """A screening of patches that replace the step's line: `start(fast="clock.sleep(0.5)")`."""
-    monkeypatch.setattr(code_variant, "_refuse_compiled", lambda: None)  # what another test of this process compiled
+    monkeypatch.setattr(code_variant, "refuse_compiled", lambda: None)  # what another test of this process compiled
     path = tmp_path / "user_step.py"
     path.write_text(textwrap.dedent(TEXT))
     spec = importlib.util.spec_from_file_location("user_step", path)
