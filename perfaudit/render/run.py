@@ -30,7 +30,9 @@ _SETUP_ADVICE = {
 _WITHOUT_LOADER = "It lies between the import of torch and the first backward pass: other imports, data, the model."
 DATA_IN_TIME = 0.05  # of a step; what waits for data longer is not called in time
 _SHOWN_FILES = 4  # where there are more, one less and the number of the others
-_MOST_LOAD = 1.0  # processes that want a core, for each core, before the script starts: above, it shares them
+_MOST_LOAD = (
+    1.25  # processes that want a core, for each core, before the start: a training that ended just now leaves up to 1
+)
 _BAR = 30  # characters of a share of 100 %
 
 
@@ -131,7 +133,7 @@ def _limit(run: Run, of_data: str) -> str:
         return _IDLE_HOST
     if run.limited_by == "compute" and (share := run.phases.get("data_wait", 0.0)) >= DATA_IN_TIME:
         cure = f" {of_data} may shorten it." if of_data else ""
-        return f"The step computes more than it waits: waiting for data takes {100 * share:.0f} % of it.{cure}"
+        return f"The step computes more than it waits: waiting for data takes {100 * share:.0f} % of a step.{cure}"
     return _LIMITS[run.limited_by or "compute"]
 
 

@@ -115,7 +115,7 @@ def test_setup_without_a_loader_has_no_workers() -> None:
     assert "worker" not in text
 
 
-@pytest.mark.parametrize(("load", "is_said"), [(None, False), (2.0, False), (13.0, True)])
+@pytest.mark.parametrize(("load", "is_said"), [(None, False), (2.0, False), (2.5, False), (13.0, True)])
 def test_a_busy_machine_is_said(load: float | None, is_said: bool) -> None:
     machine = Environment("cpu", "3.11", "Linux", 2, 1 << 30, load=load)
     text = said_of(summarize(seen_of({"device": "cpu"}, forward=1.0), "train.py"), environment=machine)
@@ -129,7 +129,7 @@ def test_waiting_for_data_that_limits_nothing_is_said_with_what_shortens_it() ->
     finding = found("PA101")
     findings = order_findings([found("PA402"), finding], run)
     text = said_of(run, findings=findings)
-    sentence = "The step computes more than it waits: waiting for data takes 19 % of it."
+    sentence = "The step computes more than it waits: waiting for data takes 19 % of a step."
     assert f"{sentence} PA101 ({finding.location}) may shorten it." in text
     assert sentence in said_of(run)
     little = summarize(seen_of({"device": "cpu"}, forward=0.96, data_wait=0.04), "train.py")
