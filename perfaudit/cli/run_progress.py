@@ -118,13 +118,28 @@ def seconds_left(seen: Seen, request: Request, now: float) -> float | None:
     """Until the end of the run, at the speed so far; None where the end is not known."""
     spent = now - seen.trained_since
     if request.steps and seen.number:
-        return max(0.0, spent * (request.steps - seen.number) / seen.number)
+        made = seen.number / updates if (updates := _updates_per_step(seen)) else None
+        return max(0.0, spent * (request.steps - made) / made) if made else None
     if request.seconds:
         return max(0.0, request.seconds - spent)
     (began, first), (at, done) = seen.fractions
     if done is None or first is None or done <= first or at <= began:
         return None
     return max(0.0, (1 - done) * (at - began) / (done - first) - (now - at))
+
+
+def _updates_per_step(seen: Seen) -> int | None:
+    """How many updates of the optimizers make a step, None where their order does not repeat."""
+    from perfaudit.script.rhythm import find_rhythm
+
+    order = [int(update["optimizer"]) for update in seen.updates[-_RECENT:]]  # type: ignore[call-overload]  # JSON
+    if len({*order}) < 2:
+        return 1
+    rhythm = find_rhythm(order)
+    if not rhythm.is_regular or not rhythm.steps:
+        return None
+    first, behind = rhythm.steps[-1]
+    return behind - first
 
 
 def _phases(recent: list[dict[str, object]], seconds: float) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
+import select
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,18 +28,33 @@ def watch_in_started(order: Json, pipe: Pipe, turn: Turn) -> None:
     _carry(_Carried(_watch, (order, os.getpid()), (pipe.descriptor, turn.token)))
 
 
-def tell_first_update_in_started(line: Json, pipe: int) -> None:
-    """From now on what this process starts so tells this line when it first updates an optimizer."""
-    _carry(_Carried(_tell_first_update, (line,), (pipe,)))
+def tell_first_update_in_started(line: Json, pipe: int) -> Callable[[], None]:
+    """From now on what this process starts so tells this line when it first updates an optimizer.
+
+    To be called when this process trains by itself: then they tell nothing any more.
+    """
+    watched, ours = os.pipe()  # what lies in it says that this process trains; nobody takes it out
+    _carry(_Carried(_tell_first_update, (line,), (pipe, watched)))
+    return lambda: _put_into(ours)
 
 
 def _watch(order: Json, pid: int, pipe: int, token: int) -> None:
     Teller(order | {"trace": -1}, Pipe(pipe), Turn(token), pid).watch.wait_for_torch()
 
 
-def _tell_first_update(line: Json, pipe: int) -> None:
+def _put_into(pipe: int) -> None:
+    with contextlib.suppress(OSError):
+        os.write(pipe, b"1")
+
+
+def _tell_first_update(line: Json, pipe: int, others: int) -> None:
     told = Pipe(pipe)
-    watch = Watch(lambda _: told.tell(line) if watch.updates == 1 else None)
+
+    def update_ends(_: Json) -> None:
+        if watch.updates == 1 and not select.select([others], [], [], 0)[0]:
+            told.tell(line)
+
+    watch = Watch(update_ends)
     watch.wait_for_torch()
 
 

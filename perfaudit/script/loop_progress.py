@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 
+from perfaudit.target.frame_names import names_in
+
 Loop = ast.For | ast.While
 Fraction = float | None
 
@@ -46,7 +48,7 @@ def _outward(loop: Loop, frame: FrameType, inner: Fraction, of_epoch: Fraction) 
 
 
 def _of_bound(loop: ast.While, frame: FrameType) -> Fraction:
-    """Of `while a < b`, and of `while True` with `if a > b: break`: a / b."""
+    """Of `while a < b`, and of `while True` with `if a > b: break`: a / b, where each round of the loop adds to a."""
     tests = [loop.test]
     if isinstance(loop.test, ast.Constant):
         breaks = [each for each in loop.body if isinstance(each, ast.If) and isinstance(each.body[-1], ast.Break)]
@@ -54,9 +56,24 @@ def _of_bound(loop: ast.While, frame: FrameType) -> Fraction:
     for test in tests:
         if isinstance(test, ast.Compare) and len(test.ops) == 1:
             at, bound = _value(test.left, frame), _value(test.comparators[0], frame)
-            if at is not None and bound and 0 <= at <= bound:
+            if at is not None and bound and 0 <= at <= bound and _grows(test.left, loop):
                 return at / bound
     return None
+
+
+def _grows(counter: ast.expr, loop: ast.While) -> bool:
+    """Whether each round adds to a counter: one that is set back now and then, such as a patience, says nothing of the end."""
+    wanted = ast.unparse(counter)
+    writes = [
+        node for node in ast.walk(loop)
+        if isinstance(node, (ast.Assign, ast.AugAssign)) and wanted in map(ast.unparse, _written(node))
+    ]  # fmt: skip
+    adds = [node for node in writes if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add)]
+    return bool(adds) and len(adds) == len(writes) and any(node in loop.body for node in adds)
+
+
+def _written(statement: ast.Assign | ast.AugAssign) -> list[ast.expr]:
+    return statement.targets if isinstance(statement, ast.Assign) else [statement.target]
 
 
 def _range(iterated: ast.expr, frame: FrameType) -> tuple[float, float, float] | None:
@@ -91,7 +108,8 @@ def _object(expression: ast.expr, frame: FrameType) -> object:
     if isinstance(expression, ast.Constant):
         return expression.value
     if isinstance(expression, ast.Name):
-        return frame.f_locals.get(expression.id, frame.f_globals.get(expression.id))
+        with names_in(frame) as names:
+            return names.get(expression.id, frame.f_globals.get(expression.id))
     if isinstance(expression, ast.Attribute):
         held = getattr(_object(expression.value, frame), "__dict__", {})
         return held.get(expression.attr) if isinstance(held, Mapping) else None

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import statistics
 import sys
 import time
-from pathlib import Path
+from collections import deque
 from typing import Any
 
 from perfaudit.target.accelerator import Accelerator, accelerator_of, device_in_use
 
 FIRST = 3  # updates that are left out: of these the start of the script takes most
-_SCHEDULED = Path("/proc/thread-self/schedstat")  # nanoseconds on a core, and waiting for one; Linux
+KEPT = 512  # updates of which it is kept how long the thread stood still
+LONG = 3.0  # times the median: an update that took longer holds an evaluation, or the beginning of an epoch
+_SCHEDULED = "/proc/thread-self/schedstat"  # nanoseconds on a core, and waiting for one, of who opens it; Linux
 
 
 class Waiting:
@@ -21,17 +26,27 @@ class Waiting:
         self._accelerator: Accelerator | None = None
         self._mark: Any = None  # Any: an event of the device
         self._marks = self._behind = 0
-        self._began: tuple[float, float, float] | None = None
+        self._clocks: int | None = None  # a file, of the thread that trains
+        self._last: tuple[float, float] | None = None
+        self._spans: deque[tuple[float, float]] = deque(
+            maxlen=KEPT
+        )  # seconds between updates, and of them standing still
 
     def end_update(self) -> None:
         """An update has been handed to the device, or is done where there is none."""
         self._updates += 1
-        if self._updates <= FIRST:
+        if self._updates < FIRST:
             return
-        if self._began is None:
-            self._began = _clocks()
+        if self._updates == FIRST:
+            with contextlib.suppress(OSError):
+                self._clocks = os.open(_SCHEDULED, os.O_RDONLY)
             if "torch" in sys.modules and (device := device_in_use()):
                 self._accelerator = accelerator_of(sys.modules["torch"].device(device))
+        now, before = self._read(), self._last
+        if now is not None and before is not None:
+            wall = now[0] - before[0]
+            self._spans.append((wall, max(0.0, wall - (now[1] - before[1]))))
+        self._last = now
         if self._accelerator is not None:
             if self._mark is not None:
                 self._marks += 1
@@ -40,22 +55,21 @@ class Waiting:
 
     def facts(self) -> dict[str, float]:
         """Shares: `behind` of updates at whose end the device had not come to the end of the one before, `blocked` of the time
-        in which the thread neither ran nor waited for a core. What is not known is left out.
+        of usual updates in which the thread neither ran nor waited for a core. What is not known is left out.
         """
         found = {}
         if self._marks:
             found["behind"] = self._behind / self._marks
-        if self._began is not None and (now := _clocks()) is not None:
-            wall, ran, queued = (after - before for before, after in zip(self._began, now, strict=True))
-            if wall > 0:
-                found["blocked"] = max(0.0, 1 - (ran + queued) / wall)
+        longest = LONG * statistics.median([wall for wall, _ in self._spans] or [0.0])
+        usual = [span for span in self._spans if span[0] <= longest]
+        if whole := sum(wall for wall, _ in usual):
+            found["blocked"] = sum(still for _, still in usual) / whole
         return found
 
-
-def _clocks() -> tuple[float, float, float] | None:
-    """Seconds of the clock, of this thread on a core, and of its waiting for one; None where the system does not tell."""
-    try:
-        ran, queued = _SCHEDULED.read_text().split()[:2]
-    except (OSError, ValueError):
-        return None
-    return time.perf_counter(), int(ran) / 1e9, int(queued) / 1e9
+    def _read(self) -> tuple[float, float] | None:
+        """Seconds of the clock, and of the thread on a core or waiting for one; None where the system does not tell."""
+        try:
+            ran, queued = os.pread(self._clocks, 100, 0).split()[:2] if self._clocks is not None else ()
+        except (OSError, ValueError):
+            return None
+        return time.perf_counter(), (int(ran) + int(queued)) / 1e9

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 import os
-import sys
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from perfaudit.target.frame_names import names_in
 from perfaudit.target.provenance import is_users
-
-_OWN_LOCALS = inspect.CO_OPTIMIZED  # of a function; a module's are its globals
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +30,12 @@ def held_names(thing: object, innermost: types.FrameType | None) -> list[Held]:
     """The names of a thing in functions of the user that run, from the innermost frame outwards; in each the plain ones first."""
     found: list[Held] = []
     for frame in _users_frames(innermost):
-        code, names = frame.f_code, frame.f_locals
+        code = frame.f_code
         at = os.path.realpath(code.co_filename), code.co_qualname, code.co_firstlineno
-        plain = [name for name, value in names.items() if value is thing]
-        owner = names.get("self")
-        own = [f"self.{name}" for name, value in _attributes(owner).items() if value is thing]
+        with names_in(frame) as names:
+            plain = [name for name, value in names.items() if value is thing]
+            own = [f"self.{name}" for name, value in _attributes(names.get("self")).items() if value is thing]
         found += [Held(*at, name, frame.f_lineno or 0) for name in [*plain, *own]]
-        if sys.version_info < (3, 13) and code.co_flags & _OWN_LOCALS:
-            names.clear()  # it is a copy, which would keep tensors of this step alive
     return found
 
 

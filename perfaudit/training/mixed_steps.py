@@ -10,6 +10,7 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from perfaudit.target.frame_names import SEES_ITS_NAMES
 from perfaudit.training.code_change import NotSwappable
 from perfaudit.training.edited_places import Place, nodes_on, statements_at
 from perfaudit.training.multiplexed import FUNCTIONS, LOOPS, Multiplexed
@@ -58,6 +59,7 @@ def numbers_to_put_back(file: Multiplexed, places: Sequence[Place]) -> list[Numb
         mine = [change for change in changes if change.scope is scope]
         tensors = {name: change for change in mine for name in _numbers_that_become_tensors(file.shown, change)}
         _refuse_declared(file.shown, scope, tensors)
+        _refuse_seen(file.shown, scope, tensors)
         for name, change in tensors.items():
             _refuse_readers(file.shown, scope, mine, name, change)
         _refuse_names_of_one_side(file.shown, scope, mine)
@@ -141,6 +143,17 @@ def _refuse_declared(path: str, scope: Scope, tensors: Iterable[str]) -> None:
     for name in tensors:
         if name in declared:
             raise NotSwappable(f"the patch makes {name} a tensor, which functions of {path} share, and {TURNS}")
+
+
+def _refuse_seen(path: str, scope: Scope, tensors: Iterable[str]) -> None:
+    """Refuse where a function may look at all of its names, which are then not touched: see `frame_names.names_in`."""
+    if isinstance(scope, ast.Module) or not {*tensors}:
+        return
+    for node in ast.walk(scope):
+        name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+        if name in SEES_ITS_NAMES:
+            what = f"line {getattr(node, 'lineno', scope.lineno)} of {path} may look at it by {name}"
+            raise NotSwappable(f"the patch makes a number of {scope.name} a tensor, {what}, and {TURNS}")
 
 
 def _refuse_readers(path: str, scope: Scope, changes: Sequence[_Change], name: str, changed: _Change) -> None:

@@ -58,6 +58,8 @@ class ScriptTraining:
     loader_overrides, optimizer_overrides: arguments that every DataLoader or optimizer is built with instead of the script's.
     Raises TargetError where the script ends, or raises, before that, or where no step can be told.
 
+    on_first_update: called when the script first updates an optimizer in this process.
+
     most_gradients: bytes that a copy of the first gradients may take of the host's memory. refuse: called with why the script
     cannot be left between two steps, from the thread or process in which it trains; what builds this waits and waits.
 
@@ -79,9 +81,10 @@ class ScriptTraining:
         optimizer_overrides: dict[str, Any] | None = None,
         most_gradients: float = math.inf,
         refuse: Callable[[str], None] = lambda why: None,
+        on_first_update: Callable[[], None] = lambda: None,
     ) -> None:
         self.target, self.seed = target, seed
-        self._refuse = refuse
+        self._refuse, self._on_first_update = refuse, on_first_update
         self.factories: dict[str, Any] = {}
         self.folder = present_folder()
         self._most_gradients = most_gradients
@@ -268,6 +271,7 @@ class ScriptTraining:
         import torch
 
         self._first_step.close()
+        self._on_first_update()
         _, built = self._site_of
         self.optimizer = optimizer
         self.optimizers = [each for each, _ in built.everything()] or [optimizer]

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from perfaudit.target import overlay
+from perfaudit.target.frame_names import names_in
 from perfaudit.target.working_folder import full_path
 from perfaudit.training.code_change import CodeChange, NotSwappable
 from perfaudit.training.code_variant import imported_by, refuse_compiled, stacks
@@ -239,12 +240,11 @@ def _put_back(numbers: Numbers) -> None:
 def _make_numbers(frame: types.FrameType, names: frozenset[str]) -> None:
     import torch
 
-    values = frame.f_locals
-    found = {name: values[name] for name in names if isinstance(values.get(name), torch.Tensor)}
-    new = {name: tensor.item() for name, tensor in found.items() if tensor.numel() == 1 and not tensor.requires_grad}
-    values.update(new)
-    if values is frame.f_globals or sys.version_info >= (3, 13):
-        return
-    if new:
-        ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
-    values.clear()  # a copy, which would keep what the step has computed
+    with names_in(frame) as values:
+        found = {name: values[name] for name in names if isinstance(values.get(name), torch.Tensor)}
+        new = {
+            name: tensor.item() for name, tensor in found.items() if tensor.numel() == 1 and not tensor.requires_grad
+        }
+        values.update(new)
+        if new and values is not frame.f_globals and sys.version_info < (3, 13):
+            ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))

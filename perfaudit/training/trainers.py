@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from perfaudit.target.construction import Built, constructors_observed
+from perfaudit.target.frame_names import names_in
 from perfaudit.target.provenance import Site, first_argument
 
 TRANSFORMERS, LIGHTNING, ACCELERATE = "transformers", "lightning", "accelerate"
@@ -117,9 +118,8 @@ def _outermost(frame: types.FrameType | None) -> tuple[str, Any]:
         frame = frame.f_back
     if found is None:
         return "", None
-    its = first_argument(found)
-    if sys.version_info < (3, 13):
-        found.f_locals.clear()  # it is a copy, which would keep tensors of this step alive
+    with names_in(found):  # emptied behind it
+        its = first_argument(found)
     return str(found.f_globals["__name__"]), its
 
 

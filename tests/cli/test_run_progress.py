@@ -52,6 +52,16 @@ def test_the_end_is_projected_where_it_is_known(
     assert found == (None if left is None else pytest.approx(left))
 
 
+def test_with_several_optimizers_a_step_has_several_updates() -> None:
+    seen = seen_of(fractions=((2.0, None), (12.0, None)))
+    one = seen.updates[0]
+    seen.updates[:] = [{**one, "optimizer": number % 2} for number in range(8)]
+    seen.number = 8  # four steps, in two seconds
+    assert seconds_left(seen, request(steps=12), 12.0) == pytest.approx(4.0)
+    seen.updates[:] = [{**one, "optimizer": int(number in (1, 2, 3, 6))} for number in range(8)]
+    assert seconds_left(seen, request(steps=12), 12.0) is None  # no order repeats
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True

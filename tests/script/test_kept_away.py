@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from perfaudit.script.observe import remove_scratch
+
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import os, sys
@@ -49,3 +51,13 @@ def test_the_folder_that_is_shared_stays_as_it_is(way: str, tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
     assert (project / "last.pt").read_text() == "mine"
     assert ((shared / "gradients.pt").read_text(), (shared / "marker").read_text()) == ("found", "key")
+
+
+def test_a_link_of_the_script_s_leads_out_of_the_scratch_folder_and_stays_untouched(tmp_path: Path) -> None:
+    outside, scratch = tmp_path / "outside", tmp_path / "scratch"
+    outside.mkdir(mode=0o755)
+    (scratch / "upper").mkdir(parents=True)
+    (scratch / "upper" / "work").symlink_to(outside)
+    remove_scratch(scratch)
+    assert not scratch.exists()
+    assert outside.stat().st_mode & 0o777 == 0o755

@@ -34,6 +34,11 @@ from perfaudit.script.loop_progress import fraction_done
         ("for fold in folds:\n    for step in range(2):\n        update()\n", [None, None]),
         ("for step in range(len(folds)):\n    update()\n", [None]),
         ("while True:\n    update()\n    break\n", [None]),
+        (
+            "patience, most = 0, 2\nwhile True:\n    patience += 1\n    update()\n    patience = 0\n"
+            "    if patience >= most:\n        break\n    if len(seen) > 1:\n        break\n",
+            [None, None],
+        ),
         ("update()\n", [None]),
     ],
 )

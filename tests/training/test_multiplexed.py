@@ -337,6 +337,7 @@ MIXED = {
     "kept in a list": ("kept.append([[loss.item() | loss.detach()]])", "leaves a tensor"),
     "kept in an object": ("meter.last = [[loss.item() | loss.detach()]]", "leaves a tensor"),
     "read in the loop": ("last = [[loss.item() | loss.detach()]]; show(last)", "line 11 .* reads it"),
+    "seen among all names": ("last = [[loss.item() | loss.detach()]]; show(locals())", "may look at it by locals"),
     "read as a tensor": (
         "last = [[loss.item() | loss.detach()]]; print([[last | last.item()]])",
         "takes last for a tensor",

@@ -104,9 +104,10 @@ def run_script(
     from perfaudit.script.in_started import tell_first_update_in_started
     from perfaudit.training.script_training import ScriptTraining, cannot_be_left
 
-    if holder.replies >= 0:
-        tell_first_update_in_started(refusal(cannot_be_left(target, "process")), holder.replies)
-    return ScriptTraining(target, loader, seed, optimizer, GRADIENTS_SHARE * free_memory(), holder.refuse)
+    own, line = holder.replies, refusal(cannot_be_left(target, "process"))
+    trains_here = tell_first_update_in_started(line, own) if own >= 0 else lambda: None
+    most = GRADIENTS_SHARE * free_memory()
+    return ScriptTraining(target, loader, seed, optimizer, most, holder.refuse, trains_here)
 
 
 def strays(holder: Holder) -> Reply:

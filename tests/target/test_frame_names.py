@@ -1,0 +1,47 @@
+"""The names of a running function, looked at without changing what it sees."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import weakref
+
+from perfaudit.target.frame_names import names_in
+
+
+class Thing:
+    pass
+
+
+def test_what_a_function_has_is_read_and_not_kept_alive() -> None:
+    def train() -> tuple[bool, weakref.ref[Thing]]:  # without an assert, which pytest would have look at all names
+        thing = Thing()
+        with names_in(sys._getframe()) as names:
+            is_read = names["thing"] is thing
+        seen = weakref.ref(thing)
+        del thing
+        gc.collect()
+        return is_read, seen
+
+    is_read, seen = train()
+    assert is_read
+    assert seen() is None
+
+
+def test_a_function_that_keeps_its_names_finds_them_as_they_were() -> None:
+    def train() -> dict[str, object]:
+        rate = 0.1
+        config = locals()
+        batch = 3
+        with names_in(sys._getframe()):
+            pass
+        return {**config, "own": (rate, batch)}
+
+    assert train() == {"rate": 0.1, "own": (0.1, 3)}
+
+
+def test_of_a_module_they_are_its_globals() -> None:
+    space: dict[str, object] = {"look": lambda: names_in(sys._getframe(1))}
+    exec("with look() as names:\n    found = 'look' in names\n", space)
+    assert space["found"] is True
+    assert "look" in space
