@@ -130,7 +130,8 @@ def leave_out(profile: Profile, state: Climb, seconds: float) -> None:
 def is_enough(state: Climb) -> bool:
     """Whether racing patches by themselves would change nothing more: of each knob one was shown to pay, and none looks better.
 
-    Of a knob of which none is open there is nothing more to be known either. What is not allowed waits for no other.
+    A knob with no open candidate has nothing more to tell. The intervals stay valid although data end the race here: what pays
+    was decided at a planned look, and a median that is looked at in between judges nobody, it only ends the race.
     """
     by_knob: dict[str, list[Candidate]] = {}
     for candidate in state.candidates.values():
