@@ -59,10 +59,10 @@ class Rule:
     why: str
     sources: tuple[str, ...]
     settled_by: str
-    accelerator_only: bool
     saving: Saving | None
     examples: tuple[Example, ...]
     path: str
+    accelerator_only: bool = False
 
     @property
     def has_patch(self) -> bool:

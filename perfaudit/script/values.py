@@ -50,7 +50,7 @@ def _norm(optimizer: Any) -> Any:
 
     gradients = [each.grad for group in optimizer.param_groups for each in group["params"] if each.grad is not None]
     dense = [each.coalesce().values() if each.is_sparse else each for each in gradients]
-    norms = [torch.linalg.vector_norm(each.detach()).double() for each in dense]
+    norms = [torch.linalg.vector_norm(each.detach(), dtype=torch.float32) for each in dense]
     return torch.stack([each.to(norms[0].device) for each in norms]).norm() if norms else None
 
 

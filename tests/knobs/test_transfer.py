@@ -12,7 +12,7 @@ from surveys import found, survey_of
 
 from perfaudit.knobs import Bench, Probe, Survey, Told, transfer
 from perfaudit.knobs._code import Code
-from perfaudit.measure.facts import CallSite
+from perfaudit.measure.facts import CallSite, Script
 from perfaudit.measurements import Settings
 
 KNOB = transfer.KNOB
@@ -162,7 +162,7 @@ def test_the_copies_of_the_users_loop_are_patched_where_a_finding_knows_them(
 
 
 def test_a_scripts_own_copies_are_code_and_its_loader_is_exchanged() -> None:
-    script = replace(survey(pinned=True, PA104=["train.py:5"]).facts, is_script=True)
+    script = replace(survey(pinned=True, PA104=["train.py:5"]).facts, script=Script())
     given = replace(survey(pinned=True, PA104=["train.py:5"]), facts=script)
     tried = KNOB.candidates(Bench(given, 2, 1, lambda s: Probe(s), lambda *a, **k: {}))
     assert [(settings, KNOB.way_on(given, settings)) for settings in tried] == [

@@ -11,6 +11,7 @@ from surveys import found, survey_of
 
 from perfaudit.knobs import Bench, Probe, Refused, Survey, Told, zero_grad
 from perfaudit.knobs._code import Code
+from perfaudit.measure.facts import Script
 from perfaudit.static.scan import Options, scan
 
 KNOB = zero_grad.KNOB
@@ -73,7 +74,7 @@ def test_a_scripts_own_line_is_patched_and_raced_as_code(tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     text = "import torch\nfor x in data:\n    optimizer.zero_grad(set_to_none=False)\n"
     Path("train.py").write_text(text)
-    given = survey_of(scan(["train.py"], Options(processes=1)).findings, is_script=True)
+    given = survey_of(scan(["train.py"], Options(processes=1)).findings, script=Script())
     bench, dropped = Bench(given, 2, 1, lambda s: Probe(s), lambda *a, **k: {}), {"set_to_none": True}
     assert (KNOB.why_not(given), KNOB.candidates(bench)) == ("", [dropped])
     assert (KNOB.way_on(given, dropped), KNOB.phases_on(given, dropped), KNOB.share(given)) == ("code", (), 1.0)
@@ -81,7 +82,7 @@ def test_a_scripts_own_line_is_patched_and_raced_as_code(tmp_path: Path, monkeyp
     assert patch is not None and patch.after == text.replace("set_to_none=False", "")
     assert KNOB.handed_over(dropped, given) == ""
     with pytest.raises(Refused, match=r"no patch is known for train\.py:3"):
-        KNOB.candidates(replace(bench, survey=survey_of([found("PA401", "train.py:3", True)], is_script=True)))
+        KNOB.candidates(replace(bench, survey=survey_of([found("PA401", "train.py:3", True)], script=Script())))
     script = SimpleNamespace(is_script=True)
     with KNOB.setup(dropped).applied(script):
         assert vars(script) == {"is_script": True}  # its own line says so

@@ -116,7 +116,7 @@ def test_one_clear_message(project: Project, change: tuple[str, str], message: s
     assert text != MODEL.lstrip("\n")
     project(**{"train.py": text})
     failure = fault("train.py")
-    assert failure.kind in ("target", "step")
+    assert failure.kind in ("target", "step", "ended")
     assert str(failure).startswith(message)
 
 
