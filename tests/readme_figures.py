@@ -27,6 +27,7 @@ sys.path.insert(0, str(BENCHMARKS))
 
 import demonstration  # noqa: E402  # they stand in that folder
 import machine_states  # noqa: E402
+import script_demonstration  # noqa: E402
 import search_quality  # noqa: E402
 
 Json = dict[str, Any]
@@ -92,7 +93,7 @@ def pattern_of(words: str) -> str:
 
 def ties() -> Iterator[tuple[str, str]]:
     """Each piece of the README that has figures, as its source has it, and the name of the source."""
-    for part in (_demonstration, _scan, _rules, _method, _climb, _calibration, _search, _memory, _gate, _codes):
+    for part in (_script, _demonstration, _scan, _rules, _method, _climb, _calibration, _search, _memory, _gate, _codes):
         source, pieces = part()
         yield from ((words, source) for words in pieces)
 
@@ -120,6 +121,10 @@ def _row(name: str, *first: str) -> list[str]:
 
 def _percent(share: float, digits: int = 0) -> str:
     return f"{100 * share:.{digits}f} %"
+
+
+def _script() -> tuple[str, list[str]]:
+    return "benchmarks/script_demonstration.json", [script_demonstration.block(_record("script_demonstration.json"))]
 
 
 def _demonstration() -> tuple[str, list[str]]:
