@@ -93,7 +93,19 @@ def pattern_of(words: str) -> str:
 
 def ties() -> Iterator[tuple[str, str]]:
     """Each piece of the README that has figures, as its source has it, and the name of the source."""
-    for part in (_script, _demonstration, _scan, _rules, _method, _climb, _calibration, _search, _memory, _gate, _codes):
+    for part in (
+        _script,
+        _demonstration,
+        _scan,
+        _rules,
+        _method,
+        _climb,
+        _calibration,
+        _search,
+        _memory,
+        _gate,
+        _codes,
+    ):
         source, pieces = part()
         yield from ((words, source) for words in pieces)
 

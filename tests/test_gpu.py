@@ -241,3 +241,32 @@ def training_step(model, batch):
     prepared, state = screened("large.py", [{"key": "twin", "whole": {"large.py": program + "\n"}, "way": "twin"}], 1.0)
     assert prepared["refused"]["twin"].startswith("memory does not hold a second training beside the first")
     assert "twin" not in state["entrants"]
+
+
+LIMITED = """
+import sys
+import torch
+from torch import nn
+
+wide = sys.argv[1] == "device"
+layers = [nn.Linear(4096, 4096) for _ in range(8)] if wide else [nn.Linear(4, 4) for _ in range(200)]
+model = nn.Sequential(*layers).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+x = torch.randn(4096 if wide else 4, 4096 if wide else 4, device="cuda")
+while True:
+    optimizer.zero_grad()
+    model(x).mean().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("limit", ["device", "host"])
+def test_what_limits_a_script_on_a_cuda_device(limit: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(LIMITED)
+    done = subprocess.run(
+        [sys.executable, "-m", "perfaudit", "run", "train.py", "--steps", "40", "--profile", "--format", "json", "--", limit],
+        cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    seen = json.loads(done.stdout)["run"]
+    assert (seen["limited_by"], seen["device"]) == (limit, "cuda"), seen
+    assert seen["profile"]["kernels"]

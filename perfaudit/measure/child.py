@@ -106,6 +106,8 @@ class Child:
                     self._buffer += chunk
                 elif self._process.poll() is not None:
                     raise self._death()
+                else:
+                    self._forget_output()
         line, _, self._buffer = self._buffer.partition(b"\n")
         reply: Reply = json.loads(line)
         if "fault" in reply:

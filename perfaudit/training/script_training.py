@@ -44,6 +44,10 @@ from perfaudit.training.updated_by_hand import UpdatedByHand
 
 Json = dict[str, Any]  # Any: nested JSON
 MOST_UPDATES = 64  # in which the order of several optimizers must repeat
+LINES_SAID, MOST_SAID = (
+    12,
+    4000,
+)  # lines and bytes of what a script has printed before it left: a usage message has some lines
 NO_OPTIMIZER = -1  # in the record of a step that ends with a backward pass, as the script has built no optimizer
 TRAINER_PREFIX = "dataloader_"  # before DataLoader's own names among Hugging Face's `TrainingArguments`
 PLAIN_LOADERS = (
@@ -116,7 +120,7 @@ class ScriptTraining:
         self._watch = ScriptWatch(self)
         self._asking = greenlet.getcurrent()
         self._script = greenlet(self._run)
-        self._how, self._code = "ended", 0  # the script has come to its end, once it has
+        self._how, self._code, self._said = "ended", 0, ""  # the script has come to its end, once it has
         _LEFT.append(self._script)
         self._begin()
 
@@ -166,6 +170,7 @@ class ScriptTraining:
             except SystemExit as leaving:
                 self._code, words = as_main.exit_code(leaving)
                 self._how = f"left with code {self._code}{f': {words}' if words else ''}"
+                self._said = _said_last() if self._code and not words else ""
                 raise self._ended() from leaving
             except Exception as error:
                 if self._order:
@@ -194,7 +199,7 @@ class ScriptTraining:
             seen = f"there were {self._watch.batches} batches of a DataLoader, and no backward pass"
             if self._started:
                 seen += f"; it started other processes ({', '.join(dict.fromkeys(self._started))}), and did not train in this one"
-        return TargetError(f"{self.target}: the script {self._how} before its first step; {seen}")
+        return TargetError(f"{self.target}: the script {self._how} before its first step; {self._said or seen}")
 
     def update_ends(self, record: Json) -> None:
         """An update of the script has ended: whoever asked goes on, until the next one is asked for."""
@@ -457,6 +462,18 @@ def _takes_the_same(loader: Any, other: Any) -> bool:
     if loader.batch_sampler is None:
         return other.batch_sampler is None and loader.batch_size == other.batch_size
     return loader.batch_sampler is other.batch_sampler
+
+
+def _said_last() -> str:
+    """The last lines that this process has printed, as how the script is used; "" where stderr is no file of perfaudit's."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        size = os.fstat(2).st_size
+        lines = os.pread(2, MOST_SAID, max(0, size - MOST_SAID)).decode(errors="replace").splitlines()[-LINES_SAID:]
+        if lines:
+            return "it said last:\n" + "\n".join(f"    {line}" for line in lines)
+    return ""
 
 
 def cannot_be_left(target: Target, where: str) -> str:

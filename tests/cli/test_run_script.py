@@ -126,6 +126,43 @@ def test_the_code_of_a_script_that_ends_by_itself_is_kept(project: Path) -> None
     assert done.stderr.startswith("train.py said last:\nstep 10")
 
 
+def test_a_script_that_raises_after_some_steps_is_told_with_its_steps(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import torch\nweight = torch.zeros(4, requires_grad=True)\noptimizer = torch.optim.SGD([weight], lr=0.1)\n"
+        "for step in range(9):\n    weight.sum().backward()\n    optimizer.step()\nraise ValueError('too far')\n"
+    )
+    done = run(tmp_path, "train.py", "--format", "json")
+    seen = result(done)
+    assert (seen["ended"], seen["steps"], done.returncode) == ("failed", 9, 1)
+    assert seen["message"] == "ValueError: too far (train.py:7 in <module>)"
+
+
+RANKS = """
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+weight = torch.zeros(8, requires_grad=True)
+optimizer = torch.optim.SGD([weight], lr=0.1)
+while True:
+    weight.sum().backward()
+    dist.all_reduce(weight.grad)
+    optimizer.step()
+"""
+
+
+@pytest.mark.slow
+def test_behind_a_launcher_all_ranks_end_at_one_step_and_one_reports(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(RANKS)
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0",
+         "-m", "perfaudit", "run", "train.py", "--format", "json", "--steps", "30"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert (result(done)["steps"], result(done)["ended"]) == (30, "enough")
+
+
 def test_a_module_in_place(project: Path) -> None:
     (project / "package").mkdir()
     (project / "package" / "train.py").write_text(TRAINS)

@@ -123,7 +123,11 @@ def test_findings_of_a_script_are_priced(tmp_path: Path) -> None:
     [
         ("def broken(:\n", (), "train.py: it raised SyntaxError: invalid syntax"),
         ("print('no training here')\n", (), "train.py: the script ended before its first step; there were 0 batches"),
-        (SCRIPT, (), "train.py: the script left with code 2 before its first step"),  # its usage is shown
+        (
+            SCRIPT,
+            (),
+            "train.py: the script left with code 2 before its first step; it said last: usage: train.py [-h] --width",
+        ),
         ("import torch\ntorch.zeros(1).cuda()\n", (), "train.py: it raised"),
     ],
 )

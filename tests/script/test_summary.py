@@ -171,6 +171,11 @@ def test_a_single_step_is_called_one() -> None:
     assert "A single step was counted, which tells little" in said_of(summarize(seen, "train.py"))
 
 
+def test_a_script_that_is_traced_says_so() -> None:
+    text = run_block(summarize(seen_of({"device": "cpu", "is_traced": True}, forward=1.0), "train.py"), plain, 100)
+    assert "A debugger or a tracer follows the script" in text
+
+
 def test_rows_of_a_profile_are_shares_of_all_of_it() -> None:
     found = rows([("mm", 3.0), ("add", 1.0), ("mm", 3.0)], 2, outside=1.0)
     assert found == [
