@@ -78,6 +78,7 @@ def _counted(training: Any) -> list[Reply]:
             with counts.mode, operators, functions:
                 while len(steps) <= STEPS and (len(steps) <= FEWEST or time.monotonic() < began + ENOUGH_SECONDS):
                     steps.append(_step(training, counts, syncs))
+                    _refuse_lost(counts.mode, operators)
     except NoBatches as error:
         if len(steps) <= FEWEST:
             raise TargetError(f"{error}; counters need {FEWEST + 2} steps: let it train longer") from error
@@ -90,6 +91,17 @@ def _counted(training: Any) -> list[Reply]:
             f"a step under observation failed: {type(error).__name__}: {said(error)[:300]}{where(error)}"
         ) from error
     return steps[1:]  # of what is alive in the first one, some is not known
+
+
+def _refuse_lost(*watching: Any) -> None:
+    """Raise TargetError where a step has left a mode that an earlier one had entered, and taken one of ours with it."""
+    from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+    there = _get_current_dispatch_mode_stack()
+    if not all(any(each is mode for each in there) for mode in watching):
+        raise TargetError(
+            "a step ends inside a mode of torch's dispatcher (`with …:` around its update) and cannot be watched"
+        )
 
 
 def _step(training: Any, counts: OperatorCounts, syncs: SyncWatch) -> Reply:

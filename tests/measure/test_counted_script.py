@@ -14,6 +14,9 @@ from perfaudit.measure.counted_script import STEPS, count_script
 from perfaudit.measure.flop_formulas import formulas
 
 torch = pytest.importorskip("torch")
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack, _pop_mode  # noqa: E402
+
+from perfaudit.measure.memory import live_bytes  # noqa: E402
 
 Step = Callable[["Script", int, Any, Any], object]
 
@@ -101,6 +104,18 @@ def test_a_script_that_ends_is_counted_by_what_it_had() -> None:
     assert counted(ends_after=6)["values"] == PLAIN["values"]
     with pytest.raises(TargetError, match=r"ended after some updates; counters need 6 steps: let it train longer"):
         counted(ends_after=4)
+
+
+def test_a_step_that_ends_inside_a_mode_of_its_own() -> None:
+    live_bytes().__enter__()  # as a script has it around its update
+
+    def leave(script: Script, step: int, x: Any, loss: Any) -> None:
+        if step == 4:
+            _pop_mode()  # what `__exit__` does, whatever is on top
+
+    with pytest.raises(TargetError, match="a step ends inside a mode of torch's dispatcher"):
+        counted(leave)
+    assert not _get_current_dispatch_mode_stack()
 
 
 def test_a_step_that_fails_while_it_is_watched() -> None:
