@@ -52,6 +52,7 @@ ELSEWHERE = {
         "tempfile.NamedTemporaryFile",
     ): "the marker, an empty file for this user alone, gone with its engine",
     ("tune/verify.py", "tempfile.TemporaryDirectory"): TEMPORARY,
+    ("tune/questions.py", "tempfile.TemporaryDirectory"): TEMPORARY,
     ("cli/run.py", "tempfile.TemporaryFile"): "a file without a name",
     **{("script/observe.py", name): TEMPORARY for name in ("tempfile.mkdtemp", "shutil.rmtree", "chmod")},
     ("script/step_profile.py", "tempfile.TemporaryDirectory"): f"in a child, {TEMPORARY}",

@@ -34,8 +34,9 @@ def _nothing(training: Any) -> contextlib.AbstractContextManager[None]:
 class Setup:
     """How a child builds a training with one setting: arguments of loader and optimizer, and a change after building.
 
-    applied: a context in which the training runs; it puts back what it changes globally. fixed_batch: measure on one batch
-    again and again, for knobs that have nothing to do with loading.
+    while_built: a context in which it is built, and a script makes its first step. applied: a context in which the training
+    runs; it puts back what it changes globally. fixed_batch: measure on one batch again and again, for knobs that have nothing
+    to do with loading.
     """
 
     loader_overrides: dict[str, Any] = field(default_factory=dict)
@@ -44,6 +45,7 @@ class Setup:
         _nothing  # Any: training.factory_training.FactoryTraining
     )
     fixed_batch: bool = True
+    while_built: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from perfaudit.script.after_import import after_import
+
 # Bits of the mantissa that are kept of float32's 23; the types of 16 bits also put out what they compute.
 BITS = {"tf32": 10, "float16": 10, "bfloat16": 7}
 PUTS_OUT = {"float16", "bfloat16"}
@@ -23,6 +25,14 @@ _ROUNDED = {
     "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention_for_cpu_backward",
     "_scaled_dot_product_efficient_attention", "_scaled_dot_product_efficient_attention_backward",
 }  # fmt: skip
+
+
+@contextlib.contextmanager
+def rounded_from_torch_on(kind: str, draw: int = 0) -> Iterator[None]:
+    """The same as `rounded_to`, from when torch is imported, which is left to whoever imports it."""
+    with contextlib.ExitStack() as inside:
+        after_import("torch", lambda: inside.enter_context(rounded_to(kind, draw)))
+        yield
 
 
 @contextlib.contextmanager

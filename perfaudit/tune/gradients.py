@@ -57,6 +57,8 @@ def said_of_gradients(
     if found.gap == 0:
         return f"; {_WHAT} are equal to the bit"
     one, kind = roundoff(names), coarsest(names)
+    if changes and reference.is_of_script and found.gap <= _floor(one):  # to know more would take several starts of it
+        return _agree(found, None, changes)
     if kind and (own := reference.sensitivity(0.0, kind)) is not None:
         one = ROUNDOFF["float32"]  # what is coarser was measured
     else:
@@ -88,7 +90,7 @@ def _drawn(found: FirstGradients, own: Sensitivity | None, allowed: float) -> st
     """Why another random stream explains the gap, "" if it does not."""
     if not found.same_batch:
         return "another random stream gives another batch"
-    if own is None:
+    if own is None or own.stream is None:
         return "whether the step draws random numbers is not known"
     return "the step draws random numbers" if own.stream > allowed else ""
 

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import tempfile
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
+from perfaudit.knobs._rounded import rounded_variant
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.environment import free_memory
+from perfaudit.measure.exchange import exchange_folder
 from perfaudit.measure.lab import HANGING
 from perfaudit.measure.ledger import Variant
 from perfaudit.tune.profile import Profile
 from perfaudit.tune.recording import Record
-from perfaudit.tune.tolerance import Curve, Reference, curve_of, steps_to_compare
+from perfaudit.tune.tolerance import Curve, Reference, Sensitivity, curve_of, losses_command, steps_to_compare
 from perfaudit.tune.workshop import Json, Workshop
 
+DRAWS_OF_GRADIENTS = 2  # of roundings; each starts a script
 DOUBLES = 3.0  # times the peak of a step: all of it in doubles, and the parameters as they were
 DOUBLES_SHARE = 0.5  # of the free memory, for one such step: the variants of a race are there too
 DOUBLES_SLOWER, DOUBLES_LEAST = 64.0, 20.0  # times the step, on cards with one unit for doubles in 64; seconds at least
@@ -69,7 +75,10 @@ class Questions:
             steps = steps_to_compare(per_step)
             timeout = self.timeout + HANGING * steps * per_step
             losses, doubles = partial(self._own_losses, timeout), partial(self._in_doubles, profile)
-            self._reference = Reference(losses, self.peak_of, steps, timeout, doubles)
+            is_script = profile.survey.facts.is_script
+            if is_script:
+                losses = partial(self._losses_of_script, timeout)
+            self._reference = Reference(losses, self.peak_of, steps, timeout, doubles, is_script)
         return self._reference
 
     def _own_losses(self, timeout: float, command: Json) -> Curve | None:
@@ -79,6 +88,39 @@ class Questions:
             return curve_of(self.ask(key, Variant("again", "", {}), {**command, "timeout": timeout})[1])
         except ChildFailed:
             return None
+
+    def _losses_of_script(self, timeout: float, command: Json) -> Curve | None:
+        """The same of a script, whose first step is not made again: what moves its gradients is seen in processes of their own.
+
+        None for nudged parameters, which that step has already used.
+        """
+        if command["do"] != "sensitivity":
+            return self._own_losses(timeout, command)
+        kind = str(command.get("rounded", ""))
+        if not kind:
+            return None
+        key = f"rounded gradients {kind}"
+        known = self.record.answered(key)
+        gap = str(known["replies"][0]["gap"]) if known is not None else self._rounded_gap(kind, timeout)
+        if known is None:
+            self.record.note("answer", key, {"replies": [{"gap": gap}]})
+        return Curve((), sensitivity=Sensitivity(0.0, None, float.fromhex(gap))) if gap else None
+
+    def _rounded_gap(self, kind: str, timeout: float) -> str:
+        """The largest gap of some draws that rounding to a type makes of the first gradients; "" where that fails."""
+        gaps: list[str] = []
+        with tempfile.TemporaryDirectory(prefix="perfaudit-", dir=exchange_folder()) as folder:
+            file = str(Path(folder, "gradients.pt"))
+            plain, more = Variant("again", "", {}), {"timeout": timeout}
+            try:
+                self.workshop.ask(plain, losses_command(0, save_gradients=file) | more)
+                for draw in range(DRAWS_OF_GRADIENTS):
+                    asked = losses_command(0, load_gradients=file) | more
+                    gaps.append(self.workshop.ask(rounded_variant(kind, draw), asked)[1]["gradients"].get("gap", "inf"))
+            except ChildFailed:
+                return ""
+        largest = max(gaps, key=float.fromhex)
+        return largest if math.isfinite(float.fromhex(largest)) else ""
 
     def _in_doubles(self, profile: Profile, variant: Variant, command: Json) -> Json | None:
         """What a process of its own with this variant replies; None where it fails."""

@@ -80,10 +80,13 @@ class FirstGradients:
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
-    """Such gaps of the user's code to itself: again, from another random stream, and with its parameters nudged."""
+    """Such gaps of the user's code to itself: again, from another random stream, and with its parameters nudged.
+
+    stream: None where that is not known.
+    """
 
     again: float
-    stream: float
+    stream: float | None
     nudged: float
 
 
@@ -172,7 +175,7 @@ class Reference:
 
     ask: runs the user's unpatched code with this command "losses"; None where that failed. peak_of: peak bytes of one step
     of a variant; raises ChildFailed. steps: how many are compared. timeout: seconds for all of them. ask_of: a variant's reply
-    to a command, None where that failed.
+    to a command, None where that failed. is_of_script: each question starts a script anew.
     """
 
     ask: Callable[[Json], Curve | None]
@@ -180,6 +183,7 @@ class Reference:
     steps: int = FEWEST_STEPS
     timeout: float = 300.0
     ask_of: Callable[[Variant, Json], Json | None] | None = None
+    is_of_script: bool = False
     _known: dict[str, Curve | None] = field(default_factory=dict)
     _exact: dict[str, Exact] = field(default_factory=dict)
 

@@ -13,6 +13,7 @@ from surveys import USUAL, facts, profile_of, survey_of
 from test_search import Kept
 
 from perfaudit.measure.child import Child, ChildFailed
+from perfaudit.measure.facts import Script
 from perfaudit.measure.lab import ChildLab, build_command
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.runner import TrialFailed
@@ -263,6 +264,34 @@ def test_what_running_the_users_code_again_showed_is_remembered_by_a_resumed_run
             assert reference.peak_of(Variant("base", "", {})) == 7
         asked = [(command["do"], command.get("steps")) for command in shop.commands]
         assert asked == ([("losses", 10), ("losses", 10), ("memory", None)] if run == 0 else [])
+
+
+class Rounding:
+    """A workshop of a script whose first gradients lie so far apart when its matmuls round, by draw."""
+
+    def __init__(self, *gaps: float) -> None:
+        self.gaps, self.asked = gaps, list[str]()
+
+    def ask(self, variant: Variant, command: Json) -> list[Json]:
+        self.asked.append(variant.key)
+        assert command["steps"] == 0
+        gap = self.gaps[int(str(variant.settings["draw"]))] if variant.settings else 0.0
+        return [{}, {"losses": [], "gradients": {"gap": gap.hex(), "name": "head.weight"}}]
+
+
+def test_how_far_a_type_moves_a_scripts_first_gradients_is_seen_in_processes_of_their_own() -> None:
+    shop, record = Rounding(0.02, 0.1), Kept()
+    profile = profile_of(survey_of(script=Script()), seconds_per_step=0.2)
+    for _ in range(2):  # the second run goes on with what the first one has seen
+        reference = Questions(shop, record).reference(profile)  # type: ignore[arg-type]  # a stand-in
+        near, far = (Curve((1.0,), gradients=FirstGradients(gap, "head.weight")) for gap in (0.05, 0.3))
+        said = [said_of_gradients(curve, near, ("precision",), ["bfloat16"], reference) for curve in (near, far)]
+        assert said[0].endswith("by 5 % of their norm (worst: head.weight)")
+        assert said[1].endswith("by 30 % of their norm (worst: head.weight, tolerance 4.0e-01)")
+        wide = Curve((1.0,), gradients=FirstGradients(0.5, "head.weight"))
+        with pytest.raises(TrialFailed, match=r"tolerance 4\.0e-01"):
+            said_of_gradients(wide, near, ("precision",), ["bfloat16"], reference)
+    assert shop.asked == ["again", "rounded bfloat16 0", "rounded bfloat16 1"]
 
 
 # ---- tolerances -------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import tempfile
@@ -66,12 +67,13 @@ def build(
     setup = applied.setup(settings) if applied else None
     loader, optimizer = (setup.loader_overrides, setup.optimizer_overrides) if setup else ({}, {})
     what = Target.from_json(target)
-    if what.is_script:
-        holder.scratch = target["scratch"]
-        holder.training = run_script(holder, what, target["scratch"], target["shared"], loader, seed, optimizer)
-    else:
-        holder.training = FactoryTraining(what, device, loader, seed, optimizer)
-        holder.on_fixed_batch = fixed_batch
+    with setup.while_built() if setup else contextlib.nullcontext():
+        if what.is_script:
+            holder.scratch = target["scratch"]
+            holder.training = run_script(holder, what, target["scratch"], target["shared"], loader, seed, optimizer)
+        else:
+            holder.training = FactoryTraining(what, device, loader, seed, optimizer)
+            holder.on_fixed_batch = fixed_batch
     if applied and setup:
         holder.doing = f"applying {applied.name} {settings}"
         holder.in_force.enter_context(setup.applied(holder.training))
