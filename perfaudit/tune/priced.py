@@ -20,6 +20,7 @@ from perfaudit.tune.screening import LEAST
 from perfaudit.tune.verify import was_compared
 
 NOT_SHOWN = "its patch is not handed over: it was not shown to pay"
+FOR_MEMORY = frozenset({"PA603"})  # rules whose patch need not make a step faster
 OF_A_TWIN = "raced as a twin of your training, whose memory layout is not in the interval"
 TOGETHER = "together"  # the key of all that pays
 BASE = Variant("as it is", PATCH, {"patch": "none"})
@@ -205,7 +206,10 @@ def _without_interval(priced: Priced, waiting: Waiting) -> Finding:
         note = f"keep what you have: {'; '.join(f'{_set(c)}: {e.left}' for c, e in seen.values())}"
         return prepend_note(finding.with_(fix=None), note)
     if own[1].left == FUTILE:
-        note = f"it {FUTILE} in {own[1].quads} quads and was not measured further; {NOT_SHOWN}"
+        note = f"it {FUTILE} in {own[1].quads} quads and was not measured further"
+        if finding.rule in FOR_MEMORY:
+            return prepend_note(finding, f"{note}; what its patch saves is memory")
+        note = f"{note}; {NOT_SHOWN}"
         return prepend_note(finding.with_(fix=None), note)
     return prepend_note(finding.with_(fix=None), f"its patch is withdrawn: {own[1].left}")
 
