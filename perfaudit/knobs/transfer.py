@@ -86,13 +86,15 @@ class Transfer(Knob):
         found = code.call(code.survey.facts.loader.site)
         if found is None or settings["non_blocking"] != now["non_blocking"]:
             return None
-        return code.patch(*found, _edits(*found, repr(bool(settings["pin_memory"]))))
+        return code.patch(*found, _edits(*found, repr(bool(settings["pin_memory"])), code.survey.facts.loader.prefix))
 
     def words(self, settings: Settings, survey: Survey) -> str:
         now = self.current(survey)
         said = []
         if settings["pin_memory"] != now["pin_memory"]:
-            said.append(f"build the training DataLoader with pin_memory={settings['pin_memory']}{_at(survey, 'PA102')}")
+            prefix = survey.facts.loader.prefix
+            what = "give the trainer's arguments" if prefix else "build the training DataLoader with"
+            said.append(f"{what} {prefix}pin_memory={settings['pin_memory']}{_at(survey, 'PA102')}")
         if settings["non_blocking"] and not now["non_blocking"]:
             said.append(f"copy batches with .to(device, non_blocking=True){_at(survey, 'PA104')}")
         if now["non_blocking"] and not settings["non_blocking"]:
@@ -126,10 +128,10 @@ def _applied(training: Any, non_blocking: bool) -> Iterator[None]:
         training.non_blocking = before
 
 
-def _edits(source: Source, call: ast.Call, value: str) -> tuple[Edit, ...] | None:
-    if len(call.args) > _POSITION:
+def _edits(source: Source, call: ast.Call, value: str, prefix: str) -> tuple[Edit, ...] | None:
+    if len(call.args) > _POSITION and not prefix:
         return edit.replace(source, call.args[_POSITION], value)
-    return edit.set_keyword(source, call, "pin_memory", value)
+    return edit.set_keyword(source, call, f"{prefix}pin_memory", value)
 
 
 def _at(survey: Survey, rule: str) -> str:

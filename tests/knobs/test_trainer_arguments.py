@@ -104,6 +104,17 @@ def test_a_compiler_that_switches_tf32_on_is_told_not_to() -> None:
     )
 
 
+def test_pinned_memory_is_an_argument_of_the_trainer_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text('TrainingArguments("out")\n')
+    site = CallSite(str(tmp_path / "train.py"), 1, 1, 0, 24)
+    loader = {"prefix": "dataloader_", "pin_memory": True, "site": site}
+    survey, without = script_with(HF, site, loader=loader), {"pin_memory": False, "non_blocking": False}
+    patch = knob("transfer").patch(Code("train.py", survey), without)
+    assert patch is not None and patch.after == 'TrainingArguments("out", dataloader_pin_memory=False)\n'
+    assert knob("transfer").words(without, survey) == "give the trainer's arguments dataloader_pin_memory=False"
+
+
 def test_a_trainer_that_gets_its_arguments_elsewhere_is_not_patched() -> None:
     """From a command line, as `HfArgumentParser` does it."""
     survey = script_with(HF)
