@@ -155,7 +155,7 @@ while True:
 def test_behind_a_launcher_all_ranks_end_at_one_step_and_one_reports(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(RANKS)
     done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0",
+        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone",
          "-m", "perfaudit", "run", "train.py", "--format", "json", "--steps", "30"],
         cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip

@@ -35,8 +35,8 @@ from perfaudit.script.loop_progress import fraction_done
         ("for step in range(len(folds)):\n    update()\n", [None]),
         ("while True:\n    update()\n    break\n", [None]),
         (
-            "patience, most = 0, 2\nwhile True:\n    patience += 1\n    update()\n    patience = 0\n"
-            "    if patience >= most:\n        break\n    if len(seen) > 1:\n        break\n",
+            "patience, most, done = 0, 2, []\nwhile True:\n    patience += 1\n    update()\n    patience = 0\n"
+            "    done.append(0)\n    if patience >= most:\n        break\n    if len(done) == 2:\n        break\n",
             [None, None],
         ),
         ("update()\n", [None]),
