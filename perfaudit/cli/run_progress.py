@@ -132,7 +132,7 @@ def _updates_per_step(seen: Seen) -> int | None:
     """How many updates of the optimizers make a step, None where their order does not repeat."""
     from perfaudit.script.rhythm import find_rhythm
 
-    order = [int(update["optimizer"]) for update in seen.updates[-_RECENT:]]  # type: ignore[call-overload]  # JSON
+    order = [int(update["optimizer"]) for update in seen.updates[-_RECENT:]]
     if len({*order}) < 2:
         return 1
     rhythm = find_rhythm(order)

@@ -68,8 +68,10 @@ class Waiting:
 
     def _read(self) -> tuple[float, float] | None:
         """Seconds of the clock, and of the thread on a core or waiting for one; None where the system does not tell."""
+        if self._clocks is None:
+            return None
         try:
-            ran, queued = os.pread(self._clocks, 100, 0).split()[:2] if self._clocks is not None else ()
+            ran, queued = os.pread(self._clocks, 100, 0).split()[:2]
         except (OSError, ValueError):
             return None
         return time.perf_counter(), (int(ran) + int(queued)) / 1e9

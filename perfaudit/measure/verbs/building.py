@@ -106,8 +106,8 @@ def run_script(
     from perfaudit.script.in_started import tell_first_update_in_started
     from perfaudit.training.script_training import ScriptTraining, cannot_be_left
 
-    own, line = holder.replies, refusal(cannot_be_left(target, "process"))
-    trains_here = tell_first_update_in_started(line, own) if own >= 0 else lambda: None
+    pipe, line = holder.replies, refusal(cannot_be_left(target, "process"))
+    trains_here = tell_first_update_in_started(line, pipe) if pipe >= 0 else lambda: None
     most = GRADIENTS_SHARE * free_memory()
     return ScriptTraining(target, loader, seed, optimizer, most, holder.refuse, trains_here)
 
