@@ -19,7 +19,7 @@ from perfaudit.verdicts import CountersVerdict, TimeVerdict
 
 RULE = Rule(
     "PA900", "slow-thing", "Something is slow", "model", "warning", "unsafe", ("rng", "rounding"), "It waits.",
-    ("https://example.org/a", "a book, page 3", "our own run: see https://example.org/b"), "batch_size", False,
+    ("https://example.org/a", "a book, page 3", "our own run: see https://example.org/b"), "batch_size",
     Saving("documented", 0.0, 0.25, source="a paper"),
     (
         Example("missed()\n", missed=True),
