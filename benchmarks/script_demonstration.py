@@ -46,7 +46,7 @@ def printed(command: str, folder: Path) -> Json:
         raise SystemExit(f"perfaudit {command} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
     return {
         "command": command,
-        "lines": done.stdout.rstrip().splitlines(),
+        "lines": done.stdout.replace(f"{folder}/", "").rstrip().splitlines(),
         "code": done.returncode,
         "seconds": round(time.monotonic() - began),
         "load": [round(before, 1), round(os.getloadavg()[0], 1)],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 
 from perfaudit.render.paint import Paint, wrapped
 from perfaudit.render.words import count
@@ -199,11 +200,18 @@ def _profile(profile: StepsProfile, width: int) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _from_here(file: str) -> str:
+    """A file below the working directory as it is called from there; any other as it is."""
+    here = Path.cwd()
+    return str(Path(file).relative_to(here)) if Path(file).is_relative_to(here) else file
+
+
 def _about_files(run: Run) -> list[str]:
     said = []
     number = len(run.redirected) + run.redirected_more
     if number:
-        shown = ", ".join(run.redirected[: _SHOWN_FILES if number <= _SHOWN_FILES else _SHOWN_FILES - 1])
+        files = run.redirected[: _SHOWN_FILES if number <= _SHOWN_FILES else _SHOWN_FILES - 1]
+        shown = ", ".join(_from_here(file) for file in files)
         shown += f" and {number - _SHOWN_FILES + 1} more" if number > _SHOWN_FILES else ""
         said.append(f"{count(number, 'file')} the script wrote {'was' if number == 1 else 'were'} kept away: {shown}")
     if run.in_place:

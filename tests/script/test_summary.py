@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -156,6 +157,13 @@ def test_passes_of_a_closure_are_no_accumulation() -> None:
     updates = [each | {"backwards": 10, "backwards_in_update": 10} for each in seen_of({}, forward=1.0).updates]
     text = said_of(summarize(Seen(0.0, updates, {"device": "cpu"}, "finished"), "lbfgs.py"))
     assert "A step has 10 backward passes: the update of the optimizer calls its closure" in text
+
+
+def test_a_file_of_this_folder_is_called_as_it_is_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    seen = seen_of({"device": "cpu"}, forward=1.0)
+    seen.redirected = (str(tmp_path / "out" / "last.pt"), "/elsewhere/log")
+    assert "were kept away: out/last.pt, /elsewhere/log" in said_of(summarize(seen, "train.py"))
 
 
 @pytest.mark.parametrize(("files", "shown"), [("abcd", "a, b, c, d"), ("abcde", "a, b, c and 2 more")])
