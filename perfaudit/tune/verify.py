@@ -37,6 +37,10 @@ from perfaudit.tune.tolerance import (
 
 _AUTOCASTS = {"bf16": "bfloat16", "fp16": "float16", "tf32": "tf32"}  # settings of the knob that is named precision
 NOT_COMPARED = "not compared"
+NOT_ON_A_SCRIPT = (
+    "it could not be checked: it shifts the random stream, and a script has drawn its first numbers, such as the order of its "
+    "samples, before its parameters can be made those of your code"
+)
 _EQUALITY = f"{NOT_CLAIMED}, because the patch changes"
 
 
@@ -69,6 +73,7 @@ class Verifier:
     _curve: Curve | None = None
     _base: Variant | None = None
     _types: list[str] = field(default_factory=list)  # that the base computes in
+    _is_script: bool = False
     _folder: tempfile.TemporaryDirectory[str] | None = None
 
     def __enter__(self) -> Verifier:
@@ -84,6 +89,7 @@ class Verifier:
         if (variant.key != self.base and variant.key not in self.changes) or variant.key in self.said:
             return  # once is enough: fresh processes of the same text
         assert self._folder is not None
+        self._is_script = facts.is_script
         state, gradients = (str(Path(self._folder.name) / name) for name in ("base.pt", "gradients.pt"))
         if variant.key == self.base:
             if self._curve is None:
@@ -163,6 +169,8 @@ class Verifier:
                 return limit.words(found) + (close if average else "")
             if "rng" in changes and (said := self._streams(found, average, limit)):
                 return said
+            if "rng" in changes and self._is_script:
+                raise TrialFailed(NOT_ON_A_SCRIPT)
         return self._against_itself(found, average, changes, names)
 
     def _elsewhere(self, curve: Curve, base: Curve) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from surveys import USUAL, facts, profile_of, survey_of
 from test_search import Kept
 
 from perfaudit.measure.child import Child, ChildFailed
-from perfaudit.measure.facts import Script
+from perfaudit.measure.facts import Facts, Script
 from perfaudit.measure.lab import ChildLab, build_command
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.runner import TrialFailed
@@ -66,12 +67,14 @@ def own(command: Json, **runs: list[float] | None) -> Curve | None:
     return None if losses is None else Curve(tuple(losses))
 
 
-def judged(base: list[float], patched: list[float], *changes: str, why: str = "", **runs: Any) -> str:
+def judged(
+    base: list[float], patched: list[float], *changes: str, why: str = "", facts: Facts = USUAL, **runs: Any
+) -> str:
     """What is said of a patch, in the order of a race: the base once, then the patch; `runs` are those of `own`."""
     reference = Reference(lambda command: own(command, **runs), lambda variant: 0)
     with Verifier("base", {"patch": changes}, reference) as verifier:
-        verifier.check(FakeChild(*base), Variant("base", "patch", {}), USUAL)  # type: ignore[arg-type]  # a stand-in
-        verifier.check(FakeChild(*patched, why=why), Variant("patch", "patch", {}), USUAL)  # type: ignore[arg-type]
+        verifier.check(FakeChild(*base), Variant("base", "patch", {}), facts)  # type: ignore[arg-type]  # a stand-in
+        verifier.check(FakeChild(*patched, why=why), Variant("patch", "patch", {}), facts)  # type: ignore[arg-type]
         return verifier.said["patch"]
 
 
@@ -131,6 +134,13 @@ def test_a_promise_kept(patched: list[float], changes: tuple[str, ...], said: st
 def test_a_promise_broken_withdraws_the_patch(patched: list[float], changes: tuple[str, ...], why: str) -> None:
     with pytest.raises(TrialFailed, match=why):
         judged(ONE, patched, *changes)
+
+
+def test_another_random_stream_of_a_script_is_not_called_a_fault_of_the_patch() -> None:
+    script = replace(USUAL, script=Script())
+    with pytest.raises(TrialFailed, match="it could not be checked: it shifts the random stream"):
+        judged(ONE, [9.0, 40.0, 1e6, 1.0], "rng", "checkpoint", facts=script)
+    assert "another random stream makes" in judged(ONE, FAR, "rng", facts=script)
 
 
 def test_nothing_is_run_again_for_losses_that_agree_within_single_roundings() -> None:
