@@ -14,7 +14,7 @@ from perfaudit.target.load import said, where
 from perfaudit.training import Training, Variant
 from perfaudit.training.code_change import CodeChange, NotSwappable
 from perfaudit.training.code_variant import own_code, prepare
-from perfaudit.training.multiplexed import Turn
+from perfaudit.training.multiplexed import SwitchSetting
 from perfaudit.training.patch_in_place import patch_in_place
 from perfaudit.training.start_of_step import Numbers, around, differences, is_finite
 from perfaudit.training.switches import copies
@@ -62,7 +62,7 @@ class Preparation:
     ways: dict[str, str] = field(default_factory=dict)
     loaders: dict[str, OtherLoader] = field(default_factory=dict)
     swapped: list[CodeChange] = field(default_factory=list)
-    turned: list[Turn] = field(default_factory=list)
+    turned: list[SwitchSetting] = field(default_factory=list)
 
     def put_in(self, candidate: Candidate) -> None:
         """Try a candidate for a step."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from perfaudit.script.after_import import after_import
-from perfaudit.script.teller import Pipe, Teller, Turn
+from perfaudit.script.teller import Pipe, Teller, WatchedProcess
 from perfaudit.script.watch import Watch
 from perfaudit.target.overlay import PACKAGE, Carried
 
@@ -23,7 +23,7 @@ sys.path.remove({PACKAGE!r})
 """
 
 
-def watch_in_started(order: Json, pipe: Pipe, turn: Turn) -> None:
+def watch_in_started(order: Json, pipe: Pipe, turn: WatchedProcess) -> None:
     """From now on watch what this process starts by "spawn" or "forkserver" as it is watched itself."""
     _carry(_Carried(_watch, (order, os.getpid()), (pipe.descriptor, turn.token)))
 
@@ -39,7 +39,7 @@ def tell_first_update_in_started(line: Json, pipe: int) -> Callable[[], None]:
 
 
 def _watch(order: Json, pid: int, pipe: int, token: int) -> None:
-    Teller(order | {"trace": -1}, Pipe(pipe), Turn(token), pid).watch.wait_for_torch()
+    Teller(order | {"trace": -1}, Pipe(pipe), WatchedProcess(token), pid).watch.wait_for_torch()
 
 
 def _put_into(pipe: int) -> None:

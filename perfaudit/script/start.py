@@ -24,7 +24,7 @@ from perfaudit.script.kept_away import cover_files, redirect
 from perfaudit.script.overlay_mounts import Cover, NotKeptAway
 from perfaudit.script.redirected_writes import RedirectedWrites
 from perfaudit.script.started import watch_started
-from perfaudit.script.teller import OURS, Pipe, Teller, Turn, is_own
+from perfaudit.script.teller import OURS, Pipe, Teller, WatchedProcess, is_own
 
 Json = dict[str, Any]  # Any: nested JSON
 _SET_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36  # of <sys/prctl.h>
@@ -106,7 +106,7 @@ def _end_orphans() -> None:
 
 def _run(order: Json, pipe: Pipe) -> None:
     """Run the script to its end, or to that of what is wanted of it."""
-    turn, folder = Turn(), Path.cwd()
+    turn, folder = WatchedProcess(), Path.cwd()
     teller = Teller(order, pipe, turn)
     run = as_main.run_module if order["is_module"] else as_main.run_file
     code, message, how = 0, "", "finished"

@@ -44,7 +44,7 @@ class Pipe:
                 data = data[os.write(self.descriptor, data) :]
 
 
-class Turn:
+class WatchedProcess:
     """Which of the script's processes is watched: the one that updates an optimizer first, of its own and those it starts.
 
     token: a descriptor from which that one takes the only byte; a new one without it.
@@ -83,10 +83,10 @@ class Teller:
     pid: the script's process, where this is one that it has started.
     """
 
-    def __init__(self, order: Json, pipe: Pipe, turn: Turn | None = None, pid: int = 0) -> None:
+    def __init__(self, order: Json, pipe: Pipe, turn: WatchedProcess | None = None, pid: int = 0) -> None:
         self._pipe = pipe
         self._pid = pid or os.getpid()
-        self._turn = turn or Turn()
+        self._turn = turn or WatchedProcess()
         self._started = 0  # processes that were told
         self._steps, self._seconds = order["steps"], order["seconds"]
         self._is_live = order["is_live"]

@@ -26,7 +26,7 @@ Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
+class NumericNames:
     """Names of a scope that hold numbers, and tensors where the patch is in place: they are made numbers again behind it.
 
     function: the name and first line of the scope's code, None for the top level of the file.
@@ -48,7 +48,7 @@ class _Change:
     after: Sequence[ast.stmt]
 
 
-def numbers_to_put_back(file: Multiplexed, places: Sequence[Place]) -> list[Numbers]:
+def numbers_to_put_back(file: Multiplexed, places: Sequence[Place]) -> list[NumericNames]:
     """Which names are to be made numbers again whenever the places of this patch are switched off.
 
     Raises NotSwappable where a step of one kind could find something of the other that it cannot work with.
@@ -64,7 +64,7 @@ def numbers_to_put_back(file: Multiplexed, places: Sequence[Place]) -> list[Numb
             _refuse_readers(file.shown, scope, mine, name, change)
         _refuse_names_of_one_side(file.shown, scope, mine)
         if tensors:
-            found.append(Numbers(file.path, function_key(scope), frozenset(tensors)))
+            found.append(NumericNames(file.path, function_key(scope), frozenset(tensors)))
     return found
 
 

@@ -73,7 +73,7 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class SwitchSetting:
     """A region with the version of it that is to be run."""
 
     region: Region
@@ -108,7 +108,7 @@ class Multiplexed:
             (switched if unit in units and (unit or self._region_of(place)) else left).append(place)
         return switched, left
 
-    def turns(self, places: Sequence[Place]) -> list[Turn]:
+    def turns(self, places: Sequence[Place]) -> list[SwitchSetting]:
         """The switches that put these places of one patch in place. Raises NotSwappable where a version is not there."""
         by_region: dict[int, list[Place]] = {}
         for place in places:
@@ -132,7 +132,7 @@ class Multiplexed:
                 raise NotSwappable(
                     f"line {region.lines[0]} of {self.shown} is changed by several patches, and not in this combination"
                 )
-            found.append(Turn(region, version))
+            found.append(SwitchSetting(region, version))
         return found
 
     def code(self) -> types.CodeType:

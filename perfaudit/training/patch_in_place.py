@@ -15,7 +15,7 @@ from perfaudit.training import Variant
 from perfaudit.training.code_change import CodeChange, NotSwappable, change_of_trees, code_change
 from perfaudit.training.code_variant import prepare
 from perfaudit.training.edited_places import Place, edited_places, statements_at
-from perfaudit.training.multiplexed import Multiplexed, Turn
+from perfaudit.training.multiplexed import Multiplexed, SwitchSetting
 from perfaudit.training.switches import file_with_switches, switched
 
 
@@ -25,7 +25,7 @@ class PatchInPlace:
 
     variants: tuple[Variant, ...]
     changes: tuple[CodeChange, ...]
-    turns: tuple[Turn, ...]
+    turns: tuple[SwitchSetting, ...]
 
 
 def patch_in_place(texts: Mapping[str, Sequence[str]], others: Sequence[types.ModuleType] = ()) -> PatchInPlace:
@@ -35,7 +35,7 @@ def patch_in_place(texts: Mapping[str, Sequence[str]], others: Sequence[types.Mo
     """
     changes: list[CodeChange] = []
     variants: list[Variant] = []
-    turns: list[Turn] = []
+    turns: list[SwitchSetting] = []
     for path, (before, after) in texts.items():
         name = full_path(path)
         file = file_with_switches(name)

@@ -22,8 +22,16 @@ from perfaudit.target.working_folder import full_path
 from perfaudit.training.code_change import CodeChange, NotSwappable
 from perfaudit.training.code_variant import imported_by, refuse_compiled, stacks
 from perfaudit.training.edited_places import Edited
-from perfaudit.training.mixed_steps import Numbers, function_key, numbers_to_put_back, scope_and_loops
-from perfaudit.training.multiplexed import AS_IT_IS, FUNCTIONS, LOOPS, SWITCHES, Multiplexed, Turn, multiplex_files
+from perfaudit.training.mixed_steps import NumericNames, function_key, numbers_to_put_back, scope_and_loops
+from perfaudit.training.multiplexed import (
+    AS_IT_IS,
+    FUNCTIONS,
+    LOOPS,
+    SWITCHES,
+    Multiplexed,
+    SwitchSetting,
+    multiplex_files,
+)
 
 Texts = Mapping[str, tuple[str, Sequence[str]]]  # by path: as it is, and as patches have it
 
@@ -66,9 +74,9 @@ class SwitchVariant:
     numbers: names that are made numbers again behind it.
     """
 
-    turns: Sequence[Turn]
+    turns: Sequence[SwitchSetting]
     names: Sequence[tuple[dict[str, Any], dict[str, Any]]] = ()  # globals, and what they lack
-    numbers: Sequence[Numbers] = ()
+    numbers: Sequence[NumericNames] = ()
     _path: str = ""
     _was_entered: bool = field(default=False, init=False)
 
@@ -136,10 +144,10 @@ def switched(file: Multiplexed, edited: Edited, others: Sequence[types.ModuleTyp
     return SwitchVariant(turns, names, numbers, file.shown)
 
 
-def copies(turns: Sequence[Turn]) -> SwitchVariant:
+def copies(turns: Sequence[SwitchSetting]) -> SwitchVariant:
     """The variant in which these regions run a copy of the statements as they are: what switching costs."""
     regions = {turn.region.number: turn.region for turn in turns}
-    return SwitchVariant([Turn(region, region.control) for region in regions.values()])
+    return SwitchVariant([SwitchSetting(region, region.control) for region in regions.values()])
 
 
 def _globals_of(file: Multiplexed) -> Iterator[dict[str, Any]]:
@@ -153,7 +161,7 @@ def _globals_of(file: Multiplexed) -> Iterator[dict[str, Any]]:
 # ---- what has run already --------------------------------------------------------------------------------------------
 
 
-def _refuse_what_is_over(file: Multiplexed, turns: Sequence[Turn]) -> None:
+def _refuse_what_is_over(file: Multiplexed, turns: Sequence[SwitchSetting]) -> None:
     """Raise NotSwappable for statements before the loop that is running: they have run as they are, and may not run again."""
     real = os.path.realpath(file.path)
     for frame in _frames(real):
@@ -170,7 +178,7 @@ def _refuse_what_is_over(file: Multiplexed, turns: Sequence[Turn]) -> None:
                 raise NotSwappable(f"line {first} of {file.shown}, which the patch changes, ran before the steps began")
 
 
-def _refuse_what_may_be_compiled(file: Multiplexed, turns: Sequence[Turn]) -> None:
+def _refuse_what_may_be_compiled(file: Multiplexed, turns: Sequence[SwitchSetting]) -> None:
     """Raise NotSwappable for a function that torch.compile may have taken into a graph: one that no frame of Python runs now.
 
     Each switch that is turned would be compiled anew there.
@@ -230,7 +238,7 @@ def _scope_of(file: Multiplexed, frame: types.FrameType) -> ast.AST:
 # ---- numbers again ---------------------------------------------------------------------------------------------------
 
 
-def _put_back(numbers: Numbers) -> None:
+def _put_back(numbers: NumericNames) -> None:
     """Give these names the numbers of the tensors that they have, in every frame of the scope that is alive."""
     for frame in _frames(os.path.realpath(numbers.path)):
         if _is_of(frame, numbers.function):
