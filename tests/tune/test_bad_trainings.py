@@ -85,7 +85,8 @@ ADVICE = "return the loss and leave backward() and the optimizer to perfaudit"
     ("program", "code", "said"),
     [
         (model("raise AssertionError('Torch not compiled with CUDA enabled')"), 2,
-         "train.py: build_model() failed: AssertionError: Torch not compiled with CUDA enabled (train.py:10 in build_model)"),
+         "train.py: build_model() failed: AssertionError: Torch not compiled with CUDA enabled: it needs a GPU, and none can "
+         "be used here (train.py:10 in build_model)"),
         (model("return nn.Flatten()"), 2, "train.py: the model has no parameters to train"),
         (model("time.sleep(1000)"), 2,
          "train.py: no answer within 4 s (last seen at train.py:10 in build_model); give it longer with --timeout (now 4 s)"),
