@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from perfaudit.target.frame_names import SEES_ITS_NAMES
 from perfaudit.training.code_change import NotSwappable
 from perfaudit.training.edited_places import Place, nodes_on, statements_at
-from perfaudit.training.multiplexed import FUNCTIONS, LOOPS, Multiplexed
+from perfaudit.training.multiplexed import Multiplexed
+from perfaudit.training.stepping_functions import FUNCTIONS, LOOPS
 
 _READ_METHODS = frozenset(
     {"item", "tolist", "cpu", "numpy"}

@@ -25,13 +25,12 @@ from perfaudit.training.edited_places import Edited
 from perfaudit.training.mixed_steps import NumericNames, function_key, numbers_to_put_back, scope_and_loops
 from perfaudit.training.multiplexed import (
     AS_IT_IS,
-    FUNCTIONS,
-    LOOPS,
     SWITCHES,
     Multiplexed,
     SwitchSetting,
     multiplex_files,
 )
+from perfaudit.training.stepping_functions import FUNCTIONS, LOOPS
 
 Texts = Mapping[str, tuple[str, Sequence[str]]]  # by path: as it is, and as patches have it
 
