@@ -8,6 +8,8 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from perfaudit import files
 from perfaudit.files import (
     Folder,
     Refused,
+    append_only,
     create_file,
     destination,
     named,
@@ -405,3 +408,16 @@ def test_a_name_of_full_length(clone: Path) -> None:
     replace_file(Path(name), b"1")
     replace_file(Path(name), b"2")
     assert (clone / name).read_text() == "2"
+
+
+def test_what_another_process_writes_goes_on_at_the_new_end_of_a_file_that_was_emptied() -> None:
+    with tempfile.TemporaryFile() as file:
+        append_only(file.fileno())
+        child = [sys.executable, "-c", "import sys; print('old', flush=True); sys.stdin.read(); print('new')"]
+        with subprocess.Popen(child, stdin=subprocess.PIPE, stdout=file) as process:
+            while not os.fstat(file.fileno()).st_size:
+                time.sleep(0.01)
+            os.ftruncate(file.fileno(), 0)
+            process.communicate()
+        file.seek(0)
+        assert file.read() == b"new\n"

@@ -17,6 +17,7 @@ from perfaudit.cli.output import check_writable, emit, format_option, say
 from perfaudit.cli.run_export import MOST_UPDATES, PROFILE, SCALARS, TRACE, Export, check_export, write_steps
 from perfaudit.cli.run_progress import is_live, progress
 from perfaudit.errors import INTERRUPTED, NOTHING_MEASURED, OK, UserError
+from perfaudit.files import append_only
 from perfaudit.render.words import count
 
 if TYPE_CHECKING:
@@ -227,6 +228,7 @@ def _output_of_script(quiet: bool) -> Iterator[tuple[IO[str] | None, Callable[[]
         yield sys.stderr, lambda: ""
         return
     with tempfile.TemporaryFile("w+", errors="replace") as file:
+        append_only(file.fileno())
         said = ""
 
         def last_lines() -> str:
@@ -235,7 +237,6 @@ def _output_of_script(quiet: bool) -> Iterator[tuple[IO[str] | None, Callable[[]
             kept = (said + os.pread(file.fileno(), 4000, max(0, size - 4000)).decode(errors="replace"))[-4000:]
             if size > MOST_OUTPUT:
                 os.ftruncate(file.fileno(), 0)
-                os.lseek(file.fileno(), 0, os.SEEK_SET)  # the script writes at this position too
                 said = kept
             return "\n".join(kept.splitlines()[-15:])
 

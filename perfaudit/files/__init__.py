@@ -5,7 +5,7 @@ user names or has patched (`replace_file`, `replace_source`) is not reached thro
 chose where that leads, and never lies in a folder of git. Imports the standard library only.
 """
 
-from perfaudit.files.descriptors import Refused, reason
+from perfaudit.files.descriptors import Refused, append_only, reason
 from perfaudit.files.folder import Folder
 from perfaudit.files.kept import Kept, forget, keep, put_back
 from perfaudit.files.named import append, create_file, cut, replace_file, replace_source
@@ -18,6 +18,7 @@ __all__ = [
     "Kept",
     "Refused",
     "append",
+    "append_only",
     "create_file",
     "cut",
     "destination",

@@ -67,6 +67,14 @@ def has_lock(handle: int) -> bool:
     return True
 
 
+def append_only(handle: int) -> None:
+    """Let everyone who holds this open file write at its end, wherever that is: another process may then empty it at any time.
+
+    Without it a writer goes on at the place it had reached, and what was cut away comes back as zeros.
+    """
+    fcntl.fcntl(handle, fcntl.F_SETFL, fcntl.fcntl(handle, fcntl.F_GETFL) | os.O_APPEND)
+
+
 def to_disk(handle: int) -> None:
     """Wait until what was written is on disk; on a file system that cannot tell, do not."""
     try:

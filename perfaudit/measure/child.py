@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from perfaudit.errors import NothingMeasured
+from perfaudit.files import append_only
 from perfaudit.measure.nursery import CannotFork, Nursery, child_environment, nursery, refuse, start_command
 from perfaudit.processes import descendants
 
@@ -61,6 +62,7 @@ class Child:
     def _start(self, fresh: bool, folder: Path | None) -> None:
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as childs:
             self._output = ours.enter_context(tempfile.TemporaryFile())
+            append_only(self._output.fileno())
             command_read, self._commands = os.pipe()
             childs.callback(os.close, command_read)
             ours.callback(os.close, self._commands)
@@ -175,7 +177,6 @@ class Child:
         output = self._output.fileno()
         if os.fstat(output).st_size > _OUTPUT_KEPT:
             os.ftruncate(output, 0)
-            os.lseek(output, 0, os.SEEK_SET)  # the child writes at this position too
 
     def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(OSError):
