@@ -179,7 +179,7 @@ def run(kind: str, sample: str, state: str, longer: bool, seconds: float, seed: 
         load = os.getloadavg()[0]
         with Child(False) as child:
             child.ask(build_command({"file": file, "names": {}}, Variant("base", "", {}), "cpu", 0), TIMEOUT)
-            alone = statistics.median(child.ask({"do": "steps", "steps": WARM_STEPS}, TIMEOUT)["seconds"])
+            alone = statistics.median(child.ask({"do": "block", "steps": WARM_STEPS}, TIMEOUT)["each"]["seconds"])
             (folder / "step_seconds").write_text(repr(alone))
             raced = _race(child, entrants, seconds, seed)
         found = read_log(folder / "besides.log") if kind != "identical" else []

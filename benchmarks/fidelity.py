@@ -61,8 +61,8 @@ def training_seconds(file: Path) -> float:
     """The median step of the training that perfaudit builds of a file, in a child."""
     with contextlib.chdir(file.parent), Child(False) as child:
         child.ask(build_command({"file": file.name, "names": {}}, Variant("base", "", {}), "cpu", 0), TIMEOUT)
-        reply = child.ask({"do": "steps", "steps": STEPS, "untimed": UNTIMED}, TIMEOUT)
-    return statistics.median(reply["seconds"])
+        reply = child.ask({"do": "block", "steps": STEPS, "untimed": UNTIMED}, TIMEOUT)
+    return statistics.median(reply["each"]["seconds"])
 
 
 def race_seconds(file: Path) -> float:

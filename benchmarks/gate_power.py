@@ -207,8 +207,9 @@ def mean_step(folder: Path, seconds: float) -> float:
     with contextlib.chdir(folder), Child() as child:
         build = {"do": "build", "target": {"file": "train.py", "names": {}}, "overlay": {}, "knob": "", "settings": {}}
         child.ask({**build, "device": "cpu"}, 120)
-        first = statistics.median(child.ask({"do": "steps", "steps": 10}, 120)["seconds"])
-        return statistics.fmean(child.ask({"do": "steps", "steps": max(3, round(seconds / first))}, 120)["seconds"])
+        first = statistics.median(child.ask({"do": "block", "steps": 10}, 120)["each"]["seconds"])
+        reply = child.ask({"do": "block", "steps": max(3, round(seconds / first))}, 120)
+        return statistics.fmean(reply["each"]["seconds"])
 
 
 def study(out: Path, target: str) -> Json:

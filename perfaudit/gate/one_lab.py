@@ -12,7 +12,7 @@ from typing import Any
 
 from perfaudit.gate.checkout import Checkout
 from perfaudit.gate.one_training import REFERENCE, SAME, SWAPPED, in_place
-from perfaudit.gate.pair_lab import ChildSubject, PairLab
+from perfaudit.gate.pair_lab import PairLab, SideSubject
 from perfaudit.gate.records import Side
 from perfaudit.gate.swappable import NotInOneTraining, Texts, as_of_a_change, texts_to_swap
 from perfaudit.measure.engine import ChildEngine
@@ -53,7 +53,7 @@ class ChildOneLab:
             raise
         return engine, SWAPPED if texts else SAME
 
-    def _opened(self, number: int, side: Side, seed: int, seconds: float) -> ChildSubject:
+    def _opened(self, number: int, side: Side, seed: int, seconds: float) -> SideSubject:
         opened = self.pairs.alone(number, side, seed, seconds)
         if isinstance(opened, TrialFailed):
             raise NotInOneTraining(f"one version does not run by itself: {opened}")  # pairs say so of both

@@ -15,9 +15,10 @@ from perfaudit.errors import TargetError
 from perfaudit.gate.checkout import Checkout
 from perfaudit.gate.records import Blocks, Side, TimedBlock, Typical
 from perfaudit.measure.child import Child, ChildFailed
+from perfaudit.measure.child_subject import ChildSubject
 from perfaudit.measure.environment import may_have_accelerator, usable_cores
 from perfaudit.measure.facts import Facts, Loader, from_json
-from perfaudit.measure.lab import HANGING, build_command
+from perfaudit.measure.lab import build_command
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.nursery import START_SECONDS, nursery
 from perfaudit.measure.runner import TrialEnded, TrialFailed
@@ -60,7 +61,7 @@ class PairLab:
 
     def open(
         self, number: int, first: Side, seed: int, seconds: float = math.inf
-    ) -> dict[Side, ChildSubject | TrialFailed]:
+    ) -> dict[Side, SideSubject | TrialFailed]:
         """Both sides built and warm; at the same time where there are two cores.
 
         seconds: after which warming up what a loader's workers have ready is cut off, both sides together. The rest of
@@ -70,7 +71,7 @@ class PairLab:
         together = usable_cores() > 1 and not may_have_accelerator()
         waves = [order] if together else [[side] for side in order]
         children: dict[Side, Child] = {}
-        opened: dict[Side, ChildSubject | TrialFailed] = {}
+        opened: dict[Side, SideSubject | TrialFailed] = {}
         try:
             for wave in waves:
                 if opened and (why := self._no_room(opened[first], children[first], number)):
@@ -86,7 +87,7 @@ class PairLab:
             raise
         return opened
 
-    def alone(self, number: int, side: Side, seed: int, seconds: float = math.inf) -> ChildSubject | TrialFailed:
+    def alone(self, number: int, side: Side, seed: int, seconds: float = math.inf) -> SideSubject | TrialFailed:
         """One side built and warm; seconds: see `open`."""
         return self._ready(number, side, self._start(number, side, seed), seconds)
 
@@ -97,7 +98,7 @@ class PairLab:
             child.send(self._build(self.targets[number], side, seed, child))
         return child
 
-    def _no_room(self, there: ChildSubject | TrialFailed, child: Child, number: int) -> str:
+    def _no_room(self, there: SideSubject | TrialFailed, child: Child, number: int) -> str:
         """Why the other side cannot be built beside the one that is there, "" where it can or where nothing is known.
 
         Both must run in turn, so that a drift of the machine hits both; one side after the other would not be a pair.
@@ -143,12 +144,12 @@ class PairLab:
     def _base_folder(self) -> Path | None:
         return self.base.folder if self.base else None
 
-    def _ready(self, number: int, side: Side, child: Child, seconds: float) -> ChildSubject | TrialFailed:
+    def _ready(self, number: int, side: Side, child: Child, seconds: float) -> SideSubject | TrialFailed:
         try:
             facts = from_json(child.receive(self.timeout))
             self.facts[number, side] = facts
             self._is_what_it_says(side, facts)
-            subject = ChildSubject(child, self.timeout)
+            subject = SideSubject(child, self.timeout)
             _warm_up(subject, side, facts.loader, seconds)
             strays = child.ask({"do": "strays"}, self.timeout)["strays"]  # both sides are asked: see `relocate.strays`
             if side == "base":
@@ -174,7 +175,7 @@ class PairLab:
                 raise TrialFailed(f"{os.path.relpath(real)} changed while it was measured")
 
 
-def _warm_up(subject: ChildSubject, side: Side, loader: Loader, seconds: float) -> None:
+def _warm_up(subject: SideSubject, side: Side, loader: Loader, seconds: float) -> None:
     """Step past the optimizer's first step, and past what the loader's workers have ready, for about so many seconds."""
     subject.block(side, 1)
     ahead = min(MOST_AHEAD, loader.num_workers * (loader.prefetch_factor or 0))
@@ -185,33 +186,35 @@ def _warm_up(subject: ChildSubject, side: Side, loader: Loader, seconds: float) 
         spent, to_come = spent + block.wall, to_come - CHUNK
 
 
-class ChildSubject:
-    """A training that was built in a child, and what can be timed in it."""
+class SideSubject:
+    """One side of a pair, in a child: see `timing.Subject`."""
 
     def __init__(self, child: Child, timeout: float) -> None:
         self.child = child
-        self._timeout = timeout
-        self.seconds_per_step = timeout / HANGING  # until it is known
+        self._training = ChildSubject(child, timeout)
+
+    @property
+    def seconds_per_step(self) -> float:
+        return self._training.seconds_per_step
+
+    @seconds_per_step.setter
+    def seconds_per_step(self, seconds: float) -> None:
+        self._training.seconds_per_step = seconds
 
     def block(self, side: Side, steps: int, untimed: int = 1) -> TimedBlock:
-        try:
-            command = {"do": "steps", "steps": steps, "untimed": untimed}
-            expected = (steps + untimed) * self.seconds_per_step
-            reply = self.child.ask(command, max(self._timeout, HANGING * expected))
-        except ChildFailed as failure:
-            kind = TrialEnded if failure.kind == "ended" else TrialFailed
-            raise kind(str(failure)) from failure
-        self.child.pause()
-        seconds, samples = reply.pop("seconds"), reply.pop("samples")
+        timed = self._training.timed(steps, untimed)
         return TimedBlock(
             side,
-            len(seconds),
-            statistics.median(seconds),
-            statistics.fmean(seconds),
-            **reply,
-            median_samples=statistics.median(samples),
-            mean_samples=statistics.fmean(samples),
+            len(timed.seconds),
+            statistics.median(timed.seconds),
+            statistics.fmean(timed.seconds),
+            0.0 if timed.with_restarts else timed.block.restart_per_step,
+            timed.block.wall,
+            timed.block.cpu,
+            timed.block.queued,
+            median_samples=statistics.median(timed.samples),
+            mean_samples=statistics.fmean(timed.samples),
         )
 
     def close(self) -> None:
-        self.child.close()
+        self._training.close()

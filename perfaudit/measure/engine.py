@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from perfaudit.measure.child import Child
+from perfaudit.measure.child_subject import HANGING
 from perfaudit.measure.exchange import exchange_folder
-from perfaudit.measure.lab import HANGING
 
 Json = dict[str, Any]  # Any: nested JSON
 

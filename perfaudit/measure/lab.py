@@ -9,14 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from perfaudit.measure.child import Child, ChildFailed
+from perfaudit.measure.child_subject import ChildSubject, failed
 from perfaudit.measure.environment import may_have_accelerator, usable_cores
 from perfaudit.measure.facts import Facts, from_json
-from perfaudit.measure.ledger import Block, Variant
+from perfaudit.measure.ledger import Variant
 from perfaudit.measure.nursery import START_SECONDS
-from perfaudit.measure.runner import Subject, TooLarge, TrialEnded, TrialFailed
+from perfaudit.measure.runner import Subject, TooLarge, TrialFailed
 from perfaudit.measure.side_by_side import why_not_beside
-
-HANGING = 3.0  # times what a block should take; beyond it, and beyond the timeout of a step, it hangs
 
 
 @dataclass(slots=True)
@@ -89,7 +88,7 @@ class ChildLab:
 
     def _make_sure_of_room(self, more: int, first: Subject | TrialFailed) -> None:
         """Raise TooLarge where so many more do not fit beside what is there, as the first one is told by the driver."""
-        if not more or not isinstance(first, _ChildSubject):
+        if not more or not isinstance(first, ChildSubject):
             return
         room, device = first.room(), first.device
         if why := why_not_beside(more + (self.check is not None and device != "cpu"), room, device):
@@ -109,13 +108,13 @@ class ChildLab:
             # Warm-up: past the optimizer's first step, and past what the loader's workers have ready.
             loader = facts.loader
             ahead = 0 if variant.fixed_batch else loader.num_workers * (loader.prefetch_factor or 0)
-            child.ask({"do": "block", "steps": 1}, self.timeout)
-            warm = child.ask({"do": "block", "steps": 2 + min(ahead, 64)}, self.timeout)
-            child.pause()
-            return _ChildSubject(child, self.timeout, Block(**warm).seconds_per_step, facts.device.type)
+            subject = ChildSubject(child, self.timeout, facts.device.type)
+            subject.block(1)
+            subject.seconds_per_step = subject.block(2 + min(ahead, 64)).seconds_per_step
+            return subject
         except ChildFailed as failure:
             child.close()
-            return _failed(failure)
+            return failed(failure)
         except TrialFailed as failure:
             child.close()
             return failure
@@ -144,40 +143,6 @@ class _Leaving:
             return self._child.ask(command, timeout)
         finally:
             self._child.close()
-
-
-class _ChildSubject:
-    def __init__(self, child: Child, timeout: float, seconds_per_step: float, device: str) -> None:
-        self.device = device
-        self._child = child
-        self._timeout = timeout
-        self._seconds_per_step = seconds_per_step
-
-    def block(self, steps: int) -> Block:
-        try:
-            expected = (steps + 1) * self._seconds_per_step
-            reply = self._child.ask({"do": "block", "steps": steps}, max(self._timeout, HANGING * expected))
-        except ChildFailed as failure:
-            raise _failed(failure) from failure
-        self._child.pause()
-        return Block(**reply)
-
-    def room(self) -> dict[str, Any]:
-        """What is free for other copies: see `memory.room`; {} where it does not answer."""
-        try:
-            reply = self._child.ask({"do": "room"}, self._timeout)
-        except ChildFailed:
-            return {}
-        self._child.pause()
-        return reply
-
-    def close(self) -> None:
-        self._child.close()
-
-
-def _failed(failure: ChildFailed) -> TrialFailed:
-    kind = TrialEnded if failure.kind == "ended" else TrialFailed
-    return kind(str(failure))
 
 
 def build_command(

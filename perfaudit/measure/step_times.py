@@ -17,23 +17,35 @@ def step_seconds(
 
     training: training.factory_training.FactoryTraining. samples_in: number of samples of a batch.
 
-    Restarts are left out; `training.restart_seconds` has them. Where the device has a clock, the host does
-    not wait between steps: one event stands in its queue after each, and steps in which an epoch restarts are dropped,
-    because how much of the host's waiting the device had to wait for cannot be told. Where every step restarts, as in
-    epochs of one batch, none is dropped.
+    Restarts are left out; `training.restart_seconds` has them. The host never waits for the device between steps, as it does not
+    in the user's training. Where the device has a clock, one event stands in its queue after each step, and steps in which an
+    epoch restarts are dropped, because how much of the host's waiting the device had to wait for cannot be told. Where every
+    step restarts, as in epochs of one batch, none is dropped. A device without a clock
+    is waited for at the end, and each step counts as their mean.
     """
     accelerator = accelerator_of(training.device)
     if accelerator.has_clock:
         return _by_events(training, accelerator, steps, samples_in, fixed)
+    if not accelerator.is_host:
+        return _together(training, steps, samples_in, fixed)
     seconds, samples = [], []
     for _ in range(steps):
         restarts = len(training.restart_seconds)
         started = time.perf_counter()
         batch = training.whole_step(fixed)
-        training.synchronize()
         seconds.append(time.perf_counter() - started - sum(training.restart_seconds[restarts:]))
         samples.append(samples_in(batch))
     return seconds, samples, False
+
+
+def _together(
+    training: Any, steps: int, samples_in: Callable[[Any], int], fixed: bool
+) -> tuple[list[float], list[int], bool]:
+    restarts, started = len(training.restart_seconds), time.perf_counter()
+    samples = [samples_in(training.whole_step(fixed)) for _ in range(steps)]
+    training.synchronize()
+    spent = time.perf_counter() - started - sum(training.restart_seconds[restarts:])
+    return [spent / steps] * steps, samples, False
 
 
 def _by_events(

@@ -13,7 +13,7 @@ from surveys import facts
 from perfaudit.errors import NoBatches, TargetError
 from perfaudit.gate import pair_lab
 from perfaudit.gate.checkout import Checkout
-from perfaudit.gate.pair_lab import ChildSubject, PairLab
+from perfaudit.gate.pair_lab import PairLab, SideSubject
 from perfaudit.gate.records import Side
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.facts import to_json
@@ -22,7 +22,8 @@ from perfaudit.measure.runner import TrialEnded, TrialFailed
 from perfaudit.measure.worker import answer
 from perfaudit.target.names import Target
 
-STEPS = {"seconds": [0.1], "samples": [8], "restart_per_step": 0.0, "wall": 0.1, "cpu": 0.1, "queued": 0.0}
+EACH = {"seconds": [0.1], "samples": [8], "with_restarts": False}
+BLOCK = {"steps": 1, "samples": 8, "restart_per_step": 0.0, "wall": 0.1, "cpu": 0.1, "queued": 0.0, "each": EACH}
 BASE = Checkout(Path("/base"), Path("/head"), Path("/head"))
 BUILT = facts()
 
@@ -52,7 +53,7 @@ class FakeChild:
         self.note(command["do"])
         if command["do"] == "room":
             return self.room
-        return {"strays": self.strays} if command["do"] == "strays" else dict(STEPS)
+        return {"strays": self.strays} if command["do"] == "strays" else dict(BLOCK)
 
     def pause(self) -> None: ...
 
@@ -92,7 +93,7 @@ def test_both_sides_are_opened_at_once_and_on_one_core_one_after_the_other(
 ) -> None:
     project(**{"train.py": ""})
     lab = PairLab([Target("train.py")], BASE)
-    ready = ["built {0}", "steps {0}", "steps {0}", "strays {0}"]
+    ready = ["built {0}", "block {0}", "block {0}", "strays {0}"]
     head, base = ([line.format(side) for line in ready] for side in ("head", "base"))
     children.log.clear()
     lab.open(0, "head", 1)
@@ -143,5 +144,5 @@ def test_a_script_that_leaves_with_a_fault_in_a_later_step_has_failed(error: Exc
             raise ChildFailed(reply["fault"], reply["message"])
 
     with pytest.raises(TrialFailed, match=f"^{error}$") as raised:
-        ChildSubject(Child(), 1.0).block("head", 4)  # type: ignore[arg-type]  # only what it is asked is looked at
+        SideSubject(Child(), 1.0).block("head", 4)  # type: ignore[arg-type]  # only what it is asked is looked at
     assert raised.type is kind

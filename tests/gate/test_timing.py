@@ -625,17 +625,17 @@ def asked_for_five_steps(device: str) -> dict[str, Any]:
     build = {"do": "build", "target": {"file": "train.py", "names": {}}, "overlay": {}, "knob": "", "settings": {}}
     with Child() as child:
         child.ask({**build, "device": device}, 120)
-        return child.ask({"do": "steps", "steps": 5}, 120)
+        return child.ask({"do": "block", "steps": 5}, 120)
 
 
 @pytest.mark.slow
-def test_do_steps_answers_with_each_step(project: Any) -> None:
+def test_a_block_answers_with_each_step(project: Any) -> None:
     project(**{"train.py": TRAIN})
     reply = asked_for_five_steps("cpu")
-    assert set(reply) == {"seconds", "samples", "restart_per_step", "wall", "cpu", "queued"}
-    assert reply["samples"] == [8] * 5
-    assert len(reply["seconds"]) == 5
-    assert 0 < sum(reply["seconds"]) <= reply["wall"]
+    each = reply["each"]
+    assert (each["samples"], reply["samples"], each["with_restarts"]) == ([8] * 5, 40, False)
+    assert len(each["seconds"]) == reply["steps"] == 5
+    assert 0 < sum(each["seconds"]) <= reply["wall"]
 
 
 @pytest.mark.gpu
@@ -643,6 +643,7 @@ def test_steps_on_a_cuda_device_are_spans_between_events(project: Any) -> None:
     """One epoch has eight steps and one was made before: none of these five restarts it."""
     project(**{"train.py": TRAIN})
     reply = asked_for_five_steps("cuda")
-    assert len(reply["seconds"]) == 5
-    assert all(seconds > 0 for seconds in reply["seconds"])
-    assert sum(reply["seconds"]) <= 1.05 * reply["wall"]
+    seconds = reply["each"]["seconds"]
+    assert len(seconds) == 5
+    assert all(one > 0 for one in seconds)
+    assert sum(seconds) <= 1.05 * reply["wall"]

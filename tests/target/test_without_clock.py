@@ -100,7 +100,7 @@ def test_no_command_makes_a_double_on_the_device(holder: Holder, tmp_path: Path)
     losses = first_losses.losses(holder, 2, 1, nudge=1e-4)
     assert len(losses["losses"]) == 2 and len(losses["average"]) == 2
     assert timing.block(holder, 2)["finite"]
-    assert len(timing.steps(holder, 2)["seconds"]) == 2
+    assert len(timing.block(holder, 2)["each"]["seconds"]) == 2
     assert facts_of(training).device.phases_by_waiting
     assert peak_of_step(training, batch) > 0
     training.step(batch)

@@ -23,7 +23,6 @@ VERBS: dict[str, Callable[..., Reply]] = {
     "sensitivity": first_losses.sensitivity,
     "exact": first_losses.exact,
     "block": timing.block,
-    "steps": timing.steps,
     "screen": racing.screen,
     "race": racing.race,
     "process": looking.process,

@@ -15,23 +15,28 @@ Reply = dict[str, Any]  # JSON
 WAITED_STEPS = 2  # after each block, where the parts of a step can only be told by waiting; as few as a block has
 
 
-def block(holder: Holder, steps: int) -> Reply:
-    """Run one step that is not timed, then `steps` timed ones, waiting for the device once at the end.
+def block(holder: Holder, steps: int, untimed: int = 1) -> Reply:
+    """Run `untimed` steps, then `steps` timed ones, waiting for the device once at the end.
 
-    Replies with the fields of `ledger.Block`. The mean cost of an epoch's restart per step (starting workers, waiting
-    for the first batch) is left out of the wall seconds and told apart.
+    Replies with the fields of `ledger.Block`, and under "each" with the seconds and samples of each step. The mean cost of an
+    epoch's restart per step (starting workers, waiting for the first batch) is left out of the wall seconds and told apart;
+    "with_restarts" says whether it is in the seconds of each.
     """
     training = holder.training
-    training.whole_step(holder.on_fixed_batch)
+    for _ in range(untimed):
+        training.whole_step(holder.on_fixed_batch)
     training.synchronize()
     finite = training.last_loss is None or math.isfinite(training.last_loss.sum().item())
     training.phases.take()
     restarts = len(training.restart_seconds)
-    samples = 0
+    seen: list[int] = []  # samples of all steps: those of which the time cannot be told are not in `samples`
+
+    def samples_in(batch: Any) -> int:
+        seen.append(training.samples_in(batch))
+        return seen[-1]
+
     watch = _Stopwatch()
-    for _ in range(steps):
-        samples += training.samples_in(training.whole_step(holder.on_fixed_batch))
-    training.synchronize()
+    seconds, samples, with_restarts = step_seconds(training, steps, samples_in, holder.on_fixed_batch)
     spent = watch.read()
     spent["wall"] -= sum(training.restart_seconds[restarts:])
     phases = training.phases.take()
@@ -41,29 +46,12 @@ def block(holder: Holder, steps: int) -> Reply:
     return {
         "steps": steps,
         **spent,
-        "samples": samples,
+        "samples": sum(seen),
         "restart_per_step": restart_per_step,
         "phases": phases,
         "finite": finite,
+        "each": {"seconds": seconds, "samples": samples, "with_restarts": with_restarts},
     }
-
-
-def steps(holder: Holder, steps: int, untimed: int = 1) -> Reply:
-    """Run `untimed` steps, then time `steps` of them one by one: "seconds" and "samples" are lists.
-
-    With them, as `block` has them: seconds of all together on the wall clock, of the process and of waiting for a
-    core, and the mean cost of an epoch's restart per step, which is left out of the seconds.
-    """
-    training = holder.training
-    for _ in range(untimed):
-        training.whole_step(holder.on_fixed_batch)
-    training.synchronize()
-    watch = _Stopwatch()
-    seconds, samples, with_restarts = step_seconds(training, steps, training.samples_in, holder.on_fixed_batch)
-    spent = watch.read()
-    training.phases.take()
-    per_step = 0.0 if with_restarts or holder.on_fixed_batch else training.restart_per_step()
-    return {"seconds": seconds, "samples": samples, "restart_per_step": per_step, **spent}
 
 
 class _Stopwatch:
