@@ -17,7 +17,7 @@ import platform
 import re
 import textwrap
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -139,11 +139,7 @@ def write(record: Json) -> None:
     """Put a record where its figures stand: the README, the rules, their page."""
     from perfaudit.render.catalogue import render
 
-    RECORD.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    readme = ROOT / "README.md"
-    text = readme.read_text(encoding="utf-8")
-    before, _, rest = text.partition(BEGIN)
-    readme.write_text(before + block(record) + rest.partition(END)[2], encoding="utf-8")
+    keep(record, RECORD, block(record))
     for id_, rule in benchmarked_rules().items():
         new = range_of(record["savings"][id_]) if id_ in record["savings"] else None
         if new is None:
@@ -160,15 +156,29 @@ def write(record: Json) -> None:
     (ROOT / "docs" / "rules.md").write_text(render(read_folder(ROOT / "rules").values()), encoding="utf-8")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="write the record, the README, the rules and their page")
+def keep(record: Json, path: Path, block: str) -> None:
+    """Write a record to its file, and its block in the place of the README's that begins and ends as it does."""
+    path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    readme = ROOT / "README.md"
+    begin, *_, end = block.splitlines(keepends=True)
+    before, _, rest = readme.read_text(encoding="utf-8").partition(begin)
+    readme.write_text(before + block + rest.partition(end)[2], encoding="utf-8")
+
+
+def main(
+    description: str | None, measure: Callable[[], Json], block: Callable[[Json], str], write: Callable[[Json], None]
+) -> None:
+    """What `python benchmarks/NAME.py [--write]` does: measure, print the README's block, and write both where asked to."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--write", action="store_true", help="write the record, and what is made of it: the README and all else"
+    )
     options = parser.parse_args()
-    record = measured_record()
+    record = measure()
     print(block(record))
     if options.write:
         write(record)
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, measured_record, block, write)

@@ -7,8 +7,6 @@ Run it on a machine that does nothing else.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import platform
 import subprocess
@@ -18,17 +16,14 @@ import textwrap
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+from demonstration import ROOT, WIDTH, Json, keep, main
+
 RECORD = ROOT / "benchmarks" / "script_demonstration.json"
 SCRIPT = "sample_models/denoise_patches.py"
 COMMANDS = (f"run {SCRIPT}", f"tune {SCRIPT} --allow rounding,rng --out plan.patch")
 BEGIN, END = "<!-- written by benchmarks/script_demonstration.py -->\n", "<!-- until here: script_demonstration -->\n"
-WIDTH = 130  # characters of the README's lines
 FINE = (0, 1)  # exit codes: nothing to report, something faster was found
-
-Json = dict[str, Any]
 
 
 def printed(command: str, folder: Path) -> Json:
@@ -94,21 +89,8 @@ def block(record: Json) -> str:
 
 def write(record: Json) -> None:
     """Keep a record, and put its block into the README."""
-    RECORD.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    readme = ROOT / "README.md"
-    before, _, rest = readme.read_text(encoding="utf-8").partition(BEGIN)
-    readme.write_text(before + block(record) + rest.partition(END)[2], encoding="utf-8")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="keep the record and write the README's block")
-    options = parser.parse_args()
-    record = measured_record()
-    print(block(record))
-    if options.write:
-        write(record)
+    keep(record, RECORD, block(record))
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, measured_record, block, write)

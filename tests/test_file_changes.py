@@ -61,7 +61,6 @@ ELSEWHERE = {
     ("script/kept_away.py", "mkdir"): f"in a child, in {TEMPORARY}",
     ("measure/of_script.py", "torch.save"): f"in a child, into {TEMPORARY}",
     ("measure/verbs/building.py", "tempfile.mkdtemp"): f"in a child, in {TEMPORARY}",
-    **{("tune/workshop.py", name): TEMPORARY for name in ("tempfile.mkdtemp", "mkdir")},
     **{("measure/scratch.py", name): TEMPORARY for name in ("tempfile.mkdtemp", "mkdir")},
     ("script/landlock.py", "os.open"): "a folder, to be named in a rule, and for nothing else",
     ("script/overlay_mounts.py", "os.open"): "a folder, to be mounted, and for nothing else",

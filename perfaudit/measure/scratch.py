@@ -25,9 +25,7 @@ def target_json(target: Target, child: Child | None = None, beside: Sequence[Pat
     child: after which that folder is deleted; without it, at the end of this process. beside: folders besides the working
     directory in which the script runs.
     """
-    if not target.is_script:
-        return {"file": target.file, "names": target.names}
-    if target.in_place:
+    if not target.is_script or target.in_place:
         return target.to_json() | {"scratch": "", "shared": ""}
     home = _home(scratch_root(Script(target.file), beside))
     own = Path(tempfile.mkdtemp(dir=home / "scratch"))

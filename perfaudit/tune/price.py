@@ -89,7 +89,8 @@ def price(
     """
     priced, record = Priced(), Record()
     profile: Profile | None = None
-    workshop, clock = workshop or Children(target, device, watch, timeout, in_place=in_place), clock or WallClock()
+    workshop = workshop or Children(replace(target, in_place=in_place), device, watch, timeout)
+    clock = clock or WallClock()
     deadline = Deadline(budget, clock)
     try:
         with interruptible() as interrupted:

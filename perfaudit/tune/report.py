@@ -66,7 +66,7 @@ def tune(
         )
     watch, clock = watch or Watch(), clock or WallClock()
     deadline = Deadline(budget, clock)
-    workshop = workshop or Children(target, device, watch, timeout, in_place=in_place)
+    workshop = workshop or Children(replace(target, in_place=in_place), device, watch, timeout)
     progress, record, files = Progress(Climb(allow) if allow is not None else None), Record(), dict[str, str]()
     try:
         with interruptible() as interrupted:

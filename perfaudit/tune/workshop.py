@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
 from perfaudit.errors import NothingMeasured, TargetError, UserError
 from perfaudit.measure.child import Child, ChildFailed
 from perfaudit.measure.engine import ChildEngine
-from perfaudit.measure.exchange import exchange_in
 from perfaudit.measure.facts import Facts
 from perfaudit.measure.lab import ChildLab, build_command
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.loop_patches import LoopPatches, Patched
 from perfaudit.measure.nursery import nursery
 from perfaudit.measure.runner import Lab
+from perfaudit.measure.scratch import target_json
 from perfaudit.measure.watch import Watch
-from perfaudit.script.observe import remove_scratch, scratch_root
-from perfaudit.script.request import Script
 from perfaudit.target.names import Target, imported_modules, sets_variables_early
 from perfaudit.tune.short_names import variant_name
 
@@ -83,10 +78,8 @@ class Children:
     watch: Watch
     timeout: float
     fresh: bool = False  # see `measure.child.Child`
-    in_place: bool = False  # a script's files are its own
     _waiting: tuple[Child, Json] | None = None  # a script that was started, and its facts
     _loops: LoopPatches = field(default_factory=LoopPatches)  # of a script, which is started with them
-    _folder: Path | None = None  # of a script's files, as long as this process runs
 
     def __post_init__(self) -> None:
         """Have the libraries that the target imports ready for all children, unless it sets variables before importing.
@@ -94,49 +87,23 @@ class Children:
         A script gets new interpreters: nothing is imported before it imports it.
         """
         self.fresh = self.target.is_script or sets_variables_early(self.target.file)
-        if self.target.is_script and not self.in_place:
-            script = Script(self.target.file, self.target.arguments or ())
-            self._folder = Path(tempfile.mkdtemp(prefix="perfaudit_", dir=scratch_root(script)))
-            atexit.register(remove_scratch, self._folder)
-            atexit.register(self._let_go)  # which is called before
-            for name in ("scratch", "shared"):
-                (self._folder / name).mkdir()
-            exchange_in(str(self._folder / "shared"))
         parent = None if self.fresh else nursery()
         if parent is not None:
             self.watch.stage("importing torch")
             parent.preload(imported_modules(self.target.file))
 
-    @property
-    def target_json(self) -> Json:
-        own = {name: str(self._folder / name) if self._folder is not None else "" for name in ("scratch", "shared")}
-        return self.target.to_json() | (own if self.target.is_script else {})
-
     def lab(self, check: Check | None = None) -> Lab:
         self._let_go()
-        lab = ChildLab(self.target_json, self.device, timeout=self.timeout, fresh=self.fresh, check=check)
+        lab = ChildLab(target_json(self.target), self.device, timeout=self.timeout, fresh=self.fresh, check=check)
         lab.on_open = lambda variant: self.watch.opening(variant_name(variant.settings))
         return lab
-
-    @contextlib.contextmanager
-    def _child(self) -> Iterator[tuple[Child, Json]]:
-        """A child, and the target as it is told; what a script writes there goes with the child."""
-        target = self.target_json
-        if self._folder is not None:
-            target["scratch"] = tempfile.mkdtemp(dir=target["scratch"])
-        try:
-            with Child(self.fresh) as child:
-                yield child, target
-        finally:
-            if self._folder is not None:
-                remove_scratch(Path(target["scratch"]))
 
     def ask(self, variant: Variant, *commands: Json) -> list[Json]:
         is_plain = not (variant.overlay or variant.applied) and all(command["do"] in AS_IT_IS for command in commands)
         if self.target.is_script and is_plain:
             return self._ask_waiting(variant, commands)
-        with self._child() as (child, target):
-            facts = child.ask(build_command(target, variant, self.device, 0), self.timeout)
+        with Child(self.fresh) as child:
+            facts = child.ask(build_command(target_json(self.target, child), variant, self.device, 0), self.timeout)
             return [facts, *self._replies(child, commands)]
 
     def _ask_waiting(self, variant: Variant, commands: Sequence[Json]) -> list[Json]:
@@ -145,7 +112,9 @@ class Children:
             if self._waiting is None:
                 child = Child(self.fresh)
                 self._waiting = child, {}
-                self._waiting = child, child.ask(self._build_command(variant), self.timeout)
+                command = self._build_command(variant, child)
+                atexit.register(self._let_go)  # before its folder is deleted
+                self._waiting = child, child.ask(command, self.timeout)
             child, facts = self._waiting
             replies = [facts, *self._replies(child, commands)]
             if child.ask({"do": "has_ended"}, self.timeout)["has_ended"]:
@@ -182,7 +151,8 @@ class Children:
         return replies
 
     def trace(self, files: list[str]) -> Json:
-        with self._child() as (child, target):
+        with Child(self.fresh) as child:
+            target = target_json(self.target, child)
             command = {"do": "trace", "target": target, "files": files, "device": self.device}
             return child.ask(command, self.timeout)
 
@@ -193,15 +163,15 @@ class Children:
         child = Child(self.fresh)
         try:
             own = Variant("screening", "", {})
-            child.ask(self._build_command(own), self.timeout)
+            child.ask(self._build_command(own, child), self.timeout)
         except BaseException:
             child.close()
             raise
         return ChildEngine(child, self.timeout)
 
-    def _build_command(self, variant: Variant) -> Json:
-        """The command that builds the training in which patches are raced."""
-        return build_command(self.target_json, variant, self.device, 0, loops=self._loops.texts)
+    def _build_command(self, variant: Variant, child: Child) -> Json:
+        """The command that builds the training in which patches are raced, for this child."""
+        return build_command(target_json(self.target, child), variant, self.device, 0, loops=self._loops.texts)
 
 
 def as_user_error(target: Target, failure: ChildFailed, timeout: float) -> UserError:

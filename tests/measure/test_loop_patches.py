@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -66,13 +67,16 @@ def test_a_script_that_waits_without_a_patch_is_started_again(tmp_path: Path, mo
         def close(self) -> None:
             closed.append(True)
 
+        def at_end(self, work: Callable[[], None]) -> None:
+            work()
+
     children = Children(Target("train.py", {}, ()), "cpu", Watch(), 1.0)
     for old, new, is_new in [("zero_grad()", "step()", True), ("zero_grad()", "step()", False), ("x + 1", "x", False)]:
         children._waiting = Waiting(), {}  # type: ignore[assignment]  # only its end is looked at
         children.expect([patch(old, new)], never)
         assert (children._waiting is None) is is_new
     assert closed == [True]
-    command = children._build_command(Variant("as it is", "", {}))
+    command = children._build_command(Variant("as it is", "", {}), Waiting())  # type: ignore[arg-type]
     assert command["loops"]["train.py"][0] == TEXT
     children._waiting = None
 
