@@ -12,7 +12,6 @@ import math
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
@@ -31,13 +30,13 @@ from perfaudit.target.autocasts import autocasts
 from perfaudit.target.built_otherwise import loaders_built, optimizers_built
 from perfaudit.target.construction import Origins
 from perfaudit.target.load import said, where
-from perfaudit.target.loading import Batch, Loading, arguments_of
 from perfaudit.target.names import Target, factories
 from perfaudit.target.provenance import Site
 from perfaudit.target.random_streams import seed_all
 from perfaudit.target.working_folder import full_path, present_folder
 from perfaudit.training.around_forward import AroundForward
 from perfaudit.training.held_names import Held, held_names
+from perfaudit.training.script_loading import ScriptLoading
 from perfaudit.training.script_watch import ScriptPhases, ScriptWatch
 from perfaudit.training.trainers import TRANSFORMERS, Trainer, Trainers
 from perfaudit.training.updated_by_hand import UpdatedByHand
@@ -47,16 +46,12 @@ MOST_UPDATES = 64  # in which the order of several optimizers must repeat
 LINES_SAID, MOST_SAID = (
     12,
     4000,
-)  # lines and bytes of what a script has printed before it left: a usage message has some lines
+)  # lines and bytes of what a script printed before it left: a usage message has some lines
 NO_OPTIMIZER = -1  # in the record of a step that ends with a backward pass, as the script has built no optimizer
 TRAINER_PREFIX = "dataloader_"  # before DataLoader's own names among Hugging Face's `TrainingArguments`
-PLAIN_LOADERS = (
-    "torch.utils.data.dataloader",
-    "accelerate.data_loader",
-)  # modules whose loaders only move their batches
 
 
-class ScriptTraining:
+class ScriptTraining(ScriptLoading):
     """The training of a script. Building it runs the script up to the end of its first step.
 
     loader_overrides, optimizer_overrides: arguments that every DataLoader or optimizer is built with instead of the script's.
@@ -87,6 +82,7 @@ class ScriptTraining:
         refuse: Callable[[str], None] = lambda why: None,
         on_first_update: Callable[[], None] = lambda: None,
     ) -> None:
+        super().__init__()
         self.target, self.seed = target, seed
         self._refuse, self._on_first_update = refuse, on_first_update
         self.factories: dict[str, Any] = {}
@@ -101,9 +97,6 @@ class ScriptTraining:
         self.phases = ScriptPhases()
         self.around_forward = AroundForward()
         self.autocasts: set[str] = set()  # types that the script entered autocast with, up to its first update
-        self.loads: list[_Load] | None = None  # gathered where somebody asks
-        self.unseen: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext  # around loading
-        self.on_batch: Callable[[Batch], None] = lambda batch: None  # told each batch that was loaded
         self._records: list[Json] = []  # of updates since the last step
         self._order: list[int] = []  # of the optimizers of the first updates
         self._updates_per_step = 0  # not known yet
@@ -111,7 +104,6 @@ class ScriptTraining:
         self._site_of: list[Any] = []  # of loaders and of optimizers: `construction.Built`
         self._trainers = Trainers()
         self.trainer: Trainer | None = None  # of a library, from the first update on
-        self._was_exchanged = False
         self._open, self._first_step = contextlib.ExitStack(), contextlib.ExitStack()
         self._loader_overrides, self._overrides_in_force = loader_overrides or {}, dict(loader_overrides or {})
         self._optimizer_overrides = optimizer_overrides or {}
@@ -297,9 +289,7 @@ class ScriptTraining:
         self.first_batch = self._watch.batch
         self.trainer = self._trainers.running(sys._getframe(1))
         self.is_known = True
-        loader = self._watch.loader
-        self._own = Loading(loader) if loader is not None else None
-        self.loading = self._own
+        self.begin_loading(self._watch.loader)
 
     def _gradients(self, scale: Any) -> dict[str, Any]:
         """The gradients as they are, on the host; {} before there are any, as where a closure makes them, or without room.
@@ -389,71 +379,6 @@ class ScriptTraining:
         found = {name: self._origins.of_compiling(module) for name, module in named.items()}
         return {name: site for name, site in found.items() if site is not None}
 
-    # ---- loading -----------------------------------------------------------------------------------------------------
-
-    @property
-    def loader(self) -> Any:
-        """The DataLoader from which batches are taken, None where the script has none."""
-        return self.loading.loader if self.loading is not None else None
-
-    @property
-    def epoch_batches(self) -> int | None:
-        """Batches of an epoch, None where that is not known."""
-        return self.loading.epoch_batches if self.loading is not None else None
-
-    @property
-    def restart_seconds(self) -> list[float]:
-        """Of each epoch of another loader in the place of the script's: see `Loading`. The script's own are in its steps."""
-        return self.loading.restart_seconds if self.loading is not None and self.loading is not self._own else []
-
-    def restart_per_step(self) -> float:
-        """Seconds that beginning an epoch of another loader takes, shared out among its steps."""
-        is_others = self.loading is not None and self.loading is not self._own
-        return self.loading.restart_per_step() if self.loading is not None and is_others else 0.0
-
-    def other_loading(self, overrides: dict[str, Any]) -> Loading:
-        """A loader over the same samples, built with these arguments instead of the script's. Raises TargetError."""
-        import torch
-
-        own = self._own.loader if self._own is not None else None
-        is_on_host = self.device.type == "cpu" or type(own) is torch.utils.data.DataLoader
-        if own is None or type(own).__module__ not in PLAIN_LOADERS or not is_on_host:
-            raise TargetError(f"{self.target}: its batches do not come from a plain DataLoader")
-        arguments = {**arguments_of(own), **overrides}
-        if not arguments["num_workers"]:
-            arguments |= {
-                "prefetch_factor": None,
-                "persistent_workers": False,
-                "timeout": 0,
-                "multiprocessing_context": None,
-            }
-        return Loading(torch.utils.data.DataLoader(**arguments))
-
-    def exchange_loading(self, loading: Loading) -> Loading:
-        """Take the next batches from there; the loading that had been in place, which goes on where it stopped when put back."""
-        assert self.loading is not None, "a loader of the script's was exchanged for another one"
-        before, self.loading = self.loading, loading
-        self._was_exchanged = True
-        return before
-
-    def is_over(self, batches: int) -> bool:
-        """Whether a pass over the script's loader has given all its batches, those of another in its place among them."""
-        return self._was_exchanged and self._own is not None and batches >= (self._own.epoch_batches or math.inf)
-
-    def load(self, original: Callable[[Any], Batch], batches: Any) -> Batch:
-        """The next batch of the script's loader, or of that which is in its place. batches: the script's iterator."""
-        load = original if self.loading is None or self.loading is self._own else self._load_other
-        if self.loads is None:
-            return load(batches)
-        wall, cpu = time.perf_counter(), time.process_time()
-        batch = load(batches)
-        self.loads.append(_Load(time.perf_counter() - wall, time.process_time() - cpu, batch))
-        return batch
-
-    def _load_other(self, batches: Any) -> Batch:
-        assert self.loading is not None
-        return self.loading.next_batch()
-
 
 def _takes_the_same(loader: Any, other: Any) -> bool:
     """Whether a loader was built of another one's parts, so that it takes the same batches."""
@@ -493,12 +418,3 @@ def _use(tools: _Tools) -> None:
     if tools != (sys.getprofile(), sys.gettrace()):
         sys.setprofile(tools[0])
         sys.settrace(tools[1])
-
-
-class _Load:
-    """A batch with the seconds that loading it took, on the wall and of the process."""
-
-    __slots__ = ("batch", "cpu", "wall")
-
-    def __init__(self, wall: float, cpu: float, batch: Batch) -> None:
-        self.wall, self.cpu, self.batch = wall, cpu, batch

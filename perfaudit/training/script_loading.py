@@ -1,0 +1,106 @@
+"""Where a script's batches come from: its own loader, or another one in its place. Child only."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+from perfaudit.errors import TargetError
+from perfaudit.target.loading import Batch, Loading, arguments_of
+from perfaudit.target.names import Target
+
+PLAIN_LOADERS = ("torch.utils.data.dataloader", "accelerate.data_loader")  # whose loaders only move their batches
+
+
+class Load:
+    """A batch with the seconds that loading it took, on the wall and of the process."""
+
+    __slots__ = ("batch", "cpu", "wall")
+
+    def __init__(self, wall: float, cpu: float, batch: Batch) -> None:
+        self.wall, self.cpu, self.batch = wall, cpu, batch
+
+
+class ScriptLoading:
+    """The part of a script's training that loads: its loader can be exchanged between two steps."""
+
+    target: Target
+    device: Any  # torch.device
+
+    def __init__(self) -> None:
+        self.loading: Loading | None = None  # None until the first update, and where the script has no loader
+        self._own: Loading | None = None  # the script's, likewise
+        self._was_exchanged = False
+        self.loads: list[Load] | None = None  # gathered where somebody asks
+        self.unseen: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext  # around loading
+        self.on_batch: Callable[[Batch], None] = lambda batch: None  # told each batch that was loaded
+
+    def begin_loading(self, loader: Any) -> None:
+        """Know the script's loader, None where it has none."""
+        self._own = self.loading = Loading(loader) if loader is not None else None
+
+    @property
+    def loader(self) -> Any:
+        """The DataLoader from which batches are taken, None where the script has none."""
+        return self.loading.loader if self.loading is not None else None
+
+    @property
+    def epoch_batches(self) -> int | None:
+        """Batches of an epoch, None where that is not known."""
+        return self.loading.epoch_batches if self.loading is not None else None
+
+    @property
+    def restart_seconds(self) -> list[float]:
+        """Of each epoch of another loader in the place of the script's: see `Loading`. The script's own are in its steps."""
+        return self.loading.restart_seconds if self.loading is not None and self.loading is not self._own else []
+
+    def restart_per_step(self) -> float:
+        """Seconds that beginning an epoch of another loader takes, shared out among its steps."""
+        is_others = self.loading is not None and self.loading is not self._own
+        return self.loading.restart_per_step() if self.loading is not None and is_others else 0.0
+
+    def other_loading(self, overrides: dict[str, Any]) -> Loading:
+        """A loader over the same samples, built with these arguments instead of the script's. Raises TargetError."""
+        import torch
+
+        own = self._own.loader if self._own is not None else None
+        is_on_host = self.device.type == "cpu" or type(own) is torch.utils.data.DataLoader
+        if own is None or type(own).__module__ not in PLAIN_LOADERS or not is_on_host:
+            raise TargetError(f"{self.target}: its batches do not come from a plain DataLoader")
+        arguments = {**arguments_of(own), **overrides}
+        if not arguments["num_workers"]:
+            arguments |= {
+                "prefetch_factor": None,
+                "persistent_workers": False,
+                "timeout": 0,
+                "multiprocessing_context": None,
+            }
+        return Loading(torch.utils.data.DataLoader(**arguments))
+
+    def exchange_loading(self, loading: Loading) -> Loading:
+        """Take the next batches from there; the loading that had been in place, which goes on where it stopped when put back."""
+        assert self.loading is not None, "a loader of the script's was exchanged for another one"
+        before, self.loading = self.loading, loading
+        self._was_exchanged = True
+        return before
+
+    def is_over(self, batches: int) -> bool:
+        """Whether a pass over the script's loader has given all its batches, those of another in its place among them."""
+        return self._was_exchanged and self._own is not None and batches >= (self._own.epoch_batches or math.inf)
+
+    def load(self, original: Callable[[Any], Batch], batches: Any) -> Batch:
+        """The next batch of the script's loader, or of that which is in its place. batches: the script's iterator."""
+        load = original if self.loading is None or self.loading is self._own else self._load_other
+        if self.loads is None:
+            return load(batches)
+        wall, cpu = time.perf_counter(), time.process_time()
+        batch = load(batches)
+        self.loads.append(Load(time.perf_counter() - wall, time.process_time() - cpu, batch))
+        return batch
+
+    def _load_other(self, batches: Any) -> Batch:
+        assert self.loading is not None
+        return self.loading.next_batch()
