@@ -2,37 +2,54 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 # `torch._dynamo` is what the first optimizer imports, for two seconds. One thread: the parent has none when it forks.
-_RUN_ALL = """
-import faulthandler, json, os, runpy, signal, sys, traceback
+_FORK_ALL = """
+import faulthandler, gc, json, os, signal, sys, traceback, types
 import numpy, PIL.Image, sklearn.datasets
 import torch, torch.nn, torch.utils.data, torch.optim.swa_utils, torch._dynamo
 torch.set_num_threads(1)
+gc.freeze()  # a fork copies what its collector looks at
 
-def ended(path, arguments):
+def exit_code(leaving):
+    if leaving.code is None or isinstance(leaving.code, int):
+        return leaving.code or 0
+    print(leaving.code, file=sys.stderr)
+    return 1
+
+def ended(code, name, arguments, folder, environment, out, err, seconds):
     if not (child := os.fork()):
         os.setsid()
-        with open(path + ".out", "w") as out, open(path + ".err", "w") as err:
-            os.dup2(out.fileno(), 1), os.dup2(err.fileno(), 2)
-            faulthandler.dump_traceback_later(seconds_each, exit=True, file=err)
-            code = 0
+        status = 0
+        with open(os.devnull) as none, open(out, "w") as out, open(err, "w") as err:
+            os.dup2(none.fileno(), 0), os.dup2(out.fileno(), 1), os.dup2(err.fileno(), 2)
+            faulthandler.dump_traceback_later(seconds, exit=True, file=err)
             try:
-                os.chdir(os.path.dirname(path))
-                sys.path[0] = os.path.dirname(path)
-                sys.argv = [path, *arguments]
-                runpy.run_path(path, run_name="__main__")
+                os.chdir(folder)
+                os.environ.clear()
+                os.environ.update(environment)
+                sys.path[0], sys.argv = folder, [name, *arguments]
+                main = sys.modules["__main__"] = types.ModuleType("__main__")
+                main.__file__ = name
+                exec(compile(code, name, "exec", dont_inherit=True), vars(main))
+            except SystemExit as leaving:
+                status = exit_code(leaving)
             except BaseException:
                 traceback.print_exc()
-                code = 1
+                status = 1
             sys.stdout.flush(), sys.stderr.flush()
-            os._exit(code)
+            os._exit(status)
     _, status = os.waitpid(child, 0)
     try:
         os.killpg(child, signal.SIGKILL)  # workers of a program that hung
@@ -40,12 +57,12 @@ def ended(path, arguments):
         pass
     return os.waitstatus_to_exitcode(status)
 
-programs, seconds_each = json.load(sys.stdin)
-for path, arguments in programs:
-    code = ended(path, arguments)
-    if code and "Timeout (" in open(path + ".err").read():
-        code = ended(path, arguments)
-    print(json.dumps([path, code]), flush=True)
+for line in sys.stdin:
+    asked = json.loads(line)
+    code = ended(**asked)
+    if code and "Timeout (" in open(asked["err"]).read():
+        code = ended(**asked)
+    print(code, flush=True)
 """
 
 
@@ -58,27 +75,47 @@ class Ended:
     err: str
 
 
-def run_programs(
-    programs: dict[Path, list[str]], seconds: float = 400.0, seconds_each: float = 45.0
-) -> dict[Path, Ended]:
-    """Each program run as a script with its arguments, in its own folder, with one thread.
+@functools.cache
+def _parent(root: str) -> subprocess.Popen[str]:
+    """The process that is forked from, with this folder on its path; it ends with this one."""
+    environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": "1", "PYTHONPATH": root}
+    parent = subprocess.Popen(
+        [sys.executable, "-c", _FORK_ALL], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    )
+    atexit.register(parent.kill)
+    return parent
 
-    A fork of a process with torch in it may hang: a program that takes longer than `seconds_each` is ended and run once
+
+def run_code(
+    code: str,
+    name: str,
+    arguments: list[str],
+    folder: Path,
+    seconds: float = 45.0,
+    variables: Mapping[str, str] | None = None,
+) -> Ended:
+    """A program run as `python NAME ARGUMENTS` in a folder, with one thread and these variables besides ours.
+
+    A fork of a process with torch in it may hang: a program that takes longer than `seconds` is ended and run once
     more. One that hangs again has the code 1, and where each of its threads was in `err`.
-    Raises subprocess.TimeoutExpired when they take longer than `seconds` in all, KeyError for one that did not end.
     """
-    request = json.dumps([[[str(path.resolve()), arguments] for path, arguments in programs.items()], seconds_each])
-    environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", _RUN_ALL],
-        input=request, capture_output=True, text=True, env=environment, timeout=seconds,
-    )  # fmt: skip
-    codes = dict(json.loads(line) for line in done.stdout.splitlines())
+    parent = _parent(str(Path(__file__).parents[1]))
+    assert parent.stdin is not None and parent.stdout is not None
+    with tempfile.TemporaryDirectory() as said:
+        out, err = Path(said, "out"), Path(said, "err")
+        environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": "1", **(variables or {})}
+        request: dict[str, Any] = {"code": code, "name": name, "arguments": arguments, "folder": str(folder.resolve())}
+        request |= {"environment": environment, "out": str(out), "err": str(err), "seconds": seconds}
+        parent.stdin.write(json.dumps(request) + "\n")
+        parent.stdin.flush()
+        ended = parent.stdout.readline()
+        assert ended, "the process that is forked from has ended"
+        return Ended(int(ended), out.read_text(), err.read_text())
+
+
+def run_programs(programs: dict[Path, list[str]], seconds_each: float = 45.0) -> dict[Path, Ended]:
+    """Each program run as a script with its arguments, in its own folder: see `run_code`."""
     return {
-        path: Ended(
-            codes[str(path.resolve())],
-            Path(f"{path.resolve()}.out").read_text(),
-            Path(f"{path.resolve()}.err").read_text() + done.stderr[-500:],
-        )
-        for path in programs
+        path: run_code(path.read_text(), str(path.resolve()), arguments, path.parent, seconds_each)
+        for path, arguments in programs.items()
     }

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from forked_programs import run_code
 
 pytest.importorskip("greenlet")
-ROOT = Path(__file__).parents[2]
 
 HEAD = """
 import torch
@@ -79,13 +76,9 @@ def run(tmp_path: Path) -> Run:
     def runner(script: str, work: str = "", arguments: tuple[str, ...] = ()) -> dict[str, Any]:
         (tmp_path / "train.py").write_text(script)
         request = json.dumps({"work": textwrap.dedent(work), "arguments": arguments})
-        done = subprocess.run(
-            [sys.executable, "-c", DRIVER, request],
-            cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
-        assert done.stdout.strip(), done.stderr[-2000:]
-        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        done = run_code(DRIVER, "driver.py", [request], tmp_path)
+        assert done.out.strip(), done.err[-2000:]
+        found: dict[str, Any] = json.loads(done.out.splitlines()[-1])
         return found
 
     return runner

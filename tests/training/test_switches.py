@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from forked_programs import run_code
 
 pytest.importorskip("greenlet")
-ROOT = Path(__file__).parents[2]
 SCRIPT = """
 import torch
 from torch import nn
@@ -130,13 +127,9 @@ def test_patches_of_a_loop_take_turns_with_it_and_leave_it_as_it_was(tmp_path: P
         "never run": SCRIPT.replace("log.append(total / seen)", "log.append(total / max(seen, 1))"),
     }
     (tmp_path / "train.py").write_text(SCRIPT)
-    done = subprocess.run(
-        [sys.executable, "-c", DRIVER, json.dumps({"before": SCRIPT, "patches": patches})],
-        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert done.stdout.strip(), done.stderr[-2000:]
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    done = run_code(DRIVER, "driver.py", [json.dumps({"before": SCRIPT, "patches": patches})], tmp_path)
+    assert done.out.strip(), done.err[-2000:]
+    found: dict[str, Any] = json.loads(done.out.splitlines()[-1])
     assert found["put in place"] == ["sums", "wide"]
     assert "the loop at line 20 of" in found["refused"]["head"]
     assert "ran before the steps began" in found["refused"]["before the loop"]
