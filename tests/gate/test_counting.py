@@ -342,7 +342,8 @@ def test_a_child_is_told_what_to_build(children: type[FakeChild], monkeypatch: p
     monkeypatch.setattr(FakeChild, "send", lambda self, command: (told.append(command), send(self, command))[1])
     count(Target("t.py", {"model": "m.py:net"}), BASE, "cpu", 1.0, twice=False)
     assert told[0] == {
-        "do": "build", "target": {"file": "t.py", "names": {"model": "m.py:net"}}, "overlay": {}, "knob": "",
+        "do": "build", "target": Target("t.py", {"model": "m.py:net"}).to_json() | {"scratch": "", "shared": ""},
+        "overlay": {}, "knob": "",
         "settings": {}, "device": "cpu", "seed": 0, "fixed_batch": False, "relocated": ["/head", "/base"], "in_place": False,
         "scattered": False,
     }  # fmt: skip
