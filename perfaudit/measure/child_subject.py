@@ -1,0 +1,73 @@
+"""A training that was built in a child, and the steps that are timed in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from perfaudit.measure.child import Child, ChildFailed
+from perfaudit.measure.ledger import Block
+from perfaudit.measure.runner import TrialEnded, TrialFailed
+
+HANGING = 3.0  # times what a block should take; beyond it, and beyond the timeout, it hangs
+
+
+@dataclass(frozen=True, slots=True)
+class TimedSteps:
+    """A block, and the seconds and samples of each of its steps.
+
+    with_restarts: what starting an epoch costs is in the seconds of each; else the block has it.
+    """
+
+    block: Block
+    seconds: list[float]
+    samples: list[int]
+    with_restarts: bool
+
+
+class ChildSubject:
+    """A training in a child, which stands still but for its blocks.
+
+    timeout: seconds that a block may take, or HANGING times what its steps are known to take. device: its type.
+    """
+
+    def __init__(self, child: Child, timeout: float, device: str = "") -> None:
+        self.child = child
+        self.device = device
+        self.seconds_per_step = 0.0  # as it took when it was warmed up; 0.0 until then
+        self._timeout = timeout
+
+    def block(self, steps: int) -> Block:
+        """Time so many steps after one that is not timed: see `runner.Subject`."""
+        return self.timed(steps).block
+
+    def timed(self, steps: int, untimed: int = 1) -> TimedSteps:
+        """Run steps that are not timed and time so many, one by one; then stand still. Raises TrialFailed."""
+        command = {"do": "block", "steps": steps, "untimed": untimed}
+        expected = (steps + untimed) * self.seconds_per_step
+        try:
+            reply = self.child.ask(command, max(self._timeout, HANGING * expected))
+        except ChildFailed as failure:
+            raise failed(failure) from failure
+        self.child.pause()
+        each = reply.pop("each")
+        return TimedSteps(Block(**reply), each["seconds"], each["samples"], each["with_restarts"])
+
+    def room(self) -> dict[str, Any]:
+        """What is free for other copies: see `memory.room`; {} where it does not answer."""
+        try:
+            reply = self.child.ask({"do": "room"}, self._timeout)
+        except ChildFailed:
+            return {}
+        self.child.pause()
+        return reply
+
+    def close(self) -> None:
+        """End the child."""
+        self.child.close()
+
+
+def failed(failure: ChildFailed) -> TrialFailed:
+    """What a child's failure means to those who measure."""
+    kind = TrialEnded if failure.kind == "ended" else TrialFailed
+    return kind(str(failure))
