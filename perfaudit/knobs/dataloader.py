@@ -14,9 +14,10 @@ from typing import Any
 
 from perfaudit.findings import Edit
 from perfaudit.knobs import Bench, Knob, Refused, Reply, Setup, Survey, Told, Unanswered
-from perfaudit.knobs._code import Code, Patch
+from perfaudit.knobs._code import Code, Patch, built_at
 from perfaudit.measurements import Settings
 from perfaudit.static import edit
+from perfaudit.static.given_arguments import give, hands_on_options
 from perfaudit.static.source import Source
 
 MOST_WORKERS = 32  # each is a process with a copy of the dataset's Python objects; none of our runs gained beyond 16
@@ -114,6 +115,11 @@ class Dataloader(Knob):
     def patch(self, code: Code, settings: Settings) -> Patch | None:
         found = code.call(code.survey.facts.loader.site)
         return code.patch(*found, _edits(*found, settings, code.survey)) if found is not None else None
+
+    def by_hand(self, survey: Survey) -> str:
+        loader = survey.facts.loader
+        is_known = not survey.facts.is_script or not loader.is_there or Code("", survey).call(loader.site) is not None
+        return "" if is_known else f"no line of your files builds the loader{built_at(loader.site)}"
 
     # ---- words ----------------------------------------------------------------------------------------------------
 
@@ -338,19 +344,28 @@ def _edits(source: Source, call: ast.Call, settings: Settings, survey: Survey) -
     changed = {name: settings[name] for name in now if settings[name] != now[name]}
     prefix = survey.facts.loader.prefix
     found: list[Edit] = []
+    given: dict[str, str] = {}
+    may_hold = hands_on_options(call)
     for plain, value in changed.items():
         name = prefix + plain
         position = _POSITIONS.get(name)
         own = edit.keyword(call, name)
         if _is_default(plain, value) and plain in ("prefetch_factor", "persistent_workers"):
+            if own is None and may_hold and not _is_default(plain, now[plain]):
+                given[name] = repr(value)
             part = edit.remove_keyword(source, call, name) if own else ()
         elif position is not None and position < len(call.args):
             part = edit.replace(source, call.args[position], repr(value))
         else:
-            part = edit.set_keyword(source, call, name, repr(value))
+            given[name] = repr(value)
+            part = ()
         if part is None:
             return None
         found += part
+    written = give(source, call, given)
+    if written is None:
+        return None
+    found += written
     if not settings["num_workers"] and not prefix:
         for name in ("persistent_workers", "multiprocessing_context", "timeout"):  # torch refuses them without workers
             if name in changed or not edit.keyword(call, name):

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import ast
 import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 from perfaudit.findings import Edit
 from perfaudit.knobs import Bench, Knob, Setup, Survey, Told
-from perfaudit.knobs._code import Code, Patch
+from perfaudit.knobs._code import Code, Patch, built_at
 from perfaudit.knobs._trainers import DEFAULT, arguments_of_trainer, patch_trainer, words_of_trainer
+from perfaudit.measure.facts import Optimizer as OptimizerFacts
 from perfaudit.measurements import Settings
 from perfaudit.static import edit
+from perfaudit.static.given_arguments import give, hands_on_options
 from perfaudit.static.source import Source
 from perfaudit.training.optimizer_update import update_with
 
@@ -29,21 +32,22 @@ class Optimizer(Knob):
     changes_always = ("rounding",)
 
     def not_applicable(self, survey: Survey) -> str:
-        optimizer = survey.facts.optimizer
-        if not optimizer.module.startswith("torch.optim."):
-            return f"{optimizer.name} is no optimizer of torch.optim, whose updates can be chosen by an argument"
-        if not optimizer.takes:
-            return f"torch.optim.{optimizer.name} takes neither foreach nor fused"
+        optimizers = _of_a_step(survey)
+        for optimizer in optimizers:
+            if not optimizer.module.startswith("torch.optim."):
+                return f"{optimizer.name} is no optimizer of torch.optim, whose updates can be chosen by an argument"
+            if not optimizer.takes:
+                return f"torch.optim.{optimizer.name} takes neither foreach nor fused"
+        if len({(optimizer.takes, _update_of(survey, optimizer)) for optimizer in optimizers}) > 1:
+            names = ", ".join(optimizer.name for optimizer in optimizers)
+            return f"the optimizers of a step ({names}) do not take the same arguments, or update differently already"
         return ""
 
     def current(self, survey: Survey) -> Settings:
-        """What the arguments say; without any, lists where the device has kernels for them."""
-        optimizer = survey.facts.optimizer
-        if optimizer.fused:
-            return {"update": "fused"}
-        if optimizer.foreach is None:
-            return {"update": _by_default(survey)}
-        return {"update": "foreach" if optimizer.foreach else "for-loop"}
+        return {"update": _update_of(survey, survey.facts.optimizer)}
+
+    def holds(self, survey: Survey, settings: Settings) -> bool:
+        return all(_update_of(survey, optimizer) == settings["update"] for optimizer in _of_a_step(survey))
 
     def candidates(self, bench: Bench) -> list[Settings]:
         """Fused ones where torch has them for this device, and for real parameters only."""
@@ -64,28 +68,53 @@ class Optimizer(Knob):
         off = {"fused": False} if name == "foreach" else {"foreach": False}
         return Setup(optimizer_overrides={name: value, **off})
 
-    def in_place(self, training: Any, settings: Settings) -> contextlib.AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def in_place(self, training: Any, settings: Settings) -> Iterator[None]:
         update = str(settings["update"])
-        return update_with(training.optimizer, foreach=update == "foreach", fused=update == "fused")
+        others = [each for each, _ in training.other_optimizers] if training.is_script else []
+        with contextlib.ExitStack() as all_of_them:
+            for each in (training.optimizer, *others):
+                all_of_them.enter_context(update_with(each, foreach=update == "foreach", fused=update == "fused"))
+            yield
 
     def patch(self, code: Code, settings: Settings) -> Patch | None:
         if (of_trainer := _of_trainer(code.survey, settings)) is not None:
             return patch_trainer(code, self.name, of_trainer)
-        found = code.call(code.survey.facts.optimizer.site)
-        if found is None:
-            return None
-        source, call = found
-        name = code.survey.facts.optimizer.name
-        written = source.qualified(call.func) or ast.unparse(call.func)
-        if written.rpartition(".")[2] != name:  # some function that picks the class: it may not pass an argument on
-            return None
-        return code.patch(source, call, _edits(source, call, str(settings["update"])))
+        update = str(settings["update"])
+        source, edits = None, dict[tuple[int, int], tuple[Edit, ...] | None]()
+        first: ast.Call | None = None
+        for optimizer in _of_a_step(code.survey):
+            found = code.call(optimizer.site)
+            if found is None or (source is not None and found[0].path != source.path):
+                return None
+            source, call = found
+            if not _names(source, call, optimizer):
+                return None
+            first = first or call
+            edits[call.lineno, call.col_offset] = _edits(source, call, update, optimizer)  # one call can build several
+        return code.patch(source, first, edit.together(*edits.values())) if source is not None else None
+
+    def by_hand(self, survey: Survey) -> str:
+        code, trainer = Code("", survey), survey.facts.trainer
+        if not survey.facts.is_script or (trainer is not None and trainer.optimizer):
+            return ""
+        for optimizer in _of_a_step(survey):
+            found = code.call(optimizer.site)
+            if found is None:
+                return f"no line of your files builds the {optimizer.name}{built_at(optimizer.site)}"
+            if not _names(*found, optimizer):
+                picks = f"`{ast.unparse(found[1].func)}`{built_at(optimizer.site)} picks the optimizer's class"
+                return f"{picks}, and another class may not take the argument"
+        return ""
 
     def words(self, settings: Settings, survey: Survey) -> str:
         if (of_trainer := _of_trainer(survey, settings)) is not None:
             return words_of_trainer(survey, self.name, of_trainer)
         name, value = _ARGUMENTS[str(settings["update"])]
-        how = f"build {survey.facts.optimizer.name} with {name}={value}"
+        optimizers = _of_a_step(survey)
+        names = " and ".join(dict.fromkeys(optimizer.name for optimizer in optimizers))
+        them = f"the {len(optimizers)} optimizers of a step ({names})" if len(optimizers) > 1 else names
+        how = f"build {them} with {name}={value}"
         if "optimizer" in survey.facts.factories or survey.facts.is_script:
             return how
         return (
@@ -97,6 +126,26 @@ class Optimizer(Knob):
         if told.winner is None or told.winner["update"] != "foreach":
             return []
         return ["the lists of foreach take temporary memory of about the size of the parameters"]
+
+
+def _of_a_step(survey: Survey) -> tuple[OptimizerFacts, ...]:
+    """The optimizers that a step updates."""
+    return survey.facts.optimizer, *(survey.facts.script.optimizers if survey.facts.script is not None else ())
+
+
+def _names(source: Source, call: ast.Call, optimizer: OptimizerFacts) -> bool:
+    """Whether a call names the optimizer's class; what picks one may not pass an argument on."""
+    written = source.qualified(call.func) or ast.unparse(call.func)
+    return written.rpartition(".")[2] == optimizer.name
+
+
+def _update_of(survey: Survey, optimizer: OptimizerFacts) -> str:
+    """What its arguments say; without any, lists where the device has kernels for them."""
+    if optimizer.fused:
+        return "fused"
+    if optimizer.foreach is None:
+        return _by_default(survey)
+    return "foreach" if optimizer.foreach else "for-loop"
 
 
 def _by_default(survey: Survey) -> str:
@@ -122,13 +171,15 @@ def _of_trainer(survey: Survey, settings: Settings) -> str | None:
     return setting if arguments_of_trainer(survey, "optimizer", setting) else None
 
 
-def _edits(source: Source, call: ast.Call, update: str) -> tuple[Edit, ...] | None:
+def _edits(source: Source, call: ast.Call, update: str, optimizer: OptimizerFacts) -> tuple[Edit, ...] | None:
     """The call with the argument that asks for this update, in the place of the other one where it stands there."""
     name, value = _ARGUMENTS[update]
     other = "fused" if name == "foreach" else "foreach"
-    if any(keyword.arg is None for keyword in call.keywords):  # `**options` may hold it
-        return None
     standing = edit.keyword(call, other)
+    if hands_on_options(call):
+        is_other = bool(optimizer.fused if other == "fused" else optimizer.foreach)
+        off = {other: "False"} if standing is not None or is_other else {}
+        return give(source, call, {name: repr(value), **off})
     if standing is None:
         return edit.set_keyword(source, call, name, repr(value))
     if edit.keyword(call, name) is None:

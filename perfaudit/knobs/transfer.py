@@ -12,6 +12,7 @@ from perfaudit.knobs import Bench, Knob, Setup, Survey, Told, Way
 from perfaudit.knobs._code import Code, Patch
 from perfaudit.measurements import Settings
 from perfaudit.static import edit
+from perfaudit.static.given_arguments import give
 from perfaudit.static.source import Source
 
 _POSITION = 7  # of pin_memory in DataLoader.__init__
@@ -131,7 +132,7 @@ def _applied(training: Any, non_blocking: bool) -> Iterator[None]:
 def _edits(source: Source, call: ast.Call, value: str, prefix: str) -> tuple[Edit, ...] | None:
     if len(call.args) > _POSITION and not prefix:
         return edit.replace(source, call.args[_POSITION], value)
-    return edit.set_keyword(source, call, f"{prefix}pin_memory", value)
+    return give(source, call, {f"{prefix}pin_memory": value})
 
 
 def _at(survey: Survey, rule: str) -> str:

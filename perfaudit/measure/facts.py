@@ -133,13 +133,15 @@ class Script:
     """What is known of a script, whose loop is its own.
 
     models: under which names functions that run hold each of its models, the innermost first. backward: its calls behind the
-    backward passes of an update. autocasts: types that it enters autocast with. arguments: that it was given.
+    backward passes of an update. autocasts: types that it enters autocast with. arguments: that it was given. optimizers: those
+    that a step updates beside the one of the facts, as in a GAN.
     """
 
     models: tuple[tuple[Held, ...], ...] = ()
     backward: tuple[CallSite, ...] = ()
     autocasts: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
+    optimizers: tuple[Optimizer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,6 +63,7 @@ def _script(training: Any) -> Script:
         backward=tuple(site for call in training.backward_sites if (site := _call_site(call)) is not None),
         autocasts=tuple(sorted(training.autocasts)),
         arguments=tuple(training.target.arguments or ()),
+        optimizers=tuple(_optimizer(each, site) for each, site in training.other_optimizers),
     )
 
 

@@ -369,8 +369,15 @@ class ScriptTraining(ScriptLoading):
 
     @property
     def optimizer_site(self) -> Site | None:
-        """The script's call that built the optimizer; None where a library did, or where there are several."""
-        return self._built_at(self.optimizer) if len(set(self._order)) < 2 else None
+        """The script's call that built the optimizer; None where a library did."""
+        return self._built_at(self.optimizer)
+
+    @property
+    def other_optimizers(self) -> list[tuple[Any, Site | None]]:
+        """Those that a step updates beside `optimizer`, each with the script's call that built it."""
+        numbers = dict.fromkeys(self._order[-self._updates_per_step :])
+        stepped = [self._watch.optimizers[number] for number in numbers if number != NO_OPTIMIZER]
+        return [(each, self._built_at(each)) for each in stepped if each is not self.optimizer]
 
     @property
     def compiled_sites(self) -> dict[str, Site]:

@@ -34,6 +34,7 @@ from perfaudit.tune.search import pointless
 from perfaudit.tune.session import Session
 from perfaudit.tune.shares import in_order
 from perfaudit.tune.short_names import short_names
+from perfaudit.tune.workshop import as_user_error
 
 ASKING_SHARE = 0.15  # of the budget, for what knobs must know before they have candidates
 
@@ -103,5 +104,7 @@ def _race_alone(session: Session, state: Climb, screen: Screen, deadline: Deadli
         screen.race("alone", entrants, deadline, words, state.alone, enough=lambda: is_enough(state))
     except ChildFailed as failure:
         if not state.alone.entrants:
+            if failure.kind == "ended" and session.target.is_script:
+                raise as_user_error(session.target, failure, session.timeout) from failure
             raise NothingMeasured(f"{session.target}: the code as it is could not be measured: {failure}") from failure
         state.alone.notes.append(f"the training in which patches are raced ended early: {failure}")

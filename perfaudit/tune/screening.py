@@ -39,12 +39,13 @@ class Screen:
 
     tell: called when a candidate was decided, and now and then. Where the child dies with a candidate in place, that one leaves
     with the reason, and the training is built again; so it is where the training itself ends, as long as each process gets
-    further than the one before.
+    further than the one before. The first one may have made steps of a script before the race, and has a second chance.
     """
 
     session: Session
     tell: Callable[[], None] = lambda: None
     _engine: Engine | None = None
+    _is_first: bool = True  # of the processes
 
     def __enter__(self) -> Screen:
         return self
@@ -90,7 +91,9 @@ class Screen:
                 guilty = self._engine.in_place() if self._engine is not None else ""
                 self._close()
                 is_own_fault = guilty in ("", BASE, CONTROL, base)
-                if deadline.left() <= 0 or (is_own_fault and not so_far.has_gone_on()):
+                gets_further = so_far.has_gone_on() or (self._is_first and failure.kind == "ended")
+                self._is_first = False
+                if deadline.left() <= 0 or (is_own_fault and not gets_further):
                     raise
                 if is_own_fault:
                     so_far.end_process()

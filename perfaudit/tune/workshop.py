@@ -23,6 +23,10 @@ from perfaudit.tune.short_names import variant_name
 
 Json = dict[str, Any]  # Any: nested JSON
 AS_IT_IS = ("block", "ask")  # commands that leave a training fit for a race
+TOO_FEW = (
+    "too few to race patches in. Have it train longer, on more data or for more epochs; `perfaudit run` reads the steps "
+    "that it has"
+)
 Check = Callable[[Child, Variant, Facts], None]
 
 
@@ -177,7 +181,9 @@ class Children:
 def as_user_error(target: Target, failure: ChildFailed, timeout: float) -> UserError:
     """The fault of a child as the message a user reads: TargetError while it loads, NothingMeasured once it trains."""
     if failure.kind in ("step", "ended"):
-        return NothingMeasured(str(failure))
+        return NothingMeasured(
+            f"{failure}: {TOO_FEW}" if failure.kind == "ended" and target.is_script else str(failure)
+        )
     if failure.kind == "timeout":
         return TargetError(f"{target.file}: {failure}; give it longer with --timeout (now {timeout:.0f} s)")
     if failure.kind == "crash":

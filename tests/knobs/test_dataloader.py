@@ -486,6 +486,18 @@ NONE = {"num_workers": 0, "pin_memory": False, "prefetch_factor": None, "persist
         ),
         ("DataLoader(d)", {}, {**TWO, "pin_memory": True}, "DataLoader(d, num_workers=2, pin_memory=True)"),
         (
+            "DataLoader(d, **options)",
+            {"num_workers": 1, "prefetch_factor": 2},
+            {**TWO, "persistent_workers": True},
+            'DataLoader(d, **{**options, "num_workers": 2, "persistent_workers": True})',
+        ),
+        (
+            "DataLoader(d, num_workers=4, **options)",
+            {"num_workers": 4, "prefetch_factor": 4, "persistent_workers": True},
+            NONE,
+            'DataLoader(d, num_workers=0, **{**options, "prefetch_factor": None, "persistent_workers": False})',
+        ),
+        (
             "TrainingArguments('out', num_workers=7)",  # a trainer's arguments have names of their own
             {"prefix": "dataloader_"},
             {**TWO, "persistent_workers": True},

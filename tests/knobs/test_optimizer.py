@@ -11,7 +11,7 @@ from surveys import USUAL, survey_of
 
 from perfaudit.knobs import Bench, Probe, Survey, Told, optimizer
 from perfaudit.knobs._code import Code
-from perfaudit.measure.facts import CallSite
+from perfaudit.measure.facts import CallSite, Optimizer, Script
 from perfaudit.measure.gather_facts import _optimizer
 
 KNOB = optimizer.KNOB
@@ -87,7 +87,10 @@ CASES = [
     ("AdamW(p, foreach=True, fused=False)", "fused", "AdamW(p, foreach=False, fused=True)"),
     ("torch.optim.AdamW(p)", "foreach", "torch.optim.AdamW(p, foreach=True)"),
     ("Opt(p)", "fused", "Opt(p, fused=True)"),
-    ("AdamW(p, **options)", "fused", None),  # may hold it already
+    ("AdamW(p, **options)", "fused", 'AdamW(p, **{**options, "fused": True})'),  # may hold it already
+    ("AdamW(p, **(a or b))", "fused", 'AdamW(p, **({**(a or b), "fused": True}))'),
+    ("AdamW(p, foreach=True, **options)", "fused", 'AdamW(p, foreach=False, **{**options, "fused": True})'),
+    ("AdamW(p, **a, **b)", "fused", None),
     ("create(p)", "fused", None),  # may not pass it on
 ]
 
@@ -101,6 +104,39 @@ def test_the_patch(call: str, name: str, patched: str | None, tmp_path: Path, mo
     site = CallSite("train.py", node.lineno, node.end_lineno, node.col_offset, node.end_col_offset)
     patch = KNOB.patch(Code("train.py", survey(site=site)), {"update": name})
     assert (patch and patch.after) == (patched and f"{top}{patched}\n")
+
+
+GAN = "from torch.optim import Adam\na = Adam(p, lr=1)\nb = Adam(q)\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "patched"),
+    [
+        ((2, 3), "from torch.optim import Adam\na = Adam(p, lr=1, fused=True)\nb = Adam(q, fused=True)\n"),
+        ((3, 3), "from torch.optim import Adam\na = Adam(p, lr=1)\nb = Adam(q, fused=True)\n"),  # one call builds both
+        ((2, None), None),  # a library builds the other one
+    ],
+)
+def test_all_optimizers_of_a_step_are_patched_together(
+    lines: tuple[int, int | None], patched: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(GAN)
+    calls = {node.lineno: node.value for node in ast.parse(GAN).body if isinstance(node, ast.Assign)}
+    first, other = (_adam(calls[line] if line is not None else None) for line in lines)
+    given = Survey(replace(USUAL, optimizer=first, script=Script(optimizers=(other,))))
+    patch = KNOB.patch(Code("train.py", given), {"update": "fused"})
+    assert (patch and patch.after) == patched
+    assert KNOB.words({"update": "fused"}, given) == "build the 2 optimizers of a step (Adam) with fused=True"
+    fused = replace(USUAL, optimizer=replace(first, fused=True), script=Script(optimizers=(other,)))
+    assert not KNOB.holds(Survey(fused), {"update": "fused"})
+    assert KNOB.by_hand(given) == ("" if patched else "no line of your files builds the Adam")
+    assert KNOB.not_applicable(given) == "" and "update differently" in KNOB.not_applicable(Survey(fused))
+
+
+def _adam(call: ast.expr | None) -> Optimizer:
+    site = call and CallSite("train.py", call.lineno, call.end_lineno, call.col_offset, call.end_col_offset)
+    return replace(USUAL.optimizer, name="Adam", module="torch.optim.adam", site=site)
 
 
 def test_our_own_optimizer_is_words_only() -> None:

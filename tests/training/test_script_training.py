@@ -206,9 +206,13 @@ def test_updates_of_several_optimizers_make_one_step(run: Run) -> None:
         found["updates"] = training.updates - before
         found["models"] = len(list(training.model.children()))
         found["optimizers"] = len(training.optimizers)
+        from perfaudit.knobs.optimizer import KNOB
+        with KNOB.in_place(training, {"update": "fused"}):
+            found["fused"] = [each.param_groups[0]["fused"] for each in training.optimizers]
+        found["others"] = [site is not None for _, site in training.other_optimizers]
         """,
     )
-    assert found == {"updates": 3, "models": 2, "optimizers": 2}
+    assert found == {"updates": 3, "models": 2, "optimizers": 2, "fused": [True, True], "others": [True]}
 
 
 @pytest.mark.slow

@@ -1,0 +1,47 @@
+"""Arguments that a call is given by name, also where it hands on `**options` that may hold them.
+
+As in `static.edit`, the verb returns the edits, or None where it cannot be done without a doubt.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+
+from perfaudit.findings import Edit, Span
+from perfaudit.static import edit
+from perfaudit.static.edit import Edits
+from perfaudit.static.source import Source
+
+_BINDS_TIGHTLY = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Dict)  # what needs no brackets behind `{**`
+
+
+def hands_on_options(call: ast.Call) -> bool:
+    """Whether the call is given `**options`, which may hold any argument."""
+    return any(keyword.arg is None for keyword in call.keywords)
+
+
+def give(source: Source, call: ast.Call, arguments: Mapping[str, str]) -> Edits | None:
+    """Give the call these arguments, whatever its `**options` hold: `Adam(p, **{**options, "fused": True})`.
+
+    None as for `edit.set_keyword`, and for an argument that any of several options may hold.
+    """
+    if not hands_on_options(call):
+        return edit.together(*(edit.set_keyword(source, call, *argument) for argument in arguments.items()))
+    own = {name: standing for name in arguments if (standing := edit.keyword(call, name)) is not None}
+    written = [edit.replace(source, standing.value, arguments[name]) for name, standing in own.items()]
+    others = {name: value for name, value in arguments.items() if name not in own}
+    return edit.together(*written, _put_over_options(source, call, others) if others else ())
+
+
+def _put_over_options(source: Source, call: ast.Call, arguments: Mapping[str, str]) -> Edits | None:
+    options = [keyword.value for keyword in call.keywords if keyword.arg is None]
+    if len(options) > 1 or any(isinstance(around, ast.JoinedStr) for around in source.ancestors(call)):
+        return None
+    place = source.span(options[0])
+    opening, closing = ("{**", "") if isinstance(options[0], _BINDS_TIGHTLY) else ("{**(", ")")
+    named = "".join(f', "{name}": {value}' for name, value in arguments.items())
+    return (
+        Edit(Span(place.start, place.start), opening),
+        Edit(Span(place.end, place.end), f"{closing}{named}}}"),
+    )
