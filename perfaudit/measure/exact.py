@@ -38,8 +38,8 @@ def first_steps(training: Any, steps: int, seed: int, nudge: float = 0.0) -> Rep
     """
     import torch
 
-    from perfaudit.measure import first_steps as start
     from perfaudit.target.random_streams import seed_all
+    from perfaudit.training import parameters as given
 
     model = training.model
     if not accelerator_of(training.device).has_doubles:
@@ -53,7 +53,7 @@ def first_steps(training: Any, steps: int, seed: int, nudge: float = 0.0) -> Rep
             if isinstance(value, torch.Tensor) and value.is_floating_point() and value.ndim:
                 state[name] = value.double()
     if nudge:
-        start.nudge(model, nudge)
+        given.nudge(model, nudge)
     parameters = {gradients.plain_name(name): p for name, p in model.named_parameters()}
     buffers = {gradients.plain_name(name): b for name, b in model.named_buffers() if b.is_floating_point()}
     before = {name: value.detach().clone() for name, value in {**parameters, **buffers}.items()}

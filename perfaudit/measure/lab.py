@@ -17,6 +17,12 @@ from perfaudit.measure.nursery import START_SECONDS
 from perfaudit.measure.runner import Subject, TooLarge, TrialFailed
 from perfaudit.measure.side_by_side import why_not_beside
 
+StartOf = Callable[[Variant], "dict[str, Any] | None"]
+
+
+def no_start(variant: Variant) -> None:
+    """Nothing is done with the parameters that a variant begins with."""
+
 
 @dataclass(slots=True)
 class ChildLab:
@@ -24,6 +30,8 @@ class ChildLab:
 
     check: called with a child that has just been built, its variant and facts; raising TrialFailed refuses the variant.
     timeout: seconds that building the training, and each step, may take. fresh: see `Child`.
+    start_of: what is done with the parameters that a script begins with (see `training.script_start`); where something is, the
+    first variant is built before the others, which may begin with its parameters.
     """
 
     target: dict[str, Any]  # JSON: file and names
@@ -34,6 +42,7 @@ class ChildLab:
     facts: dict[str, Facts] = field(default_factory=dict)
     check: Callable[[Any, Variant, Facts], None] | None = None  # Any: a Child, or one that answers once
     on_open: Callable[[Variant], None] = lambda variant: None
+    start_of: StartOf = no_start
     ran: dict[str, str] = field(default_factory=dict)  # SHA-256 of the files that ran unpatched, by path
 
     def open(self, variants: Sequence[Variant]) -> dict[str, Subject | TrialFailed]:
@@ -47,7 +56,7 @@ class ChildLab:
         children: list[Child] = []
         try:
             while pending:
-                alone = not children and may_have_accelerator()
+                alone = not children and (may_have_accelerator() or self.start_of(variants[0]) is not None)
                 wave = [pending.pop(0) for _ in range(1 if alone else min(len(pending), usable_cores()))]
                 started = []
                 for variant in wave:
@@ -57,7 +66,7 @@ class ChildLab:
                     with contextlib.suppress(
                         ChildFailed
                     ):  # a child that is gone already is told when its reply is read
-                        child.send(build_command(self.target, variant, self.device, self.seed))
+                        child.send(self._build_command(variant))
                     started.append((variant, child))
                 for variant, child in started:
                     opened[variant.key] = self._ready(variant, child, alone=len(variants) == 1)
@@ -72,12 +81,15 @@ class ChildLab:
             raise
         return opened
 
+    def _build_command(self, variant: Variant) -> dict[str, Any]:
+        return build_command(self.target, variant, self.device, self.seed, start=self.start_of(variant))
+
     def examine(self, variant: Variant) -> str:
         """Build a variant in a child that ends then, and check it; why it is refused, "" if it is not. Nothing is timed."""
         with Child(self.fresh) as child:
             try:
                 self.on_open(variant)
-                reply = child.ask(build_command(self.target, variant, self.device, self.seed), self.timeout)
+                reply = child.ask(self._build_command(variant), self.timeout)
                 facts = from_json(reply)
                 self._same_source(variant, facts.digests)
                 if self.check is not None:
@@ -154,8 +166,9 @@ def build_command(
     in_place: bool = False,
     scattered: bool = False,
     loops: dict[str, Any] | None = None,
+    start: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The command that builds a variant in a child. relocated, in_place, scattered, loops: see `verbs.building`."""
+    """The command that builds a variant in a child. relocated, in_place, scattered, loops, start: see `verbs.building`."""
     return {
         "do": "build",
         "target": target,
@@ -169,4 +182,5 @@ def build_command(
         "in_place": in_place,
         "scattered": scattered,
         **({"loops": loops} if loops else {}),
+        **({"start": start} if start else {}),
     }

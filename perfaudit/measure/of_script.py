@@ -10,9 +10,10 @@ import contextlib
 from dataclasses import dataclass
 from typing import Any
 
-from perfaudit.measure import first_steps, gradients
+from perfaudit.measure import gradients
 from perfaudit.target.autocasts import autocasts
-from perfaudit.target.random_streams import seed_all
+from perfaudit.target.random_streams import digest_of_streams, seed_all
+from perfaudit.training.parameters import nudge, take_parameters
 
 Reply = dict[str, Any]  # JSON
 
@@ -32,15 +33,21 @@ class Request:
 
 
 def first_losses(training: Any, asked: Request) -> Reply:  # Any: training.script_training.ScriptTraining
-    """The losses of the steps behind the first one, as `verbs.first_losses.losses` has them; of each step, its last loss."""
+    """The losses of the steps behind the first one, as `verbs.first_losses.losses` has them; of each step, its last loss.
+
+    With them, under "start" why the first step did not begin as was asked ("" if it did), and under "streams" what tells apart
+    how many random numbers were drawn up to here. Parameters of the asked state are taken only where it did not.
+    """
     import torch
 
     if asked.save_state:
         torch.save(training.model.state_dict(), asked.save_state)
-    why = first_steps.take_parameters(training.model, asked.load_state) if asked.load_state else ""
+    why = ""
+    found: Reply = {"start": training.start.why, "streams": digest_of_streams()}
+    if asked.load_state and training.start.why:
+        why = take_parameters(training.model, asked.load_state)
     if asked.nudge:
-        first_steps.nudge(training.model, asked.nudge)
-    found: Reply = {}
+        nudge(training.model, asked.nudge)
     first = training.first_gradients
     if asked.save_gradients:
         named = {gradients.plain_name(name): gradient for name, gradient in first.items()}

@@ -315,16 +315,22 @@ def device_in_use() -> str:
     return next((kind for kind, api in apis.items() if api is not None and api.is_initialized()), "")
 
 
+def random_states() -> list[tuple[Accelerator, Any]]:
+    """The devices that this process uses, each with the state of its random stream."""
+    import torch
+
+    devices = [torch.device("mps")] if torch.backends.mps.is_available() else []
+    if kind := device_in_use():
+        devices += [torch.device(kind, number) for number in range(getattr(torch, kind).device_count())]
+    return [(accelerator, accelerator.random_state()) for accelerator in map(accelerator_of, devices)]
+
+
 @contextlib.contextmanager
 def same_random_numbers() -> Iterator[None]:
     """Put the random streams of torch on the CPU, and on all devices that this process uses, back at the end."""
     import torch
 
-    host = torch.get_rng_state()
-    devices = [torch.device("mps")] if torch.backends.mps.is_available() else []
-    if kind := device_in_use():
-        devices += [torch.device(kind, number) for number in range(getattr(torch, kind).device_count())]
-    states = [(accelerator, accelerator.random_state()) for accelerator in map(accelerator_of, devices)]
+    host, states = torch.get_rng_state(), random_states()
     try:
         yield
     finally:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from perfaudit.target.accelerator import same_random_numbers
+from perfaudit.target.accelerator import random_states, same_random_numbers
 
 
 @contextmanager
@@ -31,3 +32,15 @@ def seed_all(seed: int) -> None:
         sys.modules["numpy"].random.seed(seed)
     if "torch" in sys.modules:
         sys.modules["torch"].manual_seed(seed)
+
+
+def digest_of_streams() -> str:
+    """What tells apart where the random streams of Python, NumPy (where imported) and torch on all its devices stand."""
+    seen: list[object] = [random.getstate()]
+    if "numpy" in sys.modules:
+        kind, words, *rest = sys.modules["numpy"].random.get_state()
+        seen += [kind, words.tobytes(), rest]
+    if "torch" in sys.modules:
+        states = [sys.modules["torch"].get_rng_state(), *(state for _, state in random_states())]
+        seen += [state if state is None else bytes(state.cpu().numpy()) for state in states]
+    return hashlib.sha256(repr(seen).encode()).hexdigest()[:16]

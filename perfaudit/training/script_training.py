@@ -7,7 +7,6 @@ is left where the update of an optimizer ends a step. So its loop stays its own,
 from __future__ import annotations
 
 import contextlib
-import gc
 import math
 import os
 import sys
@@ -37,7 +36,9 @@ from perfaudit.target.working_folder import full_path, present_folder
 from perfaudit.training.around_forward import AroundForward
 from perfaudit.training.held_names import Held, held_names
 from perfaudit.training.script_loading import ScriptLoading
+from perfaudit.training.script_start import ScriptStart, Start
 from perfaudit.training.script_watch import ScriptPhases, ScriptWatch
+from perfaudit.training.trained_models import find_models
 from perfaudit.training.trainers import TRANSFORMERS, Trainer, Trainers
 from perfaudit.training.updated_by_hand import UpdatedByHand
 
@@ -62,6 +63,8 @@ class ScriptTraining(ScriptLoading):
     most_gradients: bytes that a copy of the first gradients may take of the host's memory. refuse: called with why the script
     cannot be left between two steps, from the thread or process in which it trains; what builds this waits and waits.
 
+    start: what is done with the parameters that the first step begins with.
+
     first_gradients: of the first update, by parameter, on the host; {} where there are none or memory does not hold them.
     """
 
@@ -81,12 +84,14 @@ class ScriptTraining(ScriptLoading):
         most_gradients: float = math.inf,
         refuse: Callable[[str], None] = lambda why: None,
         on_first_update: Callable[[], None] = lambda: None,
+        start: Start = Start(),  # noqa: B008  # frozen
     ) -> None:
         super().__init__()
         self.target, self.seed = target, seed
         self._refuse, self._on_first_update = refuse, on_first_update
         self.factories: dict[str, Any] = {}
         self.folder = present_folder()
+        self.start = ScriptStart(start, seed)
         self._most_gradients = most_gradients
         self.is_known = False  # what there is to train: from the first update on that no GradScaler has skipped
         self.last_loss: Any = None
@@ -268,18 +273,13 @@ class ScriptTraining(ScriptLoading):
         import torch
 
         self._first_step.close()
+        self.start.end()
         self._on_first_update()
         _, built = self._site_of
         self.optimizer = optimizer
         self.optimizers = [each for each, _ in built.everything()] or [optimizer]
-        groups = [group for each in self.optimizers for group in each.param_groups]
-        parameters = [parameter for group in groups for parameter in group["params"]]
-        trained = {id(parameter): at for at, parameter in enumerate(parameters)}
-        modules = [each for each in gc.get_objects() if issubclass(type(each), torch.nn.Module)]
-        parts = {id(part) for each in modules for part in each.children()}
-        tops = [each for each in modules if id(each) not in parts]
-        models = [each for each in tops if any(id(parameter) in trained for parameter in each.parameters())]
-        models.sort(key=lambda each: min(trained.get(id(parameter), math.inf) for parameter in each.parameters()))
+        parameters = [p for each in self.optimizers for group in each.param_groups for p in group["params"]]
+        models = find_models(self.optimizers).trained
         self.model = models[0] if len(models) == 1 else torch.nn.ModuleList(models)
         self._models = models
         self.device = parameters[0].device if parameters else getattr(self.last_loss, "device", torch.device("cpu"))

@@ -38,7 +38,10 @@ class ScriptWatch(Watch):
 
     def _build_optimizer(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         self.optimizers_built += 1
-        return super()._build_optimizer(original, *args, **kwargs)
+        result = super()._build_optimizer(original, *args, **kwargs)
+        if not self._training.is_known:
+            self._training.start.add_optimizer(args[0])
+        return result
 
     def _before_update(self, optimizer: Any, *rest: Any) -> None:
         if not self._training.is_known and not self._running:
@@ -65,6 +68,8 @@ class ScriptWatch(Watch):
         return super()._call(original, model, *args, **kwargs)
 
     def _begin_epoch(self, original: Any, loader: Any) -> Any:
+        if not self._training.is_known:
+            self._training.start.seed()
         with self._training.unseen():
             batches = super()._begin_epoch(original, loader)
         self._loaders[batches] = loader, self._training.is_known and self._training.is_own(loader)

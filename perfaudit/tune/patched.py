@@ -52,7 +52,7 @@ def race_patched(session: Session, profile: Profile, race: SourceRace, deadline:
         return settled_variants(ledger, race.start, [*race.patches], LEAST, race.stage)
 
     with _verifier(session, profile, race) as verifier:
-        lab = session.workshop.lab(_check(race, verifier))
+        lab = session.workshop.lab(_check(race, verifier), verifier.start_of)
         measure(
             lab, [race.start, *race.patches], race.ledger, deadline, SEED, race.stage, settled=settled, memo=session.record
         )  # fmt: skip
@@ -64,7 +64,7 @@ def check_patched(session: Session, profile: Profile, race: SourceRace, deadline
     deadline: behind which no further one is begun.
     """
     with _verifier(session, profile, race) as verifier:
-        lab = session.workshop.lab(_check(race, verifier))
+        lab = session.workshop.lab(_check(race, verifier), verifier.start_of)
         is_start_known = False
         for variant in race.patches:
             note = f"{digest_of_texts(variant.overlay)} {','.join(race.changes[variant.key])}"

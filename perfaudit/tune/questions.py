@@ -92,8 +92,10 @@ class Questions:
     def _losses_of_script(self, timeout: float, command: Json) -> Curve | None:
         """The same of a script, whose first step is not made again: what moves its gradients is seen in processes of their own.
 
-        None for nudged parameters, which that step has already used.
+        None for nudged parameters, which that step has already used, and for another seed of the model.
         """
+        if "build_seed" in command:  # a script draws from the seed that it sets itself
+            return None
         if command["do"] != "sensitivity":
             return self._own_losses(timeout, command)
         kind = str(command.get("rounded", ""))

@@ -199,7 +199,7 @@ def _race(
                 lambda variant: module.phases_on(bout.survey, variant.settings),
             )  # fmt: skip
 
-        lab = session.workshop.lab(check)
+        lab = session.workshop.lab(check, verifier.start_of)
         is_short = all(is_clear(bout, variant) for variant in bout.finalists)
         rounds, block = (SHORT_ROUNDS, SHORT_BLOCK_SECONDS) if is_short else (ROUNDS, BLOCK_SECONDS)
         measure(

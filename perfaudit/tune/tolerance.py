@@ -95,7 +95,8 @@ class Curve:
     """The first losses of a training, the sums over its moving average behind them, and the types it autocasts to.
 
     missing: why parameters could not be copied into it by name, "" if they could or need not. gradients: of its first step,
-    beside the base's. sensitivity: in place of losses, where that was asked.
+    beside the base's. sensitivity: in place of losses, where that was asked. start: of a script, why its first step did not begin
+    as was asked, "" if it did, None for factories. streams: tells apart how many random numbers a script's first step has drawn.
     """
 
     losses: tuple[float, ...]
@@ -104,6 +105,8 @@ class Curve:
     dtypes: tuple[str, ...] = ()
     gradients: FirstGradients | None = None
     sensitivity: Sensitivity | None = None
+    start: str | None = None
+    streams: str = ""
 
     @property
     def is_finite(self) -> bool:
@@ -125,7 +128,8 @@ def curve_of(reply: Json) -> Curve:
         gradients = FirstGradients(gap, first.get("name", ""), first.get("same_batch", True), first.get("why", ""))
     if moved:
         sensitivity = Sensitivity(*(float.fromhex(moved[name]) for name in ("again", "stream", "nudged")))
-    return Curve(losses, average, reply.get("why", ""), tuple(reply.get("dtypes") or ()), gradients, sensitivity)
+    dtypes, start, streams = tuple(reply.get("dtypes") or ()), reply.get("start"), reply.get("streams", "")
+    return Curve(losses, average, reply.get("why", ""), dtypes, gradients, sensitivity, start, streams)
 
 
 def gaps(curve: Curve, base: Curve) -> list[float]:

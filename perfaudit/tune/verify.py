@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import tempfile
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,11 +36,14 @@ from perfaudit.tune.tolerance import (
     types_of,
 )
 
+Json = dict[str, Any]  # Any: nested JSON
 _AUTOCASTS = {"bf16": "bfloat16", "fp16": "float16", "tf32": "tf32"}  # settings of the knob that is named precision
 NOT_COMPARED = "not compared"
-NOT_ON_A_SCRIPT = (
-    "it could not be checked: it shifts the random stream, and a script has drawn its first numbers, such as the order of its "
-    "samples, before its parameters can be made those of your code"
+STREAMS_FURTHER = "that moves the losses further than another random stream of your own code"
+NOT_ON_A_SCRIPT = "it could not be checked: it draws other random numbers than your code, and"
+BEGAN_ALIKE = (
+    "; for this, both began with the parameters of your code and with random streams seeded alike, as the patch draws other "
+    "numbers for its own"
 )
 _EQUALITY = f"{NOT_CLAIMED}, because the patch changes"
 
@@ -84,6 +88,20 @@ class Verifier:
         if self._folder is not None:
             self._folder.cleanup()
 
+    def start_of(self, variant: Variant) -> Json | None:
+        """What is done with the parameters that a script begins with, where a patch draws others for those it has."""
+        if (
+            not self.reference.is_of_script
+            or self._folder is None
+            or not any(map(_draws_others, self.changes.values()))
+        ):
+            return None
+        file = str(Path(self._folder.name) / "start.pt")
+        if variant.key == self.base:
+            return {"save": file} if self._curve is None else None
+        is_taken = _draws_others(self.changes.get(variant.key, ())) and variant.key not in self.said
+        return {"load": file} if is_taken else None
+
     def check(self, child: Child, variant: Variant, facts: Facts) -> None:
         """Check one variant that has just been built. Raises TrialFailed when it does not train as promised."""
         if (variant.key != self.base and variant.key not in self.changes) or variant.key in self.said:
@@ -109,9 +127,12 @@ class Verifier:
         if "precision" not in changes:
             _refuse_fewer_bits(names, self._types)
             names = self._types
-        said = self._judged(curve, self._curve, changes, names)
+        doubt = _doubt_of_start(curve, self._curve) if _draws_others(changes) else STREAMS_FURTHER
+        held_to = changes if doubt else tuple(change for change in changes if change != "rng")
+        said = self._judged(curve, self._curve, held_to, names, doubt)
         if self._curve.is_finite and not curve.missing:
-            said += said_of_gradients(curve, self._curve, changes, names, self.reference)
+            said += said_of_gradients(curve, self._curve, held_to, names, self.reference)
+            said += "" if doubt else BEGAN_ALIKE
             said += self._exactly(variant, changes)
         self._ask_peak(variant)
         self.said[variant.key] = said
@@ -139,8 +160,11 @@ class Verifier:
             sizes = " MiB, more than the memory budget of ".join(f"{n / 2**20:.1f}" for n in (peak, self.memory_budget))
             raise TrialFailed(f"the peak of one step with the patch is {sizes} MiB")
 
-    def _judged(self, curve: Curve, base: Curve, changes: tuple[str, ...], names: list[str]) -> str:
-        """What the comparison shows, in words. Raises TrialFailed where it is not what was promised."""
+    def _judged(self, curve: Curve, base: Curve, changes: tuple[str, ...], names: list[str], doubt: str) -> str:
+        """What the comparison shows, in words. Raises TrialFailed where it is not what was promised.
+
+        doubt: why random numbers of a script are not the same in both.
+        """
         if not base.is_finite:
             return f"{NOT_COMPARED}: the losses of the unpatched code are not finite"
         if not curve.is_finite:
@@ -170,7 +194,7 @@ class Verifier:
             if "rng" in changes and (said := self._streams(found, average, limit)):
                 return said
             if "rng" in changes and self._is_script:
-                raise TrialFailed(NOT_ON_A_SCRIPT)
+                raise TrialFailed(f"{NOT_ON_A_SCRIPT} {doubt}")
         return self._against_itself(found, average, changes, names)
 
     def _elsewhere(self, curve: Curve, base: Curve) -> str:
@@ -221,6 +245,22 @@ class Verifier:
             gap = f"the sums of the average behind {len(found)} steps from one seed differ by {average:.1e}"
         where = f" (largest at step {step + 1})" if found[step] else ""
         raise TrialFailed(f"more than the promised change ({promised}): {gap}{where}{f'; {own}' if noise else ''}")
+
+
+def _draws_others(changes: Collection[str]) -> bool:
+    """Whether a patch draws other numbers for the parameters that it has than the user's code for all of its own."""
+    return {"rng", "checkpoint"} <= set(changes)
+
+
+def _doubt_of_start(curve: Curve, base: Curve) -> str:
+    """Why the first step of a script did not begin as the base's did, or draws otherwise; "" where it did and draws as many."""
+    if curve.start is None or base.start is None:
+        return "it is built from another seed"
+    if why := base.start or curve.start:
+        return f"it could not begin with the parameters of your code: {why}"
+    if curve.gradients is not None and not curve.gradients.same_batch:
+        return "the first batch comes from numbers that were drawn before an optimizer is built or a loader is begun"
+    return "" if curve.streams == base.streams else "so does its first step"
 
 
 def _refuse_fewer_bits(names: list[str], own: list[str]) -> None:

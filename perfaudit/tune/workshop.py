@@ -11,7 +11,7 @@ from perfaudit.errors import NothingMeasured, TargetError, UserError
 from perfaudit.measure.child import Child, ChildFailed
 from perfaudit.measure.engine import ChildEngine
 from perfaudit.measure.facts import Facts
-from perfaudit.measure.lab import ChildLab, build_command
+from perfaudit.measure.lab import ChildLab, StartOf, build_command, no_start
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.loop_patches import LoopPatches, Patched
 from perfaudit.measure.nursery import nursery
@@ -33,8 +33,11 @@ Check = Callable[[Child, Variant, Facts], None]
 class Workshop(Protocol):
     """Builds variants of one training."""
 
-    def lab(self, check: Check | None = None) -> Lab:
-        """A lab whose variants pass `check` when they are built; it raises TrialFailed for one that does not."""
+    def lab(self, check: Check | None = None, start_of: StartOf = no_start) -> Lab:
+        """A lab whose variants pass `check` when they are built; it raises TrialFailed for one that does not.
+
+        start_of: see `measure.lab.ChildLab`.
+        """
 
     def ask(self, variant: Variant, *commands: Json) -> list[Json]:
         """Build a variant in a process of its own and give these commands: the facts, then each reply. Raises ChildFailed."""
@@ -96,9 +99,10 @@ class Children:
             self.watch.stage("importing torch")
             parent.preload(imported_modules(self.target.file))
 
-    def lab(self, check: Check | None = None) -> Lab:
+    def lab(self, check: Check | None = None, start_of: StartOf = no_start) -> Lab:
         self._let_go()
         lab = ChildLab(target_json(self.target), self.device, timeout=self.timeout, fresh=self.fresh, check=check)
+        lab.start_of = start_of
         lab.on_open = lambda variant: self.watch.opening(variant_name(variant.settings))
         return lab
 

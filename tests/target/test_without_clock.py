@@ -14,7 +14,7 @@ from fake_device import DEVICE, Elsewhere, FakeDevice
 
 from perfaudit.checkpoints.check import _gap
 from perfaudit.checkpoints.fold import Copy, fold
-from perfaudit.measure import first_steps, gradients
+from perfaudit.measure import gradients
 from perfaudit.measure.counters import counters
 from perfaudit.measure.gather_facts import facts_of
 from perfaudit.measure.holder import Holder
@@ -24,6 +24,7 @@ from perfaudit.target.accelerator import Accelerator
 from perfaudit.target.observed.untouched import untouched
 from perfaudit.target.phases import PHASES
 from perfaudit.target.random_streams import seed_all
+from perfaudit.training.parameters import nudge
 
 PACKAGE = Path(__file__).parents[2] / "perfaudit"
 
@@ -105,7 +106,7 @@ def test_no_command_makes_a_double_on_the_device(holder: Holder, tmp_path: Path)
     assert peak_of_step(training, batch) > 0
     training.step(batch)
     gradients.save(training, batch, file)
-    first_steps.nudge(training.model, 1e-3)
+    nudge(training.model, 1e-3)
     with untouched(training.model):
         training.loss(batch).backward()
         before = {name: p.grad.clone() for name, p in training.model.named_parameters()}

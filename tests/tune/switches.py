@@ -79,7 +79,7 @@ class Shop:
     def facts(self, on: Switches) -> Facts:
         return facts(project_files=("t.py",), factories={}, factory_files={}, flags={"switches": on})
 
-    def lab(self, check: Check | None = None) -> Lab:
+    def lab(self, check: Check | None = None, start_of: Any = None) -> Lab:
         self.check = check
         return self
 

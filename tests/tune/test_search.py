@@ -84,7 +84,7 @@ class Shop:
     def facts(self) -> Facts:
         return facts(project_files=("t.py",), factories={}, factory_files={})
 
-    def lab(self, check: Check | None = None) -> Lab:
+    def lab(self, check: Check | None = None, start_of: Any = None) -> Lab:
         return self
 
     def open(self, variants: Sequence[Variant]) -> dict[str, Subject | TrialFailed]:

@@ -32,18 +32,18 @@ from perfaudit.tune.tolerance import (
     tolerance,
     types_of,
 )
-from perfaudit.tune.verify import Verifier
+from perfaudit.tune.verify import BEGAN_ALIKE, Verifier
 
 Project = Callable[..., Path]
 Json = dict[str, Any]
 
 
 class FakeChild:
-    """Answers every question for losses with these."""
+    """Answers every question for losses with these. more: what else is in the reply."""
 
-    def __init__(self, *losses: float, why: str = "", average: tuple[float, ...] = ()) -> None:
+    def __init__(self, *losses: float, why: str = "", average: tuple[float, ...] = (), **more: Any) -> None:
         hexed = [[value.hex() for value in values] for values in (losses, average)]
-        self.reply = {"losses": hexed[0], "average": hexed[1], "why": why}
+        self.reply = {"losses": hexed[0], "average": hexed[1], "why": why, **more}
 
     def ask(self, command: Json, timeout: float) -> Json:
         return self.reply
@@ -68,13 +68,21 @@ def own(command: Json, **runs: list[float] | None) -> Curve | None:
 
 
 def judged(
-    base: list[float], patched: list[float], *changes: str, why: str = "", facts: Facts = USUAL, **runs: Any
+    base: list[float],
+    patched: list[float],
+    *changes: str,
+    why: str = "",
+    facts: Facts = USUAL,
+    start: Json | None = None,
+    **runs: Any,
 ) -> str:
     """What is said of a patch, in the order of a race: the base once, then the patch; `runs` are those of `own`."""
     reference = Reference(lambda command: own(command, **runs), lambda variant: 0)
     with Verifier("base", {"patch": changes}, reference) as verifier:
-        verifier.check(FakeChild(*base), Variant("base", "patch", {}), facts)  # type: ignore[arg-type]  # a stand-in
-        verifier.check(FakeChild(*patched, why=why), Variant("patch", "patch", {}), facts)  # type: ignore[arg-type]
+        begun = {"start": "", "streams": "a"} if start is not None else {}
+        verifier.check(FakeChild(*base, **begun), Variant("base", "patch", {}), facts)  # type: ignore[arg-type]  # a stand-in
+        child = FakeChild(*patched, why=why, **{**begun, **(start or {})})
+        verifier.check(child, Variant("patch", "patch", {}), facts)  # type: ignore[arg-type]
         return verifier.said["patch"]
 
 
@@ -141,6 +149,50 @@ def test_another_random_stream_of_a_script_is_not_called_a_fault_of_the_patch() 
     with pytest.raises(TrialFailed, match="it could not be checked: it shifts the random stream"):
         judged(ONE, [9.0, 40.0, 1e6, 1.0], "rng", "checkpoint", facts=script)
     assert "another random stream makes" in judged(ONE, FAR, "rng", facts=script)
+
+
+@pytest.mark.parametrize(
+    ("patched", "start", "said"),
+    [
+        (NEAR, {}, f"{AGREE}{BEGAN_ALIKE}"),
+        (FAR, {}, r"more than the promised change \(rounding\)"),
+        (FAR, {"start": "no call"}, "your own code another random stream makes"),
+        ([9.0, 40.0, 1e6, 1.0], {"start": "no call"}, "could not begin with the parameters of your code: no call"),
+        ([9.0, 40.0, 1e6, 1.0], {"streams": "b"}, "other random numbers than your code, and so does its first step"),
+        (
+            [9.0, 40.0, 1e6, 1.0],
+            {"gradients": {"gap": "0x1p0", "name": "w", "same_batch": False}},
+            "the first batch comes from numbers that were drawn before",
+        ),
+    ],
+)
+def test_a_script_that_began_as_the_users_is_held_to_what_it_computes(
+    patched: list[float], start: Json, said: str
+) -> None:
+    script, changes = replace(USUAL, script=Script()), ("rounding", "rng", "checkpoint")
+    if said.startswith(AGREE):
+        assert judged(ONE, patched, *changes, facts=script, start=start) == said
+    elif "in your own" in said or "another" in said:
+        assert said in judged(ONE, patched, *changes, facts=script, start=start)
+    else:
+        with pytest.raises(TrialFailed, match=said):
+            judged(ONE, patched, *changes, facts=script, start=start)
+
+
+def test_only_patches_that_draw_other_parameters_begin_with_those_of_the_users() -> None:
+    changes: dict[str, tuple[str, ...]] = {"bias": ("rounding", "rng", "checkpoint"), "loader": ("rng",)}
+    base, bias, loader = (Variant(key, "patch", {}) for key in ("base", *changes))
+    reference = Reference(own, lambda variant: 0, is_of_script=True)
+    with Verifier("base", changes, reference) as verifier:
+        saved, loaded = verifier.start_of(base), verifier.start_of(bias)
+        assert saved is not None and loaded is not None and saved["save"] == loaded["load"]
+        assert verifier.start_of(loader) is None
+        verifier.check(FakeChild(*ONE, start="", streams="a"), base, replace(USUAL, script=Script()))  # type: ignore[arg-type]
+        assert verifier.start_of(base) is None  # once is enough
+    with Verifier("base", {"loader": ("rng",)}, reference) as verifier:
+        assert verifier.start_of(base) is None
+    with Verifier("base", changes, Reference(own, lambda variant: 0)) as verifier:
+        assert verifier.start_of(base) is None  # factories are built before their parameters are copied
 
 
 def test_nothing_is_run_again_for_losses_that_agree_within_single_roundings() -> None:

@@ -45,6 +45,7 @@ def build(
     in_place: bool = False,
     scattered: bool = False,
     loops: dict[str, list[Any]] | None = None,
+    start: Reply | None = None,
 ) -> Reply:
     """Build the training as the target's factories say, with patched texts and the settings of one knob (module:attribute).
 
@@ -52,7 +53,7 @@ def build(
     relocated: a folder, and the copy of it from which everything is to be imported instead. in_place: from the folder
     all the same, after doing what it takes to import it from the copy. scattered: see `measure.layout`.
     loops: by path, the text as it is and a list of patched ones, whose patches a script's own loop is to take, see
-    `training.multiplexed`.
+    `training.multiplexed`. start: what is done with the parameters that a script begins with, see `script_start.Start`.
     """
     holder.doing = f"building {target['file']}"
     if relocated is not None:
@@ -70,7 +71,9 @@ def build(
     with setup.while_built() if setup else contextlib.nullcontext():
         if what.is_script:
             holder.scratch = target["scratch"]
-            holder.training = run_script(holder, what, target["scratch"], target["shared"], loader, seed, optimizer)
+            holder.training = run_script(
+                holder, what, target["scratch"], target["shared"], loader, seed, optimizer, start or {}
+            )
         else:
             holder.training = FactoryTraining(what, device, loader, seed, optimizer)
             holder.on_fixed_batch = fixed_batch
@@ -85,7 +88,7 @@ def build(
 
 
 def run_script(
-    holder: Holder, target: Target, scratch: str, shared: str, loader: Reply, seed: int, optimizer: Reply
+    holder: Holder, target: Target, scratch: str, shared: str, loader: Reply, seed: int, optimizer: Reply, start: Reply
 ) -> ScriptTraining:
     """The training of a script, whose files go to a folder of its own in `scratch`; "" for its files as they are.
 
@@ -104,12 +107,13 @@ def run_script(
         # What is compiled is kept where the next process finds it: what is written elsewhere goes with this one.
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path(shared, "compiled"))
     from perfaudit.script.in_started import tell_first_update_in_started
+    from perfaudit.training.script_start import Start
     from perfaudit.training.script_training import ScriptTraining, cannot_be_left
 
     pipe, line = holder.replies, refusal(cannot_be_left(target, "process"))
     trains_here = tell_first_update_in_started(line, pipe) if pipe >= 0 else lambda: None
     most = GRADIENTS_SHARE * free_memory()
-    return ScriptTraining(target, loader, seed, optimizer, most, holder.refuse, trains_here)
+    return ScriptTraining(target, loader, seed, optimizer, most, holder.refuse, trains_here, Start(**start))
 
 
 def strays(holder: Holder) -> Reply:

@@ -8,12 +8,14 @@ from typing import Any
 
 from perfaudit.errors import TargetError
 from perfaudit.measure import exact as doubles
-from perfaudit.measure import first_steps, gradients, of_script
+from perfaudit.measure import gradients, of_script
 from perfaudit.measure.holder import Holder
 from perfaudit.measure.rounded import rounded_to
 from perfaudit.target.autocasts import autocasts
 from perfaudit.target.random_streams import seed_all
 from perfaudit.training.factory_training import FactoryTraining
+from perfaudit.training.parameters import nudge as nudge_parameters
+from perfaudit.training.parameters import take_parameters
 
 Reply = dict[str, Any]  # JSON
 
@@ -60,9 +62,9 @@ def losses(
     training = holder.training
     if save_state:
         torch.save(training.model.state_dict(), save_state)
-    why = first_steps.take_parameters(training.model, load_state) if load_state else ""
+    why = take_parameters(training.model, load_state) if load_state else ""
     if nudge:
-        first_steps.nudge(training.model, nudge)
+        nudge_parameters(training.model, nudge)
     losses: list[str] = []
     found: Reply = {}
     batch: Any = None
@@ -107,8 +109,8 @@ def sensitivity(holder: Holder, seed: int, other_seed: int, nudge: float, rounde
 
     def moved(draw: int) -> contextlib.AbstractContextManager[None]:
         if draw:
-            first_steps.nudge(model, -nudge, draw - 1)  # back, but for roundings and the square of the nudge
-        first_steps.nudge(model, nudge, draw)
+            nudge_parameters(model, -nudge, draw - 1)  # back, but for roundings and the square of the nudge
+        nudge_parameters(model, nudge, draw)
         return contextlib.nullcontext()
 
     return {"sensitivity": gradients.sensitivity(holder.training, seed, other_seed, moved, seed_all)}

@@ -1,7 +1,8 @@
-"""What the first steps of a training start from and run under, for comparing two trainings. Child only."""
+"""Parameters that a training is given, for comparing it with another one. Child only."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -10,7 +11,11 @@ def take_parameters(model: Any, file: str) -> str:
     import torch
 
     # The file was written by our own child a moment ago; weights_only all the same.
-    state = torch.load(file, weights_only=True, map_location="cpu")
+    return take_state(model, torch.load(file, weights_only=True, map_location="cpu"))
+
+
+def take_state(model: Any, state: Mapping[str, Any]) -> str:
+    """The same from a state dict."""
     mine = model.state_dict()
     lacking = [key for key in mine if key not in state or state[key].shape != mine[key].shape]
     if lacking:

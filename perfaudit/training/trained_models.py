@@ -1,0 +1,34 @@
+"""Which modules of a process are models that its optimizers train. Child only."""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """Modules that are no part of another one. trained: in the order in which the optimizers have their parameters."""
+
+    trained: list[Any]
+    others: list[Any]
+
+
+def find_models(optimizers: Sequence[Any]) -> Models:
+    """All models of this process, found among its objects."""
+    import torch
+
+    groups = [group for each in optimizers for group in each.param_groups]
+    trained = {id(parameter): at for at, parameter in enumerate(p for group in groups for p in group["params"])}
+    modules = [each for each in gc.get_objects() if issubclass(type(each), torch.nn.Module)]
+    parts = {id(part) for each in modules for part in each.children()}
+    tops = [each for each in modules if id(each) not in parts]
+    firsts = [
+        (min((trained.get(id(parameter), math.inf) for parameter in each.parameters()), default=math.inf), each)
+        for each in tops
+    ]
+    models = sorted((item for item in firsts if item[0] < math.inf), key=lambda item: item[0])
+    return Models([each for _, each in models], [each for first, each in firsts if first == math.inf])
