@@ -204,6 +204,10 @@ class Knob:
         """Inside, a training that runs has a setting, and afterwards what it had; for knobs whose way is "setting"."""
         return self.setup(settings).applied(training)
 
+    def told_in_place(self, patch: Patch, settings: Settings) -> Settings:
+        """A setting as `in_place` takes it, in the child: with what it needs to know of the patch that makes it the setting."""
+        return settings
+
     def patch(self, code: Code, settings: Settings) -> Patch | None:
         """The edit of the user's source that makes this the setting; None where it cannot be made without a doubt."""
         return None

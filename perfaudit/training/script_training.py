@@ -343,6 +343,10 @@ class ScriptTraining(ScriptLoading):
         """For each model, the names under which functions that run hold it."""
         return [held_names(model, self._script.gr_frame) for model in self._models]
 
+    def module_site(self, module: Any) -> Site | None:
+        """The call that built a module; None for one that was copied, or built by a library."""
+        return self._origins.of_module(module)
+
     def _built_at(self, thing: object) -> Site | None:
         return next((site for site_of in self._site_of if (site := site_of(thing)) is not None), None)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from perfaudit.findings import CHANGES, Edit, Fix, Location
 from perfaudit.knobs import Refused, Survey, Way, knob
@@ -36,7 +36,8 @@ class Candidate:
     """A setting of a knob, or the fix of a finding, as a patch of one file.
 
     before: the file's text as it is. lacks: what the patch changes that is not allowed; such a candidate
-    is raced to say what it would gain, and is not handed over.
+    is raced to say what it would gain, and is not handed over. told: the setting as a child takes it that puts it in place,
+    {} for the setting itself.
     """
 
     key: str
@@ -47,6 +48,7 @@ class Candidate:
     before: str
     way: Way
     lacks: tuple[str, ...] = ()
+    told: Settings = field(default_factory=dict)
 
     @property
     def words(self) -> str:
@@ -72,7 +74,7 @@ def candidates_of(
     module = knob(name)
     if reason := module.why_not(survey) or (pointless(module, survey) if session.skips_idle else ""):
         raise Refused(reason)
-    if survey.facts.is_script and module.way == "fresh":
+    if survey.facts.is_script and module.way_on(survey, module.current(survey)) == "fresh":
         raise Refused(f"a script runs once in a process, so this is not raced beside the others; {_alone(name)}")
     if why := module.by_hand(survey):
         raise Refused(f"{why}; named alone it is measured all the same, and told in words")
@@ -95,7 +97,8 @@ def candidates_of(
         if not lacks or (set(lacks) <= OFFERED and allow):
             key = key_of(name, settings)
             way = module.way_on(survey, settings)
-            found.append(Candidate(key, name, settings, fix, patch.location, patch.before, way, lacks))
+            told = module.told_in_place(patch, settings)
+            found.append(Candidate(key, name, settings, fix, patch.location, patch.before, way, lacks, told))
     if not found:
         why = CHANGED if changed_files(session.digests) else NO_LINE
         raise Refused(not_allowed(tuple(lacking), allow) if lacking else why)
@@ -166,7 +169,7 @@ def in_place(key: str, candidates: Sequence[Candidate]) -> Json:
     swapped = [candidate for candidate in candidates if candidate.way == "code"]
     before = {candidate.path: candidate.before for candidate in swapped}
     code = {path: [before[path], text] for path, text in texts_of(swapped).items()}
-    settings = [pair_of(c.knob, c.settings) for c in candidates if c.way in ("setting", "loader")]
+    settings = [pair_of(c.knob, c.told or c.settings) for c in candidates if c.way in ("setting", "loader")]
     loaders = [pair_of(c.knob, c.settings) for c in candidates if c.way == "loader"]
     is_built = any(candidate.way == "fresh" for candidate in candidates) or len(loaders) > 1
     entrant = {

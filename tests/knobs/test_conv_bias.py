@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from surveys import found, survey_of
 
+from perfaudit.errors import TargetError
 from perfaudit.knobs import Told
 from perfaudit.knobs._code import Code
 from perfaudit.knobs.conv_bias import KNOB, RUNNING_MEAN
+from perfaudit.measure.facts import Script
 from perfaudit.static.scan import scan
+from perfaudit.target.construction import modules_built
 
 LEFT_OUT = {"bias": "left out"}
 
@@ -39,6 +45,31 @@ def test_the_patch_leaves_biases_out(project: Callable[..., Path], before: str, 
         )
 
 
+def test_a_script_that_runs_gets_layers_without_biases_where_the_patch_edits(project: Callable[..., Path]) -> None:
+    text = "from torch import nn\n\nnet = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Conv2d(8, 2, 1))\n"
+    project(**{"train.py": text})
+    patch = KNOB.patch(Code("train.py", survey_of(scan(["train.py"]).findings)), LEFT_OUT)
+    assert patch is not None
+    told = KNOB.told_in_place(patch, LEFT_OUT)
+    with modules_built() as origins:
+        names: dict[str, Any] = {}
+        exec(compile(text, "train.py", "exec"), names)
+    first, _, last = net = names["net"]
+    biases, script = (first.bias, last.bias), Namespace(models=[net], module_site=origins.of_module, target="train.py")
+    first.bias.grad = torch.ones(8)
+    with KNOB.in_place(script, told):
+        assert first.bias is None and biases[0].grad is None
+        assert last.bias is biases[1]  # no norm behind it
+    assert (first.bias, last.bias) == biases and biases[0].grad is not None
+    with pytest.raises(TargetError, match="none of the layers in its model was built"):
+        KNOB.in_place(script, {**told, "places": "1:1"}).__enter__()
+
+
+def test_it_is_put_in_place_of_a_script_and_built_anew_of_factories() -> None:
+    assert KNOB.way_on(survey_of(script=Script()), LEFT_OUT) == "setting"
+    assert KNOB.way_on(survey_of(), LEFT_OUT) == "fresh"
+
+
 def test_without_findings_it_cannot_matter() -> None:
     reason = KNOB.not_applicable(survey_of([found("PA203")], project_files=("m.py",)))
     assert reason == "no bias of a convolution or linear layer directly before a norm was found in m.py"
@@ -53,7 +84,6 @@ def test_old_checkpoints_are_spoken_of_when_biases_go() -> None:
 
 def test_the_folding_that_the_remark_gives_keeps_the_evaluation() -> None:
     """What migrating a checkpoint rests on: running_mean -= bias, and the bias is gone."""
-    import torch
 
     torch.manual_seed(0)
     with_bias = torch.nn.Sequential(torch.nn.Conv2d(2, 3, 3), torch.nn.BatchNorm2d(3))
