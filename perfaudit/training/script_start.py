@@ -1,8 +1,9 @@
 """What the first step of a script begins with, made alike in processes that are compared. Child only.
 
 Random streams are seeded wherever an optimizer was built or a loader is begun, up to the first update: a patch that draws fewer
-numbers for its parameters would else have its batches in another order. Parameters are written, or taken, when a module that is
-trained is first called with gradients: by then they are there, and nothing has used them.
+numbers for its parameters would else have its batches in another order. Parameters are written, or taken, when a loader is first
+begun behind an optimizer, and again when a module that is trained is first called with gradients: by then all of them are there.
+A teacher may be called between the two.
 """
 
 from __future__ import annotations
@@ -33,12 +34,18 @@ class ScriptStart:
     def __init__(self, asked: Start, seed: int) -> None:
         self._asked, self._seed = asked, seed
         self._thread = threading.get_ident()
-        self._seeded = 0
+        self._seeded = self._carried = 0
         self._optimizers: list[Any] = []
         self._hook: Any = None
         self.why = UNCALLED
 
-    def seed(self) -> None:
+    def begin_loader(self) -> None:
+        """A loader is begun: its batches come in the same order, and may be the first that are trained on."""
+        if self._hook is not None and not self._carried and threading.get_ident() == self._thread:
+            self._carry()
+        self._seed_streams()
+
+    def _seed_streams(self) -> None:
         """Seed all random streams, each time otherwise."""
         if threading.get_ident() == self._thread:
             self._seeded += 1
@@ -51,7 +58,7 @@ class ScriptStart:
         self._optimizers.append(optimizer)
         if (self._asked.save or self._asked.load) and self._hook is None and self.why:
             self._hook = torch.nn.modules.module.register_module_forward_pre_hook(self._before_call)
-        self.seed()
+        self._seed_streams()
 
     def end(self) -> None:
         """The first update has come: no call is waited for any more."""
@@ -68,8 +75,14 @@ class ScriptStart:
         if not any(id(p) in own for each in self._optimizers for group in each.param_groups for p in group["params"]):
             return
         self.end()
+        self._carry()
+
+    def _carry(self) -> None:
+        """Do what is asked, each time with another file."""
+        suffix, self._carried = f".{self._carried}", self._carried + 1
+        own = Start(self._asked.save and self._asked.save + suffix, self._asked.load and self._asked.load + suffix)
         try:
-            self.why = _carry(find_models(self._optimizers), self._asked)
+            self.why = _carry(find_models(self._optimizers), own)
         except Exception as error:  # states of a kind that does not pickle, or a full disk: then nothing was carried
             self.why = f"{type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''}"
 

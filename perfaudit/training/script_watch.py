@@ -69,7 +69,7 @@ class ScriptWatch(Watch):
 
     def _begin_epoch(self, original: Any, loader: Any) -> Any:
         if not self._training.is_known:
-            self._training.start.seed()
+            self._training.start.begin_loader()
         with self._training.unseen():
             batches = super()._begin_epoch(original, loader)
         self._loaders[batches] = loader, self._training.is_known and self._training.is_own(loader)

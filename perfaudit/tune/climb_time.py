@@ -24,8 +24,8 @@ TOGETHER_SECONDS = 3.0
 TOGETHER_SHARE = 0.35  # of what is left, at most, that is kept for racing together what pays and without each of it
 CHECKING_SECONDS, CHECKING_STEPS = 7.0, 16
 RACING_SECONDS, RACING_STEPS = 4.0, 104
-# Of a script, whose processes share nothing: two for the peak of memory and two for the check; two of a race start at once.
-CHECKING_STARTS, RACING_STARTS = 4, 4
+# Of a script, whose processes share nothing: two for the check, which are the first of the race; two of a race start at once.
+CHECKING_STARTS, RACING_STARTS = 2, 3
 BESIDE_SHARE = 0.3  # of what is left behind the screening, at least
 OFFERED_QUADS = 16  # that all must be able to have, before those that are not allowed take time from the others
 HALF = 0.5  # of the unspent error, for each of two times at which a race may end

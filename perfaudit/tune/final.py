@@ -30,9 +30,12 @@ def final_race(session: Session, profile: Profile, state: Climb, deadline: Deadl
     Where the check refuses all of it together, each rung is checked alone, those that are refused are taken out, and the rest is
     checked and raced. memory_budget: bytes that the peak of a step with the patch may have.
     """
+    is_script = profile.survey.facts.is_script
+    most = memory_budget if is_script else None
     while state.rungs:
         top = _patched("all", state.rungs)
-        state.start_bytes, state.top_bytes = _peak(session, START), _peak(session, top)
+        if not is_script:
+            state.start_bytes, state.top_bytes = _peak(session, START), _peak(session, top)
         if state.top_bytes is not None and state.top_bytes > memory_budget:
             sizes = " MiB, more than the budget of ".join(f"{n / 2**20:.0f}" for n in (state.top_bytes, memory_budget))
             state.trouble = f"the peak of a step with the patch is {sizes} MiB"
@@ -41,12 +44,14 @@ def final_race(session: Session, profile: Profile, state: Climb, deadline: Deadl
         stage = f"final {digest_of_texts(top.overlay)}"
         rungs = {top.key: [*state.rungs]}
         built = partial(_why_not_built, profile, rungs)
-        state.final = SourceRace(START, (top,), {top.key: state.changes}, stage, ledger, built)
+        state.final = SourceRace(START, (top,), {top.key: state.changes}, stage, ledger, built, most)
         session.watch.stage("the patched source against your code, in fresh processes")
         if deadline.left() > seconds_to_check(profile) + 2 * least_seconds(ledger):
             race_patched(session, profile, state.final, deadline)
         if not ledger.generations and top.key not in ledger.failures and top.key not in ledger.checked:
             check_patched(session, profile, state.final)
+        if is_script:  # it was asked of the processes that were checked: each start takes as long as the user's own
+            state.start_bytes, state.top_bytes = session.questions.known_peak(START), session.questions.known_peak(top)
         if top.key not in ledger.failures or len(state.rungs) == 1 or not _drop_refused(session, profile, state):
             return
 
@@ -81,7 +86,8 @@ def _drop_refused(session: Session, profile: Profile, state: Climb) -> bool:
     changes = {candidate.key: candidate.fix.changes for candidate in state.rungs}
     built = partial(_why_not_built, profile, {candidate.key: [candidate] for candidate in state.rungs})
     patches = tuple(_patched(candidate.key, [candidate]) for candidate in state.rungs)
-    alone = SourceRace(START, patches, changes, why_not_built=built)
+    most = state.final.memory_budget if state.final is not None else None
+    alone = SourceRace(START, patches, changes, why_not_built=built, memory_budget=most)
     check_patched(session, profile, alone)
     refused = [candidate for candidate in state.rungs if candidate.key in alone.ledger.failures]
     for candidate in refused:

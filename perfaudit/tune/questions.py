@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from perfaudit.knobs._rounded import rounded_variant
-from perfaudit.measure.child import ChildFailed
+from perfaudit.measure.child import Child, ChildFailed
 from perfaudit.measure.child_subject import HANGING
 from perfaudit.measure.environment import free_memory
 from perfaudit.measure.exchange import exchange_folder
@@ -58,12 +58,32 @@ class Questions:
 
         Asked once of a text and the setting applied to it; tensors alone where no more is known. Raises ChildFailed.
         """
-        applied = variant.key if variant.applied else ""
-        key = f"memory {applied} {digest_of_texts(variant.overlay)}"
+        key = _memory_key(variant)
         if key not in self._peaks:
-            memory = self.ask(key, variant, {"do": "memory"})[1]
-            self._peaks[key] = int(memory.get("taken_bytes") or memory["peak_bytes"])
+            self._peaks[key] = _bytes_of(self.ask(key, variant, {"do": "memory"})[1])
         return self._peaks[key]
+
+    def peak_in(self, child: Child, variant: Variant) -> int | None:
+        """The same of a script, in the process in which it was just checked; None where that has no such step any more.
+
+        Its operators are watched for one step, and not afterwards.
+        """
+        key = _memory_key(variant)
+        if key not in self._peaks:
+            try:
+                memory = child.ask({"do": "memory"}, self.timeout)
+            except ChildFailed:
+                return None
+            self.record.note("answer", key, {"replies": [{}, memory]})
+            self._peaks[key] = _bytes_of(memory)
+        return self._peaks[key]
+
+    def known_peak(self, variant: Variant) -> int | None:
+        """The same where it was asked before, in this run or in one that it resumes; None elsewhere."""
+        key = _memory_key(variant)
+        if key not in self._peaks and (known := self.record.answered(key)) is not None and "replies" in known:
+            self._peaks[key] = _bytes_of(known["replies"][1])
+        return self._peaks.get(key)
 
     def reference(self, profile: Profile) -> Reference:
         """How the user's own code, without any patch, trains: what the losses of patched code are compared with.
@@ -78,7 +98,7 @@ class Questions:
             is_script = profile.survey.facts.is_script
             if is_script:
                 losses = partial(self._losses_of_script, timeout)
-            self._reference = Reference(losses, self.peak_of, steps, timeout, doubles, is_script)
+            self._reference = Reference(losses, self.peak_of, steps, timeout, doubles, is_script, self.peak_in)
         return self._reference
 
     def _own_losses(self, timeout: float, command: Json) -> Curve | None:
@@ -137,6 +157,15 @@ class Questions:
             return self.ask(key, variant, {**command, "timeout": timeout})[1]
         except ChildFailed:
             return None
+
+
+def _memory_key(variant: Variant) -> str:
+    applied = variant.key if variant.applied else ""
+    return f"memory {applied} {digest_of_texts(variant.overlay)}"
+
+
+def _bytes_of(memory: Json) -> int:
+    return int(memory.get("taken_bytes") or memory["peak_bytes"])
 
 
 def digest_of_texts(overlay: dict[str, str]) -> str:

@@ -179,7 +179,8 @@ class Reference:
 
     ask: runs the user's unpatched code with this command "losses"; None where that failed. peak_of: peak bytes of one step
     of a variant; raises ChildFailed. steps: how many are compared. timeout: seconds for all of them. ask_of: a variant's reply
-    to a command, None where that failed. is_of_script: each question starts a script anew.
+    to a command, None where that failed. is_of_script: each question starts a script anew. peak_in: the peak of a variant of a
+    script, by a process that has just been checked; None where it cannot tell.
     """
 
     ask: Callable[[Json], Curve | None]
@@ -188,6 +189,7 @@ class Reference:
     timeout: float = 300.0
     ask_of: Callable[[Variant, Json], Json | None] | None = None
     is_of_script: bool = False
+    peak_in: Callable[[Any, Variant], int | None] = lambda child, variant: None  # Any: a Child
     _known: dict[str, Curve | None] = field(default_factory=dict)
     _exact: dict[str, Exact] = field(default_factory=dict)
 

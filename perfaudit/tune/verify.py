@@ -78,6 +78,7 @@ class Verifier:
     _base: Variant | None = None
     _types: list[str] = field(default_factory=list)  # that the base computes in
     _is_script: bool = False
+    _is_compiled: bool = False  # the variant that is looked at
     _folder: tempfile.TemporaryDirectory[str] | None = None
 
     def __enter__(self) -> Verifier:
@@ -107,7 +108,7 @@ class Verifier:
         if (variant.key != self.base and variant.key not in self.changes) or variant.key in self.said:
             return  # once is enough: fresh processes of the same text
         assert self._folder is not None
-        self._is_script = facts.is_script
+        self._is_script, self._is_compiled = facts.is_script, facts.model.compiled
         state, gradients = (str(Path(self._folder.name) / name) for name in ("base.pt", "gradients.pt"))
         if variant.key == self.base:
             if self._curve is None:
@@ -116,7 +117,7 @@ class Verifier:
                 self._types = [*types_of(facts), *self._curve.dtypes]
                 if not variant.overlay:
                     self.reference.know(self._curve)
-                self._ask_peak(variant)
+                self._ask_peak(variant, child)
             return
         if self._curve is None:
             raise TrialFailed("not compared with the unpatched code, because that could not be run")
@@ -134,7 +135,7 @@ class Verifier:
             said += said_of_gradients(curve, self._curve, held_to, names, self.reference)
             said += "" if doubt else BEGAN_ALIKE
             said += self._exactly(variant, changes)
-        self._ask_peak(variant)
+        self._ask_peak(variant, child)
         self.said[variant.key] = said
 
     def _exactly(self, variant: Variant, changes: tuple[str, ...]) -> str:
@@ -151,11 +152,17 @@ class Verifier:
     def _losses(self, child: Child, **options: Any) -> Curve:
         return curve_of(child.ask(losses_command(self.reference.steps, **options), self.reference.timeout))
 
-    def _ask_peak(self, variant: Variant) -> None:
+    def _ask_peak(self, variant: Variant, child: Child) -> None:
         """Keep the peak of a step; raise TrialFailed where a patch has more than the budget."""
         if self.memory_budget is None or variant.key in self.peaks:
             return
-        peak = self.peaks[variant.key] = self.reference.peak_of(variant)
+        if self.reference.is_of_script and not self._is_compiled:  # what looks at operators may have them compiled anew
+            peak = self.reference.peak_in(child, variant)
+            if peak is None:
+                return
+        else:
+            peak = self.reference.peak_of(variant)
+        self.peaks[variant.key] = peak
         if peak > self.memory_budget and variant.key != self.base:
             sizes = " MiB, more than the memory budget of ".join(f"{n / 2**20:.1f}" for n in (peak, self.memory_budget))
             raise TrialFailed(f"the peak of one step with the patch is {sizes} MiB")
@@ -255,7 +262,7 @@ def _draws_others(changes: Collection[str]) -> bool:
 def _doubt_of_start(curve: Curve, base: Curve) -> str:
     """Why the first step of a script did not begin as the base's did, or draws otherwise; "" where it did and draws as many."""
     if curve.start is None or base.start is None:
-        return "it is built from another seed"
+        return STREAMS_FURTHER
     if why := base.start or curve.start:
         return f"it could not begin with the parameters of your code: {why}"
     if curve.gradients is not None and not curve.gradients.same_batch:

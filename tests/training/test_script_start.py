@@ -28,23 +28,27 @@ class Net(nn.Module):
         return self.head(self.body(x))
 
 
+class Frozen(nn.Linear):
+    """What no optimizer trains, the only one of its class."""
+
+
 def first_step(bias: bool, asked: Start) -> tuple[ScriptStart, float, str]:
     """What a script does up to its first update: its start, its loss, and where its random streams stand then."""
     torch.manual_seed(1)
     start = ScriptStart(asked, seed=5)
     data = TensorDataset(torch.arange(64.0).reshape(16, 4).sin())
     net = Net(bias)
-    frozen = nn.Linear(4, 4)
+    frozen = Frozen(4, 4)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     start.add_optimizer(optimizer)
     with torch.no_grad():
         net.eval()(torch.zeros(2, 4))  # an evaluation before the training trains nothing
     net.train()
-    start.seed()  # a loader is begun
+    start.begin_loader()
     (x,) = next(iter(DataLoader(data, batch_size=4, shuffle=True)))
     loss = net(frozen(x)).square().mean()
     start.end()
-    return start, float(loss), digest_of_streams()
+    return start, loss.item(), digest_of_streams()
 
 
 def test_parameters_and_batches_are_those_of_the_first(tmp_path: Path) -> None:

@@ -1,0 +1,50 @@
+"""A patch of a script that draws other random numbers is checked from the parameters and with the batches of the user's code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from perfaudit.measure.lab import ChildLab
+from perfaudit.measure.ledger import Variant
+from perfaudit.tune.tolerance import Reference
+from perfaudit.tune.verify import BEGAN_ALIKE, Verifier
+
+TRAIN = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(1)
+data = TensorDataset(torch.randn(64, 3, 6, 6), torch.randint(0, 3, (64,)))
+model = nn.Sequential(
+    nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(0.2), nn.Flatten(), nn.Linear(8 * 16, 3)
+)
+optimizer = torch.optim.Adam(model.parameters())
+for epoch in range(9):
+    for x, y in DataLoader(data, batch_size=8, shuffle=True):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.slow
+def test_biases_of_a_script_that_shuffles(project: Callable[..., Path]) -> None:
+    project(**{"train.py": TRAIN})
+    target = {"file": "train.py", "names": {}, "arguments": [], "scratch": "", "shared": ""}
+    changes = ("rounding", "rng", "checkpoint")
+    without = Variant("right", "", {}, {"train.py": TRAIN.replace("3, 8, 3)", "3, 8, 3, bias=False)")})
+    wrong = Variant(
+        "wrong", "", {}, {"train.py": without.overlay["train.py"].replace("8 * 16, 3)", "8 * 16, 3, bias=False)")}
+    )
+    reference = Reference(lambda command: None, lambda variant: 0, steps=6, is_of_script=True)
+    with Verifier("base", {"right": changes, "wrong": changes}, reference) as verifier:
+        lab = ChildLab(target, "cpu", fresh=True, check=verifier.check, start_of=verifier.start_of)
+        assert [lab.examine(variant) for variant in (Variant("base", "", {}), without)] == ["", ""]
+        said = verifier.said["right"]
+        assert said.startswith("6 steps from one seed") and "the gradients of the first step agree within" in said
+        assert BEGAN_ALIKE in said
+        assert "more than the promised change (rounding)" in lab.examine(wrong)
