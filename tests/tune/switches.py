@@ -237,6 +237,9 @@ class Agreeing:
     def __init__(self, base: str, changes: dict[str, Any], reference: object, said: dict[str, str], *_: object) -> None:
         self.changes, self.said = changes, said
 
+    def start_of(self, variant: Variant) -> None:
+        pass
+
     def check(self, child: object, variant: Variant, facts: Facts) -> None:
         if variant.key in self.changes:
             self.said[variant.key] = "the losses agree"

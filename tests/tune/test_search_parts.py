@@ -137,6 +137,8 @@ class Checked:
 
     def __exit__(self, *_: object) -> None: ...
 
+    def start_of(self, variant: Variant) -> None: ...
+
     def check(self, *given: Any) -> None:
         self.seen.append(given)
 
