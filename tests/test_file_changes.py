@@ -60,6 +60,7 @@ ELSEWHERE = {
     ("script/step_profile.py", "os.open"): "in a child: /dev/null in the place of stderr for a moment",
     ("script/kept_away.py", "mkdir"): f"in a child, in {TEMPORARY}",
     ("measure/of_script.py", "torch.save"): f"in a child, into {TEMPORARY}",
+    ("training/script_start.py", "torch.save"): f"in a child, into {TEMPORARY}",
     ("measure/verbs/building.py", "tempfile.mkdtemp"): f"in a child, in {TEMPORARY}",
     **{("measure/scratch.py", name): TEMPORARY for name in ("tempfile.mkdtemp", "mkdir")},
     ("script/landlock.py", "os.open"): "a folder, to be named in a rule, and for nothing else",
