@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import textwrap
 from collections import Counter
@@ -99,6 +100,21 @@ def perfaudit(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
         return Done(code, captured.out, captured.err)
 
     return call
+
+
+MANY_MODULES = 100  # that were imported: torch, say, or what its first optimizer imports
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Garbage collections, which counting a step makes, look neither at thousands of tests nor at what torch consists of."""
+    if len(sys.modules) > _modules_frozen[-1] + MANY_MODULES:
+        gc.collect()
+        gc.freeze()
+        _modules_frozen.append(len(sys.modules))
+
+
+_modules_frozen = [0]  # how many were there, each time
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
