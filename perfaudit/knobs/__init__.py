@@ -224,6 +224,18 @@ class Knob:
         """What besides speed a setting changes, as fixes say it."""
         return self.changes_always
 
+    def changes_at_least(self, survey: Survey) -> tuple[str, ...]:
+        """What each of its settings changes on this program, as far as that is known before anything is asked."""
+        return self.changes_always
+
+    def changes_found(self, settings: Settings, survey: Survey, kept: dict[str, Any]) -> tuple[str, ...]:
+        """What besides speed a setting changes on this program, by what `candidates` has found out; see `Bench.kept`."""
+        return self.changes(settings)
+
+    def milder(self, settings: Settings) -> tuple[Settings, ...]:
+        """What to try in the place of a setting that changes more than is allowed."""
+        return ()
+
     def promised(self, settings: Settings, survey: Survey) -> tuple[str, ...]:
         """What a setting that is applied at run time may change in the first losses and in the user's average."""
         return self.changes(settings)

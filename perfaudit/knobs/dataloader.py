@@ -116,6 +116,23 @@ class Dataloader(Knob):
         found = code.call(code.survey.facts.loader.site)
         return code.patch(*found, _edits(*found, settings, code.survey)) if found is not None else None
 
+    def changes_at_least(self, survey: Survey) -> tuple[str, ...]:
+        return () if _may_load_alike(survey) else self.changes_always
+
+    def changes_found(self, settings: Settings, survey: Survey, kept: dict[str, Any]) -> tuple[str, ...]:
+        """Nothing where no sample has anything random in it: torch draws indices, and seeds of workers, in either way.
+
+        Workers that live on from epoch to epoch are seeded once, which shifts the random stream of the epochs behind the first.
+        """
+        found, now = kept.get("samples") or {}, self.current(survey)
+        lives_on = settings["persistent_workers"] != now["persistent_workers"]
+        is_plain = found.get("is_plain") and "" in found["compared"] and not found["random"] and not found["differing"]
+        return () if _may_load_alike(survey) and is_plain and not lives_on else self.changes_always
+
+    def milder(self, settings: Settings) -> tuple[Settings, ...]:
+        """The same number of workers, started anew for each epoch."""
+        return ({**settings, "persistent_workers": False},) if settings["persistent_workers"] else ()
+
     def by_hand(self, survey: Survey) -> str:
         loader = survey.facts.loader
         is_known = not survey.facts.is_script or not loader.is_there or Code("", survey).call(loader.site) is not None
@@ -153,10 +170,13 @@ class Dataloader(Knob):
     def answer_samples(self, training: Any, counts: list[int], most: int) -> Reply:
         """Whether the loader yields the same samples with these numbers of workers as with none; and seconds to start one.
 
-        most: batches of a map-style dataset to compare, at most. See `target.sampling.compared_with_workers`.
+        most: batches of a map-style dataset to compare, at most. See `target.sampling.compared_with_workers`. is_plain: samples
+        are put together by torch's own function, which draws nothing.
         """
         if training.loader.num_workers:
             raise ValueError("asked of a loader with workers")
+        from torch.utils.data import default_collate, default_convert
+
         from perfaudit.target.load import said
         from perfaudit.target.sampling import compared_with_workers, start_and_stop
 
@@ -164,7 +184,8 @@ class Dataloader(Knob):
             start = start_and_stop(training.loader)
         except Exception as failure:  # whatever a worker raises
             return {"samples": 0, "failed": f"{type(failure).__name__}: {said(failure)}"}
-        return {**compared_with_workers(training.loader, counts, most), "start": start}
+        is_plain = training.loader.collate_fn in (default_collate, default_convert)
+        return {**compared_with_workers(training.loader, counts, most), "start": start, "is_plain": is_plain}
 
 
 def wanted_workers(seen: Reply) -> int:
@@ -225,6 +246,11 @@ def _is_persistent(now: Settings, seen: Reply | None, start: Start, workers: int
 
 
 # ---- samples ------------------------------------------------------------------------------------------------------
+
+
+def _may_load_alike(survey: Survey) -> bool:
+    """Whether workers may change nothing but the time: batches of a script keep their order where it draws their indices."""
+    return survey.facts.is_script and not survey.facts.loader.iterable and not survey.facts.loader.prefix
 
 
 def _sharing(bench: Bench, alone: Settings, counts: list[int], seen: Reply | None) -> list[int]:

@@ -57,7 +57,7 @@ def run_page(report: Report, run: Run, paint: Paint, width: int) -> str:
         more = len(report.findings) - _SHOWN
         rest = f"{count(more, 'more finding')}. " if more > 0 else ""
         parts.append(f"{rest}With patches: {paint(f'perfaudit scan {shlex.join(files)}', 'bold')}\n")
-    if run.counted and run.optimizers:
+    if run.counted and not run.in_started:  # `tune` leaves the script's own process between two steps, no other
         parts.append(f"To have patches tried and measured: {paint(next_command(run), 'bold')}\n")
     return "\n".join(parts)
 

@@ -56,13 +56,18 @@ def patch_for(session: Session, name: str, survey: Survey, variant: Variant) -> 
     return replace(variant, overlay={patch.path: patch.after}, applied=""), fix, patch.location
 
 
-def fix_for(session: Session, name: str, survey: Survey, settings: Settings) -> tuple[Patch, Fix] | None:
-    """The patch that makes this the setting, and the same as a fix with its title; None where none can be written."""
+def fix_for(
+    session: Session, name: str, survey: Survey, settings: Settings, kept: Json | None = None
+) -> tuple[Patch, Fix] | None:
+    """The patch that makes this the setting, and the same as a fix with its title; None where none can be written.
+
+    kept: what the knob has found out of this program.
+    """
     module = knob(name)
     patch = module.patch(Code(session.target.file, survey), settings)
     if patch is None:
         return None
-    changes = patch.changes if patch.changes is not None else module.changes(settings)
+    changes = patch.changes if patch.changes is not None else module.changes_found(settings, survey, kept or {})
     words, before = module.words(settings, survey), digest_of(patch.path, patch.before)
     return patch, Fix(words, "unsafe" if changes else "safe", changes, patch.edits, patch.diff, before)
 

@@ -80,25 +80,29 @@ def candidates_of(
         raise Refused(f"{why}; named alone it is measured all the same, and told in words")
     if late := too_little_time(module, deadline):
         raise TooLate(late)
-    always = _not_allowed(module.changes_always, allow)
+    always = _not_allowed(module.changes_at_least(survey), allow)
     if set(always) - OFFERED or (always and not allow):
         raise Refused(not_allowed(always, allow))
     session.watch.stage(f"{name}: {module.title}")
     current = variant_of(name, module.current(survey))
     bout = Bout(name, survey, current)
     found, lacking = list[Candidate](), dict[str, None]()
-    for settings in module.candidates(bench_of(session, bout, memory_budget, deadline, deadline.left())):
-        written = None if settings == current.settings else fix_for(session, name, survey, settings)
-        if written is None:
-            continue
-        patch, fix = written
-        lacks = _not_allowed(fix.changes, allow)
-        lacking.update(dict.fromkeys(lacks))
-        if not lacks or (set(lacks) <= OFFERED and allow):
+    known = {current.key}
+    for wanted in module.candidates(bench_of(session, bout, memory_budget, deadline, deadline.left())):
+        for settings in (wanted, *module.milder(wanted)):
             key = key_of(name, settings)
-            way = module.way_on(survey, settings)
-            told = module.told_in_place(patch, settings)
-            found.append(Candidate(key, name, settings, fix, patch.location, patch.before, way, lacks, told))
+            written = fix_for(session, name, survey, settings, bout.kept) if key not in known else None
+            if written is None:
+                continue
+            patch, fix = written
+            lacks = _not_allowed(fix.changes, allow)
+            lacking.update(dict.fromkeys(lacks))
+            if not lacks or (set(lacks) <= OFFERED and allow):
+                known.add(key)
+                way = module.way_on(survey, settings)
+                told = module.told_in_place(patch, settings)
+                found.append(Candidate(key, name, settings, fix, patch.location, patch.before, way, lacks, told))
+                break
     if not found:
         why = CHANGED if changed_files(session.digests) else NO_LINE
         raise Refused(not_allowed(tuple(lacking), allow) if lacking else why)

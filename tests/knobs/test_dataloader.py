@@ -15,7 +15,7 @@ from surveys import survey_of
 from perfaudit.knobs import Bench, Probe, Refused, Survey, Told, Unanswered
 from perfaudit.knobs._code import Code
 from perfaudit.knobs.dataloader import KNOB, most_workers, start_seconds, wanted_workers
-from perfaudit.measure.facts import CallSite
+from perfaudit.measure.facts import CallSite, Script
 from perfaudit.measurements import Settings
 from perfaudit.static import edit
 from perfaudit.static.source import Source
@@ -387,7 +387,7 @@ def _opened(worker: int) -> None:
 def test_workers_hold_the_users_own_dataset(batch_size: int | None) -> None:
     found = samples(Reopened(24, False), [1], batch_size=batch_size, worker_init_fn=_opened)
     assert (found["samples"], found["differing"]) == (24, [])
-    assert {"index", "sample.1"} <= set(found["compared"])
+    assert {"index", "sample.1"} <= set(found["compared"]) and found["is_plain"]
 
 
 class WholeBatches(Squares):
@@ -402,6 +402,7 @@ class WholeBatches(Squares):
 def test_batches_that_are_no_lists_of_samples_are_compared_as_a_whole(forks_badly: bool, differing: list[int]) -> None:
     found = samples(WholeBatches(24, forks_badly), [1], batch_size=8, collate_fn=dict)
     assert (found["samples"], found["random"], found["differing"]) == (3, [], differing)
+    assert not found["is_plain"]
 
 
 def _broken(worker: int) -> None:
@@ -522,6 +523,32 @@ def test_the_patch(
     patch = KNOB.patch(Code("train.py", survey(**now, site=site)), settings)
     assert patch is not None and patch.after == f"loader = {patched}\n"
     assert edit.apply(text, patch.edits) == Source("train.py", patch.after).text
+
+
+PLAIN = {**SAME, "compared": ["", "sample.1"], "is_plain": True}
+TWO_KEPT = {**TWO, "persistent_workers": True}
+
+
+@pytest.mark.parametrize(
+    ("given", "settings", "samples", "changes"),
+    [
+        ({}, TWO, PLAIN, ()),
+        ({}, TWO_KEPT, PLAIN, ("rng",)),  # seeded once, where each epoch began with a draw
+        ({"num_workers": 1, "persistent_workers": True}, TWO_KEPT, PLAIN, ()),
+        ({}, TWO, {**PLAIN, "random": ["sample.1"]}, ("rng",)),
+        ({}, TWO, {**PLAIN, "is_plain": False}, ("rng",)),  # what puts samples together may draw
+        ({}, TWO, {**PLAIN, "differing": [2]}, ("rng",)),
+        ({}, TWO, None, ("rng",)),
+        ({"iterable": True}, TWO, PLAIN, ("rng",)),  # another order
+    ],
+)
+def test_workers_change_nothing_where_a_script_draws_nothing_for_its_samples(
+    given: dict[str, object], settings: Settings, samples: object, changes: tuple[str, ...]
+) -> None:
+    on_script = Survey(replace(survey(**given).facts, script=Script()))
+    assert KNOB.changes_found(settings, on_script, {"samples": samples}) == changes
+    assert KNOB.changes_found(settings, survey(**given), {"samples": samples}) == ("rng",)
+    assert KNOB.changes_at_least(on_script) == (("rng",) if given.get("iterable") else ())
 
 
 def test_workers_are_not_kept_where_the_dataset_changes_between_epochs(

@@ -86,6 +86,16 @@ def test_a_candidate_is_the_patch_of_a_setting(known: Callable[..., Session]) ->
     assert edit.apply(TEXT, one.edits) == TEXT.replace("a = 0", "a = 1")
 
 
+def test_a_milder_setting_takes_the_place_of_one_that_is_not_allowed(known: Callable[..., Session]) -> None:
+    class Milder(Values):
+        def milder(self, settings: Settings) -> tuple[Settings, ...]:
+            return ({"a": 2},)
+
+    changes: dict[int | None, tuple[str, ...]] = {1: ("rng",), 2: ()}
+    assert [one.settings["a"] for one in found(known(Milder("values", changes)), "values", "rounding")] == [2]
+    assert [one.settings["a"] for one in found(known(Milder("values", changes)), "values", "rounding,rng")] == [1, 2]
+
+
 @pytest.mark.parametrize(
     ("changes", "allow", "kept"),
     [
