@@ -126,6 +126,7 @@ class Knob:
     in_process = True  # nothing runs in other processes, so that processor time may be compared on a busy machine
     fixed_batch = True  # see Setup
     measures_memory = False  # the table shows the peak memory of every setting
+    asks_for_memory = False  # its questions are about the memory of a process, which nothing else must have used
     reference: Settings | None = None  # the setting against which every other one's added time is told
     base_is_applied = False  # the user's setting must be applied too: our loop differs from theirs in it
     seconds_needed = 0.0  # of measuring, below which it is not begun

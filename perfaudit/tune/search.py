@@ -134,8 +134,10 @@ def bench_of(session: Session, bout: Bout, memory_budget: int, deadline: Deadlin
         timeout = min(timeout, max(LEAST_ASKING, deadline.left() / PROBING_SHARE))
         command = {"do": "ask", "knob": variant.applied, "question": question, "arguments": arguments}
         key = f"{question} {variant.key}"  # without arguments set by clock or free memory: a resumed run asks again
-        if session.target.is_script and settings == knob(bout.name).current(bout.survey):
-            variant = Variant("as it is", "", {})  # which a process that waits can be asked, and a script starts slowly
+        module = knob(bout.name)
+        is_as_it_is = settings == module.current(bout.survey) and not module.base_is_applied
+        if is_as_it_is and (session.target.is_script or not module.asks_for_memory):
+            variant = Variant("as it is", "", {})  # which a process that waits can be asked
         try:
             return session.questions.ask(key, variant, {**command, "timeout": timeout})[1]
         except ChildFailed as failure:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from perfaudit.errors import NothingMeasured, TargetError, UserError
 from perfaudit.measure.child import Child, ChildFailed
 from perfaudit.measure.engine import ChildEngine
+from perfaudit.measure.environment import free_memory, may_have_accelerator
 from perfaudit.measure.facts import Facts
 from perfaudit.measure.lab import ChildLab, StartOf, build_command, no_start
 from perfaudit.measure.ledger import Variant
@@ -22,6 +23,8 @@ from perfaudit.target.names import Target, imported_modules, sets_variables_earl
 from perfaudit.tune.short_names import variant_name
 
 Json = dict[str, Any]  # Any: nested JSON
+# Of the memory that was free before there was a child: a training that leaves less does not wait beside others.
+ROOM = 0.6
 AS_IT_IS = ("block", "ask")  # commands that leave a training fit for a race
 TOO_FEW = (
     "too few to race patches in. Have it train longer, on more data or for more epochs; `perfaudit run` reads the steps "
@@ -85,7 +88,9 @@ class Children:
     watch: Watch
     timeout: float
     fresh: bool = False  # see `measure.child.Child`
-    _waiting: tuple[Child, Json] | None = None  # a script that was started, and its facts
+    # The training as it is, in a child that was asked already, and its facts.
+    _waiting: tuple[Child, Json] | None = None
+    _free: int = 0  # bytes, before the first child was started
     _loops: LoopPatches = field(default_factory=LoopPatches)  # of a script, which is started with them
 
     def __post_init__(self) -> None:
@@ -108,16 +113,20 @@ class Children:
 
     def ask(self, variant: Variant, *commands: Json) -> list[Json]:
         is_plain = not (variant.overlay or variant.applied) and all(command["do"] in AS_IT_IS for command in commands)
-        if self.target.is_script and is_plain:
+        if is_plain and (self.target.is_script or not may_have_accelerator()):
             return self._ask_waiting(variant, commands)
         with Child(self.fresh) as child:
             facts = child.ask(build_command(target_json(self.target, child), variant, self.device, 0), self.timeout)
             return [facts, *self._replies(child, commands)]
 
     def _ask_waiting(self, variant: Variant, commands: Sequence[Json]) -> list[Json]:
-        """The same of a child that waits with the script as it is, as long as that goes on: a script takes long to start."""
+        """The same of a child that waits with the training as it is, and is raced in later, as long as that goes on.
+
+        A script takes long to start. Another training waits where that leaves room for all who are asked besides.
+        """
         try:
             if self._waiting is None:
+                self._free = self._free or free_memory()
                 child = Child(self.fresh)
                 self._waiting = child, {}
                 command = self._build_command(variant, child)
@@ -125,7 +134,8 @@ class Children:
                 self._waiting = child, child.ask(command, self.timeout)
             child, facts = self._waiting
             replies = [facts, *self._replies(child, commands)]
-            if child.ask({"do": "has_ended"}, self.timeout)["has_ended"]:
+            has_room = self.target.is_script or free_memory() > ROOM * self._free
+            if not has_room or child.ask({"do": "has_ended"}, self.timeout)["has_ended"]:
                 self._let_go()  # a step of another batch size has raised, say
             else:
                 child.pause()
