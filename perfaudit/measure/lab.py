@@ -150,6 +150,8 @@ class _Leaving:
         self.has_left = False
 
     def ask(self, command: dict[str, Any], timeout: float) -> dict[str, Any]:
+        if self.has_left:
+            raise ChildFailed("ended", "the process has left")
         self.has_left = True
         try:
             return self._child.ask(command, timeout)

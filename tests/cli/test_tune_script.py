@@ -74,7 +74,7 @@ def test_an_unmodified_script_is_tuned_and_its_files_stay(tmp_path: Path) -> Non
     last.write_bytes(b"mine")
     os.utime(last, (1, 1))
     done = perfaudit(
-        "tune", "train.py", "--anomaly", "--allow", "safe", "--budget", "40s", "--format", "json", "--output", "report.json",
+        "tune", "train.py", "--anomaly", "--allow", "safe", "--budget", "12s", "--format", "json", "--output", "report.json",
         "--out", "plan.patch", "--", "--width", "16", cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode in (0, 1), done.stderr
@@ -98,21 +98,27 @@ def test_findings_of_a_script_are_priced(tmp_path: Path) -> None:
     script = SCRIPT.replace("zero_grad()", "zero_grad(set_to_none=False)")  # in a loop that runs for the whole training
     (tmp_path / "train.py").write_text(script + "\n\ndef never():\n    torch.autograd.set_detect_anomaly(True)\n")
     (tmp_path / "checkpoints").mkdir()
-    done = perfaudit(
-        "scan", "train.py", "--measure", "--select", "PA501,PA401", "--budget", "40s", "--format", "json",
-        "--output", "report.json", "--", "--width", "16", cwd=tmp_path,
-    )  # fmt: skip
+    for budget in ("20s", "60s"):  # a machine that does other work needs more
+        done = perfaudit(
+            "scan", "train.py", "--measure", "--select", "PA501,PA401", "--budget", budget, "--format", "json",
+            "--output", "report.json", "--", "--width", "16", cwd=tmp_path,
+        )  # fmt: skip
+        report = json.loads((tmp_path / "report.json").read_text())
+        compared = {seen["candidate"]["patch"]: seen for seen in report["comparisons"]}
+        if set(compared) == {"PA401", "PA501"}:
+            break
     assert done.returncode == 1, done.stderr
-    report = json.loads((tmp_path / "report.json").read_text())
     assert report["target"] == "train.py --width 16"
-    (zeros,) = [seen for seen in report["comparisons"] if seen["candidate"]["patch"] == "PA401"]
+    zeros, anomaly = compared["PA401"], compared["PA501"]
     assert (zeros["basis"], zeros["way"]) == ("screened", "code")
     (runs, never) = sorted((f for f in report["findings"] if f["rule"] == "PA501"), key=lambda each: int(each["line"]))
-    assert (
-        runs["saving"]["basis"] in ("screened", "measured")
-        or "undecided" in runs["note"]
-        or "too briefly" in runs["note"]
-    ), runs
+    assert anomaly["ratio"] < 1  # a step without detection takes less than half the time
+    assert "the same losses to the bit" in runs["note"]
+    if anomaly["low"] is None:
+        assert runs["saving"]["basis"] == "benchmarked" and "too briefly" in runs["note"]
+    else:  # what was timed is what the finding says, whoever has won
+        assert runs["saving"]["basis"] == anomaly["basis"]
+        assert runs["saving"]["low"] == pytest.approx(1 - anomaly["high"])
     assert "does not run this line" in never["note"]
     assert not list((tmp_path / "checkpoints").iterdir())
 

@@ -144,3 +144,17 @@ def test_a_process_that_has_ended_holds_nothing() -> None:
     import os
 
     assert child._is_there(os.getpid()) and not child._is_there(1 << 30)
+
+
+def test_a_child_that_answers_once_answers_nothing_more_and_says_so() -> None:
+    class Once:
+        def ask(self, command: dict[str, Any], timeout: float) -> dict[str, Any]:
+            return command
+
+        def close(self) -> None:
+            pass
+
+    leaving = lab._Leaving(Once())  # type: ignore[arg-type]  # only what it is asked is looked at
+    assert leaving.ask({"do": "losses"}, 1.0) == {"do": "losses"}
+    with pytest.raises(child.ChildFailed, match="has left"):
+        leaving.ask({"do": "memory"}, 1.0)

@@ -114,16 +114,32 @@ def test_a_patch_that_breaks_the_training_is_withdrawn(project: Project, perfaud
 def test_lines_that_a_step_does_not_run_are_not_priced(project: Project, perfaudit: Run) -> None:
     text = TRAIN + "\n\ndef other():\n    return torch.optim.SGD(build_model().parameters(), lr=1.0)\n"
     project(**{"train.py": text})
-    done = perfaudit("scan", "train.py", "--measure", "--budget", "6s", "--format", "json", "--select", "PA402")
+    done = perfaudit("scan", "train.py", "--measure", "--budget", "20s", "--format", "json", "--select", "PA402")
     notes = [f["note"] for f in json.loads(done.out)["findings"] if "SGD" in f["message"]]
     assert notes == ["not measured: building the training and making a step does not run this line of train.py"]
 
 
+def report_of(perfaudit: Run, is_enough: Callable[[Any], bool], *arguments: str) -> tuple[Any, int]:
+    """The report of `perfaudit tune train.py` with these arguments, and its exit code.
+
+    A machine that does other work needs more time until the report has what a test looks at.
+    """
+    for budget in ("12s", "60s"):
+        done = perfaudit("tune", "train.py", *arguments, "--budget", budget, "--format", "json")
+        report = json.loads(done.out) if done.out else {}
+        if report and is_enough(report):
+            break
+    return report, done.code
+
+
+def has_control(report: Any) -> bool:
+    return report["calibration"] is not None and report["calibration"]["rounds"] >= 4  # quads
+
+
 def test_tune_dataloader_reports_trials_race_and_winner(project: Project, perfaudit: Run) -> None:
     project(**{"train.py": TRAIN})
-    done = perfaudit("tune", "train.py", "--dataloader", "--budget", "30s", "--format", "json", "-o", "report.json")
-    assert done.code in (0, 1)
-    report = json.loads(Path("report.json").read_text())
+    report, code = report_of(perfaudit, has_control, "--dataloader")
+    assert code in (0, 1)
     trials = report["trials"]
     assert {t["settings"]["num_workers"] for t in trials} >= {0, 1, 2}
     for trial in trials:
@@ -131,16 +147,19 @@ def test_tune_dataloader_reports_trials_race_and_winner(project: Project, perfau
         if trial["status"] == "ok":
             assert trial["low"] <= trial["median"] <= trial["high"]
     (winner,) = report["winners"]
-    assert (winner["knob"], done.code == 1) == ("dataloader", not winner["keeps_current"])
-    assert report["calibration"]["rounds"] >= 4  # quads of the control
+    assert (winner["knob"], code == 1) == ("dataloader", not winner["keeps_current"])
+    assert has_control(report)
 
 
 def test_tune_dataloader_races_loaders_in_one_training_and_the_best_as_source(project: Project, perfaudit: Run) -> None:
     text = TRAIN.replace("def build_model", SLOW, 1).replace("TensorDataset(torch", "Slow(torch")
     assert "Slow(torch" in text
     project(**{"train.py": text})
-    perfaudit("tune", "train.py", "--dataloader", "--budget", "40s", "--format", "json", "-o", "report.json")
-    report = json.loads(Path("report.json").read_text())
+
+    def is_faster(report: Any) -> bool:
+        return any(each["verdict"] == "faster" for each in report["comparisons"] if each["basis"] == "measured")
+
+    report, _ = report_of(perfaudit, is_faster, "--dataloader")
     compared = {c["candidate"]["num_workers"]: c for c in report["comparisons"]}
     screened = [c for c in compared.values() if c["basis"] == "screened"]
     measured = [c for c in compared.values() if c["basis"] == "measured"]
@@ -153,10 +172,9 @@ def test_tune_dataloader_races_loaders_in_one_training_and_the_best_as_source(pr
 
 def test_tune_batch_size_stays_within_the_memory_given(project: Project, perfaudit: Run) -> None:
     project(**{"train.py": TRAIN})
-    done = perfaudit("tune", "train.py", "--batch-size", "--memory", "4GiB", "--budget", "15s", "--format", "json")
-    report = json.loads(done.out)
+    report, _ = report_of(perfaudit, has_control, "--batch-size", "--memory", "4GiB")
     assert {c["way"] for c in report["comparisons"] if c["basis"] == "screened"} <= {"loader"}
-    assert report["calibration"]["rounds"]  # of the race in one training, in which the sizes were looked at
+    assert has_control(report)  # of the race in one training, in which the sizes were looked at
     sizes = {t["settings"]["batch_size"]: t for t in report["trials"]}
     assert set(sizes) >= {4, 8, 16, 32} and max(sizes) <= 96
     peaks = [sizes[size]["peak_memory_bytes"] for size in sorted(sizes) if sizes[size]["peak_memory_bytes"]]
@@ -165,8 +183,8 @@ def test_tune_batch_size_stays_within_the_memory_given(project: Project, perfaud
 
 def test_tune_ema_says_what_each_way_adds(project: Project, perfaudit: Run) -> None:
     project(**{"train.py": TRAIN})
-    done = perfaudit("tune", "train.py", "--ema", "--budget", "20s", "--format", "json")
-    trials = json.loads(done.out)["trials"]
+    report, _ = report_of(perfaudit, lambda report: len(report["trials"]) > 4, "--ema")
+    trials = report["trials"]
     ways = {(t["settings"]["average"], t["settings"]["when"]) for t in trials}
     assert {
         ("yours", "after step"),
