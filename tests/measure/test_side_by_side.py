@@ -75,6 +75,7 @@ class FakeChild:
         if command["do"] == "room":
             return FakeChild.room
         block = {"steps": 1, "wall": 0.1, "cpu": 0.1, "samples": 8}
+        block |= {"each": {"seconds": [0.1], "samples": [8], "with_restarts": False}}
         return self.receive(timeout) if command["do"] == "build" else block if command["do"] == "block" else {}
 
     def pause(self) -> None: ...
