@@ -29,7 +29,7 @@ from gate_power import machine
 from own_processes import median_ratio
 from records import keep, read, tell
 
-from perfaudit.script import watch
+from perfaudit.script import replaced_functions
 from perfaudit.script.request import Request, Script
 from perfaudit.script.teller import Pipe, Teller
 
@@ -48,14 +48,14 @@ class Switch:
 
     def __init__(self) -> None:
         self._places: list[tuple[Any, str, bool, Any, Any]] = []
-        original = watch._replace
+        original = replaced_functions.replace
 
-        def replace(owner: Any, name: str, ours: Callable[..., Any]) -> None:
+        def replace(owner: Any, name: str, watch: Callable[..., Any]) -> None:
             is_own, before = name in vars(owner), getattr(owner, name)
-            original(owner, name, ours)
+            original(owner, name, watch)
             self._places.append((owner, name, is_own, before, vars(owner)[name]))
 
-        watch._replace = replace
+        replaced_functions.replace = replace
         from torch.optim import optimizer
 
         self._hooks = [optimizer._global_optimizer_pre_hooks, optimizer._global_optimizer_post_hooks]

@@ -50,7 +50,8 @@ def _put_into(pipe: int) -> None:
 def _tell_first_update(line: Json, pipe: int, others: int) -> None:
     told = Pipe(pipe)
 
-    def update_ends(_: Json) -> None:
+    def update_ends(_: int) -> None:
+        watch.take_records()  # which nobody wants
         if watch.updates == 1 and not select.select([others], [], [], 0)[0]:
             told.tell(line)
 

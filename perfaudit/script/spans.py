@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable
 
 from perfaudit.runs import PHASE_WORDS
 
@@ -18,21 +16,22 @@ MOST_STRETCHES = 8  # that are held back; a loss is computed in one of the last
 class Spans:
     """Adds up time by phase. `begin` and `end` nest; between them it is the phase of what `ground` says, "other" at first.
 
+    now: when it is that what is called next happens, in seconds. Whoever calls sets it.
+
     Time that turns out to be the forward pass only when the backward pass begins (a loss of functions, a model without
     modules) is held back in stretches, which end where gradients are set to zero or a number is read. Of these, the one in which
     the loss was computed is the forward pass: `node` is how many nodes graphs had then, and the loss is one of them.
     """
 
-    __slots__ = ("_clock", "_ground", "_mark", "_pending", "_seconds", "_stack", "_stretches")
+    __slots__ = ("_ground", "_mark", "_pending", "_seconds", "_stack", "_stretches", "now")
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._clock = clock
+    def __init__(self, now: float = 0.0) -> None:
+        self.now = self._mark = now
         self._seconds = [0.0] * len(PHASES)
         self._stack: list[int] = []
         self._ground = _OTHER
         self._pending = 0.0
         self._stretches: list[tuple[int, float]] = []  # the node behind each, and its seconds
-        self._mark = clock()
 
     def begin(self, name: str) -> None:
         """A phase begins, inside another one or by itself."""
@@ -47,11 +46,6 @@ class Spans:
         if is_loss_next:
             self._give_pending(_OTHER)
             self._ground = _FORWARD
-
-    @property
-    def is_inside(self) -> bool:
-        """Whether a phase has begun and not ended."""
-        return bool(self._stack)
 
     def expect_backward(self) -> None:
         """A model has been called for training: until `settle`, what is no phase is its loss, hence the forward pass."""
@@ -83,7 +77,7 @@ class Spans:
 
     def leave_out(self) -> None:
         """What has passed since the last of these calls is no part of the step: it was ours."""
-        self._mark = self._clock()
+        self._mark = self.now
 
     def settle(self, is_backward: bool, loss: float = math.inf) -> None:
         """The backward pass begins, so that what was held back was the forward pass; or no forward pass is under way.
@@ -109,15 +103,15 @@ class Spans:
 
     def charge(self) -> None:
         """Give the time since the last call to the phase that is under way."""
-        now = self._clock()
-        is_closure = self._stack == [_OPTIMIZER]  # of which the loss is no part of the update
-        if self._ground == _FORWARD and (is_closure or not self._stack):
-            self._seconds[_FORWARD] += now - self._mark
-        elif self._stack:
-            self._seconds[self._stack[-1]] += now - self._mark
+        spent, stack = self.now - self._mark, self._stack
+        self._mark = self.now
+        # Of a closure that an optimizer calls, the loss is no part of the update.
+        if self._ground == _FORWARD and (not stack or stack == [_OPTIMIZER]):
+            self._seconds[_FORWARD] += spent
+        elif stack:
+            self._seconds[stack[-1]] += spent
         else:
-            self._pending += now - self._mark
-        self._mark = now
+            self._pending += spent
 
     def _give_pending(self, phase: int) -> None:
         self._seconds[phase] += self._pending

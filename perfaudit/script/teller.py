@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import resource
 import signal
@@ -22,6 +23,7 @@ from perfaudit.script.watch import Watch
 Json = dict[str, Any]  # Any: nested JSON
 TELL_SECONDS = 0.25  # between two writes to the pipe, so that a fast step pays for few of them
 TOLD_AT_ONCE = 20  # of the first updates, each by itself: a script that hangs soon is known to have trained
+LOOK_SECONDS = 0.05  # between two looks at who waits, each at two updates
 SIGN_SECONDS = 1.0  # between two signs of a script without an update
 FEWEST = 4  # steps, for which a slow script is given more time: the first is not counted
 FACTS_AFTER = 4  # updates, and after twice as many each time: a script that is killed tells nothing at its end
@@ -93,7 +95,6 @@ class Teller:
         self._wants_profile, self._trace = order["profile"], order["trace"]
         self._profile: StepProfile | None = None  # under way
         self._profiled: dict[int, int] = {}  # updates by optimizer since it began
-        self._records: list[Json] = []
         self._told = time.monotonic()
         self._first: float | None = None
         self._counts: dict[int, int] = {}  # updates by optimizer
@@ -101,33 +102,42 @@ class Teller:
             -1,
             0,
         )  # the optimizer of the last update, and how many it has had without another's between
+        self._enough_at = math.inf  # if there are `FEWEST` steps by then
+        self._is_watched = False  # as far as is known
+        os.register_at_fork(after_in_child=self._ask_again)
         self._waiting = Waiting()
-        self.watch = (ValuesWatch if order["values"] else Watch)(self.keep, on_sign=self.sign)
+        self._look_at, self._looked, self._is_looking = 0.0, 0, False  # again when, after which update, at the next one
+        self.watch = (ValuesWatch if order["values"] else Watch)(self.count, on_sign=self.sign)
 
-    def keep(self, record: Json) -> None:
-        """Keep the record of an update, and end the script where enough was seen."""
-        if not self._turn.is_mine():
-            return
+    def count(self, optimizer: int) -> None:
+        """Count an update, tell now and then, and end the script where enough was seen. optimizer: its number."""
+        if not self._is_watched:
+            self._is_watched = self._turn.is_mine()
+            if not self._is_watched:
+                self.watch.take_records()  # another process tells its own
+                return
         if self._profile is not None:
-            self._go_on_profiling(record)
+            self._go_on_profiling(optimizer)
             return
         now = time.monotonic()
         if self._first is None:
             self._first = now
+            self._enough_at = now + self._seconds if self._seconds else math.inf
             if os.getpid() != self._pid:
                 self._tell_at_its_end()
-        self._counts[record["optimizer"]] = self._counts.get(record["optimizer"], 0) + 1
-        self._row = self._row + 1 if record["optimizer"] == self._last else 1
-        self._last = record["optimizer"]
-        self._records.append(record)
-        self._waiting.end_update()
-        if (updates := self.watch.updates) >= FACTS_AFTER and not updates & (updates - 1):
+        self._counts[optimizer] = self._counts.get(optimizer, 0) + 1
+        self._row = self._row + 1 if optimizer == self._last else 1
+        self._last = optimizer
+        updates = self.watch.updates
+        if now >= self._look_at or self._is_looking:
+            self._look(now, updates)
+        if updates >= FACTS_AFTER and not updates & (updates - 1):
             self._tell_facts_so_far()
-        if now - self._told > TELL_SECONDS or self.watch.updates <= TOLD_AT_ONCE:
+        if now - self._told > TELL_SECONDS or updates <= TOLD_AT_ONCE:
             self.tell()
             if self._is_live:
                 self._tell_state()
-        if not self._is_enough(now):
+        if (not self._steps and now < self._enough_at) or not self._is_enough(now):
             return
         if self._wants_profile:
             self.tell()
@@ -136,8 +146,18 @@ class Teller:
             return
         self._end_script()
 
-    def _go_on_profiling(self, record: Json) -> None:
-        self._profiled[record["optimizer"]] = self._profiled.get(record["optimizer"], 0) + 1
+    def _ask_again(self) -> None:
+        self._is_watched = False
+
+    def _look(self, now: float, updates: int) -> None:
+        """See who waits for whom, at the ends of two updates in a row."""
+        self._waiting.end_update(is_next=updates - self._looked == 1)
+        self._looked, self._is_looking = updates, not self._is_looking
+        self._look_at = now + LOOK_SECONDS
+
+    def _go_on_profiling(self, optimizer: int) -> None:
+        self.watch.take_records()  # a profiled step is no time to go by
+        self._profiled[optimizer] = self._profiled.get(optimizer, 0) + 1
         if sum(self._profiled.values()) >= STEPS * self._updates_per_step:
             self._end_script()
 
@@ -183,18 +203,16 @@ class Teller:
 
     def _is_enough(self, now: float) -> bool:
         """Whether steps or time are up."""
-        steps = self._steps_so_far
-        if self._steps and steps >= self._steps:
+        if self._steps and self._steps_so_far >= self._steps:
             return True
-        began = self._first if self._first is not None else now
-        return bool(self._seconds) and now - began >= self._seconds and steps >= FEWEST
+        return now >= self._enough_at and self._steps_so_far >= FEWEST
 
     def tell(self) -> None:
         """Tell the records since the last time."""
-        read_values(self._records)
-        while self._records:
-            self._pipe.tell({"updates": self._records[:MOST_AT_ONCE]})
-            self._records = self._records[MOST_AT_ONCE:]
+        records = self.watch.take_records()
+        read_values(records)
+        for first in range(0, len(records), MOST_AT_ONCE):
+            self._pipe.tell({"updates": records[first : first + MOST_AT_ONCE]})
         self._told = time.monotonic()
 
     def _tell_state(self) -> None:
@@ -278,8 +296,8 @@ def _bytes_in_use() -> int:
 def _own_files() -> list[str]:
     """The files of the script's project that were imported: those that no library is installed in."""
     files = {str(getattr(module, "__file__", None) or "") for module in list(sys.modules.values())}
-    found = {os.path.abspath(name) for name in files if name.endswith(".py") and Path(name).is_file()}  # noqa: PTH100  # ".." goes
-    return sorted(name for name in found if is_own(name))
+    found = {os.path.abspath(name) for name in files if name.endswith(".py") and (".." in name or is_own(name))}  # noqa: PTH100
+    return sorted(name for name in found if is_own(name) and Path(name).is_file())
 
 
 def is_own(file: str) -> bool:

@@ -9,6 +9,7 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any
 
+from perfaudit.script.replaced_functions import Function
 from perfaudit.script.watch import Watch
 
 Json = dict[str, Any]  # Any: nested JSON, and tensors of one number until they are read
@@ -18,20 +19,31 @@ LOSS, NORM = "loss", "gradient_norm"
 class ValuesWatch(Watch):
     """Records have `loss`, of the last backward pass, and `gradient_norm`, of the optimizer's parameters, as tensors."""
 
+    has_values = True
     _loss: Any = None
     _scale: Any = None  # by which a GradScaler has multiplied the loss
 
-    def _backward(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        if args and not self._calling and not self._is_elsewhere():
-            first = args[0] if hasattr(args[0], "detach") else next(iter(args[0]), None)
-            if first is not None:
-                self._loss = first.detach().sum().clone()
-        return super()._backward(original, *args, **kwargs)
+    def _watch_backward(self, original: Function) -> Function:
+        watched = super()._watch_backward(original)
 
-    def _scaled_step(self, original: Any, scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        with contextlib.suppress(AttributeError):  # a scaler that is off has no scale
-            self._scale = scaler._scale.detach().clone()
-        return super()._scaled_step(original, scaler, optimizer, *args, **kwargs)
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            if args and self._notes_here():
+                first = args[0] if hasattr(args[0], "detach") else next(iter(args[0]), None)
+                if first is not None:
+                    self._loss = first.detach().sum().clone()
+            return watched(*args, **kwargs)
+
+        return backward
+
+    def _watch_scaled_steps(self, original: Function) -> Function:
+        watched = super()._watch_scaled_steps(original)
+
+        def step(scaler: Any, *args: Any, **kwargs: Any) -> Any:
+            with contextlib.suppress(AttributeError):  # a scaler that is off has no scale
+                self._scale = scaler._scale.detach().clone()
+            return watched(scaler, *args, **kwargs)
+
+        return step
 
     def _values(self, optimizer: Any) -> Json:
         found: Json = {}

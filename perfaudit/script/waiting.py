@@ -32,8 +32,11 @@ class Waiting:
             maxlen=KEPT
         )  # seconds between updates, and of them standing still
 
-    def end_update(self) -> None:
-        """An update has been handed to the device, or is done where there is none."""
+    def end_update(self, is_next: bool = True) -> None:
+        """An update has been handed to the device, or is done where there is none.
+
+        is_next: whether the one before it was told, too.
+        """
         self._updates += 1
         if self._updates < FIRST:
             return
@@ -42,13 +45,13 @@ class Waiting:
                 self._clocks = os.open(_SCHEDULED, os.O_RDONLY)
             if "torch" in sys.modules and (device := device_in_use()):
                 self._accelerator = accelerator_of(sys.modules["torch"].device(device))
-        now, before = self._read(), self._last
+        now, before = self._read(), self._last if is_next else None
         if now is not None and before is not None:
             wall = now[0] - before[0]
             self._spans.append((wall, max(0.0, wall - (now[1] - before[1]))))
         self._last = now
         if self._accelerator is not None:
-            if self._mark is not None:
+            if self._mark is not None and is_next:
                 self._marks += 1
                 self._behind += not self._accelerator.has_passed(self._mark)
             self._mark = self._accelerator.mark()

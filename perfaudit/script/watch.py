@@ -3,47 +3,74 @@
 Child only. Torch is not imported here: the script imports it when it does, after setting what it wants to set before.
 Hooks on modules would be copied and saved with them, and each call inside a compiled function would break its graph; so a
 model's calls are timed by its class, and not at all inside what is compiled.
+
+A step pays for each function of ours that it calls, and more where these are long, as torch has taken their place in the
+processor's caches. So they are closures that note an event and nothing else (`noted_events`).
 """
 
 from __future__ import annotations
 
 import functools
-import gc
 import math
+import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
+from perfaudit.script import replaced_functions
 from perfaudit.script.after_import import after_import
+from perfaudit.script.noted_events import (
+    BACKWARD,
+    BACKWARD_IN_UPDATE,
+    BATCH,
+    CALLED,
+    END,
+    EPOCH,
+    FORWARD,
+    MOST_NOTED,
+    NO_GRADIENTS,
+    OPTIMIZER,
+    OURS,
+    STRETCH_ENDS,
+    TOLD,
+    UPDATE,
+    UPDATED,
+    WANTED,
+    UpdateRecords,
+)
+from perfaudit.script.replaced_functions import Function
 from perfaudit.script.running_updates import RunningUpdates
-from perfaudit.script.spans import Spans
+from perfaudit.script.samples import count_samples
+from perfaudit.script.spans import PHASES
+from perfaudit.script.timed_models import TimedModels
 
 Json = dict[str, Any]  # Any: nested JSON
+_NOTHING: Json = {}
 LOOKS_FOR_MODELS = (0, 1, 4)  # after so many updates all modules there are looked through; models may be built late
-MOST_CALLS = (
-    4  # of models before a backward pass that share a batch; more are the signs of a text, or actions of an episode
-)
 
 
 class Watch:
     """The updates of one training, each with what happened since the one before.
 
-    on_update: called with the record of each update, see `_end_update`, right after it. on_sign: called after each batch and
-    backward pass as long as there was no update.
+    on_update: called with the number of its optimizer right after each update, -1 where there is none; `take_records` has its
+    record by then. on_sign: called after each batch and backward pass as long as there was no update.
     """
 
     times_forwards = True  # puts a function of ours around them
+    has_values = False  # whether a record has more than what is noted, see `_values`
 
     def __init__(
         self,
-        on_update: Callable[[Json], None],
+        on_update: Callable[[int], None],
         clock: Callable[[], float] = time.perf_counter,
         on_sign: Callable[[], None] = lambda: None,
     ) -> None:
         self._clock = clock
-        self.spans = Spans(clock)
+        self._events: list[Any] = []  # as `UpdateRecords.add` takes them
+        self._note = self._events.extend
+        self._made = UpdateRecords(clock())
         self.on_update, self.on_sign = on_update, on_sign
         self.torch_at: float | None = None  # when torch had been imported, on the clock of `time.monotonic`
         self.loader_at: float | None = None  # when the loader was begun that has the first batch
@@ -52,34 +79,24 @@ class Watch:
         self._epoch: tuple[int, Callable[[], Any]] = (
             0,
             lambda: None,
-        )  # batches of the last loader that was begun, and that loader
+        )  # batches before the last loader that was begun, and that loader
         self.optimizers: list[Any] = []
+        self._numbers = {id(None): -1}  # of optimizers, by their id
         self._thread = threading.get_ident()
         self._running = RunningUpdates()
-        # Whether a model's call is, or a batch is loaded: what runs in it counts for it, as transforms that are modules.
-        self._calling = False
+        self._depth = 0  # of phases that have begun and not ended
+        # The thread in which calls are noted; 0 inside a model's call, or while a batch is loaded: what runs there counts for it.
+        self._notes_in = self._thread
         self._stepped_by_scaler: Any = None
         self._has_optimizer = False  # without any, each backward pass ends a step
         self._compiles = False  # whether torch.compile was called
-        self._timed_classes: set[type] = set()
-        self._timed_forwards: set[type] = set()
-        self._called_classes: set[type] = set()  # of these, those that were called by the script itself
+        self._models = TimedModels(self._watch_calls, self.times_forwards)
         self._nodes: Callable[[], int] = int  # how many graphs of this thread have had; 0 where torch does not tell
         self._has_gradients: Callable[[], bool] = bool
+        self._has_samples = False  # whether a batch since the last update has told how many
+        self._has_stretches = False  # whether one has ended behind which no loss is known to come, see `Spans`
+        self._wants_inputs = True  # whether the next call of a model is to tell: the first one before a backward pass
         self.updates = 0
-        self._forget()
-
-    def _forget(self) -> None:
-        self._batches = self._samples = self._epochs = self._without_gradients = self._recent_backwards = 0
-        self._backwards_in_update = 0  # of a closure
-        self._inputs = 0  # samples of models' inputs, where there are no batches
-        self._are_inputs_clear = True
-        self._called()
-        self._began = self._clock()
-
-    def _called(self) -> None:
-        """Forget the calls of models, and the samples of the first of them."""
-        self._calls = self._first_inputs = 0
 
     # ---- putting it in place -----------------------------------------------------------------------------------------
 
@@ -98,102 +115,135 @@ class Watch:
 
         from perfaudit.target.accelerator import pick_device
 
-        _replace(torch, "compile", self._compile)
-        _replace(torch.nn.Module, "compile", self._compile)
-        _replace(torch.optim.Optimizer, "__init__", self._build_optimizer)
-        updates.register_optimizer_step_pre_hook(self._before_update)
-        updates.register_optimizer_step_post_hook(self._after_update)
-        _replace(torch.optim.Optimizer, "zero_grad", self._zero_grad)
-        _replace(torch.autograd, "backward", self._backward)
-        _replace(torch.autograd, "grad", self._backward)
-        _replace(loading._BaseDataLoaderIter, "__next__", self._next_batch)
-        _replace(loading.DataLoader, "__iter__", self._begin_epoch)
-        _replace(torch.amp.GradScaler, "step", self._scaled_step)
-        _replace(torch.amp.GradScaler, "unscale_", functools.partial(self._in_phase, "optimizer"))
-        _replace(torch.optim.swa_utils.AveragedModel, "update_parameters", functools.partial(self._in_phase, "average"))
-        is_alone = pick_device("auto").type == "cpu"
-        for name in ("item", "numpy", "cpu"):
-            _replace(torch.Tensor, name, self._read_on_host if is_alone else self._read)
-        _replace(torch.Tensor, "tolist", self._read)
         self._nodes = getattr(torch._C._autograd, "_get_sequence_nr", int)
         self._has_gradients = torch.is_grad_enabled
+        is_alone = pick_device("auto").type == "cpu"
+        watch_reads = self._watch_reads_on_host if is_alone else self._watch_reads_by_device
+        replace = replaced_functions.replace
+        replace(torch, "compile", self._watch_compiling)
+        replace(torch.nn.Module, "compile", self._watch_compiling)
+        replace(torch.optim.Optimizer, "__init__", self._watch_building)
+        updates.register_optimizer_step_pre_hook(self._before_update)
+        updates.register_optimizer_step_post_hook(self._after_update)
+        replace(torch.optim.Optimizer, "zero_grad", self._watch_zero_grad)
+        replace(torch.autograd, "backward", self._watch_backward)
+        replace(torch.autograd, "grad", self._watch_backward)
+        replace(loading._BaseDataLoaderIter, "__next__", self._watch_batches)
+        replace(loading.DataLoader, "__iter__", self._watch_epochs)
+        replace(torch.amp.GradScaler, "step", self._watch_scaled_steps)
+        replace(torch.amp.GradScaler, "unscale_", functools.partial(self._watch_phase, "optimizer"))
+        replace(
+            torch.optim.swa_utils.AveragedModel, "update_parameters", functools.partial(self._watch_phase, "average")
+        )
+        for name in ("item", "numpy", "cpu"):
+            replace(torch.Tensor, name, watch_reads)
+        replace(torch.Tensor, "tolist", self._watch_reads)
         if not is_alone:
             for name in ("to", "cuda"):
-                _replace(torch.Tensor, name, self._copy_to_device)
+                replace(torch.Tensor, name, self._watch_copies)
 
     def _is_elsewhere(self) -> bool:
         """Whether this is another thread than that of the training."""
         return threading.get_ident() != self._thread
 
+    def _notes_here(self) -> bool:
+        """Whether a call is noted here and now."""
+        return threading.get_ident() == self._notes_in
+
+    def take_records(self) -> list[Json]:
+        """The records of the updates that have ended since the last call, see `UpdateRecords`."""
+        self._add_up()
+        return self._made.take()
+
+    def _add_up(self) -> None:
+        """Make records of what was noted. That takes time which is nobody's."""
+        began = self._clock()
+        self._made.add(self._events)
+        self._events.clear()
+        self._note((OURS, self._clock(), began))
+
     # ---- updates -----------------------------------------------------------------------------------------------------
 
-    def _compile(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        self._compiles = True
-        return original(*args, **kwargs)
+    def _watch_compiling(self, original: Function) -> Function:
+        def compile(*args: Any, **kwargs: Any) -> Any:
+            self._compiles = True
+            return original(*args, **kwargs)
 
-    def _build_optimizer(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        self._has_optimizer = True
-        return original(*args, **kwargs)
+        return compile
+
+    def _watch_building(self, original: Function) -> Function:
+        def build(*args: Any, **kwargs: Any) -> Any:
+            self._has_optimizer = True
+            return original(*args, **kwargs)
+
+        return build
 
     def _before_update(self, optimizer: Any, *_: Any) -> None:
-        if not self.updates and not self._running:
-            self._thread = threading.get_ident()
-        if self._is_elsewhere():
+        frames = self._running.frames
+        if not self.updates and not frames:
+            self._thread = self._notes_in = threading.get_ident()
+        if threading.get_ident() != self._thread:
             return
-        self._end_raised()
-        if not self._running:
-            self.spans.settle(is_backward=False)
+        if frames:
+            self._end_raised()
+        is_outermost = not frames
+        if is_outermost and self.updates in LOOKS_FOR_MODELS:
             self._look_for_models()
-        self._running.begin()
-        self.spans.begin("optimizer")
+        frames.append(sys._getframe(1))
+        self._note((UPDATE if is_outermost else OPTIMIZER, self._clock(), None))
+        self._depth += 1
 
     def _after_update(self, optimizer: Any, *_: Any) -> None:
-        if self._is_elsewhere():
+        if threading.get_ident() != self._thread:
             return
-        for _each in range(self._running.end()):
-            self.spans.end()
-        if not self._running and self._stepped_by_scaler is None:
+        frames, frame = self._running.frames, sys._getframe(1)
+        if len(frames) == 1 and frames[0] is frame:
+            frames.clear()
+            self._note((END, self._clock(), None))
+            self._depth -= 1
+        else:
+            for _each in range(self._running.end(frame)):
+                self._end_phase()
+        if not frames and self._stepped_by_scaler is None:
             self._end_update(optimizer)
+
+    def _end_phase(self) -> None:
+        self._note((END, self._clock(), None))
+        self._depth -= 1
 
     def _end_raised(self) -> None:
         """End the phases of updates that have raised; what they took is the next one's."""
-        for _each in range(self._running.drop_raised() if self._running else 0):
-            self.spans.end()
+        for _each in range(self._running.drop_raised()):
+            self._end_phase()
 
-    def _scaled_step(self, original: Any, scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+    def _watch_scaled_steps(self, original: Function) -> Function:
         """A step of a GradScaler, which skips the optimizer's where gradients overflow: a step all the same."""
-        if self._is_elsewhere() or self._stepped_by_scaler is not None:
-            return original(scaler, optimizer, *args, **kwargs)
-        self._stepped_by_scaler = scaler
-        self.spans.begin("optimizer")
-        try:
-            result = original(scaler, optimizer, *args, **kwargs)
-        finally:
-            self.spans.end()
-            self._stepped_by_scaler = None
-        self._end_update(optimizer)
-        return result
+
+        in_phase = self._watch_phase("optimizer", original)
+
+        def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._is_elsewhere() or self._stepped_by_scaler is not None:
+                return original(scaler, optimizer, *args, **kwargs)
+            self._stepped_by_scaler = scaler
+            try:
+                result = in_phase(scaler, optimizer, *args, **kwargs)
+            finally:
+                self._stepped_by_scaler = None
+            self._end_update(optimizer)
+            return result
+
+        return step
 
     def _end_update(self, optimizer: Any) -> None:
-        phases = self.spans.take()
-        now = self._clock()
-        record: Json = {
-            "optimizer": self._number(optimizer),
-            "seconds": now - self._began,
-            "phases": phases,
-            "batches": self._batches,
-            "samples": self._samples or (self._inputs if self._are_inputs_clear else 0),
-            "epochs": self._epochs,
-            "without_gradients": self._without_gradients,
-            "backwards": self._recent_backwards,
-            "backwards_in_update": self._backwards_in_update,
-        }
-        record |= self._values(optimizer)
+        number = self._numbers.get(id(optimizer))
+        if number is None:
+            number = self._numbers[id(optimizer)] = len(self.optimizers)
+            self.optimizers.append(optimizer)
+        self._note((UPDATED, self._clock(), (number, self._values(optimizer) if self.has_values else _NOTHING)))
         self.updates += 1
-        self._forget()
-        self.on_update(record)
-        self._began = self._clock()  # what the record took is nobody's
-        self.spans.take()
+        self._has_samples, self._wants_inputs = False, True
+        self.on_update(number)
+        self._note((TOLD, self._clock(), None))
 
     def _values(self, optimizer: Any) -> Json:
         """What else its record has of an update that has just ended."""
@@ -202,199 +252,251 @@ class Watch:
     @property
     def fraction_of_epoch(self) -> float | None:
         """Share of a loader's batches that it has given since it was begun; None for a loader without a length."""
-        batches, loader = self._epoch
+        before, loader = self._epoch
         try:
-            return batches / len(loader())
+            return (self.batches - before) / len(loader())
         except (TypeError, NotImplementedError, ZeroDivisionError):
             return None
 
-    def _number(self, optimizer: Any) -> int:
-        if optimizer is None:
-            return -1
-        for number, known in enumerate(self.optimizers):
-            if known is optimizer:
-                return number
-        self.optimizers.append(optimizer)
-        return len(self.optimizers) - 1
-
     # ---- phases ------------------------------------------------------------------------------------------------------
 
-    def _in_phase(self, phase: str, original: Any, *args: Any, **kwargs: Any) -> Any:
-        if self._is_elsewhere() or self._calling:
-            return original(*args, **kwargs)
-        self.spans.begin(phase)
-        try:
-            return original(*args, **kwargs)
-        finally:
-            self.spans.end()
+    def _watch_phase(self, phase: str, original: Function) -> Function:
+        number, note, clock, thread_now = PHASES.index(phase), self._note, self._clock, threading.get_ident
 
-    def _read(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        if self._calling or threading.get_ident() != self._thread:
-            return original(*args, **kwargs)
-        result = self._in_phase("host_reads", original, *args, **kwargs)
-        self.spans.end_stretch(self._nodes())
-        return result
+        def in_phase(*args: Any, **kwargs: Any) -> Any:
+            if thread_now() != self._notes_in:
+                return original(*args, **kwargs)
+            note((number, clock(), None))
+            self._depth += 1
+            try:
+                return original(*args, **kwargs)
+            finally:
+                note((END, clock(), None))
+                self._depth -= 1
 
-    def _read_on_host(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        """A number is read for which nothing is waited: it takes no time worth a phase, and a policy has many in a step."""
-        result = original(*args, **kwargs)
-        if not self._calling and threading.get_ident() == self._thread:
-            self.spans.end_stretch(self._nodes())
-        return result
+        return in_phase
 
-    def _zero_grad(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        result = self._in_phase("optimizer", original, *args, **kwargs)
-        if not self._is_elsewhere():
-            self.spans.end_stretch(self._nodes())
-        return result
+    def _watch_reads(self, original: Function) -> Function:
+        in_phase, events, note = self._watch_phase("host_reads", original), self._events, self._note
+        clock, nodes, thread_now = self._clock, self._nodes, threading.get_ident
 
-    def _backward(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        if self._is_elsewhere() and self.updates:
-            return original(*args, **kwargs)
-        if self._calling:  # gradients that a model takes in its forward pass
-            return original(*args, **kwargs)
-        self._end_raised()
-        self.backwards += 1
-        is_again = (
-            bool(self._running) and self._recent_backwards > 0
-        )  # a closure computes the loss of the same samples again
-        self._recent_backwards += 1
-        self._backwards_in_update += bool(self._running)
-        self._inputs += 0 if is_again else self._first_inputs
-        self._are_inputs_clear &= 0 < self._calls <= MOST_CALLS
-        self._called()
-        if self.first_batch_at is None:
-            self.first_batch_at = time.monotonic()
-        self.spans.settle(is_backward=True, loss=_node(args[0] if args else None))
-        result = self._in_phase("backward", original, *args, **kwargs)
+        def read(*args: Any, **kwargs: Any) -> Any:
+            if thread_now() != self._notes_in:
+                return original(*args, **kwargs)
+            result = in_phase(*args, **kwargs)
+            self._has_stretches = True
+            note((STRETCH_ENDS, clock(), nodes()))
+            if len(events) > MOST_NOTED:
+                self._add_up()
+            return result
+
+        return read
+
+    def _watch_reads_on_host(self, original: Function) -> Function:
+        """A number is read for which nothing is waited: it takes no time worth a phase, and a policy has many in a step.
+
+        An Adam without `fused` reads two for each parameter.
+        """
+        events, note, clock, nodes, thread_now = self._events, self._note, self._clock, self._nodes, threading.get_ident
+
+        def read(*args: Any, **kwargs: Any) -> Any:
+            if self._depth or thread_now() != self._thread:  # what is read inside a phase ends nothing
+                return original(*args, **kwargs)
+            result = original(*args, **kwargs)
+            self._has_stretches = True
+            note((STRETCH_ENDS, clock(), nodes()))
+            if len(events) > MOST_NOTED:
+                self._add_up()
+            return result
+
+        return read
+
+    def _watch_reads_by_device(self, original: Function) -> Function:
+        """Of a tensor on the host nothing is waited for, whatever device there is."""
+        waiting, at_once = self._watch_reads(original), self._watch_reads_on_host(original)
+
+        def read(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            return (at_once if tensor.is_cpu else waiting)(tensor, *args, **kwargs)
+
+        return read
+
+    def _watch_zero_grad(self, original: Function) -> Function:
+        in_phase, note, clock = self._watch_phase("optimizer", original), self._note, self._clock
+        nodes, thread_now = self._nodes, threading.get_ident
+
+        def zero_grad(*args: Any, **kwargs: Any) -> Any:
+            result = in_phase(*args, **kwargs)
+            if not self._depth and thread_now() == self._thread:
+                self._has_stretches = True
+                note((STRETCH_ENDS, clock(), nodes()))
+            return result
+
+        return zero_grad
+
+    def _watch_backward(self, original: Function) -> Function:
+        events, note, clock, thread_now = self._events, self._note, self._clock, threading.get_ident
+        frames = self._running.frames
+
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            is_here = thread_now() == self._notes_in
+            if not is_here and (
+                self.updates or not self._notes_in
+            ):  # gradients that a model takes in its forward pass, too
+                return original(*args, **kwargs)
+            if frames:
+                self._end_raised()
+            if not self.backwards and self.first_batch_at is None:
+                self.first_batch_at = time.monotonic()
+            self.backwards += 1
+            self._wants_inputs = not self._has_samples
+            loss = _node(args[0]) if self._has_stretches and args else math.inf
+            self._has_stretches = False
+            note((BACKWARD_IN_UPDATE if frames else BACKWARD, clock(), loss))
+            if is_here:
+                self._depth += 1
+            else:
+                note((END, clock(), None))
+            try:
+                result = original(*args, **kwargs)
+            finally:
+                if is_here:
+                    note((END, clock(), None))
+                    self._depth -= 1
+            if not self.updates:
+                self.on_sign()
+            if not self._has_optimizer and not self._depth:
+                if self.updates in LOOKS_FOR_MODELS:
+                    self._look_for_models()
+                self._end_update(None)
+            elif len(events) > MOST_NOTED:
+                self._add_up()
+            return result
+
+        return backward
+
+    def _watch_epochs(self, original: Function) -> Function:
+        in_phase = self._watch_phase("data_wait", original)
+
+        def begin(loader: Any) -> Any:
+            if self._is_elsewhere():
+                return original(loader)
+            self._note((EPOCH, self._clock(), None))
+            if not self.backwards:
+                self.loader_at = time.monotonic()
+            self._epoch = self.batches, weakref.ref(loader)
+            return in_phase(loader)
+
+        return begin
+
+    def _watch_batches(self, original: Function) -> Function:
+        load, frames = self._watch_loading(original), self._running.frames
+        events, note, clock, thread_now = self._events, self._note, self._clock, threading.get_ident
+
+        def next_batch(batches: Any) -> Any:
+            if thread_now() != self._thread:
+                return original(batches)
+            if frames:
+                self._end_raised()
+            if self._depth:
+                return original(batches)
+            note((WANTED, clock(), None))
+            self._depth = 1
+            self._notes_in = 0
+            try:
+                batch = load(batches)
+            except BaseException:
+                note((END, clock(), None))
+                raise
+            finally:
+                self._depth = 0
+                self._notes_in = self._thread
+            now = clock()
+
+            samples = count_samples(batch)
+            note((BATCH, now, samples))
+            self.batches += 1
+            self._has_stretches = False
+            if samples:
+                self._has_samples = True
+                self._wants_inputs = False
+            if not self.updates or not self.backwards:
+                self._note_early_batch()
+            if len(events) > MOST_NOTED:
+                self._add_up()
+            return batch
+
+        return next_batch
+
+    def _note_early_batch(self) -> None:
         if not self.updates:
             self.on_sign()
-        if not self._has_optimizer and not self.spans.is_inside:
-            self._look_for_models()
-            self._end_update(None)
-        return result
-
-    def _begin_epoch(self, original: Any, loader: Any) -> Any:
-        if self._is_elsewhere():
-            return original(loader)
-        self._epochs += 1
-        if not self.backwards:
-            self.loader_at = time.monotonic()
-        self._epoch = 0, weakref.ref(loader)
-        return self._in_phase("data_wait", original, loader)
-
-    def _next_batch(self, original: Any, batches: Any) -> Any:
-        if self._is_elsewhere():
-            return original(batches)
-        self._end_raised()
-        if self.spans.is_inside:
-            return original(batches)
-        self.spans.settle(is_backward=False)
-        self.spans.begin("data_wait")
-        before, self._calling = self._calling, True
-        try:
-            batch = self._load(original, batches)
-        finally:
-            self._calling = before
-            self.spans.end()
-        self._batches += 1
-        self.batches += 1
-        self._epoch = self._epoch[0] + 1, self._epoch[1]
-        if not self.updates:
-            self.on_sign()
-        self._samples += count_samples(batch)
         if not self.backwards:
             self.first_batch_at = time.monotonic()
-        self.spans.hold_back()
-        return batch
 
-    def _load(self, original: Any, batches: Any) -> Any:
-        """The next batch of an iterator over a loader."""
-        return original(batches)
+    def _watch_loading(self, original: Function) -> Function:
+        """What gives the next batch of an iterator over a loader."""
+        return original
 
-    def _copy_to_device(self, original: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        if not tensor.is_cpu or self._is_elsewhere() or self._calling:
-            return original(tensor, *args, **kwargs)
-        return self._in_phase("host_to_device", original, tensor, *args, **kwargs)
+    def _watch_copies(self, original: Function) -> Function:
+        copy = self._watch_phase("host_to_device", original)
+
+        def copy_to_device(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            if not self._notes_in or not tensor.is_cpu:
+                return original(tensor, *args, **kwargs)
+            return copy(tensor, *args, **kwargs)
+
+        return copy_to_device
 
     # ---- models ------------------------------------------------------------------------------------------------------
 
     def _look_for_models(self) -> None:
-        """Time the models that are there, in some of the first steps; this is no part of a step."""
-        if self.updates not in LOOKS_FOR_MODELS:
-            return
-        self.spans.charge()
+        """Time the models that are there; this is no part of a step."""
         began = self._clock()
         self._time_models()
-        self._began += self._clock() - began
-        self.spans.leave_out()
+        self._note((OURS, self._clock(), began))
 
     def _time_models(self) -> None:
-        """Time the calls of the classes of all modules that are no part of another one; of parts, where the whole is not called.
+        self._add_up()
+        self._models.time_what_is_there(self._compiles, self._made.called)
 
-        A LightningModule is not called, but has parts that are. Of the script's own classes that are not called, `forward` is
-        timed too, which some call by its name.
-        """
-        import torch
+    def _watch_calls(self, original: Function) -> Function:
+        events, note, clock, thread_now = self._events, self._note, self._clock, threading.get_ident
+        has_gradients = self._has_gradients
 
-        everything = [each for each in gc.get_objects() if issubclass(type(each), torch.nn.Module)]
-        parts = {id(part) for each in everything for part in _children(each)}
-        models = [each for each in everything if id(each) not in parts]
-        uncalled = self._timed_classes - self._called_classes
-        models += [part for each in everything if type(each) in uncalled for part in _children(each)]
-        if self._compiles:  # a call of ours would break the graph of what is compiled
-            models = [each for each in models if type(each).__name__ == "OptimizedModule"]
-        for kind in {type(each) for each in models if getattr(each, "_compiled_call_impl", None) is None}:
-            if not any(known in kind.__mro__ for known in self._timed_classes):
-                self._timed_classes.add(kind)
-                _replace(kind, "__call__", self._call)
-        if self.times_forwards and not self._compiles:
-            for kind in uncalled - self._timed_forwards:
-                self._timed_forwards.add(kind)
-                if "forward" in vars(kind) and not kind.__module__.startswith("torch."):
-                    _replace(kind, "forward", self._call)
+        def call(model: Any, *args: Any, **kwargs: Any) -> Any:
+            if thread_now() != self._notes_in:
+                return original(model, *args, **kwargs)
+            self._notes_in = 0
+            self._depth += 1
+            note((FORWARD, clock(), type(model)))
+            try:
+                return original(model, *args, **kwargs)
+            finally:
+                now = clock()
+                self._notes_in = self._thread
+                self._depth -= 1
+                if not has_gradients():
+                    note((CALLED, now, NO_GRADIENTS))
+                elif self._wants_inputs:
+                    self._wants_inputs = self._has_stretches = False
+                    note((CALLED, now, count_samples([*args, *kwargs.values()], dimensions=2)))
+                else:
+                    self._has_stretches = False
+                    note((CALLED, now, 0))
+                if len(events) > MOST_NOTED:
+                    self._add_up()
 
-    def _call(self, original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
-        if self._calling or threading.get_ident() != self._thread:
-            return original(model, *args, **kwargs)
-        self._calling = True
-        self._called_classes.add(type(model))
-        self.spans.begin("forward")
-        try:
-            return original(model, *args, **kwargs)
-        finally:
-            self._calling = False
-            has_gradients = self._has_gradients()
-            self.spans.end(is_loss_next=has_gradients)
-            if has_gradients:
-                self._calls += 1
-                if self._calls == 1:
-                    self._first_inputs = count_samples([*args, *kwargs.values()], dimensions=2)
-            else:
-                self._without_gradients += 1
-
-
-def count_samples(batch: Any, dimensions: int = 1) -> int:
-    """How many samples a batch has: the length of the first tensor of so many dimensions in it; 0 where there is none."""
-    queue = [batch]
-    while queue:
-        value = queue.pop(0)
-        shape = getattr(value, "shape", None)
-        if shape is not None:  # a tensor has `values` too, which raises
-            if len(shape) >= dimensions:
-                return int(shape[0])
-        elif isinstance(value, Mapping):
-            queue = [*value.values(), *queue]
-        elif isinstance(value, (list, tuple)):
-            queue = [*value, *queue]
-    return 0
+        return call
 
 
 def _node(roots: Any) -> float:
     """The number of the node that a backward pass begins with; infinity where torch does not tell."""
-    root = roots if hasattr(roots, "grad_fn") else next(iter(roots or ()), None)
-    ask = getattr(getattr(root, "grad_fn", None), "_sequence_nr", None)
-    return ask() if ask is not None else math.inf
+    try:
+        begin = roots.grad_fn
+    except AttributeError:  # several of them
+        begin = getattr(next(iter(roots or ()), None), "grad_fn", None)
+    ask = getattr(begin, "_sequence_nr", None)
+    return math.inf if ask is None else ask()
 
 
 def _let_nothing_of_ours_be_compiled() -> None:
@@ -406,18 +508,3 @@ def _let_nothing_of_ours_be_compiled() -> None:
 
     if hasattr(rules, "add"):
         rules.add(__package__.partition(".")[0])
-
-
-def _children(module: Any) -> Sequence[Any]:
-    return [child for child in vars(module).get("_modules", {}).values() if child is not None]
-
-
-def _replace(owner: Any, name: str, ours: Callable[..., Any]) -> None:
-    """Put a function in the place of an attribute; it is given the original and then its arguments."""
-    original = getattr(owner, name)
-
-    @functools.wraps(original)
-    def watched(*args: Any, **kwargs: Any) -> Any:  # Any: whatever the script passes on
-        return ours(original, *args, **kwargs)
-
-    setattr(owner, name, watched)

@@ -198,21 +198,26 @@ class ScriptTraining(ScriptLoading):
                 seen += f"; it started other processes ({', '.join(dict.fromkeys(self._started))}), and did not train in this one"
         return TargetError(f"{self.target}: the script {self._how} before its first step; {self._said or seen}")
 
-    def update_ends(self, record: Json) -> None:
-        """An update of the script has ended: whoever asked goes on, until the next one is asked for."""
+    def update_ends(self, optimizer: int) -> None:
+        """An update of the script has ended: whoever asked goes on, until the next one is asked for.
+
+        optimizer: its number, NO_OPTIMIZER for none.
+        """
+        records = self._watch.take_records()
         if threading.get_ident() != self._thread or os.getpid() != self._pid:  # a stack goes on in its own thread only
             if not self.updates and self._watch.updates == 1:
                 self._refuse(cannot_be_left(self.target, "thread" if os.getpid() == self._pid else "process"))
             return
-        if record["optimizer"] == NO_OPTIMIZER and not self.is_known:
+        if optimizer == NO_OPTIMIZER and not self.is_known:
             self.before_first_update(UpdatedByHand())
         self.around_forward.end()
         if self._backwards_before is not None:
             self._keep_gradients_of_closure(self._watch.backwards - self._backwards_before)
         self.updates += 1
-        self._order.append(record["optimizer"])
-        self._records.append(record)
-        self.phases.add(record["phases"])
+        self._order.append(optimizer)
+        self._records += records
+        for record in records:
+            self.phases.add(record["phases"])
         _use((None, None))
         _use(self._asking.switch())
 

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from perfaudit.script.replaced_functions import Function
 from perfaudit.script.spans import PHASES
 from perfaudit.script.watch import Watch
 from perfaudit.target.provenance import Site, users_call
@@ -36,50 +37,76 @@ class ScriptWatch(Watch):
         # By iterator, how many batches it has given, those of a loader in its place among them.
         self._given: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
-    def _build_optimizer(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        self.optimizers_built += 1
-        result = super()._build_optimizer(original, *args, **kwargs)
-        if not self._training.is_known:
-            self._training.start.add_optimizer(args[0])
-        return result
+    def _watch_building(self, original: Function) -> Function:
+        watched = super()._watch_building(original)
 
-    def _before_update(self, optimizer: Any, *rest: Any) -> None:
-        if not self._training.is_known and not self._running:
-            self._training.before_first_update(optimizer)
-        super()._before_update(optimizer, *rest)
-
-    def _backward(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        if args and not self._calling and not self._is_backward:  # not where one recomputes activations inside another
-            self._training.note_loss(args[0])
-            self._training.around_forward.end()
+        def build(*args: Any, **kwargs: Any) -> Any:
+            self.optimizers_built += 1
+            result = watched(*args, **kwargs)
             if not self._training.is_known:
-                self.backward_sites[users_call(sys._getframe(1))] = None
-        is_outermost, self._is_backward = not self._is_backward, True
-        try:
-            return super()._backward(original, *args, **kwargs)
-        finally:
-            self._is_backward = not is_outermost
+                self._training.start.add_optimizer(args[0])
+            return result
 
-    def _call(self, original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
-        import torch
+        return build
 
-        if not self._calling and not self._is_elsewhere() and torch.is_grad_enabled():
-            self._training.around_forward.begin()
-        return super()._call(original, model, *args, **kwargs)
+    def put_in_place(self) -> None:
+        from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-    def _begin_epoch(self, original: Any, loader: Any) -> Any:
-        if not self._training.is_known:
-            self._training.start.begin_loader()
-        with self._training.unseen():
-            batches = super()._begin_epoch(original, loader)
-        self._loaders[batches] = loader, self._training.is_known and self._training.is_own(loader)
-        return batches
+        register_optimizer_step_pre_hook(self._before_first_update)
+        super().put_in_place()
 
-    def _load(self, original: Any, batches: Any) -> Any:
-        with self._training.unseen():
-            batch = self._load_unseen(original, batches)
-        self._training.on_batch(batch)
-        return batch
+    def _before_first_update(self, optimizer: Any, *_: Any) -> None:
+        if not self._training.is_known and not self._running.frames:
+            self._training.before_first_update(optimizer)
+
+    def _watch_backward(self, original: Function) -> Function:
+        watched = super()._watch_backward(original)
+
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            if args and self._notes_in and not self._is_backward:  # not where one recomputes activations inside another
+                self._training.note_loss(args[0])
+                self._training.around_forward.end()
+                if not self._training.is_known:
+                    self.backward_sites[users_call(sys._getframe(1))] = None
+            is_outermost, self._is_backward = not self._is_backward, True
+            try:
+                return watched(*args, **kwargs)
+            finally:
+                self._is_backward = not is_outermost
+
+        return backward
+
+    def _watch_calls(self, original: Function) -> Function:
+        watched = super()._watch_calls(original)
+
+        def call(model: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._notes_here() and self._has_gradients():
+                self._training.around_forward.begin()
+            return watched(model, *args, **kwargs)
+
+        return call
+
+    def _watch_epochs(self, original: Function) -> Function:
+        watched = super()._watch_epochs(original)
+
+        def begin(loader: Any) -> Any:
+            if not self._training.is_known:
+                self._training.start.begin_loader()
+            with self._training.unseen():
+                batches = watched(loader)
+            self._loaders[batches] = loader, self._training.is_known and self._training.is_own(loader)
+            return batches
+
+        return begin
+
+    def _watch_loading(self, original: Function) -> Function:
+        def load(batches: Any) -> Any:
+            with self._training.unseen():
+                batch = self._load_unseen(original, batches)
+            self._training.on_batch(batch)
+            return batch
+
+        return load
 
     def _load_unseen(self, original: Any, batches: Any) -> Any:
         loader, is_own = self._loaders.get(batches, (None, False))

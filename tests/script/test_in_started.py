@@ -28,6 +28,9 @@ def test_a_started_process_tells_nothing_once_the_script_trains_by_itself(
         def wait_for_torch(self) -> None:
             pass
 
+        def take_records(self) -> list[Any]:
+            return []
+
     monkeypatch.setattr(in_started, "_carry", carried.append)
     monkeypatch.setattr(in_started, "Watch", Watch)
     replies, reply = os.pipe()
@@ -36,7 +39,7 @@ def test_a_started_process_tells_nothing_once_the_script_trains_by_itself(
         first_update()
     (one,) = carried
     one._begin(*one._arguments, *one._descriptors)
-    ends[0]({})
+    ends[0](0)
     os.set_blocking(replies, False)
     try:
         told = os.read(replies, 1000)

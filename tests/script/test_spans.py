@@ -9,102 +9,86 @@ import pytest
 from perfaudit.script.spans import PHASES, Spans
 
 
-class Clock:
-    """Stands still until it is told to go on."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def spans(clock: Clock) -> Spans:
-    return Spans(clock)
+def spans() -> Spans:
+    return Spans()
 
 
 def by_name(spans: Spans) -> dict[str, float]:
     return {name: seconds for name, seconds in zip(PHASES, spans.take(), strict=True) if seconds}
 
 
-def test_a_phase_inside_another_counts_once(clock: Clock, spans: Spans) -> None:
+def test_a_phase_inside_another_counts_once(spans: Spans) -> None:
     spans.begin("optimizer")  # a closure
-    clock.now += 1
+    spans.now += 1
     spans.begin("backward")
-    clock.now += 4
+    spans.now += 4
     spans.end()
-    clock.now += 2
+    spans.now += 2
     spans.end()
     assert by_name(spans) == {"optimizer": 3.0, "backward": 4.0}
     assert spans.take() == [0.0] * len(PHASES)
 
 
-def test_the_loss_behind_a_model_is_the_forward_pass(clock: Clock, spans: Spans) -> None:
+def test_the_loss_behind_a_model_is_the_forward_pass(spans: Spans) -> None:
     spans.begin("forward")
-    clock.now += 3
+    spans.now += 3
     spans.end()
     spans.expect_backward()
-    clock.now += 2
+    spans.now += 2
     spans.settle(is_backward=True)
     spans.begin("backward")
-    clock.now += 5
+    spans.now += 5
     spans.end()
-    clock.now += 1
+    spans.now += 1
     assert by_name(spans) == {"forward": 5.0, "backward": 5.0, "other": 1.0}
 
 
-def test_a_model_without_modules_computes_between_batch_and_backward(clock: Clock, spans: Spans) -> None:
-    clock.now += 1  # logging
+def test_a_model_without_modules_computes_between_batch_and_backward(spans: Spans) -> None:
+    spans.now += 1  # logging
     spans.begin("data_wait")
-    clock.now += 2
+    spans.now += 2
     spans.end()
     spans.hold_back()
-    clock.now += 4
+    spans.now += 4
     spans.settle(is_backward=True)
     spans.begin("backward")
-    clock.now += 5
+    spans.now += 5
     spans.end()
     assert by_name(spans) == {"other": 1.0, "data_wait": 2.0, "forward": 4.0, "backward": 5.0}
 
 
-def test_an_evaluation_is_no_forward_pass_of_the_step(clock: Clock, spans: Spans) -> None:
+def test_an_evaluation_is_no_forward_pass_of_the_step(spans: Spans) -> None:
     spans.expect_backward()
-    clock.now += 1
+    spans.now += 1
     spans.settle(is_backward=False)  # gradients are off from here on
-    clock.now += 2
+    spans.now += 2
     assert by_name(spans) == {"forward": 1.0, "other": 2.0}
 
 
-def test_an_end_without_a_beginning_is_no_fault(clock: Clock, spans: Spans) -> None:
+def test_an_end_without_a_beginning_is_no_fault(spans: Spans) -> None:
     spans.end()
-    clock.now += 1
+    spans.now += 1
     assert by_name(spans) == {"other": 1.0}
-    assert not spans.is_inside
 
 
 @pytest.mark.parametrize(("loss", "forward"), [(5, 1.0), (15, 2.0), (25, 4.0), (math.inf, 4.0)])
 def test_of_stretches_that_are_held_back_that_of_the_loss_is_the_forward_pass(
-    clock: Clock, spans: Spans, loss: float, forward: float
+    spans: Spans, loss: float, forward: float
 ) -> None:
     """One ends at node 10, where gradients are set to zero, and one at 20, where a number is read."""
     for node, seconds in ((10, 1), (20, 2)):
-        clock.now += seconds
+        spans.now += seconds
         spans.end_stretch(node)
-    clock.now += 4
+    spans.now += 4
     spans.settle(is_backward=True, loss=loss)
     assert by_name(spans) == {"forward": forward, "other": 7.0 - forward}
 
 
-def test_behind_a_number_that_is_read_is_no_loss_of_a_call(clock: Clock, spans: Spans) -> None:
+def test_behind_a_number_that_is_read_is_no_loss_of_a_call(spans: Spans) -> None:
     spans.expect_backward()
-    clock.now += 1
+    spans.now += 1
     spans.end_stretch(10)
-    clock.now += 2
+    spans.now += 2
     spans.settle(is_backward=True, loss=9)  # computed before
     assert by_name(spans) == {"forward": 1.0, "other": 2.0}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import Any
 
 import pytest
@@ -29,7 +30,7 @@ def facts_after(updates: int, pid: int) -> list[dict[str, Any]]:
     teller = Teller(ORDER, told, pid=pid)
     for number in range(updates):
         teller.watch.updates = number + 1
-        teller.keep({"optimizer": 0})
+        teller.count(0)
     return [line["facts"] for line in told.lines if "facts" in line]
 
 
@@ -67,8 +68,25 @@ def test_steps_that_were_asked_for_are_counted(
     updates = iter(order_of_updates)
     with pytest.raises(Ended):
         for optimizer in updates:
-            teller.keep({"optimizer": optimizer})
+            teller.count(optimizer)
     assert len(order_of_updates) - len(list(updates)) == seen
+
+
+@pytest.mark.parametrize(("seconds", "looks"), [(0.1, range(1, 13)), (0.02, [1, 2, 5, 6, 9, 10])])
+def test_who_waits_is_looked_at_between_two_updates_in_a_row(
+    seconds: float, looks: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between each two of long ones."""
+    teller, looked = Teller(ORDER, Told()), {}
+    monkeypatch.setattr(teller._waiting, "end_update", lambda is_next: looked.update({teller.watch.updates: is_next}))
+    monkeypatch.setattr(time, "monotonic", lambda: 1000 + seconds * teller.watch.updates)
+    for number in range(1, 13):
+        teller.watch.updates = number
+        teller.count(0)
+    assert list(looked) == list(looks)
+    assert [number for number, is_next in looked.items() if is_next] == [
+        each for each in looks if each - 1 in (0, *looks)
+    ]
 
 
 def test_the_last_facts_of_the_training_count() -> None:

@@ -13,13 +13,12 @@ import pytest
 from forked_programs import run_programs
 
 from perfaudit.script.observe import Seen
+from perfaudit.script.samples import count_samples
 from perfaudit.script.summary import summarize
-from perfaudit.script.watch import count_samples
 
 HEAD = """
 import json, sys, time
 from perfaudit.script.watch import Watch
-RECORDS = []
 NOW = [0.0]
 def take(seconds):
     NOW[0] += seconds
@@ -27,7 +26,7 @@ class Slow(Watch):
     def _time_models(self):
         take(100.0)  # ours, and no part of a step
         super()._time_models()
-WATCH = Slow(RECORDS.append, lambda: NOW[0])
+WATCH = Slow(lambda optimizer: None, lambda: NOW[0])
 WATCH.wait_for_torch()
 import torch
 from torch import nn
@@ -67,7 +66,7 @@ def small():
     return Forward()
 """
 TAIL = """
-print(json.dumps({"updates": RECORDS, "backwards": WATCH.backwards}))
+print(json.dumps({"updates": WATCH.take_records(), "backwards": WATCH.backwards}))
 """
 PROGRAMS = {
     "plain": """
@@ -278,8 +277,9 @@ for _ in range(3):
 """,
     "values": """
 from perfaudit.script.values import ValuesWatch, read_values
-VALUES, OWN = [], []
-ValuesWatch(VALUES.append).put_in_place()
+OWN = []
+OTHER = ValuesWatch(lambda optimizer: None)
+OTHER.put_in_place()
 model = small()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
@@ -290,13 +290,14 @@ for x, y in DataLoader(Rows(), batch_size=4):
     scaler.step(optimizer)
     scaler.update()
     OWN.append((loss.item(), torch.nn.utils.clip_grad_norm_(model.parameters(), 1e9).item()))
+VALUES = OTHER.take_records()
 read_values(VALUES)
 for (loss, norm), record in zip(OWN, VALUES, strict=True):
     assert abs(loss - record["loss"]) < 1e-6 and abs(norm - record["gradient_norm"]) < 1e-6 and norm > 0
 """,
     "compiled_around": """
 import torch._dynamo.trace_rules as rules
-assert rules.check(Watch._before_update) and rules.check(Watch._in_phase) and not rules.check(small)
+assert rules.check(Watch._before_update) and rules.check(torch.Tensor.item) and not rules.check(small)
 """,
     "copies": """
 import copy, io, pickle

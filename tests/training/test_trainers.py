@@ -53,13 +53,11 @@ for name, setting in settings.items():
     lines = patch.diff.splitlines() if patch else []
     found["patches"][name] = [line[1:].strip() for line in lines if line[0] == "+" and line[:3] != "+++"]
 
-records, keep = [], training.update_ends
-def note(record):
-    records.append({name: record[name] for name in ("batches", "samples", "backwards", "optimizer")})
-    keep(record)
-training._watch.on_update = note
-found["samples"] = [training.whole_step() for _ in range(2)]
-found["records"] = records[:]
+found["samples"], found["records"] = [], []
+for _ in range(2):
+    found["samples"].append(training.whole_step())
+    for record in training._records:
+        found["records"].append({name: record[name] for name in ("batches", "samples", "backwards", "optimizer")})
 
 seen, linear = [], torch.nn.functional.linear
 def look(*arguments):

@@ -1,0 +1,148 @@
+"""What is noted while a script trains, and the records of its updates that are made of it. Knows no torch.
+
+Noting is what a step of the script pays for, so it is a single call: three values at the end of a list. The records are made
+when they are told, a few times a second, in one go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from perfaudit.script.spans import PHASES, Spans
+
+Json = dict[str, Any]  # Any: nested JSON
+MOST_NOTED = 3 * 20_000  # values, three of an event, before they are added up, whether anybody asks or not
+MOST_CALLS = (
+    4  # of models before a backward pass that share a batch; more are the signs of a text, or actions of an episode
+)
+NO_GRADIENTS = -1  # behind a call
+
+# Kinds of events, with what stands behind their time. Below `_KINDS` a phase begins, of that number; FORWARD has a model's class.
+_KINDS = len(PHASES)
+(
+    END,  # the innermost phase ends
+    CALLED,  # so does a model's call: samples of its input, 0 where they are not asked for, or NO_GRADIENTS
+    STRETCH_ENDS,  # gradients were set to zero, or a number was read: nodes of graphs so far
+    WANTED,  # a batch is waited for
+    BATCH,  # it is there: its samples
+    EPOCH,  # a loader is begun: nothing
+    BACKWARD,  # a backward pass begins: the node of its loss
+    BACKWARD_IN_UPDATE,  # as does one in the closure of an update
+    UPDATE,  # an update begins that is in no other one
+    UPDATED,  # the update of an optimizer has ended: its number, and what else its record has
+    TOLD,  # whoever is told of the update has been
+    OURS,  # something of ours has ended: when it began
+) = range(_KINDS, _KINDS + 12)
+FORWARD, OPTIMIZER = PHASES.index("forward"), PHASES.index("optimizer")
+
+
+class UpdateRecords:
+    """Makes records of events, each of an update with what happened since the one before.
+
+    Of a record, `seconds` is all that time, `phases` are seconds in the order of PHASES. What stands in `samples` are those of
+    batches, or of models' inputs where there are no batches. called: classes of models that were called.
+    """
+
+    def __init__(self, now: float) -> None:
+        self._spans = Spans(now)
+        self._records: list[Json] = []
+        self.called: set[type] = set()
+        self._forget(now)
+
+    def _forget(self, now: float) -> None:
+        self._batches = self._samples = self._epochs = self._without_gradients = self._backwards = 0
+        self._backwards_in_update = 0  # of a closure
+        self._inputs = 0  # samples of models' inputs
+        self._are_inputs_clear = True
+        self._calls = self._first_inputs = (
+            0  # of models since the last backward pass, and the samples of the first of them
+        )
+        self._began = now
+
+    def take(self) -> list[Json]:
+        """The records since the last call."""
+        records, self._records = self._records, []
+        return records
+
+    def add(self, events: Sequence[Any]) -> None:
+        """Add events up. events: kind, time and value of the first, then of the next one, and so on; in order."""
+        spans, values = self._spans, iter(events)
+        for kind, now, value in zip(values, values, values, strict=True):
+            spans.now = now
+            if kind == STRETCH_ENDS:
+                spans.end_stretch(value)
+            elif kind < _KINDS:
+                spans.begin(PHASES[kind])
+                if value is not None:
+                    self.called.add(value)
+            elif kind == END:
+                spans.end()
+            elif kind == CALLED:
+                self._end_call(value)
+            elif kind == WANTED:
+                spans.settle(is_backward=False)
+                spans.begin("data_wait")
+            elif kind == BATCH:
+                spans.end()
+                spans.hold_back()
+                self._batches += 1
+                self._samples += value
+            elif kind in (BACKWARD, BACKWARD_IN_UPDATE):
+                self._begin_backward(value, is_in_update=kind == BACKWARD_IN_UPDATE)
+            elif kind == UPDATE:
+                spans.settle(is_backward=False)
+                spans.begin("optimizer")
+            elif kind == UPDATED:
+                self._end_update(now, *value)
+            elif kind == TOLD:  # what that took is nobody's
+                spans.take()
+                self._began = now
+            elif kind == EPOCH:
+                self._epochs += 1
+            elif kind == OURS:
+                self._leave_out(value, now)
+
+    def _end_call(self, samples: int) -> None:
+        has_gradients = samples != NO_GRADIENTS
+        self._spans.end(is_loss_next=has_gradients)
+        if not has_gradients:
+            self._without_gradients += 1
+            return
+        self._calls += 1
+        if self._calls == 1:
+            self._first_inputs = samples
+
+    def _begin_backward(self, loss: float, is_in_update: bool) -> None:
+        is_again = is_in_update and self._backwards > 0  # a closure computes the loss of the same samples again
+        self._backwards += 1
+        self._backwards_in_update += is_in_update
+        self._inputs += 0 if is_again else self._first_inputs
+        self._are_inputs_clear &= 0 < self._calls <= MOST_CALLS
+        self._calls = self._first_inputs = 0
+        self._spans.settle(is_backward=True, loss=loss)
+        self._spans.begin("backward")
+
+    def _leave_out(self, began: float, ended: float) -> None:
+        self._spans.now = began
+        self._spans.charge()
+        self._spans.now = ended
+        self._spans.leave_out()
+        self._began += ended - began
+
+    def _end_update(self, now: float, optimizer: int, values: Json) -> None:
+        self._records.append(
+            {
+                "optimizer": optimizer,
+                "seconds": now - self._began,
+                "phases": self._spans.take(),
+                "batches": self._batches,
+                "samples": self._samples or (self._inputs if self._are_inputs_clear else 0),
+                "epochs": self._epochs,
+                "without_gradients": self._without_gradients,
+                "backwards": self._backwards,
+                "backwards_in_update": self._backwards_in_update,
+            }
+            | values
+        )
+        self._forget(now)

@@ -1,0 +1,92 @@
+"""Records of updates, made of what was noted, and what is noted of calls. No torch."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfaudit.script.noted_events import (
+    BACKWARD,
+    BATCH,
+    CALLED,
+    END,
+    FORWARD,
+    MOST_NOTED,
+    NO_GRADIENTS,
+    OPTIMIZER,
+    OURS,
+    STRETCH_ENDS,
+    TOLD,
+    UPDATE,
+    UPDATED,
+    WANTED,
+    UpdateRecords,
+)
+from perfaudit.script.spans import PHASES
+from perfaudit.script.watch import Watch
+
+STEP = [
+    *(WANTED, 1.0, None), *(BATCH, 3.0, 16), *(FORWARD, 3.0, None), *(CALLED, 6.0, 0), *(BACKWARD, 7.0, 5.0), *(END, 12.0, None),
+    *(UPDATE, 13.0, None), *(END, 14.0, None), *(UPDATED, 15.0, (0, {"loss": 0.5})), *(TOLD, 99.0, None),
+]  # fmt: skip
+
+
+def phases(record: dict[str, list[float]]) -> dict[str, float]:
+    return {name: seconds for name, seconds in zip(PHASES, record["phases"], strict=True) if seconds}
+
+
+def test_a_record_of_a_step() -> None:
+    made = UpdateRecords(0.0)
+    for first in range(0, len(STEP), 9):  # however much is there when somebody asks
+        made.add(STEP[first : first + 9])
+    (record,) = made.take()
+    assert phases(record) == {"data_wait": 2.0, "forward": 4.0, "backward": 5.0, "optimizer": 1.0, "other": 3.0}
+    assert (record["seconds"], record["samples"], record["backwards"], record["loss"]) == (15.0, 16, 1, 0.5)
+    made.add([at + 100.0 if number % 3 == 1 else at for number, at in enumerate(STEP)])
+    (record,) = made.take()
+    assert record["seconds"] == 16.0  # the 84 s behind the first update were ours
+
+
+def test_what_is_ours_is_no_part_of_a_phase() -> None:
+    made = UpdateRecords(0.0)
+    made.add([FORWARD, 0.0, None, OURS, 50.0, 1.0, CALLED, 52.0, NO_GRADIENTS, UPDATED, 52.0, (0, {})])
+    (record,) = made.take()
+    assert (phases(record), record["seconds"], record["without_gradients"]) == ({"forward": 3.0}, 3.0, 1)
+
+
+def test_what_an_update_reads_is_not_noted() -> None:
+    """An Adam reads two numbers for each parameter."""
+    watch = Watch(lambda optimizer: None)
+    watch.updates = 9  # models are looked for before that
+    item = watch._watch_reads_on_host(lambda: 7)
+    watch._before_update(None)
+    noted = list(watch._events)
+    assert [item() for _ in range(100)] == [7] * 100
+    assert watch._events == noted
+    watch._after_update(None)
+    item()
+    assert watch._events[-3] == STRETCH_ENDS
+
+
+@pytest.mark.parametrize("name", ["_watch_reads_on_host", "_watch_reads", "_watch_batches", "_watch_calls"])
+def test_calls_without_any_update_fill_no_memory(name: str) -> None:
+    """As an evaluation, or a script that updates by hand."""
+    watch = Watch(lambda optimizer: None, clock=lambda: 1.0)
+    call = getattr(watch, name)(lambda model: [])
+    most = 0
+    for _ in range(MOST_NOTED // 3 + 10):
+        call(None)
+        most = max(most, len(watch._events))
+    assert most <= MOST_NOTED + 9
+    assert watch.take_records() == []
+
+
+def test_a_phase_is_noted_that_raises() -> None:
+    def fail() -> None:
+        raise ValueError
+
+    watch = Watch(lambda optimizer: None)
+    in_phase = watch._watch_phase("optimizer", fail)
+    with pytest.raises(ValueError):
+        in_phase()
+    assert watch._events[::3] == [OPTIMIZER, END]
+    assert watch._depth == 0
