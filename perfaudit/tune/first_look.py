@@ -24,6 +24,9 @@ from perfaudit.tune.workshop import Json
 
 AS_GOOD = 1.03  # time per sample against the best; a smaller setting this close is taken instead
 CLEARLY = 0.85  # of the user's time, at most, by the look's interval: then a short race in fresh processes shows it too
+# A look ends before its first interval where one setting is faster in every quad, and all are known well enough to choose: so
+# many quads each, and a standard error of so much of the time.
+CHOOSING_QUADS, CHOOSING_ERROR = 3, 0.02
 LOOK_STEPS = 30  # of the user's code, for each that is raced: time enough for about eight quads
 LOOK_SECONDS = 5.0  # at least, for starting workers
 
@@ -54,7 +57,10 @@ def look(
     deadline = session.deadline(min(seconds, deadline.left()))
     with Screen(session) as screen:
         try:
-            screen.race(bout.name, entrants, deadline, names, raced, least=module.min_gain, rivals=True)
+            screen.race(
+                bout.name, entrants, deadline, names, raced, least=module.min_gain, rivals=True,
+                enough=lambda: can_choose(raced),
+            )  # fmt: skip
         except ChildFailed as failure:
             raced.notes.append(f"{bout.name}: the training in which settings are raced ended early: {failure}")
     bout.calibration = calibration_of(raced, profile)
@@ -74,8 +80,23 @@ def smallest_as_good(ratios: Mapping[str, float], size: Callable[[str], int]) ->
 
 def is_clear(bout: Bout, variant: Variant) -> bool:
     """Whether the look has shown so large a gain that less measuring is enough to show it again."""
-    found = bout.look.interval(variant.key) if bout.look is not None else None
-    return found is not None and found[2] <= CLEARLY
+    if bout.look is None:
+        return False
+    found = bout.look.interval(variant.key)
+    return found[2] <= CLEARLY if found is not None else _is_always_faster(bout.look.log_ratios.get(variant.key, []))
+
+
+def can_choose(raced: Raced) -> bool:
+    """Whether more quads would hardly change which setting is taken: it is only chosen here, and judged in fresh processes."""
+    still = [raced.log_ratios[key] for key, seen in raced.entrants.items() if key != CONTROL and not seen.left]
+    if not still or any(len(logs) < CHOOSING_QUADS for logs in still):
+        return False
+    errors = [statistics.stdev(logs) / math.sqrt(len(logs)) for logs in still]
+    return max(errors) <= CHOOSING_ERROR and _is_always_faster(min(still, key=statistics.median))
+
+
+def _is_always_faster(log_ratios: Sequence[float]) -> bool:
+    return len(log_ratios) >= CHOOSING_QUADS and max(log_ratios) <= math.log(CLEARLY)
 
 
 def known_seconds(bout: Bout) -> dict[str, float]:

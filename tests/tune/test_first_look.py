@@ -12,10 +12,12 @@ from test_search import STEP, Kept, Shop, Sizes, search  # noqa: F401  # a fixtu
 
 from perfaudit.knobs import all_knobs, knob
 from perfaudit.measure.child import ChildFailed
+from perfaudit.measure.race import CONTROL, FUTILE
 from perfaudit.measurements import Comparison
 from perfaudit.report import Report
-from perfaudit.tune.first_look import is_raced_in_place
+from perfaudit.tune.first_look import can_choose, is_raced_in_place
 from perfaudit.tune.outcome import UNDECIDED
+from perfaudit.tune.raced import Raced, Seen
 
 Search = Callable[..., Report]
 
@@ -163,3 +165,25 @@ def test_knobs_whose_settings_are_raced_in_one_training() -> None:
     """Others have a reference, a piece of the step that is timed by itself, or need a training that is built with the setting."""
     found = {name for name in all_knobs() if is_raced_in_place(knob(name))}
     assert found == {"batch_size", "dataloader", "memory_format", "precision", "threads", "transfer"}
+
+
+@pytest.mark.parametrize(
+    ("quads", "chooses"),
+    [
+        ({"2 workers": [-0.7, -0.71, -0.7], "1 worker": [-0.4, -0.41, -0.4]}, True),
+        ({"2 workers": [-0.7, -0.71], "1 worker": [-0.4, -0.41, -0.4]}, False),  # one has too few
+        ({"2 workers": [-0.7, -0.71, -0.7], "1 worker": [-0.4, -0.8, -0.2]}, False),  # which may be faster
+        ({"2 workers": [-0.1, -0.11, -0.1]}, False),  # an interval is wanted for so little
+        ({}, False),
+    ],
+)
+def test_a_look_at_large_gains_ends_when_it_can_choose(quads: dict[str, list[float]], chooses: bool) -> None:
+    raced = Raced({key: Seen(len(logs), "") for key, logs in quads.items()}, log_ratios=quads)
+    raced.entrants[CONTROL] = Seen(3, "")
+    assert can_choose(raced) is chooses
+
+
+def test_a_setting_that_left_is_not_waited_for() -> None:
+    raced = Raced({"2 workers": Seen(3, ""), "1 worker": Seen(1, FUTILE)})
+    raced.log_ratios = {"2 workers": [-0.7, -0.71, -0.7], "1 worker": [0.3]}
+    assert can_choose(raced)
