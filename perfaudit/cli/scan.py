@@ -46,6 +46,9 @@ Python run with --rules DIR, or where `perfaudit rules trust` said so.
 """
 
 
+BUDGET, BUDGET_OF_SCRIPT = "75s", "3m"  # a script is started several times
+
+
 class Level(enum.StrEnum):
     """Severities, from the worst."""
 
@@ -115,7 +118,9 @@ def command(
     in_place: Annotated[
         bool, typer.Option("--in-place", help="With --measure: let a script write its files, and its trackers record.")
     ] = False,
-    budget: Annotated[str, typer.Option(help="With --measure: time for all measuring, e.g. 90s or 5m.")] = "5m",
+    budget: Annotated[
+        str, typer.Option(help="With --measure: time for all measuring, e.g. 90s or 5m (default: 75s, of a script 3m).")
+    ] = "",
     timeout: Annotated[
         str, typer.Option(help="With --measure: longest time that loading, or one step, may take.")
     ] = "2m",
@@ -288,8 +293,9 @@ def _measured(
         raise UserError(f"{' '.join(paths)}: arguments behind -- are for one script; name that")
     target = script or choose_target(paths if named is None else [named.text], Path.cwd(), roles)
     needs_no_launcher("scan --measure", target)
-    with measuring(Path.cwd()), live(seconds_of(budget)) as watch:
+    seconds = seconds_of(budget or (BUDGET_OF_SCRIPT if target.is_script else BUDGET))
+    with measuring(Path.cwd()), live(seconds) as watch:
         return price(
-            target, report, seconds_of(budget), device, watch, seconds_of(timeout), selected,
+            target, report, seconds, device, watch, seconds_of(timeout), selected,
             begin=begin(Path.cwd(), resume), in_place=in_place,
         )  # fmt: skip

@@ -7,14 +7,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from perfaudit.knobs import Bench, Knob, Setup, Survey, Told
+from perfaudit.knobs import Bench, Knob, Setup, Survey, Told, Way
 from perfaudit.knobs._code import Code, Patch, built_at
+from perfaudit.knobs._rewritten import by_hand
 from perfaudit.measurements import Settings
 from perfaudit.target.accelerator import accelerator_of
 from perfaudit.target.phases import HOST
 
 DECAY = 0.999
 NONE: Settings = {"average": "none", "when": "-"}
+YOURS: Settings = {"average": "yours", "when": "after step"}
+PATCHED: Settings = {"average": "yours, patched", "when": "after step"}
 SIMPLEST: Settings = {"average": "foreach_lerp", "when": "after step"}
 
 WAYS = (
@@ -29,15 +32,30 @@ SIDE_STREAM = "foreach_lerp on a side stream"  # CUDA only
 
 class Ema(Knob):
     name = "ema"
-    on_scripts = False
     title = "where and how the moving average of the weights is kept"
     way = "setting"
     rules = ("PA404",)
     phases = ("average",)  # a few percent of a step: timed inside the step, it does not drown in the rest of it
     reference = NONE  # what a step takes without any average
 
+    def not_applicable(self, survey: Survey) -> str:
+        if not survey.facts.is_script or survey.patchable("PA404"):
+            return ""
+        places = by_hand(survey, self.rules)
+        if places:
+            return f"{places} must be changed by hand, so there is nothing to measure it against"
+        return "of a script, an average that is updated parameter by parameter (PA404) is all that it patches, and none was found"
+
+    def way_on(self, survey: Survey, settings: Settings) -> Way:
+        return "code" if survey.facts.is_script else self.way
+
+    def phases_on(self, survey: Survey, settings: Settings) -> tuple[str, ...]:
+        return () if survey.facts.is_script else self.phases_for(settings)
+
     def share(self, survey: Survey) -> float:
         """Without an average of theirs there is nothing to gain; asked for by name, the ways are compared all the same."""
+        if survey.facts.is_script:  # an update by hand is no phase of its steps
+            return 1.0
         return super().share(survey) if survey.facts.has_ema else 0.0
 
     def idle_words(self, survey: Survey) -> str:
@@ -47,9 +65,11 @@ class Ema(Knob):
 
     def current(self, survey: Survey) -> Settings:
         """The user's own `build_ema`, or no average: a saving is only told against what the user has."""
-        return {"average": "yours", "when": "after step"} if survey.facts.has_ema else NONE
+        return YOURS if survey.facts.has_ema or survey.facts.is_script else NONE
 
     def candidates(self, bench: Bench) -> list[Settings]:
+        if bench.survey.facts.is_script:
+            return [PATCHED]
         now = self.current(bench.survey)
         ways: list[Settings] = [{"average": way, "when": "after step"} for way in WAYS]
         early: list[Settings] = [
@@ -59,7 +79,7 @@ class Ema(Knob):
             ways.append({"average": SIDE_STREAM, "when": "after step"})
         patched: list[Settings] = []
         if bench.survey.facts.has_ema and bench.survey.patchable("PA404"):
-            patched = [{"average": "yours, patched", "when": "after step"}]
+            patched = [PATCHED]
         return [settings for settings in [NONE, *patched, *ways, *early] if settings != now]
 
     def phases_for(self, settings: Settings) -> tuple[str, ...]:
@@ -79,7 +99,7 @@ class Ema(Knob):
         return code.fixes(self.rules) if settings["average"] == "yours, patched" else None
 
     def holds(self, survey: Survey, settings: Settings) -> bool:
-        return survey.facts.has_ema
+        return survey.facts.has_ema or survey.facts.is_script
 
     def is_checked(self, settings: Settings) -> bool:
         return False  # another average stands in for the user's, whose values are not comparable
@@ -150,7 +170,8 @@ class Average:
 def _applied(training: Any, settings: Settings) -> Iterator[None]:
     way = str(settings["average"])
     with contextlib.ExitStack() as at_end:
-        at_end.callback(training.keep_average, *training.average_kept)
+        if not training.is_script:
+            at_end.callback(training.keep_average, *training.average_kept)
         if way == "none":
             training.keep_average(None)
         elif way == SIDE_STREAM:

@@ -18,6 +18,7 @@ from typing import Any
 from perfaudit.errors import NothingMeasured
 from perfaudit.files import append_only
 from perfaudit.measure.nursery import CannotFork, Nursery, child_environment, nursery, refuse, start_command
+from perfaudit.measure.time_limit import seconds_left
 from perfaudit.processes import descendants
 
 Reply = dict[str, Any]  # JSON
@@ -92,7 +93,10 @@ class Child:
             raise self._death() from None
 
     def receive(self, timeout: float) -> Reply:
-        """The reply to the last command. Raises ChildFailed after `timeout` seconds, when the child dies or reports a fault."""
+        """The reply to the last command. Raises ChildFailed after `timeout` seconds, when the child dies or reports a fault.
+
+        Raises TimeOver where all time is over (see `measure.time_limit`).
+        """
         end = time.monotonic() + timeout
         with selectors.DefaultSelector() as selector:
             selector.register(self._replies, selectors.EVENT_READ)
@@ -101,7 +105,7 @@ class Child:
                 if left <= 0:
                     raise self._overdue(timeout)
                 # A worker of the child may hold the pipe open after the child died, so its end is looked at as well.
-                if selector.select(min(left, 0.2)):
+                if selector.select(min(left, seconds_left(), 0.2)):
                     chunk = os.read(self._replies, 1 << 16)
                     if not chunk:
                         raise self._death()

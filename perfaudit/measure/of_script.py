@@ -14,6 +14,7 @@ from perfaudit.measure import gradients
 from perfaudit.target.autocasts import autocasts
 from perfaudit.target.random_streams import digest_of_streams, seed_all
 from perfaudit.training.parameters import nudge, take_parameters
+from perfaudit.training.script_average import Averages
 
 Reply = dict[str, Any]  # JSON
 
@@ -36,7 +37,8 @@ def first_losses(training: Any, asked: Request) -> Reply:  # Any: training.scrip
     """The losses of the steps behind the first one, as `verbs.first_losses.losses` has them; of each step, its last loss.
 
     With them, under "start" why the first step did not begin as was asked ("" if it did), and under "streams" what tells apart
-    how many random numbers were drawn up to here. Parameters of the asked state are taken only where it did not.
+    how many random numbers were drawn up to here. Parameters of the asked state are taken only where it did not. Under "average"
+    is how far averages of its weights have moved behind the first step.
     """
     import torch
 
@@ -56,9 +58,15 @@ def first_losses(training: Any, asked: Request) -> Reply:  # Any: training.scrip
         kept = gradients.KeptGradients(training.model, first)
         found["gradients"] = gradients.compare_with_file(training, training.first_batch, asked.load_gradients, kept)
     seed_all(asked.seed)
-    losses = []
+    losses, averages = [], Averages(training)
     with autocasts() if asked.observe else contextlib.nullcontext(set[str]()) as dtypes:
         for _ in range(asked.steps):
             training.whole_step()
             losses.append(float(training.last_loss).hex())
-    return {"losses": losses, "average": [], "why": why, "dtypes": sorted(dtypes), **found}
+    return {
+        "losses": losses,
+        "average": [each.hex() for each in averages.moved()],
+        "why": why,
+        "dtypes": sorted(dtypes),
+        **found,
+    }

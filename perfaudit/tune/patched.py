@@ -63,7 +63,7 @@ def race_patched(session: Session, profile: Profile, race: SourceRace, deadline:
 def check_patched(session: Session, profile: Profile, race: SourceRace, deadline: Deadline | None = None) -> None:
     """Check the patches one by one without racing them; those that an earlier run found to agree are not checked again.
 
-    deadline: behind which no further one is begun.
+    deadline: behind which no further one is begun, nor where the longest so far would outlast it, as the ledger knows.
     """
     with _verifier(session, profile, race) as verifier:
         lab = session.workshop.lab(_check(race, verifier), verifier.start_of)
@@ -73,11 +73,14 @@ def check_patched(session: Session, profile: Profile, race: SourceRace, deadline
             if known := session.record.notes("check", note):
                 race.ledger.checked[variant.key] = known[-1]["said"]
                 continue
-            if deadline is not None and deadline.left() <= 0:
+            waiting = (variant,) if is_start_known else (race.start, variant)
+            if deadline is not None and deadline.left() <= len(waiting) * race.ledger.seconds_to_open:
                 return
-            for each in (variant,) if is_start_known else (race.start, variant):
+            for each in waiting:
+                began = session.clock.now()
                 if why := lab.examine(each):
                     race.ledger.failures[each.key] = why
+                race.ledger.seconds_to_open = max(race.ledger.seconds_to_open, session.clock.now() - began)
             if race.start.key in race.ledger.failures:
                 return
             is_start_known = True

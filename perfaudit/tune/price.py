@@ -20,6 +20,7 @@ from perfaudit.measure.clock import Clock, Deadline, WallClock
 from perfaudit.measure.facts import from_json
 from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measure.nursery import START_SECONDS
+from perfaudit.measure.time_limit import time_limit
 from perfaudit.measure.watch import Watch
 from perfaudit.measurements import NotApplicable, Settings
 from perfaudit.report import Report, to_json
@@ -44,6 +45,7 @@ from perfaudit.tune.priced import (
     together_words,
 )
 from perfaudit.tune.profile import Profile
+from perfaudit.tune.put_by_knob import put_by_knobs
 from perfaudit.tune.raced import notes_of
 from perfaudit.tune.recording import Begin, Record, start_line
 from perfaudit.tune.screening import Screen, calibration_of
@@ -53,6 +55,9 @@ from perfaudit.tune.workshop import Children, Workshop, as_user_error
 
 AT_ONCE = 4  # patches in one race of fresh processes beside the unpatched code: five that each hold the model
 STAGE = "patches"
+OVERTIME = (
+    1.1  # times the budget, after which a question that is under way is left: ending processes takes a while besides
+)
 OBSERVED_STEPS = 10  # about as many are made, some under modes that double their time
 OBSERVING_SHARE = 0.1  # of the budget
 OBSERVING_SECONDS = 10.0  # at least, where the budget is small
@@ -82,19 +87,19 @@ def price(
 ) -> Report:
     """The report with screened and measured savings, ranked. Ends early on Ctrl-C with what there is.
 
-    budget: seconds for all measuring; timeout: seconds that loading or one step may take; selected: rules of which a run may
-    show what reading missed, None for all; in_place: a script writes its own files; begin: opens the record of the run, see
-    `tune.recording`. Raises TargetError when the target does not load, NothingMeasured when it cannot make a step, or nothing was
-    compared.
+    budget: seconds for all measuring, OVERTIME times which it ends at the latest; timeout: seconds that loading or one step may
+    take; selected: rules of which a run may show what reading missed, None for all; in_place: a script writes its own files;
+    begin: opens the record of the run, see `tune.recording`. Raises TargetError when the target does not load, NothingMeasured
+    when it cannot make a step, or nothing was compared.
     """
     priced, record = Priced(), Record()
     profile: Profile | None = None
-    workshop = workshop or Children(replace(target, in_place=in_place), device, watch, timeout)
     clock = clock or WallClock()
     deadline = Deadline(budget, clock)
+    workshop = workshop or Children(replace(target, in_place=in_place), device, watch, timeout)
     try:
-        with interruptible() as interrupted:
-            profile, lines = _build(target, workshop, watch, timeout, report)
+        with interruptible() as interrupted, time_limit(OVERTIME * budget) as is_over:
+            profile, lines = _build(target, workshop, watch, timeout, report, clock)
             record = begin(start_line(target, profile, [], budget, 0, command="scan"))
             session = Session(target, workshop, watch, clock, record, timeout, skips_idle=True)
             needs_time(target, profile, budget, deadline.left() or budget)
@@ -103,11 +108,16 @@ def price(
             profile = time_phases(session, profile, budget)
             _sort(profile.survey, lines, priced)
             _list_settings(session, profile.survey, priced, deadline)
+            asking = session.deadline(ASKING_SHARE * deadline.left())
+            put_by_knobs(session, profile.survey, priced.waiting.values(), asking)
             expect_candidates(session, profile, [*priced.tried.values()], deadline)
             _screen(session, profile, priced, deadline)
             _check(session, profile, priced, deadline)
             _race_as_source(session, profile, priced, deadline)
             _race_together(session, profile, priced, deadline)
+        if is_over[0] and not priced.waiting:
+            over = f"the budget of {budget:.0f} s was over before anything was compared"
+            raise NothingMeasured(f"{target}: {over}; give it longer with --budget")
         report = _report_of(target, profile, priced, report, budget, interrupted[0])
     except UserError:
         record.end("failed")
@@ -154,9 +164,12 @@ def _report_of(
     )
 
 
-def _build(target: Target, workshop: Workshop, watch: Watch, timeout: float, report: Report) -> tuple[Profile, Lines]:
+def _build(
+    target: Target, workshop: Workshop, watch: Watch, timeout: float, report: Report, clock: Clock
+) -> tuple[Profile, Lines]:
     """Build the training once under a line trace: what is known of it, and lines that run, by path."""
     watch.stage(f"loading {target}")
+    began = clock.now()
     places = (finding.location for finding in report.findings if finding.location is not None)
     files = sorted({place.path for place in places if inside_project(place.path)})
     try:
@@ -164,6 +177,7 @@ def _build(target: Target, workshop: Workshop, watch: Watch, timeout: float, rep
     except ChildFailed as failure:
         raise as_user_error(target, failure, timeout) from failure
     profile = first_profile(from_json(reply["facts"]), reply["seconds_per_step"])
+    profile = replace(profile, seconds_to_open=clock.now() - began)
     return profile, {path: set(lines) for path, lines in reply["lines"].items()}
 
 
@@ -292,6 +306,7 @@ def _check(session: Session, profile: Profile, priced: Priced, deadline: Deadlin
     """Check each patch that pays against the unpatched code, alone; those that fresh processes race are checked there."""
     if priced.paying and not priced.doubt:
         session.watch.stage(f"checking {', '.join(rules_of([candidate]) for candidate in priced.paying)}")
+        priced.checks.seconds_to_open = profile.seconds_to_open
         check_patched(session, profile, _sources(priced.paying, priced.checks), deadline)
 
 
@@ -304,7 +319,7 @@ def _race_as_source(session: Session, profile: Profile, priced: Priced, deadline
             return
         session.watch.stage(f"measuring {', '.join(rules_of([candidate]) for candidate in group)} in fresh processes")
         share = deadline.left() / (len(groups) - number + 0.5)  # half a share is kept for all patches together
-        priced.races.append(_sources(group, Ledger()))
+        priced.races.append(_sources(group, _begun(priced)))
         race_patched(session, profile, priced.races[-1], session.deadline(share))
 
 
@@ -321,8 +336,13 @@ def _race_together(session: Session, profile: Profile, priced: Priced, deadline:
     session.watch.stage(f"measuring {len(paying)} patches together")
     variant = Variant(TOGETHER, PATCH, {"patch": rules_of(paying)}, texts)
     changes = tuple(sorted({change for candidate in paying for change in candidate.fix.changes}))
-    priced.together = SourceRace(BASE, (variant,), {TOGETHER: changes}, f"{STAGE} {TOGETHER}")
+    priced.together = SourceRace(BASE, (variant,), {TOGETHER: changes}, f"{STAGE} {TOGETHER}", _begun(priced))
     race_patched(session, profile, priced.together, deadline)
+
+
+def _begun(priced: Priced) -> Ledger:
+    """A ledger that knows how long a process takes to be checked: a race that would not come to its first round is not begun."""
+    return Ledger(seconds_to_open=priced.checks.seconds_to_open)
 
 
 def _sources(candidates: list[Candidate], ledger: Ledger) -> SourceRace:

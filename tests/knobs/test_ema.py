@@ -9,7 +9,7 @@ import pytest
 from surveys import found, survey_of
 
 from perfaudit.knobs import Bench, Probe, Survey, Told, ema
-from perfaudit.measure.facts import CallSite
+from perfaudit.measure.facts import CallSite, Script
 from perfaudit.measurements import Comparison, Settings, Trial
 
 KNOB = ema.KNOB
@@ -134,3 +134,11 @@ def test_without_a_patch_the_line_that_built_the_average_is_named(
     assert KNOB.handed_over({}, survey) == "change it by hand in the class of your average (train.py:12)"
     assert KNOB.handed_over({}, survey_of()) == ""
     assert KNOB.handed_over({}, survey_of(ema_site=CallSite("/nowhere/lib.py", 1, 1, 0, 1))) == ""
+
+
+def test_of_a_script_it_patches_an_average_that_is_updated_by_hand() -> None:
+    script = survey_of([found("PA404")], script=Script())
+    assert KNOB.why_not(script) == ""
+    assert (KNOB.current(script)["average"], KNOB.way_on(script, {}), KNOB.share(script)) == ("yours", "code", 1.0)
+    assert [each["average"] for each in KNOB.candidates(bench(script))] == ["yours, patched"]
+    assert "none was found" in KNOB.why_not(survey_of(script=Script()))
