@@ -127,7 +127,7 @@ class Ema(Knob):
 
     def kept_words(self, told: Told) -> str:
         """For somebody who keeps no average: the cheapest way to begin."""
-        if told.survey.facts.has_ema or not told.comparisons:
+        if told.survey.facts.has_ema or told.survey.facts.is_script or not told.comparisons:
             return ""
         decisive = {_named(c.candidate): c for c in reversed(told.comparisons)}  # of the update, which comes first
         first, *others = sorted(decisive.values(), key=lambda c: (c.given_up, c.ratio))
