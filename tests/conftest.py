@@ -6,7 +6,7 @@ import gc
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -100,6 +100,16 @@ def perfaudit(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
         return Done(code, captured.out, captured.err)
 
     return call
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """No garbage is looked for while thousands of tests are collected: there is little, and it took seconds."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 MANY_MODULES = 100  # that were imported: torch, say, or what its first optimizer imports

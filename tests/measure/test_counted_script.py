@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -55,15 +56,17 @@ def counted(more: Step = lambda *_: None, **options: Any) -> dict[str, Any]:
     return found
 
 
-PLAIN = counted()
+@functools.cache
+def plain() -> dict[str, Any]:
+    return counted()
 
 
 def test_a_plain_step() -> None:
-    values, by_name = PLAIN["values"], PLAIN["by_name"]["operators"]
-    assert (values["host_syncs"], values["samples"], PLAIN["unsteady"]) == (0, 8, {})
+    values, by_name = plain()["values"], plain()["by_name"]["operators"]
+    assert (values["host_syncs"], values["samples"], plain()["unsteady"]) == (0, 8, {})
     assert "aten::cat" not in by_name  # loading is no part of a step
     assert by_name["aten::addmm"] == 1
-    lines = {line[2]: line for line in PLAIN["places"]["operators"]}
+    lines = {line[2]: line for line in plain()["places"]["operators"]}
     assert "loss = self.model(x).square().mean()" in lines
     assert "loss.backward()" not in lines  # what follows from the model is to blame on no line of the loop
 
@@ -71,14 +74,14 @@ def test_a_plain_step() -> None:
 def test_what_every_step_does_more_is_counted_with_its_line() -> None:
     found = counted(lambda script, step, x, loss: loss.item())
     assert found["values"]["host_syncs"] == 1
-    assert found["values"]["operators"] == PLAIN["values"]["operators"] + 1
+    assert found["values"]["operators"] == plain()["values"]["operators"] + 1
     ((path, _, text, what, times),) = found["places"]["host_syncs"]
     assert (path.endswith("test_counted_script.py"), "loss.item()" in text, what, times) == (True, True, "item", 1)
 
 
 def test_a_line_of_the_log_in_some_steps_changes_nothing() -> None:
     found = counted(lambda script, step, x, loss: loss.item() if step % 3 == 0 else None)
-    assert (found["values"], found["unsteady"]) == (PLAIN["values"], {})
+    assert (found["values"], found["unsteady"]) == (plain()["values"], {})
 
 
 def test_what_differs_in_half_of_the_steps_is_told() -> None:
@@ -101,7 +104,7 @@ def test_a_batch_is_read_from_the_device_once_it_was_moved(read: Callable[[Any],
 
 
 def test_a_script_that_ends_is_counted_by_what_it_had() -> None:
-    assert counted(ends_after=6)["values"] == PLAIN["values"]
+    assert counted(ends_after=6)["values"] == plain()["values"]
     with pytest.raises(TargetError, match=r"ended after some updates; counters need 6 steps: let it train longer"):
         counted(ends_after=4)
 
