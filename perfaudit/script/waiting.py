@@ -6,8 +6,10 @@ import contextlib
 import os
 import statistics
 import sys
+import threading
 import time
 from collections import deque
+from pathlib import Path
 from typing import Any
 
 from perfaudit.target.accelerator import Accelerator, accelerator_of, device_in_use
@@ -26,7 +28,9 @@ class Waiting:
         self._accelerator: Accelerator | None = None
         self._mark: Any = None  # Any: an event of the device
         self._marks = self._behind = 0
+        self._thread = 0
         self._clocks: int | None = None  # a file, of the thread that trains
+        self._queued = 0.0  # seconds that its other threads had waited for a core, at the beginning
         self._last: tuple[float, float] | None = None
         self._spans: deque[tuple[float, float]] = deque(
             maxlen=KEPT
@@ -43,6 +47,8 @@ class Waiting:
         if self._updates == FIRST:
             with contextlib.suppress(OSError):
                 self._clocks = os.open(_SCHEDULED, os.O_RDONLY)
+            self._thread = threading.get_native_id()
+            self._queued = _queued_but(self._thread)
             if "torch" in sys.modules and (device := device_in_use()):
                 self._accelerator = accelerator_of(sys.modules["torch"].device(device))
         now, before = self._read(), self._last if is_next else None
@@ -59,6 +65,8 @@ class Waiting:
     def facts(self) -> dict[str, float]:
         """Shares: `behind` of updates at whose end the device had not come to the end of the one before, `blocked` of the time
         of usual updates in which the thread neither ran nor waited for a core. What is not known is left out.
+
+        On a busy machine the thread stands still where it waits for threads of its own that wait for a core: that is left out.
         """
         found = {}
         if self._marks:
@@ -66,7 +74,8 @@ class Waiting:
         longest = LONG * statistics.median([wall for wall, _ in self._spans] or [0.0])
         usual = [span for span in self._spans if span[0] <= longest]
         if whole := sum(wall for wall, _ in usual):
-            found["blocked"] = sum(still for _, still in usual) / whole
+            still = sum(still for _, still in usual) - max(0.0, _queued_but(self._thread) - self._queued)
+            found["blocked"] = max(0.0, still) / whole
         return found
 
     def _read(self) -> tuple[float, float] | None:
@@ -78,3 +87,12 @@ class Waiting:
         except (OSError, ValueError):
             return None
         return time.perf_counter(), (int(ran) + int(queued)) / 1e9
+
+
+def _queued_but(thread: int) -> float:
+    """Seconds that the other threads of this process have waited for a core so far; 0 where the system does not tell."""
+    total = 0
+    for path in Path("/proc/self/task").glob("*/schedstat"):
+        with contextlib.suppress(OSError, ValueError, IndexError):  # a thread that ended meanwhile
+            total += int(path.read_text().split()[1]) if path.parent.name != str(thread) else 0
+    return total / 1e9

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dis
+import functools
 import inspect
 import sys
 import types
@@ -11,6 +13,10 @@ from typing import Any
 
 # With one of these a function sees the dictionary of its names, which before Python 3.13 a look from outside fills anew.
 SEES_ITS_NAMES = frozenset({"locals", "vars", "dir", "eval", "exec", "f_locals"})
+_LOOKED_UP = (
+    "LOAD_GLOBAL",
+    "LOAD_NAME",
+)  # instructions that take a name from the file or from Python, not from an object
 
 
 @contextlib.contextmanager
@@ -22,7 +28,7 @@ def names_in(frame: types.FrameType) -> Iterator[dict[str, Any]]:
     """
     code = frame.f_code
     is_copy = bool(code.co_flags & inspect.CO_OPTIMIZED) and sys.version_info < (3, 13)
-    if is_copy and SEES_ITS_NAMES & {*code.co_names}:
+    if is_copy and _sees_its_names(code):
         yield {}
         return
     names = frame.f_locals
@@ -31,3 +37,12 @@ def names_in(frame: types.FrameType) -> Iterator[dict[str, Any]]:
     finally:
         if is_copy:
             names.clear()
+
+
+@functools.lru_cache(maxsize=1024)
+def _sees_its_names(code: types.CodeType) -> bool:
+    """Whether a function looks up one of these names. `model.eval()` is a method of something else, `builtins.eval` is not."""
+    named = SEES_ITS_NAMES & {*code.co_names}
+    if not named or "f_locals" in named or "builtins" in code.co_names:
+        return bool(named)
+    return any(each.opname in _LOOKED_UP and each.argval in named for each in dis.get_instructions(code))

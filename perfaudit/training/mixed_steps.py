@@ -151,7 +151,9 @@ def _refuse_seen(path: str, scope: Scope, tensors: Iterable[str]) -> None:
     if isinstance(scope, ast.Module) or not {*tensors}:
         return
     for node in ast.walk(scope):
-        name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+        name = node.id if isinstance(node, ast.Name) else ""
+        if isinstance(node, ast.Attribute) and (node.attr == "f_locals" or ast.unparse(node.value) == "builtins"):
+            name = node.attr  # `model.eval()` is a method of something else
         if name in SEES_ITS_NAMES:
             what = f"line {getattr(node, 'lineno', scope.lineno)} of {path} may look at it by {name}"
             raise NotSwappable(f"the patch makes a number of {scope.name} a tensor, {what}, and {TURNS}")

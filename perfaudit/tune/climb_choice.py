@@ -53,7 +53,7 @@ def tell_offers(state: Climb) -> None:
     offers = [each for key, each in state.candidates.items() if each.lacks and key not in state.alone.out]
     for name in dict.fromkeys(candidate.knob for candidate in offers):
         best = min((candidate for candidate in offers if candidate.knob == name), key=lambda each: _rank(state, each))
-        state.left[name] = f"{_offer_words(state, best)}; {how_to_allow(best, state.allow)}"
+        state.left[name] = _offer_words(state, best)
 
 
 def _rank(state: Climb, offer: Candidate) -> tuple[bool, float, bool]:
@@ -63,15 +63,16 @@ def _rank(state: Climb, offer: Candidate) -> tuple[bool, float, bool]:
 
 
 def _offer_words(state: Climb, offer: Candidate) -> str:
-    """What a patch that is not allowed would gain, as far as it was seen."""
+    """What a patch that is not allowed would gain, as far as it was seen, and how to allow one that may gain something."""
     seen, entrant = state.alone.interval(offer.key), state.alone.entrants.get(offer.key)
+    allowing = how_to_allow(offer, state.allow)
     if entrant is not None and entrant.left == FUTILE:
         return f"{offer.words}: {FUTILE}"
     if seen is None:
-        return "measured too briefly to say what it would gain"
+        return f"measured too briefly to say what it would gain; {allowing}"
     if seen[2] >= 1:
-        return f"{offer.words}: was not shown to gain anything"
-    return f"{offer.words}: would take {seen[0]:.2f} [{seen[1]:.2f}, {seen[2]:.2f}] of the step (screened)"
+        return f"{offer.words}: was not shown to gain anything; {allowing}"
+    return f"{offer.words}: would take {seen[0]:.2f} [{seen[1]:.2f}, {seen[2]:.2f}] of the step (screened); {allowing}"
 
 
 def busy_words(queued: float) -> str:

@@ -26,6 +26,12 @@ def test_the_share_in_which_it_stands_still(monkeypatch: pytest.MonkeyPatch) -> 
     assert followed(monkeypatch, [(1.0, 0.25)] * 8)["blocked"] == pytest.approx(0.75)
 
 
+def test_waiting_for_threads_that_wait_for_a_core_is_no_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    queued = iter([5.0, 11.0])
+    monkeypatch.setattr(waiting, "_queued_but", lambda thread: next(queued))
+    assert followed(monkeypatch, [(1.0, 0.25)] * 8)["blocked"] == 0.0
+
+
 def test_an_evaluation_among_the_updates_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     assert followed(monkeypatch, [(1.0, 1.0)] * 8 + [(50.0, 0.0)])["blocked"] == 0.0
 

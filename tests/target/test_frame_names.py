@@ -40,6 +40,24 @@ def test_a_function_that_keeps_its_names_finds_them_as_they_were() -> None:
     assert train() == {"rate": 0.1, "own": (0.1, 3)}
 
 
+def test_a_method_of_that_name_looks_at_nothing() -> None:
+    def train(model: type[Thing]) -> bool:
+        with names_in(sys._getframe()) as names:
+            is_read = "model" in names
+        model.eval()  # type: ignore[attr-defined]
+        return is_read
+
+    def look() -> bool:
+        with names_in(sys._getframe()) as names:
+            is_read = "names" in names
+        eval("0")
+        return is_read
+
+    Thing.eval = lambda: None  # type: ignore[attr-defined]
+    assert train(Thing)
+    assert not look()
+
+
 def test_of_a_module_they_are_its_globals() -> None:
     space: dict[str, object] = {"look": lambda: names_in(sys._getframe(1))}
     exec("with look() as names:\n    found = 'look' in names\n", space)

@@ -333,6 +333,14 @@ def test_a_sum_that_becomes_a_tensor_is_made_a_number_again() -> None:
     assert put_back(LOOP, LOOP.replace("set_to_none=False", "")) == []
 
 
+def test_a_function_that_puts_its_model_into_eval_mode_sees_no_names_by_that() -> None:
+    evaluates = LOOP.replace("    print", "    model.eval()\n    print")
+    sums = evaluates.replace("loss.item()", "loss.detach().float()").replace(
+        "    print", "    total = float(total)\n    print"
+    )
+    assert put_back(evaluates, sums) == [(("train", 3), ["total"])]
+
+
 MIXED = {
     "kept in a list": ("kept.append([[loss.item() | loss.detach()]])", "leaves a tensor"),
     "kept in an object": ("meter.last = [[loss.item() | loss.detach()]]", "leaves a tensor"),
