@@ -134,13 +134,16 @@ def _collected() -> Iterator[types.FunctionType]:
     return (thing for thing in gc.get_objects() if type(thing) is types.FunctionType)
 
 
+_real_path = functools.cache(os.path.realpath)  # of modules, thousands of them
+
+
 def _frozen(real: str) -> Iterator[types.FunctionType]:
     """Functions and methods at the top level of the modules of a file."""
     if not gc.get_freeze_count():
         return
     for module in list(sys.modules.values()):
         name = getattr(module, "__file__", None)
-        if not isinstance(name, str) or os.path.realpath(name) != real:
+        if not isinstance(name, str) or _real_path(name) != real:
             continue
         waiting = list(vars(module).values())
         seen: set[int] = set()
