@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perfaudit.measure import gradients
+from perfaudit.measure.memory import memory_of_script
 from perfaudit.target.autocasts import autocasts
 from perfaudit.target.random_streams import digest_of_streams, seed_all
 from perfaudit.training.parameters import nudge, take_parameters
@@ -31,6 +32,7 @@ class Request:
     load_gradients: str = ""
     nudge: float = 0.0
     observe: bool = False
+    memory: bool = False
 
 
 def first_losses(training: Any, asked: Request) -> Reply:  # Any: training.script_training.ScriptTraining
@@ -63,10 +65,22 @@ def first_losses(training: Any, asked: Request) -> Reply:  # Any: training.scrip
         for _ in range(asked.steps):
             training.whole_step()
             losses.append(float(training.last_loss).hex())
+    average = [each.hex() for each in averages.moved()]
+    if asked.memory:
+        found["memory"] = _memory(training)
     return {
         "losses": losses,
-        "average": [each.hex() for each in averages.moved()],
+        "average": average,
         "why": why,
         "dtypes": sorted(dtypes),
         **found,
     }
+
+
+def _memory(training: Any) -> Reply | None:  # Any: training.script_training.ScriptTraining
+    """The peak of one more step, as the verb `memory` has it; None where the script has none."""
+    try:
+        seen = memory_of_script(training)
+    except Exception:  # its loop is over, or that step raises: the race will tell
+        return None
+    return {"peak_bytes": seen.tensors, "taken_bytes": seen.taken}

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from perfaudit.knobs._rounded import rounded_variant
-from perfaudit.measure.child import Child, ChildFailed
+from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.child_subject import HANGING
 from perfaudit.measure.environment import free_memory
 from perfaudit.measure.exchange import exchange_folder
@@ -63,17 +63,10 @@ class Questions:
             self._peaks[key] = _bytes_of(self.ask(key, variant, {"do": "memory"})[1])
         return self._peaks[key]
 
-    def peak_in(self, child: Child, variant: Variant) -> int | None:
-        """The same of a script, in the process in which it was just checked; None where that has no such step any more.
-
-        Its operators are watched for one step, and not afterwards.
-        """
+    def keep_peak(self, variant: Variant, memory: Json) -> int:
+        """The same as a process has told it that was asked for something else."""
         key = _memory_key(variant)
         if key not in self._peaks:
-            try:
-                memory = child.ask({"do": "memory"}, self.timeout)
-            except ChildFailed:
-                return None
             self.record.note("answer", key, {"replies": [{}, memory]})
             self._peaks[key] = _bytes_of(memory)
         return self._peaks[key]
@@ -98,7 +91,7 @@ class Questions:
             is_script = profile.survey.facts.is_script
             if is_script:
                 losses = partial(self._losses_of_script, timeout)
-            self._reference = Reference(losses, self.peak_of, steps, timeout, doubles, is_script, self.peak_in)
+            self._reference = Reference(losses, self.peak_of, steps, timeout, doubles, is_script, self.keep_peak)
         return self._reference
 
     def _own_losses(self, timeout: float, command: Json) -> Curve | None:

@@ -79,6 +79,7 @@ class Verifier:
     _types: list[str] = field(default_factory=list)  # that the base computes in
     _is_script: bool = False
     _is_compiled: bool = False  # the variant that is looked at
+    _memory: Json | None = None  # of its step, as it told that itself
     _folder: tempfile.TemporaryDirectory[str] | None = None
 
     def __enter__(self) -> Verifier:
@@ -117,7 +118,7 @@ class Verifier:
                 self._types = [*types_of(facts), *self._curve.dtypes]
                 if not variant.overlay:
                     self.reference.know(self._curve)
-                self._ask_peak(variant, child)
+                self._ask_peak(variant)
             return
         if self._curve is None:
             raise TrialFailed("not compared with the unpatched code, because that could not be run")
@@ -135,7 +136,7 @@ class Verifier:
             said += said_of_gradients(curve, self._curve, held_to, names, self.reference)
             said += "" if doubt else BEGAN_ALIKE
             said += self._exactly(variant, changes)
-        self._ask_peak(variant, child)
+        self._ask_peak(variant)
         self.said[variant.key] = said
 
     def _exactly(self, variant: Variant, changes: tuple[str, ...]) -> str:
@@ -150,16 +151,21 @@ class Verifier:
         return said_of_exact(mine, theirs, lambda: reference.exact(base, NUDGE))
 
     def _losses(self, child: Child, **options: Any) -> Curve:
-        return curve_of(child.ask(losses_command(self.reference.steps, **options), self.reference.timeout))
+        # What looks at operators may have compiled ones compiled anew.
+        if self.memory_budget is not None and self.reference.is_of_script and not self._is_compiled:
+            options["memory"] = True
+        reply = child.ask(losses_command(self.reference.steps, **options), self.reference.timeout)
+        self._memory = reply.get("memory")
+        return curve_of(reply)
 
-    def _ask_peak(self, variant: Variant, child: Child) -> None:
+    def _ask_peak(self, variant: Variant) -> None:
         """Keep the peak of a step; raise TrialFailed where a patch has more than the budget."""
         if self.memory_budget is None or variant.key in self.peaks:
             return
-        if self.reference.is_of_script and not self._is_compiled:  # what looks at operators may have them compiled anew
-            peak = self.reference.peak_in(child, variant)
-            if peak is None:
-                return
+        if self._memory is not None:
+            peak = self.reference.keep_peak(variant, self._memory)
+        elif self.reference.is_of_script and not self._is_compiled:  # it had no further step
+            return
         else:
             peak = self.reference.peak_of(variant)
         self.peaks[variant.key] = peak

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -306,27 +305,22 @@ def test_the_peak_of_a_step_is_within_the_memory_budget(budget: int, fits: bool)
 
 
 def test_the_peak_of_a_script_is_told_by_the_process_that_is_checked() -> None:
-    asked = []
-
-    def peak_in(child: Any, variant: Variant) -> int:
-        asked.append(variant.key)
-        return 2 << 20
-
-    reference = Reference(own, lambda variant: pytest.fail("started"), is_of_script=True, peak_in=peak_in)
+    reference = Reference(own, lambda variant: pytest.fail("started"), is_of_script=True)
     with Verifier("base", {"patch": ()}, reference, memory_budget=1 << 20) as verifier:
         for key in ("base", "patch"):
+            child: Any = FakeChild(*ONE, memory={"peak_bytes": 2 << 20, "taken_bytes": None})
             with pytest.raises(TrialFailed, match="memory budget") if key == "patch" else contextlib.nullcontext():
-                verifier.check(FakeChild(*ONE), Variant(key, "patch", {}), USUAL)  # type: ignore[arg-type]  # a stand-in
-    assert asked == ["base", "patch"]
+                verifier.check(child, Variant(key, "patch", {}), USUAL)
+        assert verifier.peaks == {"base": 2 << 20, "patch": 2 << 20}
+        verifier.check(FakeChild(*ONE, memory=None), Variant("short", "patch", {}), USUAL)  # type: ignore[arg-type]
 
 
 def test_a_peak_that_a_process_has_told_is_known_to_whoever_asks_later() -> None:
-    kept = Kept()
-    child: Any = SimpleNamespace(ask=lambda command, timeout: {"peak_bytes": 7, "taken_bytes": None})
+    kept, told, variant = Kept(), {"peak_bytes": 7, "taken_bytes": None}, Variant("all", "", {})
     for questions in (Questions(Counting(), kept), Questions(Counting(), kept)):  # type: ignore[arg-type]  # what it needs
-        if questions.known_peak(Variant("all", "", {})) is None:
-            assert questions.peak_in(child, Variant("all", "", {})) == 7
-        assert questions.peak_of(Variant("all", "", {})) == 7
+        if questions.known_peak(variant) is None:
+            assert questions.keep_peak(variant, told) == 7
+        assert (questions.known_peak(variant), questions.peak_of(variant)) == (7, 7)
 
 
 class Counting:

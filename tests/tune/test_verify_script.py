@@ -41,10 +41,12 @@ def test_biases_of_a_script_that_shuffles(project: Callable[..., Path]) -> None:
         "wrong", "", {}, {"train.py": without.overlay["train.py"].replace("8 * 16, 3)", "8 * 16, 3, bias=False)")}
     )
     reference = Reference(lambda command: None, lambda variant: 0, steps=6, is_of_script=True)
-    with Verifier("base", {"right": changes, "wrong": changes}, reference) as verifier:
+    most = 1 << 30
+    with Verifier("base", {"right": changes, "wrong": changes}, reference, memory_budget=most) as verifier:
         lab = ChildLab(target, "cpu", fresh=True, check=verifier.check, start_of=verifier.start_of)
         assert [lab.examine(variant) for variant in (Variant("base", "", {}), without)] == ["", ""]
         said = verifier.said["right"]
         assert said.startswith("6 steps from one seed") and "the gradients of the first step agree within" in said
         assert BEGAN_ALIKE in said
+        assert 0 < verifier.peaks["right"] <= verifier.peaks["base"]
         assert "more than the promised change (rounding)" in lab.examine(wrong)

@@ -33,6 +33,7 @@ def losses(
     observe: bool = False,
     run: int = 1,
     rounded: str = "",
+    memory: bool = False,
 ) -> Reply:
     """Losses of the first steps from one seed, as exact hexadecimal floats; the training goes on afterwards.
 
@@ -43,13 +44,16 @@ def losses(
     to keep the gradients of the first step in, or to compare them with ("gradients": see `measure.gradients`).
     build_seed: build the training again from this seed first. nudge: move each parameter by this share of itself, up
     or down by chance. observe: say under "dtypes" which types autocast was entered with. run: tells apart questions
-    that are the same. rounded: compute as in this type, one way for each run (see `measure.rounded`).
+    that are the same. rounded: compute as in this type, one way for each run (see `measure.rounded`). memory: of a script,
+    the peak of one more step too.
     """
     import torch
 
     holder.doing = "the first steps"
     if holder.training.is_script:
-        asked = of_script.Request(steps, seed, save_state, load_state, save_gradients, load_gradients, nudge, observe)
+        asked = of_script.Request(
+            steps, seed, save_state, load_state, save_gradients, load_gradients, nudge, observe, memory
+        )
         if build_seed is not None:
             raise TargetError("a script draws from the seed that it sets itself")
         with _in_type(rounded, run):
