@@ -70,7 +70,12 @@ def command(
     in_place: Annotated[
         bool, typer.Option("--in-place", help="Let a script write its files, and its trackers record.")
     ] = False,
-    all_: Annotated[bool, typer.Option("--all", help="Every knob (also when none is named).")] = False,
+    all_: Annotated[
+        bool,
+        typer.Option(
+            "--all", help="Every knob (also when none is named); of a script, compile and checkpointing by name only."
+        ),
+    ] = False,
     memory: Annotated[
         str,
         typer.Option(

@@ -17,6 +17,7 @@ from perfaudit.tune.screening import LEAST
 from perfaudit.tune.verify import was_compared
 
 LAST = LOOKS[-1].generations  # of a final race
+SLOW_START = 5.0  # seconds; starts that take longer cost a budget of minutes its final race
 FAILED = "not handed over: "
 CHANGED = f"{FAILED}source files changed while they were measured"
 NOT_CONFIRMED = f"{FAILED}the final race did not show that all of it together is faster"
@@ -54,6 +55,21 @@ def ladder_of(state: Climb, withhold: bool = False, not_learning: str = "") -> L
     files = () if trouble else _files(state)
     untested = tuple(c.knob for c in state.rungs if len(state.rungs) > 1 and state.beside_the_rungs(c) is None)
     return raced.with_(files=files, untested=untested, trouble=trouble)
+
+
+def start_words(state: Climb, seconds: float) -> list[str]:
+    """What the starts of a script cost, in seconds each, and what was left out for want of that time; nothing of quick ones."""
+    if seconds < SLOW_START:
+        return []
+    said = f"each start of the script takes {seconds:.0f} s"
+    if not state.rungs or state.final is None or state.trouble or state.final.top.key in state.final.ledger.failures:
+        return [said]
+    pairs = len(state.final.ledger.generations)
+    if not pairs:
+        return [f"{said}: after two for the check there was no time left for a race of fresh processes"]
+    if pairs < LOOKS[0].generations:
+        return [f"{said}: of the race of fresh processes there was time for {pairs} of {LOOKS[0].generations} pairs"]
+    return [f"{said}, in the race of fresh processes {2 * pairs} times"]
 
 
 def winners_of(state: Climb, ladder: Ladder) -> tuple[Winner, ...]:

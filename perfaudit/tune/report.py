@@ -160,6 +160,7 @@ def report_of(
         *said,
         *ended,
         *_apart(progress),
+        *(climbing.start_words(state, profile.seconds_to_open) if target.is_script and state and profile else []),
         *([climbing.OF_A_TWIN] if ladder is not None and ladder.files and ladder.has_twin else []),
         *filter(None, [refusal()]),
         *([] if interrupted else _late(progress, winners)),

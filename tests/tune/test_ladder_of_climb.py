@@ -13,7 +13,7 @@ from perfaudit.measurements import Interval
 from perfaudit.tune.candidates import PATCH, Candidate
 from perfaudit.tune.climb_state import ALL, Climb, late
 from perfaudit.tune.climb_together import keep_the_first
-from perfaudit.tune.ladder import NOT_CONFIRMED, ladder_of, winners_of
+from perfaudit.tune.ladder import NOT_CONFIRMED, ladder_of, start_words, winners_of
 from perfaudit.tune.patched import SourceRace
 from perfaudit.tune.raced import Raced, Seen, doubt_of
 
@@ -101,6 +101,20 @@ def test_a_final_race_that_is_open_must_agree_with_the_screening_and_one_at_its_
 ) -> None:
     found = ladder_of(climb_of(raced(RIGHT, a=GAIN), ratios=tuple(ratios)))
     assert (found.basis, found.trouble, bool(found.files)) == (basis, trouble, not trouble)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "ratios", "said"),
+    [
+        (4.0, (), []),
+        (9.0, (), ["each start of the script takes 9 s: after two for the check there was no time left for a race of fresh "
+                   "processes"]),
+        (9.0, (0.7,), ["each start of the script takes 9 s: of the race of fresh processes there was time for 1 of 4 pairs"]),
+        (9.0, (0.7,) * 4, ["each start of the script takes 9 s, in the race of fresh processes 8 times"]),
+    ],
+)  # fmt: skip
+def test_what_slow_starts_cost_is_told(seconds: float, ratios: tuple[float, ...], said: list[str]) -> None:
+    assert start_words(climb_of(raced(RIGHT, a=GAIN), ratios=ratios), seconds) == said
 
 
 def test_ends_that_barely_touch_are_no_agreement() -> None:
