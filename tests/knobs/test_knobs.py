@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from typing import Any
 
 import pytest
+from forked_programs import run_code
 
 from perfaudit.knobs import Knob, all_knobs, knob
 from perfaudit.target.phases import PHASES
@@ -110,10 +110,9 @@ def test_a_knob_leaves_every_global_switch_as_it_was(project: Any) -> None:
     """Its settings are tried, and what it asks is answered, in one process, in which every switch must stay."""
     import json
 
-    project(**{"train.py": TRAIN})
-    done = subprocess.run([sys.executable, "-c", FLAGS], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
+    done = run_code(FLAGS, "flags.py", [], project(**{"train.py": TRAIN}), seconds=200.0)
+    assert done.code == 0, done.err
+    found = [json.loads(line) for line in done.out.splitlines() if line.startswith("[")]
     assert [name for name, _, _ in found] == list(all_knobs())
     assert [(name, changed) for name, _, changed in found if changed] == []
     assert sum(tried for _, tried, _ in found) > 20

@@ -179,7 +179,7 @@ def test_a_step_that_raises_later_leaves_with_the_reason_and_the_training_goes_o
 
 
 LAST = """
-ONCE = iter([(torch.randn(8, 16), torch.randint(0, 4, (8,))) for _ in range(6000)])
+ONCE = iter([(torch.randn(8, 16), torch.randint(0, 4, (8,))) for _ in range(1500)])
 
 class Stream(torch.utils.data.IterableDataset):
     def __iter__(self):
