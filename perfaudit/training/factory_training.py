@@ -25,6 +25,7 @@ from perfaudit.target.phases import Phases
 from perfaudit.target.provenance import Site
 from perfaudit.target.random_streams import seed_all
 from perfaudit.target.working_folder import full_path, present_folder
+from perfaudit.training.shallow_stack import call_at_bottom
 
 # What torch says of tensors on different devices, in its several ways.
 _WRONG_DEVICE = re.compile(r"same device|should be the same|[Ee]xpected \w+ of device type|MPS device|is on cpu")
@@ -382,6 +383,9 @@ class FactoryTraining:
 
     def whole_step(self, fixed: bool = False) -> Batch:
         """Load a batch, bring it to the device and make a step; of the fixed batch, only the step. Returns the batch."""
+        return call_at_bottom(self._whole_step, fixed)
+
+    def _whole_step(self, fixed: bool) -> Batch:
         batch = self.batch(fixed)
         self.last_loss = self.step(batch).detach()
         return batch
