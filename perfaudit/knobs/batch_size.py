@@ -52,6 +52,8 @@ class BatchSize(Knob):
     changes_always = ("algorithm",)
 
     def not_applicable(self, survey: Survey) -> str:
+        if not survey.facts.loader.is_there:
+            return "the script takes its batches from no DataLoader"
         if survey.facts.loader.batch_size is None:
             return "the loader has no batch_size of its own (a batch sampler or the dataset makes the batches)"
         return ""

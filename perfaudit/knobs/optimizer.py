@@ -16,6 +16,7 @@ from perfaudit.measurements import Settings
 from perfaudit.static import edit
 from perfaudit.static.given_arguments import give, hands_on_options
 from perfaudit.static.source import Source
+from perfaudit.training import updated_by_hand
 from perfaudit.training.optimizer_update import update_with
 
 _ARGUMENTS = {"for-loop": ("foreach", False), "foreach": ("foreach", True), "fused": ("fused", True)}
@@ -34,6 +35,8 @@ class Optimizer(Knob):
     def not_applicable(self, survey: Survey) -> str:
         optimizers = _of_a_step(survey)
         for optimizer in optimizers:
+            if optimizer.module == updated_by_hand.__name__:
+                return "the script updates its parameters itself, without an optimizer of torch.optim"
             if not optimizer.module.startswith("torch.optim."):
                 return f"{optimizer.name} is no optimizer of torch.optim, whose updates can be chosen by an argument"
             if not optimizer.takes:

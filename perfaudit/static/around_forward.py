@@ -28,7 +28,7 @@ def put_forward_under(
     last = source.statement(backward)
     earlier = source.before(last)
     calls = [at for at, statement in enumerate(earlier) if _runs_a_model(source, statement, names)]
-    begun_with = {node.id for node in ast.walk(last) if isinstance(node, ast.Name)}
+    begun_with = {_written(node) for node in ast.walk(last) if isinstance(node, (ast.Name, ast.Attribute))} - {""}
     given = [at for at, statement in enumerate(earlier) if begun_with & _names_given(source, statement)]
     if _runs_a_model(source, last, names) or not calls or not given or given[-1] < calls[0]:
         return None
@@ -57,13 +57,14 @@ def _runs_a_model(source: Source, statement: ast.stmt, names: Collection[str]) -
     return False
 
 
-def _written(node: ast.expr) -> str:
+def _written(node: ast.AST) -> str:
     """A name, with attributes or without, as it is written; "" for anything else."""
     return ast.unparse(node) if isinstance(node, (ast.Name, ast.Attribute)) else ""
 
 
 def _names_given(source: Source, statement: ast.stmt) -> set[str]:
-    """Names that a statement gives a value, in its own scope."""
+    """Names that a statement gives a value, in its own scope, and attributes as they are written: `self.loss`."""
     scope = source.scope(statement)
-    stored = (node for node in ast.walk(statement) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load))
-    return {node.id for node in stored if source.scope(node) is scope}
+    names = [node for node in ast.walk(statement) if isinstance(node, (ast.Name, ast.Attribute))]
+    stored = [node for node in names if not isinstance(node.ctx, ast.Load) and source.scope(node) is scope]
+    return {_written(node) for node in stored}

@@ -326,6 +326,11 @@ class ScriptTraining(ScriptLoading):
         site = self._built_at(loader)
         return site is not None and site == self._built_at(self._own.loader)
 
+    @property
+    def knows_its_steps(self) -> bool:
+        """Whether a step has been made: of several optimizers, not before their order is known."""
+        return self.is_known and bool(self._updates_per_step)
+
     def step_functions(self) -> list[FunctionType]:
         """The forward passes of the script's models, as far as those are plain functions of Python."""
         return [each for each in {type(model).forward for model in self._models} if isinstance(each, FunctionType)]
@@ -339,7 +344,7 @@ class ScriptTraining(ScriptLoading):
 
     @property
     def backward_sites(self) -> list[Site]:
-        """The script's calls behind the backward passes of its first update; [] where one of them is no call of its own."""
+        """The script's calls behind the backward passes of its first steps; [] where one of them is no call of its own."""
         sites = list(self._watch.backward_sites)
         return [site for site in sites if site is not None] if None not in sites else []
 

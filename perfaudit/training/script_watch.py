@@ -30,7 +30,7 @@ class ScriptWatch(Watch):
         self.optimizers_built = 0
         self.loader: Any = None  # of the last batch before the first update
         self.batch: Any = None  # this batch
-        self.backward_sites: dict[Site | None, None] = {}  # calls behind the backward passes up to the first update
+        self.backward_sites: dict[Site | None, None] = {}  # calls behind the backward passes of the first steps
         self._is_backward = False
         # By iterator, which nobody must keep alive because its workers end with it: the loader, and whether that is own.
         self._loaders: weakref.WeakKeyDictionary[Any, tuple[Any, bool]] = weakref.WeakKeyDictionary()
@@ -66,7 +66,7 @@ class ScriptWatch(Watch):
             if args and self._notes_in and not self._is_backward:  # not where one recomputes activations inside another
                 self._training.note_loss(args[0])
                 self._training.around_forward.end()
-                if not self._training.is_known:
+                if not self._training.knows_its_steps:
                     self.backward_sites[users_call(sys._getframe(1))] = None
             is_outermost, self._is_backward = not self._is_backward, True
             try:

@@ -11,7 +11,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """Modules that are no part of another one. trained: in the order in which the optimizers have their parameters."""
+    """Modules that are no part of another one. trained: in the order in which the optimizers have their parameters.
+
+    What only has parameters of another one is left out: a network of whose layers the model was built.
+    """
 
     trained: list[Any]
     others: list[Any]
@@ -30,5 +33,7 @@ def find_models(optimizers: Sequence[Any]) -> Models:
         (min((trained.get(id(parameter), math.inf) for parameter in each.parameters()), default=math.inf), each)
         for each in tops
     ]
+    held = {id(each): trained.keys() & {id(parameter) for parameter in each.parameters()} for each in tops}
+    firsts = [item for item in firsts if not any(set() < held[id(item[1])] < held[id(other)] for other in tops)]
     models = sorted((item for item in firsts if item[0] < math.inf), key=lambda item: item[0])
     return Models([each for _, each in models], [each for first, each in firsts if first == math.inf])

@@ -15,12 +15,19 @@ def loop(*lines: str) -> str:
 
 PLAIN = ("optimizer.zero_grad()", "out = model(x)", "loss = criterion(out, y)", "loss.backward()")
 ONE = ("model.train()", "loss = F.cross_entropy(model(x), y)", "optimizer.zero_grad()", "(loss / 4).backward()")
+KEPT = ("out, self.loss = model(x, y)", "model.zero_grad()", "self.loss.backward()")
 HANDED = ("loss = compute(model, x, y)", "scaler.scale(loss).backward()")
 
 
 @pytest.mark.parametrize(
     ("lines", "first", "last"),
-    [(PLAIN, 1, 2), (ONE, 1, 1), (HANDED, 0, 0), (("loss, _ = model.loss(x)", "total += 1", "loss.backward()"), 0, 0)],
+    [
+        (PLAIN, 1, 2),
+        (ONE, 1, 1),
+        (HANDED, 0, 0),
+        (KEPT, 0, 0),
+        (("loss, _ = model.loss(x)", "total += 1", "loss.backward()"), 0, 0),
+    ],
 )
 def test_they_reach_from_the_models_call_to_the_loss(lines: tuple[str, ...], first: int, last: int) -> None:
     source = Source("train.py", loop(*lines))

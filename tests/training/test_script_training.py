@@ -199,7 +199,12 @@ def test_settings_of_precision_and_batch_size_hold_in_the_scripts_own_steps(run:
 @pytest.mark.slow
 def test_updates_of_several_optimizers_make_one_step(run: Run) -> None:
     found = run(
-        HEAD + TWO,
+        HEAD
+        + TWO.replace(
+            "nn.functional.mse_loss(net(x), y).backward()",
+            "loss = nn.functional.mse_loss(net(x), y)\n                if net is model: loss.backward()\n"
+            "                else: loss.backward()",
+        ),
         """
         before = training.updates
         training.whole_step()
@@ -210,9 +215,10 @@ def test_updates_of_several_optimizers_make_one_step(run: Run) -> None:
         with KNOB.in_place(training, {"update": "fused"}):
             found["fused"] = [each.param_groups[0]["fused"] for each in training.optimizers]
         found["others"] = [site is not None for _, site in training.other_optimizers]
+        found["backward"] = len(training.backward_sites)
         """,
     )
-    assert found == {"updates": 3, "models": 2, "optimizers": 2, "fused": [True, True], "others": [True]}
+    assert found == {"updates": 3, "models": 2, "optimizers": 2, "fused": [True, True], "others": [True], "backward": 2}
 
 
 @pytest.mark.slow
