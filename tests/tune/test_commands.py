@@ -114,7 +114,7 @@ def test_a_patch_that_breaks_the_training_is_withdrawn(project: Project, perfaud
 def test_lines_that_a_step_does_not_run_are_not_priced(project: Project, perfaudit: Run) -> None:
     text = TRAIN + "\n\ndef other():\n    return torch.optim.SGD(build_model().parameters(), lr=1.0)\n"
     project(**{"train.py": text})
-    done = perfaudit("scan", "train.py", "--measure", "--budget", "20s", "--format", "json", "--select", "PA402")
+    done = perfaudit("scan", "train.py", "--measure", "--budget", "12s", "--format", "json", "--select", "PA402")
     notes = [f["note"] for f in json.loads(done.out)["findings"] if "SGD" in f["message"]]
     assert notes == ["not measured: building the training and making a step does not run this line of train.py"]
 
