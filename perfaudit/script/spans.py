@@ -116,6 +116,6 @@ class Spans:
     def _give_pending(self, phase: int) -> None:
         self._seconds[phase] += self._pending
         self._pending = 0.0
-        for _, seconds in self._stretches:
-            self._seconds[_OTHER] += seconds
-        self._stretches.clear()
+        if self._stretches:
+            self._seconds[_OTHER] += sum(seconds for _, seconds in self._stretches)
+            self._stretches.clear()

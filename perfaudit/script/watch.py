@@ -94,7 +94,6 @@ class Watch:
         self._nodes: Callable[[], int] = int  # how many graphs of this thread have had; 0 where torch does not tell
         self._has_gradients: Callable[[], bool] = bool
         self._has_samples = False  # whether a batch since the last update has told how many
-        self._has_stretches = False  # whether one has ended behind which no loss is known to come, see `Spans`
         self._wants_inputs = True  # whether the next call of a model is to tell: the first one before a backward pass
         self.updates = 0
 
@@ -284,7 +283,6 @@ class Watch:
             if thread_now() != self._notes_in:
                 return original(*args, **kwargs)
             result = in_phase(*args, **kwargs)
-            self._has_stretches = True
             note((STRETCH_ENDS, clock(), nodes()))
             if len(events) > MOST_NOTED:
                 self._add_up()
@@ -303,7 +301,6 @@ class Watch:
             if self._depth or thread_now() != self._thread:  # what is read inside a phase ends nothing
                 return original(*args, **kwargs)
             result = original(*args, **kwargs)
-            self._has_stretches = True
             note((STRETCH_ENDS, clock(), nodes()))
             if len(events) > MOST_NOTED:
                 self._add_up()
@@ -327,7 +324,6 @@ class Watch:
         def zero_grad(*args: Any, **kwargs: Any) -> Any:
             result = in_phase(*args, **kwargs)
             if not self._depth and thread_now() == self._thread:
-                self._has_stretches = True
                 note((STRETCH_ENDS, clock(), nodes()))
             return result
 
@@ -349,8 +345,9 @@ class Watch:
                 self.first_batch_at = time.monotonic()
             self.backwards += 1
             self._wants_inputs = not self._has_samples
-            loss = _node(args[0]) if self._has_stretches and args else math.inf
-            self._has_stretches = False
+            # Straight behind a model's call it is known where the loss was computed, see `Spans`: asking takes some time.
+            is_known = events[-3:-2] == [CALLED] and events[-1] != NO_GRADIENTS
+            loss = math.inf if is_known or not args else _node(args[0])
             note((BACKWARD_IN_UPDATE if frames else BACKWARD, clock(), loss))
             if is_here:
                 self._depth += 1
@@ -415,7 +412,6 @@ class Watch:
             samples = count_samples(batch)
             note((BATCH, now, samples))
             self.batches += 1
-            self._has_stretches = False
             if samples:
                 self._has_samples = True
                 self._wants_inputs = False
@@ -475,14 +471,11 @@ class Watch:
                 now = clock()
                 self._notes_in = self._thread
                 self._depth -= 1
-                if not has_gradients():
-                    note((CALLED, now, NO_GRADIENTS))
-                elif self._wants_inputs:
-                    self._wants_inputs = self._has_stretches = False
-                    note((CALLED, now, count_samples([*args, *kwargs.values()], dimensions=2)))
-                else:
-                    self._has_stretches = False
-                    note((CALLED, now, 0))
+                samples = 0 if has_gradients() else NO_GRADIENTS
+                if self._wants_inputs and not samples:
+                    self._wants_inputs = False
+                    samples = count_samples([*args, *kwargs.values()], dimensions=2)
+                note((CALLED, now, samples))
                 if len(events) > MOST_NOTED:
                     self._add_up()
 
