@@ -28,6 +28,8 @@ from records import read  # noqa: E402
 
 from perfaudit.training.code_change import code_change  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 Json = dict[str, Any]
 
 

@@ -106,6 +106,7 @@ def build_optimizer(model):
 """
 
 
+@pytest.mark.slow
 def test_a_knob_leaves_every_global_switch_as_it_was(project: Any) -> None:
     """Its settings are tried, and what it asks is answered, in one process, in which every switch must stay."""
     import json

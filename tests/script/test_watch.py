@@ -16,6 +16,8 @@ from perfaudit.script.observe import Seen
 from perfaudit.script.samples import count_samples
 from perfaudit.script.summary import summarize
 
+pytestmark = pytest.mark.slow
+
 HEAD = """
 import json, sys, time
 from perfaudit.script.watch import Watch

@@ -15,6 +15,8 @@ import pytest
 
 from perfaudit.tune.journal import all_runs
 
+pytestmark = pytest.mark.slow
+
 TRAIN = """
 import torch
 from torch import nn

@@ -18,6 +18,8 @@ from surveys import survey_of
 from perfaudit.errors import UserError
 from perfaudit.measure.facts import CallSite
 
+pytestmark = pytest.mark.slow
+
 SLOW = """
 class Slow(TensorDataset):
     def __getitem__(self, index):

@@ -26,6 +26,8 @@ from perfaudit.static.source import decoded
 from perfaudit.target.names import parse
 from perfaudit.tune.workshop import Children
 
+pytestmark = pytest.mark.slow
+
 Project = Callable[..., Path]
 Json = dict[str, Any]  # Any: nested JSON
 
