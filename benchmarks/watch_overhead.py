@@ -8,8 +8,8 @@
 
 Trainings in one process, in the loop that somebody would write. Everything that `perfaudit run` puts in place for watching is
 there in some blocks of steps and taken out in others, next to each other, so that both see the same machine. What it tells goes
-to a pipe that is read. Of each quad there is a ratio of the seconds with over those without; the median of these has its 95 %
-interval by ranks. As a control, a second switch that changes nothing is raced the same way.
+to a pipe that another process reads. Of each quad there is a ratio of the seconds with over those without; the median of these
+has its 95 % interval by ranks. As a control, a second switch that changes nothing is raced the same way.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import json
 import os
 import random
 import statistics
-import threading
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -213,7 +213,8 @@ def measure(name: str, wanted: float, quads: int, block: int, clock: str) -> Jso
         torch.set_num_threads(1)
     switch = Switch()
     reading, writing = os.pipe()
-    threading.Thread(target=lambda: [None for _ in iter(lambda: os.read(reading, 1 << 16), b"")], daemon=True).start()
+    subprocess.Popen(["cat"], stdin=reading, stdout=subprocess.DEVNULL)
+    os.close(reading)
     order = json.loads(Request(Script("train.py")).to_json(writing))
     teller = Teller(order, Pipe(writing))
     teller.watch.put_in_place()
