@@ -95,6 +95,15 @@ class Precision(Knob):
     def setup(self, settings: Settings) -> Setup:
         return Setup(applied=lambda training: _applied(training, str(settings["precision"])))
 
+    def by_hand(self, survey: Survey) -> str:
+        """On the CPU there is nothing but bfloat16 to try, whose context stands around one forward pass."""
+        script = survey.facts.script
+        if script is None or survey.facts.trainer is not None or survey.facts.device.type != "cpu":
+            return ""
+        if len(lines := sorted({site.line for site in script.backward})) < 2:
+            return ""
+        return f"a step has backward passes on lines {', '.join(map(str, lines))}, and which lines compute each is not told"
+
     def patch(self, code: Code, settings: Settings) -> Patch | None:
         """The switch of TF32, or a decorator for the step; in a script, a context around the forward pass and the loss.
 

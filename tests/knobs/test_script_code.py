@@ -91,6 +91,13 @@ def test_what_the_arguments_set_is_no_patch(project: Callable[..., Path]) -> Non
     assert knob("batch_size").by_hand(survey) == "the argument --batch-size sets it, which is no line to patch"
 
 
+def test_the_lines_of_several_backward_passes_are_told() -> None:
+    sites = (CallSite("train.py", 9, 9, 4, 20), CallSite("train.py", 5, 5, 4, 20))
+    gan = survey_of(script=Script(backward=sites))
+    assert knob("precision").by_hand(gan).startswith("a step has backward passes on lines 5, 9, and")
+    assert knob("precision").by_hand(survey_of(script=Script(backward=sites[:1]))) == ""
+
+
 def test_what_is_computed_is_set_by_hand(project: Callable[..., Path]) -> None:
     text = TEXT.replace("data(), args.batch_size)", "data(), args.batch_size // 2)")
     survey = script(project(**{"train.py": text}), text)
