@@ -116,7 +116,7 @@ class ChildLab:
                 self.check(asked, variant, facts)
                 if isinstance(asked, _Leaving) and asked.has_left:
                     child = Child(self.fresh)
-                    child.ask(build_command(self.target, variant, self.device, self.seed), self.timeout)
+                    child.ask(self._build_command(variant), self.timeout)
             # Warm-up: past the optimizer's first step, and past what the loader's workers have ready.
             loader = facts.loader
             ahead = 0 if variant.fixed_batch else loader.num_workers * (loader.prefetch_factor or 0)
