@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfaudit.measurements import NOT_CLAIMED, Interval, Ladder, Rung
+from perfaudit.measurements import NOT_CLAIMED, UNCHECKED, Interval, Ladder, Rung
 from perfaudit.render.ladder_details import details
 from perfaudit.render.paint import Paint, colour, painted_diff, wrapped
 from perfaudit.render.tables import environment, size, table
@@ -105,6 +105,9 @@ def _short(reason: str) -> str:
 
 def _none_paid(report: Report) -> str:
     raced = len({(c.knob, str(c.candidate)) for c in report.comparisons})
+    unchecked = sum(rung.dropped == UNCHECKED for rung in report.ladder.rungs) if report.ladder is not None else 0
+    if unchecked:
+        return f"{count(unchecked, 'patch pays', 'patches pay')} (screened), and no time was left to check a patch"
     if not raced:
         return "no patch was raced"
     if not any(compared.says_something for compared in report.comparisons):

@@ -25,7 +25,7 @@ from perfaudit.tune.climb_time import (
     seconds_to_screen,
     seconds_together,
 )
-from perfaudit.tune.climb_together import keep_the_first, leave_unsure, race_beside
+from perfaudit.tune.climb_together import keep_the_first, leave_unchecked, leave_unsure, race_beside
 from perfaudit.tune.final import final_race
 from perfaudit.tune.loops import expect_candidates
 from perfaudit.tune.profile import Profile
@@ -36,6 +36,7 @@ from perfaudit.tune.shares import in_order
 from perfaudit.tune.short_names import short_names
 from perfaudit.tune.workshop import as_user_error
 
+CHECKED_WITHIN = 0.5  # of the time that a check is expected to take: for less than that the budget is not outlasted
 ASKING_SHARE = 0.15  # of the budget, for what knobs must know before they have candidates
 
 
@@ -59,10 +60,13 @@ def climb(
         leave_out(profile, state, share.left())
         most = deadline.left() - seconds_to_check(profile)
         longer = session.deadline(most) if most > share.left() else share
-        _race_alone(session, state, screen, UntilSomeGoTogether(share, longer, state))
+        until = UntilSomeGoTogether(share, longer, deadline, state)
+        _race_alone(session, state, screen, until)
         seconds = seconds_together(profile, state, deadline.left())
         choose(profile, state, seconds)
         tell_offers(state)
+        if until.is_past_latest and deadline.left() < CHECKED_WITHIN * seconds_to_check(profile):
+            leave_unchecked(state)
         if len(state.rungs) > 1:
             race_beside(session, profile, state, screen, session.deadline(seconds))
     if len(state.rungs) > 1 and state.together() is None:

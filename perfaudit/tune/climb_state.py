@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from perfaudit.measure.race import BASE, FUTILE
-from perfaudit.measurements import Interval, NotApplicable
+from perfaudit.measurements import UNCHECKED, Interval, NotApplicable
 from perfaudit.tune.candidates import Candidate, least_gain, pays, texts_of
 from perfaudit.tune.patched import SourceRace
 from perfaudit.tune.raced import Raced, doubt_of
@@ -175,4 +175,5 @@ def looks_paying(state: Climb, candidate: Candidate) -> bool:
 def late(state: Climb) -> list[str]:
     """Knobs that more time would tell something about."""
     left = (name for name in state.left if name in state.late | state.not_joined)
-    return list(dict.fromkeys([*(c.knob for c in state.undecided), *left]))
+    unchecked = (candidate.knob for candidate, why in state.dropped if why == UNCHECKED)
+    return list(dict.fromkeys([*(c.knob for c in state.undecided), *left, *unchecked]))

@@ -28,36 +28,41 @@ RACING_SECONDS, RACING_STEPS = 4.0, 104
 CHECKING_STARTS, RACING_STARTS = 2, 3
 BESIDE_SHARE = 0.3  # of what is left behind the screening, at least
 OFFERED_QUADS = 16  # that all must be able to have, before those that are not allowed take time from the others
-HALF = 0.5  # of the unspent error, for each of two times at which a race may end
 SMALL_SHARE = 0.1  # of the step; what can gain no more is raced last
 
 
 class UntilSomeGoTogether(Deadline):
-    """A deadline that is put off while there is nothing to race together, for which time was kept: two patches, one of which
-    was shown to pay and the other at least looks so.
+    """A deadline that is put off while what time was kept for is not there.
+
+    planned: where two patches can be raced together, one of which was shown to pay and the other at least looks so. latest: where
+    there is one to check. end: of the budget, where there is none.
     """
 
-    def __init__(self, planned: Deadline, latest: Deadline, state: Climb) -> None:
-        self._planned, self._latest, self._state = planned, latest, state
+    def __init__(self, planned: Deadline, latest: Deadline, end: Deadline, state: Climb) -> None:
+        self._planned, self._latest, self._end, self._state = planned, latest, end, state
         self._was_put_off = False
+        self.is_past_latest = False  # so that no time is left to check a patch
 
     def left(self) -> float:
-        is_waiting = self._is_waiting()
-        if is_waiting and not self._planned.left():
-            self._was_put_off = True
-        return (self._latest if is_waiting else self._planned).left()
+        """Seconds until the race ends, as far as it has come."""
+        allowed = [candidate for candidate in self._state.candidates.values() if not candidate.lacks]
+        sure = {each.knob for each in allowed if self._state.is_sure(each)}
+        hopeful = sure | {each.knob for each in allowed if looks_paying(self._state, each)}
+        if sure and len(hopeful) > 1:
+            return self._planned.left()
+        self._was_put_off = self._was_put_off or not self._planned.left()
+        if sure:
+            return self._latest.left()
+        self.is_past_latest = self.is_past_latest or not self._latest.left()
+        return self._end.left()
 
     def share_of_end(self) -> float:
-        """Half at the planned end and half at the latest one; none in between, where data say that two patches are there."""
-        if self._latest is self._planned:
-            return 1.0
+        """An equal part at each of the three; none in between, where data have chosen the time."""
+        share = 1 / len({id(deadline) for deadline in (self._planned, self._latest, self._end)})
+        if self.is_past_latest:
+            return share if self._end.left() <= SLICE else 0.0
         is_between = self._was_put_off and self._latest.left() > SLICE
-        return 0.0 if is_between else HALF
-
-    def _is_waiting(self) -> bool:
-        allowed = [candidate for candidate in self._state.candidates.values() if not candidate.lacks]
-        looks = {each.knob for each in allowed if self._state.is_sure(each) or looks_paying(self._state, each)}
-        return len(looks) < 2 or not any(map(self._state.is_sure, allowed))
+        return 0.0 if is_between else share
 
 
 def has_time_to_race(profile: Profile, deadline: Deadline) -> bool:

@@ -8,7 +8,7 @@ from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.quads import LOOKS
 from perfaudit.measure.race import BASE
-from perfaudit.measurements import Interval
+from perfaudit.measurements import UNCHECKED, Interval
 from perfaudit.tune.candidates import Candidate, in_place, least_gain, pays
 from perfaudit.tune.climb_state import ALL, SURE, Climb, same_rungs, without
 from perfaudit.tune.climb_time import parts_of, quads_in
@@ -84,6 +84,15 @@ def leave_unsure(state: Climb, is_sure: Callable[[Candidate], bool]) -> bool:
         why = NOT_BELIEVED if doubt_of(state.beside) else why
         state.dropped.append((rung, f"undecided: {why}"))
     return bool(unsure)
+
+
+def leave_unchecked(state: Climb) -> None:
+    """Take out all rungs: no time is left to check a patch. Those that were shown to pay are named with that reason."""
+    for rung in state.rungs:
+        if state.is_sure(rung):
+            doubt = doubt_of(state.alone, figure=state.alone.interval(rung.key))
+            state.dropped.append((rung, f"not believed: {doubt}" if doubt else UNCHECKED))
+    state.rungs = []
 
 
 def keep_the_first(state: Climb) -> None:

@@ -25,7 +25,7 @@ from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.watch import Watch
-from perfaudit.measurements import Ladder, Settings
+from perfaudit.measurements import UNCHECKED, Ladder, Settings
 from perfaudit.render.ladder import headline
 from perfaudit.render.text import render
 from perfaudit.report import Report, to_json
@@ -438,16 +438,37 @@ def test_time_for_racing_together_goes_to_the_screening_while_one_pays(
     states: list[Any] = []
     monkeypatch.setattr("perfaudit.tune.climb.choose", lambda profile, state, seconds: states.append(state))
     climbing(speed, Switch("a"), Switch("b"))
-    short, long = Deadline(5.0, clock), Deadline(9.0, clock)
-    found = UntilSomeGoTogether(short, long, states[0])
-    assert (found.left(), found.share_of_end()) == (left, 0.5)  # it may end at either time
-    assert UntilSomeGoTogether(short, short, states[0]).share_of_end() == 1.0  # there is no other time
+    short, long, end = Deadline(5.0, clock), Deadline(9.0, clock), Deadline(12.0, clock)
+    found = UntilSomeGoTogether(short, long, end, states[0])
+    assert (found.left(), found.share_of_end()) == (left, 1 / 3)  # it may end at any of three times
+    assert UntilSomeGoTogether(short, short, end, states[0]).share_of_end() == 0.5
+    assert UntilSomeGoTogether(short, short, short, states[0]).share_of_end() == 1.0  # there is no other time
     clock.sleep(6.0)
     assert found.left() == max(0.0, left - 6.0)
+    entrants = dict(states[0].alone.entrants)
     states[0].alone.entrants.clear()  # as if nothing paid yet
-    assert (found.left(), found.share_of_end()) == (3.0, 0.0)
-    clock.sleep(3.0)
-    assert (found.left(), found.share_of_end()) == (0.0, 0.5)
+    assert (found.left(), found.share_of_end(), found.is_past_latest) == (6.0, 0.0, False)
+    clock.sleep(4.0)
+    assert (found.left(), found.share_of_end(), found.is_past_latest) == (2.0, 0.0, True)
+    states[0].alone.entrants.update(entrants)  # data end it now, so no part of the error is left for that
+    assert (found.left(), found.share_of_end()) == (0.0, 0.0)
+    states[0].alone.entrants.clear()
+    clock.sleep(2.0)
+    assert (found.left(), found.share_of_end()) == (0.0, 1 / 3)
+
+
+@pytest.mark.parametrize(("expected", "is_checked"), [(39.0, False), (20.0, True)])
+def test_time_that_was_kept_for_a_check_is_raced_in_where_there_is_nothing_to_check(
+    climbing: Climbing, monkeypatch: pytest.MonkeyPatch, expected: float, is_checked: bool
+) -> None:
+    monkeypatch.setattr("perfaudit.tune.climb.seconds_to_check", lambda profile: expected)
+    report = climbing(lambda on: 50 * independent(on), Switch("a"), budget=40.0)
+    found = ladder(report)
+    assert [(rung.knob, rung.dropped) for rung in found.rungs] == [("a", "" if is_checked else UNCHECKED)]
+    assert bool(found.files) is is_checked
+    if not is_checked:
+        assert headline(report).endswith(": 1 patch pays (screened), and no time was left to check a patch")
+        assert report.notes == ("the budget was too small for a: give it longer with --budget",)
 
 
 def test_a_race_that_the_data_end_is_judged_by_its_last_look(
