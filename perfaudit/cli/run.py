@@ -155,7 +155,8 @@ def command(
     machine = dataclasses.replace(
         machine, device=run.device or "cpu", torch=seen.facts.get("torch", ""), threads=seen.facts.get("threads", 0)
     )
-    emit(_report(run, seen.facts.get("files", [])).with_(environment=machine), format, output)
+    found = _report(run, seen.facts.get("files", []), seen.facts.get("loaders_never_read", []))
+    emit(found.with_(environment=machine), format, output)
     if quiet and run.ended == "failed" and said:
         say(f"{script} said last:\n{said}")
     raise typer.Exit(_exit_code(run))
@@ -201,7 +202,7 @@ def _signs(seen: Seen) -> str:
     return signs
 
 
-def _report(run: Run, files: list[str]) -> Report:
+def _report(run: Run, files: list[str], never_read: list[tuple[str, int, int]]) -> Report:
     """The run, with what a scan finds in the files of the project that it imported: what lies in long phases first."""
     from perfaudit.cli.scanning import Plan
     from perfaudit.report import Report
@@ -214,7 +215,7 @@ def _report(run: Run, files: list[str]) -> Report:
     if given and run.counted:
         report = Plan.of(given, None, (), (), "info", True, 0, False, False, False, []).scanned()
     only = {rule.id for rule in rule_heads().values() if rule.accelerator_only}
-    findings = order_findings(report.findings, run, only)
+    findings = order_findings(report.findings, run, only, never_read)
     return report.with_(command="run", target=run.script, run=run, findings=findings)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Sequence
 
 from perfaudit.findings import Finding
@@ -20,29 +21,45 @@ PHASE_OF_RULE = {
     "PA406": "average",
 }
 WORTH_SAYING = 0.02  # of a step: a finding in a phase that takes less comes last
+Lines = tuple[str, int, int]  # file, first and last line of a call
+NEVER_READ = "no step that was seen has read a batch of this loader"
 ELSEWHERE = "it costs time on an accelerator, and this run was on the CPU"
 
 
 def order_findings(
-    findings: Sequence[Finding], run: Run, accelerator_only: Collection[str] = ()
+    findings: Sequence[Finding], run: Run, accelerator_only: Collection[str] = (), never_read: Sequence[Lines] = ()
 ) -> tuple[Finding, ...]:
     """Those whose phase was seen to take a share worth saying first, the largest first; then what no phase was seen for.
 
-    Last, and said so, what lies in a phase that hardly takes any time, and on a CPU what costs time on accelerators only.
-    accelerator_only: ids of the rules of the latter.
+    Last, and said so, what lies in a phase that hardly takes any time, loaders that no step has read, and on a CPU what costs
+    time on accelerators only. accelerator_only: ids of the rules of the latter. never_read: the calls that build the former.
     """
     if not run.phases:
         return tuple(findings)
     elsewhere = [finding for finding in findings if run.device == "cpu" and finding.rule in accelerator_only]
-    findings = [finding for finding in findings if finding not in elsewhere]
+    unread = [finding for finding in findings if finding not in elsewhere and _is_of_loader(finding, never_read)]
+    findings = [finding for finding in findings if finding not in elsewhere and finding not in unread]
     observed = [
         (_with_share(finding, share, run), share) for finding in findings if (share := _share(finding, run)) is not None
     ]
     large = sorted((each for each in observed if each[1] >= WORTH_SAYING), key=lambda each: -each[1])
     small = [finding for finding, share in observed if share < WORTH_SAYING]
     rest = [finding for finding in findings if _share(finding, run) is None]
-    said = [each.with_(note="; ".join(filter(None, [ELSEWHERE, each.note]))) for each in elsewhere]
+    said = [_with_note(each, NEVER_READ) for each in unread] + [_with_note(each, ELSEWHERE) for each in elsewhere]
     return (*(finding for finding, _ in large), *rest, *small, *said)
+
+
+def _is_of_loader(finding: Finding, calls: Sequence[Lines]) -> bool:
+    """Whether a finding is about a loader that one of these calls builds."""
+    place = finding.location
+    if place is None or not finding.rule.startswith("PA1"):
+        return False
+    path = os.path.realpath(place.path)
+    return any(os.path.realpath(file) == path and first <= place.line <= last for file, first, last in calls)
+
+
+def _with_note(finding: Finding, note: str) -> Finding:
+    return finding.with_(note="; ".join(filter(None, [note, finding.note])))
 
 
 def _share(finding: Finding, run: Run) -> float | None:
@@ -55,4 +72,4 @@ def _with_share(finding: Finding, share: float, run: Run) -> Finding:
     note = f"observed: {PHASE_WORDS[phase]} takes {100 * share:.1f} % of a step here"
     if phase == "optimizer" and run.optimizers > 1:
         note += ", all optimizers together"
-    return finding.with_(note="; ".join(filter(None, [note, finding.note])))
+    return _with_note(finding, note)

@@ -272,6 +272,7 @@ def _facts(watch: Watch) -> Json:
         * (1 if sys.platform == "darwin" else 1024),
         "device": "cpu",
         "files": _own_files(),
+        "loaders_never_read": watch.loaders.never_read(),
         "is_traced": sys.gettrace() is not None,
         "torch": getattr(sys.modules.get("torch"), "__version__", ""),
         "threads": sys.modules["torch"].get_num_threads() if "torch" in sys.modules else 0,

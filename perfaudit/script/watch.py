@@ -40,6 +40,7 @@ from perfaudit.script.noted_events import (
     WANTED,
     UpdateRecords,
 )
+from perfaudit.script.read_loaders import ReadLoaders
 from perfaudit.script.replaced_functions import Function
 from perfaudit.script.running_updates import RunningUpdates
 from perfaudit.script.samples import count_samples
@@ -95,6 +96,7 @@ class Watch:
         self._has_gradients: Callable[[], bool] = bool
         self._has_samples = False  # whether a batch since the last update has told how many
         self._wants_inputs = True  # whether the next call of a model is to tell: the first one before a backward pass
+        self.loaders = ReadLoaders()
         self.updates = 0
 
     # ---- putting it in place -----------------------------------------------------------------------------------------
@@ -129,6 +131,7 @@ class Watch:
         replace(torch.autograd, "grad", self._watch_backward)
         replace(loading._BaseDataLoaderIter, "__next__", self._watch_batches)
         replace(loading.DataLoader, "__iter__", self._watch_epochs)
+        replace(loading.DataLoader, "__init__", self.loaders.watch_building)
         replace(torch.amp.GradScaler, "step", self._watch_scaled_steps)
         replace(torch.amp.GradScaler, "unscale_", functools.partial(self._watch_phase, "optimizer"))
         replace(
@@ -240,6 +243,7 @@ class Watch:
             self.optimizers.append(optimizer)
         self._note((UPDATED, self._clock(), (number, self._values(optimizer) if self.has_values else _NOTHING)))
         self.updates += 1
+        self.loaders.end_update()
         self._has_samples, self._wants_inputs = False, True
         self.on_update(number)
         self._note((TOLD, self._clock(), None))
@@ -381,13 +385,16 @@ class Watch:
             if not self.backwards:
                 self.loader_at = time.monotonic()
             self._epoch = self.batches, weakref.ref(loader)
-            return in_phase(loader)
+            batches = in_phase(loader)
+            self.loaders.begin(loader, batches)
+            return batches
 
         return begin
 
     def _watch_batches(self, original: Function) -> Function:
         load, frames = self._watch_loading(original), self._running.frames
         events, note, clock, thread_now = self._events, self._note, self._clock, threading.get_ident
+        loaders = self.loaders
 
         def next_batch(batches: Any) -> Any:
             if thread_now() != self._thread:
@@ -412,6 +419,7 @@ class Watch:
             samples = count_samples(batch)
             note((BATCH, now, samples))
             self.batches += 1
+            loaders.last = id(batches)
             if samples:
                 self._has_samples = True
                 self._wants_inputs = False

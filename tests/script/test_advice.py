@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from surveys import found
 
+from perfaudit.findings import Location
 from perfaudit.rules import all_rules
 from perfaudit.runs import Run
-from perfaudit.script.advice import ELSEWHERE, order_findings
+from perfaudit.script.advice import ELSEWHERE, NEVER_READ, order_findings
 
 PHASES = {"data_wait": 0.5, "host_to_device": 0.0, "forward": 0.3, "backward": 0.19, "optimizer": 0.01, "average": 0.0}
 ONLY = {rule.id for rule in all_rules().values() if rule.accelerator_only}
@@ -39,3 +40,13 @@ def test_on_a_cpu_what_costs_time_on_accelerators_comes_last_and_says_so() -> No
 def test_without_phases_nothing_is_said() -> None:
     given = (found("PA601"), found("PA101"))
     assert order_findings(given, Run("train.py", "failed", device="cpu"), ONLY) == given
+
+
+def test_a_loader_that_no_step_has_read_comes_last_and_says_so() -> None:
+    given = [found("PA101").with_(location=Location("train.py", line, 1, line, 9)) for line in (4, 9)]
+    ordered = order_findings(given, run(), never_read=[("train.py", 3, 5)])
+    assert [each.location and each.location.line for each in ordered] == [9, 4]
+    assert [each.note for each in ordered] == [
+        "observed: waiting for data takes 50.0 % of a step here",
+        NEVER_READ,
+    ]

@@ -1,0 +1,52 @@
+"""Where the loaders of a script are built, and which of them its updates read: another one, of an evaluation, slows no step."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from perfaudit.target.provenance import Site, call_site
+
+Function = Callable[..., Any]  # Any: of torch, or one of ours in its place
+Lines = tuple[str, int, int]  # file, first and last line of a call
+
+
+class ReadLoaders:
+    """The calls that build loaders. last: the id of the iterator that gave the last batch, which whoever watches batches sets."""
+
+    def __init__(self) -> None:
+        self.last = 0
+        self._sites: list[Site] = []
+        self._built: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # numbers of sites by loader
+        self._begun: dict[int, int] = {}  # the same by the id of an iterator; one that is gone leaves its id to another
+        self._read: set[int] = set()  # numbers of sites
+
+    def watch_building(self, original: Function) -> Function:
+        """In the place of `DataLoader.__init__`."""
+
+        def build(loader: Any, *args: Any, **kwargs: Any) -> None:
+            original(loader, *args, **kwargs)
+            site = call_site(sys._getframe(1), loader)
+            if site is not None:
+                if site not in self._sites:
+                    self._sites.append(site)
+                self._built[loader] = self._sites.index(site)
+
+        return build
+
+    def begin(self, loader: Any, batches: Any) -> None:
+        """An iterator over a loader was made."""
+        self._begun[id(batches)] = self._built.get(loader, -1)
+
+    def end_update(self) -> None:
+        """An update has ended; the last batch before it is its own."""
+        self._read.add(self._begun.get(self.last, -1))
+
+    def never_read(self) -> list[Lines]:
+        """The calls whose loaders no update has read; [] where one has read a loader of which the call is not known."""
+        if not self._read or -1 in self._read:
+            return []
+        others = [site for number, site in enumerate(self._sites) if number not in self._read]
+        return [(site.path, site.line, site.end_line) for site in others]
