@@ -51,7 +51,7 @@ from perfaudit.tune.recording import Begin, Record, start_line
 from perfaudit.tune.screening import Screen, calibration_of
 from perfaudit.tune.session import INTERRUPTED, Session, interruptible
 from perfaudit.tune.short_names import short_names
-from perfaudit.tune.workshop import Children, Workshop, as_user_error
+from perfaudit.tune.workshop import Workshop, as_user_error, workshop_for
 
 AT_ONCE = 4  # patches in one race of fresh processes beside the unpatched code: five that each hold the model
 STAGE = "patches"
@@ -96,9 +96,9 @@ def price(
     profile: Profile | None = None
     clock = clock or WallClock()
     deadline = Deadline(budget, clock)
-    workshop = workshop or Children(replace(target, in_place=in_place), device, watch, timeout)
+    at_work = workshop_for(workshop, replace(target, in_place=in_place), device, watch, timeout)
     try:
-        with interruptible() as interrupted, time_limit(OVERTIME * budget) as is_over:
+        with interruptible() as interrupted, at_work as workshop, time_limit(OVERTIME * budget) as is_over:
             profile, lines = _build(target, workshop, watch, timeout, report, clock)
             record = begin(start_line(target, profile, [], budget, 0, command="scan"))
             session = Session(target, workshop, watch, clock, record, timeout, skips_idle=True)

@@ -32,7 +32,7 @@ from perfaudit.tune.screening import calibrate, calibration_of
 from perfaudit.tune.search import search
 from perfaudit.tune.session import INTERRUPTED, Session, interruptible
 from perfaudit.tune.shares import MEMORY_SHARE, in_order, seconds_for
-from perfaudit.tune.workshop import Children, Json, Workshop
+from perfaudit.tune.workshop import Json, Workshop, workshop_for
 
 CALIBRATING_SHARE = 0.06  # of the budget, for the user's code against itself
 
@@ -66,10 +66,10 @@ def tune(
         )
     watch, clock = watch or Watch(), clock or WallClock()
     deadline = Deadline(budget, clock)
-    workshop = workshop or Children(replace(target, in_place=in_place), device, watch, timeout)
+    at_work = workshop_for(workshop, replace(target, in_place=in_place), device, watch, timeout)
     progress, record, files = Progress(Climb(allow) if allow is not None else None), Record(), dict[str, str]()
     try:
-        with interruptible() as interrupted:
+        with interruptible() as interrupted, at_work as workshop:
             if target.is_script:
                 rules = {rule for name in knobs for rule in knob(name).rules}
                 expect_findings(target, workshop, [f for f in findings_in([target.file]) if f.rule in rules])

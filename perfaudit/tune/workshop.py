@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -105,7 +106,7 @@ class Children:
             parent.preload(imported_modules(self.target.file))
 
     def lab(self, check: Check | None = None, start_of: StartOf = no_start) -> Lab:
-        self._let_go()
+        self.close()
         lab = ChildLab(target_json(self.target), self.device, timeout=self.timeout, fresh=self.fresh, check=check)
         lab.start_of = start_of
         lab.on_open = lambda variant: self.watch.opening(variant_name(variant.settings))
@@ -130,26 +131,26 @@ class Children:
                 child = Child(self.fresh)
                 self._waiting = child, {}
                 command = self._build_command(variant, child)
-                atexit.register(self._let_go)  # before its folder is deleted
+                atexit.register(self.close)  # before its folder is deleted
                 self._waiting = child, child.ask(command, self.timeout)
             child, facts = self._waiting
             replies = [facts, *self._replies(child, commands)]
             has_room = self.target.is_script or free_memory() > ROOM * self._free
             if not has_room or child.ask({"do": "has_ended"}, self.timeout)["has_ended"]:
-                self._let_go()  # a step of another batch size has raised, say
+                self.close()  # a step of another batch size has raised, say
             else:
                 child.pause()
         except BaseException:
-            self._let_go()
+            self.close()
             raise
         return replies
 
     def expect(self, patches: Sequence[Patched], both: Callable[[int, int], Patched | None]) -> None:
         """Have the script ready for these patches: one that waits without them is started again where it is wanted."""
         if self.target.is_script and self._loops.add(patches, both):
-            self._let_go()
+            self.close()
 
-    def _let_go(self) -> None:
+    def close(self) -> None:
         """End the child that waits, if there is one."""
         if self._waiting is not None:
             self._waiting[0].close()
@@ -190,6 +191,15 @@ class Children:
     def _build_command(self, variant: Variant, child: Child) -> Json:
         """The command that builds the training in which patches are raced, for this child."""
         return build_command(target_json(self.target, child), variant, self.device, 0, loops=self._loops.texts)
+
+
+def workshop_for(
+    given: Workshop | None, target: Target, device: str, watch: Watch, timeout: float
+) -> contextlib.AbstractContextManager[Workshop]:
+    """The workshop that was given, or one of children that ends with the context."""
+    if given is not None:
+        return contextlib.nullcontext(given)
+    return contextlib.closing(Children(target, device, watch, timeout))
 
 
 def as_user_error(target: Target, failure: ChildFailed, timeout: float) -> UserError:

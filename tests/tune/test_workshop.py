@@ -71,3 +71,13 @@ def test_no_child_waits_where_it_takes_room_from_others(
     monkeypatch.setattr(workshop, "may_have_accelerator", lambda: accelerator)
     children.ask(PLAIN, BLOCK)
     assert [child.is_closed for child in FakeChild.all] == [True]
+
+
+def test_no_child_waits_longer_than_its_workshop(children: Children, monkeypatch: pytest.MonkeyPatch) -> None:
+    has_room(monkeypatch, 100, 90)
+    with workshop.workshop_for(None, children.target, "cpu", Watch(), 10.0) as shop:
+        shop.ask(PLAIN, BLOCK)
+        assert not FakeChild.all[0].is_closed
+    assert FakeChild.all[0].is_closed
+    with workshop.workshop_for(shop, children.target, "cpu", Watch(), 10.0) as same:
+        assert same is shop
