@@ -39,7 +39,7 @@ class UntilSomeGoTogether(Deadline):
     """
 
     def __init__(self, planned: Deadline, latest: Deadline, end: Deadline, state: Climb) -> None:
-        self._planned, self._latest, self._end, self._state = planned, latest, end, state
+        self._planned, self._latest, self._last, self._state = planned, latest, end, state
         self._was_put_off = False
         self.is_past_latest = False  # so that no time is left to check a patch
 
@@ -54,13 +54,13 @@ class UntilSomeGoTogether(Deadline):
         if sure:
             return self._latest.left()
         self.is_past_latest = self.is_past_latest or not self._latest.left()
-        return self._end.left()
+        return self._last.left()
 
     def share_of_end(self) -> float:
         """An equal part at each of the three; none in between, where data have chosen the time."""
-        share = 1 / len({id(deadline) for deadline in (self._planned, self._latest, self._end)})
+        share = 1 / len({id(deadline) for deadline in (self._planned, self._latest, self._last)})
         if self.is_past_latest:
-            return share if self._end.left() <= SLICE else 0.0
+            return share if self._last.left() <= SLICE else 0.0
         is_between = self._was_put_off and self._latest.left() > SLICE
         return 0.0 if is_between else share
 
