@@ -36,3 +36,7 @@ class Deadline:
         It is less where the race could have ended at another time, and nothing where what was measured has chosen the time.
         """
         return 1.0
+
+    def goes_on(self) -> bool:
+        """Whether there is more time all the same, asked when a race was judged at its end."""
+        return False

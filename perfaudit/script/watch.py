@@ -114,11 +114,11 @@ class Watch:
         from torch.optim import optimizer as updates
         from torch.utils.data import dataloader as loading
 
-        from perfaudit.target.accelerator import pick_device
+        from perfaudit.target.accelerator import knows_host_only
 
         self._nodes = getattr(torch._C._autograd, "_get_sequence_nr", int)
         self._has_gradients = torch.is_grad_enabled
-        is_alone = pick_device("auto").type == "cpu"
+        is_alone = knows_host_only()
         watch_reads = self._watch_reads_on_host if is_alone else self._watch_reads_by_device
         replace = replaced_functions.replace
         replace(torch, "compile", self._watch_compiling)

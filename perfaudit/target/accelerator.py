@@ -305,6 +305,13 @@ def make_current(name: str) -> None:
     api._lazy_call(choose)
 
 
+def knows_host_only() -> bool:
+    """Whether this torch was built for the CPU alone. It asks no driver: a script may still choose its devices, or fork."""
+    import torch
+
+    return not (torch.backends.cuda.is_built() or torch.backends.mps.is_built() or torch.xpu._is_compiled())
+
+
 def device_in_use() -> str:
     """The type of a device that this process has begun to use, as "cuda", "" where there is none. Imports nothing.
 

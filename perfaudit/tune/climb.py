@@ -65,7 +65,7 @@ def climb(
         seconds = seconds_together(profile, state, deadline.left())
         choose(profile, state, seconds)
         tell_offers(state)
-        if until.is_past_latest and deadline.left() < CHECKED_WITHIN * seconds_to_check(profile):
+        if until.is_past_check and deadline.left() < CHECKED_WITHIN * seconds_to_check(profile):
             leave_unchecked(state)
         if len(state.rungs) > 1:
             race_beside(session, profile, state, screen, session.deadline(seconds))

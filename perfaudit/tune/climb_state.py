@@ -56,6 +56,11 @@ class Climb:
         return texts_of(self.rungs)
 
     @property
+    def allowed(self) -> list[Candidate]:
+        """Candidates that may be handed over."""
+        return [candidate for candidate in self.candidates.values() if not candidate.lacks]
+
+    @property
     def undecided(self) -> list[Candidate]:
         """What may be handed over and more time would decide: what it must gain lies in its interval, or it has none.
 

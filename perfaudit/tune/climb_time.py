@@ -32,37 +32,41 @@ SMALL_SHARE = 0.1  # of the step; what can gain no more is raced last
 
 
 class UntilSomeGoTogether(Deadline):
-    """A deadline that is put off while what time was kept for is not there.
+    """A deadline that is put off while there is nothing to race together, for which time was kept: two patches, one of which
+    was shown to pay and the other at least looks so.
 
-    planned: where two patches can be raced together, one of which was shown to pay and the other at least looks so. latest: where
-    there is one to check. end: of the budget, where there is none.
+    planned: where there is. latest: where there is not. end: of the budget, where not even one pays that could be checked.
     """
 
     def __init__(self, planned: Deadline, latest: Deadline, end: Deadline, state: Climb) -> None:
         self._planned, self._latest, self._last, self._state = planned, latest, end, state
         self._was_put_off = False
-        self.is_past_latest = False  # so that no time is left to check a patch
+        self.is_past_check = False  # the time that was kept for it is raced in
 
     def left(self) -> float:
-        """Seconds until the race ends, as far as it has come."""
-        allowed = [candidate for candidate in self._state.candidates.values() if not candidate.lacks]
-        sure = {each.knob for each in allowed if self._state.is_sure(each)}
-        hopeful = sure | {each.knob for each in allowed if looks_paying(self._state, each)}
-        if sure and len(hopeful) > 1:
-            return self._planned.left()
-        self._was_put_off = self._was_put_off or not self._planned.left()
-        if sure:
-            return self._latest.left()
-        self.is_past_latest = self.is_past_latest or not self._latest.left()
-        return self._last.left()
+        if self.is_past_check:
+            return self._last.left()
+        is_waiting = self._is_waiting()
+        if is_waiting and not self._planned.left():
+            self._was_put_off = True
+        return (self._latest if is_waiting else self._planned).left()
 
     def share_of_end(self) -> float:
-        """An equal part at each of the three; none in between, where data have chosen the time."""
-        share = 1 / len({id(deadline) for deadline in (self._planned, self._latest, self._last)})
-        if self.is_past_latest:
-            return share if self._last.left() <= SLICE else 0.0
-        is_between = self._was_put_off and self._latest.left() > SLICE
-        return 0.0 if is_between else share
+        """An equal part at each of these times; none in between, where data say that two patches are there."""
+        part = 1 / 2 if self._latest is self._planned else 1 / 3
+        is_between = self._was_put_off and self._latest is not self._planned and self._latest.left() > SLICE
+        return 0.0 if is_between and not self.is_past_check else part
+
+    def goes_on(self) -> bool:
+        if self.is_past_check or any(map(self._state.is_sure, self._state.allowed)):
+            return False
+        self.is_past_check = self._last.left() > SLICE
+        return self.is_past_check
+
+    def _is_waiting(self) -> bool:
+        allowed = self._state.allowed
+        looks = {each.knob for each in allowed if self._state.is_sure(each) or looks_paying(self._state, each)}
+        return len(looks) < 2 or not any(map(self._state.is_sure, allowed))
 
 
 def has_time_to_race(profile: Profile, deadline: Deadline) -> bool:

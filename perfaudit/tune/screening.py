@@ -136,7 +136,7 @@ class Screen:
                 if not so_far.has_gone_on():  # this is the end: all are judged by what there is
                     so_far.take(self._engine.race(0.0, last=1.0))
                 raise ChildFailed("step", state["trouble"])
-            if raced.ended or is_last:
+            if raced.ended or (is_last and not deadline.goes_on()):
                 return
             is_enough = so_far.is_enough()
 

@@ -442,27 +442,23 @@ def test_time_for_racing_together_goes_to_the_screening_while_one_pays(
     found = UntilSomeGoTogether(short, long, end, states[0])
     assert (found.left(), found.share_of_end()) == (left, 1 / 3)  # it may end at any of three times
     assert UntilSomeGoTogether(short, short, end, states[0]).share_of_end() == 0.5
-    assert UntilSomeGoTogether(short, short, short, states[0]).share_of_end() == 1.0  # there is no other time
     clock.sleep(6.0)
     assert found.left() == max(0.0, left - 6.0)
-    entrants = dict(states[0].alone.entrants)
+    assert not found.goes_on()  # there is something to check
     states[0].alone.entrants.clear()  # as if nothing paid yet
-    assert (found.left(), found.share_of_end(), found.is_past_latest) == (6.0, 0.0, False)
-    clock.sleep(4.0)
-    assert (found.left(), found.share_of_end(), found.is_past_latest) == (2.0, 0.0, True)
-    states[0].alone.entrants.update(entrants)  # data end it now, so no part of the error is left for that
-    assert (found.left(), found.share_of_end()) == (0.0, 0.0)
-    states[0].alone.entrants.clear()
-    clock.sleep(2.0)
+    assert (found.left(), found.share_of_end()) == (3.0, 0.0)
+    clock.sleep(3.0)
     assert (found.left(), found.share_of_end()) == (0.0, 1 / 3)
+    assert (found.goes_on(), found.left(), found.share_of_end()) == (True, 3.0, 1 / 3)
+    assert not found.goes_on()  # once
 
 
-@pytest.mark.parametrize(("expected", "is_checked"), [(39.0, False), (20.0, True)])
+@pytest.mark.parametrize(("slow", "is_checked"), [(70, False), (60, True)])  # it pays after that time, and before it
 def test_time_that_was_kept_for_a_check_is_raced_in_where_there_is_nothing_to_check(
-    climbing: Climbing, monkeypatch: pytest.MonkeyPatch, expected: float, is_checked: bool
+    climbing: Climbing, monkeypatch: pytest.MonkeyPatch, slow: int, is_checked: bool
 ) -> None:
-    monkeypatch.setattr("perfaudit.tune.climb.seconds_to_check", lambda profile: expected)
-    report = climbing(lambda on: 50 * independent(on), Switch("a"), budget=40.0)
+    monkeypatch.setattr("perfaudit.tune.climb.seconds_to_check", lambda profile: 39.0)
+    report = climbing(lambda on: slow * independent(on), Switch("a"), budget=40.0)
     found = ladder(report)
     assert [(rung.knob, rung.dropped) for rung in found.rungs] == [("a", "" if is_checked else UNCHECKED)]
     assert bool(found.files) is is_checked
