@@ -25,7 +25,9 @@ PREFETCH = 2  # torch's default; in steady state it is inside the noise
 LONG_EPOCH = 20  # batches; in shorter ones the first batch, which is timed apart, is more than a twentieth of loading
 FEW = 4  # workers; of more, one more or less is too little a difference to be told apart
 SHARED_MEMORY = 0.5  # of what is free in /dev/shm may fill with batches that wait; full, it kills workers
-MAP_SECONDS = 0.3  # of a pass that compares samples, where torch draws the indices itself
+MAP_SECONDS = 0.3  # of a pass that compares samples, where torch draws the indices itself,
+ALIKE_SECONDS = 1.0  # and at most, where that pass tells whether anything random is in them
+ALIKE_SAMPLES, ALIKE_BATCHES = 64, 2  # at least, to say so; rare augmentation would still be missed in fewer
 PERSISTENT_PAYS = 0.01  # share of an epoch that starting workers must take; below, keeping them alive gains nothing
 
 LEAK_BYTES = 64 << 20  # that a process may grow by during the look, for pools of allocators and caches
@@ -117,17 +119,18 @@ class Dataloader(Knob):
         return code.patch(*found, _edits(*found, settings, code.survey)) if found is not None else None
 
     def changes_at_least(self, survey: Survey) -> tuple[str, ...]:
-        return () if _may_load_alike(survey) else self.changes_always
+        return () if _may_load_alike(survey) and not _dataset_changes(survey) else self.changes_always
 
     def changes_found(self, settings: Settings, survey: Survey, kept: dict[str, Any]) -> tuple[str, ...]:
-        """Nothing where no sample has anything random in it: torch draws indices, and seeds of workers, in either way.
+        """Nothing where samples loaded twice, with other random numbers, were the same: torch draws indices in either way.
 
+        Few samples do not tell that, and of a dataset that the program changes no sample tells what comes later.
         Workers that live on from epoch to epoch are seeded once, which shifts the random stream of the epochs behind the first.
         """
         found, now = kept.get("samples") or {}, self.current(survey)
         lives_on = settings["persistent_workers"] != now["persistent_workers"]
-        is_plain = found.get("is_plain") and "" in found["compared"] and not found["random"] and not found["differing"]
-        return () if _may_load_alike(survey) and is_plain and not lives_on else self.changes_always
+        is_alike = bool(found) and _is_alike(found) and not _dataset_changes(survey)
+        return () if _may_load_alike(survey) and is_alike and not lives_on else self.changes_always
 
     def milder(self, settings: Settings) -> tuple[Settings, ...]:
         """The same number of workers, started anew for each epoch."""
@@ -239,10 +242,15 @@ def _is_persistent(now: Settings, seen: Reply | None, start: Start, workers: int
     cost = start_seconds(seen, start, workers)
     if cost < PERSISTENT_PAYS * (cost + epoch_seconds(seen, workers, batches)):
         return False
+    return not _dataset_changes(survey)
+
+
+def _dataset_changes(survey: Survey) -> bool:
+    """Whether the file that builds the loader changes its dataset; no where no line of the user's builds it."""
     from perfaudit.static.checks.dataloader_workers_not_persistent import dataset_changes
 
     found = Code("", survey).call(survey.facts.loader.site)
-    return found is None or not dataset_changes(*found)
+    return found is not None and dataset_changes(*found)
 
 
 # ---- samples ------------------------------------------------------------------------------------------------------
@@ -253,6 +261,21 @@ def _may_load_alike(survey: Survey) -> bool:
     return survey.facts.is_script and not survey.facts.loader.iterable and not survey.facts.loader.prefix
 
 
+def _is_alike(found: Reply) -> bool:
+    """Whether enough samples were compared, and were the same with other random numbers and in workers."""
+    is_same = found.get("is_plain") and "" in found["compared"] and not found["random"] and not found["differing"]
+    is_enough = found["whole"] or found["samples"] >= ALIKE_SAMPLES
+    return bool(is_same and is_enough and found.get("batches", 0) >= ALIKE_BATCHES)
+
+
+def _most_batches(seen: Reply, survey: Survey) -> int:
+    """Batches to compare: as many as load in a moment, or as it takes to say that nothing random is in them."""
+    fetch = max(float(seen["fetch"]), 1e-6)
+    enough = max(ALIKE_BATCHES, math.ceil(ALIKE_SAMPLES / max(1, int(seen["samples"] or 0))))
+    is_worth = _may_load_alike(survey) and not _dataset_changes(survey) and enough * fetch <= ALIKE_SECONDS
+    return max(1, math.floor(MAP_SECONDS / fetch), enough if is_worth else 1)
+
+
 def _sharing(bench: Bench, alone: Settings, counts: list[int], seen: Reply | None) -> list[int]:
     """Those numbers of workers that yield the samples that none do; what was compared is kept for the remarks.
 
@@ -260,7 +283,7 @@ def _sharing(bench: Bench, alone: Settings, counts: list[int], seen: Reply | Non
     """
     iterable = bool(bench.survey.facts.loader.iterable)
     asked = sorted({n for n in counts if n} | ({2} if iterable else set()))
-    most = max(1, math.floor(MAP_SECONDS / max(float(seen["fetch"]), 1e-6))) if seen else 1
+    most = _most_batches(seen, bench.survey) if seen else 1
     try:
         found = bench.kept["samples"] = bench.ask(alone, "samples", counts=asked, most=most)
     except Unanswered as failure:

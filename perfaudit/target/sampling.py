@@ -96,8 +96,8 @@ def _map_samples(loader: Any, counts: list[int], most: int) -> dict[str, Any]:
         if any(found.leaves.get(place) != first.leaves[place] for place in compared):
             differing.append(n)
     return {
-        "samples": first.samples, "whole": whole, "compared": compared, "random": _random(first, compared),
-        "differing": differing, "repeats": None,
+        "samples": first.samples, "batches": len(batches), "whole": whole, "compared": compared,
+        "random": _random(first, compared), "differing": differing, "repeats": None,
     }  # fmt: skip
 
 

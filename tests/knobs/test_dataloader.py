@@ -350,7 +350,7 @@ class Squares:
 @pytest.mark.parametrize(("forks_badly", "differing"), [(False, []), (True, [1, 2])])
 def test_the_samples_behind_the_samplers_indices_are_compared(forks_badly: bool, differing: list[int]) -> None:
     found = samples(Squares(24, forks_badly), [1, 2], batch_size=8, shuffle=True)
-    assert (found["samples"], found["whole"], found["differing"]) == (24, True, differing)
+    assert (found["samples"], found["batches"], found["whole"], found["differing"]) == (24, 3, True, differing)
     assert found["random"] == ["sample.0"] and "index" in found["compared"]
 
 
@@ -525,7 +525,7 @@ def test_the_patch(
     assert edit.apply(text, patch.edits) == Source("train.py", patch.after).text
 
 
-PLAIN = {**SAME, "compared": ["", "sample.1"], "is_plain": True}
+PLAIN = {**SAME, "compared": ["", "sample.1"], "is_plain": True, "batches": 8}
 TWO_KEPT = {**TWO, "persistent_workers": True}
 
 
@@ -538,6 +538,9 @@ TWO_KEPT = {**TWO, "persistent_workers": True}
         ({}, TWO, {**PLAIN, "random": ["sample.1"]}, ("rng",)),
         ({}, TWO, {**PLAIN, "is_plain": False}, ("rng",)),  # what puts samples together may draw
         ({}, TWO, {**PLAIN, "differing": [2]}, ("rng",)),
+        ({}, TWO, {**PLAIN, "samples": 63}, ("rng",)),  # too few to say that nothing is random
+        ({}, TWO, {**PLAIN, "batches": 1}, ("rng",)),
+        ({}, TWO, {**PLAIN, "samples": 24, "whole": True}, ()),
         ({}, TWO, None, ("rng",)),
         ({"iterable": True}, TWO, PLAIN, ("rng",)),  # another order
     ],
@@ -549,6 +552,45 @@ def test_workers_change_nothing_where_a_script_draws_nothing_for_its_samples(
     assert KNOB.changes_found(settings, on_script, {"samples": samples}) == changes
     assert KNOB.changes_found(settings, survey(**given), {"samples": samples}) == ("rng",)
     assert KNOB.changes_at_least(on_script) == (("rng",) if given.get("iterable") else ())
+
+
+@pytest.mark.parametrize(
+    ("look", "most"),
+    [
+        (seen(10, 10), 30),  # 0.3 s of loading
+        (seen(400, 10), 2),  # 64 samples
+        (seen(200, 10, samples=16), 4),
+        (seen(200, 10, samples=100), 2),
+        (seen(600, 10), 1),  # longer than a second
+        (Unanswered("out of memory"), 1),
+    ],
+)
+def test_enough_samples_are_compared_where_they_tell_whether_a_script_draws(look: Any, most: int) -> None:
+    asked: list[int] = []
+
+    def ask(settings: Settings, question: str, **arguments: Any) -> Any:
+        if question == "samples":
+            asked.append(arguments["most"])
+            return PLAIN
+        if isinstance(look, Exception):
+            raise look
+        return look
+
+    on_script = Survey(replace(survey().facts, script=Script()))
+    KNOB.candidates(Bench(on_script, 2, 1 << 30, lambda settings: Probe(settings, 1, 1), ask))
+    assert asked == [most]
+
+
+def test_workers_need_leave_where_the_loop_changes_the_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = "loader = DataLoader(data)\nfor step, batch in enumerate(loader):\n    data.size = 32 * step\n"
+    (tmp_path / "train.py").write_text(text)
+    site = CallSite(str(tmp_path / "train.py"), 1, 1, 9, 25)
+    on_script = Survey(replace(survey(site=site).facts, script=Script()))
+    assert KNOB.changes_found(TWO, on_script, {"samples": PLAIN}) == ("rng",)
+    assert KNOB.changes_at_least(on_script) == ("rng",)
+    (tmp_path / "train.py").write_text(text.partition("\n")[0])
+    assert KNOB.changes_found(TWO, on_script, {"samples": PLAIN}) == ()
 
 
 def test_workers_are_not_kept_where_the_dataset_changes_between_epochs(
