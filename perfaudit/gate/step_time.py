@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from perfaudit.errors import NothingMeasured
 from perfaudit.gate.comparable import Seconds
@@ -27,7 +28,8 @@ def step_time(target: Target, device: str, timeout: float) -> tuple[Seconds, Fac
 
     Raises NothingMeasured for a target that does not build or run, of which TooShort says that it only ends too soon.
     """
-    lab = ChildLab(target_json(target), device, timeout=timeout, fresh=target.is_script)
+    lab = ChildLab(target.to_json(), device, timeout=timeout, fresh=target.is_script)
+    lab.target_of = partial(target_json, target)
     variant = Variant("now", "", {})
     seconds: list[float] = []
     for _ in range(PROCESSES):

@@ -30,8 +30,9 @@ class ChildLab:
 
     check: called with a child that has just been built, its variant and facts; raising TrialFailed refuses the variant.
     timeout: seconds that building the training, and each step, may take. fresh: see `Child`.
-    start_of: what is done with the parameters that a script begins with (see `training.script_start`); where something is, the
-    first variant is built before the others, which may begin with its parameters.
+    target_of: the target as a child is told it, where each is told something of its own. start_of: what is done with the
+    parameters that a script begins with (see `training.script_start`); where something is, the first variant is built before the
+    others, which may begin with its parameters.
     """
 
     target: dict[str, Any]  # JSON: file and names
@@ -43,6 +44,7 @@ class ChildLab:
     check: Callable[[Any, Variant, Facts], None] | None = None  # Any: a Child, or one that answers once
     on_open: Callable[[Variant], None] = lambda variant: None
     start_of: StartOf = no_start
+    target_of: Callable[[Child], dict[str, Any]] | None = None
     ran: dict[str, str] = field(default_factory=dict)  # SHA-256 of the files that ran unpatched, by path
 
     def open(self, variants: Sequence[Variant]) -> dict[str, Subject | TrialFailed]:
@@ -66,7 +68,7 @@ class ChildLab:
                     with contextlib.suppress(
                         ChildFailed
                     ):  # a child that is gone already is told when its reply is read
-                        child.send(self._build_command(variant))
+                        child.send(self._build_command(variant, child))
                     started.append((variant, child))
                 for variant, child in started:
                     opened[variant.key] = self._ready(variant, child, alone=len(variants) == 1)
@@ -81,15 +83,16 @@ class ChildLab:
             raise
         return opened
 
-    def _build_command(self, variant: Variant) -> dict[str, Any]:
-        return build_command(self.target, variant, self.device, self.seed, start=self.start_of(variant))
+    def _build_command(self, variant: Variant, child: Child) -> dict[str, Any]:
+        target = self.target if self.target_of is None else self.target_of(child)
+        return build_command(target, variant, self.device, self.seed, start=self.start_of(variant))
 
     def examine(self, variant: Variant) -> str:
         """Build a variant in a child that ends then, and check it; why it is refused, "" if it is not. Nothing is timed."""
         with Child(self.fresh) as child:
             try:
                 self.on_open(variant)
-                reply = child.ask(self._build_command(variant), self.timeout)
+                reply = child.ask(self._build_command(variant, child), self.timeout)
                 facts = from_json(reply)
                 self._same_source(variant, facts.digests)
                 if self.check is not None:
@@ -116,7 +119,7 @@ class ChildLab:
                 self.check(asked, variant, facts)
                 if isinstance(asked, _Leaving) and asked.has_left:
                     child = Child(self.fresh)
-                    child.ask(self._build_command(variant), self.timeout)
+                    child.ask(self._build_command(variant, child), self.timeout)
             # Warm-up: past the optimizer's first step, and past what the loader's workers have ready.
             loader = facts.loader
             ahead = 0 if variant.fixed_batch else loader.num_workers * (loader.prefetch_factor or 0)

@@ -85,7 +85,7 @@ def time_phases(session: Session, profile: Profile, budget: float) -> Profile:
         survey=replace(profile.survey, profile=phases),
         seconds_per_step=per_step,
         queued=block.get("queued", 0.0) / max(block["wall"], 1e-9),
-        seconds_to_open=profile.seconds_to_open if session.target.is_script else session.clock.now() - began,
+        seconds_to_open=profile.seconds_to_open or session.clock.now() - began,
         notes=tuple(notes),
     )
 

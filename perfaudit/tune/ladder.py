@@ -66,7 +66,7 @@ def start_words(state: Climb, seconds: float) -> list[str]:
         return [said]
     pairs = len(state.final.ledger.generations)
     if not pairs:
-        return [f"{said}: after two for the check there was no time left for a race of fresh processes"]
+        return [f"{said}: there was no time left for a race of fresh processes"]
     if pairs < LOOKS[0].generations:
         return [f"{said}: of the race of fresh processes there was time for {pairs} of {LOOKS[0].generations} pairs"]
     return [f"{said}, in the race of fresh processes {2 * pairs} times"]

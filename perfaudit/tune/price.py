@@ -98,8 +98,8 @@ def price(
     deadline = Deadline(budget, clock)
     at_work = workshop_for(workshop, replace(target, in_place=in_place), device, watch, timeout)
     try:
-        with interruptible() as interrupted, at_work as workshop, time_limit(OVERTIME * budget) as is_over:
-            profile, lines = _build(target, workshop, watch, timeout, report, clock)
+        with interruptible() as interrupted, time_limit(OVERTIME * budget) as is_over, at_work as workshop:
+            profile, lines = _build(target, workshop, watch, timeout, report)
             record = begin(start_line(target, profile, [], budget, 0, command="scan"))
             session = Session(target, workshop, watch, clock, record, timeout, skips_idle=True)
             needs_time(target, profile, budget, deadline.left() or budget)
@@ -164,12 +164,9 @@ def _report_of(
     )
 
 
-def _build(
-    target: Target, workshop: Workshop, watch: Watch, timeout: float, report: Report, clock: Clock
-) -> tuple[Profile, Lines]:
+def _build(target: Target, workshop: Workshop, watch: Watch, timeout: float, report: Report) -> tuple[Profile, Lines]:
     """Build the training once under a line trace: what is known of it, and lines that run, by path."""
     watch.stage(f"loading {target}")
-    began = clock.now()
     places = (finding.location for finding in report.findings if finding.location is not None)
     files = sorted({place.path for place in places if inside_project(place.path)})
     try:
@@ -177,7 +174,6 @@ def _build(
     except ChildFailed as failure:
         raise as_user_error(target, failure, timeout) from failure
     profile = first_profile(from_json(reply["facts"]), reply["seconds_per_step"])
-    profile = replace(profile, seconds_to_open=clock.now() - began)
     return profile, {path: set(lines) for path, lines in reply["lines"].items()}
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from perfaudit.errors import NothingMeasured, TargetError, UserError
@@ -28,7 +29,7 @@ Json = dict[str, Any]  # Any: nested JSON
 ROOM = 0.6
 AS_IT_IS = ("block", "ask")  # commands that leave a training fit for a race
 TOO_FEW = (
-    "too few to race patches in. Have it train longer, on more data or for more epochs; `perfaudit run` reads the steps "
+    "before one comparison was finished. Have it train longer, on more data or for more epochs; `perfaudit run` reads the steps "
     "that it has"
 )
 Check = Callable[[Child, Variant, Facts], None]
@@ -92,6 +93,7 @@ class Children:
     # The training as it is, in a child that was asked already, and its facts.
     _waiting: tuple[Child, Json] | None = None
     _free: int = 0  # bytes, before the first child was started
+    _ends_with_us: bool = False  # the child that waits, where this process ends before it is closed
     _loops: LoopPatches = field(default_factory=LoopPatches)  # of a script, which is started with them
 
     def __post_init__(self) -> None:
@@ -107,7 +109,8 @@ class Children:
 
     def lab(self, check: Check | None = None, start_of: StartOf = no_start) -> Lab:
         self.close()
-        lab = ChildLab(target_json(self.target), self.device, timeout=self.timeout, fresh=self.fresh, check=check)
+        lab = ChildLab(self.target.to_json(), self.device, timeout=self.timeout, fresh=self.fresh, check=check)
+        lab.target_of = partial(target_json, self.target)
         lab.start_of = start_of
         lab.on_open = lambda variant: self.watch.opening(variant_name(variant.settings))
         return lab
@@ -131,7 +134,9 @@ class Children:
                 child = Child(self.fresh)
                 self._waiting = child, {}
                 command = self._build_command(variant, child)
-                atexit.register(self.close)  # before its folder is deleted
+                if not self._ends_with_us:
+                    self._ends_with_us = True
+                    atexit.register(self.close)  # before its folder is deleted
                 self._waiting = child, child.ask(command, self.timeout)
             child, facts = self._waiting
             replies = [facts, *self._replies(child, commands)]
@@ -193,20 +198,23 @@ class Children:
         return build_command(target_json(self.target, child), variant, self.device, 0, loops=self._loops.texts)
 
 
+@contextlib.contextmanager
 def workshop_for(
     given: Workshop | None, target: Target, device: str, watch: Watch, timeout: float
-) -> contextlib.AbstractContextManager[Workshop]:
-    """The workshop that was given, or one of children that ends with the context."""
+) -> Iterator[Workshop]:
+    """The workshop that was given, or one of children that is made and ends with the context."""
     if given is not None:
-        return contextlib.nullcontext(given)
-    return contextlib.closing(Children(target, device, watch, timeout))
+        yield given
+        return
+    with contextlib.closing(Children(target, device, watch, timeout)) as children:
+        yield children
 
 
 def as_user_error(target: Target, failure: ChildFailed, timeout: float) -> UserError:
     """The fault of a child as the message a user reads: TargetError while it loads, NothingMeasured once it trains."""
     if failure.kind in ("step", "ended"):
         return NothingMeasured(
-            f"{failure}: {TOO_FEW}" if failure.kind == "ended" and target.is_script else str(failure)
+            f"{failure}, {TOO_FEW}" if failure.kind == "ended" and target.is_script else str(failure)
         )
     if failure.kind == "timeout":
         return TargetError(f"{target.file}: {failure}; give it longer with --timeout (now {timeout:.0f} s)")

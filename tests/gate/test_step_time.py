@@ -62,7 +62,7 @@ def test_quartiles_over_the_blocks_of_all_processes(monkeypatch: pytest.MonkeyPa
     made = lab(monkeypatch, *subjects)
     seconds, facts = timed.step_time(TARGET, "cpu", 60.0)
     assert seconds == Seconds(pytest.approx(0.065), pytest.approx(0.0375), pytest.approx(0.0925), 12)
-    assert (facts, made.made) == ("facts", (TARGET.to_json() | {"scratch": "", "shared": ""}, "cpu", 60.0))
+    assert (facts, made.made) == ("facts", (TARGET.to_json(), "cpu", 60.0))
     assert all(subject.is_closed and not subject.left for subject in subjects) and not made.subjects
 
 

@@ -107,7 +107,7 @@ def test_a_final_race_that_is_open_must_agree_with_the_screening_and_one_at_its_
     ("seconds", "ratios", "said"),
     [
         (4.0, (), []),
-        (9.0, (), ["each start of the script takes 9 s: after two for the check there was no time left for a race of fresh "
+        (9.0, (), ["each start of the script takes 9 s: there was no time left for a race of fresh "
                    "processes"]),
         (9.0, (0.7,), ["each start of the script takes 9 s: of the race of fresh processes there was time for 1 of 4 pairs"]),
         (9.0, (0.7,) * 4, ["each start of the script takes 9 s, in the race of fresh processes 8 times"]),
