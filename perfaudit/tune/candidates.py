@@ -35,9 +35,9 @@ class TooLate(Refused):
 class Candidate:
     """A setting of a knob, or the fix of a finding, as a patch of one file.
 
-    before: the file's text as it is. lacks: what the patch changes that is not allowed; such a candidate
-    is raced to say what it would gain, and is not handed over. told: the setting as a child takes it that puts it in place,
-    {} for the setting itself. put_by: the knob that does so, "" for its own.
+    before: the file's text as it is. lacks: what the patch changes that is not allowed; such a candidate is raced to say what it
+    would gain, and is not handed over. settings_in_child: the setting that puts it in place, {} for the setting itself.
+    applying_knob: the knob that does so, "" for its own.
     """
 
     key: str
@@ -48,8 +48,8 @@ class Candidate:
     before: str
     way: Way
     lacks: tuple[str, ...] = ()
-    told: Settings = field(default_factory=dict)
-    put_by: str = ""
+    settings_in_child: Settings = field(default_factory=dict)
+    applying_knob: str = ""
 
     @property
     def words(self) -> str:
@@ -174,7 +174,11 @@ def in_place(key: str, candidates: Sequence[Candidate]) -> Json:
     swapped = [candidate for candidate in candidates if candidate.way == "code"]
     before = {candidate.path: candidate.before for candidate in swapped}
     code = {path: [before[path], text] for path, text in texts_of(swapped).items()}
-    settings = [pair_of(c.put_by or c.knob, c.told or c.settings) for c in candidates if c.way in ("setting", "loader")]
+    settings = [
+        pair_of(c.applying_knob or c.knob, c.settings_in_child or c.settings)
+        for c in candidates
+        if c.way in ("setting", "loader")
+    ]
     loaders = [pair_of(c.knob, c.settings) for c in candidates if c.way == "loader"]
     is_built = any(candidate.way == "fresh" for candidate in candidates) or len(loaders) > 1
     entrant = {

@@ -315,7 +315,7 @@ def _race_as_source(session: Session, profile: Profile, priced: Priced, deadline
             return
         session.watch.stage(f"measuring {', '.join(rules_of([candidate]) for candidate in group)} in fresh processes")
         share = deadline.left() / (len(groups) - number + 0.5)  # half a share is kept for all patches together
-        priced.races.append(_sources(group, _begun(priced)))
+        priced.races.append(_sources(group, _first_ledger(priced)))
         race_patched(session, profile, priced.races[-1], session.deadline(share))
 
 
@@ -332,11 +332,11 @@ def _race_together(session: Session, profile: Profile, priced: Priced, deadline:
     session.watch.stage(f"measuring {len(paying)} patches together")
     variant = Variant(TOGETHER, PATCH, {"patch": rules_of(paying)}, texts)
     changes = tuple(sorted({change for candidate in paying for change in candidate.fix.changes}))
-    priced.together = SourceRace(BASE, (variant,), {TOGETHER: changes}, f"{STAGE} {TOGETHER}", _begun(priced))
+    priced.together = SourceRace(BASE, (variant,), {TOGETHER: changes}, f"{STAGE} {TOGETHER}", _first_ledger(priced))
     race_patched(session, profile, priced.together, deadline)
 
 
-def _begun(priced: Priced) -> Ledger:
+def _first_ledger(priced: Priced) -> Ledger:
     """A ledger that knows how long a process takes to be checked: a race that would not come to its first round is not begun."""
     return Ledger(seconds_to_open=priced.checks.seconds_to_open)
 

@@ -32,8 +32,8 @@ def put_by_knobs(session: Session, survey: Survey, waiting: Iterable[Waiting], d
                     known[name] = []
             same = [c for c in known[name] if c.way == "setting" and _edits(c) == _edits(each.own)]
             if same:
-                told = same[0].told or same[0].settings
-                each.own = replace(each.own, way="setting", told=told, put_by=name)
+                told = same[0].settings_in_child or same[0].settings
+                each.own = replace(each.own, way="setting", settings_in_child=told, applying_knob=name)
                 each.tried = [each.own]
 
 

@@ -35,7 +35,7 @@ def anomaly(monkeypatch: pytest.MonkeyPatch) -> None:
     def candidates_of(session: Any, survey: Any, name: str, *_: Any) -> list[Candidate]:
         if name != "anomaly":
             raise Refused("nothing to try")
-        return [candidate("anomaly off", "anomaly", "1", way="setting", told={"anomaly": False})]
+        return [candidate("anomaly off", "anomaly", "1", way="setting", settings_in_child={"anomaly": False})]
 
     monkeypatch.setattr(put_by_knob, "candidates_of", candidates_of)
 
@@ -44,7 +44,7 @@ def test_what_a_knob_patches_alike_is_put_in_place_by_it(anomaly: None) -> None:
     same, other, unknown = waiting("PA501", "1"), waiting("PA501", "2"), waiting("PA402", "1")
     script: Any = survey_of(script=Script())
     put_by_knob.put_by_knobs(None, script, [same, other, unknown], None)  # type: ignore[arg-type]  # nobody asks
-    assert (same.own.knob, same.own.way, same.own.put_by) == (PATCH, "setting", "anomaly")
+    assert (same.own.knob, same.own.way, same.own.applying_knob) == (PATCH, "setting", "anomaly")
     assert same.tried == [same.own]
     told = in_place(BASE, same.tried)
     assert (told["settings"], told["code"]) == ([["perfaudit.knobs.anomaly:KNOB", {"anomaly": False}]], {})
