@@ -13,7 +13,7 @@ from typing import Any
 from perfaudit.measure import gradients
 from perfaudit.measure.memory import memory_of_script
 from perfaudit.target.autocasts import autocasts
-from perfaudit.target.random_streams import digest_of_streams, seed_all
+from perfaudit.target.random_streams import seed_all
 from perfaudit.training.parameters import nudge, take_parameters
 from perfaudit.training.script_average import Averages
 
@@ -38,16 +38,16 @@ class Request:
 def first_losses(training: Any, asked: Request) -> Reply:  # Any: training.script_training.ScriptTraining
     """The losses of the steps behind the first one, as `verbs.first_losses.losses` has them; of each step, its last loss.
 
-    With them, under "start" why the first step did not begin as was asked ("" if it did), and under "streams" what tells apart
-    how many random numbers were drawn up to here. Parameters of the asked state are taken only where it did not. Under "average"
-    is how far averages of its weights have moved behind the first step.
+    With them, under "start" why the first step did not begin as was asked ("" if it did), under "streams" what tells apart how
+    many random numbers the first step has drawn, and under "stood" the same of what was drawn before it. Parameters of the
+    asked state are taken only where it did not. Under "average" is how far averages of its weights have moved behind that step.
     """
     import torch
 
     if asked.save_state:
         torch.save(training.model.state_dict(), asked.save_state)
     why = ""
-    found: Reply = {"start": training.start.why, "streams": digest_of_streams()}
+    found: Reply = {"start": training.start.why, "streams": training.start.streams, "stood": training.start.stood}
     if asked.load_state and training.start.why:
         why = take_parameters(training.model, asked.load_state)
     if asked.nudge:

@@ -35,7 +35,10 @@ def seed_all(seed: int) -> None:
 
 
 def digest_of_streams() -> str:
-    """What tells apart where the random streams of Python, NumPy (where imported) and torch on all its devices stand."""
+    """What tells apart where the random streams of Python, NumPy (where imported) and torch on all its devices stand.
+
+    The global ones: a `torch.Generator` or `numpy.random.Generator` of the user's own is not among them.
+    """
     seen: list[object] = [random.getstate()]
     if "numpy" in sys.modules:
         kind, words, *rest = sys.modules["numpy"].random.get_state()

@@ -1,9 +1,10 @@
 """What the first step of a script begins with, made alike in processes that are compared. Child only.
 
 Random streams are seeded wherever an optimizer was built or a loader is begun, up to the first update: a patch that draws fewer
-numbers for its parameters would else have its batches in another order. Parameters are written, or taken, when a loader is first
-begun behind an optimizer, and again when a module that is trained is first called with gradients: by then all of them are there.
-A teacher may be called between the two.
+numbers for its parameters would else have its batches in another order. Where the streams stood before is noted each time, as a
+patch that says nothing of random numbers must draw the same ones. Parameters are written, or taken, when a loader is first begun
+behind an optimizer, and again when a module that is trained is first called with gradients: by then all of them are there. A
+teacher may be called between the two.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from perfaudit.target.random_streams import seed_all
+from perfaudit.target.random_streams import digest_of_streams, seed_all
 from perfaudit.training.parameters import take_state
 from perfaudit.training.trained_models import Models, find_models
 
@@ -29,15 +30,21 @@ class Start:
 
 
 class ScriptStart:
-    """The start of one script. why: what kept the parameters from being written or taken, "" once they were."""
+    """The start of one script.
+
+    why: what kept the parameters from being written or taken, "" once they were. stood: digests of the random streams each time
+    before they were seeded. streams: their digest behind the first step, "" before its end.
+    """
 
     def __init__(self, asked: Start, seed: int) -> None:
         self._asked, self._seed = asked, seed
         self._thread = threading.get_ident()
-        self._seeded = self._carried = 0
+        self._carried = 0
         self._optimizers: list[Any] = []
         self._hook: Any = None
         self.why = UNCALLED
+        self.stood: list[str] = []
+        self.streams = ""
 
     def begin_loader(self) -> None:
         """A loader is begun: its batches come in the same order, and may be the first that are trained on."""
@@ -48,8 +55,8 @@ class ScriptStart:
     def _seed_streams(self) -> None:
         """Seed all random streams, each time otherwise."""
         if threading.get_ident() == self._thread:
-            self._seeded += 1
-            seed_all(self._seed + self._seeded)
+            self.stood.append(digest_of_streams())
+            seed_all(self._seed + len(self.stood))
 
     def add_optimizer(self, optimizer: Any) -> None:
         """An optimizer was built: what comes now draws the same numbers, and the next call may be the one that trains."""
@@ -65,6 +72,10 @@ class ScriptStart:
         if self._hook is not None:
             self._hook.remove()
             self._hook = None
+
+    def end_step(self) -> None:
+        """The first step is over."""
+        self.streams = digest_of_streams()
 
     def _before_call(self, module: Any, arguments: Any) -> None:
         import torch

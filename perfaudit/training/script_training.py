@@ -133,6 +133,7 @@ class ScriptTraining(ScriptLoading):
             self._go_on()
         for _ in range(-len(self._order) % self._updates_per_step):  # to the end of a step
             self._go_on()
+        self.start.end_step()
         self._records.clear()
         self.phases.take()
 

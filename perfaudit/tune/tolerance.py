@@ -96,7 +96,8 @@ class Curve:
 
     missing: why parameters could not be copied into it by name, "" if they could or need not. gradients: of its first step,
     beside the base's. sensitivity: in place of losses, where that was asked. start: of a script, why its first step did not begin
-    as was asked, "" if it did, None for factories. streams: tells apart how many random numbers a script's first step has drawn.
+    as was asked, "" if it did, None for factories. streams: tells apart how many random numbers a script's first step has drawn;
+    stood: the same of what was drawn before it, once for each time that the streams were then seeded.
     """
 
     losses: tuple[float, ...]
@@ -107,6 +108,7 @@ class Curve:
     sensitivity: Sensitivity | None = None
     start: str | None = None
     streams: str = ""
+    stood: tuple[str, ...] = ()
 
     @property
     def is_finite(self) -> bool:
@@ -129,7 +131,8 @@ def curve_of(reply: Json) -> Curve:
     if moved:
         sensitivity = Sensitivity(*(float.fromhex(moved[name]) for name in ("again", "stream", "nudged")))
     dtypes, start, streams = tuple(reply.get("dtypes") or ()), reply.get("start"), reply.get("streams", "")
-    return Curve(losses, average, reply.get("why", ""), dtypes, gradients, sensitivity, start, streams)
+    stood = tuple(reply.get("stood") or ())
+    return Curve(losses, average, reply.get("why", ""), dtypes, gradients, sensitivity, start, streams, stood)
 
 
 def gaps(curve: Curve, base: Curve) -> list[float]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,14 @@ from perfaudit.measure.runner import TrialFailed
 from perfaudit.measurements import NOT_CLAIMED
 from perfaudit.tune.exact import NUDGE, SAME_FUNCTION, WHAT, said_of_exact
 from perfaudit.tune.gradients import rounds, said_of_gradients
+from perfaudit.tune.same_start import (
+    BEGAN_ALIKE,
+    NOT_ON_A_SCRIPT,
+    STREAMS_FURTHER,
+    doubt_of_start,
+    has_other_parameters,
+    refuse_other_draws,
+)
 from perfaudit.tune.tolerance import (
     ANOTHER_STREAM,
     SMALL_NOISE,
@@ -39,12 +46,6 @@ from perfaudit.tune.tolerance import (
 Json = dict[str, Any]  # Any: nested JSON
 _AUTOCASTS = {"bf16": "bfloat16", "fp16": "float16", "tf32": "tf32"}  # settings of the knob that is named precision
 NOT_COMPARED = "not compared"
-STREAMS_FURTHER = "that moves the losses further than another random stream of your own code"
-NOT_ON_A_SCRIPT = "it could not be checked: it draws other random numbers than your code, and"
-BEGAN_ALIKE = (
-    "; for this, both began with the parameters of your code and with random streams seeded alike, as the patch draws other "
-    "numbers for its own"
-)
 _EQUALITY = f"{NOT_CLAIMED}, because the patch changes"
 
 
@@ -95,13 +96,13 @@ class Verifier:
         if (
             not self.reference.is_of_script
             or self._folder is None
-            or not any(map(_draws_others, self.changes.values()))
+            or not any(map(has_other_parameters, self.changes.values()))
         ):
             return None
         file = str(Path(self._folder.name) / "start.pt")
         if variant.key == self.base:
             return {"save": file} if self._curve is None else None
-        is_taken = _draws_others(self.changes.get(variant.key, ())) and variant.key not in self.said
+        is_taken = has_other_parameters(self.changes.get(variant.key, ())) and variant.key not in self.said
         return {"load": file} if is_taken else None
 
     def check(self, child: Child, variant: Variant, facts: Facts) -> None:
@@ -129,7 +130,9 @@ class Verifier:
         if "precision" not in changes:
             _refuse_fewer_bits(names, self._types)
             names = self._types
-        doubt = _doubt_of_start(curve, self._curve) if _draws_others(changes) else STREAMS_FURTHER
+        if self._curve.is_finite and curve.is_finite and not curve.missing:
+            refuse_other_draws(curve, self._curve, changes)
+        doubt = doubt_of_start(curve, self._curve) if has_other_parameters(changes) else STREAMS_FURTHER
         held_to = changes if doubt else tuple(change for change in changes if change != "rng")
         said = self._judged(curve, self._curve, held_to, names, doubt)
         if self._curve.is_finite and not curve.missing:
@@ -258,22 +261,6 @@ class Verifier:
             gap = f"the sums of the average behind {len(found)} steps from one seed differ by {average:.1e}"
         where = f" (largest at step {step + 1})" if found[step] else ""
         raise TrialFailed(f"more than the promised change ({promised}): {gap}{where}{f'; {own}' if noise else ''}")
-
-
-def _draws_others(changes: Collection[str]) -> bool:
-    """Whether a patch draws other numbers for the parameters that it has than the user's code for all of its own."""
-    return {"rng", "checkpoint"} <= set(changes)
-
-
-def _doubt_of_start(curve: Curve, base: Curve) -> str:
-    """Why the first step of a script did not begin as the base's did, or draws otherwise; "" where it did and draws as many."""
-    if curve.start is None or base.start is None:
-        return STREAMS_FURTHER
-    if why := base.start or curve.start:
-        return f"it could not begin with the parameters of your code: {why}"
-    if curve.gradients is not None and not curve.gradients.same_batch:
-        return "the first batch comes from numbers that were drawn before an optimizer is built or a loader is begun"
-    return "" if curve.streams == base.streams else "so does its first step"
 
 
 def _refuse_fewer_bits(names: list[str], own: list[str]) -> None:

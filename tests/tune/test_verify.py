@@ -21,6 +21,7 @@ from perfaudit.measure.ledger import Variant
 from perfaudit.measure.runner import TrialFailed
 from perfaudit.tune.gradients import said_of_gradients
 from perfaudit.tune.questions import Questions
+from perfaudit.tune.same_start import BEGAN_ALIKE
 from perfaudit.tune.tolerance import (
     Curve,
     FirstGradients,
@@ -33,7 +34,7 @@ from perfaudit.tune.tolerance import (
     tolerance,
     types_of,
 )
-from perfaudit.tune.verify import BEGAN_ALIKE, Verifier
+from perfaudit.tune.verify import Verifier
 
 Project = Callable[..., Path]
 Json = dict[str, Any]
@@ -178,6 +179,17 @@ def test_a_script_that_began_as_the_users_is_held_to_what_it_computes(
     else:
         with pytest.raises(TrialFailed, match=said):
             judged(ONE, patched, *changes, facts=script, start=start)
+
+
+@pytest.mark.parametrize(("start", "when"), [({"stood": ["a", "c"]}, "before"), ({"streams": "b"}, "in")])
+def test_numbers_that_a_patch_draws_without_saying_so_withdraw_it(start: Json, when: str) -> None:
+    """Streams are seeded alike in both, so the losses are equal; in the user's own run they are not."""
+    script = replace(USUAL, script=Script())
+    for changes in ((), ("rounding",), ("checkpoint",)):
+        with pytest.raises(TrialFailed, match=f"{when} its first step, other random numbers are drawn"):
+            judged(ONE, ONE, *changes, facts=script, start=start)
+    for changes in (("rng",), ("order",), ("algorithm",)):
+        assert "the same losses to the bit" in judged(ONE, ONE, *changes, facts=script, start=start)
 
 
 def test_only_patches_that_draw_other_parameters_begin_with_those_of_the_users() -> None:

@@ -9,8 +9,9 @@ import pytest
 
 from perfaudit.measure.lab import ChildLab
 from perfaudit.measure.ledger import Variant
+from perfaudit.tune.same_start import BEGAN_ALIKE
 from perfaudit.tune.tolerance import Reference
-from perfaudit.tune.verify import BEGAN_ALIKE, Verifier
+from perfaudit.tune.verify import Verifier
 
 TRAIN = """
 import torch
@@ -41,8 +42,10 @@ def test_biases_of_a_script_that_shuffles(project: Callable[..., Path]) -> None:
         "wrong", "", {}, {"train.py": without.overlay["train.py"].replace("8 * 16, 3)", "8 * 16, 3, bias=False)")}
     )
     reference = Reference(lambda command: None, lambda variant: 0, steps=6, is_of_script=True)
+    draws = Variant("draws", "", {}, {"train.py": TRAIN.replace("optimizer = ", "torch.rand(1)\noptimizer = ")})
     most = 1 << 30
-    with Verifier("base", {"right": changes, "wrong": changes}, reference, memory_budget=most) as verifier:
+    promised = {"right": changes, "wrong": changes, "draws": ()}
+    with Verifier("base", promised, reference, memory_budget=most) as verifier:
         lab = ChildLab(target, "cpu", fresh=True, check=verifier.check, start_of=verifier.start_of)
         assert [lab.examine(variant) for variant in (Variant("base", "", {}), without)] == ["", ""]
         said = verifier.said["right"]
@@ -50,3 +53,4 @@ def test_biases_of_a_script_that_shuffles(project: Callable[..., Path]) -> None:
         assert BEGAN_ALIKE in said
         assert 0 < verifier.peaks["right"] <= verifier.peaks["base"]
         assert "more than the promised change (rounding)" in lab.examine(wrong)
+        assert "before its first step, other random numbers are drawn than in your code" in lab.examine(draws)
