@@ -41,6 +41,7 @@ ELSEWHERE = {
     ("checkpoints/inside.py", "torch.save"): "the same",
     ("reading.py", "os.open"): "for reading only",
     ("script/waiting.py", "os.open"): "for reading only",
+    ("target/queued.py", "os.open"): "for reading only",
     ("static/rule_folder.py", "os.open"): "for reading only",
     ("cli/output.py", "os.open"): "/dev/null in the place of a stdout that went away",
     **{("cli/__init__.py", name): "/dev/null in the place of a stream that is closed" for name in ("os.open", "open")},

@@ -97,7 +97,7 @@ class _Load:
 
 
 def _loaded(training: Any) -> tuple[_Load, Any]:
-    from perfaudit.measure.queued import queued_seconds
+    from perfaudit.target.queued import queued_seconds
 
     restarts, queued = len(training.restart_seconds), queued_seconds()
     wall, cpu = time.perf_counter(), time.process_time()

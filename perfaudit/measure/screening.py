@@ -27,9 +27,9 @@ from perfaudit.measure.preparation import (
     take_back,
     words_of_a_step,
 )
-from perfaudit.measure.queued import queued_seconds
 from perfaudit.measure.race import BASE, CONTROL, Race, Terms, Turn
 from perfaudit.measure.twins import OtherLoader, Twins
+from perfaudit.target.queued import queued_seconds
 from perfaudit.training import Training, Variant
 from perfaudit.training.code_change import NotSwappable
 from perfaudit.training.start_of_step import Numbers, around, bytes_of, differences, is_finite

@@ -8,17 +8,25 @@ import pytest
 
 from perfaudit.script import waiting
 
+NEVER = -1.0  # seconds that the thread ran in updates at whose ends nobody looked
 
-def followed(monkeypatch: pytest.MonkeyPatch, spans: list[tuple[float, float]]) -> dict[str, float]:
-    """What is said of updates that lie so many seconds apart, of which the thread ran so many."""
-    clocks = [(0.0, 0.0)]
-    for wall, ran in spans:
-        clocks.append((clocks[-1][0] + wall, clocks[-1][1] + ran))
+
+def followed(monkeypatch: pytest.MonkeyPatch, spans: list[tuple[float, ...]]) -> dict[str, float]:
+    """What is said of looks that lie so many seconds apart, of which the thread ran so many, and others waited for a core.
+
+    Between two looks, of which the first ran NEVER, are updates that are not looked at.
+    """
+    clocks = [(0.0, 0.0, 0.0)]
+    for wall, ran, *queued in spans:
+        clock, has_run, has_queued = clocks[-1]
+        clocks.append((clock + wall, has_run + max(0.0, ran), has_queued + sum(queued)))
     reads = iter(clocks)
     seen = waiting.Waiting()
     monkeypatch.setattr(waiting.Waiting, "_read", lambda self: next(reads))
-    for _ in range(waiting.FIRST - 1 + len(clocks)):
+    for _ in range(waiting.FIRST):
         seen.end_update()
+    for _, ran, *_ in spans:
+        seen.end_update(is_next=ran != NEVER)
     return seen.facts()
 
 
@@ -27,9 +35,26 @@ def test_the_share_in_which_it_stands_still(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_waiting_for_threads_that_wait_for_a_core_is_no_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
-    queued = iter([5.0, 11.0])
-    monkeypatch.setattr(waiting, "_queued_but", lambda thread: next(queued))
-    assert followed(monkeypatch, [(1.0, 0.25)] * 8)["blocked"] == 0.0
+    assert followed(monkeypatch, [(1.0, 0.25, 0.5)] * 8)["blocked"] == pytest.approx(0.25)
+    assert followed(monkeypatch, [(1.0, 0.25, 4.0)] * 2 + [(1.0, 0.25)] * 2)["blocked"] == pytest.approx(0.375)
+
+
+def test_what_threads_wait_between_two_looks_leaves_a_sleep_a_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = [(0.01, 0.002, 0.0), (0.05, NEVER, 0.1)] * 8
+    assert followed(monkeypatch, looks)["blocked"] == pytest.approx(0.8)
+
+
+def test_ticks_in_which_the_system_counts_are_no_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert followed(monkeypatch, [(0.002, 0.004), (0.002, 0.0)] * 8)["blocked"] == pytest.approx(0.0)
+
+
+def test_a_look_reads_what_the_other_threads_waited(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(waiting, "queued_seconds", lambda but: asked.append(but) or 0.0)
+    seen = waiting.Waiting()
+    for _ in range(waiting.FIRST + 1):
+        seen.end_update()
+    assert asked == [threading.get_native_id()] * 2
 
 
 def test_an_evaluation_among_the_updates_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:

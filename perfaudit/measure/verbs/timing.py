@@ -7,8 +7,8 @@ import time
 from typing import Any
 
 from perfaudit.measure.holder import Holder
-from perfaudit.measure.queued import queued_seconds
 from perfaudit.measure.step_times import step_seconds
+from perfaudit.target.queued import queued_seconds
 
 Reply = dict[str, Any]  # JSON
 
