@@ -47,18 +47,16 @@ def variant_of(name: str, settings: Settings) -> Variant:
     return Variant(key_of(name, settings), name, settings, {}, module.found_at, fixed, least)
 
 
-def patch_for(session: Session, name: str, survey: Survey, variant: Variant) -> Patched | None:
-    """A setting as patched source; None where none can be written."""
-    written = fix_for(session, name, survey, variant.settings)
+def patch_for(session: Session, bout: Bout, variant: Variant) -> Patched | None:
+    """A setting as patched source, with what its search has found out; None where none can be written."""
+    written = fix_for(session, bout.name, bout.survey, variant.settings, bout.kept)
     if written is None:
         return None
     patch, fix = written
     return replace(variant, overlay={patch.path: patch.after}, applied=""), fix, patch.location
 
 
-def fix_for(
-    session: Session, name: str, survey: Survey, settings: Settings, kept: Json | None = None
-) -> tuple[Patch, Fix] | None:
+def fix_for(session: Session, name: str, survey: Survey, settings: Settings, kept: Json) -> tuple[Patch, Fix] | None:
     """The patch that makes this the setting, and the same as a fix with its title; None where none can be written.
 
     kept: what the knob has found out of this program.
@@ -67,7 +65,7 @@ def fix_for(
     patch = module.patch(Code(session.target.file, survey), settings)
     if patch is None:
         return None
-    changes = patch.changes if patch.changes is not None else module.changes_found(settings, survey, kept or {})
+    changes = patch.changes if patch.changes is not None else module.changes_found(settings, survey, kept)
     words, before = module.words(settings, survey), digest_of(patch.path, patch.before)
     return patch, Fix(words, "unsafe" if changes else "safe", changes, patch.edits, patch.diff, before)
 

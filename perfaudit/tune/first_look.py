@@ -112,7 +112,7 @@ def pair_of(name: str, settings: Settings) -> list[object]:
 
 
 def _entrant(session: Session, bout: Bout, variant: Variant) -> Json:
-    module, patched = knob(bout.name), patch_for(session, bout.name, bout.survey, variant)
+    module, patched = knob(bout.name), patch_for(session, bout, variant)
     pair, text = pair_of(module.name, variant.settings), patched[0].overlay if patched is not None else {}
     if text and module.way_on(bout.survey, variant.settings) == "code":
         code = {path: [read_text(Path(path))[0], after] for path, after in text.items()}

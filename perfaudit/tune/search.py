@@ -218,7 +218,7 @@ def _promised(bout: Bout, module: Knob, variant: Variant) -> tuple[str, ...]:
 
 def _as_patched(session: Session, bout: Bout, variant: Variant) -> Variant:
     """The setting as the source that would have it; as it is where that source cannot be written."""
-    found = patch_for(session, bout.name, bout.survey, variant)
+    found = patch_for(session, bout, variant)
     if found is None:
         return variant
     patched, fix, location = found

@@ -14,12 +14,14 @@ from surveys import facts, profile_of, survey_of
 from test_search import Sizes
 
 from perfaudit.findings import Fix, Location
+from perfaudit.knobs import Survey
+from perfaudit.knobs._code import Code, Patch
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.ledger import Block, Generation, Ledger, Variant
 from perfaudit.measure.runner import TrialFailed
 from perfaudit.measurements import Settings
 from perfaudit.tune import search
-from perfaudit.tune.bout import Bout, key_of
+from perfaudit.tune.bout import Bout, key_of, patch_for
 from perfaudit.tune.outcome import winner_of
 from perfaudit.tune.search import least_gain, pointless
 
@@ -177,7 +179,7 @@ def test_a_race_in_the_room_there_is(
     Checked.made = []
     monkeypatch.setattr(search, "Verifier", Checked)
 
-    def patch_for(session: Any, name: str, survey: Any, one: Variant) -> Any:
+    def patch_for(session: Any, of: Bout, one: Variant) -> Any:
         if int(str(one.settings["size"])) < 2:
             return None
         return (
@@ -206,6 +208,21 @@ def test_a_race_in_the_room_there_is(
         with pytest.raises(TrialFailed, match="the patched source does not build take size 3"):
             called.check("child", variant(3), SEEN)
         assert Checked.last.seen == [("child", variant(1), SEEN), ("child", variant(2), SEEN)]  # type: ignore[attr-defined]
+
+
+def test_a_patch_says_what_its_search_has_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Loader(Sizes):
+        def patch(self, code: Code, settings: Settings) -> Patch:
+            return Patch("t.py", (), "a", "b", Location("t.py", 1, 1, 1, 2))
+
+        def changes_found(self, settings: Settings, survey: Survey, kept: dict[str, Any]) -> tuple[str, ...]:
+            return () if kept.get("is_plain") else ("rng",)
+
+    monkeypatch.setattr("perfaudit.tune.bout.knob", lambda name: Loader(name, []))
+    session: Any = SimpleNamespace(target=SimpleNamespace(file="t.py"))
+    for kept, safety in (({"is_plain": True}, "safe"), ({}, "unsafe")):
+        patched = patch_for(session, bout(0, 1, kept=kept), variant(1))
+        assert patched is not None and patched[1].safety == safety
 
 
 def test_without_anybody_to_race_nothing_is_measured(called: Called, clock: FakeClock) -> None:
