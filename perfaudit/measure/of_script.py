@@ -10,6 +10,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import Any
 
+from perfaudit.errors import NoBatches
 from perfaudit.measure import gradients
 from perfaudit.measure.memory import memory_of_script
 from perfaudit.target.autocasts import autocasts
@@ -78,9 +79,9 @@ def first_losses(training: Any, asked: Request) -> Reply:  # Any: training.scrip
 
 
 def _memory(training: Any) -> Reply | None:  # Any: training.script_training.ScriptTraining
-    """The peak of one more step, as the verb `memory` has it; None where the script has none."""
+    """The peak of one more step, as the verb `memory` has it; None where the script has none. Raises what that step raises."""
     try:
         seen = memory_of_script(training)
-    except Exception:  # its loop is over, or that step raises: the race will tell
+    except NoBatches:  # the check asks a process of its own then
         return None
     return {"peak_bytes": seen.tensors, "taken_bytes": seen.taken}

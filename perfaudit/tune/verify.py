@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from perfaudit.measure.child import Child
+from perfaudit.measure.child import Child, ChildFailed
 from perfaudit.measure.exchange import exchange_folder
 from perfaudit.measure.facts import Facts
 from perfaudit.measure.ledger import Variant
@@ -167,14 +167,23 @@ class Verifier:
             return
         if self._memory is not None:
             peak = self.reference.keep_peak(variant, self._memory)
-        elif self.reference.is_of_script and not self._is_compiled:  # it had no further step
-            return
+        elif variant.key == self.base and self.reference.is_of_script and not self._is_compiled:
+            return  # nothing depends on it, and each start of a script takes long
         else:
-            peak = self.reference.peak_of(variant)
+            peak = self._peak_in_own_process(variant)
         self.peaks[variant.key] = peak
         if peak > self.memory_budget and variant.key != self.base:
             sizes = " MiB, more than the memory budget of ".join(f"{n / 2**20:.1f}" for n in (peak, self.memory_budget))
             raise TrialFailed(f"the peak of one step with the patch is {sizes} MiB")
+
+    def _peak_in_own_process(self, variant: Variant) -> int:
+        try:
+            return self.reference.peak_of(variant)
+        except ChildFailed as failure:
+            what = f"the peak of one step with {'your code' if variant.key == self.base else 'the patch'}"
+            raise TrialFailed(
+                f"{what} could not be told, nor whether it fits the memory budget: {failure}"
+            ) from failure
 
     def _judged(self, curve: Curve, base: Curve, changes: tuple[str, ...], names: list[str], doubt: str) -> str:
         """What the comparison shows, in words. Raises TrialFailed where it is not what was promised.

@@ -14,6 +14,8 @@ import pytest
 from surveys import USUAL, facts, profile_of, survey_of
 from test_search import Kept
 
+from perfaudit.errors import NoBatches
+from perfaudit.measure import of_script
 from perfaudit.measure.child import Child, ChildFailed
 from perfaudit.measure.facts import Facts, Script
 from perfaudit.measure.lab import ChildLab, build_command
@@ -324,7 +326,38 @@ def test_the_peak_of_a_script_is_told_by_the_process_that_is_checked() -> None:
             with pytest.raises(TrialFailed, match="memory budget") if key == "patch" else contextlib.nullcontext():
                 verifier.check(child, Variant(key, "patch", {}), USUAL)
         assert verifier.peaks == {"base": 2 << 20, "patch": 2 << 20}
-        verifier.check(FakeChild(*ONE, memory=None), Variant("short", "patch", {}), USUAL)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("peak", "why"), [(1, ""), (2 << 20, "more than the memory budget"), (None, "could not be told.*: out of memory")]
+)
+def test_the_peak_of_a_script_without_a_further_step_is_told_by_another_process(peak: int | None, why: str) -> None:
+    asked = []
+
+    def peak_of(variant: Variant) -> int:
+        asked.append(variant.key)
+        if peak is None:
+            raise ChildFailed("oom", "out of memory")
+        return peak
+
+    reference = Reference(own, peak_of, is_of_script=True)
+    with Verifier("base", {"patch": ()}, reference, memory_budget=1 << 20) as verifier:
+        verifier.check(FakeChild(*ONE, memory=None), Variant("base", "patch", {}), USUAL)  # type: ignore[arg-type]
+        with pytest.raises(TrialFailed, match=why) if why else contextlib.nullcontext():
+            verifier.check(FakeChild(*ONE, memory=None), Variant("patch", "patch", {}), USUAL)  # type: ignore[arg-type]
+    assert asked == ["patch"]  # what your own code takes decides nothing
+
+
+@pytest.mark.parametrize(("error", "told"), [(NoBatches("ended"), True), (RuntimeError("out of memory"), False)])
+def test_only_the_end_of_its_loop_leaves_the_peak_of_a_script_untold(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, told: bool
+) -> None:
+    def raising(training: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(of_script, "memory_of_script", raising)
+    with contextlib.nullcontext() if told else pytest.raises(RuntimeError, match="out of memory"):
+        assert of_script._memory(None) is None
 
 
 def test_a_peak_that_a_process_has_told_is_known_to_whoever_asks_later() -> None:
