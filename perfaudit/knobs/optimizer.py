@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from perfaudit.findings import Edit
@@ -84,8 +84,7 @@ class Optimizer(Knob):
         if (of_trainer := _of_trainer(code.survey, settings)) is not None:
             return patch_trainer(code, self.name, of_trainer)
         update = str(settings["update"])
-        source, edits = None, dict[tuple[int, int], tuple[Edit, ...] | None]()
-        first: ast.Call | None = None
+        source, built = None, dict[tuple[int, int], tuple[ast.Call, list[OptimizerFacts]]]()
         for optimizer in _of_a_step(code.survey):
             found = code.call(optimizer.site)
             if found is None or (source is not None and found[0].path != source.path):
@@ -93,14 +92,19 @@ class Optimizer(Knob):
             source, call = found
             if not _names(source, call, optimizer):
                 return None
-            first = first or call
-            edits[call.lineno, call.col_offset] = _edits(source, call, update, optimizer)  # one call can build several
-        return code.patch(source, first, edit.together(*edits.values())) if source is not None else None
+            built.setdefault((call.lineno, call.col_offset), (call, []))[1].append(
+                optimizer
+            )  # one call can build several
+        if source is None:
+            return None
+        calls = list(built.values())
+        return code.patch(source, calls[0][0], edit.together(*(_edits(source, *each, update) for each in calls)))
 
     def by_hand(self, survey: Survey) -> str:
         code, trainer = Code("", survey), survey.facts.trainer
         if not survey.facts.is_script or (trainer is not None and trainer.optimizer):
             return ""
+        places: dict[str, str] = {}
         for optimizer in _of_a_step(survey):
             found = code.call(optimizer.site)
             if found is None:
@@ -108,6 +112,10 @@ class Optimizer(Knob):
             if not _names(*found, optimizer):
                 picks = f"`{ast.unparse(found[1].func)}`{built_at(optimizer.site)} picks the optimizer's class"
                 return f"{picks}, and another class may not take the argument"
+            places.setdefault(found[0].path, f"{optimizer.name}{built_at(optimizer.site)}")
+        if len(places) > 1:
+            them = " and ".join(places.values())
+            return f"the optimizers of a step are built in several files, {them}, and a patch changes one"
         return ""
 
     def words(self, settings: Settings, survey: Survey) -> str:
@@ -174,13 +182,16 @@ def _of_trainer(survey: Survey, settings: Settings) -> str | None:
     return setting if arguments_of_trainer(survey, "optimizer", setting) else None
 
 
-def _edits(source: Source, call: ast.Call, update: str, optimizer: OptimizerFacts) -> tuple[Edit, ...] | None:
-    """The call with the argument that asks for this update, in the place of the other one where it stands there."""
+def _edits(source: Source, call: ast.Call, built: Sequence[OptimizerFacts], update: str) -> tuple[Edit, ...] | None:
+    """The call with the argument that asks for this update, in the place of the other one where it stands there.
+
+    built: all that the call has built, of which options that it hands on may give the other one to some.
+    """
     name, value = _ARGUMENTS[update]
     other = "fused" if name == "foreach" else "foreach"
     standing = edit.keyword(call, other)
     if hands_on_options(call):
-        is_other = bool(optimizer.fused if other == "fused" else optimizer.foreach)
+        is_other = any(each.fused if other == "fused" else each.foreach for each in built)
         off = {other: "False"} if standing is not None or is_other else {}
         return give(source, call, {name: repr(value), **off})
     if standing is None:

@@ -134,6 +134,34 @@ def test_all_optimizers_of_a_step_are_patched_together(
     assert KNOB.not_applicable(given) == "" and "update differently" in KNOB.not_applicable(Survey(fused))
 
 
+def test_optimizers_built_in_two_files_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(GAN)
+    Path("more.py").write_text(GAN)
+    first, other = (_adam(node.value) for node in ast.parse(GAN).body if isinstance(node, ast.Assign))
+    assert other.site is not None
+    other = replace(other, site=other.site._replace(path="more.py"))
+    given = Survey(replace(USUAL, optimizer=first, script=Script(optimizers=(other,))))
+    assert KNOB.patch(Code("train.py", given), {"update": "fused"}) is None
+    assert KNOB.by_hand(given) == (
+        "the optimizers of a step are built in several files, Adam (train.py:2) and Adam (more.py:3), and a patch changes one"
+    )
+
+
+@pytest.mark.parametrize("foreach", [(True, None), (None, True)])
+def test_what_options_hold_for_one_of_several_optimizers_is_switched_off(
+    foreach: tuple[bool | None, bool | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = "from torch.optim import Adam\na = Adam(p, **options)\n"
+    Path("train.py").write_text(text)
+    built = _adam(ast.parse(text).body[-1].value)  # type: ignore[attr-defined]  # an assignment
+    first, other = (replace(built, foreach=each) for each in foreach)
+    given = Survey(replace(USUAL, optimizer=first, script=Script(optimizers=(other,))))
+    patch = KNOB.patch(Code("train.py", given), {"update": "fused"})
+    assert patch is not None and '{**options, "fused": True, "foreach": False}' in patch.after
+
+
 def _adam(call: ast.expr | None) -> Optimizer:
     site = call and CallSite("train.py", call.lineno, call.end_lineno, call.col_offset, call.end_col_offset)
     return replace(USUAL.optimizer, name="Adam", module="torch.optim.adam", site=site)
