@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,10 +60,10 @@ def ended(code, name, arguments, folder, environment, out, err, seconds):
 
 for line in sys.stdin:
     asked = json.loads(line)
-    code = ended(**asked)
-    if code and "Timeout (" in open(asked["err"]).read():
-        code = ended(**asked)
-    print(code, flush=True)
+    code, hung = ended(**asked), ""
+    if code and "Timeout (" in (said := open(asked["err"]).read()):
+        code, hung = ended(**asked), said
+    print(json.dumps([code, hung]), flush=True)
 """
 
 
@@ -97,7 +98,7 @@ def run_code(
     """A program run as `python NAME ARGUMENTS` in a folder, with one thread and these variables besides ours.
 
     A fork of a process with torch in it may hang: a program that takes longer than `seconds` is ended and run once
-    more. One that hangs again has the code 1, and where each of its threads was in `err`.
+    more, with a warning that says where its threads were. One that hangs again has the code 1, and says so in `err`.
     """
     parent = _parent(str(Path(__file__).parents[1]))
     assert parent.stdin is not None and parent.stdout is not None
@@ -110,7 +111,10 @@ def run_code(
         parent.stdin.flush()
         ended = parent.stdout.readline()
         assert ended, "the process that is forked from has ended"
-        return Ended(int(ended), out.read_text(), err.read_text())
+        exit_code, hung = json.loads(ended)
+        if hung:
+            warnings.warn(f"{name} hung for {seconds:.0f} s and was run again:\n{hung[-2000:]}", stacklevel=2)
+        return Ended(exit_code, out.read_text(), err.read_text())
 
 
 def run_programs(programs: dict[Path, list[str]], seconds_each: float = 45.0) -> dict[Path, Ended]:

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from forked_programs import Ended, run_programs
+from forked_programs import Ended, run_code, run_programs
 
 from perfaudit.static.fix import patches
 from perfaudit.static.scan import scan
@@ -74,3 +74,18 @@ def test_safe_fixes_leave_the_losses_as_they_are(path: Path, runs: dict[tuple[st
     assert before.code == after.code == 0, before.err[-2000:] + after.err[-2000:]
     assert re.search(r"loss \d", before.out)
     assert after.out == before.out
+
+
+HANGS_ONCE = """
+import pathlib, threading
+if not pathlib.Path("ran").exists():
+    pathlib.Path("ran").touch()
+    threading.Event().wait()
+print("ended")
+"""
+
+
+def test_a_program_that_hangs_is_run_again_with_a_warning(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match=r"once\.py hung for 1 s and was run again:\s+Timeout"):
+        ended = run_code(HANGS_ONCE, "once.py", [], tmp_path, seconds=1.0)
+    assert ended == Ended(0, "ended\n", "")
