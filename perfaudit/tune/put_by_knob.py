@@ -1,4 +1,4 @@
-"""Fixes of findings that a knob can put in place of a script that runs: the lines that they change have run before its loop."""
+"""Fixes that a knob can apply to a running script, because the lines they change ran before its loop."""
 
 from __future__ import annotations
 
