@@ -72,7 +72,7 @@ class Waiting:
         longest = LONG * statistics.median([wall for wall, _ in self._spans] or [0.0])
         usual = [span for span in self._spans if span[0] <= longest]
         if whole := sum(wall for wall, _ in usual):
-            found["blocked"] = max(0.0, sum(still for _, still in usual)) / whole
+            found["blocked"] = sum(still for _, still in usual) / whole
         return found
 
     def _read(self) -> _Clocks | None:
@@ -80,21 +80,17 @@ class Waiting:
 
         None where the system does not tell, and with a device, of which `behind` tells more.
         """
-        if self._clocks is None or self._accelerator is not None:
+        if self._clocks is None or self._accelerator is not None or threading.get_native_id() != self._thread:
             return None
         try:
-            ran, queued = os.pread(self._clocks, 100, 0).split()[:2]
-        except (OSError, ValueError):
+            queued = int(os.pread(self._clocks, 100, 0).split()[1]) / 1e9
+        except (OSError, ValueError, IndexError):
             return None
-        return time.perf_counter(), (int(ran) + int(queued)) / 1e9, queued_seconds(but=self._thread)
+        # The file counts time on a core in ticks of some milliseconds, in which short steps begin and end.
+        return time.perf_counter(), time.thread_time() + queued, queued_seconds(but=self._thread)
 
 
 def _span(before: _Clocks, now: _Clocks) -> tuple[float, float]:
-    """Seconds between two looks, and of them standing still.
-
-    The system counts time on a core in ticks of some milliseconds, so that a thread that runs may stand still for less than
-    no time: many spans together are right. A thread that ended takes what it waited with it.
-    """
+    """Seconds between two looks, and of them standing still. A thread that ended takes what it waited with it."""
     wall, ran, queued = (new - old for new, old in zip(now, before, strict=True))
-    still = wall - ran
-    return wall, still - min(max(0.0, queued), max(0.0, still))
+    return wall, max(0.0, wall - ran - max(0.0, queued))

@@ -44,8 +44,13 @@ def test_what_threads_wait_between_two_looks_leaves_a_sleep_a_sleep(monkeypatch:
     assert followed(monkeypatch, looks)["blocked"] == pytest.approx(0.8)
 
 
-def test_ticks_in_which_the_system_counts_are_no_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert followed(monkeypatch, [(0.002, 0.004), (0.002, 0.0)] * 8)["blocked"] == pytest.approx(0.0)
+def test_time_on_a_core_is_not_counted_in_the_ticks_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting.os, "pread", lambda *_: b"4000000000 2000000000 7")
+    monkeypatch.setattr(waiting.time, "thread_time", lambda: 5.0)
+    seen = waiting.Waiting()
+    for _ in range(waiting.FIRST):
+        seen.end_update()
+    assert (clocks := seen._read()) is not None and clocks[1] == 7.0
 
 
 def test_a_look_reads_what_the_other_threads_waited(monkeypatch: pytest.MonkeyPatch) -> None:
