@@ -41,7 +41,8 @@ def first_losses(training: Any, asked: Request) -> Reply:  # Any: training.scrip
 
     With them, under "start" why the first step did not begin as was asked ("" if it did), under "streams" what tells apart how
     many random numbers the first step has drawn, and under "stood" the same of what was drawn before it. Parameters of the
-    asked state are taken only where it did not. Under "average" is how far averages of its weights have moved behind that step.
+    asked state are taken only where it did not. Under "averages" is how far averages of its weights have moved behind that
+    step: see `training.script_average`.
     """
     import torch
 
@@ -66,12 +67,13 @@ def first_losses(training: Any, asked: Request) -> Reply:  # Any: training.scrip
         for _ in range(asked.steps):
             training.whole_step()
             losses.append(float(training.last_loss).hex())
-    average = [each.hex() for each in averages.moved()]
+    found["averages"] = [
+        [name, is_trained, *(x.hex() for x in each)] for name, is_trained, *each in averages.moved(asked.steps)
+    ]
     if asked.memory:
         found["memory"] = _memory(training)
     return {
         "losses": losses,
-        "average": average,
         "why": why,
         "dtypes": sorted(dtypes),
         **found,

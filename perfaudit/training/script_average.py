@@ -3,74 +3,240 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+import math
+import zlib
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from perfaudit.training.trained_models import find_models
+# A tensor of any size is told by its sums and by its products with so many rows of random signs: averages that moved as far in
+# another direction have other products.
+SIGNS = 2
+AT_ONCE = 2**18  # elements
+HALF = 0.5  # of an optimizer's tensors: a list that is shaped as less of the model may be anything
+_HOLDERS = (dict, OrderedDict, defaultdict, list)  # exactly: a subclass may load, or raise, when it is read
+
+Tensors = dict[str, Any]  # by name: torch.Tensor
+Read = Callable[[], Tensors]
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """What holds tensors shaped as trained weights, and what they were at first, on the host.
+
+    trained: those of them that stand for a parameter which an optimizer moves.
+    """
+
+    tensors: Read
+    before: Tensors
+    trained: frozenset[str]
 
 
 class Averages:
     """Everything that holds tensors shaped as the trained weights, and is neither those nor their gradients, as it was once.
 
-    That is a module, as an `AveragedModel`, or a dict or a list of tensors. Target networks and the best weights so far are among
-    them: where two trainings are alike, these are alike, too.
+    That is a module, as an `AveragedModel`, wherever it belongs, or a dict or a list of tensors. Target networks and the best
+    weights so far are among them: where two trainings are alike, these are alike, too. Nothing is copied on the device.
     """
 
     def __init__(self, training: Any) -> None:
-        self._rows = [(row, [tensor.detach().clone() for tensor in _tensors(row)]) for row in _averages(training)]
+        self._rows = _rows(training)
 
-    def moved(self) -> list[float]:
-        """Σ|Δ| and √ΣΔ² over all of their floats since then; [] where there is none."""
-        pairs = [
-            (now.detach().cpu().double(), then.cpu().double())  # MPS has no float64
-            for row, before in self._rows
-            for now, then in zip(_tensors(row), before, strict=False)
-            if now.is_floating_point() and now.shape == then.shape
-        ]
-        if not pairs:
-            return []
-        apart = [now - then for now, then in pairs]
-        return [
-            float(sum(each.abs().sum() for each in apart)),
-            float(sum(each.square().sum() for each in apart)) ** 0.5,
-        ]
+    def moved(self, steps: int) -> list[list[Any]]:
+        """Of each floating tensor, how far it has moved since then, in an order that does not depend on the process.
 
-
-def _averages(training: Any) -> Iterator[Any]:
-    models = find_models(training.optimizers)
-    own = {
-        id(value) for model in models.trained for p in model.parameters() for value in (p, p.grad) if value is not None
-    }
-    own |= {id(buffer) for model in models.trained for buffer in model.buffers()}
-    own |= {id(gradient) for gradient in training.first_gradients.values()}
-    shapes = set()
-    for model in models.trained:
-        parameters = list(model.parameters())
-        shapes |= {_shapes(parameters), _shapes([p for p in parameters if p.requires_grad])}
-        shapes.add(_shapes(list(model.state_dict().values())))
-    lengths = {len(each) for each in shapes}
-    for row in [*models.others, *(each for each in gc.get_objects() if _is_row(each, lengths))]:
-        tensors = _tensors(row)
-        if tensors and _shapes(tensors) in shapes and not any(id(tensor) in own for tensor in tensors):
-            yield row
+        Each is [name, whether an optimizer moves what it stands for and the average has moved, Σ|Δ|, √ΣΔ², what `steps`
+        roundings of it make of the two, and SIGNS products of Δ with random signs]. The copies are let go of.
+        """
+        rows, self._rows = self._rows, []
+        found = []
+        for row in rows:
+            now = _safely(row.tensors) or {}
+            told = {name: _safely(_told, name, then, now.get(name), steps) for name, then in row.before.items()}
+            has_moved = any(each[0] for name, each in told.items() if each is not None and name in row.trained)
+            found += [
+                [name, has_moved and name in row.trained, *each] for name, each in told.items() if each is not None
+            ]
+        return sorted(found)
 
 
-def _is_row(value: Any, lengths: set[int]) -> bool:
+def _told(name: str, then: Any, now: Any, steps: int) -> list[float] | None:
     import torch
 
-    if not issubclass(type(value), (dict, list)) or len(value) not in lengths:
-        return False
-    return all(
-        issubclass(type(each), torch.Tensor) for each in (value.values() if issubclass(type(value), dict) else value)
-    )
+    if now is None or now.shape != then.shape:
+        return None
+    rounding = steps * torch.finfo(then.dtype).eps
+    dice = torch.Generator().manual_seed(zlib.crc32(name.encode()))
+    sums, products = [0.0] * 4, torch.zeros(SIGNS, dtype=torch.float64)
+    new = now.detach().to("cpu")
+    for before, part in zip(then.flatten().split(AT_ONCE), new.flatten().split(AT_ONCE), strict=True):
+        old = before.double()
+        apart = part.double() - old
+        signs = 2.0 * torch.randint(0, 2, (SIGNS, len(apart)), generator=dice, dtype=torch.float64) - 1.0
+        products += signs @ apart
+        added = (apart.abs().sum(), apart.square().sum(), old.abs().sum(), old.square().sum())
+        sums = [a + float(b) for a, b in zip(sums, added, strict=True)]
+    doubts = [rounding * sums[2], rounding * math.sqrt(sums[3])]
+    return [sums[0], math.sqrt(sums[1]), *doubts, *products.tolist()]
 
 
-def _tensors(row: Any) -> list[Any]:
-    """What a module, a dict or a list holds, in its order."""
-    if isinstance(row, dict):
-        return list(row.values())
-    return list(row) if isinstance(row, list) else list(row.parameters())
+def _rows(training: Any) -> list[_Row]:
+    import torch
+
+    everything = gc.get_objects()
+    own = _own(training.optimizers)
+    taken = _places([*own.values(), *(p.grad for p in own.values()), *training.first_gradients.values()])
+    modules = [each for each in everything if issubclass(type(each), torch.nn.Module)]
+    shapes = _shapes_of_trained(modules, own, training.optimizers)
+    lengths = {len(each) for each in shapes.most}
+    holders = [each for each in everything if type(each) in _HOLDERS and len(each) in lengths]
+    rows = [_safely(_row, each, shapes, taken) for each in [*modules, *holders]]
+    return _each_tensor_once([row for row in rows if row is not None])
 
 
-def _shapes(tensors: Sequence[Any]) -> tuple[Any, ...]:
-    return tuple(tensor.shape for tensor in tensors)
+def _own(optimizers: Sequence[Any]) -> dict[int, Any]:
+    """What the optimizers move, by identity. An average that was handed to one with the rest has neither gradient nor state."""
+    found = {}
+    for optimizer in optimizers:
+        state = getattr(optimizer, "state", {})
+        given = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+        moved = [p for p in given if p.grad is not None or p in state]
+        found.update({id(p): p for p in moved or given})
+    return found
+
+
+@dataclass(slots=True)
+class _Shapes:
+    """For the shapes of tensors in their order, their names, and whether an optimizer moves each.
+
+    all: of each module that has trained parameters. most: of those that have more than HALF of an optimizer's, and of their
+    states.
+    """
+
+    all: dict[Any, dict[str, bool]] = field(default_factory=dict)
+    most: dict[Any, dict[str, bool]] = field(default_factory=dict)
+
+
+def _shapes_of_trained(modules: Sequence[Any], own: dict[int, Any], optimizers: Sequence[Any]) -> _Shapes:
+    of = [{id(p) for group in each.param_groups for p in group["params"]} & own.keys() for each in optimizers]
+    found = _Shapes()
+    for module in modules:
+        named = _safely(_parameters, module) or {}
+        held = own.keys() & {id(p) for p in named.values()}
+        if not held:
+            continue
+        has_most = any(each and len(held & each) > HALF * len(each) for each in of)
+        ways = [
+            named,
+            {n: p for n, p in named.items() if p.requires_grad},
+            {n: p for n, p in named.items() if id(p) in held},
+        ]
+        for tensors in [*ways, _safely(_state, module) or {}] if has_most else ways:
+            names = {name: id(value) in held for name, value in tensors.items()}
+            for known in (found.all, found.most) if has_most else (found.all,):
+                known[_shape(tensors)] = _first_of(known.get(_shape(tensors)), names)
+    return found
+
+
+def _first_of(known: dict[str, bool] | None, names: dict[str, bool]) -> dict[str, bool]:
+    """Of two modules so shaped, the names that come first: objects are found in another order in each process."""
+    if known is None:
+        return names
+    are_trained = [a or b for a, b in zip(known.values(), names.values(), strict=True)]
+    return dict(zip(min(list(known), list(names)), are_trained, strict=True))
+
+
+def _row(value: Any, shapes: _Shapes, taken: set[Any]) -> _Row | None:
+    """A module, a dict or a list as a row, None for one that is not shaped as trained weights or is those."""
+    if type(value) in _HOLDERS:
+        return _row_of(partial(_held, value), shapes.most, taken, is_named=type(value) is not list)
+    if _parameters(value):
+        return _row_of(partial(_parameters, value), shapes.all, taken, beside=partial(_buffers, value))
+    return _row_of(partial(_buffers, value), shapes.most, taken)
+
+
+def _row_of(
+    read: Read, shapes: dict[Any, dict[str, bool]], taken: set[Any], is_named: bool = True, beside: Read = dict
+) -> _Row | None:
+    """is_named: else the tensors get the names of what they stand for. beside: further tensors, which nothing trained has."""
+    weights = read()
+    names = shapes.get(_shape(weights)) if weights else None
+    if names is None or _places(weights.values()) & taken:
+        return None
+    called = dict(zip(weights, weights if is_named else names, strict=True))
+    trained = {called[name] for name, is_trained in zip(weights, names.values(), strict=True) if is_trained}
+
+    def tensors() -> Tensors:
+        return {called.get(name, name): each for name, each in read().items()} | {
+            f"buffer {name}": each for name, each in beside().items()
+        }
+
+    floats = {n: t for n, t in tensors().items() if t.is_floating_point() and t.device.type != "meta"}
+    before = {name: each.detach().to("cpu", copy=True) for name, each in floats.items()}
+    return _Row(tensors, before, frozenset(trained) & before.keys()) if before else None
+
+
+def _held(value: Any) -> Tensors:
+    """What a dict or a list holds; {} where anything of it is no tensor."""
+    import torch
+
+    items = enumerate(value) if type(value) is list else value.items()
+    found = {str(name): each for name, each in items}
+    return found if all(issubclass(type(each), torch.Tensor) for each in found.values()) else {}
+
+
+def _parameters(module: Any) -> Tensors:
+    return dict(module.named_parameters())
+
+
+def _buffers(module: Any) -> Tensors:
+    """Those that are no single numbers: a module that keeps its average in buffers has its decay and a count beside it."""
+    return {name: each for name, each in module.named_buffers() if each.dim()}
+
+
+def _state(module: Any) -> Tensors:
+    """What `state_dict` has, in its order, without running anybody's hooks."""
+    found: Tensors = {}
+    for prefix, part in module.named_modules():
+        buffers = {n: b for n, b in part._buffers.items() if n not in part._non_persistent_buffers_set}
+        for name, value in [*part._parameters.items(), *buffers.items()]:
+            if value is not None:
+                found[f"{prefix}.{name}" if prefix else name] = value
+    return found
+
+
+def _each_tensor_once(rows: list[_Row]) -> list[_Row]:
+    """The rows without what a larger one holds as well, as the parts of a module and lists of its parameters."""
+    seen: set[Any] = set()
+    found = []
+    for row in sorted(rows, key=lambda row: (-len(row.before), sorted(row.before))):
+        now = _safely(row.tensors) or {}
+        new = {name: then for name, then in row.before.items() if not _places([now.get(name)]) & seen}
+        seen |= _places(now.values())
+        if new:
+            found.append(_Row(row.tensors, new, row.trained & new.keys()))
+    return found
+
+
+def _places(tensors: Iterable[Any]) -> set[Any]:
+    """What tells tensors apart that have numbers of their own: `p.data` is at the place of `p`."""
+    return {_safely(_place, each) or id(each) for each in tensors if each is not None}
+
+
+def _place(tensor: Any) -> Any:
+    at = tensor.data_ptr()
+    return (at, tensor.numel(), tensor.device) if at else None
+
+
+def _shape(tensors: Tensors) -> tuple[Any, ...]:
+    return tuple(tensor.shape for tensor in tensors.values())
+
+
+def _safely(ask: Callable[..., Any], *given: Any) -> Any:
+    """What it gives; None where an object of somebody else's raises: it is no average that can be compared."""
+    try:
+        return ask(*given)
+    except Exception:
+        return None

@@ -24,6 +24,7 @@ from perfaudit.tune.session import Session
 from perfaudit.tune.workshop import Json
 
 PATCH = "patch"  # in the place of a knob's name: the fix of a finding
+OF_AVERAGE = frozenset({"PA404", "PA406"})  # rules; the fix of PA405 promises nothing of the average
 OFFERED = frozenset({"precision"})  # changes that may gain most and are not taken unasked: told, not handed over
 
 
@@ -55,6 +56,11 @@ class Candidate:
     def words(self) -> str:
         """The advice."""
         return self.fix.title
+
+    @property
+    def is_of_average(self) -> bool:
+        """Whether it changes how an average of the weights is kept."""
+        return self.knob == "ema" or (self.knob == PATCH and self.settings.get("patch") in OF_AVERAGE)
 
     @property
     def path(self) -> str:

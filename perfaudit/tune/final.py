@@ -44,7 +44,8 @@ def final_race(session: Session, profile: Profile, state: Climb, deadline: Deadl
         stage = f"final {digest_of_texts(top.overlay)}"
         rungs = {top.key: [*state.rungs]}
         built = partial(_why_not_built, profile, rungs)
-        state.final = SourceRace(START, (top,), {top.key: state.changes}, stage, ledger, built, most)
+        averages = frozenset({top.key} if any(rung.is_of_average for rung in state.rungs) else ())
+        state.final = SourceRace(START, (top,), {top.key: state.changes}, stage, ledger, built, most, averages)
         session.watch.stage("the patched source against your code, in fresh processes")
         if deadline.left() > seconds_to_check(profile) + 2 * least_seconds(ledger):
             race_patched(session, profile, state.final, deadline)
@@ -87,7 +88,8 @@ def _drop_refused(session: Session, profile: Profile, state: Climb) -> bool:
     built = partial(_why_not_built, profile, {candidate.key: [candidate] for candidate in state.rungs})
     patches = tuple(_patched(candidate.key, [candidate]) for candidate in state.rungs)
     most = state.final.memory_budget if state.final is not None else None
-    alone = SourceRace(START, patches, changes, why_not_built=built, memory_budget=most)
+    averages = frozenset(rung.key for rung in state.rungs if rung.is_of_average)
+    alone = SourceRace(START, patches, changes, why_not_built=built, memory_budget=most, of_average=averages)
     check_patched(session, profile, alone)
     refused = [candidate for candidate in state.rungs if candidate.key in alone.ledger.failures]
     for candidate in refused:

@@ -28,7 +28,7 @@ class SourceRace:
     changes: by key of a patch, what it changes besides speed. stage: under which the ledger keeps the race. What the checks
     say is in the ledger too, a refusal among its failures. why_not_built: of a patch by its key, why the training that was built
     from it is not what it is for; "" where it is. memory_budget: bytes that the peak of a step with a patch may have, None for
-    the session's.
+    the session's. of_average: keys of patches of an average of the weights.
     """
 
     start: Variant
@@ -38,6 +38,7 @@ class SourceRace:
     ledger: Ledger = field(default_factory=Ledger)
     why_not_built: Callable[[str, Facts], str] = lambda key, facts: ""
     memory_budget: int | None = None
+    of_average: frozenset[str] = frozenset()
 
     @property
     def top(self) -> Variant:
@@ -100,4 +101,4 @@ def _check(race: SourceRace, verifier: Verifier) -> Callable[[Child, Variant, Fa
 def _verifier(session: Session, profile: Profile, race: SourceRace) -> Verifier:
     reference = session.questions.reference(profile)
     most = session.memory_limit if race.memory_budget is None else race.memory_budget
-    return Verifier(race.start.key, {**race.changes}, reference, race.ledger.checked, most)
+    return Verifier(race.start.key, {**race.changes}, reference, race.ledger.checked, most, of_average=race.of_average)

@@ -332,7 +332,10 @@ def _race_together(session: Session, profile: Profile, priced: Priced, deadline:
     session.watch.stage(f"measuring {len(paying)} patches together")
     variant = Variant(TOGETHER, PATCH, {"patch": rules_of(paying)}, texts)
     changes = tuple(sorted({change for candidate in paying for change in candidate.fix.changes}))
-    priced.together = SourceRace(BASE, (variant,), {TOGETHER: changes}, f"{STAGE} {TOGETHER}", _first_ledger(priced))
+    averages = frozenset({TOGETHER} if any(candidate.is_of_average for candidate in paying) else ())
+    priced.together = SourceRace(
+        BASE, (variant,), {TOGETHER: changes}, f"{STAGE} {TOGETHER}", _first_ledger(priced), of_average=averages
+    )
     race_patched(session, profile, priced.together, deadline)
 
 
@@ -344,4 +347,5 @@ def _first_ledger(priced: Priced) -> Ledger:
 def _sources(candidates: list[Candidate], ledger: Ledger) -> SourceRace:
     """Each of these as patched source."""
     variants = tuple(Variant(c.key, PATCH, c.settings, texts_of([c])) for c in candidates)
-    return SourceRace(BASE, variants, {c.key: c.fix.changes for c in candidates}, STAGE, ledger)
+    averages = frozenset(c.key for c in candidates if c.is_of_average)
+    return SourceRace(BASE, variants, {c.key: c.fix.changes for c in candidates}, STAGE, ledger, of_average=averages)

@@ -186,7 +186,10 @@ def _race(
     checked = [v for v in bout.finalists if v.key in bout.patched or module.is_checked(v.settings)]
     changes = {variant.key: _promised(bout, module, variant) for variant in checked}
     own = session.questions.reference(profile)
-    with Verifier(bout.base.key, changes, own, bout.ledger.checked, session.memory_limit) as verifier:
+    averages = frozenset(bout.patched if bout.name == "ema" else ())
+    with Verifier(
+        bout.base.key, changes, own, bout.ledger.checked, session.memory_limit, of_average=averages
+    ) as verifier:
 
         def check(child: Child, variant: Variant, facts: Facts) -> None:
             if variant.key in bout.patched and not module.holds(replace(bout.survey, facts=facts), variant.settings):

@@ -11,6 +11,7 @@ from typing import Any
 
 from perfaudit.measure.facts import Facts
 from perfaudit.measure.ledger import Variant
+from perfaudit.tune.averages import Averages, averages_of
 from perfaudit.tune.exact import STEPS as EXACT_STEPS
 from perfaudit.tune.exact import Exact, Json, exact_of
 
@@ -97,7 +98,8 @@ class Curve:
     missing: why parameters could not be copied into it by name, "" if they could or need not. gradients: of its first step,
     beside the base's. sensitivity: in place of losses, where that was asked. start: of a script, why its first step did not begin
     as was asked, "" if it did, None for factories. streams: tells apart how many random numbers a script's first step has drawn;
-    stood: the same of what was drawn before it, once for each time that the streams were then seeded.
+    stood: the same of what was drawn before it, once for each time that the streams were then seeded. averages: how far those
+    move that a script keeps, None for factories.
     """
 
     losses: tuple[float, ...]
@@ -109,6 +111,7 @@ class Curve:
     start: str | None = None
     streams: str = ""
     stood: tuple[str, ...] = ()
+    averages: Averages | None = None
 
     @property
     def is_finite(self) -> bool:
@@ -132,7 +135,8 @@ def curve_of(reply: Json) -> Curve:
         sensitivity = Sensitivity(*(float.fromhex(moved[name]) for name in ("again", "stream", "nudged")))
     dtypes, start, streams = tuple(reply.get("dtypes") or ()), reply.get("start"), reply.get("streams", "")
     stood = tuple(reply.get("stood") or ())
-    return Curve(losses, average, reply.get("why", ""), dtypes, gradients, sensitivity, start, streams, stood)
+    averages = averages_of(reply.get("averages"))
+    return Curve(losses, average, reply.get("why", ""), dtypes, gradients, sensitivity, start, streams, stood, averages)
 
 
 def gaps(curve: Curve, base: Curve) -> list[float]:
@@ -209,6 +213,17 @@ class Reference:
         if first is None or again is None:
             return None
         return [*gaps(again, first), average_gap(again, first)]
+
+    def averages_again(self) -> Averages | None:
+        """How far averages move in that second run."""
+        again = self._run("again", {"seed": SEED, "run": 2})
+        return again.averages if again is not None else None
+
+    def averages_nudged(self, names: Sequence[str]) -> Averages | None:
+        """The same where the initial parameters are moved by roundings in the coarsest of these types."""
+        share = share_to_nudge(roundoff(names))
+        nudged = self._run(f"nudged {share!r}", {"seed": SEED, "nudge": share})
+        return nudged.averages if nudged is not None else None
 
     def seed(self) -> tuple[float | None, tuple[str, ...]]:
         """The mean gap to a training from another seed, and the types that autocast took part with."""
@@ -325,7 +340,7 @@ def tolerance(reference: Reference, names: Sequence[str], steps: int, repeats: S
     if nudged:  # measured, so that only what float32 does besides is left to allow
         one = ROUNDOFF["float32"]
     else:
-        nudged, average = reference.nudged(max(one, min(NUDGE * one, NUDGE_MOST)))
+        nudged, average = reference.nudged(share_to_nudge(one))
         spread_of = SPREAD_OF_NUDGES
     floor = min(FLOOR * one, FLOOR_MOST)
     most = SHARE_OF_SPREAD * spread if spread else ANOTHER_STREAM
@@ -339,6 +354,11 @@ def tolerance(reference: Reference, names: Sequence[str], steps: int, repeats: S
         allowed.append(max(floor, noise, min(here, most)))
     noise = REPEATS * max([*repeats, 0.0])
     return Tolerance(tuple(allowed), max(AVERAGE, spread_of * average, noise), spread)
+
+
+def share_to_nudge(one: float) -> float:
+    """By which share of themselves parameters are moved to see what roundings of this size do."""
+    return max(one, min(NUDGE * one, NUDGE_MOST))
 
 
 def largest(found: Sequence[float]) -> int:

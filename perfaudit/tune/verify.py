@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import tempfile
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from perfaudit.measure.facts import Facts
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.runner import TrialFailed
 from perfaudit.measurements import NOT_CLAIMED
+from perfaudit.tune.averages import said_of_averages
 from perfaudit.tune.exact import NUDGE, SAME_FUNCTION, WHAT, said_of_exact
 from perfaudit.tune.gradients import rounds, said_of_gradients
 from perfaudit.tune.same_start import (
@@ -66,7 +68,8 @@ class Verifier:
     prove anything. What is asked of the gradients, `tune.gradients` says.
 
     base: the key of the code compared with; changes: what each variant's fix says it changes, by key. said: per key, what
-    was checked. memory_budget: bytes that the peak of one step may have; `peaks` keeps them by key.
+    was checked. memory_budget: bytes that the peak of one step may have; `peaks` keeps them by key. of_average: keys of
+    variants whose patch is one of an average of the weights.
     """
 
     base: str
@@ -75,6 +78,7 @@ class Verifier:
     said: dict[str, str] = field(default_factory=dict)
     memory_budget: int | None = None
     peaks: dict[str, int] = field(default_factory=dict)
+    of_average: Collection[str] = ()
     _curve: Curve | None = None
     _base: Variant | None = None
     _types: list[str] = field(default_factory=list)  # that the base computes in
@@ -138,6 +142,13 @@ class Verifier:
         if self._curve.is_finite and not curve.missing:
             said += said_of_gradients(curve, self._curve, held_to, names, self.reference)
             said += "" if doubt else BEGAN_ALIKE
+        if self._curve.is_finite:
+            said += said_of_averages(
+                None if curve.missing else curve.averages, self._curve.averages, held_to, variant.key in self.of_average,
+                curve.losses == self._curve.losses, self.reference.averages_again,
+                partial(self.reference.averages_nudged, names),
+            )  # fmt: skip
+        if self._curve.is_finite and not curve.missing:
             said += self._exactly(variant, changes)
         self._ask_peak(variant)
         self.said[variant.key] = said
