@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import tempfile
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
