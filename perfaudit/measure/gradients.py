@@ -55,10 +55,11 @@ def write(found: Gradients, training: Any, batch: Any, file: str) -> None:
         Path(file).unlink(missing_ok=True)
 
 
-def compare_with_file(training: Any, batch: Any, file: str, model: Any = None) -> Reply:
+def compare_with_file(training: Any, batch: Any, file: str, model: Any = None, may_lack: bool = False) -> Reply:
     """The largest gap to the gradients in a file, as `gap_to` has it, and whether they are of the same batch.
 
-    model: that has the gradients, the training's without it. Under "why" what kept them from being compared.
+    model: that has the gradients, the training's without it. may_lack: see `gap_to`. Under "why" what kept them from being
+    compared.
     """
     import torch
 
@@ -67,7 +68,7 @@ def compare_with_file(training: Any, batch: Any, file: str, model: Any = None) -
     try:
         # Written by our own child a moment ago; weights_only all the same. Mapped: a layer at a time is in memory.
         saved = torch.load(file, weights_only=True, map_location="cpu", mmap=True)
-        found = gap_to(model or training.model, saved["gradients"], saved["scale"] / _scale(training))
+        found = gap_to(model or training.model, saved["gradients"], saved["scale"] / _scale(training), may_lack)
     except Exception as error:  # tensors of a kind we do not know: the losses are compared still
         return {"why": f"they cannot be compared: {type(error).__name__}: {str(error).splitlines()[0][:200]}"}
     return {**found, "same_batch": _equal(_on_host(batch), saved["batch"])}
@@ -93,12 +94,14 @@ class _KeptGradient:
         return int(self.shape.numel())
 
 
-def gap_to(model: Any, before: Gradients, factor: float = 1.0) -> Reply:
+def gap_to(model: Any, before: Gradients, factor: float = 1.0, may_lack: bool = False) -> Reply:
     """The largest gap of a model's gradients to those `before`, the parameter that has it, and how many were compared.
 
     gap = |g - g₀| / max(|g₀|, SMALL_SHARE · r · √n, BESIDE · w · √n) for each parameter of n elements that both have by
     name and shape, with norms over its elements, r = √(Σ|g₀|² / Σn) over all of them, and for a bias or another row of
     numbers w = |g₀| / √n of the same module's weight, 0 without one. No gradient counts as zeros. factor: times the model's.
+    may_lack: a parameter that the model has no more counts as zeros too, as what is left out must not have had a gradient;
+    "lost" is the largest gap of those, and whose it is.
     The gap is a hexadecimal float, inf where a gradient of the model is not finite. "why" where nothing was compared.
     """
     mine = {plain_name(name): p for name, p in model.named_parameters(remove_duplicate=False)}
@@ -107,21 +110,30 @@ def gap_to(model: Any, before: Gradients, factor: float = 1.0) -> Reply:
         parameter = mine.get(name)
         if parameter is not None and (theirs is None or theirs.shape == parameter.shape):
             rows.append((name, parameter.numel(), *_squares(_bare(parameter.grad), theirs, factor)))
+    if rows and may_lack:
+        lacking = {name: theirs for name, theirs in before.items() if name not in mine and theirs is not None}
+        rows += [(name, theirs.numel(), *_squares(None, theirs, factor)) for name, theirs in lacking.items()]
     total, elements = sum(row[3] for row in rows), sum(row[1] for row in rows)
     if not rows or not math.isfinite(total):
         return {"why": "those of the unpatched code are not finite" if rows else "no parameter has its name in both"}
     usual = SMALL_SHARE * math.sqrt(total / max(elements, 1))
+
+    def is_row(name: str) -> bool:
+        return bool((mine[name] if name in mine else before[name]).ndim <= 1)
+
     weights: dict[str, float] = {}  # per element, by the module's name
     for name, n, _, own in rows:
-        if mine[name].ndim > 1:
+        if not is_row(name):
             module = name.rpartition(".")[0]
             weights[module] = max(weights.get(module, 0.0), math.sqrt(own / max(n, 1)))
     gaps = []
     for name, n, apart, own in rows:
-        beside = weights.get(name.rpartition(".")[0], 0.0) if mine[name].ndim <= 1 else 0.0
+        beside = weights.get(name.rpartition(".")[0], 0.0) if is_row(name) else 0.0
         gaps.append((_gap(apart, own, max(usual, BESIDE * beside) * math.sqrt(n)), name))
     gap, name = max(gaps, key=lambda item: item[0])
-    return {"gap": gap.hex(), "name": name, "compared": len(rows)}
+    lost = max(((gap, name) for gap, name in gaps if name not in mine), default=None)
+    more = {"lost": [lost[0].hex(), lost[1]]} if lost else {}
+    return {"gap": gap.hex(), "name": name, "compared": len(rows), **more}
 
 
 def sensitivity(

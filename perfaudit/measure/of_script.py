@@ -31,6 +31,7 @@ class Request:
     load_state: str = ""
     save_gradients: str = ""
     load_gradients: str = ""
+    may_lack: bool = False
     nudge: float = 0.0
     observe: bool = False
     memory: bool = False
@@ -60,7 +61,9 @@ def first_losses(training: Any, asked: Request) -> Reply:  # Any: training.scrip
         gradients.write(named, training, training.first_batch, asked.save_gradients)
     if asked.load_gradients:
         kept = gradients.KeptGradients(training.model, first)
-        found["gradients"] = gradients.compare_with_file(training, training.first_batch, asked.load_gradients, kept)
+        found["gradients"] = gradients.compare_with_file(
+            training, training.first_batch, asked.load_gradients, kept, asked.may_lack
+        )
     seed_all(asked.seed)
     losses, averages = [], Averages(training)
     with autocasts() if asked.observe else contextlib.nullcontext(set[str]()) as dtypes:

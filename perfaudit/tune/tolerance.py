@@ -70,13 +70,15 @@ def losses_command(steps: int, seed: int = SEED, **options: Any) -> Json:
 class FirstGradients:
     """The largest gap of a parameter's first gradient to the base's (see `measure.gradients.gap_to`), and whose it is.
 
-    same_batch: whether both saw the same numbers. why: what kept them from being compared, "" if nothing did.
+    same_batch: whether both saw the same numbers. why: what kept them from being compared, "" if nothing did. lost: the largest
+    gap of a parameter that was left out, with its name.
     """
 
     gap: float
     name: str = ""
     same_batch: bool = True
     why: str = ""
+    lost: tuple[float, str] = (0.0, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,10 @@ def curve_of(reply: Json) -> Curve:
     gradients = sensitivity = None
     if first:
         gap = float.fromhex(first.get("gap", "inf"))
-        gradients = FirstGradients(gap, first.get("name", ""), first.get("same_batch", True), first.get("why", ""))
+        size, name = first.get("lost") or ((0.0).hex(), "")
+        gradients = FirstGradients(
+            gap, first.get("name", ""), first.get("same_batch", True), first.get("why", ""), (float.fromhex(size), name)
+        )
     if moved:
         sensitivity = Sensitivity(*(float.fromhex(moved[name]) for name in ("again", "stream", "nudged")))
     dtypes, start, streams = tuple(reply.get("dtypes") or ()), reply.get("start"), reply.get("streams", "")

@@ -96,6 +96,21 @@ def test_a_bias_is_measured_beside_the_weight_of_its_own_layer() -> None:
     assert gradients.gap_to(model, before) == {"gap": (1 / 8).hex(), "name": "0.bias", "compared": 4}
 
 
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_bias_that_is_left_out_had_no_gradient(frozen: bool) -> None:
+    """A norm in training mode subtracts it again; one in eval mode does not, and the bias would have been trained."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(64, 2))
+    model[1].train(not frozen)
+    nn.functional.cross_entropy(model(torch.randn(8, 3, 6, 6)), torch.tensor([0, 1] * 4)).backward()
+    before = {name: parameter.grad for name, parameter in model.named_parameters()}
+    model[0].register_parameter("bias", None)
+    found = gradients.gap_to(model, before, may_lack=True)
+    assert (found["compared"], found["name"], found["lost"]) == (6, "0.bias", [found["gap"], "0.bias"])
+    assert (float.fromhex(found["gap"]) > 1e-2) if frozen else (float.fromhex(found["gap"]) < 1e-6)
+    assert gradients.gap_to(model, before) == {"gap": (0.0).hex(), "name": "0.weight", "compared": 5}
+
+
 @pytest.mark.parametrize(
     ("model", "before", "why"),
     [

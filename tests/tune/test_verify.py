@@ -508,6 +508,19 @@ def test_gradients_that_are_what_was_promised(
     assert said_of_gap(gap, *changes, own=own) == FIRST + said
 
 
+def test_what_a_patch_leaves_out_is_not_trained() -> None:
+    """Other draws and nudges of the user's own code explain no gradient of the user's own code."""
+    for size in (1e-6, 0.01):
+        found = FirstGradients(size, "conv.bias", lost=(size, "conv.bias"))
+        reference = Reference(lambda command: Curve((), sensitivity=DRAWS), lambda _: 0)
+        with pytest.raises(TrialFailed, match="leaves out conv") if size > 1e-3 else contextlib.nullcontext():
+            said_of_gradients(
+                Curve((1.0,), gradients=found), Curve((1.0,)), ("rng", "checkpoint"), ["bfloat16"], reference
+            )
+    with pytest.raises(TrialFailed, match=r"what the patch leaves out is not trained: .* so it is"):
+        said_of_gap(0.7, "rng", "checkpoint", why="so it is")
+
+
 def test_gradients_that_are_not_compared() -> None:
     assert said_of_gap(0.7, "algorithm", "rounding") == said_of_gap(0.7, "order") == ""
     assert said_of_gap(0.7, "rng", own=CALM, same_batch=False).endswith("another random stream gives another batch")

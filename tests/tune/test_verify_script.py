@@ -32,6 +32,27 @@ for epoch in range(9):
 """
 
 
+FREEZE = "nn.init.zeros_(model[0].bias)\nmodel[1].eval()\noptimizer = torch.optim.SGD(model.parameters(), lr=1e-6)"
+FROZEN = TRAIN.replace("optimizer = torch.optim.Adam(model.parameters())", FREEZE)
+
+
+def without_bias(text: str) -> str:
+    return text.replace("3, 8, 3)", "3, 8, 3, bias=False)").replace("nn.init.zeros_(model[0].bias)", "")
+
+
+@pytest.mark.slow
+def test_biases_before_a_norm_that_is_frozen_are_trained(project: Callable[..., Path]) -> None:
+    """They begin at zero and move slowly, so the losses are nearly those without them."""
+    project(**{"train.py": FROZEN})
+    target = {"file": "train.py", "names": {}, "arguments": [], "scratch": "", "shared": ""}
+    reference = Reference(lambda command: None, lambda variant: 0, steps=6, is_of_script=True)
+    with Verifier("base", {"patch": ("rounding", "rng", "checkpoint")}, reference) as verifier:
+        lab = ChildLab(target, "cpu", fresh=True, check=verifier.check, start_of=verifier.start_of)
+        assert lab.examine(Variant("base", "", {})) == ""
+        why = lab.examine(Variant("patch", "", {}, {"train.py": without_bias(FROZEN)}))
+    assert why.startswith("the patch leaves out 0.bias, which is trained: its first gradient is ")
+
+
 @pytest.mark.slow
 def test_biases_of_a_script_that_shuffles(project: Callable[..., Path]) -> None:
     project(**{"train.py": TRAIN})

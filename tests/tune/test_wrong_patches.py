@@ -310,3 +310,25 @@ def test_a_right_patch_passes(program: str, before: str, after: str, cuda: bool)
     agree = re.search(r"in double precision losses, gradients and updates of 2 steps agree within (\S+)$", said)
     assert agree is not None, said
     assert float(agree[1]) < 1e-9
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_bias_before_a_norm_is_left_out_only_where_it_is_not_trained(frozen: bool) -> None:
+    """Biases begin at zero and move slowly, so that the losses are nearly those without them."""
+    program = PHOTOS.replace("padding=1), nn.BatchNorm2d(16,", "padding=1, bias=False), nn.BatchNorm2d(16,")
+    program = program.replace("lr=0.05", "lr=1e-6")
+    model = "    if model[0].bias is not None:\n        nn.init.zeros_(model[0].bias)\n"
+    model += "    model[1].eval()\n    model[1].train = lambda mode: model[1]\n" if frozen else ""
+    program = program.replace("    return nn.Sequential(", "    model = nn.Sequential(").replace(
+        "nn.Linear(16, 4),\n    )\n", f"nn.Linear(16, 4),\n    )\n{model}    return model\n"
+    )
+    patch = (
+        "nn.Conv2d(3, 8, 3, padding=1)",
+        "nn.Conv2d(3, 8, 3, padding=1, bias=False)",
+        ("rounding", "rng", "checkpoint"),
+    )
+    said = judged(program, (patch,))[patch]
+    if frozen:
+        assert said.startswith(REFUSED + "the patch leaves out 0.bias, which is trained"), said
+    else:
+        assert "the gradients of the first step agree within" in said, said

@@ -34,6 +34,7 @@ def losses(
     run: int = 1,
     rounded: str = "",
     memory: bool = False,
+    may_lack: bool = False,
 ) -> Reply:
     """Losses of the first steps from one seed, as exact hexadecimal floats; the training goes on afterwards.
 
@@ -45,14 +46,14 @@ def losses(
     build_seed: build the training again from this seed first. nudge: move each parameter by this share of itself, up
     or down by chance. observe: say under "dtypes" which types autocast was entered with. run: tells apart questions
     that are the same. rounded: compute as in this type, one way for each run (see `measure.rounded`). memory: of a script,
-    the peak of one more step too.
+    the peak of one more step too. may_lack: a parameter that the model lacks had no gradient, or it counts as a gap.
     """
     import torch
 
     holder.doing = "the first steps"
     if holder.training.is_script:
         asked = of_script.Request(
-            steps, seed, save_state, load_state, save_gradients, load_gradients, nudge, observe, memory
+            steps, seed, save_state, load_state, save_gradients, load_gradients, may_lack, nudge, observe, memory
         )
         if build_seed is not None:
             raise TargetError("a script draws from the seed that it sets itself")
@@ -77,7 +78,7 @@ def losses(
         if save_gradients:
             gradients.save(training, batch, save_gradients)
         if load_gradients:
-            found["gradients"] = gradients.compare_with_file(training, batch, load_gradients)
+            found["gradients"] = gradients.compare_with_file(training, batch, load_gradients, may_lack=may_lack)
 
     seed_all(seed)
     with (
