@@ -76,8 +76,11 @@ def said_of_averages(
         return ""
     if is_of_average:
         _refuse_unseen(base)
-    if {"algorithm", "order"} & set(changes) or (not is_of_average and (mine is None or "checkpoint" in changes)):
+    trains_otherwise = bool({"algorithm", "order"} & set(changes))
+    if not is_of_average and (mine is None or trains_otherwise or "checkpoint" in changes):
         return ""
+    if trains_otherwise:
+        raise TrialFailed("the average of the weights cannot be compared beside a patch that changes what is computed")
     if mine is None:
         raise TrialFailed("the average of the weights cannot be compared: it has other parameters")
     found = gaps(mine, base, changes)

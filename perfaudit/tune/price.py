@@ -332,7 +332,9 @@ def _race_together(session: Session, profile: Profile, priced: Priced, deadline:
     session.watch.stage(f"measuring {len(paying)} patches together")
     variant = Variant(TOGETHER, PATCH, {"patch": rules_of(paying)}, texts)
     changes = tuple(sorted({change for candidate in paying for change in candidate.fix.changes}))
-    averages = frozenset({TOGETHER} if any(candidate.is_of_average for candidate in paying) else ())
+    # Each was checked alone; beside one that trains otherwise, an average cannot be compared again.
+    is_checked_again = not {"algorithm", "order"} & set(changes)
+    averages = frozenset({TOGETHER} if is_checked_again and any(each.is_of_average for each in paying) else ())
     priced.together = SourceRace(
         BASE, (variant,), {TOGETHER: changes}, f"{STAGE} {TOGETHER}", _first_ledger(priced), of_average=averages
     )

@@ -10,13 +10,23 @@ from typing import Any
 
 import pytest
 import torch
-from surveys import USUAL
+from conftest import FakeClock
+from surveys import USUAL, profile_of, survey_of
 from torch import nn
 
-from perfaudit.measure.ledger import Variant
+from perfaudit.findings import Edit, Fix, Location, Span
+from perfaudit.measure.clock import Deadline
+from perfaudit.measure.facts import Script
+from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measure.runner import TrialFailed
+from perfaudit.measure.watch import Watch
+from perfaudit.measurements import Settings
 from perfaudit.training import script_average
+from perfaudit.tune import final, price
 from perfaudit.tune.averages import UNSEEN, Averages, Moved, averages_of, said_of_averages
+from perfaudit.tune.candidates import PATCH, Candidate
+from perfaudit.tune.climb_state import Climb
+from perfaudit.tune.patched import SourceRace
 from perfaudit.tune.tolerance import Reference
 from perfaudit.tune.verify import Verifier
 
@@ -134,6 +144,8 @@ ONE = (tensor(1.0),)
         ((tensor(1.1),), ONE, {"changes": (), "is_of_average": False}, "tolerance 0.0"),
         ((), (), {"is_of_average": False}, ""),
         (None, ONE, {}, "other parameters"),
+        (ONE, ONE, {"changes": ("rounding", "algorithm")}, "beside a patch that changes what is computed"),
+        ((tensor(9.0),), ONE, {"changes": ("rounding", "order"), "is_of_average": False}, ""),
         (None, None, {}, ""),  # of factories
     ],
 )
@@ -160,3 +172,34 @@ def test_a_patch_of_an_average_that_was_not_seen() -> None:
         with pytest.raises(TrialFailed, match=UNSEEN):
             verifier.check(Child(), Variant("ema", "", {}), USUAL)  # type: ignore[arg-type]
     assert set(verifier.said) == {"other"}
+
+
+def patch(knob: str, rule: str = "") -> Candidate:
+    settings: Settings = {"patch": rule} if rule else {"average": "yours, patched"}
+    fix = Fix("", "unsafe", EMA, (Edit(Span(0, 1), "b"),))
+    return Candidate(f"{knob} {rule}", knob, settings, fix, Location(f"{knob}{rule}.py", 1, 1, 1, 1), "a\n", "code")
+
+
+PATCHES = [patch(PATCH, "PA404"), patch(PATCH, "PA406"), patch("ema"), patch(PATCH, "PA405"), patch("loader")]
+
+
+def test_which_patches_are_of_an_average(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = [each.key for each in PATCHES[:3]]
+    assert [each.key for each in PATCHES if each.is_of_average] == keys
+    assert price._sources(PATCHES, Ledger()).of_average == set(keys)
+    seen: list[SourceRace] = []
+    fails = {"all": "no"}
+    monkeypatch.setattr(final, "seconds_to_check", lambda profile: 0.0)
+
+    def race(session: Any, profile: Any, race: SourceRace, deadline: Any = None) -> None:
+        seen.append(race)
+        race.ledger.failures.update({"all": fails.pop("all", "")} if "all" in fails else {})
+        race.ledger.checked["all"] = "checked"
+
+    for name in ("race_patched", "check_patched"):
+        monkeypatch.setattr(final, name, race)
+    state = Climb(frozenset(), rungs=PATCHES[3:] + PATCHES[:1])
+    session: Any = SimpleNamespace(watch=Watch(), questions=SimpleNamespace(known_peak=lambda variant: None))
+    profile = profile_of(survey_of(script=Script()))
+    final.final_race(session, profile, state, Deadline(100.0, FakeClock()), 1 << 30)
+    assert [sorted(each.of_average) for each in seen] == [["all"], keys[:1], []]  # the last one was taken out
