@@ -234,7 +234,9 @@ class Steps:
 class Agreeing:
     """In the place of the verifier, which needs children."""
 
-    def __init__(self, base: str, changes: dict[str, Any], reference: object, said: dict[str, str], *_: object) -> None:
+    def __init__(
+        self, base: str, changes: dict[str, Any], reference: object, said: dict[str, str], *_: object, **__: object
+    ) -> None:
         self.changes, self.said = changes, said
 
     def start_of(self, variant: Variant) -> None:

@@ -145,9 +145,9 @@ def test_what_they_change_together_is_checked_as_a_patch_that_changes_all_of_it(
     asked: list[dict[str, tuple[str, ...]]] = []
 
     class Noting(Agreeing):
-        def __init__(self, base: str, changes: dict[str, Any], *rest: Any) -> None:
+        def __init__(self, base: str, changes: dict[str, Any], *rest: Any, **more: Any) -> None:
             asked.append(changes)
-            super().__init__(base, changes, *rest)
+            super().__init__(base, changes, *rest, **more)
 
     monkeypatch.setattr("perfaudit.tune.patched.Verifier", Noting)
     pricing(gains(a=0.8, b=0.9), switch("a", changes=("rng",)), switch("b", changes=("order", "rng")))

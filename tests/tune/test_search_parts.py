@@ -129,8 +129,9 @@ class Checked:
 
     made: list[tuple[Any, ...]]
 
-    def __init__(self, *given: Any) -> None:
+    def __init__(self, *given: Any, of_average: frozenset[str]) -> None:
         self.made.append(given)
+        self.of_average = of_average
         self.seen: list[Any] = []
 
     def __enter__(self) -> Checked:
