@@ -141,7 +141,14 @@ def _row(number: str, rung: Rung, stayed: int) -> list[str]:
     what = rung.words if place in rung.words else f"{rung.words} ({place})"
     alone = interval_text(rung.ratio, rung.low, rung.high)
     alone += "" if rung.basis == "screened" else f" {rung.basis}"
-    return [f"{number}  {what}", alone, _beside(rung, stayed), "taken out" if rung.dropped else _changes(rung.changes)]
+    return [f"{number}  {what}", alone, _beside(rung, stayed), _outcome(rung)]
+
+
+def _outcome(rung: Rung) -> str:
+    """What else it changes, or what became of it."""
+    if rung.dropped:
+        return "not checked" if rung.dropped == UNCHECKED else "taken out"
+    return _changes(rung.changes)
 
 
 def _beside(rung: Rung, stayed: int) -> str:
@@ -222,7 +229,8 @@ def _left(report: Report, width: int) -> str:
     reasons: dict[str, list[str]] = {}
     for rung in found.rungs:
         if rung.dropped:
-            reasons.setdefault(f"taken out again: {rung.dropped}", []).append(rung.knob)
+            what = "it pays, and is not handed over" if rung.dropped == UNCHECKED else "taken out again"
+            reasons.setdefault(f"{what}: {rung.dropped}", []).append(rung.knob)
     for item in (*found.left, *(item for item in report.not_applicable if item.late)):
         reasons.setdefault(item.reason, []).append(item.knob)
     known = {knob for names in reasons.values() for knob in names}
