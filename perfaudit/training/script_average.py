@@ -68,18 +68,19 @@ def _told(name: str, then: Any, now: Any, steps: int) -> list[float] | None:
     if now is None or now.shape != then.shape:
         return None
     rounding = steps * torch.finfo(then.dtype).eps
-    dice = torch.Generator().manual_seed(zlib.crc32(name.encode()))
-    sums, products = [0.0] * 4, torch.zeros(SIGNS, dtype=torch.float64)
-    new = now.detach().to("cpu")
+    dice = torch.Generator("cpu").manual_seed(zlib.crc32(name.encode()))
+    sums = [0.0] * (4 + SIGNS)
+    new = now.detach().cpu()
     for before, part in zip(then.flatten().split(AT_ONCE), new.flatten().split(AT_ONCE), strict=True):
-        old = before.double()
-        apart = part.double() - old
-        signs = 2.0 * torch.randint(0, 2, (SIGNS, len(apart)), generator=dice, dtype=torch.float64) - 1.0
-        products += signs @ apart
-        added = (apart.abs().sum(), apart.square().sum(), old.abs().sum(), old.square().sum())
+        old = before.cpu().double()
+        apart = part.cpu().double() - old
+        heads = torch.randint(0, 2, (SIGNS, len(apart)), generator=dice, dtype=torch.int8, device="cpu")
+        products = ((1 - 2 * heads) * apart).sum(
+            dim=1
+        )  # no product of matrices, which autocast or `measure.rounded` may round
+        added = (apart.abs().sum(), apart.square().sum(), old.abs().sum(), old.square().sum(), *products)
         sums = [a + float(b) for a, b in zip(sums, added, strict=True)]
-    doubts = [rounding * sums[2], rounding * math.sqrt(sums[3])]
-    return [sums[0], math.sqrt(sums[1]), *doubts, *products.tolist()]
+    return [sums[0], math.sqrt(sums[1]), rounding * sums[2], rounding * math.sqrt(sums[3]), *sums[4:]]
 
 
 def _rows(training: Any) -> list[_Row]:
