@@ -54,11 +54,12 @@ class Averages:
         found = []
         for row in rows:
             now = _safely(row.tensors) or {}
-            told = {name: _safely(_told, name, then, now.get(name), steps) for name, then in row.before.items()}
-            has_moved = any(each[0] for name, each in told.items() if each is not None and name in row.trained)
-            found += [
-                [name, has_moved and name in row.trained, *each] for name, each in told.items() if each is not None
-            ]
+            told = dict.fromkeys(row.trained, [0.0] * (4 + SIGNS))  # what cannot be read is not seen to move
+            for name, then in row.before.items():
+                if each := _safely(_told, name, then, now.get(name), steps):
+                    told[name] = each
+            has_moved = any(told[name][0] for name in row.trained)
+            found += [[name, has_moved and name in row.trained, *each] for name, each in told.items()]
         return sorted(found)
 
 
@@ -174,9 +175,14 @@ def _row_of(
             f"buffer {name}": each for name, each in beside().items()
         }
 
-    floats = {n: t for n, t in tensors().items() if t.is_floating_point() and t.device.type != "meta"}
-    before = {name: each.detach().to("cpu", copy=True) for name, each in floats.items()}
-    return _Row(tensors, before, frozenset(trained) & before.keys()) if before else None
+    copies = {name: _safely(_copy, each) for name, each in tensors().items() if each.is_floating_point()}
+    before = {name: each for name, each in copies.items() if each is not None}
+    return _Row(tensors, before, frozenset(trained)) if before else None
+
+
+def _copy(tensor: Any) -> Any:
+    """On the host. Raises NotImplementedError for a tensor without numbers, on the device "meta"."""
+    return tensor.detach().to("cpu", copy=True)
 
 
 def _held(value: Any) -> Tensors:
@@ -217,7 +223,7 @@ def _each_tensor_once(rows: list[_Row]) -> list[_Row]:
         new = {name: then for name, then in row.before.items() if not _places([now.get(name)]) & seen}
         seen |= _places(now.values())
         if new:
-            found.append(_Row(row.tensors, new, row.trained & new.keys()))
+            found.append(_Row(row.tensors, new, row.trained - (row.before.keys() - new.keys())))
     return found
 
 

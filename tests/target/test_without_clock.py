@@ -6,6 +6,7 @@ import ast
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from perfaudit.target.observed.untouched import untouched
 from perfaudit.target.phases import PHASES
 from perfaudit.target.random_streams import seed_all
 from perfaudit.training.parameters import nudge
+from perfaudit.training.script_average import Averages
 
 PACKAGE = Path(__file__).parents[2] / "perfaudit"
 
@@ -148,6 +150,20 @@ def test_checkpoints_are_folded_in_double_on_the_host() -> None:
         fold(copied)
         assert isinstance(state["m"], Elsewhere) and state["m"].cpu().tolist() == [1.0] * 3
         assert _gap([state["m"]], [state["m"] + 1]) == 1.0
+
+
+def test_averages_of_a_script_are_copied_to_the_host() -> None:
+    with FakeDevice():
+        model = torch.nn.Linear(19, 29).to(DEVICE)
+        kept = [p.detach().clone() for p in model.parameters()]
+        training: Any = SimpleNamespace(optimizers=[torch.optim.SGD(model.parameters(), lr=0.1)], first_gradients={})
+        averages = Averages(training)
+        (row,) = averages._rows
+        assert not any(isinstance(each, Elsewhere) for each in row.before.values())
+        assert all(isinstance(each, Elsewhere) for each in kept)
+        kept[1] += 1.0
+        assert [each[0] for each in averages.moved(1) if each[2]] == ["bias"]
+        assert not averages._rows  # nothing is kept while memory is measured
 
 
 def test_doubles_are_made_on_the_host() -> None:
