@@ -23,6 +23,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 torch.autograd.set_detect_anomaly(True)  # twice the time of a step
+torch.set_num_threads(1)  # two that wait for each other take ten times as long beside another program
 
 
 def build_model():
