@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import weakref
 from collections.abc import Callable
@@ -32,13 +33,16 @@ class ReadLoaders:
             if site is not None:
                 if site not in self._sites:
                     self._sites.append(site)
-                self._built[loader] = self._sites.index(site)
+                with contextlib.suppress(TypeError):  # a class of loaders may have no hash
+                    self._built[loader] = self._sites.index(site)
 
         return build
 
     def begin(self, loader: Any, batches: Any) -> None:
         """An iterator over a loader was made."""
-        self._begun[id(batches)] = self._built.get(loader, -1)
+        self._begun[id(batches)] = -1
+        with contextlib.suppress(TypeError):
+            self._begun[id(batches)] = self._built.get(loader, -1)
 
     def end_update(self) -> None:
         """An update has ended; the last batch before it is its own."""

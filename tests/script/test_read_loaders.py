@@ -39,6 +39,17 @@ def test_a_loader_of_an_evaluation_is_named_and_one_that_is_trained_on_is_not() 
     assert seen.never_read() == [(__file__, line, line)]
 
 
+def test_a_loader_without_a_hash_stops_no_script() -> None:
+    seen = ReadLoaders()
+    kind = watched(seen)
+    kind.__hash__ = None
+    loader = kind(seen)
+    loader.begin()
+    loader.read()
+    seen.end_update()
+    assert seen.never_read() == []
+
+
 def test_nothing_is_named_where_a_batch_came_from_somewhere_else() -> None:
     seen = ReadLoaders()
     watched(seen)(seen).begin()
