@@ -53,6 +53,9 @@ class Dataloader(Knob):
     in_process = False
     fixed_batch = False
     changes_always = ("rng",)
+    offers = frozenset(
+        {"rng"}
+    )  # which images are flipped is drawn otherwise, and where a step waits nothing gains more
 
     def not_applicable(self, survey: Survey) -> str:
         return "" if survey.facts.loader.is_there else "the script takes its batches from no DataLoader"

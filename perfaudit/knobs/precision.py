@@ -44,6 +44,11 @@ class Precision(Knob):
             return f"the trainer computes in {survey.facts.trainer.precision} already"
         return ""
 
+    def share(self, survey: Survey) -> float:
+        """All of the step but what it waits for its batch. The phases of a device are not told apart finer by the host."""
+        whole = survey.step_seconds
+        return 1.0 - survey.profile.get("loading", 0.0) / whole if whole else 1.0
+
     def current(self, survey: Survey) -> Settings:
         """What the process is set to; autocast where a decorator of the step factory, or a script, enters it."""
         if (trainer := survey.facts.trainer) is not None and trainer.precision != "float32":

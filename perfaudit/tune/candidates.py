@@ -25,7 +25,6 @@ from perfaudit.tune.workshop import Json
 
 PATCH = "patch"  # in the place of a knob's name: the fix of a finding
 OF_AVERAGE = frozenset({"PA404", "PA406"})  # rules; the fix of PA405 promises nothing of the average
-OFFERED = frozenset({"precision"})  # changes that may gain most and are not taken unasked: told, not handed over
 
 
 class TooLate(Refused):
@@ -88,7 +87,7 @@ def candidates_of(
     if late := too_little_time(module, deadline):
         raise TooLate(late)
     always = _not_allowed(module.changes_at_least(survey), allow)
-    if set(always) - OFFERED or (always and not allow):
+    if set(always) - module.offers or (always and not allow):
         raise Refused(not_allowed(always, allow))
     session.watch.stage(f"{name}: {module.title}")
     current = variant_of(name, module.current(survey))
@@ -96,6 +95,7 @@ def candidates_of(
     found, lacking = list[Candidate](), dict[str, None]()
     known = {current.key}
     for wanted in module.candidates(bench_of(session, bout, memory_budget, deadline, deadline.left())):
+        tried: list[Candidate] = []
         for settings in (wanted, *module.milder(wanted)):
             key = key_of(name, settings)
             written = fix_for(session, name, survey, settings, bout.kept) if key not in known else None
@@ -104,12 +104,16 @@ def candidates_of(
             patch, fix = written
             lacks = _not_allowed(fix.changes, allow)
             lacking.update(dict.fromkeys(lacks))
-            if not lacks or (set(lacks) <= OFFERED and allow):
-                known.add(key)
+            if not lacks or (set(lacks) <= module.offers and allow):
                 way = module.way_on(survey, settings)
                 told = module.told_in_place(patch, settings)
-                found.append(Candidate(key, name, settings, fix, patch.location, patch.before, way, lacks, told))
+                tried.append(Candidate(key, name, settings, fix, patch.location, patch.before, way, lacks, told))
+            if not lacks:
                 break
+        if tried:
+            taken = tried[-1] if not tried[-1].lacks else tried[0]
+            known.add(taken.key)
+            found.append(taken)
     if not found:
         why = CHANGED if changed_files(session.digests) else NO_LINE
         raise Refused(not_allowed(tuple(lacking), allow) if lacking else why)

@@ -49,11 +49,11 @@ def choose(profile: Profile, state: Climb, seconds: float) -> None:
 
 
 def tell_offers(state: Climb) -> None:
-    """Say what patches that are not allowed would gain: of each knob the best of them."""
+    """Say what patches that are not allowed would gain: of each knob the best of them, before all else that is left."""
     offers = [each for key, each in state.candidates.items() if each.lacks and key not in state.alone.out]
     for name in dict.fromkeys(candidate.knob for candidate in offers):
         best = min((candidate for candidate in offers if candidate.knob == name), key=lambda each: _rank(state, each))
-        state.left[name] = _offer_words(state, best)
+        state.left = {name: _offer_words(state, best), **state.left}
 
 
 def _rank(state: Climb, offer: Candidate) -> tuple[bool, float, bool]:

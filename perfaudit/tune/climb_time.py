@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from perfaudit.knobs import knob
 from perfaudit.measure.clock import Deadline
@@ -27,7 +27,7 @@ RACING_SECONDS, RACING_STEPS = 4.0, 104
 # Of a script, whose processes share nothing: two for the check, which are the first of the race; two of a race start at once.
 CHECKING_STARTS, RACING_STARTS = 2, 3
 BESIDE_SHARE = 0.3  # of what is left behind the screening, at least
-OFFERED_QUADS = 16  # that all must be able to have, before those that are not allowed take time from the others
+OFFERED_QUADS = 12  # that all must be able to have, before those that are not allowed take time from the others
 SMALL_SHARE = 0.1  # of the step; what can gain no more is raced last
 
 
@@ -117,14 +117,15 @@ def leave_out(profile: Profile, state: Climb, seconds: float) -> None:
     def quads() -> float:
         return quads_in(profile, seconds, [[candidate] for candidate in state.candidates.values()])
 
-    offers = [candidate for candidate in state.candidates.values() if candidate.lacks]
-    if quads() < OFFERED_QUADS:
-        for candidate in offers:
-            del state.candidates[candidate.key]
+    shares = {name: knob(name).share(profile.survey) for name in {c.knob for c in state.candidates.values()}}
+    for candidate in _offers_by_need(state, shares):
+        if quads() >= OFFERED_QUADS:
+            break
+        del state.candidates[candidate.key]
+        if candidate.knob not in {c.knob for c in state.candidates.values()}:
             state.left[candidate.knob] = f"not measured, for want of time; {how_to_allow(candidate, state.allow)}"
             state.late.add(candidate.knob)
-    shares = {name: knob(name).share(profile.survey) for name in {c.knob for c in state.candidates.values()}}
-    for name in sorted(shares, key=lambda name: shares[name]):
+    for name in sorted(dict.fromkeys(c.knob for c in state.candidates.values()), key=lambda name: shares[name]):
         if quads() >= WANTED_QUADS or shares[name] > SMALL_SHARE:
             return
         state.candidates = {key: c for key, c in state.candidates.items() if c.knob != name}
@@ -132,6 +133,13 @@ def leave_out(profile: Profile, state: Climb, seconds: float) -> None:
             f"not measured, for want of time; it could gain {100 * shares[name]:.0f} % of the step at most"
         )
         state.late.add(name)
+
+
+def _offers_by_need(state: Climb, shares: Mapping[str, float]) -> list[Candidate]:
+    """What is not allowed, that which is missed least first: all but one setting of a knob, then what could gain less."""
+    offers = [candidate for candidate in state.candidates.values() if candidate.lacks]
+    first = {candidate.knob: candidate.key for candidate in reversed(offers)}
+    return sorted(offers, key=lambda candidate: (candidate.key == first[candidate.knob], shares[candidate.knob]))
 
 
 def is_enough(state: Climb) -> bool:

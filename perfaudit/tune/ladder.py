@@ -39,7 +39,8 @@ def ladder_of(state: Climb, withhold: bool = False, not_learning: str = "") -> L
         rungs=_rungs(state),
         changes=state.changes,
         left=tuple(
-            NotApplicable(name, reason, name in state.late) for name, reason in (state.out | state.left).items()
+            NotApplicable(name, reason, name in state.late)
+            for name, reason in (state.left | (state.out | state.left)).items()
         ),
         failed=tuple(state.failed),
         undecided=tuple(dict.fromkeys(candidate.knob for candidate in state.undecided)),

@@ -93,6 +93,8 @@ def test_a_milder_setting_takes_the_place_of_one_that_is_not_allowed(known: Call
 
     changes: dict[int | None, tuple[str, ...]] = {1: ("rng",), 2: ()}
     assert [one.settings["a"] for one in found(known(Milder("values", changes)), "values", "rounding")] == [2]
+    offers = Milder("values", changes, offers={"rng"})
+    assert [(one.settings["a"], one.lacks) for one in found(known(offers), "values", "rounding")] == [(2, ())]
     assert [one.settings["a"] for one in found(known(Milder("values", changes)), "values", "rounding,rng")] == [1, 2]
 
 
@@ -143,6 +145,13 @@ def test_why_a_knob_has_no_candidates(
         found(known(knob, skips_idle=True), knob.name, allow, seconds)
     assert str(refused.value) == reason
     assert isinstance(refused.value, TooLate) == reason.startswith("it needs 30 s")
+
+
+def test_a_knob_says_which_changes_it_offers(known: Callable[..., Session]) -> None:
+    offers = Values("values", {1: ("rng",)}, changes_always=("rng",), offers={"rng"})
+    (one,) = found(known(offers), "values", "rounding")
+    assert one.lacks == ("rng",)
+    assert candidates.how_to_allow(one, frozenset({"rounding"})) == "it changes rng: --allow rounding,rng"
 
 
 def test_a_knob_whose_part_is_small_is_tried_where_it_was_named(known: Callable[..., Session]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from surveys import profile_of, survey_of
 
@@ -9,7 +11,7 @@ from perfaudit.findings import Fix, Location
 from perfaudit.measurements import Settings
 from perfaudit.tune.candidates import Candidate
 from perfaudit.tune.climb_state import Climb
-from perfaudit.tune.climb_time import is_enough, parts_of, quads_in, seconds_of_quads, seconds_to_screen
+from perfaudit.tune.climb_time import is_enough, leave_out, parts_of, quads_in, seconds_of_quads, seconds_to_screen
 from perfaudit.tune.raced import Seen
 
 SURE, UNSURE = (0.8, 0.75, 0.85), (0.98, 0.9, 1.05)
@@ -51,6 +53,29 @@ def test_time_is_kept_for_racing_together_what_may_pay() -> None:
     with_loader = climb((candidate("a"), None, [], ""), (loader(2), None, [], ""))
     assert seconds_to_screen(profile, with_loader, 300.0) < seconds_to_screen(profile, few, 300.0)
     assert seconds_to_screen(profile, with_loader, 300.0) >= 0.4 * 300.0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "kept"),
+    [
+        (48.0, ["optimizer 1", "precision 1", "dataloader 1", "dataloader 2"]),
+        (30.0, ["optimizer 1", "precision 1", "dataloader 1"]),  # one setting tells of most that its knob would gain
+        (27.0, ["optimizer 1", "dataloader 1"]),  # the step waits for data: more is missed without it
+        (10.0, ["optimizer 1"]),
+    ],
+)
+def test_where_time_is_short_that_is_left_out_first_which_is_not_allowed_and_missed_least(
+    seconds: float, kept: list[str]
+) -> None:
+    survey = survey_of(profile={"loading": 0.06, "forward": 0.02, "optimizer": 0.02})
+    offered = [(candidate("precision"), "precision"), (loader(1), "rng"), (loader(2), "rng")]
+    found = [candidate("optimizer"), *(replace(each, lacks=(lacks,)) for each, lacks in offered)]
+    state = climb(*((each, None, [], "") for each in found))
+    leave_out(profile_of(survey, seconds_per_step=0.1), state, seconds)
+    assert [f"{c.knob} {next(iter(c.settings.values()))}" for c in state.candidates.values()] == kept
+    gone = {"precision", "dataloader"} - {name.split()[0] for name in kept}
+    assert set(state.left) == state.late == gone
+    assert all("not measured, for want of time; it changes" in said for said in state.left.values())
 
 
 @pytest.mark.parametrize(
