@@ -3,7 +3,7 @@
     --pairs N         measure until every slowdown has N comparisons on record; without it, only judge what is there
     --slowdowns 0 3 5 10    percent; 0 is code against itself
     --passes N        of which a step consists (100); fewer are quicker, and then slowdowns must make whole passes
-    --block-seconds S, --rounds N    as `perfaudit.measure.runner.measure` takes them
+    --block-seconds S, --rounds N    as `perfaudit.measure.generations.measure` takes them
 
 A small network is trained on the CPU by `perfaudit.measure`, each variant in fresh processes, interleaved,
 through the whole sequential rule. Its step makes 100 passes forward and backward over as many parts of the batch; the
@@ -32,9 +32,10 @@ from typing import Any
 from records import keep, read
 
 from perfaudit.measure.clock import Deadline, WallClock
+from perfaudit.measure.generations import ROUNDS, measure
 from perfaudit.measure.lab import ChildLab
 from perfaudit.measure.ledger import Ledger, Variant, cpu, wall
-from perfaudit.measure.runner import BLOCK_SECONDS, ROUNDS, measure
+from perfaudit.measure.runner import BLOCK_SECONDS
 from perfaudit.measure.stats import LOOKS, interval_at, settled, smallest_callable, verdict
 from perfaudit.target.names import factories
 

@@ -47,10 +47,10 @@ from typing import Any
 
 from perfaudit.measure.clock import Deadline, WallClock
 from perfaudit.measure.environment import load_average, usable_cores
+from perfaudit.measure.generations import measure
 from perfaudit.measure.judge import comparison
 from perfaudit.measure.lab import ChildLab
 from perfaudit.measure.ledger import Ledger, Variant
-from perfaudit.measure.runner import measure
 from perfaudit.measure.stats import ratio_interval
 
 HERE = Path(__file__).parent

@@ -43,10 +43,11 @@ from records import keep, read
 from perfaudit.knobs.dataloader import KNOB
 from perfaudit.measure.clock import Deadline, WallClock
 from perfaudit.measure.environment import load_average, usable_cores
+from perfaudit.measure.generations import measure
 from perfaudit.measure.judge import comparison
 from perfaudit.measure.lab import ChildLab
 from perfaudit.measure.ledger import Ledger, Variant
-from perfaudit.measure.runner import TrialFailed, measure
+from perfaudit.measure.runner import TrialFailed
 from perfaudit.measurements import Settings
 from perfaudit.target.names import Target, factories
 from perfaudit.tune.bout import variant_of

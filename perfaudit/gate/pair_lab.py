@@ -15,7 +15,7 @@ from perfaudit.errors import TargetError
 from perfaudit.gate.checkout import Checkout
 from perfaudit.gate.records import Blocks, Side, TimedBlock, Typical
 from perfaudit.measure.child import Child, ChildFailed
-from perfaudit.measure.child_subject import ChildSubject
+from perfaudit.measure.child_subject import TimedChild
 from perfaudit.measure.environment import may_have_accelerator, usable_cores
 from perfaudit.measure.facts import Facts, Loader, from_json
 from perfaudit.measure.lab import build_command
@@ -149,8 +149,8 @@ class PairLab:
             facts = from_json(child.receive(self.timeout))
             self.facts[number, side] = facts
             self._is_what_it_says(side, facts)
-            subject = SideSubject(child, self.timeout)
-            _warm_up(subject, side, facts.loader, seconds)
+            subject = SideSubject(child, self.timeout, side)
+            _warm_up(subject, facts.loader, seconds)
             strays = child.ask({"do": "strays"}, self.timeout)["strays"]  # both sides are asked: see `relocate.strays`
             if side == "base":
                 refuse(strays)  # for what a step imports
@@ -175,36 +175,28 @@ class PairLab:
                 raise TrialFailed(f"{os.path.relpath(real)} changed while it was measured")
 
 
-def _warm_up(subject: SideSubject, side: Side, loader: Loader, seconds: float) -> None:
+def _warm_up(subject: SideSubject, loader: Loader, seconds: float) -> None:
     """Step past the optimizer's first step, and past what the loader's workers have ready, for about so many seconds."""
-    subject.block(side, 1)
+    subject.block(1)
     ahead = min(MOST_AHEAD, loader.num_workers * (loader.prefetch_factor or 0))
     spent, to_come = 0.0, 2 + ahead
     while to_come > 0 and spent <= seconds:
-        block = subject.block(side, min(to_come, CHUNK))
+        block = subject.block(min(to_come, CHUNK))
         subject.seconds_per_step = block.seconds("median")
         spent, to_come = spent + block.wall, to_come - CHUNK
 
 
-class SideSubject:
+class SideSubject(TimedChild):
     """One side of a pair, in a child: see `timing.Subject`."""
 
-    def __init__(self, child: Child, timeout: float) -> None:
-        self.child = child
-        self._training = ChildSubject(child, timeout)
+    def __init__(self, child: Child, timeout: float, side: Side) -> None:
+        super().__init__(child, timeout)
+        self.side = side
 
-    @property
-    def seconds_per_step(self) -> float:
-        return self._training.seconds_per_step
-
-    @seconds_per_step.setter
-    def seconds_per_step(self, seconds: float) -> None:
-        self._training.seconds_per_step = seconds
-
-    def block(self, side: Side, steps: int, untimed: int = 1) -> TimedBlock:
-        timed = self._training.timed(steps, untimed)
+    def block(self, steps: int, untimed: int = 1) -> TimedBlock:
+        timed = self.timed(steps, untimed)
         return TimedBlock(
-            side,
+            self.side,
             len(timed.seconds),
             statistics.median(timed.seconds),
             statistics.fmean(timed.seconds),
@@ -215,6 +207,3 @@ class SideSubject:
             median_samples=statistics.median(timed.samples),
             mean_samples=statistics.fmean(timed.samples),
         )
-
-    def close(self) -> None:
-        self._training.close()

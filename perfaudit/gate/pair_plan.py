@@ -6,7 +6,7 @@ import os
 import random
 from dataclasses import dataclass
 
-from perfaudit.gate.records import SIDES, Blocks, Side
+from perfaudit.gate.records import ORDERS, SIDES, Blocks, Side
 from perfaudit.measure.runner import BLOCK_SECONDS
 
 SIDE_SECONDS = 3.0  # of steps, on each side of a pair; more tells little where pairs differ by more than it resolves
@@ -36,6 +36,11 @@ class Plan:
     def quad_seconds(self, seconds_per_step: float) -> float:
         """That a quad takes, both sides together."""
         return 4 * self.rounds * ((self.steps + self.untimed) * seconds_per_step + HANDOVER_SECONDS)
+
+    def order(self, start: int, quad: int) -> list[Side]:
+        """The sides of a quad's blocks, ABBA and BAAB in turn: so each side follows its own, which is faster, equally often."""
+        first = start + quad * self.rounds
+        return [side for number in range(first, first + self.rounds) for side in ORDERS[number % 2]]
 
 
 SHORTEST: dict[Blocks, Plan] = {"short": Plan(FEWEST_QUADS, 1, 1, 0), "long": Plan(FEWEST_QUADS, 1, FEWEST_STEPS, 1)}

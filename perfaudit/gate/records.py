@@ -133,6 +133,17 @@ class TargetRecord:
         """How both versions are compared."""
         return "pairs of processes" if self.one is None else "one training"
 
+    def state(self) -> dict[str, Any]:
+        """What a resumed gate must know besides the pairs."""
+        names = ("typical", "length", "steps_to_end", "why")
+        return {"failures": dict(self.failures), **{name: getattr(self, name) for name in names}}
+
+    def take(self, state: dict[str, Any]) -> None:
+        """Know what `state` gave in an earlier run."""
+        for name, value in state.items():
+            setattr(self, name, value)
+        self.is_begun = True
+
     def groups(self) -> list[list[float]]:
         """Log ratios of the quads, one list per pair that has any; per sample where steps are not of the same samples."""
         before, after = self.samples_per_step() or (1.0, 1.0)
@@ -180,25 +191,29 @@ class TargetRecord:
 
 
 def to_json(record: TargetRecord) -> dict[str, Any]:
-    """A record as plain data: each block of a quad is a row with the fields of TimedBlock, seconds to six digits."""
+    """A record as plain data."""
     data = dataclasses.asdict(record)
     for name in ("is_begun", "steps_to_end"):  # while it is measured only
         del data[name]
-    for pair in data["pairs"]:
-        pair["opening"] = round(pair["opening"], 3)
-        pair["quads"] = [[_row(block) for block in quad["blocks"]] for quad in pair["quads"]]
-    return data
+    return {**data, "pairs": [pair_to_json(pair) for pair in record.pairs]}
 
 
 def from_json(data: dict[str, Any]) -> TargetRecord:
     """The record that `to_json` wrote. Raises TypeError, KeyError or ValueError for other data."""
-    pairs = [
-        Pair(**{**pair, "quads": [Quad(tuple(TimedBlock(*row) for row in rows)) for rows in pair["quads"]]})
-        for pair in data["pairs"]
-    ]
     one = OneTraining(**data["one"]) if data.get("one") else None
-    return TargetRecord(**{**data, "pairs": pairs, "one": one})
+    return TargetRecord(**{**data, "pairs": [pair_from_json(pair) for pair in data["pairs"]], "one": one})
 
 
-def _row(block: dict[str, Any]) -> list[Any]:
-    return [float(f"{value:.6g}") if isinstance(value, float) else value for value in block.values()]
+def pair_to_json(pair: Pair) -> dict[str, Any]:
+    """A pair as plain data: each block of a quad is a row with the fields of TimedBlock, seconds to six digits."""
+    quads = [[_row(dataclasses.astuple(block)) for block in quad.blocks] for quad in pair.quads]
+    return {**dataclasses.asdict(pair), "opening": round(pair.opening, 3), "quads": quads}
+
+
+def pair_from_json(data: dict[str, Any]) -> Pair:
+    """The pair that `pair_to_json` wrote. Raises TypeError, KeyError or ValueError for other data."""
+    return Pair(**{**data, "quads": [Quad(tuple(TimedBlock(*row) for row in rows)) for rows in data["quads"]]})
+
+
+def _row(block: tuple[Any, ...]) -> list[Any]:
+    return [float(f"{value:.6g}") if isinstance(value, float) else value for value in block]

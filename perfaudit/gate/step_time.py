@@ -8,9 +8,10 @@ from functools import partial
 from perfaudit.errors import NothingMeasured
 from perfaudit.gate.comparable import Seconds
 from perfaudit.measure.facts import Facts
+from perfaudit.measure.generations import FEWEST_STEPS
 from perfaudit.measure.lab import ChildLab
 from perfaudit.measure.ledger import Variant
-from perfaudit.measure.runner import BLOCK_SECONDS, FEWEST_STEPS, Subject, TrialEnded, TrialFailed
+from perfaudit.measure.runner import BLOCK_SECONDS, Subject, TrialEnded, TrialFailed
 from perfaudit.measure.scratch import target_json
 from perfaudit.measure.stats import quartiles
 from perfaudit.target.names import Target

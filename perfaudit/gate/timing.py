@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from perfaudit.gate.checkout import Checkout
@@ -14,25 +13,21 @@ from perfaudit.gate.one_lab import ChildOneLab
 from perfaudit.gate.one_training import time_in_one_training
 from perfaudit.gate.pair_lab import PairLab
 from perfaudit.gate.pair_plan import SHORTEST, Plan, arranged, drawn_seed, planned, shortened
-from perfaudit.gate.records import ORDERS, SIDES, Blocks, Pair, Quad, Side, TargetRecord, TimedBlock, Typical
+from perfaudit.gate.records import SIDES, Blocks, Pair, Quad, Side, TargetRecord, TimedBlock, Typical
 from perfaudit.measure.clock import Clock, Deadline, WallClock
 from perfaudit.measure.environment import load_average
 from perfaudit.measure.facts import Facts
+from perfaudit.measure.ledger import Json
 from perfaudit.measure.nursery import START_SECONDS
-from perfaudit.measure.runner import TrialEnded, TrialFailed
+from perfaudit.measure.runner import Memo, Opened, Processes, TrialFailed, run
 from perfaudit.measure.watch import Watch
 from perfaudit.target.names import Target
 
 
-class Subject(Protocol):
-    """One side of a pair: set up, warm and standing still. seconds_per_step: as it took when it was warmed up."""
+class Subject(Opened[TimedBlock], Protocol):
+    """One side of a pair. seconds_per_step: as it took when it was warmed up."""
 
     seconds_per_step: float
-
-    def block(self, side: Side, steps: int, untimed: int) -> TimedBlock:
-        """Run steps that are not timed and time so many; everything else stands still. Raises TrialFailed."""
-
-    def close(self) -> None: ...
 
 
 class Lab(Protocol):
@@ -59,6 +54,7 @@ def time_pairs(
     tolerated: float = TOLERATED,
     seed: int | None = None,
     watch: Watch | None = None,
+    memo: Memo | None = None,
 ) -> None:
     """Measure every target into its record, pair by pair and in turn, until each is settled or has failed.
 
@@ -68,18 +64,16 @@ def time_pairs(
     that two gates of the same code are independent, unless it is given. Both sides of a pair get the same seed and see the
     same batches. Whatever interrupts it, processes are closed and the records keep what was measured.
     """
-    watch = watch or Watch()
-    pace = _Pace(deadline)
     seed = drawn_seed() if seed is None else seed
     for record in records:
         record.seed = seed
+
+    def settle(record: TargetRecord) -> None:
+        record.settled = is_settled(record, limit, tolerated, len(records))
+
+    pace, watch = _Pace(deadline), watch or Watch()
     try:
-        while turn := [number for number, record in enumerate(records) if pace.allows(record)]:
-            for number in turn:
-                record = records[number]
-                if pace.allows(record):  # still
-                    _pair(lab, number, record, pace.seconds(records), deadline, seed, watch)
-                    record.settled = is_settled(record, limit, tolerated, len(records))
+        run([_Pairs(lab, number, records, pace, seed, watch, settle) for number in range(len(records))], memo)
     except BaseException:
         mark_interrupted(records)
         raise
@@ -102,7 +96,7 @@ class _Pace:
 
     def allows(self, record: TargetRecord) -> bool:
         """Whether another pair of this target is wanted, and would come to a quad in time."""
-        if not self._to_come(record, PAIRS):
+        if not self.to_come(record, PAIRS):
             return False
         shortest = SHORTEST[record.length].quad_seconds(_step_seconds(record) or 0.0)
         if record.pairs and not record.groups():
@@ -116,19 +110,20 @@ class _Pace:
         measures nothing. Where there is none, it is the first look, and after that as many pairs as leave half of the time.
         """
         for look in reversed(LOOKS):
-            to_come = [self._to_come(record, look.generations) for record in records]
+            to_come = [self.to_come(record, look.generations) for record in records]
             opening = sum(n * _opening(record) for n, record in zip(to_come, records, strict=True))
             if sum(to_come) and opening <= self.deadline.left() / 2:
                 return (self.deadline.left() - opening) / sum(to_come)
-        to_come = [self._to_come(record, LOOKS[0].generations) for record in records]
+        to_come = [self.to_come(record, LOOKS[0].generations) for record in records]
         if not sum(to_come):
-            rest = [record for record in records if self._to_come(record, PAIRS)]
+            rest = [record for record in records if self.to_come(record, PAIRS)]
             turns = max(1, int(self.deadline.left() / 2 / sum(_opening(record) for record in rest)))
             to_come = [turns if record in rest else 0 for record in records]
         opening = sum(n * _opening(record) for n, record in zip(to_come, records, strict=True))
         return max(0.0, (self.deadline.left() - opening) / sum(to_come))
 
-    def _to_come(self, record: TargetRecord, pairs: int) -> int:
+    def to_come(self, record: TargetRecord, pairs: int) -> int:
+        """How many pairs of this target are wanted until there are so many."""
         is_done = record.settled or record.failures or record.one is not None
         return 0 if is_done else max(0, pairs - len(record.pairs))
 
@@ -138,107 +133,95 @@ def _opening(record: TargetRecord) -> float:
     return record.pairs[-1].opening if record.pairs else 0.0
 
 
-def _pair(
-    lab: Lab, number: int, record: TargetRecord, seconds: float, deadline: Deadline, seed: int, watch: Watch
-) -> None:
-    """One more pair of target `number`, into its record; `seconds` of steps, both sides together."""
-    record.is_begun = True
-    done = len(record.pairs)
-    first, start = arranged(seed, number, done)
-    pair = Pair(first, seed + done)
-    before = deadline.left()
-    opened = lab.open(number, pair.first, pair.seed, before)
-    pair.opening = before - deadline.left()
-    subjects = {side: item for side, item in opened.items() if not isinstance(item, TrialFailed)}
-    try:
-        for side, item in opened.items():
-            if isinstance(item, TrialFailed):
-                record.failures[side] = _why(item, done)
+@dataclass(slots=True)
+class _Pairs:
+    """The series of pairs of target `number`, see `time_pairs`. settle: asks the judge, and keeps its word."""
+
+    lab: Lab
+    number: int
+    records: Sequence[TargetRecord]
+    pace: _Pace
+    seed: int
+    watch: Watch
+    settle: Callable[[TargetRecord], None]
+    done: int = 0  # pairs before the last one
+    pair: Pair = field(default_factory=lambda: Pair("base", 0))  # the last one
+
+    @property
+    def record(self) -> TargetRecord:
+        return self.records[self.number]
+
+    @property
+    def stage(self) -> str:
+        return self.record.target
+
+    def is_open(self) -> bool:
+        return self.pace.to_come(self.record, PAIRS) > 0
+
+    def has_time(self) -> bool:
+        return self.pace.allows(self.record)
+
+    def empty(self) -> Processes[TimedBlock]:
+        return Processes(self.record, self._why)
+
+    def measure(self, there: Processes[TimedBlock]) -> None:
+        self._pair(there)
+        self.settle(self.record)
+
+    def _pair(self, there: Processes[TimedBlock]) -> None:
+        record, deadline = self.record, self.pace.deadline
+        record.is_begun, self.done = True, len(record.pairs)
+        first, start = arranged(self.seed, self.number, self.done)
+        pair = self.pair = Pair(first, self.seed + self.done)
+        before, seconds = deadline.left(), self.pace.seconds(self.records)  # of steps, both sides together
+        opened = self.lab.open(self.number, pair.first, pair.seed, before)
+        pair.opening = before - deadline.left()
+        there.add(opened)
         if record.failures:
             return
-        record.typical, record.length = lab.typical(number), lab.length(number)
+        record.typical, record.length = self.lab.typical(self.number), self.lab.length(self.number)
         record.pairs.append(pair)
-        known = _step_seconds(record) or statistics.fmean(one.seconds_per_step for one in subjects.values())
+        warm = [one.seconds_per_step for one in opened.values() if not isinstance(one, TrialFailed)]
+        known = _step_seconds(record) or statistics.fmean(warm)
         plan = planned(max(known, 1e-6), min(seconds, deadline.left()), record.length)
         if record.steps_to_end is not None:
             plan = shortened(plan, record.steps_to_end)
         pair.quad_seconds = plan.quad_seconds(known)
-        _quads(record, pair, subjects, plan, deadline, start, watch)
-    finally:
-        for subject in subjects.values():
-            subject.close()
+        self._quads(there, pair, plan, start)
 
+    def _quads(self, there: Processes[TimedBlock], pair: Pair, plan: Plan, start: int) -> None:
+        """Quads of a pair, as far as they fit before the deadline, and before the training's end.
 
-def _quads(
-    record: TargetRecord,
-    pair: Pair,
-    subjects: dict[Side, Subject],
-    plan: Plan,
-    deadline: Deadline,
-    start: int,
-    watch: Watch,
-) -> None:
-    """Quads of a pair, as far as they fit before the deadline, and before the training's end."""
-    expected = pair.quad_seconds
-    made: Counter[Side] = Counter()
-    for number in range(plan.quads):
-        left = deadline.left()
-        if left < expected:
-            return
-        is_over = False
-        try:
-            blocks = _rounds(subjects, plan, start + number * plan.rounds, made)
-        except _SideFailed as failed:
-            is_over, blocks = True, failed.blocks if isinstance(failed.failure, TrialEnded) else []
-            _note(record, failed, made[failed.side])
-        expected = left - deadline.left()
-        if blocks:
-            pair.quads.append(Quad(tuple(blocks)))
-        for side in SIDES if blocks else ():
-            seconds = statistics.median(block.seconds(record.typical) for block in blocks if block.side == side)
-            watch.block(f"{record.target}, {'reference' if side == 'base' else 'head'}", seconds)
-        if is_over:
-            return
+        An end before anything was measured is a failure.
+        """
+        record, deadline, expected = self.record, self.pace.deadline, pair.quad_seconds
+        for number in range(plan.quads):
+            left = deadline.left()
+            if left < expected or there.ended:
+                return
+            blocks = there.blocks(plan.order(start, number), plan.steps, plan.untimed)
+            if record.failures:
+                return
+            expected = left - deadline.left()
+            if whole := blocks[: len(blocks) // 4 * 4]:
+                pair.quads.append(Quad(tuple(whole)))
+                for side in SIDES:
+                    seconds = statistics.median(block.seconds(record.typical) for block in whole if block.side == side)
+                    self.watch.block(f"{record.target}, {'reference' if side == 'base' else 'head'}", seconds)
+            for side in SIDES:
+                if side in there.ended and not record.groups():
+                    there.fail(side, self._why(there.ended[side]))
 
+    def recall(self, piece: Pair, state: Json) -> None:
+        self.record.pairs += [piece] if piece.quads else []
+        self.record.take(state)
+        self.settle(self.record)
 
-def _note(record: TargetRecord, failed: _SideFailed, made: int) -> None:
-    """Keep that a side has failed or, where its training came to its end, how many steps there are before that.
+    def kept(self) -> tuple[Pair, Json] | None:
+        return (self.pair, self.record.state()) if self.pair.quads or self.record.failures else None
 
-    An end before anything was measured is a failure too.
-    """
-    is_end = isinstance(failed.failure, TrialEnded)
-    if is_end:
-        record.steps_to_end = min(made, record.steps_to_end if record.steps_to_end is not None else made)
-    if not is_end or not (failed.blocks or record.groups()):
-        record.failures[failed.side] = _why(failed.failure, len(record.pairs) - 1)
-
-
-class _SideFailed(Exception):
-    """A side whose step failed in a block, or that has no further one. blocks: of the whole rounds before it."""
-
-    def __init__(self, side: Side, failure: TrialFailed, blocks: list[TimedBlock]) -> None:
-        super().__init__(str(failure))
-        self.side, self.failure, self.blocks = side, failure, blocks
-
-
-def _rounds(subjects: dict[Side, Subject], plan: Plan, start: int, made: Counter[Side]) -> list[TimedBlock]:
-    """Blocks of a quad, ABBA and BAAB in turn: so each side follows its own block, which is faster then, equally often.
-
-    made: gets the steps of each side.
-    """
-    blocks: list[TimedBlock] = []
-    for number in range(plan.rounds):
-        for side in ORDERS[(start + number) % 2]:
-            try:
-                blocks.append(subjects[side].block(side, plan.steps, plan.untimed))
-            except TrialFailed as failure:
-                raise _SideFailed(side, failure, blocks[: 4 * number]) from failure
-            made[side] += plan.steps + plan.untimed
-    return blocks
-
-
-def _why(failure: TrialFailed, done: int) -> str:
-    return f"{failure} (in process pair {done + 1}, after it had run)" if done else str(failure)
+    def _why(self, failure: TrialFailed) -> str:
+        return f"{failure} (in process pair {self.done + 1}, after it had run)" if self.done else str(failure)
 
 
 def _step_seconds(record: TargetRecord) -> float | None:

@@ -25,7 +25,7 @@ class TimedSteps:
     with_restarts: bool
 
 
-class ChildSubject:
+class TimedChild:
     """A training in a child, which stands still but for its blocks.
 
     timeout: seconds that a block may take, or HANGING times what its steps are known to take. device: its type.
@@ -36,10 +36,6 @@ class ChildSubject:
         self.device = device
         self.seconds_per_step = 0.0  # as it took when it was warmed up; 0.0 until then
         self._timeout = timeout
-
-    def block(self, steps: int) -> Block:
-        """Time so many steps after one that is not timed: see `runner.Subject`."""
-        return self.timed(steps).block
 
     def timed(self, steps: int, untimed: int = 1) -> TimedSteps:
         """Run steps that are not timed and time so many, one by one; then stand still. Raises TrialFailed."""
@@ -65,6 +61,13 @@ class ChildSubject:
     def close(self) -> None:
         """End the child."""
         self.child.close()
+
+
+class ChildSubject(TimedChild):
+    """One whose blocks a ledger keeps: see `runner.Subject`."""
+
+    def block(self, steps: int, untimed: int = 1) -> Block:
+        return self.timed(steps, untimed).block
 
 
 def failed(failure: ChildFailed) -> TrialFailed:

@@ -10,8 +10,8 @@ from perfaudit.knobs import knob
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.facts import Facts
+from perfaudit.measure.generations import least_seconds
 from perfaudit.measure.ledger import Ledger, Variant
-from perfaudit.measure.runner import least_seconds
 from perfaudit.tune.candidates import PATCH, Candidate, texts_of
 from perfaudit.tune.climb_state import Climb
 from perfaudit.tune.climb_time import seconds_to_check

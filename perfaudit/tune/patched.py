@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from perfaudit.measure.child import Child
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.facts import Facts
+from perfaudit.measure.generations import measure
 from perfaudit.measure.judge import settled_variants
 from perfaudit.measure.ledger import Ledger, Variant
-from perfaudit.measure.runner import TrialFailed, measure
+from perfaudit.measure.runner import TrialFailed
 from perfaudit.tune.profile import Profile
 from perfaudit.tune.questions import digest_of_texts
 from perfaudit.tune.screening import LEAST

@@ -9,9 +9,10 @@ from perfaudit.knobs import Bench, Knob, Probe, Refused, Reply, Survey, Told, Un
 from perfaudit.measure.child import Child, ChildFailed
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.facts import Facts
+from perfaudit.measure.generations import ROUNDS, affordable, measure
 from perfaudit.measure.judge import clock_for, hopeless_variants, settled_variants
 from perfaudit.measure.ledger import Ledger, Variant
-from perfaudit.measure.runner import BLOCK_SECONDS, ROUNDS, TrialFailed, affordable, measure
+from perfaudit.measure.runner import BLOCK_SECONDS, TrialFailed
 from perfaudit.measurements import NO_TIME, ClockName, NotApplicable, Settings, computing
 from perfaudit.tune.bout import Bout, key_of, patch_for, variant_of
 from perfaudit.tune.first_look import is_clear, is_raced_in_place, known_seconds, look

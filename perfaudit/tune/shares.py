@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from perfaudit.knobs import Survey, knob
+from perfaudit.measure.generations import least_seconds
 from perfaudit.measure.ledger import Ledger
-from perfaudit.measure.runner import least_seconds
 from perfaudit.measure.stats import LOOKS
 from perfaudit.tune.profile import Profile
 

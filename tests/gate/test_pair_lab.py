@@ -144,5 +144,5 @@ def test_a_script_that_leaves_with_a_fault_in_a_later_step_has_failed(error: Exc
             raise ChildFailed(reply["fault"], reply["message"])
 
     with pytest.raises(TrialFailed, match=f"^{error}$") as raised:
-        SideSubject(Child(), 1.0).block("head", 4)  # type: ignore[arg-type]  # only what it is asked is looked at
+        SideSubject(Child(), 1.0, "head").block(4)  # type: ignore[arg-type]  # only what it is asked is looked at
     assert raised.type is kind

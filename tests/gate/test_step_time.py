@@ -22,7 +22,7 @@ class Subject:
     def __init__(self, *seconds: float | TrialFailed) -> None:
         self.left, self.steps, self.is_closed = list(seconds), list[int](), False
 
-    def block(self, steps: int) -> Block:
+    def block(self, steps: int, untimed: int = 1) -> Block:
         self.steps.append(steps)
         seconds = self.left.pop(0)
         if isinstance(seconds, TrialFailed):

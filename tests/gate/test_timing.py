@@ -18,12 +18,24 @@ from perfaudit.gate.decision import judged, judged_together
 from perfaudit.gate.one_lab import ChildOneLab
 from perfaudit.gate.pair_lab import _warm_up
 from perfaudit.gate.pair_plan import FEWEST_STEPS, SHORTEST, Plan, arranged, drawn_seed, planned, shortened
-from perfaudit.gate.records import ORDERS, Blocks, Pair, Quad, Side, TargetRecord, TimedBlock, Typical
+from perfaudit.gate.records import (
+    ORDERS,
+    Blocks,
+    Pair,
+    Quad,
+    Side,
+    TargetRecord,
+    TimedBlock,
+    Typical,
+    pair_from_json,
+    pair_to_json,
+    to_json,
+)
 from perfaudit.gate.timing import _Pace, time_pairs, time_targets
 from perfaudit.measure.child import Child
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.nursery import START_SECONDS
-from perfaudit.measure.runner import TrialEnded, TrialFailed
+from perfaudit.measure.runner import Memo, TrialEnded, TrialFailed
 from perfaudit.measure.step_times import step_seconds
 from perfaudit.measure.watch import Watch
 from perfaudit.target.names import Target, parse
@@ -56,7 +68,7 @@ class FakeLab:
         found: dict[Side, FakeSubject | TrialFailed] = {}
         for side in sides:
             why = self.fails_to_open.get((number, side))
-            found[side] = TrialFailed(why) if why else FakeSubject(self, number, self.speeds[number][side])
+            found[side] = TrialFailed(why) if why else FakeSubject(self, number, side)
         return found
 
     def typical(self, number: int) -> Typical:
@@ -67,13 +79,13 @@ class FakeLab:
 
 
 class FakeSubject:
-    def __init__(self, lab: FakeLab, number: int, seconds: float) -> None:
-        self.lab, self.number, self.seconds_per_step = lab, number, seconds
+    def __init__(self, lab: FakeLab, number: int, side: Side) -> None:
+        self.lab, self.number, self.side, self.seconds_per_step = lab, number, side, lab.speeds[number][side]
         self.made = 0
         lab.alive += 1
 
-    def block(self, side: Side, steps: int, untimed: int) -> TimedBlock:
-        lab = self.lab
+    def block(self, steps: int, untimed: int = 1) -> TimedBlock:
+        lab, side = self.lab, self.side
         if lab.interrupt_at == len(lab.order):
             raise KeyboardInterrupt
         if lab.fails_at_block == (side, lab.order.count((self.number, side))):
@@ -90,6 +102,17 @@ class FakeSubject:
 
     def close(self) -> None:
         self.lab.alive -= 1
+
+
+class Kept(Memo):
+    def __init__(self) -> None:
+        self.pairs: list[tuple[dict[str, Any], dict[str, Any]]] = []
+
+    def recorded(self, stage: str) -> list[tuple[Pair, dict[str, Any]]]:
+        return [(pair_from_json(pair), state) for pair, state in self.pairs]
+
+    def finished(self, piece: Pair, state: dict[str, Any]) -> None:
+        self.pairs.append((pair_to_json(piece), state))
 
 
 def run(lab: FakeLab, budget: float = 120.0, **options: Any) -> list[TargetRecord]:
@@ -256,6 +279,24 @@ def test_nothing_is_begun_that_cannot_come_to_a_quad(clock: FakeClock) -> None:
     run(lab, budget=30.0)
     assert (len(lab.opened), clock.now()) == (1, 21.0)  # another one would come to its first quad after 13 s
     assert run(FakeLab(clock, (0.5, 0.5)), budget=0.0)[0].pairs == []
+
+
+def test_pairs_of_an_earlier_run_are_not_measured_again(clock: FakeClock) -> None:
+    """As if it had been cut off in its third pair: order, seeds and blocks are those of a gate that was not."""
+    whole, memo = FakeLab(clock, (0.010, 0.011)), Kept()
+    (record,) = run(whole, seed=7, memo=memo)
+    del memo.pairs[2:]
+    lab = FakeLab(clock, (0.010, 0.011))
+    (again,) = run(lab, seed=7, memo=memo)
+    assert (again.settled, len(again.pairs), judged(again).verdict) == (True, 4, "regressed")
+    assert lab.opened == whole.opened[2:]
+    assert to_json(replace(again, load=None)) == to_json(replace(record, load=None))
+    del memo.pairs[1:]
+    broken = FakeLab(clock, (0.010, 0.011))
+    broken.fails_to_open[0, "head"] = "no data"
+    (failed,) = run(broken, seed=7, memo=memo)
+    (recalled,) = run(FakeLab(clock, (0.010, 0.011)), seed=7, memo=memo)
+    assert failed.failures == recalled.failures == {"head": "no data (in process pair 2, after it had run)"}
 
 
 def test_targets_take_turns(clock: FakeClock) -> None:
@@ -514,9 +555,9 @@ class FakeSubjectOfLoader:
         self.asked: list[int] = []
         self.seconds_per_step = 0.0
 
-    def block(self, side: Side, steps: int, untimed: int = 1) -> TimedBlock:
+    def block(self, steps: int, untimed: int = 1) -> TimedBlock:
         self.asked.append(steps)
-        return TimedBlock(side, steps, 1.0, 1.0, 0.0, float(steps), float(steps), 0.0)
+        return TimedBlock("base", steps, 1.0, 1.0, 0.0, float(steps), float(steps), 0.0)
 
 
 @pytest.mark.parametrize(
@@ -531,7 +572,7 @@ class FakeSubjectOfLoader:
 )
 def test_warming_up(workers: int, prefetch: int | None, seconds: float, asked: list[int]) -> None:
     subject = FakeSubjectOfLoader()
-    _warm_up(subject, "base", facts(loader={"num_workers": workers, "prefetch_factor": prefetch}).loader, seconds)  # type: ignore[arg-type]
+    _warm_up(subject, facts(loader={"num_workers": workers, "prefetch_factor": prefetch}).loader, seconds)  # type: ignore[arg-type]
     assert (subject.asked, subject.seconds_per_step) == (asked, 1.0)
 
 

@@ -10,9 +10,10 @@ import pytest
 from conftest import FakeClock
 
 from perfaudit.measure.clock import Deadline
+from perfaudit.measure.generations import measure
 from perfaudit.measure.judge import clock_for, comparison, hopeless_variants, saving, settled_variants, trial
 from perfaudit.measure.ledger import Block, Generation, Ledger, Variant, from_json, to_json
-from perfaudit.measure.runner import Memo, Subject, TooLarge, TrialEnded, TrialFailed, measure
+from perfaudit.measure.runner import Memo, Subject, TooLarge, TrialEnded, TrialFailed
 
 
 class FakeLab:
@@ -40,7 +41,7 @@ class FakeSubject:
     def __init__(self, lab: FakeLab, key: str) -> None:
         self.lab, self.key, self.blocks, self.steps = lab, key, 0, 0
 
-    def block(self, steps: int) -> Block:
+    def block(self, steps: int, untimed: int = 1) -> Block:
         if self.lab.fails_at_block.get(self.key) == self.blocks:
             raise TrialFailed("out of memory")
         if self.steps + 1 + steps > self.lab.ends_sooner.get(self.key, self.lab.ends_after):

@@ -12,8 +12,9 @@ from conftest import FakeClock
 from test_runner import FakeLab, FakeSubject, Kept, SmallLab, variants
 
 from perfaudit.measure.clock import Deadline
+from perfaudit.measure.generations import affordable, least_seconds, measure
 from perfaudit.measure.ledger import Block, Generation, Ledger, Variant, cpu
-from perfaudit.measure.runner import Subject, TrialFailed, affordable, least_seconds, measure
+from perfaudit.measure.runner import Subject, TrialFailed
 from perfaudit.measure.stats import verdict
 
 
@@ -150,7 +151,7 @@ class Sampled(FakeLab):
         lab = self
 
         class Subject_(FakeSubject):
-            def block(self, steps: int) -> Block:
+            def block(self, steps: int, untimed: int = 1) -> Block:
                 return replace(super().block(steps), samples=lab.samples[self.key] * steps)
 
         return {v.key: Subject_(self, v.key) for v in chosen}

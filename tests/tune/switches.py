@@ -219,7 +219,7 @@ class Steps:
     shop: Shop
     on: Switches
 
-    def block(self, steps: int) -> Block:
+    def block(self, steps: int, untimed: int = 1) -> Block:
         self.shop.blocks += 1
         if self.shop.blocks > self.shop.dies_at:
             raise KeyboardInterrupt

@@ -162,7 +162,7 @@ class Diverging(Shop):
 class _Diverged:
     steps: Subject
 
-    def block(self, steps: int) -> Block:
+    def block(self, steps: int, untimed: int = 1) -> Block:
         return replace(self.steps.block(steps), finite=False)
 
     def close(self) -> None:

@@ -149,7 +149,7 @@ class Steps:
     shop: Shop
     size: int
 
-    def block(self, steps: int) -> Block:
+    def block(self, steps: int, untimed: int = 1) -> Block:
         self.shop.blocks += 1
         if self.shop.blocks > self.shop.dies_at:
             raise KeyboardInterrupt
@@ -275,7 +275,7 @@ def test_a_piece_that_got_faster_in_a_step_that_got_slower_is_not_taken(
     shop = Shop(clock, {0: 1.0, 1: 1.04})
 
     class Piece(Steps):
-        def block(self, steps: int) -> Block:
+        def block(self, steps: int, untimed: int = 1) -> Block:
             seen = super().block(steps)
             return Block(
                 seen.steps,
@@ -298,7 +298,7 @@ def test_a_piece_whose_gain_does_not_show_in_the_step_is_not_taken(
     shop = Shop(clock, {0: 1.0, 1: 1.0})
 
     class Piece(Steps):
-        def block(self, steps: int) -> Block:
+        def block(self, steps: int, untimed: int = 1) -> Block:
             seen = super().block(steps)
             phases = {"optimizer": 0.1 * STEP * steps * (1 - 0.5 * self.size)}
             return Block(seen.steps, seen.wall, seen.cpu, seen.samples, phases=phases)

@@ -32,7 +32,7 @@ class Busy(Shop):
 
 
 class Queued(Steps):
-    def block(self, steps: int) -> Block:
+    def block(self, steps: int, untimed: int = 1) -> Block:
         seen = super().block(steps)
         computing = 0.5 * STEP * (0.9 if self.size else 1.0) * steps
         return Block(seen.steps, seen.wall, computing, seen.samples, queued=seen.wall - computing, phases=seen.phases)

@@ -1,0 +1,263 @@
+"""Races variants in generations of fresh processes: the plan of rounds in random order and back, and how long blocks are."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from perfaudit.measure.clock import Deadline
+from perfaudit.measure.ledger import Block, Generation, Json, Ledger, Variant
+from perfaudit.measure.runner import BLOCK_SECONDS, Lab, Memo, Processes, TooLarge, run
+from perfaudit.measure.stats import LOOKS
+
+GENERATIONS = LOOKS[-1].generations  # of processes: two of identical code differ by up to 2.2 × what one pair predicts
+ROUNDS = 3  # per generation, each variant twice a round
+FEWEST_STEPS = 2
+MOST_STEPS = 2000  # of a block
+FAR_SLOWER = 4.0  # time per sample against the base, in each of two first blocks; pairs of identical code came to 1.6
+
+Settled = Callable[[Ledger], set[str]]  # keys of variants on which no more measuring is needed
+
+
+def measure(
+    lab: Lab,
+    variants: Sequence[Variant],
+    ledger: Ledger,
+    deadline: Deadline,
+    seed: int,
+    stage: str = "race",
+    generations: int = GENERATIONS,
+    rounds: int = ROUNDS,
+    block_seconds: float = BLOCK_SECONDS,
+    settled: Settled = lambda ledger: set(),
+    memo: Memo | None = None,
+    known: Mapping[str, float] | None = None,
+) -> None:
+    """Measure variants interleaved, into the ledger, in several generations of fresh processes; the first is the base.
+
+    Each round runs all variants in random order and then in the reverse order. A variant that fails leaves with its
+    reason and the others go on; without the base there is nothing to go on for. `settled` is asked after each generation:
+    variants it names are measured no more, and when all are, it ends. The deadline ends it between rounds, so that every
+    variant has as many blocks; the first round of a generation is always made, but a generation is not begun where that
+    would outlast the deadline, as far as the ledger knows what opening and a step take. A training that comes to its end, as
+    a short script does, ends its generation, and in the next ones blocks are as short as that asks for.
+    stage: under which name the ledger and the memo keep the generations. known: seconds per step by key; a variant of which
+    they are known is given no block to find them out.
+
+    Where memory does not hold the variants side by side, each generation has one process after the other, in the reverse
+    order every second time, and `Ledger.apart` says so. A drift of the machine is then between the variants and not within
+    their rounds; verdicts rest on what generations differ by, so intervals are wider for it.
+    """
+    race = _Race(
+        lab, variants, ledger, deadline, seed, stage, generations, rounds, block_seconds, settled, known or {}
+    )  # fmt: skip
+    run([race], memo)
+
+
+def affordable(ledger: Ledger, seconds: float, generations: int) -> int:
+    """How many variants, the base among them, this time is enough for, with one round of the shortest blocks each."""
+    least = generations * least_seconds(ledger)
+    return int(seconds / least) if least else 1 << 30
+
+
+def least_seconds(ledger: Ledger) -> float:
+    """What a generation with one round of the shortest blocks takes a variant, as far as it is known."""
+    return ledger.seconds_to_open + 3 * (FEWEST_STEPS + 1) * ledger.seconds_per_step
+
+
+@dataclass(slots=True)
+class _Race:
+    """A series of generations, see `measure`. number: of those begun. alive: variants of the next one."""
+
+    lab: Lab
+    variants: Sequence[Variant]
+    ledger: Ledger
+    deadline: Deadline
+    seed: int
+    stage: str
+    generations: int
+    rounds: int
+    block_seconds: float
+    settled: Settled
+    known: Mapping[str, float]
+    number: int = 0
+    alive: list[Variant] = field(default_factory=list)
+    generation: Generation = field(default_factory=lambda: Generation(""))
+
+    @property
+    def base(self) -> str:
+        return self.variants[0].key
+
+    def is_open(self) -> bool:
+        if self.number == self.generations or self.base in self.ledger.failures:
+            return False
+        done, failed = self.settled(self.ledger), self.ledger.failures
+        self.alive = [v for v in self.variants if v.key not in failed and (v.key == self.base or v.key not in done)]
+        return len(self.alive) >= min(2, len(self.variants))
+
+    def has_time(self) -> bool:
+        return self.deadline.left() > least_seconds(self.ledger) * len(self.alive)
+
+    def empty(self) -> Processes[Block]:
+        return Processes(self.ledger)
+
+    def recall(self, piece: Generation, state: Json) -> None:
+        self.ledger.generations.append(piece)
+        self.ledger.take(state)
+        self.number += 1
+
+    def kept(self) -> tuple[Generation, Json] | None:
+        return (self.generation, self.ledger.state()) if self.generation.rounds or self.ledger.failures else None
+
+    def measure(self, there: Processes[Block]) -> None:
+        number, self.number = self.number, self.number + 1
+        self.generation, before = Generation(self.stage), self.deadline.left()
+        if not self.ledger.apart:
+            try:
+                there.add(self.lab.open(self.alive))
+            except TooLarge as why:
+                self.ledger.apart = str(why)
+        if self.ledger.apart:
+            # A steady drift of the machine cancels over two generations.
+            self.generation.rounds += self._one_after_the_other(there, self.alive[::-1] if number % 2 else self.alive)
+            if self.generation.rounds:
+                self.ledger.generations.append(self.generation)
+            return
+        self.ledger.seconds_to_open = (before - self.deadline.left()) / len(self.alive)
+        if self.base not in self.ledger.failures:  # else nothing is left to compare with
+            self.ledger.generations.append(self.generation)
+            self._side_by_side(there, number)
+
+    def _side_by_side(self, there: Processes[Block], number: int) -> None:
+        order = random.Random(f"{self.seed} {self.stage} {number}")  # a resumed run draws what an unbroken one had
+        later = _generations_to_a_look(number, self.generations) - 1  # each will take as long to open as this one did
+        opening = later * self.ledger.seconds_to_open * len(self.alive)
+        share = max(0.0, self.deadline.left() - opening) / (later + 1)
+        per_step = self._seconds_per_step(there)
+        steps = {key: self._steps(key, self.block_seconds / seconds) for key, seconds in per_step.items()}
+        round_seconds = sum(
+            2 * (n + 1) * per_step[key] for key, n in steps.items()
+        )  # one step of each block is not timed
+        if round_seconds > share:  # a small budget makes shorter blocks rather than too few rounds for an interval
+            steps = {key: self._steps(key, int(n * share / round_seconds)) for key, n in steps.items()}
+        steps = {key: self._before_end(there, key, n) for key, n in steps.items()}
+        for done in range(max(1, min(self.rounds, int(share / max(round_seconds, 1e-9))))):
+            if there.ended or (done and self.deadline.left() < round_seconds / 2):
+                break
+            keys = list(there.subjects)
+            order.shuffle(keys)
+            seen: dict[str, list[Block]] = {}
+            for key in [*keys, *reversed(keys)]:
+                if not there.ended and key in there.subjects and (block := there.block(key, steps[key])) is not None:
+                    seen.setdefault(key, []).append(block)
+                    self.ledger.on_block(key, block.seconds_per_step)
+            if not there.ended:
+                self.generation.rounds.append({key: (pair[0], pair[1]) for key, pair in seen.items() if len(pair) == 2})
+        self._note_ends(there)
+        if there.ended and not self.generation.rounds and all(n == self._least(key) for key, n in steps.items()):
+            for key in list(there.subjects):  # no shorter block is left to try
+                there.fail(key, _too_few(self.ledger))
+
+    def _seconds_per_step(self, there: Processes[Block]) -> dict[str, float]:
+        """Of each variant, from a first block of it where they are not known. One that is far slower leaves."""
+        per_step = {key: seconds for key in there.subjects if (seconds := self.known.get(key))}
+        base: Block | None = None  # the first subject's
+        for key in list(there.subjects):
+            if key not in per_step:
+                first = there.block(key, self._least(key))
+                if first is None:
+                    continue
+                base = base or first
+                if _is_far_slower(first, base):  # once more: a hiccup hits one block
+                    again = there.block(key, self._least(key))
+                    if again is not None and _is_far_slower(again, base):
+                        times = _per_sample(first) / _per_sample(base)
+                        there.fail(key, f"not measured further: {times:.0f} times as slow in its first steps")
+                    if key not in there.subjects:
+                        continue
+                per_step[key] = max(first.seconds_per_step, 1e-6)
+            self.ledger.seconds_per_step = per_step[key]
+        return per_step
+
+    def _one_after_the_other(
+        self, there: Processes[Block], turn: Sequence[Variant]
+    ) -> list[dict[str, tuple[Block, Block]]]:
+        """A generation of variants that do not fit beside each other: its rounds, which all have the base.
+
+        [] where time was over before all had theirs, and where a training came to its end within blocks that can be shorter:
+        those of the next generation are. The deadline is looked at before each variant; each gets an even share of what is left
+        when the first one is opened.
+        """
+        seen: dict[str, list[Block]] = {}
+        share = self.deadline.left() / len(turn)
+        for variant in turn:
+            key, before = variant.key, self.deadline.left()
+            if before <= 0:
+                return []
+            there.add(self.lab.open([variant]))
+            if key not in there.subjects:
+                continue
+            opening = self.ledger.seconds_to_open = before - self.deadline.left()
+            first = there.block(key, self._least(key))
+            if first is not None:
+                per_step = self.ledger.seconds_per_step = max(first.seconds_per_step, 1e-6)
+                seconds = min(self.block_seconds, max(0.0, share - opening) / (2 * self.rounds))
+                steps = self._before_end(there, key, self._steps(key, seconds / per_step))
+                blocks: list[Block] = []
+                while len(blocks) < 2 * self.rounds and (block := there.block(key, steps)) is not None:
+                    blocks.append(block)
+                    self.ledger.on_block(key, block.seconds_per_step)
+                if key in there.ended and steps > self._least(key):
+                    return []
+                if key in there.ended and len(blocks) < 2:
+                    there.fail(key, _too_few(self.ledger))
+                seen[key] = blocks
+            self._note_ends(there)
+            there.close()
+        pairs = {
+            key: [(blocks[2 * n], blocks[2 * n + 1]) for n in range(len(blocks) // 2)]
+            for key, blocks in seen.items()
+            if key not in self.ledger.failures
+        }
+        return [
+            {key: both[n] for key, both in pairs.items() if n < len(both)} for n in range(len(pairs.get(self.base, ())))
+        ]
+
+    def _note_ends(self, there: Processes[Block]) -> None:
+        """A training that ends before anything of it was measured has failed."""
+        for key, end in there.ended.items():
+            if key in there.subjects and not there.made[key]:
+                there.fail(key, str(end))
+
+    def _least(self, key: str) -> int:
+        return next(max(FEWEST_STEPS, variant.least_steps) for variant in self.alive if variant.key == key)
+
+    def _steps(self, key: str, steps: float) -> int:
+        """Of a block, as many as wanted within what it may have."""
+        return max(self._least(key), min(MOST_STEPS, round(steps)))
+
+    def _before_end(self, there: Processes[Block], key: str, steps: int) -> int:
+        """Steps of a block with which all rounds fit before the training ends; one step of each block is not timed."""
+        if self.ledger.steps_to_end is None:
+            return steps
+        left = self.ledger.steps_to_end - there.made[key]
+        return max(self._least(key), min(steps, left // (2 * self.rounds) - 1))
+
+
+def _generations_to_a_look(number: int, generations: int) -> int:
+    """How many generations, this one with them, are wanted before the data can next be judged."""
+    ends = [look.generations for look in LOOKS if number < look.generations <= generations]
+    return (ends[0] if ends else generations) - number
+
+
+def _too_few(ledger: Ledger) -> str:
+    return f"its training ends after {ledger.steps_to_end} steps of a race, too few for one"
+
+
+def _is_far_slower(block: Block, base: Block) -> bool:
+    return _per_sample(block) > FAR_SLOWER * _per_sample(base)
+
+
+def _per_sample(block: Block) -> float:
+    return block.seconds_per_step * block.steps / max(1, block.samples)
