@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from perfaudit.training import Variant
 from perfaudit.training.workers import Workers
+
+FIRST = ""  # whose turn it is while the first training's own loader is in place
 
 
 class Twin(Variant, Protocol):
@@ -36,11 +39,16 @@ class Twins:
 
     build: makes one of texts by path; raises NotSwappable, also where memory does not hold another. Here is also known whose
     loader workers run: those of the first training, of a twin, or of a loader that takes the place of the training's.
+    may_stop: see `Workers`.
     """
 
     build: Callable[[Mapping[str, str]], Twin]
+    may_stop: Callable[[], Container[int] | None] = lambda: None
     _built: dict[str, Twin] = field(default_factory=dict)
-    _workers: Workers = field(default_factory=lambda: Workers(""))
+    _workers: Workers = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._workers = Workers(FIRST, self.may_stop)
 
     def of(self, texts: Mapping[str, str]) -> Twin:
         """The twin with these texts. Raises NotSwappable."""
@@ -50,7 +58,7 @@ class Twins:
             try:
                 self._built[key] = self.build(texts)
             finally:
-                self._workers.give_turn_to("")
+                self._workers.give_turn_to(FIRST)
         return self._built[key]
 
     def drop(self, twin: Variant) -> None:
@@ -76,7 +84,11 @@ class Twins:
         self._workers.give_turn_to(self._key(variant) if loader is None else f"loader {id(loader)}")
 
     def _key(self, variant: Variant | None) -> str:
-        return next((key for key, twin in self._built.items() if twin is variant), "")
+        return next((key for key, twin in self._built.items() if twin is variant), FIRST)
+
+    def first_goes_on(self) -> AbstractContextManager[None]:
+        """Around the first training's own loader being asked for its batches: its workers go on, whoever has the turn."""
+        return self._workers.going_on(FIRST)
 
     def close(self) -> None:
         """Let go of all of them; workers that stand still could not end."""

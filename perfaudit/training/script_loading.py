@@ -36,6 +36,9 @@ class ScriptLoading:
         self._was_exchanged = False
         self.loads: list[Load] | None = None  # gathered where somebody asks
         self.unseen: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext  # around loading
+        self.around_own_epochs: Callable[[], contextlib.AbstractContextManager[None]] = (
+            contextlib.nullcontext
+        )  # around the script asking its own loader for its batches
         self.on_batch: Callable[[Batch], None] = lambda batch: None  # told each batch that was loaded
 
     def begin_loading(self, loader: Any) -> None:
@@ -86,6 +89,10 @@ class ScriptLoading:
         before, self.loading = self.loading, loading
         self._was_exchanged = True
         return before
+
+    def is_other(self, loader: Any) -> bool:
+        """Whether a loader is the one that is in the place of the script's."""
+        return self.loading is not None and self.loading is not self._own and self.loading.loader is loader
 
     def is_over(self, batches: int) -> bool:
         """Whether a pass over the script's loader has given all its batches, those of another in its place among them."""

@@ -336,6 +336,10 @@ class ScriptTraining(ScriptLoading):
         """The forward passes of the script's models, as far as those are plain functions of Python."""
         return [each for each in {type(model).forward for model in self._models} if isinstance(each, FunctionType)]
 
+    def loader_workers(self) -> set[int]:
+        """Processes that load batches of the script's loader, or of one in its place."""
+        return self._watch.loader_workers()
+
     @property
     def models(self) -> list[Any]:
         """The script's models: modules that are no part of another one and whose parameters are trained."""

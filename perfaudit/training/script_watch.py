@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import sys
 import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from perfaudit.script.replaced_functions import Function
+from perfaudit.script.replaced_functions import Function, replace
 from perfaudit.script.spans import PHASES
 from perfaudit.script.watch import Watch
 from perfaudit.target.provenance import Site, users_call
@@ -34,6 +37,7 @@ class ScriptWatch(Watch):
         self._is_backward = False
         # By iterator, which nobody must keep alive because its workers end with it: the loader, and whether that is own.
         self._loaders: weakref.WeakKeyDictionary[Any, tuple[Any, bool]] = weakref.WeakKeyDictionary()
+        self._others: weakref.WeakSet[Any] = weakref.WeakSet()  # iterators of loaders in the place of the script's
         # By iterator, how many batches it has given, those of a loader in its place among them.
         self._given: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
@@ -51,8 +55,10 @@ class ScriptWatch(Watch):
 
     def put_in_place(self) -> None:
         from torch.optim.optimizer import register_optimizer_step_pre_hook
+        from torch.utils.data import dataloader as loading
 
         register_optimizer_step_pre_hook(self._before_first_update)
+        replace(loading._MultiProcessingDataLoaderIter, "_shutdown_workers", _let_go)
         super().put_in_place()
 
     def _before_first_update(self, optimizer: Any, *_: Any) -> None:
@@ -92,12 +98,22 @@ class ScriptWatch(Watch):
         def begin(loader: Any) -> Any:
             if not self._training.is_known:
                 self._training.start.begin_loader()
-            with self._training.unseen():
+            is_own = self._training.is_known and (loader is self.loader or self._training.is_own(loader))
+            with self._training.unseen(), self._training.around_own_epochs() if is_own else contextlib.nullcontext():
                 batches = watched(loader)
-            self._loaders[batches] = loader, self._training.is_known and self._training.is_own(loader)
+                self._given.pop(batches, None)  # workers that stay give each epoch by the same iterator
+                self._loaders[batches] = loader, is_own
+            if self._training.is_other(loader):
+                self._others.add(batches)
             return batches
 
         return begin
+
+    def loader_workers(self) -> set[int]:
+        """The workers of the script's loader, and of those that were in its place."""
+        own = [batches for batches, (loader, is_own) in self._loaders.items() if is_own or loader is self.loader]
+        workers = (getattr(batches, "_workers", ()) for batches in (*own, *self._others))
+        return {worker.pid for each in workers for worker in each}
 
     def _watch_loading(self, original: Function) -> Function:
         def load(batches: Any) -> Any:
@@ -123,6 +139,18 @@ class ScriptWatch(Watch):
             raise StopIteration
         self._given[batches] = given + 1
         return self._training.load(original, batches)
+
+
+def _let_go(original: Function) -> Function:
+    """Workers go on when they are to end: the end of one that stands still is waited for in vain."""
+
+    def end(batches: Any) -> None:
+        for worker in getattr(batches, "_workers", ()):
+            with contextlib.suppress(ProcessLookupError, TypeError):  # it has ended; it was never started
+                os.kill(worker.pid, signal.SIGCONT)
+        original(batches)
+
+    return end
 
 
 class ScriptPhases:

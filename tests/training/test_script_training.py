@@ -262,6 +262,30 @@ def test_a_loader_that_is_built_anew_for_each_epoch_is_exchanged_in_all_of_them(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("stays", [True, False])
+def test_a_loader_with_workers_begins_epochs_while_another_is_in_its_place(stays: bool, run: Run) -> None:
+    """Its workers stand still then. Those of a loader that nobody exchanges do not."""
+    workers = LOOP.replace("data()", "data(1)").replace("x, y in loader", "_, (x, y) in zip(second, loader)")
+    found = run(
+        HEAD.replace("num_workers=workers", f"num_workers=workers, persistent_workers={stays}")
+        + "second = iter(DataLoader(range(100000), num_workers=1))\n"
+        + workers,
+        """
+        from perfaudit.training.loader_variant import LoaderVariant
+        from perfaudit.training.workers import Workers
+        workers = Workers("", training.loader_workers)
+        training.around_own_epochs = lambda: workers.going_on("")
+        variant = LoaderVariant(training, {"batch_size": 8})
+        for is_own in (False, True, False, False, False, False, True, True, True, True, False, True):
+            workers.give_turn_to("" if is_own else "other")
+            variant.leave() if is_own else variant.enter()
+            found.setdefault("is_own", []).append(training.whole_step() < 8)
+        """,
+    )
+    assert found["is_own"] == [False, True, False, False, False, False, True, True, True, True, False, True]
+
+
+@pytest.mark.slow
 def test_a_step_is_an_update_however_many_batches_it_has(run: Run) -> None:
     several = """
 import itertools

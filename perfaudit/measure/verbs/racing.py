@@ -49,7 +49,10 @@ def screen(
         refuse_without_room(training.device)
         return build_twin(training, texts)
 
-    holder.twins = holder.twins or Twins(build)
+    if holder.twins is None:
+        holder.twins = Twins(build, training.loader_workers) if training.is_script else Twins(build)
+        if training.is_script:
+            training.around_own_epochs = holder.twins.first_goes_on
     candidates = [
         Candidate(
             item["key"], item.get("code", {}), [_in_place(holder, *pair) for pair in item.get("settings", ())],
