@@ -44,9 +44,9 @@ Json = dict[str, Any]
 def measured_record() -> Json:
     """The record of one run: its conditions, what each patch saved, and the report as a person reads it."""
     from perfaudit.cli.measuring import live
+    from perfaudit.measure.folder import measuring
     from perfaudit.render.text import render
     from perfaudit.target.names import choose_target
-    from perfaudit.tune.journal import measuring
     from perfaudit.tune.price import price
 
     os.chdir(ROOT)

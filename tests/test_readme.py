@@ -24,13 +24,13 @@ import demonstration  # noqa: E402  # it stands in that folder
 import readme_figures as figures  # noqa: E402
 
 from perfaudit.findings import Expected, Saving  # noqa: E402
+from perfaudit.measure import folder  # noqa: E402
 from perfaudit.measurements import Calibration, Comparison, Environment, Trial  # noqa: E402
 from perfaudit.rank import ranked  # noqa: E402
 from perfaudit.report import Report  # noqa: E402
 from perfaudit.rules import all_rules  # noqa: E402
 from perfaudit.static import registry  # noqa: E402
 from perfaudit.target.names import Target  # noqa: E402
-from perfaudit.tune import journal  # noqa: E402
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -146,7 +146,7 @@ def test_a_record_is_made_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(price, "price", create_autospec(price.price, side_effect=measured))
-    monkeypatch.setattr(journal, "measuring", lambda folder: contextlib.nullcontext())
+    monkeypatch.setattr(folder, "measuring", lambda folder: contextlib.nullcontext())
     record = demonstration.measured_record()
     assert record["savings"] == {"PA501": {"low": 0.61, "high": 0.7, "clock": "wall", "rounds": 12}}
     assert (record["versions"], record["device"].split("-")[0]) == ("torch 2.14.0", "2")

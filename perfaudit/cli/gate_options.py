@@ -153,7 +153,7 @@ def baseline_file(baseline: Path | None, settings: GateSettings) -> Path:
 def measures(request: Request) -> Iterator[Watch]:
     """Progress while it runs. One gate in a folder at a time, as far as it runs user code."""
     from perfaudit.cli.measuring import live, needs_no_launcher, needs_torch
-    from perfaudit.tune.journal import measuring
+    from perfaudit.measure.folder import measuring
 
     with contextlib.ExitStack() as stack:
         if request.targets:

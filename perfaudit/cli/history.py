@@ -16,9 +16,9 @@ from perfaudit.errors import NothingMeasured, UserError
 if TYPE_CHECKING:
     import pandas as pd
 
+    from perfaudit.measure.journal import Run
     from perfaudit.render.paint import Paint
     from perfaudit.report import Json
-    from perfaudit.tune.journal import Run
 
 HELP = """List what was measured in this folder, newest first, or show the trials of one run.
 
@@ -72,7 +72,7 @@ def command(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the history to a file.")] = None,
 ) -> None:
     """Parse, read, print, exit."""
-    from perfaudit.tune.journal import find_run, read_run
+    from perfaudit.measure.journal import find_run, read_run
 
     check_writable(output)
     if metric is not None:
@@ -94,8 +94,8 @@ def command(
 def _list_runs(format_: str, output: Path | None, limit: int) -> None:
     """Write the runs of the working directory. Raises NothingMeasured where there is none, or none that can be read."""
     from perfaudit.cli.gate_history import gate_runs_words
+    from perfaudit.measure.journal import all_runs
     from perfaudit.tune import history
-    from perfaudit.tune.journal import all_runs
 
     runs, gates = all_runs(Path.cwd()), _gates()
     if not runs and gates is None:

@@ -279,9 +279,9 @@ def _measured(
     in_place: bool,
 ) -> Report:
     from perfaudit.cli.measuring import live, needs_no_launcher, needs_torch
+    from perfaudit.measure.folder import measuring
     from perfaudit.quantities import seconds_of
     from perfaudit.target.names import choose_target, script_target
-    from perfaudit.tune.journal import measuring
     from perfaudit.tune.price import price
     from perfaudit.tune.recording import begin
 

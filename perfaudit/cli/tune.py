@@ -127,8 +127,8 @@ def command(
 ) -> None:
     """Parse, search, render, apply, exit. `flags` holds one entry a knob (see `_with_knob_flags`)."""
     from perfaudit.cli.measuring import live, needs_no_launcher, needs_torch
+    from perfaudit.measure.folder import measuring
     from perfaudit.quantities import bytes_of, seconds_of
-    from perfaudit.tune.journal import measuring
     from perfaudit.tune.recording import begin
     from perfaudit.tune.report import tune
 
@@ -169,8 +169,8 @@ def _as_before(
 
     The target is a text as it is typed or, last, a script with its arguments.
     """
+    from perfaudit.measure.journal import latest_unfinished, read_run
     from perfaudit.target.names import Target
-    from perfaudit.tune.journal import latest_unfinished, read_run
 
     path = latest_unfinished(Path.cwd(), "tune")
     if path is None:

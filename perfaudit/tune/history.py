@@ -7,8 +7,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from perfaudit.errors import UserError
+from perfaudit.measure.journal import Json, Run
 from perfaudit.measurements import settings_text
-from perfaudit.tune.journal import Json, Run
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from perfaudit import __version__
 from perfaudit.errors import UserError
+from perfaudit.measure.journal import Journal, Json, latest_unfinished, read_run, same_work
 from perfaudit.measure.ledger import Generation, from_json, to_json
 from perfaudit.measure.runner import Memo
 from perfaudit.measurements import Comparison, Trial, Winner
 from perfaudit.report import comparison_json
 from perfaudit.target.names import Target
-from perfaudit.tune.journal import Journal, Json, latest_unfinished, read_run, same_work
 from perfaudit.tune.profile import Profile
 
 

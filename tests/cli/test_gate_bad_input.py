@@ -18,7 +18,7 @@ from gate_programs import SILENT, SLOW, TARGET
 from perfaudit.gate.baseline import Acceptance, Baseline, TargetState, read_gate_baseline, write_gate_baseline
 from perfaudit.gate.comparable import Fingerprint
 from perfaudit.gate.counted import OF_ALL, Counted
-from perfaudit.tune.journal import measuring
+from perfaudit.measure.folder import measuring
 
 CRASHES = (
     TARGET

@@ -168,7 +168,8 @@ NAMES = ["gate.sqlite", "gate.sqlite-journal", "gate.sqlite-wal", "gate.sqlite-s
 @pytest.mark.parametrize("target", ["precious.txt", "new", "ab", "pipe", "second name"])
 def test_what_was_measured_is_kept_behind_no_link(clone: Path, name: str, target: str) -> None:
     """Whatever has the name of a file of perfaudit's own: the gate and the journal leave it, and say where they fail."""
-    from perfaudit.tune.journal import Journal, measuring
+    from perfaudit.measure.folder import measuring
+    from perfaudit.measure.journal import Journal
 
     place = clone / ".perfaudit" / name if name else clone / ".perfaudit"
     place.parent.mkdir(exist_ok=True)
@@ -191,7 +192,7 @@ def test_what_was_measured_is_kept_behind_no_link(clone: Path, name: str, target
 
 def test_a_link_among_the_runs_is_none(clone: Path) -> None:
     from perfaudit.errors import UserError
-    from perfaudit.tune.journal import Journal, all_runs, latest_unfinished
+    from perfaudit.measure.journal import Journal, all_runs, latest_unfinished
 
     journal = Journal.create(clone, {"command": "tune"})
     assert journal.path is not None

@@ -13,8 +13,8 @@ import pytest
 from perfaudit.cli import tune
 from perfaudit.cli.measuring import needs_no_launcher
 from perfaudit.errors import UserError
+from perfaudit.measure.journal import Journal
 from perfaudit.target.names import Target
-from perfaudit.tune.journal import Journal
 
 pytest.importorskip("greenlet")
 ROOT = Path(__file__).parents[2]

@@ -23,12 +23,12 @@ from perfaudit.errors import NothingMeasured
 from perfaudit.knobs import Told
 from perfaudit.knobs.batch_size import KNOB as BATCH_SIZE
 from perfaudit.measure.child import Child
+from perfaudit.measure.journal import all_runs
 from perfaudit.measure.lab import build_command
 from perfaudit.measure.ledger import Block, Variant
 from perfaudit.measure.runner import Subject
 from perfaudit.processes import descendants
 from perfaudit.report import Report
-from perfaudit.tune.journal import all_runs
 from perfaudit.tune.recording import begin
 from perfaudit.tune.workshop import Json
 

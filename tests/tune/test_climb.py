@@ -23,6 +23,7 @@ from perfaudit.knobs import Bench, Knob, Setup, Survey
 from perfaudit.knobs._code import Code, Patch
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Deadline
+from perfaudit.measure.journal import all_runs
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.watch import Watch
 from perfaudit.measurements import UNCHECKED, Ladder, Settings
@@ -33,7 +34,6 @@ from perfaudit.static import edit
 from perfaudit.target.names import Target
 from perfaudit.tune.climb_time import UntilSomeGoTogether
 from perfaudit.tune.history import comparisons
-from perfaudit.tune.journal import all_runs
 from perfaudit.tune.ladder import OF_A_TWIN
 from perfaudit.tune.raced import doubt_of
 from perfaudit.tune.recording import begin

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from perfaudit.tune.journal import all_runs
+from perfaudit.measure.journal import all_runs
 
 pytestmark = pytest.mark.slow
 

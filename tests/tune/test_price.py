@@ -17,13 +17,13 @@ from switches import STEP, Agreeing, Shop, Speed, Switches
 
 from perfaudit.errors import NothingMeasured, UserError
 from perfaudit.findings import Expected, Finding, Fix, Location, Saving
+from perfaudit.measure.journal import all_runs
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.watch import Watch
 from perfaudit.report import Report
 from perfaudit.target.names import Target
 from perfaudit.tune import price as pricing_module
 from perfaudit.tune.history import comparisons
-from perfaudit.tune.journal import all_runs
 from perfaudit.tune.price import price
 from perfaudit.tune.priced import _with_saving
 from perfaudit.tune.recording import Begin, Record, begin

@@ -440,7 +440,7 @@ def test_a_target_that_does_not_load_is_the_users_error(search: Callable[..., Re
 
 
 def test_a_run_lies_in_a_journal_and_is_resumed_from_it(search: Callable[..., Report], clock: FakeClock) -> None:
-    from perfaudit.tune.journal import all_runs
+    from perfaudit.measure.journal import all_runs
     from perfaudit.tune.recording import begin
 
     speeds = {0: 1.0, 1: 0.9, 2: 0.7, 3: 0.8, 4: 1.2}

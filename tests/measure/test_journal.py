@@ -15,14 +15,14 @@ import pytest
 from conftest import FakeClock
 
 from perfaudit.errors import UserError
-from perfaudit.tune import journal as journals
-from perfaudit.tune.journal import (
+from perfaudit.measure import journal as journals
+from perfaudit.measure.folder import measuring
+from perfaudit.measure.journal import (
     SCHEMA,
     Journal,
     all_runs,
     find_run,
     latest_unfinished,
-    measuring,
     read_run,
     same_work,
 )
@@ -321,7 +321,7 @@ HOLD = """
 import sys
 from pathlib import Path
 from perfaudit.errors import UserError
-from perfaudit.tune.journal import measuring
+from perfaudit.measure.folder import measuring
 try:
     with measuring(Path(sys.argv[1])):
         print("held", flush=True)
@@ -335,7 +335,7 @@ except UserError as error:
 APPEND = """
 import itertools, sys
 from pathlib import Path
-from perfaudit.tune.journal import Journal
+from perfaudit.measure.journal import Journal
 journal = Journal.create(Path(sys.argv[1]), {"command": "tune"})
 for number in itertools.count():
     journal.append("trial", key="a", n=number, padding="x" * 5000)

@@ -1,4 +1,4 @@
-"""The journal of a measurement: every finished piece on disk as soon as it is finished. Imports the standard library only.
+"""The journal of a measurement: every finished piece on disk as soon as it is finished, for `tune`, `scan --measure` and `gate`.
 
 One file a run, `.perfaudit/runs/<id>.jsonl`: a line of JSON each, the first says what was measured with what ("start"), the
 last how it ended ("end"). Infinite numbers are written as Python's `json` writes them, so that what is read is what was written.
@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
 import secrets
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -239,43 +238,6 @@ def same_work(then: Json, now: Json) -> str:
     return ""
 
 
-@contextlib.contextmanager
-def measuring(folder: Path) -> Iterator[None]:
-    """Hold this folder's measuring to this process; the system gives it back when the process dies.
-
-    Raises UserError while another process has it. Where no lock can be made (a read-only folder) there is none.
-    """
-    lock = _lock(folder)
-    try:
-        yield
-    finally:
-        if lock is not None:
-            _sign(lock, "")
-            os.close(lock)
-
-
-def _lock(folder: Path) -> int | None:
-    """An open file that holds the lock, None where none can be made."""
-    try:
-        with own_folder(folder, make=True) as own:
-            lock = own.open("measuring.lock", os.O_RDWR | os.O_CREAT)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        holder = _holder(lock)
-        os.close(lock)
-        raise UserError(
-            f"another perfaudit{holder} measures in this folder; two at once would measure each other"
-        ) from error
-    except OSError:  # a file system without locks
-        os.close(lock)
-        return None
-    _sign(lock, json.dumps({"pid": os.getpid(), "at": time.time()}))
-    return lock
-
-
 def _new_file(runs: Folder, began: float) -> str:
     """The name of an empty file of our own, which says the local time at which it began."""
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(began))
@@ -332,23 +294,6 @@ def _mend(path: Path, whole: bytes) -> None:
         files.cut(path, len(whole))
     if not whole.endswith(b"\n"):
         files.append(path, b"\n")
-
-
-def _sign(lock: int, text: str) -> None:
-    """Write who holds the lock into it; it is held all the same where that fails."""
-    with contextlib.suppress(OSError):
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, text.encode(), 0)
-
-
-def _holder(lock: int) -> str:
-    try:
-        holder = json.loads(os.pread(lock, 1000, 0))
-        pid, began = int(holder["pid"]), time.localtime(holder["at"])
-    except (OSError, ValueError, KeyError, TypeError, OverflowError):
-        return ""  # it holds the lock and has not signed yet
-    today = began[:3] == time.localtime()[:3]
-    return f" (pid {pid}, since {time.strftime('%H:%M' if today else '%Y-%m-%d %H:%M', began)})"
 
 
 def _trouble(path: Path, error: OSError) -> str:
