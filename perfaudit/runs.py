@@ -51,12 +51,11 @@ class Run:
     """Steps of a script as it was run, none of them repeated.
 
     steps: how many were seen. seconds_per_step: the median of those that count, see `script.summary`; None without any.
-    quartiles: of the same. samples_per_second: None where no batch was seen. phases: share of a step by name, which add up to
-    1. optimizers: how many a step has. backwards_in_update: of the backward passes of a step, those inside
+    mean_seconds_per_step, quartiles: of the same. samples_per_second: None where no batch was seen. phases: share of a step by
+    name, which add up to 1. optimizers: how many a step has. backwards_in_update: of the backward passes of a step, those inside
     `optimizer.step(closure)`. setup_seconds: until the first batch; setup: of its parts, named as in SETUP_WORDS.
-    setup_share: of the setup in all that was run. limited_by: "data", "host", "device" or
-    "compute". redirected: files that were kept away. ended: "enough",
-    "finished", "failed", "late" or "interrupted"; message: why it failed.
+    setup_share: of the setup in all that was run. limited_by: "data", "host", "device" or "compute". redirected: files that were
+    kept away. ended: "enough", "finished", "failed", "late" or "interrupted"; message: why it failed.
     is_regular: the order of the optimizers' updates repeats. uneven: steps left out of the figures, in which something
     happened besides that usual steps do not have: an evaluation, the beginning of an epoch; uneven_seconds: theirs.
     in_started: the steps are those of one process that the script has started. is_traced: by a debugger or the like.
@@ -69,6 +68,7 @@ class Run:
     steps: int = 0
     counted: int = 0
     seconds_per_step: float | None = None
+    mean_seconds_per_step: float | None = None
     quartiles: tuple[float, float] | None = None
     samples_per_second: float | None = None
     phases: dict[str, float] = field(default_factory=dict)

@@ -92,8 +92,9 @@ def command(
     from perfaudit.cli.settings import settings_of_project, typed_target
     from perfaudit.measure.environment import host
     from perfaudit.quantities import seconds_of
-    from perfaudit.script.observe import observe, scratch_root
+    from perfaudit.script.observe import observe
     from perfaudit.script.request import Request, Script
+    from perfaudit.script.scratch_folders import scratch_root
     from perfaudit.script.summary import summarize
 
     check_writable(output)
@@ -155,7 +156,7 @@ def command(
     machine = dataclasses.replace(
         machine, device=run.device or "cpu", torch=seen.facts.get("torch", ""), threads=seen.facts.get("threads", 0)
     )
-    found = _report(run, seen.facts.get("files", []), seen.facts.get("loaders_never_read", []))
+    found = _report(run, seen.facts.get("files", []), seen.facts.get("loaders_never_read", []), ranks)
     emit(found.with_(environment=machine), format, output)
     if quiet and run.ended == "failed" and said:
         say(f"{script} said last:\n{said}")
@@ -202,7 +203,7 @@ def _signs(seen: Seen) -> str:
     return signs
 
 
-def _report(run: Run, files: list[str], never_read: list[tuple[str, int, int]]) -> Report:
+def _report(run: Run, files: list[str], never_read: list[tuple[str, int, int]], ranks: int = 1) -> Report:
     """The run, with what a scan finds in the files of the project that it imported: what lies in long phases first."""
     from perfaudit.cli.scanning import Plan
     from perfaudit.report import Report
@@ -215,7 +216,7 @@ def _report(run: Run, files: list[str], never_read: list[tuple[str, int, int]]) 
     if given and run.counted:
         report = Plan.of(given, None, (), (), "info", True, 0, False, False, False, []).scanned()
     only = {rule.id for rule in rule_heads().values() if rule.accelerator_only}
-    findings = order_findings(report.findings, run, only, never_read)
+    findings = order_findings(report.findings, run, only, never_read, ranks)
     return report.with_(command="run", target=run.script, run=run, findings=findings)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import IO, TYPE_CHECKING
 
 from perfaudit.cli.output import say
+from perfaudit.render.run import figures, milliseconds
 from perfaudit.render.words import count, one_line
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class _Lines:
             say(f"{self._name}: no step yet, {now - seen.began:.0f} s{so_far}")
         elif seen.updates:
             last = [update["seconds"] for update in seen.updates[-20:]]
-            say(f"{self._name}: {seen.number} updates, about {1000 * sum(last) / len(last):.3g} ms each")
+            say(f"{self._name}: {seen.number} updates, about {milliseconds(sum(last) / len(last))} each")
 
 
 class _Foot:
@@ -104,8 +105,8 @@ def live_line(seen: Seen, request: Request, now: float, width: int) -> str:
         f"update {seen.number:,}" if len({update["optimizer"] for update in recent}) > 1 else f"step {seen.number:,}"
     ]
     if samples := samples_of(recent):
-        said.append(f"{samples / seconds:.4g} samples/s")
-    said.append(f"{1000 * seconds / len(recent):.3g} ms")
+        said.append(f"{figures(samples / seconds)} samples/s")
+    said.append(milliseconds(seconds / len(recent)))
     said.append(_phases(recent, seconds))
     if seen.memory:
         said.append(f"{seen.memory / 2**20:,.0f} MiB")

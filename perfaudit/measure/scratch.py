@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import tempfile
 from collections.abc import Sequence
@@ -12,8 +13,8 @@ from typing import Any
 
 from perfaudit.measure.child import Child
 from perfaudit.measure.exchange import exchange_in
-from perfaudit.script.observe import remove_scratch, scratch_root
 from perfaudit.script.request import Script
+from perfaudit.script.scratch_folders import own_scratch, remove_scratch, scratch_root
 from perfaudit.target.names import Target
 
 Reply = dict[str, Any]  # JSON
@@ -37,8 +38,9 @@ def target_json(target: Target, child: Child | None = None, beside: Sequence[Pat
 @functools.cache
 def _home(root: Path) -> Path:
     """The folder of this process there, with one for what children write and one in which both sides find each other's files."""
-    home = Path(tempfile.mkdtemp(prefix="perfaudit_", dir=root))
-    atexit.register(remove_scratch, home)
+    at_end = contextlib.ExitStack()
+    atexit.register(at_end.close)
+    home = at_end.enter_context(own_scratch(root))
     for name in ("scratch", "shared"):
         (home / name).mkdir()
     exchange_in(str(home / "shared"))

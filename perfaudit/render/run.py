@@ -29,6 +29,7 @@ _SETUP_ADVICE = {
     "until_batch": "It is the start of the loader's workers, and the batch itself: fewer workers start sooner.",
 }
 _WITHOUT_LOADER = "It lies between the import of torch and the first backward pass: other imports, data, the model."
+MEAN_FAR = 1.5  # times the median, from which on the two tell different things
 DATA_IN_TIME = 0.05  # of a step; what waits for data longer is not called in time
 _SHOWN_FILES = 4  # where there are more, one less and the number of the others
 _MOST_LOAD = (
@@ -103,14 +104,21 @@ def run_block(run: Run, paint: Paint, width: int, of_data: str = "") -> str:
 def milliseconds(seconds: float) -> str:
     """A time of a step in its unit: 3.21 ms, 142 ms, 2.5 s."""
     if seconds >= 1:
-        return f"{seconds:.3g} s"
-    return f"{1000 * seconds:.3g} ms"
+        return f"{figures(seconds)} s"
+    return f"{figures(1000 * seconds)} ms"
+
+
+def figures(number: float) -> str:
+    """A number to three figures, without an exponent: 0.0159, 58.2, 8,280, 120,000."""
+    if number < 999.5:
+        return f"{number:.3g}" if number >= 1e-4 else "0"
+    return f"{float(f'{number:.3g}'):,.0f}"
 
 
 def _headline(run: Run) -> str:
     assert run.seconds_per_step is not None and run.quartiles is not None
     low, high = run.quartiles
-    rate = f", {run.samples_per_second:.3g} samples/s" if run.samples_per_second else ""
+    rate = f", {figures(run.samples_per_second)} samples/s" if run.samples_per_second else ""
     return (
         f"{milliseconds(run.seconds_per_step)} a step (quartiles {milliseconds(low)} to {milliseconds(high)}){rate}"
         f"; {count(run.counted, 'step')} of {run.steps} counted"
@@ -146,6 +154,11 @@ def _sentences(run: Run) -> list[str]:
         said.append("A debugger or a tracer follows the script line by line: its times are not those of a training.")
     if run.in_started:
         said.append("The steps are those of one process that the script has started.")
+    if run.seconds_per_step and (run.mean_seconds_per_step or 0.0) >= MEAN_FAR * run.seconds_per_step:
+        said.append(
+            f"On average a step takes {milliseconds(run.mean_seconds_per_step or 0.0)}: some take far longer than most. "
+            "Phases and samples/s are of all of them."
+        )
     said += _setup(run)
     if run.uneven:
         said.append(

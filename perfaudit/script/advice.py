@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Sequence
 
 from perfaudit.findings import Finding
@@ -23,29 +24,44 @@ PHASE_OF_RULE = {
 WORTH_SAYING = 0.02  # of a step: a finding in a phase that takes less comes last
 Lines = tuple[str, int, int]  # file, first and last line of a call
 NEVER_READ = "no step that was seen has read a batch of this loader"
+NEVER_UPDATES = "no update that was seen is of such an optimizer"
+ALONE = "it costs time where several processes train together, and this run was of one"
+OF_SEVERAL_PROCESSES = ("PA702", "PA703", "PA704", "PA705", "PA706", "PA707")
 ELSEWHERE = "it costs time on an accelerator, and this run was on the CPU"
 
 
 def order_findings(
-    findings: Sequence[Finding], run: Run, accelerator_only: Collection[str] = (), never_read: Sequence[Lines] = ()
+    findings: Sequence[Finding],
+    run: Run,
+    accelerator_only: Collection[str] = (),
+    never_read: Sequence[Lines] = (),
+    ranks: int = 1,
 ) -> tuple[Finding, ...]:
     """Those whose phase was seen to take a share worth saying first, the largest first; then what no phase was seen for.
 
-    Last, and said so, what lies in a phase that hardly takes any time, loaders that no step has read, and on a CPU what costs
-    time on accelerators only. accelerator_only: ids of the rules of the latter. never_read: the calls that build the former.
+    Last, and said so, what lies in a phase that hardly takes any time, loaders that no step has read, optimizers that made no
+    update, what costs time where several processes train, and on a CPU what costs time on accelerators only. accelerator_only:
+    ids of the rules of the latter. never_read: the calls that build those loaders. ranks: processes that train together.
     """
     if not run.phases:
         return tuple(findings)
     elsewhere = [finding for finding in findings if run.device == "cpu" and finding.rule in accelerator_only]
     unread = [finding for finding in findings if finding not in elsewhere and _is_of_loader(finding, never_read)]
-    findings = [finding for finding in findings if finding not in elsewhere and finding not in unread]
+    unused = [finding for finding in findings if _is_of_unused_optimizer(finding, run)]
+    alone = [
+        finding for finding in findings if ranks < 2 and finding.rule in OF_SEVERAL_PROCESSES and not run.in_started
+    ]
+    last = (elsewhere, unread, unused, alone)
+    findings = [finding for finding in findings if all(finding not in each for each in last)]
     observed = [
         (_with_share(finding, share, run), share) for finding in findings if (share := _share(finding, run)) is not None
     ]
     large = sorted((each for each in observed if each[1] >= WORTH_SAYING), key=lambda each: -each[1])
     small = [finding for finding, share in observed if share < WORTH_SAYING]
     rest = [finding for finding in findings if _share(finding, run) is None]
-    said = [_with_note(each, NEVER_READ) for each in unread] + [_with_note(each, ELSEWHERE) for each in elsewhere]
+    said = [_with_note(each, NEVER_READ) for each in unread] + [_with_note(each, NEVER_UPDATES) for each in unused]
+    said += [_with_note(each, ALONE) for each in alone if each not in elsewhere]
+    said += [_with_note(each, ELSEWHERE) for each in elsewhere]
     return (*(finding for finding, _ in large), *rest, *small, *said)
 
 
@@ -56,6 +72,12 @@ def _is_of_loader(finding: Finding, calls: Sequence[Lines]) -> bool:
         return False
     path = os.path.realpath(place.path)
     return any(os.path.realpath(file) == path and first <= place.line <= last for file, first, last in calls)
+
+
+def _is_of_unused_optimizer(finding: Finding, run: Run) -> bool:
+    """Whether a finding is about an optimizer of a class that was not seen to update anything."""
+    named = re.match(r"`(?:\w+\.)*(\w+)`", finding.message) if finding.rule in ("PA401", "PA402") else None
+    return named is not None and bool(run.optimizer_names) and named[1] not in run.optimizer_names
 
 
 def _with_note(finding: Finding, note: str) -> Finding:

@@ -7,19 +7,18 @@ import dataclasses
 import json
 import os
 import selectors
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 from perfaudit.processes import descendants
-from perfaudit.script.request import Request, Script
+from perfaudit.script.request import Request
+from perfaudit.script.scratch_folders import own_scratch
 from perfaudit.script.tally import MOST_UPDATES, Tally
 from perfaudit.script.trackers import quiet_environment
 
@@ -166,31 +165,8 @@ def _scratch_folder(request: Request) -> Iterator[tuple[Request, dict[str, str]]
     if request.scratch is None:
         yield request, {}
         return
-    folder = Path(tempfile.mkdtemp(prefix="perfaudit_", dir=request.scratch))
-    try:
+    with own_scratch(request.scratch) as folder:
         yield dataclasses.replace(request, scratch=folder), quiet_environment(folder)
-    finally:
-        remove_scratch(folder)
-
-
-def remove_scratch(folder: Path) -> None:
-    """Delete a folder with what overlays have left in it."""
-    for work in folder.rglob("work"):  # the kernel makes them unreadable
-        if not work.is_symlink():  # one of the script's own may lead anywhere
-            with contextlib.suppress(OSError):
-                work.chmod(0o700)
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def scratch_root(script: Script, beside: Sequence[Path] = ()) -> Path:
-    """Where a scratch folder is best made: on the disk, beside no file of the script's, nor these folders.
-
-    What lies in the same folder of the root as the scratch is kept in memory, see `overlay_mounts.keep_away`.
-    """
-    usual, other = Path(tempfile.gettempdir()).resolve(), Path("/var/tmp")
-    near = {place.resolve().parts[:2] for place in (Path.cwd(), Path(script.name), *beside)}
-    is_better = usual.parts[:2] in near and other.parts[:2] not in near and os.access(other, os.W_OK)
-    return other if is_better else usual
 
 
 def _listen(

@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import json
 import os
+import re
 import signal
 import sys
 import traceback
@@ -28,6 +29,7 @@ from perfaudit.script.teller import OURS, Pipe, Teller, WatchedProcess, is_own
 
 Json = dict[str, Any]  # Any: nested JSON
 _SET_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36  # of <sys/prctl.h>
+_COLOUR = re.compile("\x1b\\[[0-9;]*m")  # that an error's text is written in, as some of torch's are
 MOST_FILES = 1000  # that are named; a script may write one a sample
 
 
@@ -141,7 +143,7 @@ def _shown(file: str, folder: Path) -> str:
 
 def _describe(error: BaseException, folder: Path) -> str:
     """An error in one line, with the innermost line of the script's own code. folder: of the command."""
-    text = " ".join(str(error).split())[:300]
+    text = " ".join(_COLOUR.sub("", str(error)).split())[:300]
     place = ""
     for frame in traceback.extract_tb(error.__traceback__):
         if is_own(os.path.abspath(frame.filename)):  # noqa: PTH100

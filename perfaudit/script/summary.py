@@ -32,6 +32,7 @@ def summarize(seen: Seen, script: str, in_place: bool = False) -> Run:
         steps=tally.steps,
         counted=usual.count,
         seconds_per_step=statistics.median(usual.times) if usual.times else None,
+        mean_seconds_per_step=usual.seconds / usual.count if usual.count else None,
         quartiles=_quartiles(usual.times),
         samples_per_second=_rate(usual),
         phases=phases,

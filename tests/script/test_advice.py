@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from surveys import found
 
 from perfaudit.findings import Location
 from perfaudit.rules import all_rules
 from perfaudit.runs import Run
-from perfaudit.script.advice import ELSEWHERE, NEVER_READ, order_findings
+from perfaudit.script.advice import ALONE, ELSEWHERE, NEVER_READ, NEVER_UPDATES, order_findings
 
 PHASES = {"data_wait": 0.5, "host_to_device": 0.0, "forward": 0.3, "backward": 0.19, "optimizer": 0.01, "average": 0.0}
 ONLY = {rule.id for rule in all_rules().values() if rule.accelerator_only}
@@ -50,3 +52,20 @@ def test_a_loader_that_no_step_has_read_comes_last_and_says_so() -> None:
         "observed: waiting for data takes 50.0 % of a step here",
         NEVER_READ,
     ]
+
+
+def test_an_optimizer_that_updates_nothing_comes_last_and_says_so() -> None:
+    given = [found("PA402").with_(message=f"`torch.optim.{name}` without `fused` runs") for name in ("Adam", "SGD")]
+    ordered = order_findings(given, replace(run(), optimizer_names=("SGD",)))
+    assert [each.note == NEVER_UPDATES for each in ordered] == [False, True]
+    assert ordered[1].message.startswith("`torch.optim.Adam`")
+    assert all(each.note != NEVER_UPDATES for each in order_findings(given, run()))  # no name is known
+
+
+def test_what_costs_time_among_several_processes_comes_last_in_one() -> None:
+    given = [found("PA704"), found("PA204")]
+    assert [(each.rule, each.note == ALONE) for each in order_findings(given, run())] == [
+        ("PA204", False),
+        ("PA704", True),
+    ]
+    assert order_findings(given, run(), ranks=2)[0].rule == "PA704"

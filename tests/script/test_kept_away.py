@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from perfaudit.script.observe import remove_scratch
+from perfaudit.script.scratch_folders import remove_scratch
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """

@@ -10,7 +10,7 @@ from surveys import found
 
 from perfaudit.measurements import Environment
 from perfaudit.render.paint import plain
-from perfaudit.render.run import run_block, run_page
+from perfaudit.render.run import figures, run_block, run_page
 from perfaudit.report import Report
 from perfaudit.runs import ProfileRow, Run
 from perfaudit.script import waiting
@@ -211,3 +211,18 @@ def test_scalars_of_steps() -> None:
         ("training/gradient norm 1 Adam", 1.0, 2, 3.0),
         ("training/gradient norm 2 SGD", 1.5, 2, 3.0),
     ]
+
+
+def test_a_mean_far_above_the_median_is_said() -> None:
+    seen = seen_of({"device": "cpu"}, forward=1.0)
+    seen.updates = [{**each, "seconds": 9.0} if number == 6 else each for number, each in enumerate(seen.updates)]
+    assert "On average a step takes 2.33 s" in said_of(summarize(seen, "train.py"))
+    assert "On average" not in said_of(summarize(seen_of({"device": "cpu"}, forward=1.0), "train.py"))
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"),
+    [(0.0159, "0.0159"), (58.2, "58.2"), (999.7, "1,000"), (8284.0, "8,280"), (1.08e5, "108,000"), (1e-7, "0")],
+)
+def test_numbers_have_no_exponent(number: float, shown: str) -> None:
+    assert figures(number) == shown

@@ -1,0 +1,32 @@
+"""Scratch folders of runs: gone with the run, and with the next one where a run was killed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from perfaudit.script.scratch_folders import JUST_MADE, PREFIX, own_scratch, sweep
+
+
+def left(root: Path, name: str, mode: int = 0o700) -> Path:
+    folder = root / f"{PREFIX}{name}"
+    folder.mkdir(mode=mode)
+    (folder / "last.pt").write_text("weights")
+    os.utime(folder, (0, folder.stat().st_mtime - 2 * JUST_MADE))
+    return folder
+
+
+def test_what_a_killed_run_has_left_goes_and_what_may_be_in_use_stays(tmp_path: Path) -> None:
+    killed, open_to_all = left(tmp_path, "killed"), left(tmp_path, "open", mode=0o755)
+    (tmp_path / f"{PREFIX}new").mkdir(mode=0o700)
+    (tmp_path / "mine").mkdir(mode=0o700)
+    (tmp_path / f"{PREFIX}link").symlink_to(left(tmp_path / "mine", "aside"))
+    with own_scratch(tmp_path) as living:
+        assert not killed.exists()
+        os.utime(living, (0, 0))
+        sweep(tmp_path)
+        assert living.is_dir()
+    assert sorted(each.name for each in tmp_path.iterdir()) == sorted(
+        [open_to_all.name, f"{PREFIX}new", "mine", f"{PREFIX}link"]
+    )
+    assert (tmp_path / "mine" / f"{PREFIX}aside" / "last.pt").exists()
