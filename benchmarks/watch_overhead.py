@@ -50,10 +50,11 @@ class Switch:
         self._places: list[tuple[Any, str, bool, Any, Any]] = []
         original = replaced_functions.replace
 
-        def replace(owner: Any, name: str, watch: Callable[..., Any]) -> None:
+        def replace(owner: Any, name: str, watch: Callable[..., Any]) -> Any:
             is_own, before = name in vars(owner), getattr(owner, name)
-            original(owner, name, watch)
-            self._places.append((owner, name, is_own, before, vars(owner)[name]))
+            ours = original(owner, name, watch)
+            self._places.append((owner, name, is_own, before, ours))
+            return ours
 
         replaced_functions.replace = replace
         from torch.optim import optimizer
@@ -65,6 +66,9 @@ class Switch:
     def off(self) -> None:
         if not self.is_on:
             return
+        self._places = [
+            each for each in self._places if vars(each[0]).get(each[1]) is each[4]
+        ]  # without what was put back
         for owner, name, is_own, before, _ in reversed(self._places):
             if is_own:
                 setattr(owner, name, before)

@@ -9,7 +9,19 @@ from typing import Any
 Function = Callable[..., Any]  # Any: of torch, or one of ours in its place
 
 
-def replace(owner: Any, name: str, watch: Callable[[Function], Function]) -> None:
-    """Put a function in the place of an attribute. watch: makes it of the original."""
+def replace(owner: Any, name: str, watch: Callable[[Function], Function]) -> Function:
+    """Put a function of ours in the place of an attribute, and return it. watch: makes it of the original."""
     original = getattr(owner, name)
-    setattr(owner, name, functools.wraps(original)(watch(original)))
+    ours = functools.wraps(original)(watch(original))
+    setattr(owner, name, ours)
+    return ours
+
+
+def put_back(owner: type, name: str, ours: Function) -> None:
+    """Put the original, which the class may have from another, in the place of our function, if that is still there."""
+    if vars(owner).get(name) is not ours:
+        return
+    original = ours.__wrapped__  # set by `replace`
+    delattr(owner, name)
+    if getattr(owner, name, None) is not original:
+        setattr(owner, name, original)

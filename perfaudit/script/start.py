@@ -23,9 +23,10 @@ from perfaudit.script import as_main
 from perfaudit.script.in_started import watch_in_started
 from perfaudit.script.kept_away import cover_files, redirect
 from perfaudit.script.overlay_mounts import Cover, NotKeptAway
+from perfaudit.script.own_files import OURS, is_own
 from perfaudit.script.redirected_writes import RedirectedWrites
 from perfaudit.script.started import watch_started
-from perfaudit.script.teller import OURS, Pipe, Teller, WatchedProcess, is_own
+from perfaudit.script.teller import Pipe, Teller, WatchedProcess
 
 Json = dict[str, Any]  # Any: nested JSON
 _SET_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36  # of <sys/prctl.h>

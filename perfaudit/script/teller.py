@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from perfaudit.script.loop_progress import fraction_done
+from perfaudit.script.own_files import OwnFiles, is_own
 from perfaudit.script.rhythm import LONGEST
 from perfaudit.script.step_profile import STEPS, StepProfile
 from perfaudit.script.values import ValuesWatch, read_values
@@ -22,14 +23,16 @@ from perfaudit.script.watch import Watch
 
 Json = dict[str, Any]  # Any: nested JSON
 TELL_SECONDS = 0.25  # between two writes to the pipe, so that a fast step pays for few of them
-TOLD_AT_ONCE = 20  # of the first updates, each by itself: a script that hangs soon is known to have trained
-LOOK_SECONDS = 0.05  # between two looks at who waits, each at two updates
+TOLD_AT_ONCE = (
+    16  # updates: up to so many, each time that there are twice as many; a script that hangs soon has trained
+)
+LOOK_SECONDS = (0.05, 0.5)  # between two looks at who waits, each at two updates: at first, and after a while
+LOOKS_LESS = 1.25  # times as long until the next look, each time
 SIGN_SECONDS = 1.0  # between two signs of a script without an update
 FEWEST = 4  # steps, for which a slow script is given more time: the first is not counted
 FACTS_AFTER = 4  # updates, and after twice as many each time: a script that is killed tells nothing at its end
 MOST_AT_ONCE = 8  # records in a line: up to 4 KiB, a pipe takes a line whole (PIPE_BUF)
 MOST_STARTED = 20  # processes of which it is told what they are for
-OURS = str(Path(__file__).resolve().parents[1]) + os.sep
 
 
 class Pipe:
@@ -105,8 +108,10 @@ class Teller:
         self._enough_at = math.inf  # if there are `FEWEST` steps by then
         self._is_watched = False  # as far as is known
         os.register_at_fork(after_in_child=self._ask_again)
+        self._files = OwnFiles()
         self._waiting = Waiting()
         self._look_at, self._looked, self._is_looking = 0.0, 0, False  # again when, after which update, at the next one
+        self._look_after = LOOK_SECONDS[0]
         self.watch = (ValuesWatch if order["values"] else Watch)(self.count, on_sign=self.sign)
 
     def count(self, optimizer: int) -> None:
@@ -123,6 +128,7 @@ class Teller:
         if self._first is None:
             self._first = now
             self._enough_at = now + self._seconds if self._seconds else math.inf
+            self._files.names()  # the first time takes milliseconds, and the first step does not count
             if os.getpid() != self._pid:
                 self._tell_at_its_end()
         self._counts[optimizer] = self._counts.get(optimizer, 0) + 1
@@ -131,9 +137,10 @@ class Teller:
         updates = self.watch.updates
         if now >= self._look_at or self._is_looking:
             self._look(now, updates)
-        if updates >= FACTS_AFTER and not updates & (updates - 1):
+        is_power = not updates & (updates - 1)
+        if is_power and updates >= FACTS_AFTER:
             self._tell_facts_so_far()
-        if now - self._told > TELL_SECONDS or updates <= TOLD_AT_ONCE:
+        if now - self._told > TELL_SECONDS or (is_power and updates <= TOLD_AT_ONCE):
             self.tell()
             if self._is_live:
                 self._tell_state()
@@ -153,7 +160,9 @@ class Teller:
         """See who waits for whom, at the ends of two updates in a row."""
         self._waiting.end_update(is_next=updates - self._looked == 1)
         self._looked, self._is_looking = updates, not self._is_looking
-        self._look_at = now + LOOK_SECONDS
+        self._look_at = now + self._look_after
+        if not self._is_looking:
+            self._look_after = min(self._look_after * LOOKS_LESS, LOOK_SECONDS[1])
 
     def _go_on_profiling(self, optimizer: int) -> None:
         self.watch.take_records()  # a profiled step is no time to go by
@@ -255,11 +264,11 @@ class Teller:
 
     def _facts(self) -> Json:
         with contextlib.suppress(Exception):  # facts of torch's private parts; a run counts without them
-            return _facts(self.watch) | self._waiting.facts() | {"is_started": os.getpid() != self._pid}
+            return _facts(self.watch, self._files) | self._waiting.facts() | {"is_started": os.getpid() != self._pid}
         return {}
 
 
-def _facts(watch: Watch) -> Json:
+def _facts(watch: Watch, files: OwnFiles) -> Json:
     """What the training consists of, as far as it was seen."""
     from perfaudit.target.accelerator import accelerator_of, device_in_use
 
@@ -271,7 +280,7 @@ def _facts(watch: Watch) -> Json:
         "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         * (1 if sys.platform == "darwin" else 1024),
         "device": "cpu",
-        "files": _own_files(),
+        "files": files.names(),
         "loaders_never_read": watch.loaders.never_read(),
         "is_traced": sys.gettrace() is not None,
         "torch": getattr(sys.modules.get("torch"), "__version__", ""),
@@ -292,17 +301,3 @@ def _bytes_in_use() -> int:
     with contextlib.suppress(OSError, ValueError):
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     return 0
-
-
-def _own_files() -> list[str]:
-    """The files of the script's project that were imported: those that no library is installed in."""
-    files = {str(getattr(module, "__file__", None) or "") for module in list(sys.modules.values())}
-    found = {os.path.abspath(name) for name in files if name.endswith(".py") and (".." in name or is_own(name))}  # noqa: PTH100
-    return sorted(name for name in found if is_own(name) and Path(name).is_file())
-
-
-def is_own(file: str) -> bool:
-    """Whether a file is neither Python's, nor an installed library's, nor ours."""
-    return not file.startswith((OURS, sys.prefix + os.sep, sys.base_prefix + os.sep, "<")) and not any(
-        part in file for part in ("site-packages", "dist-packages")
-    )

@@ -21,6 +21,7 @@ from typing import Any
 
 from perfaudit.script import replaced_functions
 from perfaudit.script.after_import import after_import
+from perfaudit.script.built_modules import BuiltModules
 from perfaudit.script.noted_events import (
     BACKWARD,
     BACKWARD_IN_UPDATE,
@@ -49,7 +50,7 @@ from perfaudit.script.timed_models import TimedModels
 
 Json = dict[str, Any]  # Any: nested JSON
 _NOTHING: Json = {}
-LOOKS_FOR_MODELS = (0, 1, 4)  # after so many updates all modules there are looked through; models may be built late
+LOOKS_FOR_MODELS = (0, 1, 4)  # after so many updates the models that are there are looked at; some are built late
 
 
 class Watch:
@@ -91,7 +92,8 @@ class Watch:
         self._stepped_by_scaler: Any = None
         self._has_optimizer = False  # without any, each backward pass ends a step
         self._compiles = False  # whether torch.compile was called
-        self._models = TimedModels(self._watch_calls, self.times_forwards)
+        self._built = BuiltModules()
+        self._models = TimedModels(self._watch_calls, self.times_forwards, self._built)
         self._nodes: Callable[[], int] = int  # how many graphs of this thread have had; 0 where torch does not tell
         self._has_gradients: Callable[[], bool] = bool
         self._has_samples = False  # whether a batch since the last update has told how many
@@ -123,6 +125,8 @@ class Watch:
         replace = replaced_functions.replace
         replace(torch, "compile", self._watch_compiling)
         replace(torch.nn.Module, "compile", self._watch_compiling)
+        replace(torch.nn.Module, "__init__", self._built.watch_building)
+        replace(torch.nn.Module, "__setstate__", self._built.watch_building)
         replace(torch.optim.Optimizer, "__init__", self._watch_building)
         updates.register_optimizer_step_pre_hook(self._before_update)
         updates.register_optimizer_step_post_hook(self._after_update)
@@ -462,6 +466,7 @@ class Watch:
     def _time_models(self) -> None:
         self._add_up()
         self._models.time_what_is_there(self._compiles, self._made.called)
+        self._built.is_open = self.updates < LOOKS_FOR_MODELS[-1]
 
     def _watch_calls(self, original: Function) -> Function:
         events, note, clock, thread_now = self._events, self._note, self._clock, threading.get_ident

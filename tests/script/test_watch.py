@@ -257,6 +257,16 @@ def closure():
 for _ in range(12):
     optimizer.step(closure)
 """,
+    "copied": """
+layer = nn.TransformerEncoderLayer(8, 2, 8)
+model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(6):
+    model(torch.randn(2, 3, 8)).mean().backward()
+    optimizer.step()
+timed = [kind.__name__ for kind in (nn.TransformerEncoder, nn.TransformerEncoderLayer, nn.Linear) if "__call__" in vars(kind)]
+assert timed == ["TransformerEncoder"], timed
+""",
     "raising": """
 class Raising(torch.optim.SGD):
     calls = 0
@@ -458,6 +468,10 @@ def test_an_evaluation_between_epochs_is_left_out(seen_of: Callable[[str], Seen]
     run = summarize(seen_of("evaluation"), "evaluation")
     assert (run.uneven, run.uneven_seconds) == (2, 54.0)
     assert run.seconds_per_step == 3.0
+
+
+def test_a_layer_that_was_copied_into_a_model_is_called_by_that(seen_of: Callable[[str], Seen]) -> None:
+    assert len(seen_of("copied").updates) == 6  # more is held against what is expected in its process
 
 
 def test_nothing_of_the_watch_is_compiled_with_what_it_watches(seen_of: Callable[[str], Seen]) -> None:
