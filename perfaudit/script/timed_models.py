@@ -27,8 +27,8 @@ class TimedModels:
         """Time the calls of the classes of all modules that are no part of another one; of parts, where the whole is not called.
 
         A LightningModule is not called, but has parts that are. Of the script's own classes that are not called, `forward` is
-        timed too, which some call by its name. A layer that was built alone and copied into a model is called by that, and is timed
-        no more. compiles: whether torch.compile was called. called: the classes, of those that are timed, that the script
+        timed too, which some call by its name. A layer that was built alone and copied into a model is called by that, and is
+        timed no more. compiles: whether torch.compile was called. called: the classes, of those that are timed, that the script
         itself has called.
         """
         everything = self._built.alive()
