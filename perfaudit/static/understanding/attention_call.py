@@ -12,6 +12,7 @@ from perfaudit.static.understanding.attention_values import Chain
 from perfaudit.static.understanding.members import built_as, own_values
 from perfaudit.static.understanding.values import assigned_value, constant
 
+AXES = 4  # batch, heads, positions, width
 FINITE = -1e4  # at or below it, the exponential of a masked score is 0 in every dtype
 _ROOTS = {"math.sqrt", "numpy.sqrt"}
 _NUMBERS = _ROOTS | {"float", "int"}
@@ -39,6 +40,7 @@ class _Parts:
     name: str = ""
     scale: str | None = None  # "" for the library's own
     mask: str | None = None
+    hides: bool = False  # whether what is hidden is infinitely low, at any scale
     dropout: str | None = None
     softmax: bool = False
     names: set[str] = field(default_factory=set)
@@ -79,7 +81,21 @@ def plain_call(source: Source, chain: Chain) -> Call | None:
         arguments.append("scale=1.0")
     elif parts.scale:
         arguments.append(f"scale={parts.scale}")
+    replaced += [each for each in statements[:-1] if each not in replaced and _serves_only(source, chain, each, replaced)]
     return Call(output, tuple(arguments), tuple(replaced), parts.dropout is not None, frozenset(parts.layers))
+
+
+def _serves_only(source: Source, chain: Chain, statement: ast.stmt, replaced: list[ast.stmt]) -> bool:
+    """Whether what a statement between those of the chain gives its name is read in the replaced ones only, as a mask is."""
+    if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
+        return False
+    inside = {id(node) for each in replaced for node in ast.walk(each)}
+    named = [
+        node
+        for node in ast.walk(chain.function)
+        if isinstance(node, ast.Name) and node.id == statement.targets[0].id and node is not statement.targets[0]
+    ]
+    return bool(named) and all(id(node) in inside for node in named)
 
 
 def _statements(source: Source, first: ast.expr, last: ast.expr) -> list[ast.stmt] | None:
@@ -116,7 +132,8 @@ def _key(source: Source, chain: Chain) -> ast.Name | None:
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.keywords:
         return None
     axes = [constant(source, a) for a in node.args]
-    if node.func.attr != "transpose" or axes not in ([-2, -1], [-1, -2]) or not isinstance(node.func.value, ast.Name):
+    last = ([-2, -1], [-1, -2], *([[2, 3], [3, 2]] if chain.rank == AXES else []))
+    if node.func.attr != "transpose" or axes not in last or not isinstance(node.func.value, ast.Name):
         return None
     return node.func.value
 
@@ -168,6 +185,8 @@ class _Reader:
         self.parts.used |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} - {"self"}
         if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and node.target.id == self.parts.name:
             return isinstance(node.op, (ast.Mult, ast.Div)) and self.scaled(node.value, isinstance(node.op, ast.Div))
+        if isinstance(node, ast.Expr):
+            return self.filled(node.value)
         if not isinstance(node, ast.Assign) or len(node.targets) != 1 or not isinstance(node.targets[0], ast.Name):
             return False
         if not self.expression(node.value):
@@ -186,6 +205,14 @@ class _Reader:
                 return self.scaled(node.right, isinstance(node.op, ast.Div))
             return isinstance(node.op, ast.Mult) and self.expression(node.right) and self.scaled(node.left, False)
         return isinstance(node, ast.Call) and self.call(node)
+
+    def filled(self, node: ast.expr) -> bool:
+        """`scores.masked_fill_(mask, -inf)`, a statement of its own."""
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.keywords:
+            return False
+        owner = node.func.value
+        is_own = isinstance(owner, ast.Name) and owner.id == self.parts.name
+        return is_own and node.func.attr == "masked_fill_" and len(node.args) == 2 and self.masked(*node.args)
 
     def call(self, node: ast.Call) -> bool:
         name = self.source.qualified(node.func)
@@ -238,12 +265,15 @@ class _Reader:
     # Scale
 
     def scaled(self, factor: ast.expr, divides: bool) -> bool:
-        if self.parts.scale is not None or self.parts.softmax or self.parts.mask or not self.is_number(factor):
+        if self.parts.scale is not None or self.parts.softmax or not self.is_number(factor):
             return False
         text = self.source.text_of(factor)
         if "\n" in text or "\r" in text:
             return False
-        if self.is_root_of_width(factor if divides else _inverse(self.source, factor)):
+        is_own = self.is_root_of_width(factor if divides else _inverse(self.source, factor))
+        if self.parts.mask and not (is_own and self.parts.hides):  # a negative scale would turn it over
+            return False
+        if is_own:
             self.parts.scale = ""
         elif divides:
             self.parts.scale = (
@@ -308,7 +338,8 @@ class _Reader:
         if self.parts.mask is not None or self.parts.softmax:
             return False
         mask, keeps = _mask(self.source, hidden)
-        if self.is_causal(mask, keeps) and (_is_infinite(self.source, filler) or _is_low(self.source, filler)):
+        self.parts.hides = _is_infinite(self.source, filler)
+        if self.is_causal(mask, keeps) and (self.parts.hides or _is_low(self.source, filler)):
             self.parts.mask = "is_causal=True"
             return self.is_square()
         slices = mask.slice.elts if isinstance(mask, ast.Subscript) and isinstance(mask.slice, ast.Tuple) else []
@@ -334,6 +365,9 @@ class _Reader:
         if isinstance(mask, ast.Name):
             bindings = self.source.lookup(mask)
             value = assigned_value(self.source, bindings[0]) if len(bindings) == 1 else None
+            if isinstance(value, ast.Subscript):
+                reads = [n for n in ast.walk(self.chain.function) if isinstance(n, ast.Name) and n.id == mask.id]
+                return len(reads) == 2 and self.is_causal(value, keeps)  # bound and read once: nothing else writes to it
             return value is not None and _is_triangle(self.source, value, keeps)
         if not isinstance(mask, ast.Subscript) or not isinstance(mask.slice, ast.Tuple):
             return False
@@ -341,6 +375,8 @@ class _Reader:
         if len(ends) < 2 or ends[-1] != ends[-2] or not ends[-1] or any(end != "" for end in ends[:-2]):
             return False
         base = mask.value
+        if isinstance(base, ast.Call) and isinstance(base.func, ast.Attribute) and base.func.attr == "bool":
+            base = base.func.value
         if not isinstance(base, ast.Attribute) or not isinstance(base.value, ast.Name) or base.value.id != "self":
             return False
         definition = self.source.enclosing(mask, ast.ClassDef)
