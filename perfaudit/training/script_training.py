@@ -334,7 +334,10 @@ class ScriptTraining(ScriptLoading):
 
     def step_functions(self) -> list[FunctionType]:
         """The forward passes of the script's models, as far as those are plain functions of Python."""
-        return [each for each in {type(model).forward for model in self._models} if isinstance(each, FunctionType)]
+        forwards = {
+            getattr(type(model), "forward", None) for model in self._models
+        }  # a compiled class has none to show
+        return [each for each in forwards if isinstance(each, FunctionType)]
 
     def loader_workers(self) -> set[int]:
         """Processes that load batches of the script's loader, or of one in its place."""

@@ -13,7 +13,8 @@ from typing import Any
 class Models:
     """Modules that are no part of another one. trained: in the order in which the optimizers have their parameters.
 
-    What only has parameters of another one is left out: a network of whose layers the model was built.
+    What only has parameters of another one is left out: a network of whose layers the model was built, or a trace of the model,
+    as a logger of graphs makes one.
     """
 
     trained: list[Any]
@@ -34,6 +35,14 @@ def find_models(optimizers: Sequence[Any]) -> Models:
         for each in tops
     ]
     held = {id(each): trained.keys() & {id(parameter) for parameter in each.parameters()} for each in tops}
-    firsts = [item for item in firsts if not any(set() < held[id(item[1])] < held[id(other)] for other in tops)]
+    plain = [each for each in tops if not isinstance(each, torch.jit.ScriptModule)]
+    traces = {
+        id(each) for each in tops if isinstance(each, torch.jit.ScriptModule)
+        and any(set() < held[id(each)] == held[id(other)] for other in plain)
+    }  # fmt: skip
+    firsts = [
+        item for item in firsts
+        if id(item[1]) not in traces and not any(set() < held[id(item[1])] < held[id(other)] for other in tops)
+    ]  # fmt: skip
     models = sorted((item for item in firsts if item[0] < math.inf), key=lambda item: item[0])
     return Models([each for _, each in models], [each for first, each in firsts if first == math.inf])

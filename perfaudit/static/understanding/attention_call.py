@@ -81,7 +81,9 @@ def plain_call(source: Source, chain: Chain) -> Call | None:
         arguments.append("scale=1.0")
     elif parts.scale:
         arguments.append(f"scale={parts.scale}")
-    replaced += [each for each in statements[:-1] if each not in replaced and _serves_only(source, chain, each, replaced)]
+    replaced += [
+        each for each in statements[:-1] if each not in replaced and _serves_only(source, chain, each, replaced)
+    ]
     return Call(output, tuple(arguments), tuple(replaced), parts.dropout is not None, frozenset(parts.layers))
 
 
@@ -367,7 +369,9 @@ class _Reader:
             value = assigned_value(self.source, bindings[0]) if len(bindings) == 1 else None
             if isinstance(value, ast.Subscript):
                 reads = [n for n in ast.walk(self.chain.function) if isinstance(n, ast.Name) and n.id == mask.id]
-                return len(reads) == 2 and self.is_causal(value, keeps)  # bound and read once: nothing else writes to it
+                return len(reads) == 2 and self.is_causal(
+                    value, keeps
+                )  # bound and read once: nothing else writes to it
             return value is not None and _is_triangle(self.source, value, keeps)
         if not isinstance(mask, ast.Subscript) or not isinstance(mask.slice, ast.Tuple):
             return False
