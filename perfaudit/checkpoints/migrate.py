@@ -13,7 +13,8 @@ from perfaudit.errors import TargetError, UserError
 from perfaudit.files import create_file, destination, reason
 from perfaudit.measure.attribute_names import name_of
 from perfaudit.measure.child import Child, ChildFailed
-from perfaudit.target.names import Target, sets_variables_early
+from perfaudit.target.early_variables import sets_variables_early
+from perfaudit.target.names import Target
 
 _SAFETENSORS_HEADER = 100 << 20  # bytes; the format allows no longer one
 

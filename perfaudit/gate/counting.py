@@ -16,7 +16,8 @@ from perfaudit.measure.facts import from_json
 from perfaudit.measure.lab import build_command
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.scratch import target_json
-from perfaudit.target.names import Target, sets_variables_early
+from perfaudit.target.early_variables import sets_variables_early
+from perfaudit.target.names import Target
 from perfaudit.target.relocate import refuse
 
 Reply = dict[str, Any]  # JSON

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-import re
 import shlex
 import symtable
 from collections.abc import Iterable, Sequence
@@ -29,7 +28,6 @@ ROLES = {
     "step": ("training_step", "compute_loss"),
     "ema": ("build_ema",),
 }
-_EARLY = re.compile(r"""environ[^\n]*["'](OMP|MKL|KMP|GOMP|OPENBLAS|NUMEXPR|TORCH|PYTORCH|CUDA|ATEN|DNNL|ONEDNN)_""")
 _UNREADABLE = (
     OSError,
     SyntaxError,
@@ -229,15 +227,6 @@ def imported_modules(file: str) -> list[str]:
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names.append(node.module)
     return names
-
-
-def sets_variables_early(file: str) -> bool:
-    """Whether a file sets environment variables that libraries read when they are imported, such as OMP_NUM_THREADS."""
-    try:
-        text = read_bytes(file, MAX_FILE_BYTES).decode(errors="replace")
-    except OSError:
-        return False
-    return bool(_EARLY.search(text))
 
 
 def defined_names(file: str) -> list[str]:

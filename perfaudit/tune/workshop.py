@@ -21,7 +21,8 @@ from perfaudit.measure.nursery import nursery
 from perfaudit.measure.runner import Lab
 from perfaudit.measure.scratch import target_json
 from perfaudit.measure.watch import Watch
-from perfaudit.target.names import Target, imported_modules, sets_variables_early
+from perfaudit.target.early_variables import sets_variables_early
+from perfaudit.target.names import Target, imported_modules
 from perfaudit.tune.short_names import variant_name
 
 Json = dict[str, Any]  # Any: nested JSON
@@ -97,11 +98,8 @@ class Children:
     _loops: LoopPatches = field(default_factory=LoopPatches)  # of a script, which is started with them
 
     def __post_init__(self) -> None:
-        """Have the libraries that the target imports ready for all children, unless it sets variables before importing.
-
-        A script gets new interpreters: nothing is imported before it imports it.
-        """
-        self.fresh = self.target.is_script or sets_variables_early(self.target.file)
+        """Have the libraries that the target imports ready for all children, unless it sets variables before importing."""
+        self.fresh = sets_variables_early(self.target.file)
         parent = None if self.fresh else nursery()
         if parent is not None:
             self.watch.stage("importing torch")

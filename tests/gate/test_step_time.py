@@ -40,7 +40,7 @@ class Lab:
         self.subjects, self.facts = list(subjects), {}
 
     def __call__(self, spec: dict[str, Any], device: str, timeout: float, fresh: bool) -> Lab:
-        assert fresh is (spec["arguments"] is not None)
+        assert not fresh  # t.py sets no variables before it imports torch
         self.made = spec, device, timeout
         return self
 

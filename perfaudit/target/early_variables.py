@@ -1,0 +1,70 @@
+"""Whether a program sets variables that libraries read when they are imported, such as OMP_NUM_THREADS.
+
+Then nothing is imported for it beforehand. The text alone is read: that of the file, and of the program's own files that its
+imports lead to.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from perfaudit.reading import MAX_FILE_BYTES, read_bytes
+
+MOST_FILES = 300  # that are read of a program; one with more is taken to set some
+
+_EARLY = re.compile(rb"""environ[^\n]*["'](OMP|MKL|KMP|GOMP|OPENBLAS|NUMEXPR|TORCH|PYTORCH|CUDA|ATEN|DNNL|ONEDNN)_""")
+_IMPORT = re.compile(rb"^[ \t]*import[ \t]+([\w., \t]+)", re.MULTILINE)
+_FROM = re.compile(rb"^[ \t]*from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n]*)", re.MULTILINE)
+_COMMENT = re.compile(rb"#[^\n]*")
+_NAME = re.compile(r"[\w.]+")
+
+
+def sets_variables_early(file: str) -> bool:
+    """Whether this program sets such variables, by its own text; a file that cannot be read sets none."""
+    roots = _roots(Path(file))
+    seen, waiting = {Path(file)}, [Path(file)]
+    while waiting:
+        here = waiting.pop()
+        try:
+            text = read_bytes(here, MAX_FILE_BYTES)
+        except OSError:
+            continue
+        if _EARLY.search(text) or len(seen) > MOST_FILES:
+            return True
+        found = {path for name in _imported(text) for path in _files_of(name, here, roots)}
+        waiting += found - seen
+        seen |= found
+    return False
+
+
+def _roots(file: Path) -> list[Path]:
+    """Folders in which a program finds its own modules: that of its file, of its outermost package, and the working directory."""
+    top = file.parent
+    while (top / "__init__.py").is_file() and top != top.parent:
+        top = top.parent
+    return list(dict.fromkeys([file.parent, top, Path()]))
+
+
+def _imported(text: bytes) -> Iterator[str]:
+    """Names that may be modules: of `from a import b` both "a" and "a.b"."""
+    for names in _IMPORT.findall(text):
+        for item in names.decode(errors="replace").split(","):
+            yield from _NAME.findall(item)[:1]
+    for module, names in _FROM.findall(text):
+        package = module.decode(errors="replace")
+        yield package
+        for item in _COMMENT.sub(b"", names).decode(errors="replace").strip("() \t\r\n").split(","):
+            for name in _NAME.findall(item)[:1]:
+                yield f"{package}{'' if package.endswith('.') else '.'}{name}"
+
+
+def _files_of(name: str, importer: Path, roots: list[Path]) -> Iterator[Path]:
+    """The files of a module and of the packages around it, where they are the program's own."""
+    dots = len(name) - len(name.lstrip("."))
+    parts = [part for part in name.split(".") if part]
+    for root in [importer.parents[min(dots, len(importer.parents)) - 1]] if dots else roots:
+        for at in range(1, len(parts) + 1):
+            base = root.joinpath(*parts[:at])
+            yield from (path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file())

@@ -1,0 +1,62 @@
+"""Programs that set variables before they import libraries, told from their text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from perfaudit.target import early_variables
+from perfaudit.target.early_variables import sets_variables_early
+
+SETS = 'import os\nos.environ["OMP_NUM_THREADS"] = "1"\n'
+Project = Callable[..., Path]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import options\n",
+        "import os, options as given\n",
+        "from options import parse\n",
+        "from pkg import (\n    one,  # the first\n    deep,\n)\n",
+        "from pkg.deep import *\n",
+        "def main():\n    from pkg import deep\n",
+        SETS,
+        "os.environ.setdefault('MKL_NUM_THREADS', '2')\n",
+    ],
+)
+def test_variables_are_found_wherever_imports_of_own_files_lead(project: Project, text: str) -> None:
+    project(**{"options.py": SETS, "pkg/__init__.py": "", "pkg/deep.py": "from . import base\n", "pkg/base.py": SETS})
+    Path("train.py").write_text(text)
+    assert sets_variables_early("train.py")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import torch\nfrom pkg import other\n",
+        'import os\nos.environ["HOME"]\nos.environ["WANDB_MODE"] = "off"\n',
+        "import missing, .\n",
+    ],
+)
+def test_others_set_none(project: Project, text: str) -> None:
+    project(**{"options.py": SETS, "pkg/__init__.py": "", "pkg/other.py": "import pkg, other, train\n"})
+    Path("train.py").write_text(text)
+    assert not sets_variables_early("train.py")
+    assert not sets_variables_early("not_there.py")
+
+
+def test_a_module_finds_the_files_of_its_package(project: Project) -> None:
+    root = project(
+        **{"app/__init__.py": "", "app/a.py": "from ..app import b\n", "app/b.py": "import app.c", "app/c.py": SETS}
+    )
+    assert sets_variables_early(str(root / "app/a.py"))
+
+
+def test_a_program_of_too_many_files_is_taken_to_set_some(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(early_variables, "MOST_FILES", 3)
+    project(**{f"m{n}.py": f"import m{n + 1}\n" for n in range(5)})
+    assert sets_variables_early("m0.py")
+    assert not sets_variables_early("m3.py")
