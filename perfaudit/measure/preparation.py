@@ -23,7 +23,7 @@ from perfaudit.training.together import Together
 DIVERGES = "with it, losses become NaN or infinite"
 
 
-class LeavesSomething(Exception):
+class LeavesSomething(TargetError):
     """A candidate behind which the training is not what it was: it is to be built again."""
 
 

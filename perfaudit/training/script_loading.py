@@ -13,6 +13,7 @@ from perfaudit.target.loading import Batch, Loading, arguments_of
 from perfaudit.target.names import Target
 
 PLAIN_LOADERS = ("torch.utils.data.dataloader", "accelerate.data_loader")  # whose loaders only move their batches
+GIVING = ("__iter__", "__len__", "_get_iterator")  # what a class of loaders gives its batches by
 
 
 class Load:
@@ -70,8 +71,7 @@ class ScriptLoading:
         import torch
 
         own = self._own.loader if self._own is not None else None
-        is_on_host = self.device.type == "cpu" or type(own) is torch.utils.data.DataLoader
-        if own is None or type(own).__module__ not in PLAIN_LOADERS or not is_on_host:
+        if own is None or not (_gives_as_torch_does(type(own)) or self._is_plain_on_host(type(own))):
             raise TargetError(f"{self.target}: its batches do not come from a plain DataLoader")
         arguments = {**arguments_of(own), **overrides}
         if not arguments["num_workers"]:
@@ -82,6 +82,9 @@ class ScriptLoading:
                 "multiprocessing_context": None,
             }
         return Loading(torch.utils.data.DataLoader(**arguments))
+
+    def _is_plain_on_host(self, kind: type) -> bool:
+        return kind.__module__ in PLAIN_LOADERS and self.device.type == "cpu"
 
     def exchange_loading(self, loading: Loading) -> Loading:
         """Take the next batches from there; the loading that had been in place, which goes on where it stopped when put back."""
@@ -111,3 +114,10 @@ class ScriptLoading:
     def _load_other(self, batches: Any) -> Batch:
         assert self.loading is not None
         return self.loading.next_batch()
+
+
+def _gives_as_torch_does(kind: type) -> bool:
+    """Whether loaders of a class, such as one that only splits off samples to validate with, give batches as torch's do."""
+    from torch.utils.data import DataLoader
+
+    return issubclass(kind, DataLoader) and all(getattr(kind, name) is getattr(DataLoader, name) for name in GIVING)

@@ -112,23 +112,27 @@ def seconds_together(profile: Profile, state: Climb, left: float) -> float:
 
 
 def leave_out(profile: Profile, state: Climb, seconds: float) -> None:
-    """Where the time is too short for all, drop what is not allowed, and then what could gain least, as far as that is known."""
+    """Where the time is too short for all, drop what is not allowed, and then what could gain least, as far as that is known.
+
+    The last one stays: what is not allowed is dropped for the others' sake, and what is raced tells more than no race.
+    """
 
     def quads() -> float:
         return quads_in(profile, seconds, [[candidate] for candidate in state.candidates.values()])
 
     shares = {name: knob(name).share(profile.survey) for name in {c.knob for c in state.candidates.values()}}
     for candidate in _offers_by_need(state, shares):
-        if quads() >= OFFERED_QUADS:
+        if quads() >= OFFERED_QUADS or len(state.candidates) == 1:
             break
         del state.candidates[candidate.key]
         if candidate.knob not in {c.knob for c in state.candidates.values()}:
             state.left[candidate.knob] = f"not measured, for want of time; {how_to_allow(candidate, state.allow)}"
             state.late.add(candidate.knob)
     for name in sorted(dict.fromkeys(c.knob for c in state.candidates.values()), key=lambda name: shares[name]):
-        if quads() >= WANTED_QUADS or shares[name] > SMALL_SHARE:
+        others = {key: c for key, c in state.candidates.items() if c.knob != name}
+        if quads() >= WANTED_QUADS or shares[name] > SMALL_SHARE or not others:
             return
-        state.candidates = {key: c for key, c in state.candidates.items() if c.knob != name}
+        state.candidates = others
         state.left[name] = (
             f"not measured, for want of time; it could gain {100 * shares[name]:.0f} % of the step at most"
         )

@@ -55,6 +55,14 @@ def test_time_is_kept_for_racing_together_what_may_pay() -> None:
     assert seconds_to_screen(profile, with_loader, 300.0) >= 0.4 * 300.0
 
 
+def test_the_last_candidate_is_raced_however_short_the_time_is() -> None:
+    profile = profile_of(survey_of(profile={"forward": 0.09, "optimizer": 0.01}), seconds_per_step=0.1)
+    for last in (replace(candidate("precision"), lacks=("precision",)), candidate("optimizer")):
+        state = climb((last, None, [], ""))
+        leave_out(profile, state, 1.0)
+        assert list(state.candidates) == [last.key]
+
+
 @pytest.mark.parametrize(
     ("seconds", "kept"),
     [
