@@ -10,7 +10,7 @@ from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.context import dotted_name, runs_every_step
 from perfaudit.static.understanding.formulas import is_wanted_written_out, may_hold_integers
-from perfaudit.static.understanding.members import built_as
+from perfaudit.static.understanding.members import built_as, own_values
 from perfaudit.static.understanding.values import assigned_value, constant
 
 SIGMOID = ("torch.sigmoid", "torch.nn.functional.sigmoid", "torch.special.expit")
@@ -216,19 +216,87 @@ def _layer_norm(source: Source, node: ast.BinOp) -> Seen | None:
     if spread is not None and _is_same(spread, top.left) and isinstance(variance, ast.Call):
         unbiased = {k.arg: constant(source, k.value) for k in variance.keywords}
         if unbiased.get("unbiased") is False or unbiased.get("correction") == 0:
-            return _norm(source, node, "compute it in one operator, torch.nn.LayerNorm with the same eps")
+            return _equal_norm(source, node, top, root)
         return _norm(
             source, node, "compute it in one operator, torch.nn.LayerNorm; not equal: this variance divides by n - 1"
         )  # fmt: skip
     if squares is not None and ast.dump(squares) == ast.dump(top):
-        return _norm(source, node, "compute it in one operator, torch.nn.LayerNorm with the same eps")
+        return _equal_norm(source, node, top, root)
     return None
 
 
-def _norm(source: Source, node: ast.BinOp, cure: str) -> Seen:
+def _equal_norm(source: Source, node: ast.BinOp, top: ast.BinOp, root: ast.expr) -> Seen:
+    """A LayerNorm that the library's operator computes; with edits where the text settles that nothing else is meant."""
+    assert isinstance(root, ast.Call) and isinstance(root.args[0], ast.BinOp), "a root of what eps is added to"
+    spread, eps = root.args[0].left, root.args[0].right
+    statements = _statements_of(source, node, [each for each in (top.right, spread) if isinstance(each, ast.Name)])
+    if node.left is not top or len(root.args) != 1 or statements is None or not _is_number(source, eps):
+        return _norm(source, node, "compute it in one operator, torch.nn.LayerNorm with the same eps")
+    function, imported = edit.name_for(source, "torch.nn.functional.layer_norm")
+    x = source.text_of(top.left)
+    call = f"{function}({x}, {x}.shape[-1:], eps={source.text_of(eps)})"
+    removed = (edit.delete_statement(source, each) for each in statements)
+    edits = edit.together(edit.replace(source, node, call), imported, *removed)
+    return _norm(source, node, f"compute it in one operator, `{function}`", edits if "\n" not in call else None)
+
+
+def _statements_of(source: Source, node: ast.expr, names: list[ast.Name]) -> list[ast.stmt] | None:
+    """Those that give these names what they stand for, right before the node's and read nowhere else; None for others.
+
+    Nothing comes between them that could change what is read.
+    """
+    end, function = source.statement(node), source.enclosing(node, *FUNCTIONS)
+    found = [source.statement(source.lookup(name)[0]) for name in names]
+    block = source.block(end)
+    at = next((number for number, each in enumerate(block) if each is end), 0)
+    before = block[max(0, at - len(found)) : at]
+    if function is None or hasattr(end, "body") or {id(each) for each in before} != {id(each) for each in found}:
+        return None
+    inside = {id(part) for each in (*before, end) for part in ast.walk(each)}
+    bound = {name.id for name in names}
+    uses = [each for each in ast.walk(function) if isinstance(each, ast.Name) and each.id in bound]
+    later = {id(part) for part in ast.walk(end)} - {id(part) for part in ast.walk(node)}
+    is_only_here = all(id(each) in inside and id(each) not in later for each in uses)
+    return before if is_only_here and all(_is_plain(each) for each in before) else None
+
+
+def _is_plain(statement: ast.stmt) -> bool:
+    return (
+        isinstance(statement, ast.Assign) and len(statement.targets) == 1 and isinstance(statement.targets[0], ast.Name)
+    )
+
+
+def _is_number(source: Source, node: ast.expr) -> bool:
+    """A number, or what the constructor keeps of one: the operator takes no tensor."""
+    if isinstance(constant(source, node), float):
+        return True
+    if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name) or node.value.id != "self":
+        return False
+    values = own_values(source, node, node.attr)
+    return bool(values) and all(value is not None and _is_number_given(source, value) for value in values)
+
+
+def _is_number_given(source: Source, value: ast.expr) -> bool:
+    if isinstance(constant(source, value), float):
+        return True
+    function = source.enclosing(value, ast.FunctionDef)
+    if not isinstance(value, ast.Name) or function is None:
+        return False
+    arguments = [*function.args.posonlyargs, *function.args.args]
+    given = dict(zip([each.arg for each in reversed(arguments)], reversed(function.args.defaults), strict=False))
+    given |= {
+        each.arg: default
+        for each, default in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
+        if default
+    }
+    default = given.get(value.id)
+    return default is not None and isinstance(constant(source, default), float) and len(source.lookup(value)) == 1
+
+
+def _norm(source: Source, node: ast.BinOp, cure: str, edits: edit.Edits | None = None) -> Seen:
     return Seen(
         node,
         f"LayerNorm is written out: `{source.brief(node)}`; each operator reads and writes the whole tensor",
-        Proposal(cure),
+        Proposal(cure, edits),
         hot=runs_every_step(source, node),
     )
