@@ -113,25 +113,34 @@ def check(
         list[str] | None,
         typer.Option(metavar="FORMAT=FILE", help="Write the report in a further format (several times)."),
     ] = None,
-    no_history: Annotated[bool, typer.Option("--no-history", help="Do not note this gate for `history`.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the newest gate here that was cut off: what it timed counts.")
+    ] = False,
+    no_history: Annotated[bool, typer.Option("--no-history", help="Keep nothing of this gate for `history`.")] = False,
     exit_zero: Annotated[bool, typer.Option("--exit-zero", help="Exit with 0 even when it regressed.")] = False,
 ) -> None:
     """Parse, gate, note, render, exit."""
     from perfaudit.gate.against_file import stored_targets
     from perfaudit.gate.gate import gate
     from perfaudit.gate.self_test import self_test as test_itself
+    from perfaudit.measure.journal import begin
 
     if self_test and (against or baseline is not None):
         raise UserError("--self-test gates this code against itself: leave --against and --baseline out")
     if runs is not None and not self_test:
         raise UserError("--runs is how many gates --self-test makes; a gate is one run")
+    if resume and no_history:
+        raise UserError("--resume goes on with what is kept of a gate, and --no-history keeps nothing: choose one")
     typed = Typed(against, baseline, layers, max_regression, tolerate, budget, inconclusive, tuple(link or ()))
     config, settings = settings_for(targets, path, module, in_place)
     settings = typed.over(settings)
     others = [_report_file(text) for text in report or []]
     for file in (output, *(file for _, file in others)):
         check_writable(file)
-    request = request_for(config, settings, factory, device, timeout, stored_targets(settings, config))
+    if resume and (self_test or not settings.against or "time" not in (settings.layers or ("time",))):
+        raise UserError("--resume goes on with what was timed against a commit: give --against, and the layer time")
+    journal = None if no_history or self_test else begin(Path.cwd(), resume)
+    request = request_for(config, settings, factory, device, timeout, stored_targets(settings, config), journal)
     with ended_by_signals():
         with measures(request) as watch:
             done = test_itself(request, runs or RUNS, watch) if self_test else gate(request, watch)

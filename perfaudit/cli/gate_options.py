@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from perfaudit.config import Config
     from perfaudit.gate.request import Request
     from perfaudit.gate.settings import GateSettings
+    from perfaudit.measure.journal import Begin
     from perfaudit.measure.watch import Watch
     from perfaudit.target.names import Target
 
@@ -102,14 +103,17 @@ def request_for(
     device: str,
     timeout: str,
     stored: Mapping[str, bool] | None = None,
+    begin: Begin | None = None,
 ) -> Request:
     """What is asked for. stored: targets of a baseline, see `against_file.stored_targets`. Raises UserError."""
     from perfaudit.cli.measuring import factory_names
     from perfaudit.gate.request import Request
+    from perfaudit.measure.journal import nothing_kept
     from perfaudit.quantities import seconds_of
 
     roles = factory_names(config, factory or [])
-    return Request(_chosen(config, settings, roles, stored or {}), settings, config, device, seconds_of(timeout))
+    chosen = _chosen(config, settings, roles, stored or {})
+    return Request(chosen, settings, config, device, seconds_of(timeout), begin or nothing_kept)
 
 
 def _chosen(

@@ -184,8 +184,9 @@ def _run_text(run: Run, to_stdout: bool) -> str:
         parts.append(f"{paint(one_line(str(knob)), 'bold')}\n{_trials_text(_rows(frame), to_stdout)}")
     compared = history.comparisons_table(run)
     screened = compared[compared["basis"] == "screened"]
+    pairs = [f"{one_line(target)}: {count} pairs of processes\n" for target, count in history.pairs(run).items()]
     if trials.empty and screened.empty:
-        parts.append("no trial was finished\n")
+        parts.append("".join(pairs) or "no trial was finished\n")
     if not screened.empty:
         heading = paint("raced in one training, time against your code as it is", "bold")
         parts.append(f"{heading}\n{_screened_text(_rows(screened), to_stdout)}")

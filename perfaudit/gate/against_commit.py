@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from importlib.metadata import version
+from pathlib import Path, PurePath
 from typing import TypeVar
 
+from perfaudit import __version__
 from perfaudit.errors import TargetError, UserError
 from perfaudit.gate.accepted import acceptances_since, time_with_acceptances, with_acceptances
 from perfaudit.gate.baseline import gate_baseline_if_there
@@ -15,15 +17,19 @@ from perfaudit.gate.comparable import fingerprint
 from perfaudit.gate.counters_compared import compared
 from perfaudit.gate.counting import count
 from perfaudit.gate.decision import judged_together
+from perfaudit.gate.git import GitFailed
 from perfaudit.gate.gitref import Reference, checked_out, linkable, linked
 from perfaudit.gate.new_findings import against_ref
+from perfaudit.gate.pair_plan import drawn_seed
 from perfaudit.gate.records import TargetRecord
 from perfaudit.gate.request import Known, Request, inside_here, new_counters, take_findings
 from perfaudit.gate.settings import BASELINE
 from perfaudit.gate.targets_there import former_files, gone_targets, is_new
 from perfaudit.gate.timing import time_targets
+from perfaudit.gate.working_files import differing
 from perfaudit.measure.child import ChildFailed
-from perfaudit.measure.environment import host
+from perfaudit.measure.environment import host, usable_cores
+from perfaudit.measure.journal import Json, file_digest
 from perfaudit.measure.watch import Watch
 from perfaudit.target.names import Target, choose_target
 from perfaudit.verdicts import CountersVerdict, TimeVerdict
@@ -43,6 +49,11 @@ def against_commit(request: Request, known: Known, watch: Watch) -> None:
         known.against, known.commit = f"{reference.name} ({reference.commit[:12]})", reference.commit
         known.notes += reference.notes
         _take_acceptances(request, known, reference)
+        if "time" in request.layers and targets:
+            try:
+                known.journal = request.begin(_start_line(request, targets, reference))
+            except GitFailed as failure:
+                known.notes.append(f"times are not kept, and none of an earlier gate count: {failure}")
         if "findings" in request.layers:
             watch.stage("scanning both versions")
             found = against_ref(reference, settings.paths, request.config)
@@ -72,6 +83,28 @@ def against_commit(request: Request, known: Known, watch: Watch) -> None:
                 known.times[target.label] = _new_time(request, known, target, watch)
         if "time" in request.layers and timed:
             _time(request, known, timed, former, reference, watch)
+
+
+def _start_line(request: Request, targets: Sequence[Target], reference: Reference) -> Json:
+    """What is timed, with what, for the journal: enough to tell whether another gate would time the same. Raises GitFailed."""
+    settings, here = request.settings, reference.head_root
+    differ = [name for name in differing(here, reference.commit) if PurePath(name).suffix in (".py", ".ipynb")]
+    names = {target.label: target.names for target in targets}
+    judged = {"max-regression": settings.max_regression, "tolerate": settings.tolerate}
+    return {
+        "command": "gate",
+        "target": ", ".join(names),
+        "options": {
+            "budget": settings.budget,
+            "reference": reference.commit,
+            "device": request.device,
+            "names": names,
+            **judged,
+        },
+        "files": {name: file_digest(here / name) for name in sorted(differ)},
+        "environment": {"torch": version("torch"), "cores": usable_cores(), "perfaudit": __version__},
+        "seed": drawn_seed(),
+    }
 
 
 def _take_acceptances(request: Request, known: Known, reference: Reference) -> None:
@@ -175,6 +208,7 @@ def _time(
             known.against,
             watch=watch,
             facts=known.built,
+            journal=known.journal,
             former={label: before for label, (before, _) in former.items()},
         )
     finally:  # an interruption leaves pairs that say something

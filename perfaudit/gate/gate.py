@@ -13,7 +13,7 @@ from perfaudit.measure.environment import host_of
 from perfaudit.measure.nursery import refusal
 from perfaudit.measure.watch import Watch
 from perfaudit.measurements import Environment
-from perfaudit.report import Report
+from perfaudit.report import Report, to_json
 from perfaudit.verdicts import CountersVerdict, FindingsVerdict, Gate, GateVerdict, TimeVerdict
 
 _FAIL = ("regressed", "failed", "not_judged")  # of the whole; what was not looked at is no pass
@@ -41,7 +41,10 @@ def gate(request: Request, watch: Watch) -> Report:
         if not known.against:  # nothing was begun
             raise
         interrupted = True
-    return _report(request, known, time.monotonic() - started, interrupted)
+    report = _report(request, known, time.monotonic() - started, interrupted)
+    is_cut = interrupted and report.gate is not None and report.gate.verdict != "regressed"  # that stands
+    known.journal.append("end", status="interrupted" if is_cut else "finished", report=to_json(report))
+    return report
 
 
 def _report(request: Request, known: Known, seconds: float, interrupted: bool) -> Report:
@@ -57,7 +60,11 @@ def _report(request: Request, known: Known, seconds: float, interrupted: bool) -
         findings=known.findings,
         counters=tuple(known.counters.values()),
         times=tuple(known.times.values()),
-        notes=(*known.notes, *filter(None, [refusal()]), *_unfinished(request, known, interrupted)),
+        notes=(
+            *known.notes,
+            *filter(None, [known.journal.trouble, refusal()]),
+            *_unfinished(request, known, interrupted),
+        ),
         seconds=seconds,
         files=files_of_scripts(request.targets),
     )

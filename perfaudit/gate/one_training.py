@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from perfaudit.gate.decision import is_settled
@@ -54,13 +54,16 @@ def time_in_one_training(
     limit: float,
     tolerated: float,
     watch: Watch,
+    keep: Callable[[TargetRecord], None] = lambda record: None,
 ) -> None:
     """Measure each target for which that can be in one training, into its record; of the others the record says why not.
 
     Each has an equal share of the time that is left. A race that cannot be believed, or that fails, leaves nothing behind
-    but the reason, and its target goes to pairs of processes like the others.
+    but the reason, and its target goes to pairs of processes like the others. keep: told what came of each.
     """
     for number, record in enumerate(records):
+        if record.why:  # an earlier session has tried it
+            continue
         if deadline.left() <= 0:
             return
         end = deadline.left() * (1 - 1 / (len(records) - number))
@@ -72,6 +75,7 @@ def time_in_one_training(
                 _race(running, record, record.one, deadline, end, limit, tolerated, len(records), watch)
         except (NotInOneTraining, ChildFailed) as refusal:
             record.one, record.settled, record.why = None, False, str(refusal)
+        keep(record)
 
 
 @contextlib.contextmanager

@@ -133,9 +133,19 @@ class TargetRecord:
         """How both versions are compared."""
         return "pairs of processes" if self.one is None else "one training"
 
+    def one_state(self) -> dict[str, Any]:
+        """What came of the try to compare both versions in one training, as plain data."""
+        one = None if self.one is None else dataclasses.asdict(self.one)
+        return {"one": one, "why": self.why, "settled": self.settled}
+
+    def take_one(self, state: dict[str, Any]) -> None:
+        """Know what `one_state` gave in an earlier run."""
+        self.one = OneTraining(**state["one"]) if state["one"] else None
+        self.why, self.settled, self.is_begun = state["why"], state["settled"], True
+
     def state(self) -> dict[str, Any]:
         """What a resumed gate must know besides the pairs."""
-        names = ("typical", "length", "steps_to_end", "why")
+        names = ("typical", "length", "steps_to_end")
         return {"failures": dict(self.failures), **{name: getattr(self, name) for name in names}}
 
     def take(self, state: dict[str, Any]) -> None:

@@ -19,6 +19,7 @@ from perfaudit.gate.records import Side, TargetRecord
 from perfaudit.gate.settings import GateSettings
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.facts import Facts
+from perfaudit.measure.journal import Begin, Journal, nothing_kept
 from perfaudit.measure.watch import Watch
 from perfaudit.report import Report
 from perfaudit.target.names import Target
@@ -27,13 +28,17 @@ from perfaudit.verdicts import LAYERS, CountersVerdict, FindingsVerdict, TimeVer
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is to be judged, and how. targets: their files relative to the working directory; timeout: seconds."""
+    """What is to be judged, and how. targets: their files relative to the working directory; timeout: seconds.
+
+    begin: opens the journal of its times, see `measure.journal`.
+    """
 
     targets: tuple[Target, ...]
     settings: GateSettings
     config: Config
     device: str = "auto"
     timeout: float = 120.0
+    begin: Begin = nothing_kept
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -61,6 +66,7 @@ class Known:
     notes: list[str] = field(default_factory=list)
     baseline: Baseline | None = None  # of this code, as far as there is one
     accepted: Accepted = field(default_factory=Accepted)  # since the reference
+    journal: Journal = field(default_factory=Journal.none)  # of what was timed
 
 
 def inside_here(target: Target) -> Target:

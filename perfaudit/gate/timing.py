@@ -13,15 +13,29 @@ from perfaudit.gate.one_lab import ChildOneLab
 from perfaudit.gate.one_training import time_in_one_training
 from perfaudit.gate.pair_lab import PairLab
 from perfaudit.gate.pair_plan import SHORTEST, Plan, arranged, drawn_seed, planned, shortened
-from perfaudit.gate.records import SIDES, Blocks, Pair, Quad, Side, TargetRecord, TimedBlock, Typical
+from perfaudit.gate.records import (
+    SIDES,
+    Blocks,
+    Pair,
+    Quad,
+    Side,
+    TargetRecord,
+    TimedBlock,
+    Typical,
+    pair_from_json,
+    pair_to_json,
+)
 from perfaudit.measure.clock import Clock, Deadline, WallClock
 from perfaudit.measure.environment import load_average
 from perfaudit.measure.facts import Facts
+from perfaudit.measure.journal import Journal, Kept
 from perfaudit.measure.ledger import Json
 from perfaudit.measure.nursery import START_SECONDS
 from perfaudit.measure.runner import Memo, Opened, Processes, TrialFailed, run
 from perfaudit.measure.watch import Watch
 from perfaudit.target.names import Target
+
+IN_ONE = "one training"  # lines of a journal that say what came of the try to compare both versions there
 
 
 class Subject(Opened[TimedBlock], Protocol):
@@ -246,6 +260,7 @@ def time_targets(
     facts: dict[tuple[int, Side], Facts] | None = None,
     former: Mapping[str, str] | None = None,
     in_one: bool = True,
+    journal: Journal | None = None,
 ) -> None:
     """Measure targets as they are here against those in `base`, in child processes, for `budget` seconds.
 
@@ -254,19 +269,27 @@ def time_targets(
     records: the caller's, one for each target in their order, or none, and then it gets them; `decision.judged_together`
     says what they mean. reference: what the base is called in messages. facts: gets those of what was built, by the
     number of the target and the side. former: by the label of a target, what its file is called in `base`, where that is
-    not the same. in_one: compare them in one training where that can be. The rest: see `pair_lab.PairLab`, `time_pairs`.
+    not the same. in_one: compare them in one training where that can be. journal: keeps pairs, and races in one that came
+    to their end; those of an earlier session are not measured again. The rest: see `pair_lab.PairLab`, `time_pairs`.
     """
     watch = watch or Watch()
-    seed = drawn_seed() if seed is None else seed
+    journal = journal or Journal.none()
+    seed = journal.start.get("seed", drawn_seed()) if seed is None else seed
     records += [TargetRecord(target.label, reference) for target in targets[len(records) :]]
     deadline = Deadline(budget, clock or WallClock())
     try:
         lab = PairLab(targets, base, device, timeout, {} if facts is None else facts, former or {})
         for record in records:
             record.seed = seed
+            for line in journal.replayed(IN_ONE, record.target):
+                record.take_one(line["data"])
+
+        def keep(record: TargetRecord) -> None:
+            journal.append(IN_ONE, key=record.target, data=record.one_state())
+
         if in_one:
-            time_in_one_training(ChildOneLab(lab), records, deadline, limit, tolerated, watch)
+            time_in_one_training(ChildOneLab(lab), records, deadline, limit, tolerated, watch, keep)
     except BaseException:
         mark_interrupted(records)
         raise
-    time_pairs(lab, records, deadline, limit, tolerated, seed, watch)
+    time_pairs(lab, records, deadline, limit, tolerated, seed, watch, Kept(journal, pair_to_json, pair_from_json))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
 import secrets
@@ -22,6 +23,7 @@ from perfaudit import files
 from perfaudit.errors import UserError
 from perfaudit.files import Folder, Refused
 from perfaudit.measure.folder import FOLDER, own_folder
+from perfaudit.measure.runner import Memo
 from perfaudit.reading import TooLarge, read_bytes
 
 SCHEMA = "perfaudit.run/1"
@@ -153,6 +155,58 @@ class Journal:
         records = list(found)
         found.clear()
         return records
+
+
+class Kept(Memo):
+    """Sets of fresh processes in a journal, from where a run that is resumed takes them. to_json, from_json: of one set."""
+
+    def __init__(self, journal: Journal, to_json: Callable[[Any], Json], from_json: Callable[[Json], Any]) -> None:
+        self.journal, self._to_json, self._from_json = journal, to_json, from_json
+
+    def recorded(self, stage: str) -> list[tuple[Any, Json]]:
+        lines = self.journal.replayed("generation", stage)
+        return [(self._from_json(line["generation"]), line["state"]) for line in lines]
+
+    def finished(self, stage: str, piece: Any, state: Json) -> None:
+        self.journal.append("generation", key=stage, generation=self._to_json(piece), state=state)
+
+
+Begin = Callable[[Json], Journal]  # from the start line of a run to its journal
+
+
+def nothing_kept(start: Json) -> Journal:
+    """No journal of this run."""
+    return Journal.none()
+
+
+def begin(folder: Path, resume: bool) -> Begin:
+    """A function that opens the journal of a run: a new one, or to `resume` the newest of its command that did not finish.
+
+    Raises UserError, when it is called, where there is none, or where resuming would mix things that differ.
+    """
+
+    def opened(start: Json) -> Journal:
+        if not resume:
+            return Journal.create(folder, start)
+        command = start["command"]
+        path = latest_unfinished(folder, command)
+        if path is None:
+            raise UserError(
+                f"--resume: no run of `perfaudit {command}` in this folder is unfinished; `perfaudit history` lists them"
+            )
+        if differs := same_work(read_run(path).start, start):
+            raise UserError(f"--resume: {path.stem} cannot be resumed: {differs}; run it again without --resume")
+        return Journal.resume(path)
+
+    return opened
+
+
+def file_digest(path: str | Path) -> str:
+    """SHA-256 of a file's bytes in hexadecimal, "" for one that cannot be read."""
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError:
+        return ""
 
 
 def read_run(path: Path) -> Run:

@@ -67,7 +67,7 @@ class Memo:
         """Sets of this stage that need not be run again, in their order, each with the record's state after it."""
         return []
 
-    def finished(self, piece: Any, state: Json) -> None:
+    def finished(self, stage: str, piece: Any, state: Json) -> None:
         """One more set was run; state: the record's after it."""
 
 
@@ -189,4 +189,4 @@ def _measure(series: Series[B], memo: Memo) -> None:
     finally:
         there.close()
         if (kept := series.kept()) is not None:
-            memo.finished(*kept)
+            memo.finished(series.stage, *kept)

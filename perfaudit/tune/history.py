@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from perfaudit.errors import UserError
@@ -111,6 +112,12 @@ def comparisons(run: Run) -> list[Json]:
     return list(
         {(row["knob"], settings_text(row["baseline"]), settings_text(row["candidate"])): row for row in rows}.values()
     )
+
+
+def pairs(run: Run) -> dict[str, int]:
+    """How many pairs of processes a gate has kept, by target."""
+    kept = [str(record.get("key")) for record in run.records if record["kind"] == "generation"]
+    return dict(Counter(kept)) if run.start.get("command") == "gate" else {}
 
 
 def winners(run: Run) -> list[Json]:

@@ -3,35 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from perfaudit import __version__
-from perfaudit.errors import UserError
-from perfaudit.measure.journal import Journal, Json, latest_unfinished, read_run, same_work
-from perfaudit.measure.ledger import Generation, from_json, to_json
-from perfaudit.measure.runner import Memo
+from perfaudit.measure.journal import Journal, Json, Kept, file_digest
+from perfaudit.measure.journal import begin as open_journal
+from perfaudit.measure.ledger import from_json, to_json
 from perfaudit.measurements import Comparison, Trial, Winner
 from perfaudit.report import comparison_json
 from perfaudit.target.names import Target
 from perfaudit.tune.profile import Profile
 
 
-class Record(Memo):
+class Record(Kept):
     """What earlier runs found out, and where this one notes it: in a journal on disk, or nowhere."""
 
     def __init__(self, journal: Journal | None = None) -> None:
-        self.journal = journal or Journal.none()
+        super().__init__(journal or Journal.none(), to_json, from_json)
         self._answers: dict[str, deque[Json]] = {}
-
-    def recorded(self, stage: str) -> list[tuple[Generation, Json]]:
-        lines = self.journal.replayed("generation", stage)
-        return [(from_json(line["generation"]), line["state"]) for line in lines]
-
-    def finished(self, generation: Generation, state: Json) -> None:
-        self.journal.append("generation", key=generation.stage, generation=to_json(generation), state=state)
 
     def answered(self, key: str) -> Json | None:
         """The reply that an earlier run got to this question; None where it got none.
@@ -71,25 +62,8 @@ Begin = Callable[[Json], Record]  # from the start line of a run to where it is 
 
 
 def begin(folder: Path, resume: bool) -> Begin:
-    """A function that opens the journal of a run: a new one, or to `resume` the newest that did not finish.
-
-    Raises UserError, when it is called, where there is none, or where resuming would mix things that differ.
-    """
-
-    def opened(start: Json) -> Record:
-        if not resume:
-            return Record(Journal.create(folder, start))
-        command = start["command"]
-        path = latest_unfinished(folder, command)
-        if path is None:
-            raise UserError(
-                f"--resume: no run of `perfaudit {command}` in this folder is unfinished; `perfaudit history` lists them"
-            )
-        if differs := same_work(read_run(path).start, start):
-            raise UserError(f"--resume: {path.stem} cannot be resumed: {differs}; run it again without --resume")
-        return Record(Journal.resume(path))
-
-    return opened
+    """A function that opens the record of a run, see `measure.journal.begin`."""
+    return lambda start: Record(open_journal(folder, resume)(start))
 
 
 def start_line(
@@ -120,11 +94,3 @@ def start_line(
 def changed_files(digests: Mapping[str, str]) -> list[str]:
     """Files of the project that are no longer what they were when the run began. digests: of its start line, by path."""
     return [path for path, digest in digests.items() if file_digest(path) != digest]
-
-
-def file_digest(path: str) -> str:
-    """SHA-256 of a file's bytes in hexadecimal, "" for one that cannot be read."""
-    try:
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
-    except OSError:
-        return ""

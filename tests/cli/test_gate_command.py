@@ -51,6 +51,11 @@ def repository(project: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) ->
         (["--against", "main", "--layers", "counters"], "defines factories"),
         (["nope.py", "--against", "main", "--layers", "findings"], "nope.py: no such file"),
         (["--against", "main", "../other.py"], "no such file"),
+        (["--against", "main", "--resume", "--no-history"], "--resume goes on with what is kept of a gate"),
+        (
+            ["--against", "main", "--resume", "--layers", "findings"],
+            "--resume goes on with what was timed against a commit",
+        ),
         (["--self-test", "--layers", "findings"], "--self-test is about counters and time"),
         (["--self-test"], "--self-test needs a target"),
         (["--self-test", "--against", "main"], "leave --against and --baseline out"),

@@ -12,6 +12,7 @@ import pytest
 from conftest import FakeClock
 from git_repository import Repository, settled
 
+from perfaudit.gate import timing
 from perfaudit.gate.checkout import Checkout
 from perfaudit.gate.decision import judged, judged_together
 from perfaudit.gate.gitref import checked_out
@@ -24,6 +25,7 @@ from perfaudit.gate.swappable import NotInOneTraining
 from perfaudit.gate.timing import mark_interrupted, time_targets
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Deadline
+from perfaudit.measure.journal import begin
 from perfaudit.measure.watch import Standing, Watch
 from perfaudit.target.names import Target
 
@@ -98,6 +100,28 @@ def test_a_target_is_raced_until_the_data_settle_it(clock: FakeClock, slower: fl
     assert found.wall_over_cpu == 1.5
     assert found.control is not None and found.control[0] < 1 < found.control[1]
     assert (record.settled, running.is_closed, lab.given) == (True, True, [(0, 9, 60.0)])
+
+
+def test_what_an_earlier_gate_raced_to_its_end_is_not_raced_again(
+    clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first target was settled and the second refused; the third was being raced when the gate was cut off."""
+    third = FakeRunning(clock)
+    third.fails = KeyboardInterrupt()
+    labs = iter([FakeLab(FakeRunning(clock, 1.1), NotInOneTraining("why"), third), FakeLab(*[FakeRunning(clock)] * 3)])
+    used: list[FakeLab] = []
+    monkeypatch.setattr(timing, "PairLab", lambda *_: None)
+    monkeypatch.setattr(timing, "ChildOneLab", lambda _: used.append(next(labs)) or used[-1])
+    monkeypatch.setattr(timing, "time_pairs", lambda *_: None)
+    targets = [Target(f"{number}.py") for number in range(3)]
+    start = begin(tmp_path, resume=False)({"command": "gate", "seed": 9})
+    cut, again = list[TargetRecord](), list[TargetRecord]()
+    with pytest.raises(KeyboardInterrupt):
+        time_targets(targets, None, cut, 60.0, clock=clock, journal=start)
+    time_targets(targets, None, again, 60.0, clock=clock, journal=begin(tmp_path, resume=True)({"command": "gate"}))
+    assert ([number for number, *_ in used[1].given], [record.seed for record in again]) == ([2], [9, 9, 9])
+    assert [(record.one is not None, record.why) for record in again] == [(True, SWAP), (False, "why"), (True, SWAP)]
+    assert judged(again[0]) == judged(cut[0]) and again[0].settled
 
 
 def test_what_stays_open_is_raced_to_the_end_of_its_share(clock: FakeClock) -> None:

@@ -111,7 +111,7 @@ class Kept(Memo):
     def recorded(self, stage: str) -> list[tuple[Pair, dict[str, Any]]]:
         return [(pair_from_json(pair), state) for pair, state in self.pairs]
 
-    def finished(self, piece: Pair, state: dict[str, Any]) -> None:
+    def finished(self, stage: str, piece: Pair, state: dict[str, Any]) -> None:
         self.pairs.append((pair_to_json(piece), state))
 
 
@@ -384,9 +384,12 @@ def test_targets_are_measured_by_a_lab_for_their_folder(clock: FakeClock, monkey
     assert (together, made.pop()[1]) == ([], records)
     time_targets(targets, base, records, 60.0, 0.07, 0.02, seed=3, watch=watch, clock=clock)
     (((first, raced, left, *others),)) = together
+    keep = others.pop()
     assert (first, raced, left, others) == (ChildOneLab(lab), records, made[0][2], [0.07, 0.02, watch])  # type: ignore[arg-type]
+    keep(records[0])  # in no journal
     assert [record.seed for record in records] == [3, 3]
     (((one, of, deadline, *rest),)) = made
+    assert rest.pop().recorded("a.py") == []
     assert (one, of, deadline.left(), rest) == (lab, records, 60.0, [0.07, 0.02, 3, watch])
     assert asked[1][2:] == ("cpu", 9.0, {}, {"a.py": "c.py"}) and asked[1][4] is facts
 

@@ -380,7 +380,7 @@ class Kept(Record):
     def recorded(self, stage: str) -> list[tuple[Generation, dict[str, Any]]]:
         return [(from_json(g), f) for g, f in self.generations if g["stage"] == stage]
 
-    def finished(self, generation: Generation, state: dict[str, Any]) -> None:
+    def finished(self, stage: str, generation: Generation, state: dict[str, Any]) -> None:
         self.generations.append((to_json(generation), dict(state)))
 
     def answered(self, key: str) -> Json | None:
