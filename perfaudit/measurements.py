@@ -170,7 +170,8 @@ class Ladder:
     failed: knobs of which every candidate is out of the race, because it failed (a step raises with it, say) or could not take
     part. trouble: why no patch is handed over, "" where one is or where no rung was accepted. untested: knobs of rungs that were
     not raced against the rest without them. not_learning: the note that the user's own losses became no numbers, "" where they
-    did not; `verified` is then of steps before that, and says so.
+    did not; `verified` is then of steps before that, and says so. offered: knobs of which a patch was shown to pay that changes
+    more than is allowed.
     """
 
     rungs: tuple[Rung, ...] = ()
@@ -195,6 +196,7 @@ class Ladder:
     has_twin: bool = False
     not_learning: str = ""
     failed: tuple[str, ...] = ()
+    offered: tuple[str, ...] = ()
 
     def with_(self, **changes: object) -> Ladder:
         """A copy with some fields replaced."""

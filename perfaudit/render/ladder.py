@@ -56,7 +56,12 @@ def headline(report: Report) -> str:
         step = f"{step_time(before)} a step: " if before is not None else ""
         said = f"{step}{_refused(found, len(stayed)) if stayed else _none_paid(report)}"
     undecided = _undecided(report)
-    open_ = [f"{len(undecided)} undecided"] if undecided else []
+    open_ = (
+        [f"{' and '.join(found.offered)} would pay and {'are' if found.offered[1:] else 'is'} not allowed"]
+        if found.offered
+        else []
+    )
+    open_ += [f"{len(undecided)} undecided"] if undecided else []
     open_ += [f"{len(found.failed)} failed"] if found.failed else []
     late = {item.knob for item in (*found.left, *report.not_applicable) if item.late} - {*undecided}
     late |= {*found.undecided} - {*undecided}
@@ -112,6 +117,8 @@ def _none_paid(report: Report) -> str:
         return "no patch was raced"
     if not any(compared.says_something for compared in report.comparisons):
         return f"{count(raced, 'patch', 'patches')} raced too briefly to say anything"
+    if report.ladder is not None and report.ladder.offered:
+        return "no patch that is allowed was shown to pay"
     return f"no patch of {raced} was shown to pay" if raced > 1 else "the one patch that was raced was not shown to pay"
 
 

@@ -9,7 +9,7 @@ from perfaudit.measure.judge import QUEUED
 from perfaudit.measure.quads import LOOKS
 from perfaudit.measure.race import FUTILE
 from perfaudit.static.source import Unreadable, read_text
-from perfaudit.tune.candidates import Candidate, best_of, how_to_allow, texts_of
+from perfaudit.tune.candidates import Candidate, best_of, how_to_allow, pays, texts_of
 from perfaudit.tune.climb_state import Climb, looks_paying
 from perfaudit.tune.climb_time import parts_of, quads_in
 from perfaudit.tune.profile import Profile
@@ -51,9 +51,11 @@ def choose(profile: Profile, state: Climb, seconds: float) -> None:
 def tell_offers(state: Climb) -> None:
     """Say what patches that are not allowed would gain: of each knob the best of them, before all else that is left."""
     offers = [each for key, each in state.candidates.items() if each.lacks and key not in state.alone.out]
-    for name in dict.fromkeys(candidate.knob for candidate in offers):
-        best = min((candidate for candidate in offers if candidate.knob == name), key=lambda each: _rank(state, each))
-        state.left = {name: _offer_words(state, best), **state.left}
+    offers.sort(key=lambda candidate: _rank(state, candidate))
+    best = {candidate.knob: candidate for candidate in reversed(offers)}
+    told = sorted(best.values(), key=lambda candidate: _rank(state, candidate))
+    state.left = {**{candidate.knob: _offer_words(state, candidate) for candidate in told}, **state.left}
+    state.offered = [candidate.knob for candidate in told if pays(candidate, state.alone.interval(candidate.key))]
 
 
 def _rank(state: Climb, offer: Candidate) -> tuple[bool, float, bool]:

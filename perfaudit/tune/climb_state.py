@@ -18,13 +18,13 @@ ALL, SURE = "all", "sure"
 class Climb:
     """How far a climb has come; whoever starts it keeps it, so that an interruption loses nothing.
 
-    allow: what besides speed a patch may change. candidates: that were raced, by key. alone: their race. beside: the
-    race of the user's code, and of parts of what was put together, each against all of it; parts: these by their keys, all
-    under ALL. beside_before: such races before it. rungs: what stayed, the largest gain first. dropped: what was taken out
-    again, with the reason. not_applicable: knobs that cannot matter here. left: by knob, why it was not climbed. late: those of
-    them that more time would have tried. not_joined: those that pay alone, and that more time would have raced together with the
-    others. originals: text and encoding of the files that are patched. start_bytes, top_bytes: peak memory of a step without and
-    with the patch. trouble: why nothing can be handed over.
+    allow: what besides speed a patch may change. candidates: that were raced, by key. alone: their race. beside: the race of
+    the user's code, and of parts of what was put together, each against all of it; parts: these by their keys, all under ALL.
+    beside_before: such races before it. rungs: what stayed, the largest gain first. dropped: what was taken out again, with
+    the reason. not_applicable: knobs that cannot matter here. left: by knob, why it was not climbed. late: those of them that
+    more time would have tried. offered: knobs that would pay with more allowed. not_joined: those that pay alone, and that
+    more time would have raced together with the others. originals: text and encoding of the files that are patched.
+    start_bytes, top_bytes: peak memory of a step without and with the patch. trouble: why nothing can be handed over.
     """
 
     allow: frozenset[str]
@@ -37,6 +37,7 @@ class Climb:
     dropped: list[tuple[Candidate, str]] = field(default_factory=list)
     not_applicable: list[NotApplicable] = field(default_factory=list)
     left: dict[str, str] = field(default_factory=dict)
+    offered: list[str] = field(default_factory=list)
     late: set[str] = field(default_factory=set)
     not_joined: set[str] = field(default_factory=set)
     originals: dict[str, tuple[str, str]] = field(default_factory=dict)

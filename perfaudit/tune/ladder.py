@@ -42,6 +42,7 @@ def ladder_of(state: Climb, withhold: bool = False, not_learning: str = "") -> L
             NotApplicable(name, reason, name in state.late)
             for name, reason in (state.left | (state.out | state.left)).items()
         ),
+        offered=tuple(state.offered),
         failed=tuple(state.failed),
         undecided=tuple(dict.fromkeys(candidate.knob for candidate in state.undecided)),
         seconds_per_step=state.alone.seconds_per_step,

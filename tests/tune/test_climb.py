@@ -348,6 +348,9 @@ def test_what_fewer_bits_would_gain_is_told_with_the_flag_and_nothing_is_taken(
     (left,) = [item.reason for item in found.left if item.knob == "a"]
     assert re.fullmatch(said.format("it changes precision: --allow rounding,precision"), left), left
     assert [item.late for item in found.left if item.knob == "a"] == [budget == 3.0]
+    is_told = "would take" in said
+    assert found.offered == (("a",) if is_told else ())
+    assert ("; a would pay and is not allowed" in headline(report)) is is_told
     assert all(winner.fix is None for winner in report.winners if winner.knob == "a")
     assert report.not_applicable == ()
 
