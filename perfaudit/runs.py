@@ -58,6 +58,7 @@ class Run:
     kept away. ended: "enough", "finished", "failed", "late" or "interrupted"; message: why it failed.
     is_regular: the order of the optimizers' updates repeats. uneven: steps left out of the figures, in which something
     happened besides that usual steps do not have: an evaluation, the beginning of an epoch; uneven_seconds: theirs.
+    steps_watched: of the counted steps, those whose phases were timed, and whose sum the shares are of.
     in_started: the steps are those of one process that the script has started. is_traced: by a debugger or the like.
     """
 
@@ -72,6 +73,7 @@ class Run:
     quartiles: tuple[float, float] | None = None
     samples_per_second: float | None = None
     phases: dict[str, float] = field(default_factory=dict)
+    steps_watched: int = 0
     optimizers: int = 0
     optimizer_names: tuple[str, ...] = ()
     updates_per_step: int = 0

@@ -119,8 +119,9 @@ def command(
     scratch = None if in_place else scratch_root(wanted)
     longest = seconds_of(timeout)
     request = Request(
-        wanted, steps, limit, scratch, profile=profile, values=export is Export.tensorboard, is_live=is_live(sys.stderr)
-    )
+        wanted, steps, limit, scratch, profile=profile, values=export is Export.tensorboard, is_live=is_live(sys.stderr),
+        is_whole=export is not None,
+    )  # fmt: skip
     machine = host()  # before the script makes it busy
     with tempfile.TemporaryFile() as trace:
         with _output_of_script(quiet) as (stream, last_lines), progress(request, sys.stderr) as tell:

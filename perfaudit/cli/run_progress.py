@@ -104,10 +104,13 @@ def live_line(seen: Seen, request: Request, now: float, width: int) -> str:
     said = [
         f"update {seen.number:,}" if len({update["optimizer"] for update in recent}) > 1 else f"step {seen.number:,}"
     ]
-    if samples := samples_of(recent):
-        said.append(f"{figures(samples / seconds)} samples/s")
+    watched = [update for update in recent if update["phases"]] or recent
+    in_them = sum(update["seconds"] for update in watched)
+    if samples := samples_of(watched):
+        said.append(f"{figures(samples / in_them)} samples/s")
     said.append(milliseconds(seconds / len(recent)))
-    said.append(_phases(recent, seconds))
+    if watched[0]["phases"]:
+        said.append(_phases(watched, in_them))
     if seen.memory:
         said.append(f"{seen.memory / 2**20:,.0f} MiB")
     if (left := seconds_left(seen, request, now)) is not None:

@@ -157,8 +157,10 @@ def _sentences(run: Run) -> list[str]:
     if run.seconds_per_step and (run.mean_seconds_per_step or 0.0) >= MEAN_FAR * run.seconds_per_step:
         said.append(
             f"On average a step takes {milliseconds(run.mean_seconds_per_step or 0.0)}: some take far longer than most. "
-            "Phases and samples/s are of all of them."
+            "Samples/s and phases are means."
         )
+    if 0 < run.steps_watched < run.counted:
+        said.append(f"Phases were timed in {count(run.steps_watched, 'step')}, chosen at random.")
     said += _setup(run)
     if run.uneven:
         said.append(

@@ -31,9 +31,10 @@ _KINDS = len(PHASES)
     BACKWARD_IN_UPDATE,  # as does one in the closure of an update
     UPDATE,  # an update begins that is in no other one
     UPDATED,  # the update of an optimizer has ended: its number, and what else its record has
+    COUNTED,  # so has one since whose predecessor no phase was timed
     TOLD,  # whoever is told of the update has been
     OURS,  # something of ours has ended: when it began
-) = range(_KINDS, _KINDS + 12)
+) = range(_KINDS, _KINDS + 13)
 FORWARD, OPTIMIZER = PHASES.index("forward"), PHASES.index("optimizer")
 
 
@@ -41,13 +42,15 @@ class UpdateRecords:
     """Makes records of events, each of an update with what happened since the one before.
 
     Of a record, `seconds` is all that time, `phases` are seconds in the order of PHASES. What stands in `samples` are those of
-    batches, or of models' inputs where there are no batches. called: classes of models that were called.
+    batches, or of models' inputs where there are no batches. Where phases were not timed, `phases` is [], and there are no
+    batches, samples and backward passes. called: classes of models that were called.
     """
 
     def __init__(self, now: float) -> None:
         self._spans = Spans(now)
         self._records: list[Json] = []
         self.called: set[type] = set()
+        self._noted = self._watched = 0  # events, and updates that are watched in full
         self._forget(now)
 
     def _forget(self, now: float) -> None:
@@ -68,6 +71,7 @@ class UpdateRecords:
     def add(self, events: Sequence[Any]) -> None:
         """Add events up. events: kind, time and value of the first, then of the next one, and so on; in order."""
         spans, values = self._spans, iter(events)
+        self._noted += len(events) // 3
         for kind, now, value in zip(values, values, values, strict=True):
             spans.now = now
             if kind == STRETCH_ENDS:
@@ -94,7 +98,12 @@ class UpdateRecords:
                 spans.settle(is_backward=False)
                 spans.begin("optimizer")
             elif kind == UPDATED:
-                self._end_update(now, *value)
+                self._watched += 1
+                self._end_update(now, spans.take(), *value)
+            elif kind == COUNTED:
+                self._noted -= 2  # with that behind it
+                spans.take()
+                self._end_update(now, [], *value)
             elif kind == TOLD:  # what that took is nobody's
                 spans.take()
                 self._began = now
@@ -130,12 +139,17 @@ class UpdateRecords:
         self._spans.leave_out()
         self._began += ended - began
 
-    def _end_update(self, now: float, optimizer: int, values: Json) -> None:
+    @property
+    def events_per_update(self) -> float:
+        """Of those that are watched in full."""
+        return self._noted / self._watched if self._watched else 0.0
+
+    def _end_update(self, now: float, phases: list[float], optimizer: int, values: Json) -> None:
         self._records.append(
             {
                 "optimizer": optimizer,
                 "seconds": now - self._began,
-                "phases": self._spans.take(),
+                "phases": phases,
                 "batches": self._batches,
                 "samples": self._samples or (self._inputs if self._are_inputs_clear else 0),
                 "epochs": self._epochs,

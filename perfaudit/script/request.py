@@ -28,7 +28,8 @@ class Request:
 
     scratch: the folder that takes what the script writes; None where its files are its own. mounts: by overlay mounts, where
     the machine allows them. profile: whether a few more steps are profiled at the end. values: whether losses and norms of
-    gradients are read. is_live: whether memory, and how far the script has come, are told as it runs.
+    gradients are read. is_live: whether memory, and how far the script has come, are told as it runs. is_whole: whether phases
+    are timed in each step, and not in some of them.
     """
 
     script: Script
@@ -39,6 +40,7 @@ class Request:
     profile: bool = False
     values: bool = False
     is_live: bool = False
+    is_whole: bool = False
 
     def to_json(self, pipe: int, trace: int = -1) -> str:
         """For the child, which tells what it sees on a descriptor, and writes the trace of a profile to another one."""
@@ -53,6 +55,7 @@ class Request:
                 "profile": self.profile,
                 "values": self.values,
                 "is_live": self.is_live,
+                "is_whole": self.is_whole,
                 "trace": trace,
             }
         )

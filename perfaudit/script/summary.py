@@ -36,11 +36,12 @@ def summarize(seen: Seen, script: str, in_place: bool = False) -> Run:
         quartiles=_quartiles(usual.times),
         samples_per_second=_rate(usual),
         phases=phases,
+        steps_watched=usual.watched,
         optimizers=_optimizers(tally),
         optimizer_names=tuple(facts.get("optimizers", ())),
         updates_per_step=round(usual.updates / usual.count) if usual.count else 0,
-        backwards_per_step=usual.backwards / usual.count if usual.count else 0.0,
-        backwards_in_update=usual.backwards_in_update / usual.count if usual.count else 0.0,
+        backwards_per_step=usual.backwards / usual.watched if usual.watched else 0.0,
+        backwards_in_update=usual.backwards_in_update / usual.watched if usual.watched else 0.0,
         is_regular=tally.is_regular,
         uneven=sum(kind.count for kind in uneven),
         uneven_seconds=sum(kind.seconds for kind in uneven),
@@ -66,10 +67,10 @@ def _optimizers(tally: Tally) -> int:
 
 
 def _shares(usual: Kind) -> dict[str, float]:
-    """Share of all these steps by phase; what no phase accounts for is "other"."""
-    if usual.seconds <= 0:
+    """Share of all these steps whose phases were timed by phase; what no phase accounts for is "other"."""
+    if usual.watched_seconds <= 0:
         return {}
-    sums = [*usual.phases[:-1], max(0.0, usual.seconds - sum(usual.phases[:-1]))]
+    sums = [*usual.phases[:-1], max(0.0, usual.watched_seconds - sum(usual.phases[:-1]))]
     whole = sum(sums)
     return {name: seconds / whole for name, seconds in zip(PHASES, sums, strict=True)}
 
@@ -83,7 +84,9 @@ def _quartiles(times: Sequence[float]) -> tuple[float, float] | None:
 
 def _rate(usual: Kind) -> float | None:
     """Samples a second over all these steps; None where no batch was seen."""
-    return usual.samples / usual.seconds if usual.samples and usual.seconds else None
+    if not (usual.samples and usual.seconds):
+        return None
+    return usual.samples / usual.watched * usual.count / usual.seconds
 
 
 def _setup(seen: Seen) -> dict[str, float]:

@@ -24,11 +24,15 @@ WARM_UP = (
 )
 
 Happenings = tuple[int, int]  # epochs begun, and calls of a model without gradients
+What = tuple[bool, Happenings]  # whether the phases were timed, and what happened
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step: its seconds, those of its phases in the order of PHASES, and what happened in it."""
+    """A step: its seconds, those of its phases in the order of PHASES, and what happened in it.
+
+    phases: () where they were not timed, and then there are neither samples nor backward passes.
+    """
 
     seconds: float
     phases: tuple[float, ...]
@@ -41,10 +45,15 @@ class Step:
 
 @dataclass(slots=True)
 class Kind:
-    """Steps in which the same happened, added up. times: seconds of each, of many those of a sample."""
+    """Steps in which the same happened, added up. times: seconds of each, of many those of a sample.
+
+    watched: of how many the phases were timed; watched_seconds, phases, samples and backwards are of these.
+    """
 
     count: int = 0
     seconds: float = 0.0
+    watched: int = 0
+    watched_seconds: float = 0.0
     phases: list[float] = field(default_factory=lambda: [0.0] * len(PHASES))
     samples: int = 0
     backwards: int = 0
@@ -56,7 +65,10 @@ class Kind:
         """Add a step. Its time takes the place of another's where there are too many: reservoir sampling, Vitter 1985."""
         self.count += 1
         self.seconds += step.seconds
-        self.phases = [before + more for before, more in zip(self.phases, step.phases, strict=True)]
+        if step.phases:
+            self.watched += 1
+            self.watched_seconds += step.seconds
+            self.phases = [before + more for before, more in zip(self.phases, step.phases, strict=True)]
         self.samples += step.samples
         self.backwards += step.backwards
         self.backwards_in_update += step.backwards_in_update
@@ -65,6 +77,19 @@ class Kind:
             self.times.append(step.seconds)
         elif (place := chance.randrange(self.count)) < MOST_TIMES:
             self.times[place] = step.seconds
+
+    def with_counted(self, counted: Kind) -> Kind:
+        """These and others, of which only the time is known."""
+        whole = copy.deepcopy(self)
+        whole.count += counted.count
+        whole.seconds += counted.seconds
+        whole.updates += counted.updates
+        rate = min((len(kind.times) / kind.count for kind in (self, counted) if kind.count), default=0.0)
+        chance = random.Random(0)
+        whole.times = [
+            time for kind in (self, counted) for time in chance.sample(kind.times, round(rate * kind.count))
+        ]  # as many of each as there were
+        return whole
 
 
 @dataclass(slots=True)
@@ -77,7 +102,7 @@ class Tally:
     steps: int = 0
     is_regular: bool = True
     optimizers: set[int] = field(default_factory=set)
-    kinds: dict[Happenings, Kind] = field(default_factory=dict)
+    kinds: dict[What, Kind] = field(default_factory=dict)
     _chance: random.Random = field(default_factory=lambda: random.Random(0))
 
     def fold(self, updates: Sequence[Json], is_last: bool = False) -> list[Json]:
@@ -105,18 +130,26 @@ class Tally:
 
     @property
     def usual(self) -> Kind:
-        """The steps in which happened what happens in most; an empty kind where no step counts."""
-        return max(self.kinds.values(), key=lambda kind: kind.count, default=Kind())
+        """The steps in which happened what happens in most; an empty kind where no step counts.
+
+        Of those whose phases were timed, and of the others: what a call counts for may differ between the two.
+        """
+        return self._most(is_watched=True).with_counted(self._most(is_watched=False))
 
     @property
     def uneven(self) -> list[Kind]:
         """The other kinds."""
-        usual = self.usual
-        return [kind for kind in self.kinds.values() if kind is not usual]
+        usual = [self._most(is_watched=True), self._most(is_watched=False)]
+        return [kind for kind in self.kinds.values() if not any(kind is each for each in usual)]
+
+    def _most(self, is_watched: bool) -> Kind:
+        kinds = (kind for (is_timed, _), kind in self.kinds.items() if is_timed == is_watched)
+        return max(kinds, key=lambda kind: kind.count, default=Kind())
 
     def _kind(self, step: Step) -> Kind:
-        if step.happenings in self.kinds or len(self.kinds) < MOST_KINDS:
-            return self.kinds.setdefault(step.happenings, Kind())
+        what = bool(step.phases), step.happenings
+        if what in self.kinds or len(self.kinds) < MOST_KINDS:
+            return self.kinds.setdefault(what, Kind())
         return self.kinds[next(reversed(self.kinds))]
 
 
@@ -135,12 +168,13 @@ def samples_of(updates: Sequence[Json]) -> int:
 
 
 def _step(updates: Sequence[Json]) -> Step:
+    is_watched = all(update["phases"] for update in updates)  # of part of a step nothing is said
     return Step(
         sum(update["seconds"] for update in updates),
-        tuple(map(sum, zip(*(update["phases"] for update in updates), strict=True))),
-        samples_of(updates),
-        sum(update["backwards"] for update in updates),
-        sum(update["backwards_in_update"] for update in updates),
+        tuple(map(sum, zip(*(update["phases"] for update in updates), strict=True))) if is_watched else (),
+        samples_of(updates) if is_watched else 0,
+        sum(update["backwards"] for update in updates) if is_watched else 0,
+        sum(update["backwards_in_update"] for update in updates) if is_watched else 0,
         len(updates),
         (sum(update["epochs"] for update in updates), sum(update["without_gradients"] for update in updates)),
     )

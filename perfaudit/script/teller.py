@@ -20,6 +20,7 @@ from perfaudit.script.step_profile import STEPS, StepProfile
 from perfaudit.script.values import ValuesWatch, read_values
 from perfaudit.script.waiting import Waiting
 from perfaudit.script.watch import Watch
+from perfaudit.script.watched_steps import WatchedSteps
 
 Json = dict[str, Any]  # Any: nested JSON
 TELL_SECONDS = 0.25  # between two writes to the pipe, so that a fast step pays for few of them
@@ -112,6 +113,7 @@ class Teller:
         self._waiting = Waiting()
         self._look_at, self._looked, self._is_looking = 0.0, 0, False  # again when, after which update, at the next one
         self._look_after = LOOK_SECONDS[0]
+        self._chosen = None if order["values"] or order["is_whole"] else WatchedSteps()
         self.watch = (ValuesWatch if order["values"] else Watch)(self.count, on_sign=self.sign)
 
     def count(self, optimizer: int) -> None:
@@ -144,7 +146,11 @@ class Teller:
             self.tell()
             if self._is_live:
                 self._tell_state()
+            if self._chosen is not None:
+                self._chosen.weigh(updates, now - self._first, self.watch.events_per_update, self._updates_per_step)
         if (not self._steps and now < self._enough_at) or not self._is_enough(now):
+            if self._chosen is not None:
+                self.watch.watch_next(self._chosen.has_next())
             return
         if self._wants_profile:
             self.tell()

@@ -27,6 +27,7 @@ from perfaudit.script.noted_events import (
     BACKWARD_IN_UPDATE,
     BATCH,
     CALLED,
+    COUNTED,
     END,
     EPOCH,
     FORWARD,
@@ -50,6 +51,7 @@ from perfaudit.script.timed_models import TimedModels
 
 Json = dict[str, Any]  # Any: nested JSON
 _NOTHING: Json = {}
+_NOWHERE = -1  # no thread's number
 LOOKS_FOR_MODELS = (0, 1, 4)  # after so many updates the models that are there are looked at; some are built late
 
 
@@ -88,6 +90,7 @@ class Watch:
         self._running = RunningUpdates()
         self._depth = 0  # of phases that have begun and not ended
         # The thread in which calls are noted; 0 inside a model's call, or while a batch is loaded: what runs there counts for it.
+        # _NOWHERE while only updates are counted, see `watch_next`.
         self._notes_in = self._thread
         self._stepped_by_scaler: Any = None
         self._has_optimizer = False  # without any, each backward pass ends a step
@@ -156,6 +159,20 @@ class Watch:
         """Whether a call is noted here and now."""
         return threading.get_ident() == self._notes_in
 
+    def watch_next(self, is_watched: bool) -> None:
+        """Until the next update, time phases or only count. To be called when an update has ended.
+
+        What is counted all the same: updates, beginnings of epochs, and calls of models without gradients, as in an evaluation.
+        """
+        is_between = self._notes_in in (self._thread, _NOWHERE) and not self._depth and not self._running.frames
+        if is_between and self._has_optimizer and self._stepped_by_scaler is None:
+            self._notes_in = self._thread if is_watched else _NOWHERE
+
+    @property
+    def events_per_update(self) -> float:
+        """How many are noted between two updates, on average, where phases are timed."""
+        return self._made.events_per_update
+
     def take_records(self) -> list[Json]:
         """The records of the updates that have ended since the last call, see `UpdateRecords`."""
         self._add_up()
@@ -196,6 +213,8 @@ class Watch:
         if is_outermost and self.updates in LOOKS_FOR_MODELS:
             self._look_for_models()
         frames.append(sys._getframe(1))
+        if self._notes_in == _NOWHERE:
+            return
         self._note((UPDATE if is_outermost else OPTIMIZER, self._clock(), None))
         self._depth += 1
 
@@ -205,8 +224,7 @@ class Watch:
         frames, frame = self._running.frames, sys._getframe(1)
         if len(frames) == 1 and frames[0] is frame:
             frames.clear()
-            self._note((END, self._clock(), None))
-            self._depth -= 1
+            self._end_phase()
         else:
             for _each in range(self._running.end(frame)):
                 self._end_phase()
@@ -214,6 +232,8 @@ class Watch:
             self._end_update(optimizer)
 
     def _end_phase(self) -> None:
+        if self._notes_in == _NOWHERE:
+            return
         self._note((END, self._clock(), None))
         self._depth -= 1
 
@@ -245,7 +265,8 @@ class Watch:
         if number is None:
             number = self._numbers[id(optimizer)] = len(self.optimizers)
             self.optimizers.append(optimizer)
-        self._note((UPDATED, self._clock(), (number, self._values(optimizer) if self.has_values else _NOTHING)))
+        kind = COUNTED if self._notes_in == _NOWHERE else UPDATED
+        self._note((kind, self._clock(), (number, self._values(optimizer) if self.has_values else _NOTHING)))
         self.updates += 1
         self.loaders.end_update()
         self._has_samples, self._wants_inputs = False, True
@@ -306,7 +327,7 @@ class Watch:
         events, note, clock, nodes, thread_now = self._events, self._note, self._clock, self._nodes, threading.get_ident
 
         def read(*args: Any, **kwargs: Any) -> Any:
-            if self._depth or thread_now() != self._thread:  # what is read inside a phase ends nothing
+            if self._depth or thread_now() != self._notes_in:  # what is read inside a phase ends nothing
                 return original(*args, **kwargs)
             result = original(*args, **kwargs)
             note((STRETCH_ENDS, clock(), nodes()))
@@ -330,8 +351,10 @@ class Watch:
         nodes, thread_now = self._nodes, threading.get_ident
 
         def zero_grad(*args: Any, **kwargs: Any) -> Any:
+            if thread_now() != self._notes_in:
+                return original(*args, **kwargs)
             result = in_phase(*args, **kwargs)
-            if not self._depth and thread_now() == self._thread:
+            if not self._depth:
                 note((STRETCH_ENDS, clock(), nodes()))
             return result
 
@@ -407,6 +430,11 @@ class Watch:
                 self._end_raised()
             if self._depth:
                 return original(batches)
+            if self._notes_in == _NOWHERE:
+                batch = original(batches)
+                self.batches += 1
+                loaders.last = id(batches)
+                return batch
             note((WANTED, clock(), None))
             self._depth = 1
             self._notes_in = 0
@@ -474,7 +502,9 @@ class Watch:
 
         def call(model: Any, *args: Any, **kwargs: Any) -> Any:
             if thread_now() != self._notes_in:
-                return original(model, *args, **kwargs)
+                if self._notes_in != _NOWHERE or has_gradients():
+                    return original(model, *args, **kwargs)
+                return self._count_call(original, model, *args, **kwargs)
             self._notes_in = 0
             self._depth += 1
             note((FORWARD, clock(), type(model)))
@@ -493,6 +523,19 @@ class Watch:
                     self._add_up()
 
         return call
+
+    def _count_call(self, original: Function, *args: Any, **kwargs: Any) -> Any:
+        """Call a model without gradients where only that is told; models inside of it count for it."""
+        if self._is_elsewhere():
+            return original(*args, **kwargs)
+        self._notes_in = 0
+        try:
+            return original(*args, **kwargs)
+        finally:
+            self._notes_in = _NOWHERE
+            self._note((CALLED, self._clock(), NO_GRADIENTS))
+            if len(self._events) > MOST_NOTED:
+                self._add_up()
 
 
 def _node(roots: Any) -> float:

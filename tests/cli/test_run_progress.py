@@ -30,6 +30,8 @@ def test_the_line_has_step_rate_phases_memory_and_end() -> None:
     line = live_line(seen, request(), 31.0, 100)
     assert line == "step 4  80 samples/s  100 ms  data 30% forward 60% other 10%  300 MiB  1:19 left"
     assert live_line(seen, request(), 31.0, 20) == line[:19]
+    seen.updates.append(seen.updates[0] | {"phases": [], "batches": 0, "samples": 0})  # its phases were not timed
+    assert live_line(seen, request(), 31.0, 100) == line
     assert live_line(Seen(0.0), request(), 31.0, 100) == "train.py: no step yet, 31 s"
 
 

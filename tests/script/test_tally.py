@@ -70,3 +70,24 @@ def test_a_short_run_is_what_it_was() -> None:
 )
 def test_samples_of_a_step_are_those_of_its_batches(taken: list[tuple[int, int]], samples: int) -> None:
     assert samples_of([{"batches": batches, "samples": number} for batches, number in taken]) == samples
+
+
+def test_steps_whose_phases_were_not_timed_count_by_their_time() -> None:
+    """A tenth is watched. Every hundredth has an evaluation, which is told whether it is watched or not."""
+    tally = Tally()
+    rest: list[dict[str, Any]] = []
+    for number in range(20_003):
+        is_watched, has_evaluation = number % 10 == 0, number % 100 in (0, 7)
+        rest.append(
+            update(0, 2.0 if has_evaluation else 1.0)
+            | {"without_gradients": 5 * has_evaluation}
+            | ({} if is_watched else {"phases": [], "samples": 0, "backwards": 0, "batches": 0})
+        )
+        if len(rest) > 1000:
+            rest = tally.fold(rest)
+    usual = tally.with_rest(rest).usual
+    assert (usual.count, usual.watched, usual.watched_seconds, usual.seconds) == (19600, 1800, 1800.0, 19600.0)
+    assert set(usual.times) == {1.0}
+    assert len(usual.times) <= 2 * MOST_TIMES
+    assert usual.samples == 1800 * 4
+    assert sum(kind.count for kind in tally.with_rest(rest).uneven) == 400

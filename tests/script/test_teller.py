@@ -12,7 +12,15 @@ from perfaudit.script.observe import Seen, _take
 from perfaudit.script.start import _hint
 from perfaudit.script.teller import FACTS_AFTER, Pipe, Teller
 
-ORDER = {"steps": 0, "seconds": 0.0, "is_live": False, "profile": False, "trace": -1, "values": False}
+ORDER = {
+    "steps": 0,
+    "seconds": 0.0,
+    "is_live": False,
+    "profile": False,
+    "trace": -1,
+    "values": False,
+    "is_whole": False,
+}
 
 
 class Told(Pipe):

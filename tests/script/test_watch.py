@@ -267,6 +267,21 @@ for _ in range(6):
 timed = [kind.__name__ for kind in (nn.TransformerEncoder, nn.TransformerEncoderLayer, nn.Linear) if "__call__" in vars(kind)]
 assert timed == ["TransformerEncoder"], timed
 """,
+    "sampled": """
+WATCH.on_update = lambda optimizer: WATCH.watch_next(WATCH.updates % 3 == 2)
+model, other = small(), small()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for number, (x, y) in enumerate(DataLoader(Rows(), batch_size=2)):
+    optimizer.zero_grad()
+    loss = mean(model(x) - y)
+    loss.backward()
+    optimizer.step()
+    take(1.0)
+    loss.item()
+    if number in (6, 7, 8):
+        with torch.no_grad():
+            model(x), model(x)
+""",
     "raising": """
 class Raising(torch.optim.SGD):
     calls = 0
@@ -472,6 +487,18 @@ def test_an_evaluation_between_epochs_is_left_out(seen_of: Callable[[str], Seen]
 
 def test_a_layer_that_was_copied_into_a_model_is_called_by_that(seen_of: Callable[[str], Seen]) -> None:
     assert len(seen_of("copied").updates) == 6  # more is held against what is expected in its process
+
+
+def test_steps_that_are_only_counted_take_as_long_and_have_no_phases(seen_of: Callable[[str], Seen]) -> None:
+    """Two rows of 0.25 s, then as in "plain"; behind the seventh, eighth and ninth step, evaluations of 4 s."""
+    seen = seen_of("sampled")
+    assert [bool(update["phases"]) for update in seen.updates] == [True] + [number % 3 == 2 for number in range(1, 16)]
+    assert [update["without_gradients"] for update in seen.updates] == [0] * 7 + [2, 2, 2] + [0] * 6
+    run = summarize(seen, "sampled")
+    assert (run.steps, run.counted, run.steps_watched, run.uneven, run.uneven_seconds) == (16, 10, 3, 3, 34.5)
+    assert (run.seconds_per_step, run.backwards_per_step, run.samples_per_second) == (7.5, 1.0, pytest.approx(2 / 7.5))
+    seconds = {name: 7.5 * share for name, share in run.phases.items() if share}
+    assert seconds == pytest.approx({"data_wait": 0.5, "forward": 3.0, "backward": 3.0, "other": 1.0})
 
 
 def test_nothing_of_the_watch_is_compiled_with_what_it_watches(seen_of: Callable[[str], Seen]) -> None:

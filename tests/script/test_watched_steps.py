@@ -1,0 +1,32 @@
+"""Which steps are watched in full."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from perfaudit.script.watched_steps import EVENT_SECONDS, LEAST_SHARE, MOST_COST, WatchedSteps
+
+
+@pytest.mark.parametrize(
+    ("updates", "seconds", "events", "share"),
+    [
+        (10, 100.0, 10, 1.0),  # the first ones
+        (100, 0.1, 10, 1.0),  # in the first moment
+        (100, 20.0, 10, 1.0),  # 0.2 s a step
+        (1000, 4.0, 1, 4e-3 * MOST_COST / EVENT_SECONDS),
+        (1000, 4.0, 8, 4e-3 * MOST_COST / EVENT_SECONDS / 8),
+        (10**6, 1.0, 10, LEAST_SHARE),
+    ],
+)
+@pytest.mark.parametrize("updates_per_step", [1, 5])
+def test_watching_costs_so_much_of_the_time(
+    updates: int, seconds: float, events: float, share: float, updates_per_step: int
+) -> None:
+    chosen = WatchedSteps()
+    chosen.weigh(updates, seconds, events, updates_per_step)
+    made = [chosen.has_next() for _ in range(100_000)]
+    assert sum(made) / len(made) == pytest.approx(min(1.0, share), rel=0.1)
+    rows = [len(tuple(row)) for is_watched, row in itertools.groupby(made) if is_watched]
+    assert min(rows[:-1], default=9) >= 2 * updates_per_step - 1  # a whole step is among them, wherever they begin
