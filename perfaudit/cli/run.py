@@ -193,6 +193,8 @@ def _why_late(seen: Seen, longest: float) -> str:
 
 def _signs(seen: Seen) -> str:
     """What was seen of a training without an update."""
+    if seen.replaced:
+        return f"another program took the place of the script ({seen.replaced}), in which nothing is seen"
     if seen.backwards:
         return f"{count(seen.backwards, 'backward pass', 'backward passes')}, but no update of an optimizer"
     signs = "no batch of a DataLoader and no backward pass"

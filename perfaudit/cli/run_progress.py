@@ -83,9 +83,9 @@ class _Foot:
             self._write(f"\0337\033[{self._rows};1H\033[2K{line}\0338")
 
     def close(self) -> None:
-        """Give the row back."""
+        """Give the row back, and begin a line: the last one of the script may have no end, as that of a bar of progress."""
         if self._rows:
-            self._write(f"\0337\033[r\033[{self._rows};1H\033[2K\0338")
+            self._write(f"\0337\033[r\033[{self._rows};1H\033[2K\0338\n")
 
     def _write(self, text: str) -> None:
         with contextlib.suppress(OSError, ValueError):  # the terminal is gone; the run goes on

@@ -23,6 +23,7 @@ from perfaudit.script.tally import MOST_UPDATES, Tally
 from perfaudit.script.trackers import quiet_environment
 
 Json = dict[str, Any]  # Any: nested JSON
+REPLACED_SECONDS = 2.0  # for a program to take the place of the script, or to be found not to be there
 LEAVE_SECONDS = 10.0  # after the last word, to end by itself: threads and workers of the script are joined
 _START = """
 import sys
@@ -48,7 +49,8 @@ class Seen:
     began: on the clock of `time.monotonic`. trained_since: when the first update was told, on that clock; trained_at: the same in
     seconds since 1970. memory: bytes in use. fractions: when it was told first and last which share of all steps is made, and
     that share. batches, backwards: how many there were before the first update. started: what the processes are for that the
-    script started, a loader's workers left out.
+    script started, a loader's workers left out. replaced: the program that took the place of the script (os.execv), "" for none;
+    replaced_at: when.
     """
 
     began: float
@@ -63,6 +65,8 @@ class Seen:
     batches: int = 0
     backwards: int = 0
     started: list[str] = field(default_factory=list)
+    replaced: str = ""
+    replaced_at: float = 0.0
     tally: Tally = field(default_factory=Tally)
     number: int = 0
     trained_at: float = 0.0
@@ -193,6 +197,9 @@ def _listen(
                     return
             elif process.poll() is not None:
                 return
+            if seen.replaced and time.monotonic() - seen.replaced_at > REPLACED_SECONDS:
+                seen.ended, seen.message = "failed", f"{_replaced(seen)}it was ended"
+                return
             if seen.number > count:
                 last, count = time.monotonic(), seen.number
             is_bounded = not count or request.steps or request.seconds
@@ -225,11 +232,19 @@ def _take(seen: Seen, line: Json) -> None:
         seen.batches, seen.backwards = line["batches"], line["backwards"]
     elif "refused" in line:
         seen.refused, seen.ended = line["refused"], "refused"
+    elif "replaced" in line:
+        seen.replaced, seen.replaced_at = line["replaced"], time.monotonic()
     elif "left" in line and not seen.ended:  # it told nothing at its end
         left = line["left"]
         how = f"by signal {signal.Signals(-left).name}" if left < 0 else f"at once with code {left}, by os._exit"
-        how = f"its process ended {how}"
+        if seen.replaced and left >= 0:
+            how = f"with code {left}"
+        how = f"{_replaced(seen)}its process ended {how}"
         seen.ended, seen.code, seen.message = "failed", left if left >= 0 else 128 - left, how
+
+
+def _replaced(seen: Seen) -> str:
+    return f"another program took its place ({seen.replaced}), in which nothing was seen; " if seen.replaced else ""
 
 
 def _take_rest(seen: Seen, read: int) -> None:
@@ -246,7 +261,7 @@ def _take_rest(seen: Seen, read: int) -> None:
 
 def _end(process: subprocess.Popen[bytes], seen: Seen) -> None:
     """Let the script end where it is about to; end it where it is not."""
-    if seen.ended in ("enough", "finished", "failed", "missing", "refused", ""):
+    if not seen.replaced and seen.ended in ("enough", "finished", "failed", "missing", "refused", ""):
         with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
             process.wait(LEAVE_SECONDS)
             return

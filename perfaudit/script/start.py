@@ -25,7 +25,7 @@ from perfaudit.script.kept_away import cover_files, redirect
 from perfaudit.script.overlay_mounts import Cover, NotKeptAway
 from perfaudit.script.own_files import OURS, is_own
 from perfaudit.script.redirected_writes import RedirectedWrites
-from perfaudit.script.started import watch_started
+from perfaudit.script.started import watch_replaced, watch_started
 from perfaudit.script.teller import Pipe, Teller, WatchedProcess
 
 Json = dict[str, Any]  # Any: nested JSON
@@ -115,6 +115,7 @@ def _run(order: Json, pipe: Pipe) -> None:
     code, message, how = 0, "", "finished"
     try:
         watch_started(teller.note_started)
+        watch_replaced(lambda program: pipe.tell({"replaced": program}))
         watch_in_started(order, pipe, turn)
         teller.watch.wait_for_torch()
         run(order["name"], order["arguments"])

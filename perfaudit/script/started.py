@@ -26,6 +26,36 @@ def watch_started(tell: Callable[[str], None]) -> None:
     after_import("subprocess", functools.partial(_watch_commands, tell))
 
 
+def watch_replaced(tell: Callable[[str], None]) -> None:
+    """From now on tell which program takes this process's place, of which nothing is seen; "" where it could not be run."""
+
+    pid = os.getpid()  # what this process forks may run another program without that anything is lost
+
+    def watch(name: str) -> None:
+        begin = getattr(os, name)
+
+        @functools.wraps(begin)
+        def watched(path: Any, argv: Any, *more: Any, **named: Any) -> None:
+            if os.getpid() == pid:
+                tell(_named([os.fsdecode(word) for word in (path, *argv[1:])]))
+            try:
+                begin(path, argv, *more, **named)
+            finally:  # it comes back only where it fails
+                if os.getpid() == pid:
+                    tell("")
+
+        setattr(os, name, watched)  # which the others of the family call
+
+    watch("execv")
+    watch("execve")
+
+
+def _named(words: Sequence[str]) -> str:
+    """A command by the name of its program and its first file of Python."""
+    files = [word for word in words[1:] if word.endswith(".py")]
+    return " ".join([os.path.basename(words[0]), *files[:1]])  # noqa: PTH119
+
+
 def _watch_processes(tell: Callable[[str], None]) -> None:
     from multiprocessing.process import BaseProcess
 
@@ -53,8 +83,7 @@ def _watch_commands(tell: Callable[[str], None]) -> None:
     def watched(self: Any, args: Any, *more: Any, **named: Any) -> None:
         begin(self, args, *more, **named)
         words = args.split() if isinstance(args, str) else args if isinstance(args, Sequence) else [args]
-        if words and (name := os.path.basename(os.fsdecode(words[0]))).startswith(_LAUNCHERS):  # noqa: PTH119
-            files = [os.fsdecode(word) for word in words[1:] if os.fsdecode(word).endswith(".py")]
-            tell(" ".join([name, *files[:1]]))
+        if words and (name := _named([os.fsdecode(word) for word in words])).startswith(_LAUNCHERS):
+            tell(name)
 
     subprocess.Popen.__init__ = watched  # type: ignore[method-assign]  # for the life of this process

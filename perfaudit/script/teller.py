@@ -31,6 +31,8 @@ LOOK_SECONDS = (0.05, 0.5)  # between two looks at who waits, each at two update
 LOOKS_LESS = 1.25  # times as long until the next look, each time
 SIGN_SECONDS = 1.0  # between two signs of a script without an update
 FEWEST = 4  # steps, for which a slow script is given more time: the first is not counted
+FEW = 20  # steps: an evaluation that took most of the time leaves less; more are waited for if they come soon
+SOON = 0.25  # of the time that is given
 FACTS_AFTER = 4  # updates, and after twice as many each time: a script that is killed tells nothing at its end
 MOST_AT_ONCE = 8  # records in a line: up to 4 KiB, a pipe takes a line whole (PIPE_BUF)
 MOST_STARTED = 20  # processes of which it is told what they are for
@@ -107,6 +109,7 @@ class Teller:
             0,
         )  # the optimizer of the last update, and how many it has had without another's between
         self._enough_at = math.inf  # if there are `FEWEST` steps by then
+        self._counted_at = 0.0  # the last update
         self._is_watched = False  # as far as is known
         os.register_at_fork(after_in_child=self._ask_again)
         self._files = OwnFiles()
@@ -148,7 +151,8 @@ class Teller:
                 self._tell_state()
             if self._chosen is not None:
                 self._chosen.weigh(updates, now - self._first, self.watch.events_per_update, self._updates_per_step)
-        if (not self._steps and now < self._enough_at) or not self._is_enough(now):
+        before, self._counted_at = self._counted_at, now
+        if (not self._steps and now < self._enough_at) or not self._is_enough(now, now - before):
             if self._chosen is not None:
                 self.watch.watch_next(self._chosen.has_next())
             return
@@ -216,11 +220,14 @@ class Teller:
             self._told = now
             self._pipe.tell({"batches": self.watch.batches, "backwards": self.watch.backwards})
 
-    def _is_enough(self, now: float) -> bool:
-        """Whether steps or time are up."""
-        if self._steps and self._steps_so_far >= self._steps:
+    def _is_enough(self, now: float, last: float) -> bool:
+        """Whether steps or time are up. last: seconds of the last update, by which is told how soon more would be there."""
+        steps = self._steps_so_far
+        if self._steps and steps >= self._steps:
             return True
-        return now >= self._enough_at and self._steps_so_far >= FEWEST
+        if now < self._enough_at or steps < FEWEST:
+            return False
+        return steps >= FEW or now + (FEW - steps) * last >= self._enough_at + SOON * self._seconds
 
     def tell(self) -> None:
         """Tell the records since the last time."""

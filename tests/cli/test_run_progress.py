@@ -78,7 +78,7 @@ def test_a_terminal_has_its_last_row_back_and_nothing_else_gets_the_line(monkeyp
         tell(seen_of())
     shown = terminal.getvalue()
     assert shown.startswith("\n\0337\033[1;23r\0338\033[1A\0337\033[24;1H\033[2Kstep 4  80 samples/s")
-    assert shown.endswith("\0337\033[r\033[24;1H\033[2K\0338")
+    assert shown.endswith("\0337\033[r\033[24;1H\033[2K\0338\n")
     with progress(Request(Script("train.py")), file) as tell:
         tell(seen_of())
     assert file.getvalue() == ""

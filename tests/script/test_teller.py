@@ -10,6 +10,7 @@ import pytest
 
 from perfaudit.script.observe import Seen, _take
 from perfaudit.script.start import _hint
+from perfaudit.script.started import watch_replaced
 from perfaudit.script.teller import FACTS_AFTER, Pipe, Teller
 
 ORDER = {
@@ -78,6 +79,47 @@ def test_steps_that_were_asked_for_are_counted(
         for optimizer in updates:
             teller.count(optimizer)
     assert len(order_of_updates) - len(list(updates)) == seen
+
+
+@pytest.mark.parametrize(
+    ("seconds", "first", "seen"),
+    [
+        (0.1, 19.0, 21),  # the first step has an evaluation: the others come soon
+        (3.0, 19.0, 4),  # they do not
+        (0.1, 0.0, 201),
+    ],
+)
+def test_a_few_more_steps_are_waited_for_where_they_come_soon(
+    seconds: float, first: float, seen: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, ends = 1000.0, []
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    teller = Teller(ORDER | {"seconds": 20.0}, Told())
+    monkeypatch.setattr(teller, "_end_script", lambda: ends.append(number))
+    for number in range(300):
+        now += first if number == 1 else seconds
+        teller.count(0)
+    assert abs(ends[0] + 1 - seen) <= 1  # sums of 0.1
+
+
+def test_a_program_that_takes_the_place_of_the_script_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+
+    def refuse(path: str, argv: list[str]) -> None:
+        raise FileNotFoundError(path)
+
+    for name in ("execv", "execve"):
+        monkeypatch.setattr(os, name, refuse)
+    watch_replaced(told.append)
+    with pytest.raises(FileNotFoundError):
+        os.execl("/usr/bin/python", "python", "-u", "train.py", "--again")
+    assert told == ["python train.py", ""]
+    seen = Seen(0.0)
+    _take(seen, {"replaced": told[0]})
+    _take(seen, {"left": 0})
+    assert seen.message == (
+        "another program took its place (python train.py), in which nothing was seen; its process ended with code 0"
+    )
 
 
 @pytest.mark.parametrize(("seconds", "looks"), [(0.5, range(1, 13)), (0.02, [1, 2, 5, 6, 10, 11])])
