@@ -216,6 +216,10 @@ class Knob:
         """The edit of the user's source that makes this the setting; None where it cannot be made without a doubt."""
         return None
 
+    def no_line(self, survey: Survey) -> str:
+        """Why none of its candidates has an edit, where more is known than that the text is in doubt."""
+        return ""
+
     def by_hand(self, survey: Survey) -> str:
         """Why none of its settings is a patch of this program, "" where one may be."""
         return ""

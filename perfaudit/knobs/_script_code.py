@@ -7,6 +7,8 @@ from perfaudit.knobs._code import Code, Patch
 from perfaudit.static import edit
 from perfaudit.training.held_names import Held
 
+NO_NAME = "no function of yours that runs gives each model a name by a plain `name = ...` that holds it in every branch"
+
 
 def about_models(code: Code, line: str, documented: str = "") -> Patch | None:
     """The line behind the statement that gives each of a script's models its name; `{}` in it stands for the name.

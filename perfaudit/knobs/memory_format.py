@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from perfaudit.knobs import Bench, Knob, Setup, Survey
 from perfaudit.knobs._code import Code, Patch
-from perfaudit.knobs._script_code import about_models
+from perfaudit.knobs._script_code import NO_NAME, about_models
 from perfaudit.measurements import Settings
 from perfaudit.training.tensor_layout import memory_format
 
@@ -58,6 +58,9 @@ class MemoryFormat(Knob):
         name, imported = edit.name_for(source, "torch.channels_last")
         edits = wrap_returned(source, function, "", f".to(memory_format={name})")
         return code.patch(source, function, (*imported, *edits)) if edits else None
+
+    def no_line(self, survey: Survey) -> str:
+        return NO_NAME if survey.facts.is_script else ""
 
     def words(self, settings: Settings, survey: Survey) -> str:
         name = _FORMATS[str(settings["memory_format"])]

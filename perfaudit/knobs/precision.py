@@ -156,6 +156,16 @@ class Precision(Knob):
         how = f"@{context} above {name}" if name else f"with {context}: around the forward pass and the loss"
         return f"compute the loss in bfloat16: {how}"
 
+    def no_line(self, survey: Survey) -> str:
+        script = survey.facts.script
+        if script is None or survey.facts.trainer is not None:
+            return ""
+        if script.autocasts:
+            return f"your step computes in {' and '.join(script.autocasts)} under autocast already"
+        if not script.backward:
+            return "`backward` is called by a library, and autocast must end before that"
+        return "the model's call, the loss and `backward` are not lines of one block of yours that could stand under autocast"
+
     def kept_words(self, told: Told) -> str:
         inside = told.kept.get("autocast")
         return f"keep what you have: your step computes in {inside} under autocast already" if inside else ""

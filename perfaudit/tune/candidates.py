@@ -19,7 +19,7 @@ from perfaudit.tune.first_look import pair_of, smallest_as_good
 from perfaudit.tune.raced import Raced
 from perfaudit.tune.recording import changed_files
 from perfaudit.tune.screening import LEAST
-from perfaudit.tune.search import CHANGED, NO_LINE, bench_of, pointless, too_little_time
+from perfaudit.tune.search import BY_NAME, CHANGED, NO_LINE, bench_of, pointless, too_little_time
 from perfaudit.tune.session import Session
 from perfaudit.tune.workshop import Json
 
@@ -83,7 +83,7 @@ def candidates_of(
     if survey.facts.is_script and module.way_on(survey, module.current(survey)) == "fresh":
         raise Refused(f"a script runs once in a process, so this is not raced beside the others; {_alone(name)}")
     if why := module.by_hand(survey):
-        raise Refused(f"{why}; named alone it is measured all the same, and told in words")
+        raise Refused(f"{why}; {BY_NAME}")
     if late := too_little_time(module, deadline):
         raise TooLate(late)
     always = _not_allowed(module.changes_at_least(survey), allow)
@@ -94,7 +94,8 @@ def candidates_of(
     bout = Bout(name, survey, current)
     found, lacking = list[Candidate](), dict[str, None]()
     known = {current.key}
-    for wanted in module.candidates(bench_of(session, bout, memory_budget, deadline, deadline.left())):
+    all_wanted = module.candidates(bench_of(session, bout, memory_budget, deadline, deadline.left()))
+    for wanted in all_wanted:
         tried: list[Candidate] = []
         for settings in (wanted, *module.milder(wanted)):
             key = key_of(name, settings)
@@ -115,7 +116,9 @@ def candidates_of(
             known.add(taken.key)
             found.append(taken)
     if not found:
-        why = CHANGED if changed_files(session.digests) else NO_LINE
+        reason = module.no_line(survey)
+        reason = f"{reason}; {BY_NAME}" if reason and all_wanted else reason or NO_LINE
+        why = CHANGED if changed_files(session.digests) else reason
         raise Refused(not_allowed(tuple(lacking), allow) if lacking else why)
     return found
 

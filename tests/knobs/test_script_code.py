@@ -146,3 +146,14 @@ def test_what_runs_under_autocast_already_is_left_alone(project: Callable[..., P
 
     tried = [knob("precision").candidates(Bench(each, 2, 1, lambda s: Probe(s), ask)) for each in (survey, own)]
     assert tried == [[{"precision": "bf16"}], []]
+
+
+def test_what_keeps_a_script_from_being_patched_is_told() -> None:
+    site = CallSite("train.py", 9, 9, 4, 20)
+    assert "gives each model a name by a plain `name = ...`" in knob("memory_format").no_line(
+        survey_of(script=Script())
+    )
+    told = knob("precision").no_line
+    assert told(survey_of(script=Script())).startswith("`backward` is called by a library")
+    assert "are not lines of one block" in told(survey_of(script=Script(backward=(site,))))
+    assert told(survey_of(script=Script(autocasts=("bfloat16",)))).endswith("in bfloat16 under autocast already")
