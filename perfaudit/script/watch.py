@@ -89,7 +89,8 @@ class Watch:
         self._thread = threading.get_ident()
         self._running = RunningUpdates()
         self._depth = 0  # of phases that have begun and not ended
-        # The thread in which calls are noted; 0 inside a model's call, or while a batch is loaded: what runs there counts for it.
+        # The thread in which calls are noted; 0 inside a model's call or a backward pass, or while a batch is loaded: what runs
+        # there counts for it.
         # _NOWHERE while only updates are counted, see `watch_next`.
         self._notes_in = self._thread
         self._stepped_by_scaler: Any = None
@@ -382,6 +383,7 @@ class Watch:
             note((BACKWARD_IN_UPDATE if frames else BACKWARD, clock(), loss))
             if is_here:
                 self._depth += 1
+                self._notes_in = 0  # what it calls, such as a model whose activations were not kept, counts for it
             else:
                 note((END, clock(), None))
             try:
@@ -389,6 +391,7 @@ class Watch:
             finally:
                 if is_here:
                     note((END, clock(), None))
+                    self._notes_in = self._thread
                     self._depth -= 1
             if not self.updates:
                 self.on_sign()

@@ -82,6 +82,29 @@ for epoch in range(2):
         optimizer.step()
         take(1.0)
 """,
+    "recomputed": """
+class Adjoint(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, model):
+        ctx.model, ctx.x = model, x
+        with torch.no_grad():
+            return model(x)
+    @staticmethod
+    def backward(ctx, grad):
+        with torch.enable_grad():
+            x = ctx.x.detach().requires_grad_()
+            return torch.autograd.grad(model(x), x, grad)[0], None
+model = small()
+first = nn.Linear(8, 8)
+optimizer = torch.optim.SGD([*first.parameters(), *model.parameters()], lr=0.1)
+for _ in range(8):
+    x = first(torch.randn(4, 8))
+    loss = mean(Adjoint.apply(x, model))
+    loss.backward()
+    take(1.0)
+    optimizer.step()
+    optimizer.zero_grad()
+""",
     "gan": """
 d, g = small(), small()
 first, second = (torch.optim.Adam(each.parameters()) for each in (d, g))
@@ -372,6 +395,7 @@ def seen_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Seen]:
         ("evaluation", 24, 1, 1, 1),
         ("copies", 8, 1, 1, 1),
         ("raising", 8, 1, 1.25, 1),
+        ("recomputed", 8, 1, 1, 1),
         ("values", 8, 1, 1, 1),
     ],
 )
@@ -395,6 +419,12 @@ def test_phases_of_a_plain_loop_are_exact(seen_of: Callable[[str], Seen]) -> Non
     seconds = {name: 8 * share for name, share in run.phases.items() if share}
     assert seconds == pytest.approx({"data_wait": 1.0, "forward": 3.0, "backward": 3.0, "other": 1.0})
     assert (run.samples_per_second, run.limited_by) == (0.5, "compute")
+
+
+def test_a_model_that_the_backward_pass_calls_counts_for_it(seen_of: Callable[[str], Seen]) -> None:
+    run = summarize(seen_of("recomputed"), "recomputed")
+    seconds = {name: 9 * share for name, share in run.phases.items() if share}
+    assert seconds == pytest.approx({"forward": 3.0, "backward": 5.0, "other": 1.0})
 
 
 def test_a_closure_is_called_inside_the_update(seen_of: Callable[[str], Seen]) -> None:
