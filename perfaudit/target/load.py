@@ -161,6 +161,9 @@ class faults_named(contextlib.AbstractContextManager[None]):
         raise TargetError(f"{self.doing}: {why}{where(error)}") from error
 
 
+MOST_SAID = 500  # letters of an error that are shown: what says most comes first
+
+
 def said(error: BaseException) -> str:
     """The error's own words on one line; of one that came out of a loader's worker, those of the worker."""
     if isinstance(error, SyntaxError):
@@ -170,7 +173,9 @@ def said(error: BaseException) -> str:
         return f"in a loader worker: {text.strip().splitlines()[-1].strip()}"
     if text.startswith("DataLoader worker"):  # it died; the usual reason is a full /dev/shm, which torch names or not
         return f"{' '.join(text.split())}{_shared_memory()}"
-    return ": ".join(filter(None, (" ".join(text.split()), missing_here(text))))
+    words = " ".join(text.split())
+    words = words if len(words) <= MOST_SAID else f"{words[:MOST_SAID].rstrip()} …"
+    return ": ".join(filter(None, (words, missing_here(text))))
 
 
 _NO_DEVICE = ("Torch not compiled with CUDA enabled", "Found no NVIDIA driver", "No CUDA GPUs are available")
