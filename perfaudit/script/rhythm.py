@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 import statistics
 from collections.abc import Sequence
@@ -9,6 +10,8 @@ from dataclasses import dataclass
 
 LONGEST = 64  # updates of a period; a GAN that steps its discriminator 25 times for one step of its generator has 26
 SHORTEST_ROW = 16  # updates of one optimizer before the first of another: in a GAN, the other comes up again before
+MANY_ANEW = 4  # optimizers that have a single row of updates: of several that make a step together, each comes up again
+ANEW = 1 << 30  # in the place of their numbers: one optimizer that is built anew again and again
 REPEATS = 2  # of a period before it is believed; a single one would fit any order
 
 
@@ -16,11 +19,13 @@ REPEATS = 2  # of a period before it is believed; a single one would fit any ord
 class Rhythm:
     """bounds: places in the sequence of updates at which a step begins or ends, in order; none for no update at all.
 
-    is_regular: an order repeats to the end of the sequence, and a step is one round of it.
+    is_regular: an order repeats to the end of the sequence, and a step is one round of it. optimizers: their numbers, ANEW for
+    all that are built anew.
     """
 
     bounds: tuple[int, ...]
     is_regular: bool
+    optimizers: frozenset[int] = frozenset()
 
     @property
     def steps(self) -> tuple[tuple[int, int], ...]:
@@ -35,24 +40,37 @@ def find_rhythm(updates: Sequence[int]) -> Rhythm:
     sequence; what comes before that (a warm-up of one of them) is left out. Optimizers that have their updates one behind the
     other, as where a model is trained layer by layer, make a step with each update too. Where no order repeats, because one of
     them is stepped now and then, a step begins with each update of the optimizer that was stepped first, if the one before was
-    another's.
+    another's. Optimizers that are built anew again and again, for each task of a meta-learning say, count as one.
     """
+    updates = _with_one_for_those_built_anew(updates)
+    bounds, is_regular = _find_bounds(updates)
+    return Rhythm(bounds, is_regular, frozenset(updates))
+
+
+def _with_one_for_those_built_anew(updates: Sequence[int]) -> Sequence[int]:
+    rows = collections.Counter(one for one, _ in itertools.groupby(updates))
+    anew = {one for one, number in rows.items() if number == 1}
+    return [ANEW if one in anew else one for one in updates] if len(anew) >= MANY_ANEW else updates
+
+
+def _find_bounds(updates: Sequence[int]) -> tuple[tuple[int, ...], bool]:
+    """The bounds of steps, and whether an order repeats."""
     if not updates:
-        return Rhythm((), True)
+        return (), True
     if len(set(updates)) == 1:
-        return Rhythm(tuple(range(len(updates) + 1)), True)
+        return tuple(range(len(updates) + 1)), True
     for period in range(2, min(LONGEST, len(updates) // REPEATS) + 1):
         begin = _repeats_from(updates, period)
         rest = len(updates) - begin
         if rest >= REPEATS * period and rest * 2 >= len(updates) and len(set(updates[begin:])) > 1:
             first = begin + _offset(updates, begin, period)
-            return Rhythm(tuple(range(first, len(updates) + 1, period)), True)
+            return tuple(range(first, len(updates) + 1, period)), True
     if _is_one_behind_the_other(updates):
-        return Rhythm(tuple(range(len(updates) + 1)), True)
+        return tuple(range(len(updates) + 1)), True
     anchor = updates[0]
-    return Rhythm(
-        tuple(at for at, one in enumerate(updates) if one == anchor and (at == 0 or updates[at - 1] != anchor)), False
-    )
+    return tuple(
+        at for at, one in enumerate(updates) if one == anchor and (at == 0 or updates[at - 1] != anchor)
+    ), False
 
 
 def _is_one_behind_the_other(updates: Sequence[int]) -> bool:

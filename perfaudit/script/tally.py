@@ -96,7 +96,8 @@ class Kind:
 class Tally:
     """Steps by what happened in them. steps: all of them, with the first ones, which do not count.
 
-    is_regular: the order of updates repeats in all that was looked at. optimizers: numbers of those that were stepped.
+    is_regular: the order of updates repeats in all that was looked at. optimizers: numbers of those that were stepped, see
+    `rhythm.Rhythm`.
     """
 
     steps: int = 0
@@ -118,7 +119,7 @@ class Tally:
             self._kind(step).add(step, self._chance)
         self.steps += len(found)
         self.is_regular &= rhythm.is_regular
-        self.optimizers |= {update["optimizer"] for update in updates if update["optimizer"] >= 0}
+        self.optimizers |= {number for number in rhythm.optimizers if number >= 0}
         behind = bounds[-1] if found else len(updates) // 2
         return list(updates[behind:])
 

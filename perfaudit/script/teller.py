@@ -15,7 +15,7 @@ from typing import Any
 
 from perfaudit.script.loop_progress import fraction_done
 from perfaudit.script.own_files import OwnFiles, is_own
-from perfaudit.script.rhythm import LONGEST
+from perfaudit.script.rhythm import LONGEST, MANY_ANEW
 from perfaudit.script.step_profile import STEPS, StepProfile
 from perfaudit.script.values import ValuesWatch, read_values
 from perfaudit.script.waiting import Waiting
@@ -35,6 +35,7 @@ FEW = 20  # steps: an evaluation that took most of the time leaves less; more ar
 SOON = 0.25  # of the time that is given
 FACTS_AFTER = 4  # updates, and after twice as many each time: a script that is killed tells nothing at its end
 MOST_AT_ONCE = 8  # records in a line: up to 4 KiB, a pipe takes a line whole (PIPE_BUF)
+MOST_NAMED = 64  # optimizers; a script may build a new one for each task
 MOST_STARTED = 20  # processes of which it is told what they are for
 
 
@@ -104,6 +105,7 @@ class Teller:
         self._told = time.monotonic()
         self._first: float | None = None
         self._counts: dict[int, int] = {}  # updates by optimizer
+        self._again: set[int] = set()  # optimizers that came up again behind another one
         self._last, self._row = (
             -1,
             0,
@@ -136,6 +138,8 @@ class Teller:
             self._files.names()  # the first time takes milliseconds, and the first step does not count
             if os.getpid() != self._pid:
                 self._tell_at_its_end()
+        if optimizer != self._last and optimizer in self._counts:
+            self._again.add(optimizer)
         self._counts[optimizer] = self._counts.get(optimizer, 0) + 1
         self._row = self._row + 1 if optimizer == self._last else 1
         self._last = optimizer
@@ -187,8 +191,15 @@ class Teller:
 
     @property
     def _steps_so_far(self) -> int:
-        """Updates of the optimizer that is stepped least often; all updates where one is alone for longer than a round has."""
-        return sum(self._counts.values()) if self._row > LONGEST else min(self._counts.values())
+        """Updates of the optimizer that is stepped least often; all updates where one is alone for longer than a round has.
+
+        Those that are built anew again and again have one row of updates each, and count only where there are no others.
+        """
+        if self._row > LONGEST:
+            return sum(self._counts.values())
+        if len(self._counts) - len(self._again) < MANY_ANEW:
+            return min(self._counts.values())
+        return min((self._counts[each] for each in self._again), default=sum(self._counts.values()))
 
     def _end_script(self) -> None:
         self._end("enough")
@@ -289,7 +300,7 @@ def _facts(watch: Watch, files: OwnFiles) -> Json:
         "torch_at": watch.torch_at,
         "loader_at": watch.loader_at,
         "first_batch_at": watch.first_batch_at,
-        "optimizers": [type(each).__name__ for each in watch.optimizers],
+        "optimizers": watch.kinds_of_optimizers[:MOST_NAMED],
         "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         * (1 if sys.platform == "darwin" else 1024),
         "device": "cpu",

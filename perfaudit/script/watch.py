@@ -84,8 +84,11 @@ class Watch:
             0,
             lambda: None,
         )  # batches before the last loader that was begun, and that loader
-        self.optimizers: list[Any] = []
-        self._numbers = {id(None): -1}  # of optimizers, by their id
+        self.kinds_of_optimizers: list[str] = []  # their names, by number
+        self._optimizers: list[
+            weakref.ref[Any]
+        ] = []  # some scripts build one after the other, each with a model of its own
+        self._numbers: dict[int, int] = {}  # by the id of an optimizer
         self._thread = threading.get_ident()
         self._running = RunningUpdates()
         self._depth = 0  # of phases that have begun and not ended
@@ -262,10 +265,7 @@ class Watch:
         return step
 
     def _end_update(self, optimizer: Any) -> None:
-        number = self._numbers.get(id(optimizer))
-        if number is None:
-            number = self._numbers[id(optimizer)] = len(self.optimizers)
-            self.optimizers.append(optimizer)
+        number = self._number(optimizer) if optimizer is not None else -1
         kind = COUNTED if self._notes_in == _NOWHERE else UPDATED
         self._note((kind, self._clock(), (number, self._values(optimizer) if self.has_values else _NOTHING)))
         self.updates += 1
@@ -273,6 +273,19 @@ class Watch:
         self._has_samples, self._wants_inputs = False, True
         self.on_update(number)
         self._note((TOLD, self._clock(), None))
+
+    def _number(self, optimizer: Any) -> int:
+        """That of an optimizer; a new one, where another one was in its place in memory."""
+        number = self._numbers.get(id(optimizer))
+        if number is None or self._optimizers[number]() is not optimizer:
+            number = self._numbers[id(optimizer)] = len(self._optimizers)
+            self._optimizers.append(weakref.ref(optimizer))
+            self.kinds_of_optimizers.append(type(optimizer).__name__)
+        return number
+
+    def optimizer(self, number: int) -> Any:
+        """The optimizer of this number, None where it is gone."""
+        return self._optimizers[number]()
 
     def _values(self, optimizer: Any) -> Json:
         """What else its record has of an update that has just ended."""

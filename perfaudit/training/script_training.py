@@ -398,8 +398,8 @@ class ScriptTraining(ScriptLoading):
     def other_optimizers(self) -> list[tuple[Any, Site | None]]:
         """Those that a step updates beside `optimizer`, each with the script's call that built it."""
         numbers = dict.fromkeys(self._order[-self._updates_per_step :])
-        stepped = [self._watch.optimizers[number] for number in numbers if number != NO_OPTIMIZER]
-        return [(each, self._built_at(each)) for each in stepped if each is not self.optimizer]
+        stepped = [self._watch.optimizer(number) for number in numbers if number != NO_OPTIMIZER]
+        return [(each, self._built_at(each)) for each in stepped if each is not None and each is not self.optimizer]
 
     @property
     def compiled_sites(self) -> dict[str, Site]:

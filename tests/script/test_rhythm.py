@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfaudit.script.rhythm import find_rhythm
+from perfaudit.script.rhythm import ANEW, find_rhythm
 
 D, G, C = 0, 1, 2
 
@@ -54,3 +54,12 @@ def test_without_an_order_each_round_of_the_first_one_is_a_step() -> None:
     rhythm = find_rhythm(updates)
     assert not rhythm.is_regular
     assert [updates[a:b] for a, b in rhythm.steps] == [[D, G], [D, D, G], [D, G], [D, D, D, G], [D, D, G]]
+
+
+def test_optimizers_that_are_built_anew_count_as_one() -> None:
+    """One for each call of a function; one for the inner loop of each task, beside that of the outer one."""
+    alone = find_rhythm([0, 0, 1, 2, 2, 2, 3, 4, 5, 5])
+    assert (len(alone.steps), alone.is_regular, alone.optimizers) == (10, True, {ANEW})
+    inner = find_rhythm([0, 0, 0, G, 2, 2, 2, G, 3, 3, 3, G, 4, 4, 4, G])
+    assert (inner.steps, inner.is_regular) == (((0, 4), (4, 8), (8, 12), (12, 16)), True)
+    assert inner.optimizers == {G, ANEW}

@@ -59,6 +59,8 @@ def test_facts_are_told_before_the_end_and_again() -> None:
         ([number // 100 for number in range(400)], 165),  # folds, each with a new optimizer
         ([number % 2 for number in range(400)], 300),  # a GAN
         ([0] * 400, 150),
+        ([2 + number // 4 if number % 4 else 1 for number in range(800)], 597),  # tasks, each with a new one
+        ([number // 2 for number in range(400)], 150),  # a new one for each call of a function
     ],
 )
 def test_steps_that_were_asked_for_are_counted(
