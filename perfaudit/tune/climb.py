@@ -57,8 +57,8 @@ def climb(
     expect_candidates(session, profile, [*state.candidates.values()], deadline)
     with Screen(session, tell) as screen:
         share = session.deadline(seconds_to_screen(profile, state, deadline.left()))
-        leave_out(profile, state, share.left())
         most = deadline.left() - seconds_to_check(profile)
+        leave_out(profile, state, share.left(), most)
         longer = session.deadline(most) if most > share.left() else share
         until = UntilSomeGoTogether(share, longer, deadline, state)
         _race_alone(session, state, screen, until)

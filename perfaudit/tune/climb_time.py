@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from perfaudit.knobs import knob
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.pace import Pace, block_steps, pace_of, steps_of_quad
-from perfaudit.measure.quads import LOOKS
+from perfaudit.measure.quads import FEWEST, LOOKS
 from perfaudit.tune.candidates import Candidate, how_to_allow
 from perfaudit.tune.climb_state import Climb, looks_paying
 from perfaudit.tune.profile import Profile
@@ -28,6 +28,7 @@ RACING_SECONDS, RACING_STEPS = 4.0, 104
 CHECKING_STARTS, RACING_STARTS = 2, 3
 BESIDE_SHARE = 0.3  # of what is left behind the screening, at least
 OFFERED_QUADS = 12  # that all must be able to have, before those that are not allowed take time from the others
+TELLING_QUADS = FEWEST + 1  # with fewer there is no interval; one is lost where a step raises
 SMALL_SHARE = 0.1  # of the step; what can gain no more is raced last
 
 
@@ -111,14 +112,16 @@ def seconds_together(profile: Profile, state: Climb, left: float) -> float:
     return max(before_race if enough else before_check, BESIDE_SHARE * left)
 
 
-def leave_out(profile: Profile, state: Climb, seconds: float) -> None:
+def leave_out(profile: Profile, state: Climb, seconds: float, most: float = math.inf) -> None:
     """Where the time is too short for all, drop what is not allowed, and then what could gain least, as far as that is known.
 
     The last one stays: what is not allowed is dropped for the others' sake, and what is raced tells more than no race.
+    most: seconds that the race has where nothing is raced behind it. Where even then all would be raced too briefly to say
+    anything, settings of knobs that have several are dropped, and then whole knobs.
     """
 
-    def quads() -> float:
-        return quads_in(profile, seconds, [[candidate] for candidate in state.candidates.values()])
+    def quads(within: float = seconds) -> float:
+        return quads_in(profile, within, [[candidate] for candidate in state.candidates.values()])
 
     shares = {name: knob(name).share(profile.survey) for name in {c.knob for c in state.candidates.values()}}
     for candidate in _offers_by_need(state, shares):
@@ -131,12 +134,33 @@ def leave_out(profile: Profile, state: Climb, seconds: float) -> None:
     for name in sorted(dict.fromkeys(c.knob for c in state.candidates.values()), key=lambda name: shares[name]):
         others = {key: c for key, c in state.candidates.items() if c.knob != name}
         if quads() >= WANTED_QUADS or shares[name] > SMALL_SHARE or not others:
-            return
-        state.candidates = others
-        state.left[name] = (
-            f"not measured, for want of time; it could gain {100 * shares[name]:.0f} % of the step at most"
-        )
-        state.late.add(name)
+            break
+        _leave_out_knob(state, name, shares)
+    while quads(max(seconds, most)) < TELLING_QUADS and len(state.candidates) > 1:
+        several = [each for each in state.candidates.values() if len(_of_knob(state, each.knob)) > 1]
+        if several:
+            del state.candidates[max(several, key=lambda each: _gives_way(profile, each)).key]
+        else:
+            _leave_out_knob(
+                state, min((each.knob for each in state.candidates.values()), key=lambda name: shares[name]), shares
+            )
+
+
+def _of_knob(state: Climb, name: str) -> list[Candidate]:
+    return [candidate for candidate in state.candidates.values() if candidate.knob == name]
+
+
+def _gives_way(profile: Profile, candidate: Candidate) -> tuple[bool, float]:
+    """How far a setting gives way to others of its knob: loading in the step itself, then what takes longer to race."""
+    loads_itself = candidate.way == "loader" and not candidate.settings.get("num_workers")
+    return loads_itself, seconds_of_quads(profile, [[candidate]])
+
+
+def _leave_out_knob(state: Climb, name: str, shares: Mapping[str, float]) -> None:
+    for candidate in _of_knob(state, name):
+        del state.candidates[candidate.key]
+    state.left[name] = f"not measured, for want of time; it could gain {100 * shares[name]:.0f} % of the step at most"
+    state.late.add(name)
 
 
 def _offers_by_need(state: Climb, shares: Mapping[str, float]) -> list[Candidate]:

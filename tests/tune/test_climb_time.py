@@ -63,6 +63,18 @@ def test_the_last_candidate_is_raced_however_short_the_time_is() -> None:
         assert list(state.candidates) == [last.key]
 
 
+def test_where_all_would_be_raced_too_briefly_fewer_are_raced() -> None:
+    """Settings of one knob first, loading in the step itself before the others; knobs that could gain less after them."""
+    profile = profile_of(survey_of(profile={"loading": 0.05, "forward": 0.03, "optimizer": 0.02}), seconds_per_step=1.0)
+    names = ["fusion", "optimizer 1", "optimizer 2", "dataloader 0", "dataloader 2"]
+    found = [candidate("fusion"), *(candidate("optimizer", {"optimizer": n}) for n in (1, 2)), loader(0), loader(2)]
+    for most, kept in ((1000.0, names), (150.0, ["fusion", "optimizer 2", "dataloader 2"]), (40.0, ["dataloader 2"])):
+        state = climb(*((each, None, [], "") for each in found))
+        leave_out(profile, state, 10.0, most)
+        shown = [n for n, each in zip(names, found, strict=True) if each.key in state.candidates]
+        assert shown == kept, most
+
+
 @pytest.mark.parametrize(
     ("seconds", "kept"),
     [
