@@ -75,7 +75,7 @@ class PairLab:
         opened: dict[Side, SideSubject | TrialFailed] = {}
         try:
             for wave in waves:
-                if opened and (why := self._no_room(opened[first], children[first], number)):
+                if opened and (why := self._no_room(opened[first], number)):
                     children[first].close()
                     return {first: TrialFailed(why)}
                 for side in wave:
@@ -99,19 +99,12 @@ class PairLab:
             child.send(self._build(self.targets[number], side, seed, child))
         return child
 
-    def _no_room(self, there: SideSubject | TrialFailed, child: Child, number: int) -> str:
+    def _no_room(self, there: SideSubject | TrialFailed, number: int) -> str:
         """Why the other side cannot be built beside the one that is there, "" where it can or where nothing is known.
 
         Both must run in turn, so that a drift of the machine hits both; one side after the other would not be a pair.
         """
-        if isinstance(there, TrialFailed):
-            return ""
-        try:
-            room = child.ask({"do": "room"}, self.timeout)
-        except ChildFailed:
-            return ""
-        child.pause()
-        if not why_not_beside(1, room, self._device(number)):
+        if isinstance(there, TrialFailed) or not why_not_beside(1, room := there.room(), self._device(number)):
             return ""
         taken, free = room["taken"], room["free"]
         return (
@@ -195,16 +188,9 @@ class SideSubject(TimedChild):
         self.side = side
 
     def block(self, steps: int, untimed: int = 1) -> TimedBlock:
-        timed = self.timed(steps, untimed)
-        return TimedBlock(
-            self.side,
-            len(timed.seconds),
-            statistics.median(timed.seconds),
-            statistics.fmean(timed.seconds),
-            0.0 if timed.with_restarts else timed.block.restart_per_step,
-            timed.block.wall,
-            timed.block.cpu,
-            timed.block.queued,
-            median_samples=statistics.median(timed.samples),
-            mean_samples=statistics.fmean(timed.samples),
-        )
+        block, each = self.timed(steps, untimed)
+        seconds, samples = each["seconds"], each["samples"]
+        restart = 0.0 if each["with_restarts"] else block.restart_per_step
+        typical = len(seconds), statistics.median(seconds), statistics.fmean(seconds), restart
+        per_step = statistics.median(samples), statistics.fmean(samples)
+        return TimedBlock(self.side, *typical, block.wall, block.cpu, block.queued, *per_step)

@@ -175,11 +175,9 @@ class _Pairs:
     def has_time(self) -> bool:
         return self.pace.allows(self.record)
 
-    def empty(self) -> Processes[TimedBlock]:
-        return Processes(self.record, self._why)
-
-    def measure(self, there: Processes[TimedBlock]) -> None:
-        self._pair(there)
+    def measure(self) -> None:
+        with Processes[TimedBlock](self.record, self._why) as there:
+            self._pair(there)
         self.settle(self.record)
 
     def _pair(self, there: Processes[TimedBlock]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from perfaudit.measure.child import Child, ChildFailed
@@ -10,19 +9,6 @@ from perfaudit.measure.ledger import Block
 from perfaudit.measure.runner import TrialEnded, TrialFailed
 
 HANGING = 3.0  # times what a block should take; beyond it, and beyond the timeout, it hangs
-
-
-@dataclass(frozen=True, slots=True)
-class TimedSteps:
-    """A block, and the seconds and samples of each of its steps.
-
-    with_restarts: what starting an epoch costs is in the seconds of each; else the block has it.
-    """
-
-    block: Block
-    seconds: list[float]
-    samples: list[int]
-    with_restarts: bool
 
 
 class TimedChild:
@@ -37,8 +23,11 @@ class TimedChild:
         self.seconds_per_step = 0.0  # as it took when it was warmed up; 0.0 until then
         self._timeout = timeout
 
-    def timed(self, steps: int, untimed: int = 1) -> TimedSteps:
-        """Run steps that are not timed and time so many, one by one; then stand still. Raises TrialFailed."""
+    def timed(self, steps: int, untimed: int) -> tuple[Block, dict[str, Any]]:
+        """Run steps that are not timed and time so many, one by one; then stand still. Raises TrialFailed.
+
+        Beside the block the seconds and samples of each step; with_restarts: what starting an epoch costs is in these.
+        """
         command = {"do": "block", "steps": steps, "untimed": untimed}
         expected = (steps + untimed) * self.seconds_per_step
         try:
@@ -47,7 +36,7 @@ class TimedChild:
             raise failed(failure) from failure
         self.child.pause()
         each = reply.pop("each")
-        return TimedSteps(Block(**reply), each["seconds"], each["samples"], each["with_restarts"])
+        return Block(**reply), each
 
     def room(self) -> dict[str, Any]:
         """What is free for other copies: see `memory.room`; {} where it does not answer."""
@@ -67,7 +56,7 @@ class ChildSubject(TimedChild):
     """One whose blocks a ledger keeps: see `runner.Subject`."""
 
     def block(self, steps: int, untimed: int = 1) -> Block:
-        return self.timed(steps, untimed).block
+        return self.timed(steps, untimed)[0]
 
 
 def failed(failure: ChildFailed) -> TrialFailed:

@@ -99,9 +99,6 @@ class _Race:
     def has_time(self) -> bool:
         return self.deadline.left() > least_seconds(self.ledger) * len(self.alive)
 
-    def empty(self) -> Processes[Block]:
-        return Processes(self.ledger)
-
     def recall(self, piece: Generation, state: Json) -> None:
         self.ledger.generations.append(piece)
         self.ledger.take(state)
@@ -110,9 +107,14 @@ class _Race:
     def kept(self) -> tuple[Generation, Json] | None:
         return (self.generation, self.ledger.state()) if self.generation.rounds or self.ledger.failures else None
 
-    def measure(self, there: Processes[Block]) -> None:
+    def measure(self) -> None:
         number, self.number = self.number, self.number + 1
-        self.generation, before = Generation(self.stage), self.deadline.left()
+        self.generation = Generation(self.stage)
+        with Processes[Block](self.ledger) as there:
+            self._run(there, number)
+
+    def _run(self, there: Processes[Block], number: int) -> None:
+        before = self.deadline.left()
         if not self.ledger.apart:
             try:
                 there.add(self.lab.open(self.alive))

@@ -71,24 +71,25 @@ class Memo:
         """One more set was run; state: the record's after it."""
 
 
-class Record(Protocol):
-    """What a series has seen. failures: by key, why it is not measured any more. steps_to_end: see `Processes.block`."""
-
-    @property
-    def failures(self) -> dict[Any, str]: ...
-
-    steps_to_end: int | None
-
-
 @dataclass(slots=True)
 class Processes(Generic[B]):
-    """Those of one set that are still there. made: their steps, by key. ended: whose training has come to its end."""
+    """Those of one set that are still there; use as a context manager.
 
-    record: Record
+    record: of the series, whose `failures` say by key why something is measured no more. made: steps by key. ended: whose
+    training has come to its end.
+    """
+
+    record: Any  # a ledger, or what the gate has in its place
     why: Callable[[TrialFailed], str] = str
     subjects: dict[str, Opened[B]] = field(default_factory=dict)
     made: Counter[str] = field(default_factory=Counter)
     ended: dict[str, TrialEnded] = field(default_factory=dict)
+
+    def __enter__(self) -> Processes[B]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def add(self, opened: Mapping[Any, Opened[B] | TrialFailed]) -> None:
         """Take what was opened; the record keeps why something was not."""
@@ -139,7 +140,7 @@ class Processes(Generic[B]):
             self.subjects.pop(key).close()
 
 
-class Series(Protocol[B]):
+class Series(Protocol):
     """One comparison in sets of fresh processes. stage: under which name a memo keeps them."""
 
     @property
@@ -151,11 +152,8 @@ class Series(Protocol[B]):
     def has_time(self) -> bool:
         """Whether another set would come to something before the deadline."""
 
-    def empty(self) -> Processes[B]:
-        """A set of which nothing is opened yet."""
-
-    def measure(self, there: Processes[B]) -> None:
-        """Open what the next set needs, have it run as planned, and keep what was seen."""
+    def measure(self) -> None:
+        """Open the next set, have it run as planned, keep what was seen, and close it."""
 
     def recall(self, piece: Any, state: Json) -> None:
         """Know a set that an earlier run has measured."""
@@ -164,7 +162,7 @@ class Series(Protocol[B]):
         """The last set and the record's state after it, for a memo; None where there is nothing to keep."""
 
 
-def run(every: Sequence[Series[B]], memo: Memo | None = None) -> None:
+def run(every: Sequence[Series], memo: Memo | None = None) -> None:
     """Run sets of each series in turn, as long as it is open and has time. What earlier runs have measured is recalled instead.
 
     Whatever interrupts it, processes are closed, and records and memo keep what was measured.
@@ -178,15 +176,9 @@ def run(every: Sequence[Series[B]], memo: Memo | None = None) -> None:
         if earlier:
             series.recall(*earlier.popleft())
         else:
-            _measure(series, memo)
+            try:
+                series.measure()
+            finally:
+                if (kept := series.kept()) is not None:
+                    memo.finished(series.stage, *kept)
         waiting.append((series, earlier))
-
-
-def _measure(series: Series[B], memo: Memo) -> None:
-    there = series.empty()
-    try:
-        series.measure(there)
-    finally:
-        there.close()
-        if (kept := series.kept()) is not None:
-            memo.finished(series.stage, *kept)
