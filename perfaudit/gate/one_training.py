@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from perfaudit.gate.decision import is_settled
@@ -17,12 +17,14 @@ from perfaudit.gate.records import OneTraining, TargetRecord
 from perfaudit.gate.swappable import NotInOneTraining, as_of_a_change
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Deadline
+from perfaudit.measure.journal import Journal
 from perfaudit.measure.race import CONTROL
 from perfaudit.measure.watch import Standing, Watch
 
 Json = dict[str, Any]  # Any: nested JSON
 
 REFERENCE = "reference"  # its key in a race
+IN_ONE = "one training"  # lines of a journal that say what came of a race
 SLICE = 1.0  # seconds between two looks at how a race stands
 SWAPPED = "only functions that each step runs differ, and they were swapped in one training"
 SAME = "no function that the training runs differs; identical code was swapped in one training"
@@ -54,12 +56,12 @@ def time_in_one_training(
     limit: float,
     tolerated: float,
     watch: Watch,
-    keep: Callable[[TargetRecord], None] = lambda record: None,
+    journal: Journal | None = None,
 ) -> None:
     """Measure each target for which that can be in one training, into its record; of the others the record says why not.
 
     Each has an equal share of the time that is left. A race that cannot be believed, or that fails, leaves nothing behind
-    but the reason, and its target goes to pairs of processes like the others. keep: told what came of each.
+    but the reason, and its target goes to pairs of processes like the others. journal: keeps what came of each.
     """
     for number, record in enumerate(records):
         if record.why:  # an earlier session has tried it
@@ -75,7 +77,8 @@ def time_in_one_training(
                 _race(running, record, record.one, deadline, end, limit, tolerated, len(records), watch)
         except (NotInOneTraining, ChildFailed) as refusal:
             record.one, record.settled, record.why = None, False, str(refusal)
-        keep(record)
+        if journal is not None:
+            journal.append(IN_ONE, key=record.target, state=record.state())
 
 
 @contextlib.contextmanager

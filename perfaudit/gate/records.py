@@ -6,7 +6,7 @@ import dataclasses
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from perfaudit.gate.signed_rank import hodges_lehmann
@@ -133,26 +133,15 @@ class TargetRecord:
         """How both versions are compared."""
         return "pairs of processes" if self.one is None else "one training"
 
-    def one_state(self) -> dict[str, Any]:
-        """What came of the try to compare both versions in one training, as plain data."""
-        one = None if self.one is None else dataclasses.asdict(self.one)
-        return {"one": one, "why": self.why, "settled": self.settled}
-
-    def take_one(self, state: dict[str, Any]) -> None:
-        """Know what `one_state` gave in an earlier run."""
-        self.one = OneTraining(**state["one"]) if state["one"] else None
-        self.why, self.settled, self.is_begun = state["why"], state["settled"], True
-
     def state(self) -> dict[str, Any]:
         """What a resumed gate must know besides the pairs."""
-        names = ("typical", "length", "steps_to_end")
-        return {"failures": dict(self.failures), **{name: getattr(self, name) for name in names}}
+        names = ("failures", "typical", "length", "steps_to_end", "one", "why", "settled", "is_begun")
+        return {name: value for name, value in dataclasses.asdict(replace(self, pairs=[])).items() if name in names}
 
     def take(self, state: dict[str, Any]) -> None:
         """Know what `state` gave in an earlier run."""
         for name, value in state.items():
-            setattr(self, name, value)
-        self.is_begun = True
+            setattr(self, name, OneTraining(**value) if name == "one" and value else value)
 
     def groups(self) -> list[list[float]]:
         """Log ratios of the quads, one list per pair that has any; per sample where steps are not of the same samples."""

@@ -10,7 +10,7 @@ from typing import Protocol
 from perfaudit.gate.checkout import Checkout
 from perfaudit.gate.decision import LIMIT, LOOKS, PAIRS, TOLERATED, is_settled
 from perfaudit.gate.one_lab import ChildOneLab
-from perfaudit.gate.one_training import time_in_one_training
+from perfaudit.gate.one_training import IN_ONE, time_in_one_training
 from perfaudit.gate.pair_lab import PairLab
 from perfaudit.gate.pair_plan import SHORTEST, Plan, arranged, drawn_seed, planned, shortened
 from perfaudit.gate.records import (
@@ -34,8 +34,6 @@ from perfaudit.measure.nursery import START_SECONDS
 from perfaudit.measure.runner import Memo, Opened, Processes, TrialFailed, run
 from perfaudit.measure.watch import Watch
 from perfaudit.target.names import Target
-
-IN_ONE = "one training"  # lines of a journal that say what came of the try to compare both versions there
 
 
 class Subject(Opened[TimedBlock], Protocol):
@@ -280,13 +278,10 @@ def time_targets(
         for record in records:
             record.seed = seed
             for line in journal.replayed(IN_ONE, record.target):
-                record.take_one(line["data"])
-
-        def keep(record: TargetRecord) -> None:
-            journal.append(IN_ONE, key=record.target, data=record.one_state())
+                record.take(line["state"])
 
         if in_one:
-            time_in_one_training(ChildOneLab(lab), records, deadline, limit, tolerated, watch, keep)
+            time_in_one_training(ChildOneLab(lab), records, deadline, limit, tolerated, watch, journal)
     except BaseException:
         mark_interrupted(records)
         raise

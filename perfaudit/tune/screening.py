@@ -12,6 +12,7 @@ from types import TracebackType
 
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Deadline
+from perfaudit.measure.engine import ChildEngine, Json
 from perfaudit.measure.judge import QUEUED
 from perfaudit.measure.race import BASE, CONTROL
 from perfaudit.measure.watch import Standing
@@ -21,7 +22,6 @@ from perfaudit.tune.profile import Profile
 from perfaudit.tune.race_so_far import RaceSoFar, Terms
 from perfaudit.tune.raced import Raced
 from perfaudit.tune.session import Session
-from perfaudit.tune.workshop import Engine, Json
 
 LEAST = 0.01  # of the step; what a patch must gain for certain to stay
 CALIBRATING_QUADS = 16  # of a control that is raced alone: two in each batch of its interval
@@ -45,7 +45,7 @@ class Screen:
 
     session: Session
     tell: Callable[[], None] = lambda: None
-    _engine: Engine | None = None
+    _engine: ChildEngine | None = None
     _is_first: bool = True  # of the processes
 
     def __enter__(self) -> Screen:

@@ -54,32 +54,8 @@ class Workshop(Protocol):
     def expect(self, patches: Sequence[Patched], both: Callable[[int, int], Patched | None]) -> None:
         """Have a script ready for these patches of its loops, and for two of them together: see `measure.loop_patches`."""
 
-    def engine(self) -> Engine:
+    def engine(self) -> ChildEngine:
         """The user's training as it is, ready to race candidates in. Raises ChildFailed."""
-
-
-class Engine(Protocol):
-    """A training that runs in a process of its own, in which candidates are raced."""
-
-    def screen(
-        self,
-        entrants: list[Json],
-        least: float | None,
-        seed: int,
-        base: str,
-        rivals: bool = False,
-        so_far: Json | None = None,
-    ) -> Json:
-        """Put each in place once and be ready: see `verbs.racing`. Raises ChildFailed."""
-
-    def race(self, seconds: float, last: float) -> Json:
-        """Race for so long: see `measure.screening.Screening.run`. Raises ChildFailed."""
-
-    def in_place(self) -> str:
-        """The key of what was put in place last, "" for nothing: who is to blame where the process ended."""
-
-    def close(self) -> None:
-        """End the process."""
 
 
 @dataclass(slots=True)
@@ -178,7 +154,7 @@ class Children:
             command = {"do": "trace", "target": target, "files": files, "device": self.device}
             return child.ask(command, self.timeout)
 
-    def engine(self) -> Engine:
+    def engine(self) -> ChildEngine:
         if self._waiting is not None:
             (child, _), self._waiting = self._waiting, None
             return ChildEngine(child, self.timeout)
