@@ -16,6 +16,7 @@ PHASE_WORDS = {
     "other": "other",
 }
 
+NEVER_BUILT = "the script has built no module of this class"  # note of a finding in one
 
 SETUP_WORDS = {
     "until_torch": "until torch was imported",

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import dataclasses
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,6 +22,7 @@ from perfaudit.files import append_only
 from perfaudit.render.words import count
 
 if TYPE_CHECKING:
+    from perfaudit.findings import Finding
     from perfaudit.report import Report
     from perfaudit.runs import Run
     from perfaudit.script.observe import Seen
@@ -157,7 +159,7 @@ def command(
     machine = dataclasses.replace(
         machine, device=run.device or "cpu", torch=seen.facts.get("torch", ""), threads=seen.facts.get("threads", 0)
     )
-    found = _report(run, seen.facts.get("files", []), seen.facts.get("loaders_never_read", []), ranks)
+    found = _report(run, seen.facts, ranks)
     emit(found.with_(environment=machine), format, output)
     if quiet and run.ended == "failed" and said:
         say(f"{script} said last:\n{said}")
@@ -206,7 +208,7 @@ def _signs(seen: Seen) -> str:
     return signs
 
 
-def _report(run: Run, files: list[str], never_read: list[tuple[str, int, int]], ranks: int = 1) -> Report:
+def _report(run: Run, facts: Mapping[str, Any], ranks: int) -> Report:
     """The run, with what a scan finds in the files of the project that it imported: what lies in long phases first."""
     from perfaudit.cli.scanning import Plan
     from perfaudit.report import Report
@@ -214,13 +216,30 @@ def _report(run: Run, files: list[str], never_read: list[tuple[str, int, int]], 
     from perfaudit.script.advice import order_findings
     from perfaudit.static.discover import shown
 
-    given = [shown(Path(file)) for file in files if Path(file).is_file()]
+    given = [shown(Path(file)) for file in facts.get("files", []) if Path(file).is_file()]
     report = Report("run")
     if given and run.counted:
         report = Plan.of(given, None, (), (), "info", True, 0, False, False, False, []).scanned()
     only = {rule.id for rule in rule_heads().values() if rule.accelerator_only}
-    findings = order_findings(report.findings, run, only, never_read, ranks)
+    never_built = _lines_of_classes(report.findings, facts.get("never_built", {}))
+    findings = order_findings(report.findings, run, only, facts.get("loaders_never_read", []), ranks, never_built)
     return report.with_(command="run", target=run.script, run=run, findings=findings)
+
+
+def _lines_of_classes(findings: Sequence[Finding], names: Mapping[str, Sequence[str]]) -> list[tuple[str, int, int]]:
+    """File, first and last line of classes at the top of the files in which something was found. names: by file."""
+    found: list[tuple[str, int, int]] = []
+    for file in dict.fromkeys(os.path.realpath(each.location.path) for each in findings if each.location):
+        wanted = next((some for path, some in names.items() if os.path.realpath(path) == file), ())
+        if not wanted:
+            continue
+        with contextlib.suppress(OSError, SyntaxError, ValueError, RecursionError):  # it has changed since it was read
+            found += [
+                (file, node.lineno, node.end_lineno or node.lineno)
+                for node in ast.parse(Path(file).read_bytes()).body
+                if isinstance(node, ast.ClassDef) and node.name in wanted
+            ]
+    return found
 
 
 @contextlib.contextmanager

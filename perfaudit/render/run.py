@@ -8,7 +8,7 @@ from pathlib import Path
 from perfaudit.render.paint import Paint, wrapped
 from perfaudit.render.words import count
 from perfaudit.report import Report
-from perfaudit.runs import PHASE_WORDS, SETUP_WORDS, Run, StepsProfile
+from perfaudit.runs import NEVER_BUILT, PHASE_WORDS, SETUP_WORDS, Run, StepsProfile
 
 _LIMITS = {
     "data": "The step waits for data: a faster loader shortens it, a faster model does not.",
@@ -48,14 +48,17 @@ def run_page(report: Report, run: Run, paint: Paint, width: int) -> str:
         parts.append(wrapped(paint(busy, "yellow"), width, "") + "\n")
     if run.profile is not None:
         parts.append(_profile(run.profile, width))
-    for number, finding in enumerate(report.findings[:_SHOWN], start=1):
+    findings = [finding for finding in report.findings if not (finding.note or "").startswith(NEVER_BUILT)]
+    for number, finding in enumerate(findings[:_SHOWN], start=1):
         lines = [f"{number:>3}  {paint(str(finding.location), 'bold')}  {finding.rule} {finding.name}"]
         lines += [wrapped(text, width, "     ") for text in (finding.message, finding.note) if text]
         parts.append("\n".join(lines) + "\n")
     parts += [f"{item.path}: not audited: {item.reason}\n" for item in report.skipped]
-    if report.findings:
-        files = list(dict.fromkeys(finding.location.path for finding in report.findings if finding.location))
-        more = len(report.findings) - _SHOWN
+    if unbuilt := len(report.findings) - len(findings):
+        parts.append(f"{count(unbuilt, 'finding')} in models that the script has not built: see --format json\n")
+    if findings:
+        files = list(dict.fromkeys(finding.location.path for finding in findings if finding.location))
+        more = len(findings) - _SHOWN
         rest = f"{count(more, 'more finding')}. " if more > 0 else ""
         parts.append(f"{rest}With patches: {paint(f'perfaudit scan {shlex.join(files)}', 'bold')}\n")
     if run.counted and not run.in_started:  # `tune` leaves the script's own process between two steps, no other

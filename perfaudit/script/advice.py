@@ -7,27 +7,27 @@ import re
 from collections.abc import Collection, Sequence
 
 from perfaudit.findings import Finding
-from perfaudit.runs import PHASE_WORDS, Run
+from perfaudit.runs import NEVER_BUILT, PHASE_WORDS, Run
 
 # The phase that a finding of a rule can shorten, by the beginning of the rule's name; others are of no one phase.
 PHASE_OF_RULE = {
+    "PA101": "data_wait",
     "PA102": "host_to_device",
     "PA104": "host_to_device",
-    "PA1": "data_wait",
     "PA401": "optimizer",
     "PA402": "optimizer",
     "PA403": "optimizer",
-    "PA404": "average",
     "PA405": "average",
     "PA406": "average",
 }
 WORTH_SAYING = 0.02  # of a step: a finding in a phase that takes less comes last
-Lines = tuple[str, int, int]  # file, first and last line of a call
+Lines = tuple[str, int, int]  # file, first and last line of a call, or of a class
 NEVER_READ = "no step that was seen has read a batch of this loader"
 NEVER_UPDATES = "no update that was seen is of such an optimizer"
 ALONE = "it costs time where several processes train together, and this run was of one"
 OF_SEVERAL_PROCESSES = ("PA702", "PA703", "PA704", "PA705", "PA706", "PA707")
 ELSEWHERE = "it costs time on an accelerator, and this run was on the CPU"
+LAST = (NEVER_READ, NEVER_UPDATES, ALONE, ELSEWHERE, NEVER_BUILT)  # in this order
 
 
 def order_findings(
@@ -36,42 +36,60 @@ def order_findings(
     accelerator_only: Collection[str] = (),
     never_read: Sequence[Lines] = (),
     ranks: int = 1,
+    never_built: Sequence[Lines] = (),
 ) -> tuple[Finding, ...]:
     """Those whose phase was seen to take a share worth saying first, the largest first; then what no phase was seen for.
 
     Last, and said so, what lies in a phase that hardly takes any time, loaders that no step has read, optimizers that made no
-    update, what costs time where several processes train, and on a CPU what costs time on accelerators only. accelerator_only:
-    ids of the rules of the latter. never_read: the calls that build those loaders. ranks: processes that train together.
+    update, what costs time where several processes train, on a CPU what costs time on accelerators only, and modules of which
+    none was built. accelerator_only: ids of such rules. never_read: the calls that build such loaders. ranks: processes that
+    train together. never_built: the classes of such modules.
     """
     if not run.phases:
         return tuple(findings)
-    elsewhere = [finding for finding in findings if run.device == "cpu" and finding.rule in accelerator_only]
-    unread = [finding for finding in findings if finding not in elsewhere and _is_of_loader(finding, never_read)]
-    unused = [finding for finding in findings if _is_of_unused_optimizer(finding, run)]
-    alone = [
-        finding for finding in findings if ranks < 2 and finding.rule in OF_SEVERAL_PROCESSES and not run.in_started
-    ]
-    last = (elsewhere, unread, unused, alone)
-    findings = [finding for finding in findings if all(finding not in each for each in last)]
+    why = {
+        id(finding): note
+        for finding in findings
+        if (note := _why_last(finding, run, accelerator_only, never_read, ranks, never_built))
+    }
+    last = sorted((each for each in findings if id(each) in why), key=lambda each: LAST.index(why[id(each)]))
+    findings = [finding for finding in findings if id(finding) not in why]
     observed = [
         (_with_share(finding, share, run), share) for finding in findings if (share := _share(finding, run)) is not None
     ]
     large = sorted((each for each in observed if each[1] >= WORTH_SAYING), key=lambda each: -each[1])
     small = [finding for finding, share in observed if share < WORTH_SAYING]
     rest = [finding for finding in findings if _share(finding, run) is None]
-    said = [_with_note(each, NEVER_READ) for each in unread] + [_with_note(each, NEVER_UPDATES) for each in unused]
-    said += [_with_note(each, ALONE) for each in alone if each not in elsewhere]
-    said += [_with_note(each, ELSEWHERE) for each in elsewhere]
-    return (*(finding for finding, _ in large), *rest, *small, *said)
+    return (*(finding for finding, _ in large), *rest, *small, *(_with_note(each, why[id(each)]) for each in last))
 
 
-def _is_of_loader(finding: Finding, calls: Sequence[Lines]) -> bool:
-    """Whether a finding is about a loader that one of these calls builds."""
+def _why_last(
+    finding: Finding,
+    run: Run,
+    accelerator_only: Collection[str],
+    never_read: Sequence[Lines],
+    ranks: int,
+    never_built: Sequence[Lines],
+) -> str:
+    """Why a finding has made no step of this run longer, as one of LAST; "" of the others."""
+    if _lies_in(finding, never_built):
+        return NEVER_BUILT
+    if run.device == "cpu" and finding.rule in accelerator_only:
+        return ELSEWHERE
+    if finding.rule.startswith("PA1") and _lies_in(finding, never_read):
+        return NEVER_READ
+    if _is_of_unused_optimizer(finding, run):
+        return NEVER_UPDATES
+    return ALONE if ranks < 2 and finding.rule in OF_SEVERAL_PROCESSES and not run.in_started else ""
+
+
+def _lies_in(finding: Finding, lines: Sequence[Lines]) -> bool:
+    """Whether a finding is in one of these calls or classes."""
     place = finding.location
-    if place is None or not finding.rule.startswith("PA1"):
+    if place is None or not lines:
         return False
     path = os.path.realpath(place.path)
-    return any(os.path.realpath(file) == path and first <= place.line <= last for file, first, last in calls)
+    return any(os.path.realpath(file) == path and first <= place.line <= last for file, first, last in lines)
 
 
 def _is_of_unused_optimizer(finding: Finding, run: Run) -> bool:
@@ -86,7 +104,9 @@ def _with_note(finding: Finding, note: str) -> Finding:
 
 def _share(finding: Finding, run: Run) -> float | None:
     phase = next((phase for rule, phase in PHASE_OF_RULE.items() if finding.rule.startswith(rule)), None)
-    return run.phases[phase] if phase is not None else None
+    if phase is None or (phase == "average" and not run.phases[phase]):  # the script's own average is no phase
+        return None
+    return run.phases[phase]
 
 
 def _with_share(finding: Finding, share: float, run: Run) -> Finding:

@@ -264,12 +264,12 @@ class Teller:
     def _end(self, how: str, message: str = "", code: int = 0) -> None:
         self.tell()
         self._tell_profile()
-        self._pipe.tell({"ended": how, "message": message, "code": code, "facts": self._facts()})
+        self._pipe.tell({"ended": how, "message": message, "code": code, "facts": self._last_facts()})
 
     def _tell_rest(self) -> None:
         self.tell()
         self._tell_profile()
-        self._pipe.tell({"facts": self._facts()})
+        self._pipe.tell({"facts": self._last_facts()})
 
     def _tell_facts_so_far(self) -> None:
         """Tell what is known of the training now. A process that was started is brief: its line must be whole, see `Pipe`."""
@@ -290,6 +290,13 @@ class Teller:
         with contextlib.suppress(Exception):  # facts of torch's private parts; a run counts without them
             return _facts(self.watch, self._files) | self._waiting.facts() | {"is_started": os.getpid() != self._pid}
         return {}
+
+    def _last_facts(self) -> Json:
+        """Those of the end, with what takes longer to find."""
+        facts = self._facts()
+        with contextlib.suppress(Exception):  # classes of the script's may do anything when they are looked at
+            facts["never_built"] = self.watch.never_built(frozenset(facts["files"]))
+        return facts
 
 
 def _facts(watch: Watch, files: OwnFiles) -> Json:

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from perfaudit.script import replaced_functions
@@ -282,6 +282,10 @@ class Watch:
             self._optimizers.append(weakref.ref(optimizer))
             self.kinds_of_optimizers.append(type(optimizer).__name__)
         return number
+
+    def never_built(self, files: Collection[str]) -> dict[str, list[str]]:
+        """See `BuiltModules`."""
+        return self._built.never_built(files)
 
     def optimizer(self, number: int) -> Any:
         """The optimizer of this number, None where it is gone."""

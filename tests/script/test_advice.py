@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from surveys import found
 
 from perfaudit.findings import Location
 from perfaudit.rules import all_rules
-from perfaudit.runs import Run
+from perfaudit.runs import NEVER_BUILT, Run
 from perfaudit.script.advice import ALONE, ELSEWHERE, NEVER_READ, NEVER_UPDATES, order_findings
 
 PHASES = {"data_wait": 0.5, "host_to_device": 0.0, "forward": 0.3, "backward": 0.19, "optimizer": 0.01, "average": 0.0}
@@ -69,3 +70,16 @@ def test_what_costs_time_among_several_processes_comes_last_in_one() -> None:
         ("PA704", True),
     ]
     assert order_findings(given, run(), ranks=2)[0].rule == "PA704"
+
+
+def test_what_is_in_a_model_that_was_not_built_comes_last_and_says_so() -> None:
+    given = [found("PA203").with_(location=Location("models.py", line, 1, line, 9)) for line in (4, 9)]
+    ordered = order_findings(given, run(), never_built=[("models.py", 3, 5)])
+    assert [each.location and each.location.line for each in ordered] == [9, 4]
+    assert [each.note == NEVER_BUILT for each in ordered] == [False, True]
+
+
+@pytest.mark.parametrize("rule", ["PA103", "PA106", "PA404"])
+def test_what_waiting_for_batches_does_not_come_from_has_no_share_of_it(rule: str) -> None:
+    """Workers that start with each epoch, which is counted apart; tensors that a model builds. An average of the script's own."""
+    assert not order_findings([found(rule)], run())[0].note

@@ -12,7 +12,7 @@ from perfaudit.measurements import Environment
 from perfaudit.render.paint import plain
 from perfaudit.render.run import figures, run_block, run_page
 from perfaudit.report import Report
-from perfaudit.runs import ProfileRow, Run
+from perfaudit.runs import NEVER_BUILT, ProfileRow, Run
 from perfaudit.script import waiting
 from perfaudit.script.advice import order_findings
 from perfaudit.script.observe import Seen
@@ -226,3 +226,12 @@ def test_a_mean_far_above_the_median_is_said() -> None:
 )
 def test_numbers_have_no_exponent(number: float, shown: str) -> None:
     assert figures(number) == shown
+
+
+def test_findings_in_models_that_were_not_built_are_counted_and_not_shown() -> None:
+    run = summarize(seen_of({"device": "cpu"}, forward=1.0), "train.py")
+    report = Report("run").with_(findings=(found("PA204"), found("PA203").with_(note=NEVER_BUILT)))
+    text = run_page(report, run, plain, 100)
+    assert "PA204" in text
+    assert "PA203" not in text
+    assert "1 finding in models that the script has not built: see --format json" in text
