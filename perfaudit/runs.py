@@ -18,6 +18,8 @@ PHASE_WORDS = {
 
 NEVER_BUILT = "the script has built no module of this class"  # note of a finding in one
 
+QUEUED = 0.15  # of the steps, for which threads waited for cores; the same as in a race (`measure.judge`)
+
 SETUP_WORDS = {
     "until_torch": "until torch was imported",
     "until_loader": "until the loader was read",
@@ -61,6 +63,8 @@ class Run:
     happened besides that usual steps do not have: an evaluation, the beginning of an epoch; uneven_seconds: theirs.
     steps_watched: of the counted steps, those whose phases were timed, and whose sum the shares are of.
     in_started: the steps are those of one process that the script has started. is_traced: by a debugger or the like.
+    queued: time for which threads of the training waited for a core that others held, together, as a share of its steps; None
+    where that is not known.
     """
 
     script: str
@@ -94,4 +98,10 @@ class Run:
     in_place: bool = False
     in_started: bool = False
     is_traced: bool = False
+    queued: float | None = None
     profile: StepsProfile | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether its threads were seen to wait for cores that others held."""
+        return (self.queued or 0.0) >= QUEUED

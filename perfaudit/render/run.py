@@ -79,6 +79,8 @@ def _busy(report: Report) -> str:
     machine = report.environment
     if machine is None or machine.load is None or machine.load <= _MOST_LOAD * machine.cores:
         return ""
+    if report.run is not None and report.run.is_busy:
+        return ""  # what was seen in the steps says it
     cores = count(machine.cores, "core")
     return f"The machine was busy before the script started (load {machine.load:.3g} on {cores}): alone, a step may take less."
 
@@ -155,6 +157,12 @@ def _sentences(run: Run) -> list[str]:
         said.append("A single step was counted, which tells little: others may take longer or shorter.")
     if run.is_traced:
         said.append("A debugger or a tracer follows the script line by line: its times are not those of a training.")
+    if run.is_busy:
+        share = 100 * (run.queued or 0.0)
+        said.append(
+            "Its threads waited for cores that other programs or its own loader workers held, together "
+            f"{share:.0f} % as long as its steps took: with the cores to itself a step may take far less."
+        )
     if run.in_started:
         said.append("The steps are those of one process that the script has started.")
     if run.seconds_per_step and (run.mean_seconds_per_step or 0.0) >= MEAN_FAR * run.seconds_per_step:

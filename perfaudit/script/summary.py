@@ -56,6 +56,7 @@ def summarize(seen: Seen, script: str, in_place: bool = False) -> Run:
         in_place=in_place,
         in_started=bool(facts.get("is_started")),
         is_traced=bool(facts.get("is_traced")),
+        queued=facts.get("queued"),
         profile=_profile(seen.profile),
     )
 

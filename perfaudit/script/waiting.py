@@ -19,7 +19,7 @@ KEPT = 512  # spans between two looks of which it is kept how long the thread st
 LONG = 3.0  # times the median: an update that took longer holds an evaluation, or the beginning of an epoch
 _SCHEDULED = "/proc/thread-self/schedstat"  # nanoseconds on a core, and waiting for one, of who opens it; Linux
 
-_Clocks = tuple[float, float, float]  # as `Waiting._read` has them
+_Clocks = tuple[float, float, float, float]  # as `Waiting._read` has them
 
 
 class Waiting:
@@ -33,7 +33,8 @@ class Waiting:
         self._thread = 0
         self._clocks: int | None = None  # a file, of the thread that trains
         self._last: _Clocks | None = None
-        self._spans: deque[tuple[float, float]] = deque(maxlen=KEPT)  # seconds between two looks, and standing still
+        # Seconds between two looks, those of standing still, and those that all threads waited for a core.
+        self._spans: deque[tuple[float, float, float]] = deque(maxlen=KEPT)
 
     def end_update(self, is_next: bool = True) -> None:
         """An update has been handed to the device, or is done where there is none.
@@ -61,7 +62,8 @@ class Waiting:
 
     def facts(self) -> dict[str, float]:
         """Shares: `behind` of updates at whose end the device had not come to the end of the one before, `blocked` of the time
-        of usual updates in which the thread neither ran nor waited for a core. What is not known is left out.
+        of usual updates in which the thread neither ran nor waited for a core, `queued` of the same time in which threads of
+        the process waited for one, all together: more than 1 where several did. What is not known is left out.
 
         On a busy machine the thread stands still where it waits for other threads of its process that wait for a core: as
         long as those did, all together, is left out of each update.
@@ -69,14 +71,16 @@ class Waiting:
         found = {}
         if self._marks:
             found["behind"] = self._behind / self._marks
-        longest = LONG * statistics.median([wall for wall, _ in self._spans] or [0.0])
+        longest = LONG * statistics.median([wall for wall, *_ in self._spans] or [0.0])
         usual = [span for span in self._spans if span[0] <= longest]
-        if whole := sum(wall for wall, _ in usual):
-            found["blocked"] = sum(still for _, still in usual) / whole
+        if whole := sum(wall for wall, *_ in usual):
+            found["blocked"] = sum(still for _, still, _ in usual) / whole
+            found["queued"] = sum(queued for *_, queued in usual) / whole
         return found
 
     def _read(self) -> _Clocks | None:
-        """Seconds of the clock, of the thread on a core or waiting for one, and of its process' other threads waiting for one.
+        """Seconds of the clock, of the thread on a core or waiting for one, of its process' other threads waiting for one, and of
+        the thread waiting for one.
 
         None where the system does not tell, and with a device, of which `behind` tells more.
         """
@@ -87,10 +91,13 @@ class Waiting:
         except (OSError, ValueError, IndexError):
             return None
         # The file counts time on a core in ticks of some milliseconds, in which short steps begin and end.
-        return time.perf_counter(), time.thread_time() + queued, queued_seconds(but=self._thread)
+        return time.perf_counter(), time.thread_time() + queued, queued_seconds(but=self._thread), queued
 
 
-def _span(before: _Clocks, now: _Clocks) -> tuple[float, float]:
-    """Seconds between two looks, and of them standing still. A thread that ended takes what it waited with it."""
-    wall, ran, queued = (new - old for new, old in zip(now, before, strict=True))
-    return wall, max(0.0, wall - ran - max(0.0, queued))
+def _span(before: _Clocks, now: _Clocks) -> tuple[float, float, float]:
+    """Seconds between two looks, of them standing still, and of all threads waiting for a core.
+
+    A thread that ended takes what it waited with it.
+    """
+    wall, ran, queued, own = (new - old for new, old in zip(now, before, strict=True))
+    return wall, max(0.0, wall - ran - max(0.0, queued)), own + max(0.0, queued)

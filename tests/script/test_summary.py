@@ -79,13 +79,13 @@ def test_a_device_is_behind_where_it_has_not_done_the_update_before(
 
 
 def test_a_thread_that_neither_runs_nor_queues_is_blocked(monkeypatch: pytest.MonkeyPatch) -> None:
-    clocks = iter([(0.0, 0.0, 0.0), (10.0, 2.0 + 3.0, 0.0)])
+    clocks = iter([(0.0, 0.0, 0.0, 0.0), (10.0, 2.0 + 3.0, 0.0, 3.0)])
     monkeypatch.setattr(Waiting, "_read", lambda self: next(clocks))
     monkeypatch.setattr(waiting, "device_in_use", lambda: "")
     watched = Waiting()
     for _ in range(FIRST + 1):
         watched.end_update()
-    assert watched.facts() == {"blocked": 0.5}
+    assert watched.facts() == {"blocked": 0.5, "queued": 0.3}
 
 
 def test_setup_has_parts_and_advice_where_it_takes_longest() -> None:
@@ -182,6 +182,13 @@ def test_a_single_step_is_called_one() -> None:
 def test_a_script_that_is_traced_says_so() -> None:
     text = run_block(summarize(seen_of({"device": "cpu", "is_traced": True}, forward=1.0), "train.py"), plain, 100)
     assert "A debugger or a tracer follows the script" in text
+
+
+def test_a_busy_machine_is_told() -> None:
+    for queued, is_told in ((0.5, True), (0.1, False)):
+        seen = seen_of({"device": "cpu", "queued": queued}, forward=1.0)
+        said = said_of(summarize(seen, "train.py"))
+        assert ("together 50 % as long as its steps took" in said) is is_told
 
 
 def test_rows_of_a_profile_are_shares_of_all_of_it() -> None:

@@ -16,10 +16,10 @@ def followed(monkeypatch: pytest.MonkeyPatch, spans: list[tuple[float, ...]]) ->
 
     Between two looks, of which the first ran NEVER, are updates that are not looked at.
     """
-    clocks = [(0.0, 0.0, 0.0)]
+    clocks = [(0.0, 0.0, 0.0, 0.0)]
     for wall, ran, *queued in spans:
-        clock, has_run, has_queued = clocks[-1]
-        clocks.append((clock + wall, has_run + max(0.0, ran), has_queued + sum(queued)))
+        clock, has_run, has_queued, own = clocks[-1]
+        clocks.append((clock + wall, has_run + max(0.0, ran), has_queued + sum(queued), own + 0.125 * wall))
     reads = iter(clocks)
     seen = waiting.Waiting()
     monkeypatch.setattr(waiting.Waiting, "_read", lambda self: next(reads))
@@ -37,6 +37,11 @@ def test_the_share_in_which_it_stands_still(monkeypatch: pytest.MonkeyPatch) -> 
 def test_waiting_for_threads_that_wait_for_a_core_is_no_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
     assert followed(monkeypatch, [(1.0, 0.25, 0.5)] * 8)["blocked"] == pytest.approx(0.25)
     assert followed(monkeypatch, [(1.0, 0.25, 4.0)] * 2 + [(1.0, 0.25)] * 2)["blocked"] == pytest.approx(0.375)
+
+
+def test_what_all_threads_wait_for_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = followed(monkeypatch, [(1.0, 0.25, 0.5)] * 4 + [(1.0, 0.25, 2.5)] * 4)
+    assert found["queued"] == pytest.approx(0.125 + 1.5)
 
 
 def test_what_threads_wait_between_two_looks_leaves_a_sleep_a_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
