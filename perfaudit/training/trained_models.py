@@ -35,14 +35,19 @@ def find_models(optimizers: Sequence[Any]) -> Models:
         for each in tops
     ]
     held = {id(each): trained.keys() & {id(parameter) for parameter in each.parameters()} for each in tops}
-    plain = [each for each in tops if not isinstance(each, torch.jit.ScriptModule)]
-    traces = {
-        id(each) for each in tops if isinstance(each, torch.jit.ScriptModule)
-        and any(set() < held[id(each)] == held[id(other)] for other in plain)
-    }  # fmt: skip
+    traced = [each for each in tops if _is_trace(each)]
+    plain = [each for each in tops if not any(each is other for other in traced)]
+    traces = {id(each) for each in traced if any(set() < held[id(each)] == held[id(other)] for other in plain)}
     firsts = [
         item for item in firsts
         if id(item[1]) not in traces and not any(set() < held[id(item[1])] < held[id(other)] for other in tops)
     ]  # fmt: skip
     models = sorted((item for item in firsts if item[0] < math.inf), key=lambda item: item[0])
     return Models([each for _, each in models], [each for first, each in firsts if first == math.inf])
+
+
+def _is_trace(module: Any) -> bool:
+    """Whether a module is compiled by TorchScript, or one in which torch wraps a model to trace it."""
+    import torch
+
+    return isinstance(module, torch.jit.ScriptModule) or type(module).__module__.startswith("torch.jit")

@@ -74,7 +74,7 @@ class Climb:
             interval = self.alone.interval(key)
             pays_from = 1 - least_gain(candidate)
             seen = self.alone.entrants.get(key)
-            if seen is not None and seen.left and interval is None:  # it is far slower, or looked no faster
+            if seen is not None and (seen.left == FUTILE or (seen.left and interval is None)):  # or it is far slower
                 continue
             if interval is None or interval[1] < pays_from < interval[2]:
                 found.append(candidate)

@@ -27,4 +27,5 @@ def test_a_trace_of_the_model_is_no_model() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU())
     trace = torch.jit.trace(model, torch.zeros(2, 3))
     assert next(trace.parameters()) is model[0].weight
-    assert find_models([torch.optim.SGD(model.parameters())]).trained == [model]
+    wrapper = type("QualnameWrapper", (torch.nn.Sequential,), {"__module__": "torch.jit._trace"})(*model)
+    assert find_models([torch.optim.SGD(model.parameters())]).trained == [model], wrapper

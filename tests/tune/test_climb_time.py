@@ -8,6 +8,7 @@ import pytest
 from surveys import profile_of, survey_of
 
 from perfaudit.findings import Fix, Location
+from perfaudit.measure.race import FUTILE
 from perfaudit.measurements import Settings
 from perfaudit.tune.candidates import Candidate
 from perfaudit.tune.climb_state import Climb
@@ -112,6 +113,13 @@ def test_a_race_is_enough_when_each_knob_has_what_pays_or_nothing_open(
     others: list[tuple[Candidate, tuple[float, float, float] | None, list[float], str]], expected: bool
 ) -> None:
     assert is_enough(climb((loader(1), SURE, [-0.2] * 8, "decided"), *others)) is expected
+
+
+def test_what_was_given_up_as_no_faster_is_not_undecided() -> None:
+    """However wide its interval is: time was left, and more of it would not be spent on it."""
+    wide = (1.18, 0.62, 2.26)
+    assert climb((candidate("fusion"), wide, [0.2] * 8, FUTILE)).undecided == []
+    assert [each.knob for each in climb((candidate("fusion"), wide, [0.2] * 8, "")).undecided] == ["fusion"]
 
 
 def test_nothing_is_enough_before_a_race() -> None:
