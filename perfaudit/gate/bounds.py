@@ -1,4 +1,4 @@
-"""Bounds of a log ratio from groups of quads that resemble each other, and the looks at which they hold together."""
+"""Bounds of a log ratio from groups of quads that resemble each other."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from perfaudit.gate import signed_rank
-from perfaudit.measure.stats import Look, student_quantile, student_within
+from perfaudit.measure.stats import student_quantile, student_within
 
 Groups = Sequence[Sequence[float]]  # log ratios of quads, one list per pair of processes or batch
 
@@ -50,16 +50,6 @@ def both(groups: Groups, threshold: float, alpha_low: float, alpha_high: float) 
     a = between_pairs(groups, threshold, alpha_low, alpha_high)
     b = within_quads(groups, threshold, alpha_low, alpha_high)
     return Bounds(min(a.low, b.low), max(a.high, b.high), max(a.p, b.p))
-
-
-def looks_made(looks: Sequence[Look], count: int, ended: bool) -> list[tuple[int, float]]:
-    """Number of pairs or quads, and how often a bound may miss on its side, for each look at so many.
-
-    ended: the time, not the data, ended the measuring; then all count, at what the looks before have left unspent.
-    """
-    made = [(look.generations, look.alpha) for look in looks if look.generations <= count]
-    unspent = sum(look.alpha for look in looks if look.generations >= count)
-    return [*made, (count, unspent)] if ended and unspent else made
 
 
 def _tail(above: float, error: float, freedom: int) -> float:

@@ -27,11 +27,11 @@ import math
 from collections.abc import Sequence
 
 from perfaudit.gate import signed_rank
-from perfaudit.gate.bounds import Bounds, Groups, Rule, both, looks_made
+from perfaudit.gate.bounds import Bounds, Groups, Rule, both
 from perfaudit.gate.one_training_quads import LOOKS as LOOKS_OF_ONE
 from perfaudit.gate.one_training_quads import batches, control, differs_from_itself
 from perfaudit.gate.records import TargetRecord
-from perfaudit.measure.stats import Look
+from perfaudit.measure.stats import Look, is_look, looks_made
 from perfaudit.verdicts import GateVerdict, TimeVerdict
 
 # Pairs of processes, and how often a bound may miss on its side. Most goes to the last look, where small effects are decided.
@@ -113,7 +113,7 @@ def judged_together(
 
 def is_settled(record: TargetRecord, limit: float, tolerated: float, family: int) -> bool:
     """Whether a target needs no more data: its last pair completes a look, and the looks say something."""
-    at_look = record.one is not None or len(record.groups()) in {look.generations for look in LOOKS}
+    at_look = record.one is not None or is_look(LOOKS, len(record.groups()))
     return at_look and judged(record, limit, tolerated, family).verdict != "inconclusive"
 
 

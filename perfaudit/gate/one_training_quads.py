@@ -15,10 +15,10 @@ import statistics
 from collections.abc import Sequence
 
 from perfaudit.gate import signed_rank
-from perfaudit.gate.bounds import both, looks_made
+from perfaudit.gate.bounds import both
 from perfaudit.gate.records import OneTraining
 from perfaudit.measure.quads import Interval
-from perfaudit.measure.stats import Look
+from perfaudit.measure.stats import Look, looks_made
 
 # Quads, and how often a bound may miss on its side; together as often as over pairs of processes (`decision.ALPHA`).
 # The last ones are for short steps on a machine that others use, where a quad tells little.

@@ -12,6 +12,7 @@ from perfaudit.measure.stats import (
     LOOKS,
     TooFewRounds,
     interval_at,
+    is_look,
     quartiles,
     settled,
     smallest_callable,
@@ -23,7 +24,6 @@ QUEUED = 0.15  # share of the wall seconds that a training's threads waited for 
 EXPLAINED = 0.9  # share of the wall seconds that computing and waiting for a core must explain; else it waits for data
 HOPELESS = 1.05  # ratio in each of two or three generations; a true gain of 1 % looks so at 5 % noise in one case of 75
 TELLS_NOTHING = 4.0  # high over low of an interval that is undecided; effects of half a step could not have been seen
-LOOKED_AT = {look.generations for look in LOOKS}
 
 
 def trial(ledger: Ledger, variant: Variant, peak_bytes: int | None = None, metric: str = "seconds_per_step") -> Trial:
@@ -99,7 +99,7 @@ def comparison(
 
 
 def _interval(groups: list[list[float]], least: float | None) -> tuple[float, float, float]:
-    if least is not None and len(groups) in LOOKED_AT:
+    if least is not None and is_look(LOOKS, len(groups)):
         found = interval_at(groups)
         if settled(found[1], found[2], least):
             return found
@@ -117,7 +117,7 @@ def hopeless_variants(
     for candidate in candidates:
         groups = ledger.log_ratios(base.key, candidate.key, stage, wall if clock == "wall" else cpu)
         medians = [statistics.median(group) for group in groups]
-        if 2 <= len(medians) < min(LOOKED_AT) and min(medians) > math.log(HOPELESS):
+        if 2 <= len(medians) < LOOKS[0].generations and min(medians) > math.log(HOPELESS):
             gone.add(candidate.key)
     return gone
 
@@ -137,7 +137,7 @@ def settled_variants(
     """
     done = set()
     for candidate in candidates:
-        if ledger.generations_with(base.key, candidate.key, stage) not in LOOKED_AT:
+        if not is_look(LOOKS, ledger.generations_with(base.key, candidate.key, stage)):
             continue
         found = comparison(ledger, base, candidate, stage, phases(candidate), clock, least)
         if found is not None and settled(found.low, found.high, least):

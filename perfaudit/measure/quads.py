@@ -23,7 +23,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from perfaudit.measure.stats import Look, student_quantile
+from perfaudit.measure import stats
+from perfaudit.measure.stats import Look, looks_made, student_quantile
 
 BATCHES = 16
 TRIM = 8
@@ -45,7 +46,7 @@ class Interval:
 
 def is_look(quads: int) -> bool:
     """Whether the data are looked at after so many quads."""
-    return any(look.generations == quads for look in LOOKS)
+    return stats.is_look(LOOKS, quads)
 
 
 def is_last_look(quads: int) -> bool:
@@ -61,13 +62,10 @@ def interval_of_quads(log_ratios: Sequence[float], ended: float = 0.0) -> Interv
     this holds): 1 for all of it, less where the race could have ended at another time, too.
     """
     n = len(log_ratios)
-    if ended and n >= FEWEST:
-        unspent = sum(look.alpha for look in LOOKS if look.generations >= n) or LOOKS[-1].alpha
-        return _batch_interval(log_ratios, ended * unspent)
-    reached = [look for look in LOOKS if look.generations <= n]
-    if not reached:
-        return None
-    return _batch_interval(log_ratios[: reached[-1].generations], reached[-1].alpha)
+    if ended and is_last_look(n):
+        return _batch_interval(log_ratios, ended * LOOKS[-1].alpha)
+    made = looks_made(LOOKS, n, ended if n >= FEWEST else 0.0)
+    return _batch_interval(log_ratios[: made[-1][0]], made[-1][1]) if made else None
 
 
 def _batch_interval(log_ratios: Sequence[float], alpha: float) -> Interval:

@@ -35,6 +35,22 @@ class Look:
     alpha: float
 
 
+def is_look(looks: Sequence[Look], count: int) -> bool:
+    """Whether the data are looked at when there are so many."""
+    return any(look.generations == count for look in looks)
+
+
+def looks_made(looks: Sequence[Look], count: int, ended: float) -> list[tuple[int, float]]:
+    """How many count, and how often the interval may miss, for each look made when there are so many generations, or quads.
+
+    ended: the time, not the data, ended the measuring; then all count, at what the looks before have left unspent, or at so
+    much of it.
+    """
+    made = [(look.generations, look.alpha) for look in looks if look.generations <= count]
+    unspent = ended * sum(look.alpha for look in looks if look.generations >= count)
+    return [*made, (count, unspent)] if unspent else made
+
+
 # Error is shared out among the looks by Bonferroni's inequality: whatever the dependence between them, and by whatever
 # rule one stops at one of them, an interval misses at most as often as all alphas together. Chosen by simulation (tables in
 # benchmarks/simulated_calibration.md): most goes to the last look, where small effects are decided. A first look after 3
@@ -78,14 +94,11 @@ def interval_at(
     Raises TooFewRounds before the first look, and under two generations.
     """
     groups = [group for group in groups if group]
-    if ended:
-        unspent = sum(look.alpha for look in looks if look.generations >= len(groups))
-        if unspent:
-            return ratio_interval(groups, unspent)
-    reached = [look for look in looks if look.generations <= len(groups)]
-    if not reached:
+    made = looks_made(looks, len(groups), ended)
+    if not made:
         raise TooFewRounds(f"{len(groups)} generations of processes; the first look is after {looks[0].generations}")
-    return ratio_interval(groups[: reached[-1].generations], reached[-1].alpha)
+    count, alpha = made[-1]
+    return ratio_interval(groups[:count], alpha)
 
 
 def settled(low: float, high: float, least: float) -> bool:

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 import pytest
 
 from perfaudit.gate import signed_rank
-from perfaudit.gate.bounds import Bounds, _tail, between_pairs, looks_made
+from perfaudit.gate.bounds import Bounds, _tail, between_pairs
 from perfaudit.gate.decision import ALPHA, LOOKS, PAIRS, judged
 from perfaudit.gate.pair_plan import SHORTEST, Plan, arranged, planned
 from perfaudit.gate.records import ORDERS, Blocks, Pair, Quad, Side, TargetRecord, TimedBlock
+from perfaudit.measure.stats import looks_made
 
 
 def test_looks_whose_bounds_meet_do_not_contradict_each_other() -> None:
