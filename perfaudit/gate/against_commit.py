@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from importlib.metadata import version
+from importlib.metadata import distributions
 from pathlib import Path, PurePath
 from typing import TypeVar
 
@@ -90,6 +90,7 @@ def _start_line(request: Request, targets: Sequence[Target], reference: Referenc
     settings, here = request.settings, reference.head_root
     differ = [name for name in differing(here, reference.commit) if PurePath(name).suffix in (".py", ".ipynb")]
     names = {target.label: target.names for target in targets}
+    torch = next((found.version for found in distributions(name="torch")), "")
     judged = {"max-regression": settings.max_regression, "tolerate": settings.tolerate}
     return {
         "command": "gate",
@@ -102,7 +103,7 @@ def _start_line(request: Request, targets: Sequence[Target], reference: Referenc
             **judged,
         },
         "files": {name: file_digest(here / name) for name in sorted(differ)},
-        "environment": {"torch": version("torch"), "cores": usable_cores(), "perfaudit": __version__},
+        "environment": {"torch": torch, "cores": usable_cores(), "perfaudit": __version__},
         "seed": drawn_seed(),
     }
 

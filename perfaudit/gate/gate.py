@@ -62,7 +62,7 @@ def _report(request: Request, known: Known, seconds: float, interrupted: bool) -
         times=tuple(known.times.values()),
         notes=(
             *known.notes,
-            *filter(None, [known.journal.trouble, refusal()]),
+            *filter(None, [known.journal.trouble if interrupted else "", refusal()]),
             *_unfinished(request, known, interrupted),
         ),
         seconds=seconds,
