@@ -29,6 +29,7 @@ _SETUP_ADVICE = {
     "until_batch": "It is the start of the loader's workers, and the batch itself: fewer workers start sooner.",
 }
 _WITHOUT_LOADER = "It lies between the import of torch and the first backward pass: other imports, data, the model."
+MOST_ELSEWHERE = 0.5  # of a step
 MEAN_FAR = 1.5  # times the median, from which on the two tell different things
 DATA_IN_TIME = 0.05  # of a step; what waits for data longer is not called in time
 _SHOWN_FILES = 4  # where there are more, one less and the number of the others
@@ -148,6 +149,11 @@ def _limit(run: Run, of_data: str) -> str:
     if run.limited_by == "compute" and (share := run.phases.get("data_wait", 0.0)) >= DATA_IN_TIME:
         cure = f" {of_data} may shorten it." if of_data else ""
         return f"The step computes more than it waits: waiting for data takes {100 * share:.0f} % of a step.{cure}"
+    if run.limited_by == "compute" and (share := run.phases.get("other", 0.0)) >= MOST_ELSEWHERE:
+        return (
+            f"The step computes, but {100 * share:.0f} % of it is neither model nor optimizer: "
+            "logging, saving, an environment, or batches that the loop makes by itself."
+        )
     return _LIMITS[run.limited_by or "compute"]
 
 

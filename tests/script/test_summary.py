@@ -242,3 +242,10 @@ def test_findings_in_models_that_were_not_built_are_counted_and_not_shown() -> N
     assert "PA204" in text
     assert "PA203" not in text
     assert "1 finding in models that the script has not built: see --format json" in text
+
+
+def test_a_step_that_is_mostly_no_phase_says_so() -> None:
+    assert "60 % of it is neither model nor optimizer" in said_of(
+        summarize(seen_of({"device": "cpu"}, forward=0.4), "train.py")
+    )
+    assert "neither model" not in said_of(summarize(seen_of({"device": "cpu"}, forward=0.6), "train.py"))
