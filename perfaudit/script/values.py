@@ -27,7 +27,7 @@ class ValuesWatch(Watch):
         watched = super()._watch_backward(original)
 
         def backward(*args: Any, **kwargs: Any) -> Any:
-            if args and self._notes_here():
+            if args and self._notes.are_taken_here():
                 first = args[0] if hasattr(args[0], "detach") else next(iter(args[0]), None)
                 if first is not None:
                     self._loss = first.detach().sum().clone()

@@ -3,9 +3,7 @@
 Child only. Torch is not imported here: the script imports it when it does, after setting what it wants to set before.
 Hooks on modules would be copied and saved with them, and each call inside a compiled function would break its graph; so a
 model's calls are timed by its class, and not at all inside what is compiled.
-
-A step pays for each function of ours that it calls, and more where these are long, as torch has taken their place in the
-processor's caches. So they are closures that note an event and nothing else (`noted_events`).
+What is noted, and where, is in `notes`.
 """
 
 from __future__ import annotations
@@ -35,23 +33,21 @@ from perfaudit.script.noted_events import (
     NO_GRADIENTS,
     OPTIMIZER,
     OURS,
-    STRETCH_ENDS,
     TOLD,
     UPDATE,
     UPDATED,
     WANTED,
-    UpdateRecords,
 )
+from perfaudit.script.notes import Notes
 from perfaudit.script.read_loaders import ReadLoaders
 from perfaudit.script.replaced_functions import Function
-from perfaudit.script.running_updates import RunningUpdates
 from perfaudit.script.samples import count_samples
-from perfaudit.script.spans import PHASES
 from perfaudit.script.timed_models import TimedModels
+from perfaudit.script.watched_tensors import WatchedTensors
 
 Json = dict[str, Any]  # Any: nested JSON
 _NOTHING: Json = {}
-_NOWHERE = -1  # no thread's number
+_thread_now = threading.get_ident
 LOOKS_FOR_MODELS = (0, 1, 4)  # after so many updates the models that are there are looked at; some are built late
 
 
@@ -71,10 +67,7 @@ class Watch:
         clock: Callable[[], float] = time.perf_counter,
         on_sign: Callable[[], None] = lambda: None,
     ) -> None:
-        self._clock = clock
-        self._events: list[Any] = []  # as `UpdateRecords.add` takes them
-        self._note = self._events.extend
-        self._made = UpdateRecords(clock())
+        self._notes = Notes(clock)
         self.on_update, self.on_sign = on_update, on_sign
         self.torch_at: float | None = None  # when torch had been imported, on the clock of `time.monotonic`
         self.loader_at: float | None = None  # when the loader was begun that has the first batch
@@ -89,13 +82,6 @@ class Watch:
             weakref.ref[Any]
         ] = []  # some scripts build one after the other, each with a model of its own
         self._numbers: dict[int, int] = {}  # by the id of an optimizer
-        self._thread = threading.get_ident()
-        self._running = RunningUpdates()
-        self._depth = 0  # of phases that have begun and not ended
-        # The thread in which calls are noted; 0 inside a model's call or a backward pass, or while a batch is loaded: what runs
-        # there counts for it.
-        # _NOWHERE while only updates are counted, see `watch_next`.
-        self._notes_in = self._thread
         self._stepped_by_scaler: Any = None
         self._has_optimizer = False  # without any, each backward pass ends a step
         self._compiles = False  # whether torch.compile was called
@@ -128,7 +114,7 @@ class Watch:
         self._nodes = getattr(torch._C._autograd, "_get_sequence_nr", int)
         self._has_gradients = torch.is_grad_enabled
         is_alone = knows_host_only()
-        watch_reads = self._watch_reads_on_host if is_alone else self._watch_reads_by_device
+        tensors, in_phase = WatchedTensors(self._notes, self._nodes), self._notes.in_phase
         replace = replaced_functions.replace
         replace(torch, "compile", self._watch_compiling)
         replace(torch.nn.Module, "compile", self._watch_compiling)
@@ -137,57 +123,46 @@ class Watch:
         replace(torch.optim.Optimizer, "__init__", self._watch_building)
         updates.register_optimizer_step_pre_hook(self._before_update)
         updates.register_optimizer_step_post_hook(self._after_update)
-        replace(torch.optim.Optimizer, "zero_grad", self._watch_zero_grad)
+        replace(torch.optim.Optimizer, "zero_grad", tensors.watch_zero_grad)
         replace(torch.autograd, "backward", self._watch_backward)
         replace(torch.autograd, "grad", self._watch_backward)
         replace(loading._BaseDataLoaderIter, "__next__", self._watch_batches)
         replace(loading.DataLoader, "__iter__", self._watch_epochs)
         replace(loading.DataLoader, "__init__", self.loaders.watch_building)
         replace(torch.amp.GradScaler, "step", self._watch_scaled_steps)
-        replace(torch.amp.GradScaler, "unscale_", functools.partial(self._watch_phase, "optimizer"))
-        replace(
-            torch.optim.swa_utils.AveragedModel, "update_parameters", functools.partial(self._watch_phase, "average")
-        )
-        for name in ("item", "numpy", "cpu"):
-            replace(torch.Tensor, name, watch_reads)
-        replace(torch.Tensor, "tolist", self._watch_reads)
+        replace(torch.amp.GradScaler, "unscale_", functools.partial(in_phase, "optimizer"))
+        replace(torch.optim.swa_utils.AveragedModel, "update_parameters", functools.partial(in_phase, "average"))
+        replace(torch.Tensor, "item", tensors.watch_items_on_host if is_alone else tensors.watch_reads_by_device)
+        for name in ("numpy", "cpu"):
+            replace(torch.Tensor, name, tensors.watch_reads_on_host if is_alone else tensors.watch_reads_by_device)
+        replace(torch.Tensor, "tolist", tensors.watch_reads)
         if not is_alone:
             for name in ("to", "cuda"):
-                replace(torch.Tensor, name, self._watch_copies)
+                replace(torch.Tensor, name, tensors.watch_copies)
 
     def _is_elsewhere(self) -> bool:
         """Whether this is another thread than that of the training."""
-        return threading.get_ident() != self._thread
-
-    def _notes_here(self) -> bool:
-        """Whether a call is noted here and now."""
-        return threading.get_ident() == self._notes_in
+        return threading.get_ident() != self._notes.thread
 
     def watch_next(self, is_watched: bool) -> None:
         """Until the next update, time phases or only count. To be called when an update has ended.
 
         What is counted all the same: updates, beginnings of epochs, and calls of models without gradients, as in an evaluation.
         """
-        is_between = self._notes_in in (self._thread, _NOWHERE) and not self._depth and not self._running.frames
+        notes = self._notes
+        is_between = (notes.only_counts or notes.here) and not notes.depth and not notes.running.frames
         if is_between and self._has_optimizer and self._stepped_by_scaler is None:
-            self._notes_in = self._thread if is_watched else _NOWHERE
+            notes.time_phases(is_watched)
 
     @property
     def events_per_update(self) -> float:
         """How many are noted between two updates, on average, where phases are timed."""
-        return self._made.events_per_update
+        return self._notes.made.events_per_update
 
     def take_records(self) -> list[Json]:
         """The records of the updates that have ended since the last call, see `UpdateRecords`."""
-        self._add_up()
-        return self._made.take()
-
-    def _add_up(self) -> None:
-        """Make records of what was noted. That takes time which is nobody's."""
-        began = self._clock()
-        self._made.add(self._events)
-        self._events.clear()
-        self._note((OURS, self._clock(), began))
+        self._notes.add_up()
+        return self._notes.made.take()
 
     # ---- updates -----------------------------------------------------------------------------------------------------
 
@@ -206,50 +181,40 @@ class Watch:
         return build
 
     def _before_update(self, optimizer: Any, *_: Any) -> None:
-        frames = self._running.frames
+        notes = self._notes
+        frames = notes.running.frames
         if not self.updates and not frames:
-            self._thread = self._notes_in = threading.get_ident()
-        if threading.get_ident() != self._thread:
+            notes.begin_in_this_thread()
+        if _thread_now() != notes.thread:
             return
         if frames:
-            self._end_raised()
+            notes.end_raised()
         is_outermost = not frames
         if is_outermost and self.updates in LOOKS_FOR_MODELS:
             self._look_for_models()
         frames.append(sys._getframe(1))
-        if self._notes_in == _NOWHERE:
-            return
-        self._note((UPDATE if is_outermost else OPTIMIZER, self._clock(), None))
-        self._depth += 1
+        if not notes.only_counts:
+            notes.note((UPDATE if is_outermost else OPTIMIZER, notes.clock(), None))
+            notes.depth += 1
 
     def _after_update(self, optimizer: Any, *_: Any) -> None:
-        if threading.get_ident() != self._thread:
+        notes = self._notes
+        if _thread_now() != notes.thread:
             return
-        frames, frame = self._running.frames, sys._getframe(1)
+        frames, frame = notes.running.frames, sys._getframe(1)
         if len(frames) == 1 and frames[0] is frame:
             frames.clear()
-            self._end_phase()
+            notes.end_phase()
         else:
-            for _each in range(self._running.end(frame)):
-                self._end_phase()
+            for _each in range(notes.running.end(frame)):
+                notes.end_phase()
         if not frames and self._stepped_by_scaler is None:
             self._end_update(optimizer)
-
-    def _end_phase(self) -> None:
-        if self._notes_in == _NOWHERE:
-            return
-        self._note((END, self._clock(), None))
-        self._depth -= 1
-
-    def _end_raised(self) -> None:
-        """End the phases of updates that have raised; what they took is the next one's."""
-        for _each in range(self._running.drop_raised()):
-            self._end_phase()
 
     def _watch_scaled_steps(self, original: Function) -> Function:
         """A step of a GradScaler, which skips the optimizer's where gradients overflow: a step all the same."""
 
-        in_phase = self._watch_phase("optimizer", original)
+        in_phase = self._notes.in_phase("optimizer", original)
 
         def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             if self._is_elsewhere() or self._stepped_by_scaler is not None:
@@ -266,13 +231,14 @@ class Watch:
 
     def _end_update(self, optimizer: Any) -> None:
         number = self._number(optimizer) if optimizer is not None else -1
-        kind = COUNTED if self._notes_in == _NOWHERE else UPDATED
-        self._note((kind, self._clock(), (number, self._values(optimizer) if self.has_values else _NOTHING)))
+        notes = self._notes
+        kind = COUNTED if notes.only_counts else UPDATED
+        notes.note((kind, notes.clock(), (number, self._values(optimizer) if self.has_values else _NOTHING)))
         self.updates += 1
         self.loaders.end_update()
         self._has_samples, self._wants_inputs = False, True
         self.on_update(number)
-        self._note((TOLD, self._clock(), None))
+        notes.note((TOLD, notes.clock(), None))
 
     def _number(self, optimizer: Any) -> int:
         """That of an optimizer; a new one, where another one was in its place in memory."""
@@ -306,90 +272,18 @@ class Watch:
 
     # ---- phases ------------------------------------------------------------------------------------------------------
 
-    def _watch_phase(self, phase: str, original: Function) -> Function:
-        number, note, clock, thread_now = PHASES.index(phase), self._note, self._clock, threading.get_ident
-
-        def in_phase(*args: Any, **kwargs: Any) -> Any:
-            if thread_now() != self._notes_in:
-                return original(*args, **kwargs)
-            note((number, clock(), None))
-            self._depth += 1
-            try:
-                return original(*args, **kwargs)
-            finally:
-                note((END, clock(), None))
-                self._depth -= 1
-
-        return in_phase
-
-    def _watch_reads(self, original: Function) -> Function:
-        in_phase, events, note = self._watch_phase("host_reads", original), self._events, self._note
-        clock, nodes, thread_now = self._clock, self._nodes, threading.get_ident
-
-        def read(*args: Any, **kwargs: Any) -> Any:
-            if thread_now() != self._notes_in:
-                return original(*args, **kwargs)
-            result = in_phase(*args, **kwargs)
-            note((STRETCH_ENDS, clock(), nodes()))
-            if len(events) > MOST_NOTED:
-                self._add_up()
-            return result
-
-        return read
-
-    def _watch_reads_on_host(self, original: Function) -> Function:
-        """A number is read for which nothing is waited: it takes no time worth a phase, and a policy has many in a step.
-
-        An Adam without `fused` reads two for each parameter.
-        """
-        events, note, clock, nodes, thread_now = self._events, self._note, self._clock, self._nodes, threading.get_ident
-
-        def read(*args: Any, **kwargs: Any) -> Any:
-            if self._depth or thread_now() != self._notes_in:  # what is read inside a phase ends nothing
-                return original(*args, **kwargs)
-            result = original(*args, **kwargs)
-            note((STRETCH_ENDS, clock(), nodes()))
-            if len(events) > MOST_NOTED:
-                self._add_up()
-            return result
-
-        return read
-
-    def _watch_reads_by_device(self, original: Function) -> Function:
-        """Of a tensor on the host nothing is waited for, whatever device there is."""
-        waiting, at_once = self._watch_reads(original), self._watch_reads_on_host(original)
-
-        def read(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-            return (at_once if tensor.is_cpu else waiting)(tensor, *args, **kwargs)
-
-        return read
-
-    def _watch_zero_grad(self, original: Function) -> Function:
-        in_phase, note, clock = self._watch_phase("optimizer", original), self._note, self._clock
-        nodes, thread_now = self._nodes, threading.get_ident
-
-        def zero_grad(*args: Any, **kwargs: Any) -> Any:
-            if thread_now() != self._notes_in:
-                return original(*args, **kwargs)
-            result = in_phase(*args, **kwargs)
-            if not self._depth:
-                note((STRETCH_ENDS, clock(), nodes()))
-            return result
-
-        return zero_grad
-
     def _watch_backward(self, original: Function) -> Function:
-        events, note, clock, thread_now = self._events, self._note, self._clock, threading.get_ident
-        frames = self._running.frames
+        notes, frames = self._notes, self._notes.running.frames
+        events, note, clock = notes.events, notes.note, notes.clock
 
         def backward(*args: Any, **kwargs: Any) -> Any:
-            is_here = thread_now() == self._notes_in
+            is_here = _thread_now() == notes.here
             if not is_here and (
-                self.updates or not self._notes_in
+                self.updates or not notes.here
             ):  # gradients that a model takes in its forward pass, too
                 return original(*args, **kwargs)
             if frames:
-                self._end_raised()
+                notes.end_raised()
             if not self.backwards and self.first_batch_at is None:
                 self.first_batch_at = time.monotonic()
             self.backwards += 1
@@ -399,8 +293,8 @@ class Watch:
             loss = math.inf if is_known or not args else _node(args[0])
             note((BACKWARD_IN_UPDATE if frames else BACKWARD, clock(), loss))
             if is_here:
-                self._depth += 1
-                self._notes_in = 0  # what it calls, such as a model whose activations were not kept, counts for it
+                notes.depth += 1
+                notes.here = 0  # what it calls, such as a model whose activations were not kept, counts for it
             else:
                 note((END, clock(), None))
             try:
@@ -408,27 +302,27 @@ class Watch:
             finally:
                 if is_here:
                     note((END, clock(), None))
-                    self._notes_in = self._thread
-                    self._depth -= 1
+                    notes.here = notes.thread
+                    notes.depth -= 1
             if not self.updates:
                 self.on_sign()
-            if not self._has_optimizer and not self._depth:
+            if not self._has_optimizer and not notes.depth:
                 if self.updates in LOOKS_FOR_MODELS:
                     self._look_for_models()
                 self._end_update(None)
             elif len(events) > MOST_NOTED:
-                self._add_up()
+                notes.add_up()
             return result
 
         return backward
 
     def _watch_epochs(self, original: Function) -> Function:
-        in_phase = self._watch_phase("data_wait", original)
+        notes, in_phase = self._notes, self._notes.in_phase("data_wait", original)
 
         def begin(loader: Any) -> Any:
             if self._is_elsewhere():
                 return original(loader)
-            self._note((EPOCH, self._clock(), None))
+            notes.note((EPOCH, notes.clock(), None))
             if not self.backwards:
                 self.loader_at = time.monotonic()
             self._epoch = self.batches, weakref.ref(loader)
@@ -439,33 +333,29 @@ class Watch:
         return begin
 
     def _watch_batches(self, original: Function) -> Function:
-        load, frames = self._watch_loading(original), self._running.frames
-        events, note, clock, thread_now = self._events, self._note, self._clock, threading.get_ident
-        loaders = self.loaders
+        load, notes, loaders = self._watch_loading(original), self._notes, self.loaders
+        events, note, clock, frames = notes.events, notes.note, notes.clock, notes.running.frames
 
         def next_batch(batches: Any) -> Any:
-            if thread_now() != self._thread:
+            if _thread_now() != notes.thread:
                 return original(batches)
             if frames:
-                self._end_raised()
-            if self._depth:
+                notes.end_raised()
+            if notes.depth:
                 return original(batches)
-            if self._notes_in == _NOWHERE:
-                batch = original(batches)
-                self.batches += 1
-                loaders.last = id(batches)
-                return batch
+            if notes.only_counts:
+                return count_batch(batches)
             note((WANTED, clock(), None))
-            self._depth = 1
-            self._notes_in = 0
+            notes.depth = 1
+            notes.here = 0
             try:
                 batch = load(batches)
             except BaseException:
                 note((END, clock(), None))
                 raise
             finally:
-                self._depth = 0
-                self._notes_in = self._thread
+                notes.depth = 0
+                notes.here = notes.thread
             now = clock()
 
             samples = count_samples(batch)
@@ -478,7 +368,17 @@ class Watch:
             if not self.updates or not self.backwards:
                 self._note_early_batch()
             if len(events) > MOST_NOTED:
-                self._add_up()
+                notes.add_up()
+            return batch
+
+        def count_batch(batches: Any) -> Any:
+            notes.depth = 1
+            try:
+                batch = load(batches)
+            finally:
+                notes.depth = 0
+            self.batches += 1
+            loaders.last = id(batches)
             return batch
 
         return next_batch
@@ -493,69 +393,61 @@ class Watch:
         """What gives the next batch of an iterator over a loader."""
         return original
 
-    def _watch_copies(self, original: Function) -> Function:
-        copy = self._watch_phase("host_to_device", original)
-
-        def copy_to_device(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-            if not self._notes_in or not tensor.is_cpu:
-                return original(tensor, *args, **kwargs)
-            return copy(tensor, *args, **kwargs)
-
-        return copy_to_device
-
     # ---- models ------------------------------------------------------------------------------------------------------
 
     def _look_for_models(self) -> None:
         """Time the models that are there; this is no part of a step."""
-        began = self._clock()
+        notes = self._notes
+        began = notes.clock()
         self._time_models()
-        self._note((OURS, self._clock(), began))
+        notes.note((OURS, notes.clock(), began))
 
     def _time_models(self) -> None:
-        self._add_up()
-        self._models.time_what_is_there(self._compiles, self._made.called)
+        self._notes.add_up()
+        self._models.time_what_is_there(self._compiles, self._notes.made.called)
         self._built.is_open = self.updates < LOOKS_FOR_MODELS[-1]
 
     def _watch_calls(self, original: Function) -> Function:
-        events, note, clock, thread_now = self._events, self._note, self._clock, threading.get_ident
-        has_gradients = self._has_gradients
+        notes, has_gradients, thread_now = self._notes, self._has_gradients, threading.get_ident
+        events, note, clock = notes.events, notes.note, notes.clock
 
         def call(model: Any, *args: Any, **kwargs: Any) -> Any:
-            if thread_now() != self._notes_in:
-                if self._notes_in != _NOWHERE or has_gradients():
+            here = notes.here
+            if not here or thread_now() != here:
+                if here or not notes.only_counts or notes.depth or has_gradients():
                     return original(model, *args, **kwargs)
                 return self._count_call(original, model, *args, **kwargs)
-            self._notes_in = 0
-            self._depth += 1
+            notes.here = 0
+            notes.depth += 1
             note((FORWARD, clock(), type(model)))
             try:
                 return original(model, *args, **kwargs)
             finally:
                 now = clock()
-                self._notes_in = self._thread
-                self._depth -= 1
+                notes.here = notes.thread
+                notes.depth -= 1
                 samples = 0 if has_gradients() else NO_GRADIENTS
                 if self._wants_inputs and not samples:
                     self._wants_inputs = False
                     samples = count_samples([*args, *kwargs.values()], dimensions=2)
                 note((CALLED, now, samples))
                 if len(events) > MOST_NOTED:
-                    self._add_up()
+                    notes.add_up()
 
         return call
 
     def _count_call(self, original: Function, *args: Any, **kwargs: Any) -> Any:
         """Call a model without gradients where only that is told; models inside of it count for it."""
+        notes = self._notes
         if self._is_elsewhere():
             return original(*args, **kwargs)
-        self._notes_in = 0
+        notes.depth += 1
         try:
             return original(*args, **kwargs)
         finally:
-            self._notes_in = _NOWHERE
-            self._note((CALLED, self._clock(), NO_GRADIENTS))
-            if len(self._events) > MOST_NOTED:
-                self._add_up()
+            notes.depth -= 1
+            notes.note((CALLED, notes.clock(), NO_GRADIENTS))
+            notes.add_up_many()
 
 
 def _node(roots: Any) -> float:

@@ -62,14 +62,16 @@ class ScriptWatch(Watch):
         super().put_in_place()
 
     def _before_first_update(self, optimizer: Any, *_: Any) -> None:
-        if not self._training.is_known and not self._running.frames:
+        if not self._training.is_known and not self._notes.running.frames:
             self._training.before_first_update(optimizer)
 
     def _watch_backward(self, original: Function) -> Function:
         watched = super()._watch_backward(original)
 
         def backward(*args: Any, **kwargs: Any) -> Any:
-            if args and self._notes_in and not self._is_backward:  # not where one recomputes activations inside another
+            if (
+                args and self._notes.here and not self._is_backward
+            ):  # not where one recomputes activations inside another
                 self._training.note_loss(args[0])
                 self._training.around_forward.end()
                 if not self._training.knows_its_steps:
@@ -86,7 +88,7 @@ class ScriptWatch(Watch):
         watched = super()._watch_calls(original)
 
         def call(model: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._notes_here() and self._has_gradients():
+            if self._notes.are_taken_here() and self._has_gradients():
                 self._training.around_forward.begin()
             return watched(model, *args, **kwargs)
 

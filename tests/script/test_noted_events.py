@@ -23,6 +23,7 @@ from perfaudit.script.noted_events import (
 )
 from perfaudit.script.spans import PHASES
 from perfaudit.script.watch import Watch
+from perfaudit.script.watched_tensors import WatchedTensors
 
 STEP = [
     *(WANTED, 1.0, None), *(BATCH, 3.0, 16), *(FORWARD, 3.0, None), *(CALLED, 6.0, 0), *(BACKWARD, 7.0, 5.0), *(END, 12.0, None),
@@ -57,25 +58,27 @@ def test_what_an_update_reads_is_not_noted() -> None:
     """An Adam reads two numbers for each parameter."""
     watch = Watch(lambda optimizer: None)
     watch.updates = 9  # models are looked for before that
-    item = watch._watch_reads_on_host(lambda: 7)
+    item = WatchedTensors(watch._notes, int).watch_items_on_host(lambda tensor: 7)
     watch._before_update(None)
-    noted = list(watch._events)
-    assert [item() for _ in range(100)] == [7] * 100
-    assert watch._events == noted
+    noted = list(watch._notes.events)
+    assert [item(None) for _ in range(100)] == [7] * 100
+    assert watch._notes.events == noted
     watch._after_update(None)
-    item()
-    assert watch._events[-3] == STRETCH_ENDS
+    item(None)
+    assert watch._notes.events[-3] == STRETCH_ENDS
 
 
-@pytest.mark.parametrize("name", ["_watch_reads_on_host", "_watch_reads", "_watch_batches", "_watch_calls"])
+@pytest.mark.parametrize(
+    "name", ["watch_items_on_host", "watch_reads_on_host", "watch_reads", "_watch_batches", "_watch_calls"]
+)
 def test_calls_without_any_update_fill_no_memory(name: str) -> None:
     """As an evaluation, or a script that updates by hand."""
     watch = Watch(lambda optimizer: None, clock=lambda: 1.0)
-    call = getattr(watch, name)(lambda model: [])
+    call = getattr(watch if name[0] == "_" else WatchedTensors(watch._notes, int), name)(lambda model: [])
     most = 0
     for _ in range(MOST_NOTED // 3 + 10):
         call(None)
-        most = max(most, len(watch._events))
+        most = max(most, len(watch._notes.events))
     assert most <= MOST_NOTED + 9
     assert watch.take_records() == []
 
@@ -85,8 +88,8 @@ def test_a_phase_is_noted_that_raises() -> None:
         raise ValueError
 
     watch = Watch(lambda optimizer: None)
-    in_phase = watch._watch_phase("optimizer", fail)
+    in_phase = watch._notes.in_phase("optimizer", fail)
     with pytest.raises(ValueError):
         in_phase()
-    assert watch._events[::3] == [OPTIMIZER, END]
-    assert watch._depth == 0
+    assert watch._notes.events[::3] == [OPTIMIZER, END]
+    assert watch._notes.depth == 0
