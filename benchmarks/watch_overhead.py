@@ -8,8 +8,10 @@
 
 Trainings in one process, in the loop that somebody would write. Everything that `perfaudit run` puts in place for watching is
 there in some blocks of steps and taken out in others, next to each other, so that both see the same machine. What it tells goes
-to a pipe that another process reads. Of each quad there is a ratio of the seconds with over those without; the median of these
-has its 95 % interval by ranks. As a control, a second switch that changes nothing is raced the same way.
+to a pipe that another process reads. A block counts by the sum of its steps, with all that is told between them. Of each quad
+there is a ratio of the seconds with over those without; the median of these has its 95 % interval by ranks. *first steps*: the
+phases of each step are timed, as in the first ones of a run; *long run*: those of as many steps as `watched_steps` chooses, of
+which *watched* is the share. As a control, a second switch that changes nothing is raced the same way.
 """
 
 from __future__ import annotations
@@ -35,7 +37,16 @@ from perfaudit.script.teller import Pipe, Teller
 
 HERE = Path(__file__).resolve().parent
 RECORDS, PAGE = HERE / "watch_overhead.jsonl", HERE / "watch_overhead.md"
-HEAD = ("training", "clock", "step, ms", "with watching, of a step", "control", "quads")
+HEAD = (
+    "training",
+    "clock",
+    "step, ms",
+    "first steps, with watching",
+    "long run, with watching",
+    "watched",
+    "control",
+    "quads",
+)
 
 CLOCKS = {"wall": time.perf_counter, "cpu": time.thread_time}
 CLOCK = [time.perf_counter]  # that which is in use
@@ -62,6 +73,8 @@ class Switch:
         self._hooks = [optimizer._global_optimizer_pre_hooks, optimizer._global_optimizer_post_hooks]
         self._kept: list[dict[Any, Any]] = []
         self.is_on = True
+        self._off_at = 0.0
+        self.teller: Teller | None = None
 
     def off(self) -> None:
         if not self.is_on:
@@ -78,6 +91,7 @@ class Switch:
         for hooks in self._hooks:
             hooks.clear()
         self.is_on = False
+        self._off_at = time.monotonic()
 
     def on(self) -> None:
         if self.is_on:
@@ -87,6 +101,8 @@ class Switch:
         for hooks, kept in zip(self._hooks, self._kept, strict=True):
             hooks.update(kept)
         self.is_on = True
+        if self.teller is not None and self.teller._first is not None:  # what passed meanwhile is no time of the run
+            self.teller._first += time.monotonic() - self._off_at
 
 
 # ---- trainings: each yields after a step -----------------------------------------------------------------------------
@@ -202,7 +218,7 @@ def ratios(
         for is_on in order:
             (on if is_on else off)()
             next(steps)
-            found[is_on] += statistics.median(seconds(steps) for _ in range(block - 1))
+            found[is_on] += sum(seconds(steps) for _ in range(block - 1)) / (block - 1)
         with_it.append(found[True])
         without.append(found[False])
     return with_it, without
@@ -220,23 +236,37 @@ def measure(name: str, wanted: float, quads: int, block: int, clock: str) -> Jso
     subprocess.Popen(["cat"], stdin=reading, stdout=subprocess.DEVNULL)
     os.close(reading)
     order = json.loads(Request(Script("train.py")).to_json(writing))
-    teller = Teller(order, Pipe(writing))
+    switch.teller = teller = Teller(order, Pipe(writing))
+    chosen, teller._chosen = teller._chosen, None
     teller.watch.put_in_place()
     steps, _ = sized(TRAININGS[name], wanted)
     for _ in range(10):  # models are looked for in the first updates
         next(steps)
+    first = ratios(steps, switch.on, switch.off, quads, block)
+    switch.on()
+    # As if all updates before, of whatever size, had taken as long.
+    teller._first = time.monotonic() - teller.watch.updates * statistics.median(first[1]) / 2
+    teller._chosen = chosen
+    before = counts(teller)
     watched = ratios(steps, switch.on, switch.off, quads, block)
+    timed, updates = (now - then for now, then in zip(counts(teller), before, strict=True))
     switch.off()
     control = ratios(steps, lambda: None, lambda: None, quads, block)
     return {
         "training": name, "machine": machine(), "load": round(os.getloadavg()[0], 1), "block": block, "clock": clock,
-        "seconds": statistics.median(watched[1]) / 2, "watched": median_ratio(*watched), "control": median_ratio(*control),
-        "quads": quads,
+        "seconds": statistics.median(watched[1]) / 2, "first": median_ratio(*first), "long": median_ratio(*watched),
+        "share": timed / updates, "control": median_ratio(*control), "quads": quads,
     }  # fmt: skip
 
 
+def counts(teller: Teller) -> tuple[int, int]:
+    """Updates whose phases were timed, and all of them."""
+    teller.watch._notes.add_up()
+    return teller.watch._notes.made._watched, teller.watch.updates
+
+
 def page(records: list[Json]) -> str:
-    last = {record["training"]: record for record in records}
+    last = {record["training"]: record for record in records if "long" in record}  # older ones have other figures
     machines = " / ".join(sorted({record["machine"] for record in last.values()}))
     lines = ["# What watching a script costs", "", "    python benchmarks/watch_overhead.py --write", ""]
     lines += [machines + ". What the columns mean stands at the top of watch_overhead.py.", ""]
@@ -244,10 +274,15 @@ def page(records: list[Json]) -> str:
     for name in TRAININGS:
         if name in last:
             record = last[name]
-            shown = [_shown(record["watched"]), _shown(record["control"])]
-            lines += [
-                f"| {name} | {record['clock']} | {1e3 * record['seconds']:.1f} | {' | '.join(shown)} | {record['quads']} |"
+            cells = [
+                name,
+                record["clock"],
+                f"{1e3 * record['seconds']:.1f}",
+                _shown(record["first"]),
+                _shown(record["long"]),
             ]
+            cells += [f"{100 * record['share']:.0f} %", _shown(record["control"]), str(record["quads"])]
+            lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -15,10 +15,14 @@ Lines = tuple[str, int, int]  # file, first and last line of a call
 
 
 class ReadLoaders:
-    """The calls that build loaders. last: the id of the iterator that gave the last batch, which whoever watches batches sets."""
+    """The calls that build loaders.
+
+    last: the id of the iterator that gave the last batch. is_other: that is another one than at the last update, or may be.
+    """
 
     def __init__(self) -> None:
         self.last = 0
+        self.is_other = True
         self._sites: list[Site] = []
         self._built: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # numbers of sites by loader
         self._begun: dict[int, int] = {}  # the same by the id of an iterator; one that is gone leaves its id to another
@@ -40,12 +44,19 @@ class ReadLoaders:
 
     def begin(self, loader: Any, batches: Any) -> None:
         """An iterator over a loader was made."""
+        self.is_other = True
         self._begun[id(batches)] = -1
         with contextlib.suppress(TypeError):
             self._begun[id(batches)] = self._built.get(loader, -1)
 
+    def read(self, batches: int) -> None:
+        """An iterator, by its id, has given a batch, and another one gave that before."""
+        self.last = batches
+        self.is_other = True
+
     def end_update(self) -> None:
-        """An update has ended; the last batch before it is its own."""
+        """An update has ended; the last batch before it is its own. There is nothing to do unless `is_other`."""
+        self.is_other = False
         self._read.add(self._begun.get(self.last, -1))
 
     def never_read(self) -> list[Lines]:

@@ -119,6 +119,7 @@ class Teller:
         self._look_at, self._looked, self._is_looking = 0.0, 0, False  # again when, after which update, at the next one
         self._look_after = LOOK_SECONDS[0]
         self._chosen = None if order["values"] or order["is_whole"] else WatchedSteps()
+        self._change_at = math.inf  # with this update begin others that are watched, or that are not
         self.watch = (ValuesWatch if order["values"] else Watch)(self.count, on_sign=self.sign)
 
     def count(self, optimizer: int) -> None:
@@ -153,12 +154,13 @@ class Teller:
             self.tell()
             if self._is_live:
                 self._tell_state()
-            if self._chosen is not None:
-                self._chosen.weigh(updates, now - self._first, self.watch.events_per_update, self._updates_per_step)
+            self._weigh(now - self._first, updates)
         before, self._counted_at = self._counted_at, now
         if (not self._steps and now < self._enough_at) or not self._is_enough(now, now - before):
-            if self._chosen is not None:
-                self.watch.watch_next(self._chosen.has_next())
+            if self._chosen is not None and updates >= self._change_at:
+                is_watched, number = self._chosen.next_row()
+                self.watch.watch_next(is_watched)
+                self._change_at = updates + number
             return
         if self._wants_profile:
             self.tell()
@@ -166,6 +168,13 @@ class Teller:
             self._profile.begin()
             return
         self._end_script()
+
+    def _weigh(self, seconds: float, updates: int) -> None:
+        """See how many of the next updates are watched."""
+        if self._chosen is not None:
+            self._chosen.weigh(updates, seconds, self.watch.events_per_update, self._updates_per_step)
+            if self._chosen.share < 1.0:
+                self._change_at = min(self._change_at, updates)
 
     def _ask_again(self) -> None:
         self._is_watched = False

@@ -235,7 +235,8 @@ class Watch:
         kind = COUNTED if notes.only_counts else UPDATED
         notes.note((kind, notes.clock(), (number, self._values(optimizer) if self.has_values else _NOTHING)))
         self.updates += 1
-        self.loaders.end_update()
+        if self.loaders.is_other:
+            self.loaders.end_update()
         self._has_samples, self._wants_inputs = False, True
         self.on_update(number)
         notes.note((TOLD, notes.clock(), None))
@@ -361,7 +362,8 @@ class Watch:
             samples = count_samples(batch)
             note((BATCH, now, samples))
             self.batches += 1
-            loaders.last = id(batches)
+            if loaders.last != id(batches):
+                loaders.read(id(batches))
             if samples:
                 self._has_samples = True
                 self._wants_inputs = False
@@ -378,7 +380,8 @@ class Watch:
             finally:
                 notes.depth = 0
             self.batches += 1
-            loaders.last = id(batches)
+            if loaders.last != id(batches):
+                loaders.read(id(batches))
             return batch
 
         return next_batch

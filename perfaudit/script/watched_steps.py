@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 FIRST_UPDATES = 12  # all of them are watched
@@ -15,7 +16,7 @@ LEAST_SHARE = 1 / 64  # of the updates, however short they are
 
 
 class WatchedSteps:
-    """Says after each update whether what happens until the next one is timed.
+    """Says which updates are watched: of what happens between them, phases are timed.
 
     No rhythm of the script, such as a batch that is logged every ten steps, is met again and again by a random choice. Several
     optimizers make one step together, so that as many updates in a row are watched as have a whole one among them.
@@ -23,27 +24,25 @@ class WatchedSteps:
 
     def __init__(self) -> None:
         self._chance = random.Random(0)  # not the script's
-        self._share = 1.0
-        self._begins = 1.0  # how likely a row begins
+        self.share = 1.0
         self._row = 1  # updates that are watched one after the other
-        self._left = 0
+        self._is_watched = True
 
     def weigh(self, updates: int, seconds: float, events: float, updates_per_step: int) -> None:
-        """Choose how many are watched. events: that an update has on average, when it is watched."""
-        if updates < FIRST_UPDATES or seconds < FIRST_SECONDS:
-            return
-        self._share = min(1.0, max(LEAST_SHARE, MOST_COST * seconds / updates / (EVENT_SECONDS * max(events, 1.0))))
-        self._row = max(1, 2 * updates_per_step - 1)
-        self._begins = self._share / (self._row - self._share * self._row + self._share)
+        """Choose the share that is watched. events: that an update has on average, when it is watched."""
+        if updates >= FIRST_UPDATES and seconds >= FIRST_SECONDS:
+            self.share = min(1.0, max(LEAST_SHARE, MOST_COST * seconds / updates / (EVENT_SECONDS * max(events, 1.0))))
+            self._row = max(1, 2 * updates_per_step - 1)
 
-    def has_next(self) -> bool:
-        """Whether the next update is watched."""
-        if self._share >= 1.0:
-            return True
-        if self._left > 0:
-            self._left -= 1
-            return True
-        if self._chance.random() < self._begins:
-            self._left = self._row - 1
-            return True
-        return False
+    def next_row(self) -> tuple[bool, int]:
+        """Whether the next updates are watched, and how many of them: a row that is watched, or those before the next one."""
+        self._is_watched = not self._is_watched or self.share >= 1.0
+        if self._is_watched:
+            return True, self._row
+        mean = self._row * (1.0 / self.share - 1.0)  # of updates between two rows
+        chance = 1.0 / (mean + 1.0)  # that a row begins with the next update
+        skipped = int(math.log(1.0 - self._chance.random()) / math.log(1.0 - chance))
+        if skipped:
+            return False, skipped
+        self._is_watched = True
+        return True, self._row
