@@ -119,7 +119,7 @@ class Preparation:
             self.numbers.put_back()
             step_once(self.training)
             raise StepRaises(DIVERGES)
-        if patch.turns:
+        if patch.turns or (self.training.is_script and candidate.settings):
             self._make_sure_of_own_step()
         self.swapped += patch.changes
         self.turned += patch.turns
@@ -128,7 +128,11 @@ class Preparation:
         return variant
 
     def _make_sure_of_own_step(self) -> None:
-        """Make a step as it is, after one in which a loop was switched. Raises LeavesSomething where that cannot be made."""
+        """Make a step as it is, after one in which a loop was switched, or had a setting that may live on in what a script keeps.
+
+        A hidden state that one step hands to the next has the type that the first one computed in. Raises LeavesSomething where
+        no such step can be made.
+        """
         try:
             step_once(self.training)
         except NoBatches:

@@ -214,10 +214,12 @@ def where(error: BaseException) -> str:
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an exception means that memory ran out, on the host or the device.
 
-    oneDNN reports a failed allocation as "could not create a primitive"; the CPU allocator as DefaultCPUAllocator.
+    oneDNN reports a failed allocation as "could not create a primitive"; the CPU allocator as DefaultCPUAllocator. A "primitive
+    descriptor" that it could not create is one that it does not have, as for inputs of two types.
     """
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     text = str(error)
     marks = ("out of memory", "DefaultCPUAllocator", "could not create a primitive", "Cannot allocate memory")
+    text = text.replace("could not create a primitive descriptor", "")
     return isinstance(error, (RuntimeError, OSError)) and any(mark in text for mark in marks)

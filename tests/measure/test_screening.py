@@ -709,6 +709,35 @@ def test_a_candidate_with_which_a_script_leaves_with_a_fault_is_to_blame_for_its
         script_with(start, f"clock.sleep(cost); {leave}", 10**9)
 
 
+def test_a_setting_that_lives_on_in_what_a_script_keeps_is_to_blame_for_its_next_step(start: Start) -> None:
+    """A hidden state of a coarser type, say, which the script's own step cannot take."""
+    _, training = start(other="clock.sleep(cost)")
+    marks: list[str] = []
+
+    class Keeping(Script):
+        kept, kind = "float", "float"
+
+        def whole_step(self, fixed: bool = False) -> None:
+            if self.kept != self.kind == "float":
+                self.has_ended = True
+                raise ValueError("two types")
+            self.kept = self.kind
+            super().whole_step()
+
+    script = Keeping(training.module, training.clock)
+
+    @contextlib.contextmanager
+    def coarser() -> Iterator[None]:
+        script.kind = "half"
+        yield
+        script.kind = "float"
+
+    low = Candidate("low", settings=[SettingVariant(coarser)])
+    with pytest.raises(LeavesSomething, match="after a step with it, a step of your code raises ValueError: two types"):
+        prepare_screening(script, [low], Terms(0.01, 1), Twins(no_twin), mark=marks.append)
+    assert marks == ["low"]
+
+
 # ---- steps of unequal time -----------------------------------------------------------------------------------------------
 
 
