@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import FunctionType
 from typing import Any
 
@@ -174,7 +175,10 @@ class ScriptTraining(ScriptLoading):
                 if self._order:
                     raise
                 kind = f"{type(error).__name__}: {said(error)}"
-                raise TargetError(f"{self.target}: it raised {kind}{where(error)}, before its first step") from error
+                hint = _as_module(error, self.target)
+                raise TargetError(
+                    f"{self.target}: it raised {kind}{where(error)}, before its first step{hint}"
+                ) from error
             finally:
                 self._overrides_in_force.clear()  # loaders that are built by others are none of the script's
                 _use(tools)
@@ -416,6 +420,15 @@ def _takes_the_same(loader: Any, other: Any) -> bool:
     if loader.batch_sampler is None:
         return other.batch_sampler is None and loader.batch_size == other.batch_size
     return loader.batch_sampler is other.batch_sampler
+
+
+def _as_module(error: Exception, target: Target) -> str:
+    """How a script is named that imports from its package; "" for other errors."""
+    parts = Path(target.file).with_suffix("").parts
+    is_relative = isinstance(error, ImportError) and "no known parent package" in str(error)
+    if target.module or not is_relative or len(parts) < 2 or not all(part.isidentifier() for part in parts):
+        return ""
+    return f". It imports from its package: name it as a module, `-m {'.'.join(parts)}`"
 
 
 def _said_last() -> str:

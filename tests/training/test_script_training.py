@@ -536,3 +536,16 @@ def test_lines_of_a_script_are_traced_as_long_as_somebody_asks(run: Run) -> None
 def test_a_script_has_its_arguments(run: Run) -> None:
     script = HEAD + "import sys\nassert sys.argv == ['train.py', '--epochs', '3'], sys.argv\n" + LOOP
     assert run(script, "found['name'] = str(training.target)", ("--epochs", "3")) == {"name": "train.py --epochs 3"}
+
+
+def test_a_script_that_imports_from_its_package_is_to_be_named_as_a_module() -> None:
+    from perfaudit.target.names import Target
+    from perfaudit.training.script_training import _as_module
+
+    relative = ImportError("attempted relative import with no known parent package")
+    assert _as_module(relative, Target("pkg/train.py", {}, ())).endswith("name it as a module, `-m pkg.train`")
+    assert (
+        _as_module(relative, Target("train.py", {}, ()))
+        == _as_module(ValueError("x"), Target("pkg/train.py", {}, ()))
+        == ""
+    )
