@@ -30,7 +30,7 @@ SLICE = 1.0  # seconds between two looks at how a race stands
 TOLD = 10.0  # seconds between two words on how a race stands that outlast a killed run
 SEED = 7
 RAISES = "a step of the training raises now and then, with patches and without; such steps are not counted"
-BY_ITSELF = ("with it, ", "after a step with it ")  # words of a candidate that say what is in place
+BY_ITSELF = ("with it, ", "after a step with it")  # words of a candidate that say what is in place
 NOT_LEARNING = "the losses are no numbers any more: times are of a training that does not learn"
 
 

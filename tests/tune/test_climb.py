@@ -532,17 +532,24 @@ def test_a_patch_that_does_not_build_is_a_reason_and_the_others_go_on(climbing: 
     assert {item.knob: item.reason for item in ladder(report).left} == {"a": "turn a on: its forward fails"}
 
 
+@pytest.mark.parametrize(
+    ("failure", "said"),
+    [
+        ("the process ended by signal SIGSEGV", "with it in place, the process ended by signal SIGSEGV"),
+        ("after a step with it, a step of your code raises", "after a step with it, a step of your code raises"),
+    ],
+)
 def test_a_patch_with_which_the_process_dies_is_a_reason_and_the_others_go_on(
-    climbing: Climbing, clock: FakeClock
+    climbing: Climbing, clock: FakeClock, failure: str, said: str
 ) -> None:
     def crashes(on: Switches) -> None:
         if on["a"]:
-            raise ChildFailed("crash", "the process ended by signal SIGSEGV")
+            raise ChildFailed("crash", failure)
 
     report = climbing(Shop(clock, independent, crashes=crashes), Switch("a"), Switch("b"))
     assert [rung.knob for rung in ladder(report).rungs] == ["b"]
     (left,) = ladder(report).left
-    assert left.reason == "turn a on: with it in place, the process ended by signal SIGSEGV"
+    assert left.reason == f"turn a on: {said}"
 
 
 def test_what_is_decided_is_not_raced_again_where_the_training_is_built_again(
