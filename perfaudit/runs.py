@@ -62,7 +62,8 @@ class Run:
     is_regular: the order of the optimizers' updates repeats. uneven: steps left out of the figures, in which something
     happened besides that usual steps do not have: an evaluation, the beginning of an epoch; uneven_seconds: theirs.
     steps_watched: of the counted steps, those whose phases were timed, and whose sum the shares are of.
-    in_started: the steps are those of one process that the script has started. is_traced: by a debugger or the like.
+    in_started: the steps are those of one process that the script has started. ranks: processes of a launcher. is_traced: by a
+    debugger or the like.
     queued: time for which threads of the training waited for a core that others held, together, as a share of its steps; None
     where that is not known.
     """
@@ -97,6 +98,7 @@ class Run:
     redirected_more: int = 0
     in_place: bool = False
     in_started: bool = False
+    ranks: int = 1
     is_traced: bool = False
     queued: float | None = None
     profile: StepsProfile | None = None

@@ -150,7 +150,7 @@ def command(
         seen.message = _why_late(seen, longest)
     elif seen.ended == "finished" and not seen.number:
         seen.message = f"Seen: {_signs(seen)}."
-    run = summarize(seen, str(wanted), in_place)
+    run = dataclasses.replace(summarize(seen, str(wanted), in_place), ranks=ranks)
     if rank:  # the first one's report is enough
         has_ended = bool(steps) and run.steps >= steps - 1  # another one may end first, in the middle of the last step
         if run.ended in ("failed", "late") and not has_ended:
@@ -159,7 +159,7 @@ def command(
     machine = dataclasses.replace(
         machine, device=run.device or "cpu", torch=seen.facts.get("torch", ""), threads=seen.facts.get("threads", 0)
     )
-    found = _report(run, seen.facts, ranks)
+    found = _report(run, seen.facts)
     emit(found.with_(environment=machine), format, output)
     if quiet and run.ended == "failed" and said:
         say(f"{script} said last:\n{said}")
@@ -208,7 +208,7 @@ def _signs(seen: Seen) -> str:
     return signs
 
 
-def _report(run: Run, facts: Mapping[str, Any], ranks: int) -> Report:
+def _report(run: Run, facts: Mapping[str, Any]) -> Report:
     """The run, with what a scan finds in the files of the project that it imported: what lies in long phases first."""
     from perfaudit.cli.scanning import Plan
     from perfaudit.report import Report
@@ -222,7 +222,7 @@ def _report(run: Run, facts: Mapping[str, Any], ranks: int) -> Report:
         report = Plan.of(given, None, (), (), "info", True, 0, False, False, False, []).scanned()
     only = {rule.id for rule in rule_heads().values() if rule.accelerator_only}
     never_built = _lines_of_classes(report.findings, facts.get("never_built", {}))
-    findings = order_findings(report.findings, run, only, facts.get("loaders_never_read", []), ranks, never_built)
+    findings = order_findings(report.findings, run, only, facts.get("loaders_never_read", []), never_built)
     return report.with_(command="run", target=run.script, run=run, findings=findings)
 
 

@@ -62,7 +62,7 @@ def run_page(report: Report, run: Run, paint: Paint, width: int) -> str:
         more = len(findings) - _SHOWN
         rest = f"{count(more, 'more finding')}. " if more > 0 else ""
         parts.append(f"{rest}With patches: {paint(f'perfaudit scan {shlex.join(files)}', 'bold')}\n")
-    if run.counted and not run.in_started:  # `tune` leaves the script's own process between two steps, no other
+    if run.counted and not run.in_started and run.ranks < 2:  # `tune` leaves the only process between two steps
         parts.append(f"To have patches tried and measured: {paint(next_command(run), 'bold')}\n")
     return "\n".join(parts)
 

@@ -35,22 +35,21 @@ def order_findings(
     run: Run,
     accelerator_only: Collection[str] = (),
     never_read: Sequence[Lines] = (),
-    ranks: int = 1,
     never_built: Sequence[Lines] = (),
 ) -> tuple[Finding, ...]:
     """Those whose phase was seen to take a share worth saying first, the largest first; then what no phase was seen for.
 
     Last, and said so, what lies in a phase that hardly takes any time, loaders that no step has read, optimizers that made no
     update, what costs time where several processes train, on a CPU what costs time on accelerators only, and modules of which
-    none was built. accelerator_only: ids of such rules. never_read: the calls that build such loaders. ranks: processes that
-    train together. never_built: the classes of such modules.
+    none was built. accelerator_only: ids of such rules. never_read: the calls that build such loaders. never_built: the classes
+    of such modules.
     """
     if not run.phases:
         return tuple(findings)
     why = {
         id(finding): note
         for finding in findings
-        if (note := _why_last(finding, run, accelerator_only, never_read, ranks, never_built))
+        if (note := _why_last(finding, run, accelerator_only, never_read, never_built))
     }
     last = sorted((each for each in findings if id(each) in why), key=lambda each: LAST.index(why[id(each)]))
     findings = [finding for finding in findings if id(finding) not in why]
@@ -68,7 +67,6 @@ def _why_last(
     run: Run,
     accelerator_only: Collection[str],
     never_read: Sequence[Lines],
-    ranks: int,
     never_built: Sequence[Lines],
 ) -> str:
     """Why a finding has made no step of this run longer, as one of LAST; "" of the others."""
@@ -80,7 +78,7 @@ def _why_last(
         return NEVER_READ
     if _is_of_unused_optimizer(finding, run):
         return NEVER_UPDATES
-    return ALONE if ranks < 2 and finding.rule in OF_SEVERAL_PROCESSES and not run.in_started else ""
+    return ALONE if run.ranks < 2 and finding.rule in OF_SEVERAL_PROCESSES and not run.in_started else ""
 
 
 def _lies_in(finding: Finding, lines: Sequence[Lines]) -> bool:
