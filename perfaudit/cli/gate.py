@@ -37,6 +37,7 @@ HELP = """Judge this code against a reference: does the change make training slo
     perfaudit gate train.py --against origin/main            findings, counters and time, measured here and now
     perfaudit gate train.py --against HEAD~1 --layers findings,counters     quick, exact, needs no quiet machine
     perfaudit gate train.py --against HEAD~1 -- --epochs 1   a script; what comes after -- is given to it
+    perfaudit gate train.py --against HEAD~1 --resume        go on with a gate that was cut off
     perfaudit gate small --against HEAD~1                    a name of [tool.perfaudit.targets] in pyproject.toml
     perfaudit gate train.py --baseline perfaudit-gate.json   against a file that is committed
     perfaudit gate --self-test train.py                      what the gate can and cannot see on this machine

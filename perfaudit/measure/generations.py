@@ -83,7 +83,7 @@ class _Race:
     known: Mapping[str, float]
     number: int = 0
     alive: list[Variant] = field(default_factory=list)
-    generation: Generation = field(default_factory=lambda: Generation(""))
+    generation: Generation | None = None  # the last one, once it is open
 
     @property
     def base(self) -> str:
@@ -105,11 +105,11 @@ class _Race:
         self.number += 1
 
     def kept(self) -> tuple[Generation, Json] | None:
-        return (self.generation, self.ledger.state()) if self.generation.rounds or self.ledger.failures else None
+        found = self.generation
+        return (found, self.ledger.state()) if found is not None and (found.rounds or self.ledger.failures) else None
 
     def measure(self) -> None:
-        number, self.number = self.number, self.number + 1
-        self.generation = Generation(self.stage)
+        number, self.number, self.generation = self.number, self.number + 1, None
         with Processes[Block](self.ledger) as there:
             self._run(there, number)
 
@@ -122,16 +122,18 @@ class _Race:
                 self.ledger.apart = str(why)
         if self.ledger.apart:
             # A steady drift of the machine cancels over two generations.
-            self.generation.rounds += self._one_after_the_other(there, self.alive[::-1] if number % 2 else self.alive)
+            turn = self.alive[::-1] if number % 2 else self.alive
+            self.generation = Generation(self.stage, self._one_after_the_other(there, turn))
             if self.generation.rounds:
                 self.ledger.generations.append(self.generation)
             return
+        self.generation = Generation(self.stage)
         self.ledger.seconds_to_open = (before - self.deadline.left()) / len(self.alive)
         if self.base not in self.ledger.failures:  # else nothing is left to compare with
             self.ledger.generations.append(self.generation)
-            self._side_by_side(there, number)
+            self._side_by_side(there, self.generation, number)
 
-    def _side_by_side(self, there: Processes[Block], number: int) -> None:
+    def _side_by_side(self, there: Processes[Block], generation: Generation, number: int) -> None:
         order = random.Random(f"{self.seed} {self.stage} {number}")  # a resumed run draws what an unbroken one had
         later = _generations_to_a_look(number, self.generations) - 1  # each will take as long to open as this one did
         opening = later * self.ledger.seconds_to_open * len(self.alive)
@@ -155,9 +157,9 @@ class _Race:
                     seen.setdefault(key, []).append(block)
                     self.ledger.on_block(key, block.seconds_per_step)
             if not there.ended:
-                self.generation.rounds.append({key: (pair[0], pair[1]) for key, pair in seen.items() if len(pair) == 2})
+                generation.rounds.append({key: (pair[0], pair[1]) for key, pair in seen.items() if len(pair) == 2})
         self._note_ends(there)
-        if there.ended and not self.generation.rounds and all(n == self._least(key) for key, n in steps.items()):
+        if there.ended and not generation.rounds and all(n == self._least(key) for key, n in steps.items()):
             for key in list(there.subjects):  # no shorter block is left to try
                 there.fail(key, _too_few(self.ledger))
 

@@ -270,6 +270,28 @@ def test_what_an_earlier_run_measured_is_not_measured_again(clock: FakeClock) ->
     assert lab.closed == ["a", "b", "a", "b"]
 
 
+def test_a_generation_that_is_interrupted_while_it_opens_is_none(clock: FakeClock) -> None:
+    lab, memo, open_ = FakeLab(clock, {"a": 0.01, "b": 0.01, "c": 0.01}), Kept(), FakeLab.open
+    lab.fails_to_open["b"] = "no data"
+
+    def interrupted(chosen: Sequence[Variant]) -> dict[str, Subject | TrialFailed]:
+        if memo.generations:
+            raise KeyboardInterrupt
+        return open_(lab, chosen)
+
+    lab.open = interrupted  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        measure(lab, variants("a", "b", "c"), Ledger(), Deadline(1000, clock), 1, memo=memo)
+    assert [len(generation.rounds) for generation, _ in memo.generations] == [3]
+
+
+def test_without_the_base_no_further_process_is_opened(clock: FakeClock) -> None:
+    lab, ledger = FakeLab(clock, {"a": 0.01, "b": 0.01, "c": 0.01}), Ledger()
+    lab.fails_at_block["a"] = 3
+    measure(lab, variants("a", "b", "c"), ledger, Deadline(1000, clock), seed=1)
+    assert (ledger.failures, sorted(lab.closed)) == ({"a": "out of memory"}, ["a", "b", "c"])
+
+
 @pytest.mark.parametrize(
     ("wall", "cpu", "queued", "alone", "clock"),
     [
