@@ -222,24 +222,43 @@ def _report(run: Run, facts: Mapping[str, Any]) -> Report:
         report = Plan.of(given, None, (), (), "info", True, 0, False, False, False, []).scanned()
     only = {rule.id for rule in rule_heads().values() if rule.accelerator_only}
     never_built = _lines_of_classes(report.findings, facts.get("never_built", {}))
-    findings = order_findings(report.findings, run, only, facts.get("loaders_never_read", []), never_built)
+    never_run = _lines_under_guards(report.findings, facts.get("main", ""))
+    findings = order_findings(report.findings, run, only, facts.get("loaders_never_read", []), never_built, never_run)
     return report.with_(command="run", target=run.script, run=run, findings=findings)
 
 
 def _lines_of_classes(findings: Sequence[Finding], names: Mapping[str, Sequence[str]]) -> list[tuple[str, int, int]]:
     """File, first and last line of classes at the top of the files in which something was found. names: by file."""
-    found: list[tuple[str, int, int]] = []
-    for file in dict.fromkeys(os.path.realpath(each.location.path) for each in findings if each.location):
-        wanted = next((some for path, some in names.items() if os.path.realpath(path) == file), ())
-        if not wanted:
-            continue
-        with contextlib.suppress(OSError, SyntaxError, ValueError, RecursionError):  # it has changed since it was read
-            found += [
-                (file, node.lineno, node.end_lineno or node.lineno)
-                for node in ast.parse(Path(file).read_bytes()).body
-                if isinstance(node, ast.ClassDef) and node.name in wanted
-            ]
-    return found
+    wanted = {os.path.realpath(file): some for file, some in names.items()}
+    return [
+        (file, node.lineno, node.end_lineno or node.lineno)
+        for file in _files_of(findings)
+        if file in wanted
+        for node in _statements(file)
+        if isinstance(node, ast.ClassDef) and node.name in wanted[file]
+    ]
+
+
+def _lines_under_guards(findings: Sequence[Finding], main: str) -> list[tuple[str, int, int]]:
+    """The same of `if __name__ == "__main__"` in other files than that of the script; [] where that is not known."""
+    return [
+        (file, node.lineno, node.body[-1].end_lineno or node.lineno)
+        for file in _files_of(findings)
+        if main and file != os.path.realpath(main)
+        for node in _statements(file)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'"
+    ]
+
+
+def _files_of(findings: Sequence[Finding]) -> list[str]:
+    return list(dict.fromkeys(os.path.realpath(each.location.path) for each in findings if each.location))
+
+
+def _statements(file: str) -> list[ast.stmt]:
+    """Those at the top of a file; [] where it has changed since it was read."""
+    with contextlib.suppress(OSError, SyntaxError, ValueError, RecursionError):
+        return ast.parse(Path(file).read_bytes()).body
+    return []
 
 
 @contextlib.contextmanager

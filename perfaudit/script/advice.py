@@ -27,7 +27,8 @@ NEVER_UPDATES = "no update that was seen is of such an optimizer"
 ALONE = "it costs time where several processes train together, and this run was of one"
 OF_SEVERAL_PROCESSES = ("PA702", "PA703", "PA704", "PA705", "PA706", "PA707")
 ELSEWHERE = "it costs time on an accelerator, and this run was on the CPU"
-LAST = (NEVER_READ, NEVER_UPDATES, ALONE, ELSEWHERE, NEVER_BUILT)  # in this order
+NEVER_RUN = "these lines run only where their file is the script"
+LAST = (NEVER_READ, NEVER_UPDATES, NEVER_RUN, ALONE, ELSEWHERE, NEVER_BUILT)  # in this order
 
 
 def order_findings(
@@ -36,20 +37,21 @@ def order_findings(
     accelerator_only: Collection[str] = (),
     never_read: Sequence[Lines] = (),
     never_built: Sequence[Lines] = (),
+    never_run: Sequence[Lines] = (),
 ) -> tuple[Finding, ...]:
     """Those whose phase was seen to take a share worth saying first, the largest first; then what no phase was seen for.
 
     Last, and said so, what lies in a phase that hardly takes any time, loaders that no step has read, optimizers that made no
     update, what costs time where several processes train, on a CPU what costs time on accelerators only, and modules of which
     none was built. accelerator_only: ids of such rules. never_read: the calls that build such loaders. never_built: the classes
-    of such modules.
+    of such modules. never_run: what stands under `if __name__ == "__main__"` in other files than the script.
     """
     if not run.phases:
         return tuple(findings)
     why = {
         id(finding): note
         for finding in findings
-        if (note := _why_last(finding, run, accelerator_only, never_read, never_built))
+        if (note := _why_last(finding, run, accelerator_only, never_read, never_built, never_run))
     }
     last = sorted((each for each in findings if id(each) in why), key=lambda each: LAST.index(why[id(each)]))
     findings = [finding for finding in findings if id(finding) not in why]
@@ -68,10 +70,13 @@ def _why_last(
     accelerator_only: Collection[str],
     never_read: Sequence[Lines],
     never_built: Sequence[Lines],
+    never_run: Sequence[Lines],
 ) -> str:
     """Why a finding has made no step of this run longer, as one of LAST; "" of the others."""
     if _lies_in(finding, never_built):
         return NEVER_BUILT
+    if _lies_in(finding, never_run):
+        return NEVER_RUN
     if run.device == "cpu" and finding.rule in accelerator_only:
         return ELSEWHERE
     if finding.rule.startswith("PA1") and _lies_in(finding, never_read):

@@ -305,6 +305,7 @@ class Teller:
         facts = self._facts()
         with contextlib.suppress(Exception):  # classes of the script's may do anything when they are looked at
             facts["never_built"] = self.watch.never_built(frozenset(facts["files"]))
+            facts["main"] = os.path.abspath(getattr(sys.modules["__main__"], "__file__", None) or "")  # noqa: PTH100
         return facts
 
 

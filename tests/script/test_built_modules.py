@@ -9,8 +9,10 @@ from types import ModuleType
 import pytest
 from surveys import found
 
-from perfaudit.cli.run import _lines_of_classes
+from perfaudit.cli.run import _lines_of_classes, _lines_under_guards
 from perfaudit.findings import Location
+from perfaudit.runs import Run
+from perfaudit.script.advice import NEVER_RUN, order_findings
 from perfaudit.script.built_modules import BuiltModules
 
 MODELS = """
@@ -53,3 +55,13 @@ def test_classes_of_which_no_module_was_built(tmp_path: Path, monkeypatch: pytes
     assert modules.alive() == []
     given = [found("PA203").with_(location=Location(str(file), 11, 5, 11, 9))]
     assert _lines_of_classes(given, names) == [(str(file.resolve()), 10, 11)]
+
+
+def test_what_runs_only_where_its_file_is_the_script(tmp_path: Path) -> None:
+    helper = tmp_path / "helper.py"
+    helper.write_text('import torch\n\nif __name__ == "__main__":\n    a = 1\n    b = 2\nelse:\n    c = 3\n')
+    given = [found("PA402").with_(location=Location(str(helper), 4, 5, 4, 9))]
+    assert _lines_under_guards(given, str(tmp_path / "train.py")) == [(str(helper.resolve()), 3, 5)]
+    assert _lines_under_guards(given, str(helper)) == _lines_under_guards(given, "") == []
+    run = Run("train.py", "enough", counted=9, phases={"optimizer": 0.5, "data_wait": 0.0}, device="cpu")
+    assert order_findings(given, run, never_run=[(str(helper), 3, 5)])[0].note == NEVER_RUN
