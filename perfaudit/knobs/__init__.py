@@ -130,6 +130,7 @@ class Knob:
     reference: Settings | None = None  # the setting against which every other one's added time is told
     base_is_applied = False  # the user's setting must be applied too: our loop differs from theirs in it
     seconds_needed = 0.0  # of measuring, below which it is not begun
+    asks = 0  # questions behind its candidates for which a training is built in a process of its own
     way: Way = "fresh"
     is_judged_on_a_busy_machine = True  # False where others on the cores turn its verdict round
     on_scripts = True  # False where it changes what functions of the target build, or the loop that is ours

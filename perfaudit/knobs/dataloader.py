@@ -51,6 +51,7 @@ class Dataloader(Knob):
     rules = ("PA101",)
     gains_from = ("loading",)
     in_process = False
+    asks = 2
     fixed_batch = False
     changes_always = ("rng",)
     offers = frozenset(

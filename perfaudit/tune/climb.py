@@ -18,6 +18,7 @@ from perfaudit.tune.climb_choice import busy_words, choose, tell_offers
 from perfaudit.tune.climb_state import Climb
 from perfaudit.tune.climb_time import (
     UntilSomeGoTogether,
+    asking_words,
     has_time_to_race,
     is_enough,
     leave_out,
@@ -87,6 +88,10 @@ def _list_candidates(
             continue
         if profile.queued >= QUEUED and not module.is_judged_on_a_busy_machine:
             state.left[name] = busy_words(profile.queued)
+            continue
+        if late := asking_words(profile, name, deadline.left()):
+            state.left[name] = late
+            state.late.add(name)
             continue
         try:
             found = candidates_of(session, survey, name, memory_budget, state.allow, deadline)

@@ -112,6 +112,19 @@ def seconds_together(profile: Profile, state: Climb, left: float) -> float:
     return max(before_race if enough else before_check, BESIDE_SHARE * left)
 
 
+def asking_words(profile: Profile, name: str, left: float) -> str:
+    """Why a knob is not asked for candidates: that takes longer than there is for it, and it can gain little. "" where it is."""
+    module, survey, start = knob(name), profile.survey, _seconds_to_start(profile)
+    parts = sum(survey.profile.get(part, 0.0) for part in module.gains_from)
+    share = parts / survey.step_seconds if module.gains_from and survey.step_seconds else module.share(survey)
+    if module.asks * start <= left or share > SMALL_SHARE:
+        return ""
+    return (
+        f"not measured, for want of time: its questions need {module.asks} more starts of the script ({start:.0f} s each), "
+        f"and are about {100 * share:.0f} % of the step"
+    )
+
+
 def leave_out(profile: Profile, state: Climb, seconds: float, most: float = math.inf) -> None:
     """Where the time is too short for all, drop what is not allowed, and then what could gain least, as far as that is known.
 

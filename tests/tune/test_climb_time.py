@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from surveys import profile_of, survey_of
 
 from perfaudit.findings import Fix, Location
+from perfaudit.measure.facts import Script
 from perfaudit.measure.race import FUTILE
 from perfaudit.measurements import Settings
 from perfaudit.tune.candidates import Candidate
 from perfaudit.tune.climb_state import Climb
-from perfaudit.tune.climb_time import is_enough, leave_out, parts_of, quads_in, seconds_of_quads, seconds_to_screen
+from perfaudit.tune.climb_time import (
+    asking_words,
+    is_enough,
+    leave_out,
+    parts_of,
+    quads_in,
+    seconds_of_quads,
+    seconds_to_screen,
+)
 from perfaudit.tune.raced import Seen
 
 SURE, UNSURE = (0.8, 0.75, 0.85), (0.98, 0.9, 1.05)
@@ -54,6 +64,16 @@ def test_time_is_kept_for_racing_together_what_may_pay() -> None:
     with_loader = climb((candidate("a"), None, [], ""), (loader(2), None, [], ""))
     assert seconds_to_screen(profile, with_loader, 300.0) < seconds_to_screen(profile, few, 300.0)
     assert seconds_to_screen(profile, with_loader, 300.0) >= 0.4 * 300.0
+
+
+def test_questions_that_take_longer_than_there_is_are_not_asked_for_little() -> None:
+    def words(loading: float, start: float, **given: Any) -> str:
+        survey = survey_of(profile={"loading": loading, "forward": 1.0 - loading}, **given)
+        return asking_words(profile_of(survey, seconds_to_open=start), "dataloader", 19.0)
+
+    said = words(0.04, 49.0, script=Script())
+    assert "need 2 more starts of the script (49 s each), and are about 4 % of the step" in said
+    assert words(0.4, 49.0, script=Script()) == words(0.04, 9.0, script=Script()) == words(0.04, 49.0) == ""
 
 
 def test_the_last_candidate_is_raced_however_short_the_time_is() -> None:
