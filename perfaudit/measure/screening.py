@@ -62,13 +62,15 @@ def prepare_screening(
     _add_controls(prepared, candidates, terms.base)
     block = _block_steps(training, runs_behind)
     keys = (BASE, *prepared.variants)
+    take_turns = bool(prepared.loaders) or "twin" in prepared.ways.values()
     race = Race(
         [key for key in keys if key not in (terms.base, CONTROL)],
         CONTROL,
         terms.least,
         terms.seed,
         paces={
-            key: _pace(prepared.loader_of(key), block, key in prepared.loaders and not terms.rivals) for key in keys
+            key: _pace(prepared.loader_of(key), block, key in prepared.loaders and not terms.rivals, take_turns)
+            for key in keys
         },
         base=terms.base,
         rivals=terms.rivals,
@@ -369,9 +371,10 @@ def _of_batch(base: Any, own: Any) -> float:
     return float(theirs / mine) if theirs and mine else 1.0
 
 
-def _pace(loader: Any, block: int, is_long: bool) -> Pace:
+def _pace(loader: Any, block: int, is_long: bool, take_turns: bool) -> Pace:
     """How steps with this loader are timed: see `pace.pace_of`."""
-    return pace_of(block, getattr(loader, "num_workers", 0), getattr(loader, "prefetch_factor", None) or 0, is_long)
+    workers, prefetch = getattr(loader, "num_workers", 0), getattr(loader, "prefetch_factor", None) or 0
+    return pace_of(block, workers, prefetch, is_long, take_turns)
 
 
 def _block_steps(training: Training, runs_behind: bool) -> int:

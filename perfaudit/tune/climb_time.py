@@ -224,19 +224,21 @@ def seconds_of_quads(profile: Profile, parts: Iterable[Sequence[Candidate]], bas
 
     Steps are taken to be as long as those of the user's code. Turns of another loader have more of them: see `pace.pace_of`.
     """
-    of_base = _pace(profile, base)
-    steps = sum(steps_of_quad(_pace(profile, part), of_base) for part in [*parts, base])
+    raced = [*parts, base]
+    take_turns = any(patch.way == "loader" for part in raced for patch in part)
+    of_base = _pace(profile, base, take_turns)
+    steps = sum(steps_of_quad(_pace(profile, part, take_turns), of_base) for part in raced)
     return steps * profile.seconds_per_step
 
 
-def _pace(profile: Profile, patches: Sequence[Candidate]) -> Pace:
+def _pace(profile: Profile, patches: Sequence[Candidate], take_turns: bool) -> Pace:
     facts = profile.survey.facts
     other = next((candidate.settings for candidate in patches if candidate.way == "loader"), None)
     workers, prefetch = facts.loader.num_workers, facts.loader.prefetch_factor or 0
     if other is not None and "num_workers" in other:
         workers, prefetch = _number(other["num_workers"]), _number(other.get("prefetch_factor"))
     block = block_steps(max(profile.seconds_per_step, 1e-6), facts.device.type != "cpu")
-    return pace_of(block, workers, prefetch, is_long=other is not None)
+    return pace_of(block, workers, prefetch, other is not None, take_turns)
 
 
 def _number(setting: object) -> int:

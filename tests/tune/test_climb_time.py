@@ -58,6 +58,17 @@ def test_a_quad_of_another_loader_takes_as_many_steps_as_its_turns_have() -> Non
     assert quads_in(profile, 8 * (7 * 4 + 2 + 13 + 2 + 13) * 0.1, parts_of(both), both) == pytest.approx(8.0)
 
 
+def test_steps_are_left_out_behind_a_switch_only_where_workers_stand_still() -> None:
+    profile = profile_of(survey_of(loader={"num_workers": 4, "prefetch_factor": 2}), seconds_per_step=0.1)
+    fusion = candidate("fusion")
+    assert seconds_of_quads(profile, [[fusion]]) == pytest.approx(2 * 3 * 4 * 0.1)  # of the patch and of the control
+    # Two steps and two blocks of six, and a block of the base with the four that are left out; four quads of nothing new.
+    of_base = 4 + 4
+    assert seconds_of_quads(profile, [[fusion], [loader(2)]]) == pytest.approx(
+        (2 * (4 + 2 * 4 + of_base) + 2 + 2 * 6 + of_base) * 0.1
+    )
+
+
 def test_time_is_kept_for_racing_together_what_may_pay() -> None:
     profile = profile_of(survey_of(), seconds_per_step=0.1)
     few = climb((candidate("a"), None, [], ""), (candidate("b"), None, [], ""))
