@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import importlib.metadata
 import json
 import lzma
@@ -43,7 +44,7 @@ from typing import Any
 from perfaudit.gate.bounds import Rule, between_pairs, both, within_quads
 from perfaudit.gate.decision import LIMIT, LOOKS, TOLERATED, judged
 from perfaudit.gate.gitref import Reference
-from perfaudit.gate.records import Quad, TargetRecord, from_json, to_json
+from perfaudit.gate.records import OneTraining, Quad, TargetRecord, pair_from_json, pair_to_json
 from perfaudit.gate.timing import time_targets
 from perfaudit.measure.child import Child
 from perfaudit.measure.environment import usable_cores
@@ -380,6 +381,20 @@ def by_processor(record: TargetRecord) -> None:
             seconds = [block.cpu / block.steps for block in quad.blocks]
             blocks = (replace(b, median=s, mean=s) for b, s in zip(quad.blocks, seconds, strict=True))
             pair.quads[i] = Quad(tuple(blocks))
+
+
+def to_json(record: TargetRecord) -> dict[str, Any]:
+    """A record as plain data."""
+    data = dataclasses.asdict(record)
+    for name in ("is_begun", "steps_to_end"):  # while it is measured only
+        del data[name]
+    return {**data, "pairs": [pair_to_json(pair) for pair in record.pairs]}
+
+
+def from_json(data: dict[str, Any]) -> TargetRecord:
+    """The record that `to_json` wrote. Raises TypeError, KeyError or ValueError for other data."""
+    one = OneTraining(**data["one"]) if data.get("one") else None
+    return TargetRecord(**{**data, "pairs": [pair_from_json(pair) for pair in data["pairs"]], "one": one})
 
 
 def rejudged(run: Json, rule: Rule, clock: str = "wall") -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ if not BENCHMARKS.exists():
 sys.path.insert(0, str(BENCHMARKS))
 
 import gate_power  # noqa: E402  # it stands in that folder
+from gate_power import from_json, to_json  # noqa: E402
 
-from perfaudit.gate.records import Pair, Quad, TargetRecord, TimedBlock, to_json  # noqa: E402
+from perfaudit.gate.records import Pair, Quad, TargetRecord, TimedBlock  # noqa: E402
 
 
 @pytest.mark.parametrize(
@@ -182,3 +184,44 @@ def test_the_committed_tables_are_those_of_the_committed_records() -> None:
             low, high = gate_power.clopper_pearson(sum(calls), len(calls))
             interval = f"({100 * low:.1f} to {100 * high:.1f} %)".replace("(0.0 ", "(0 ").replace("100.0", "100")
             assert f"| {sum(calls)} of {len(calls)} {interval} |" in readme
+
+
+def test_a_record_in_json() -> None:
+    seen = TimedBlock("base", 10, 0.123456789, 0.246913578, 0.0, 3.70370367, 2.46913578, 0.0, 8.0, 24.0)
+    record = TargetRecord(
+        "t.py",
+        "main",
+        "mean",
+        "short",
+        [Pair("head", 7, 1.23456, [Quad((seen,))], 2.5)],
+        {"head": "it died"},
+        True,
+        0.5,
+        True,
+        9,
+    )
+    data = to_json(record)
+    row = ["base", 10, 0.123457, 0.246914, 0.0, 3.7037, 2.46914, 0.0, 8.0, 24.0]
+    assert data == {
+        "target": "t.py",
+        "reference": "main",
+        "typical": "mean",
+        "length": "short",
+        "pairs": [{"first": "head", "seed": 7, "opening": 1.235, "quads": [[row]], "quad_seconds": 2.5}],
+        "failures": {"head": "it died"},
+        "settled": True,
+        "load": 0.5,
+        "interrupted": True,
+        "seed": 9,
+        "one": None,
+        "why": "",
+    }
+    rounded = TimedBlock("base", 10, *row[2:])  # type: ignore[arg-type]  # numbers
+    assert from_json(data) == replace(record, pairs=[Pair("head", 7, 1.235, [Quad((rounded,))], 2.5)])
+    assert to_json(from_json(data)) == data
+
+
+@pytest.mark.parametrize("data", [{}, {"pairs": [{}]}, {"pairs": [], "target": "t", "other": 1}])
+def test_other_data_is_refused(data: dict[str, object]) -> None:
+    with pytest.raises((KeyError, TypeError)):
+        from_json(data)

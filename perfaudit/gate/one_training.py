@@ -9,7 +9,7 @@ import contextlib
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from perfaudit.gate.decision import is_settled
 from perfaudit.gate.one_training_quads import QUADS, control, differs_from_itself
@@ -17,11 +17,10 @@ from perfaudit.gate.records import OneTraining, TargetRecord
 from perfaudit.gate.swappable import NotInOneTraining, as_of_a_change
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Deadline
+from perfaudit.measure.engine import ChildEngine, Json
 from perfaudit.measure.journal import Journal
 from perfaudit.measure.race import CONTROL
 from perfaudit.measure.watch import Standing, Watch
-
-Json = dict[str, Any]  # Any: nested JSON
 
 REFERENCE = "reference"  # its key in a race
 IN_ONE = "one training"  # lines of a journal that say what came of a race
@@ -30,22 +29,13 @@ SWAPPED = "only functions that each step runs differ, and they were swapped in o
 SAME = "no function that the training runs differs; identical code was swapped in one training"
 
 
-class Running(Protocol):
-    """A training in which both versions are raced; see `measure.engine.ChildEngine`."""
-
-    def race(self, seconds: float, last: bool) -> Json:
-        """Race for so long, and tell how it stands. Raises ChildFailed."""
-
-    def close(self) -> None: ...
-
-
 class OneLab(Protocol):
     """Has both versions of a target in one training; targets go by their number."""
 
-    def together(self, number: int, seed: int, seconds: float) -> tuple[Running, str]:
+    def together(self, number: int, seed: int, seconds: float) -> tuple[ChildEngine, str]:
         """The training, ready to race, and in words what is swapped in it.
 
-        seconds: see `timing.Lab.open`. Raises NotInOneTraining, also where a version does not run by itself, and ChildFailed.
+        seconds: see `pair_lab.PairLab.open`. Raises NotInOneTraining, also where a version does not run alone, and ChildFailed.
         """
 
 
@@ -91,7 +81,7 @@ def in_place() -> Iterator[None]:
 
 
 def _race(
-    running: Running,
+    running: ChildEngine,
     record: TargetRecord,
     one: OneTraining,
     deadline: Deadline,

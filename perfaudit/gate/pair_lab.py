@@ -181,7 +181,7 @@ def _warm_up(subject: SideSubject, loader: Loader, seconds: float) -> None:
 
 
 class SideSubject(TimedChild):
-    """One side of a pair, in a child: see `timing.Subject`."""
+    """One side of a pair, in a child."""
 
     def __init__(self, child: Child, timeout: float, side: Side) -> None:
         super().__init__(child, timeout)

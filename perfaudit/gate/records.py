@@ -189,20 +189,6 @@ class TargetRecord:
         return sum(b.wall for b in blocks) / cpu if cpu > 0 else None
 
 
-def to_json(record: TargetRecord) -> dict[str, Any]:
-    """A record as plain data."""
-    data = dataclasses.asdict(record)
-    for name in ("is_begun", "steps_to_end"):  # while it is measured only
-        del data[name]
-    return {**data, "pairs": [pair_to_json(pair) for pair in record.pairs]}
-
-
-def from_json(data: dict[str, Any]) -> TargetRecord:
-    """The record that `to_json` wrote. Raises TypeError, KeyError or ValueError for other data."""
-    one = OneTraining(**data["one"]) if data.get("one") else None
-    return TargetRecord(**{**data, "pairs": [pair_from_json(pair) for pair in data["pairs"]], "one": one})
-
-
 def pair_to_json(pair: Pair) -> dict[str, Any]:
     """A pair as plain data: each block of a quad is a row with the fields of TimedBlock, seconds to six digits."""
     quads = [[_row(dataclasses.astuple(block)) for block in quad.blocks] for quad in pair.quads]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from perfaudit.gate.checkout import Checkout
 from perfaudit.gate.decision import LIMIT, LOOKS, PAIRS, TOLERATED, is_settled
@@ -15,13 +14,11 @@ from perfaudit.gate.pair_lab import PairLab
 from perfaudit.gate.pair_plan import SHORTEST, Plan, arranged, drawn_seed, planned, shortened
 from perfaudit.gate.records import (
     SIDES,
-    Blocks,
     Pair,
     Quad,
     Side,
     TargetRecord,
     TimedBlock,
-    Typical,
     pair_from_json,
     pair_to_json,
 )
@@ -31,35 +28,13 @@ from perfaudit.measure.facts import Facts
 from perfaudit.measure.journal import Journal, Kept
 from perfaudit.measure.ledger import Json
 from perfaudit.measure.nursery import START_SECONDS
-from perfaudit.measure.runner import Memo, Opened, Processes, TrialFailed, run
+from perfaudit.measure.runner import Memo, Processes, TrialFailed, run
 from perfaudit.measure.watch import Watch
 from perfaudit.target.names import Target
 
 
-class Subject(Opened[TimedBlock], Protocol):
-    """One side of a pair. seconds_per_step: as it took when it was warmed up."""
-
-    seconds_per_step: float
-
-
-class Lab(Protocol):
-    """Sets both sides of a target up; targets go by their number."""
-
-    def open(self, number: int, first: Side, seed: int, seconds: float) -> Mapping[Side, Subject | TrialFailed]:
-        """Both sides in fresh processes, warmed up, `first` started first; a failure in place of a subject.
-
-        seconds: after which what may be cut short of the warm-up is.
-        """
-
-    def typical(self, number: int) -> Typical:
-        """What a block of a target that was opened counts as: see `records.TargetRecord`."""
-
-    def length(self, number: int) -> Blocks:
-        """Of the blocks of a target that was opened."""
-
-
 def time_pairs(
-    lab: Lab,
+    lab: PairLab,
     records: Sequence[TargetRecord],
     deadline: Deadline,
     limit: float = LIMIT,
@@ -149,7 +124,7 @@ def _opening(record: TargetRecord) -> float:
 class _Pairs:
     """The series of pairs of target `number`, see `time_pairs`. settle: asks the judge, and keeps its word."""
 
-    lab: Lab
+    lab: PairLab
     number: int
     records: Sequence[TargetRecord]
     pace: _Pace

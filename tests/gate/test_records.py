@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from perfaudit.gate.records import Pair, Quad, Side, TargetRecord, TimedBlock, from_json, to_json
+from perfaudit.gate.records import Pair, Quad, Side, TargetRecord, TimedBlock
 
 
 def block(side: Side, seconds: float, samples: float = 0.0) -> TimedBlock:
@@ -81,44 +81,3 @@ def test_seconds_of_a_step_and_how_far_the_reference_waited() -> None:
     assert TargetRecord("t.py", pairs=[Pair("base", 1, quads=[Quad((short,))])]).wall_over_cpu() == pytest.approx(1.5)
     idle = replace(block("base", 0.1), cpu=0.0)
     assert TargetRecord("t.py", pairs=[Pair("base", 1, quads=[Quad((idle,))])]).wall_over_cpu() is None
-
-
-def test_a_record_in_json() -> None:
-    seen = replace(block("base", 0.123456789, 8.0), queued=0.0)
-    record = TargetRecord(
-        "t.py",
-        "main",
-        "mean",
-        "short",
-        [Pair("head", 7, 1.23456, [Quad((seen,))], 2.5)],
-        {"head": "it died"},
-        True,
-        0.5,
-        True,
-        9,
-    )
-    data = to_json(record)
-    row = ["base", 10, 0.123457, 0.246914, 0.0, 3.7037, 2.46914, 0.0, 8.0, 24.0]
-    assert data == {
-        "target": "t.py",
-        "reference": "main",
-        "typical": "mean",
-        "length": "short",
-        "pairs": [{"first": "head", "seed": 7, "opening": 1.235, "quads": [[row]], "quad_seconds": 2.5}],
-        "failures": {"head": "it died"},
-        "settled": True,
-        "load": 0.5,
-        "interrupted": True,
-        "seed": 9,
-        "one": None,
-        "why": "",
-    }
-    rounded = TimedBlock("base", 10, *row[2:])  # type: ignore[arg-type]  # numbers
-    assert from_json(data) == replace(record, pairs=[Pair("head", 7, 1.235, [Quad((rounded,))], 2.5)])
-    assert to_json(from_json(data)) == data
-
-
-@pytest.mark.parametrize("data", [{}, {"pairs": [{}]}, {"pairs": [], "target": "t", "other": 1}])
-def test_other_data_is_refused(data: dict[str, object]) -> None:
-    with pytest.raises((KeyError, TypeError)):
-        from_json(data)
