@@ -114,15 +114,21 @@ def seconds_together(profile: Profile, state: Climb, left: float) -> float:
 
 def asking_words(profile: Profile, name: str, left: float) -> str:
     """Why a knob is not asked for candidates: that takes longer than there is for it, and it can gain little. "" where it is."""
-    module, survey, start = knob(name), profile.survey, _seconds_to_start(profile)
-    parts = sum(survey.profile.get(part, 0.0) for part in module.gains_from)
-    share = parts / survey.step_seconds if module.gains_from and survey.step_seconds else module.share(survey)
-    if module.asks * start <= left or share > SMALL_SHARE:
+    asks, start, share = knob(name).asks, _seconds_to_start(profile), _share_seen(profile, name)
+    if asks * start <= left or share > SMALL_SHARE:
         return ""
     return (
-        f"not measured, for want of time: its questions need {module.asks} more starts of the script ({start:.0f} s each), "
+        f"not measured, for want of time: its questions need {asks} more starts of the script ({start:.0f} s each), "
         f"and are about {100 * share:.0f} % of the step"
     )
+
+
+def _share_seen(profile: Profile, name: str) -> float:
+    """The share of the step that a knob works on, by the first profile, where it names its parts; else what it could gain."""
+    module, survey = knob(name), profile.survey
+    if not module.gains_from or not survey.step_seconds:
+        return module.share(survey)
+    return sum(survey.profile.get(part, 0.0) for part in module.gains_from) / survey.step_seconds
 
 
 def leave_out(profile: Profile, state: Climb, seconds: float, most: float = math.inf) -> None:
@@ -154,9 +160,8 @@ def leave_out(profile: Profile, state: Climb, seconds: float, most: float = math
         if several:
             del state.candidates[max(several, key=lambda each: _gives_way(profile, each)).key]
         else:
-            _leave_out_knob(
-                state, min((each.knob for each in state.candidates.values()), key=lambda name: shares[name]), shares
-            )
+            names = [each.knob for each in state.candidates.values()]
+            _leave_out_knob(state, min(names, key=lambda name: _share_seen(profile, name)), shares)
 
 
 def _of_knob(state: Climb, name: str) -> list[Candidate]:
@@ -172,7 +177,9 @@ def _gives_way(profile: Profile, candidate: Candidate) -> tuple[bool, float]:
 def _leave_out_knob(state: Climb, name: str, shares: Mapping[str, float]) -> None:
     for candidate in _of_knob(state, name):
         del state.candidates[candidate.key]
-    state.left[name] = f"not measured, for want of time; it could gain {100 * shares[name]:.0f} % of the step at most"
+    share = shares[name]
+    told = f"; it could gain {100 * share:.0f} % of the step at most" if share < 1 else ""
+    state.left[name] = f"not measured, for want of time{told}"
     state.late.add(name)
 
 
