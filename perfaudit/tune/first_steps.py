@@ -18,7 +18,7 @@ from perfaudit.target.names import Target
 from perfaudit.tune.profile import Profile
 from perfaudit.tune.session import Session
 from perfaudit.tune.tolerance import FEWEST_STEPS, curve_of, losses_command
-from perfaudit.tune.workshop import Workshop, as_user_error
+from perfaudit.tune.workshop import Children, as_user_error
 
 PROFILING_STEPS = 4  # for the shares of its phases; what comes of it is no claim
 PROFILING_SHARE = 0.05  # of the budget
@@ -27,7 +27,7 @@ LOSSES_LOOKED_AT = 50  # steps, to say from which one on the losses are NaN
 LOOKING_SECONDS = 2.0  # for these steps, at most
 
 
-def build(target: Target, workshop: Workshop, watch: Watch, timeout: float, clock: Clock) -> Profile:
+def build(target: Target, workshop: Children, watch: Watch, timeout: float, clock: Clock) -> Profile:
     """What is known of the user's training when it was built once, as it is, and made a step.
 
     Raises TargetError, or NothingMeasured once it trains, when that fails.

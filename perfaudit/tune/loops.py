@@ -15,12 +15,12 @@ from perfaudit.tune.candidates import PATCH, Candidate, texts_of
 from perfaudit.tune.plan import merge
 from perfaudit.tune.profile import Profile
 from perfaudit.tune.session import Session
-from perfaudit.tune.workshop import Json, Workshop
+from perfaudit.tune.workshop import Children, Json
 
 STARTING_SHARE = 0.25  # of what is left, which starting a script once more may take
 
 
-def expect_findings(target: Target, workshop: Workshop, findings: Iterable[Finding]) -> None:
+def expect_findings(target: Target, workshop: Children, findings: Iterable[Finding]) -> None:
     """Have a script ready for the fixes of these findings before it is started."""
     if target.is_script:
         expect(workshop, [each for _, each in candidates_of_findings(findings) if each is not None])
@@ -32,7 +32,7 @@ def expect_candidates(session: Session, profile: Profile, candidates: Sequence[C
         expect(session.workshop, candidates)
 
 
-def expect(workshop: Workshop, candidates: Sequence[Candidate]) -> None:
+def expect(workshop: Children, candidates: Sequence[Candidate]) -> None:
     """Have a script ready for the patches of these candidates."""
     swapped = [candidate for candidate in candidates if candidate.way == "code"]
 

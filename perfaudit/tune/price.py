@@ -51,7 +51,7 @@ from perfaudit.tune.recording import Begin, Record, start_line
 from perfaudit.tune.screening import Screen, calibration_of
 from perfaudit.tune.session import INTERRUPTED, Session, interruptible
 from perfaudit.tune.short_names import short_names
-from perfaudit.tune.workshop import Workshop, as_user_error, workshop_for
+from perfaudit.tune.workshop import Children, as_user_error, workshop_for
 
 AT_ONCE = 4  # patches in one race of fresh processes beside the unpatched code: five that each hold the model
 STAGE = "patches"
@@ -80,7 +80,7 @@ def price(
     watch: Watch,
     timeout: float = START_SECONDS,
     selected: frozenset[str] | None = None,
-    workshop: Workshop | None = None,
+    workshop: Children | None = None,
     clock: Clock | None = None,
     begin: Begin = lambda start: Record(),
     in_place: bool = False,
@@ -164,7 +164,7 @@ def _report_of(
     )
 
 
-def _build(target: Target, workshop: Workshop, watch: Watch, timeout: float, report: Report) -> tuple[Profile, Lines]:
+def _build(target: Target, workshop: Children, watch: Watch, timeout: float, report: Report) -> tuple[Profile, Lines]:
     """Build the training once under a line trace: what is known of it, and lines that run, by path."""
     watch.stage(f"loading {target}")
     places = (finding.location for finding in report.findings if finding.location is not None)

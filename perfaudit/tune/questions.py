@@ -19,7 +19,7 @@ from perfaudit.measure.ledger import Variant
 from perfaudit.tune.profile import Profile
 from perfaudit.tune.recording import Record
 from perfaudit.tune.tolerance import Curve, Reference, Sensitivity, curve_of, losses_command, steps_to_compare
-from perfaudit.tune.workshop import Json, Workshop
+from perfaudit.tune.workshop import Children, Json
 
 DRAWS_OF_GRADIENTS = 2  # of roundings; each starts a script
 DOUBLES = 3.0  # times the peak of a step: all of it in doubles, and the parameters as they were
@@ -31,7 +31,7 @@ DOUBLES_SLOWER, DOUBLES_LEAST = 64.0, 20.0  # times the step, on cards with one 
 class Questions:
     """What the workshop replies, or what the record has of earlier runs. timeout: seconds that a step may take."""
 
-    workshop: Workshop
+    workshop: Children
     record: Record
     timeout: float = 120.0
     _reference: Reference | None = None

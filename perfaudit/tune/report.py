@@ -32,7 +32,7 @@ from perfaudit.tune.screening import calibrate, calibration_of
 from perfaudit.tune.search import search
 from perfaudit.tune.session import INTERRUPTED, Session, interruptible
 from perfaudit.tune.shares import MEMORY_SHARE, in_order, seconds_for
-from perfaudit.tune.workshop import Json, Workshop, workshop_for
+from perfaudit.tune.workshop import Children, Json, workshop_for
 
 CALIBRATING_SHARE = 0.06  # of the budget, for the user's code against itself
 
@@ -47,7 +47,7 @@ def tune(
     watch: Watch | None = None,
     skips_idle: bool = False,
     begin: Callable[[Json], Record] = lambda start: Record(),
-    workshop: Workshop | None = None,
+    workshop: Children | None = None,
     clock: Clock | None = None,
     allow: frozenset[str] | None = None,
     in_place: bool = False,

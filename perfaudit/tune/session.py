@@ -14,7 +14,7 @@ from perfaudit.measure.watch import Watch
 from perfaudit.target.names import Target
 from perfaudit.tune.questions import Questions
 from perfaudit.tune.recording import Record
-from perfaudit.tune.workshop import Workshop
+from perfaudit.tune.workshop import Children
 
 INTERRUPTED = "interrupted; what was measured until then is in this report"
 
@@ -29,7 +29,7 @@ class Session:
     """
 
     target: Target
-    workshop: Workshop
+    workshop: Children
     watch: Watch
     clock: Clock = field(default_factory=WallClock)
     record: Record = field(default_factory=Record)

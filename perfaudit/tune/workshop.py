@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from perfaudit.errors import NothingMeasured, TargetError, UserError
 from perfaudit.measure.child import Child, ChildFailed
@@ -36,28 +36,6 @@ TOO_FEW = (
 Check = Callable[[Child, Variant, Facts], None]
 
 
-class Workshop(Protocol):
-    """Builds variants of one training."""
-
-    def lab(self, check: Check | None = None, start_of: StartOf = no_start) -> Lab:
-        """A lab whose variants pass `check` when they are built; it raises TrialFailed for one that does not.
-
-        start_of: see `measure.lab.ChildLab`.
-        """
-
-    def ask(self, variant: Variant, *commands: Json) -> list[Json]:
-        """Build a variant in a process of its own and give these commands: the facts, then each reply. Raises ChildFailed."""
-
-    def trace(self, files: list[str]) -> Json:
-        """Under "facts" the facts, and under "lines" the lines of these files that run when it is built and makes two steps."""
-
-    def expect(self, patches: Sequence[Patched], both: Callable[[int, int], Patched | None]) -> None:
-        """Have a script ready for these patches of its loops, and for two of them together: see `measure.loop_patches`."""
-
-    def engine(self) -> ChildEngine:
-        """The user's training as it is, ready to race candidates in. Raises ChildFailed."""
-
-
 @dataclass(slots=True)
 class Children:
     """The workshop of a target on this machine. timeout: seconds that building the training, and each step, may take."""
@@ -82,6 +60,7 @@ class Children:
             parent.preload(imported_modules(self.target.file))
 
     def lab(self, check: Check | None = None, start_of: StartOf = no_start) -> Lab:
+        """A lab whose variants pass `check` when they are built; it raises TrialFailed for one that does not."""
         self.close()
         lab = ChildLab(self.target.to_json(), self.device, timeout=self.timeout, fresh=self.fresh, check=check)
         lab.target_of = partial(target_json, self.target)
@@ -90,6 +69,7 @@ class Children:
         return lab
 
     def ask(self, variant: Variant, *commands: Json) -> list[Json]:
+        """Build a variant in a process of its own and give these commands: the facts, then each reply. Raises ChildFailed."""
         is_plain = not (variant.overlay or variant.applied) and all(command["do"] in AS_IT_IS for command in commands)
         if is_plain and (self.target.is_script or not may_have_accelerator()):
             return self._ask_waiting(variant, commands)
@@ -149,12 +129,14 @@ class Children:
         return replies
 
     def trace(self, files: list[str]) -> Json:
+        """Under "facts" the facts, and under "lines" the lines of these files that run when it is built and makes two steps."""
         with Child(self.fresh) as child:
             target = target_json(self.target, child)
             command = {"do": "trace", "target": target, "files": files, "device": self.device}
             return child.ask(command, self.timeout)
 
     def engine(self) -> ChildEngine:
+        """The user's training as it is, ready to race candidates in. Raises ChildFailed."""
         if self._waiting is not None:
             (child, _), self._waiting = self._waiting, None
             return ChildEngine(child, self.timeout)
@@ -174,8 +156,8 @@ class Children:
 
 @contextlib.contextmanager
 def workshop_for(
-    given: Workshop | None, target: Target, device: str, watch: Watch, timeout: float
-) -> Iterator[Workshop]:
+    given: Children | None, target: Target, device: str, watch: Watch, timeout: float
+) -> Iterator[Children]:
     """The workshop that was given, or one of children that is made and ends with the context."""
     if given is not None:
         yield given
