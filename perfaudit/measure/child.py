@@ -92,15 +92,18 @@ class Child:
         except BrokenPipeError:
             raise self._death() from None
 
-    def receive(self, timeout: float) -> Reply:
+    def receive(self, timeout: float, progress: Callable[[], object] = lambda: None) -> Reply:
         """The reply to the last command. Raises ChildFailed after `timeout` seconds, when the child dies or reports a fault.
 
-        Raises TimeOver where all time is over (see `measure.time_limit`).
+        progress: how far the child has come; where that changes, the seconds begin anew. Raises TimeOver where all time is over
+        (see `measure.time_limit`).
         """
-        end = time.monotonic() + timeout
+        end, reached = time.monotonic() + timeout, progress()
         with selectors.DefaultSelector() as selector:
             selector.register(self._replies, selectors.EVENT_READ)
             while b"\n" not in self._buffer:
+                if (now := progress()) != reached:
+                    end, reached = time.monotonic() + timeout, now
                 left = end - time.monotonic()
                 if left <= 0:
                     raise self._overdue(timeout)
@@ -120,10 +123,10 @@ class Child:
             raise ChildFailed(reply["fault"], reply["message"])
         return reply
 
-    def ask(self, command: Reply, timeout: float) -> Reply:
-        """Give a command and wait for its reply."""
+    def ask(self, command: Reply, timeout: float, progress: Callable[[], object] = lambda: None) -> Reply:
+        """Give a command and wait for its reply; see `receive`."""
         self.send(command)
-        return self.receive(timeout)
+        return self.receive(timeout, progress)
 
     def pause(self) -> None:
         """Stop the child and its workers where they are, so that they take no time from another variant."""

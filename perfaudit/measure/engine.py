@@ -11,6 +11,7 @@ from perfaudit.measure.child_subject import HANGING
 from perfaudit.measure.exchange import exchange_folder
 
 Json = dict[str, Any]  # Any: nested JSON
+STEPS_OF_ONE = 2  # times the limit of a step, which may pass without another candidate being put in place
 
 
 class ChildEngine:
@@ -43,7 +44,7 @@ class ChildEngine:
             "rivals": rivals,
         }
         command |= {"marker": self._marker.name, "so_far": so_far or {}}
-        return self._child.ask(command, self._timeout * (1 + len(entrants)))
+        return self._child.ask(command, STEPS_OF_ONE * self._timeout, self.in_place)
 
     def race(self, seconds: float, last: float) -> Json:
         """Race for so long: see `measure.screening.Screening.run`. Raises ChildFailed."""

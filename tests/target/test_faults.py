@@ -262,3 +262,26 @@ def alive(pid: int) -> bool:
         time.sleep(0.05)
     os.kill(pid, signal.SIGKILL)
     return True
+
+
+def test_a_child_that_gets_on_has_its_time_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that puts a candidate in place after another; 0.3 seconds are over before the second look."""
+    child = object.__new__(Child)
+    child._replies, replies = os.pipe()
+    child._buffer, child._process = b"", type("Process", (), {"poll": staticmethod(lambda: None)})()
+    monkeypatch.setattr(Child, "_forget_output", lambda self: None)
+    monkeypatch.setattr(Child, "_overdue", lambda self, timeout: ChildFailed("timeout", "no answer"))
+    looks: list[int] = []
+
+    def reached(last: int) -> int:
+        looks.append(1)
+        if len(looks) == 5:
+            os.write(replies, b'{"done": true}\n')
+        return min(len(looks), last)
+
+    assert child.receive(0.3, lambda: reached(5)) == {"done": True}
+    looks.clear()
+    with pytest.raises(ChildFailed, match="no answer"):
+        child.receive(0.3, lambda: reached(1))
+    os.close(replies)
+    os.close(child._replies)
