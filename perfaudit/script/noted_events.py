@@ -29,7 +29,7 @@ _KINDS = len(PHASES)
     EPOCH,  # a loader is begun: nothing
     BACKWARD,  # a backward pass begins: the node of its loss
     BACKWARD_IN_UPDATE,  # as does one in the closure of an update
-    UPDATE,  # an update begins that is in no other one
+    UPDATE,  # an update begins that is in no other one: until when we have taken time for that, which is no part of a step
     UPDATED,  # the update of an optimizer has ended: its number, and what else its record has
     COUNTED,  # so has one since whose predecessor no phase was timed
     TOLD,  # whoever is told of the update has been
@@ -97,6 +97,8 @@ class UpdateRecords:
             elif kind == UPDATE:
                 spans.settle(is_backward=False)
                 spans.begin("optimizer")
+                if value is not None:
+                    self._leave_out(now, value)
             elif kind == UPDATED:
                 self._watched += 1
                 self._end_update(now, spans.take(), *value)

@@ -61,16 +61,16 @@ class Notes:
         if len(self.events) > MOST_NOTED:
             self.add_up()
 
-    def end_phase(self) -> None:
+    def end_phase(self, now: float) -> None:
         """The phase of an update ends."""
         if not self.only_counts:
-            self.note((END, self.clock(), None))
+            self.note((END, now, None))
             self.depth -= 1
 
     def end_raised(self) -> None:
         """End the phases of updates that have raised; what they took is the next one's."""
         for _each in range(self.running.drop_raised()):
-            self.end_phase()
+            self.end_phase(self.clock())
 
     def in_phase(self, phase: str, original: Function) -> Function:
         """A function whose calls are a phase."""

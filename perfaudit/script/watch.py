@@ -182,34 +182,37 @@ class Watch:
 
     def _before_update(self, optimizer: Any, *_: Any) -> None:
         notes = self._notes
-        frames = notes.running.frames
+        frames, began = notes.running.frames, notes.clock()
         if not self.updates and not frames:
             notes.begin_in_this_thread()
         if _thread_now() != notes.thread:
             return
         if frames:
             notes.end_raised()
+            began = notes.clock()
         is_outermost = not frames
         if is_outermost and self.updates in LOOKS_FOR_MODELS:
             self._look_for_models()
+            began = notes.clock()
         frames.append(sys._getframe(1))
         if not notes.only_counts:
-            notes.note((UPDATE if is_outermost else OPTIMIZER, notes.clock(), None))
+            notes.note((UPDATE, began, notes.clock()) if is_outermost else (OPTIMIZER, began, None))
             notes.depth += 1
 
     def _after_update(self, optimizer: Any, *_: Any) -> None:
         notes = self._notes
+        now = notes.clock()
         if _thread_now() != notes.thread:
             return
         frames, frame = notes.running.frames, sys._getframe(1)
         if len(frames) == 1 and frames[0] is frame:
             frames.clear()
-            notes.end_phase()
+            notes.end_phase(now)
         else:
             for _each in range(notes.running.end(frame)):
-                notes.end_phase()
+                notes.end_phase(now)
         if not frames and self._stepped_by_scaler is None:
-            self._end_update(optimizer)
+            self._end_update(optimizer, now)
 
     def _watch_scaled_steps(self, original: Function) -> Function:
         """A step of a GradScaler, which skips the optimizer's where gradients overflow: a step all the same."""
@@ -224,16 +227,17 @@ class Watch:
                 result = in_phase(scaler, optimizer, *args, **kwargs)
             finally:
                 self._stepped_by_scaler = None
-            self._end_update(optimizer)
+            self._end_update(optimizer, self._notes.clock())
             return result
 
         return step
 
-    def _end_update(self, optimizer: Any) -> None:
+    def _end_update(self, optimizer: Any, now: float) -> None:
+        """What takes place from now on until that is noted is no part of a step."""
         number = self._number(optimizer) if optimizer is not None else -1
         notes = self._notes
         kind = COUNTED if notes.only_counts else UPDATED
-        notes.note((kind, notes.clock(), (number, self._values(optimizer) if self.has_values else _NOTHING)))
+        notes.note((kind, now, (number, self._values(optimizer) if self.has_values else _NOTHING)))
         self.updates += 1
         if self.loaders.is_other:
             self.loaders.end_update()
@@ -310,7 +314,7 @@ class Watch:
             if not self._has_optimizer and not notes.depth:
                 if self.updates in LOOKS_FOR_MODELS:
                     self._look_for_models()
-                self._end_update(None)
+                self._end_update(None, clock())
             elif len(events) > MOST_NOTED:
                 notes.add_up()
             return result

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from perfaudit.script.noted_events import (
@@ -52,6 +54,23 @@ def test_what_is_ours_is_no_part_of_a_phase() -> None:
     made.add([FORWARD, 0.0, None, OURS, 50.0, 1.0, CALLED, 52.0, NO_GRADIENTS, UPDATED, 52.0, (0, {})])
     (record,) = made.take()
     assert (phases(record), record["seconds"], record["without_gradients"]) == ({"forward": 3.0}, 3.0, 1)
+
+
+def test_hooks_of_an_update_take_time_of_no_phase() -> None:
+    """A clock that goes on by 1 s each time it is read: what we read it for between two events is left out."""
+    seconds = itertools.count(0.0)
+    watch = Watch(lambda optimizer: None, clock=lambda: next(seconds))
+    watch.updates = 9  # models are looked for before that
+    optimizer = phases  # anything that can be referred to weakly
+    for _ in range(3):
+        watch._before_update(optimizer)
+        watch._after_update(optimizer)
+    records = watch.take_records()
+    assert [record["seconds"] for record in records[1:]] == [
+        2.0,
+        2.0,
+    ]  # until the first hook, and from it to the second
+    assert phases(records[-1]) == {"optimizer": 1.0, "other": 1.0}
 
 
 def test_what_an_update_reads_is_not_noted() -> None:
