@@ -7,11 +7,12 @@ from functools import partial
 
 from perfaudit.errors import NothingMeasured
 from perfaudit.gate.comparable import Seconds
+from perfaudit.measure.child_subject import ChildSubject
 from perfaudit.measure.facts import Facts
 from perfaudit.measure.generations import FEWEST_STEPS
 from perfaudit.measure.lab import ChildLab
 from perfaudit.measure.ledger import Variant
-from perfaudit.measure.runner import BLOCK_SECONDS, Subject, TrialEnded, TrialFailed
+from perfaudit.measure.runner import BLOCK_SECONDS, TrialEnded, TrialFailed
 from perfaudit.measure.scratch import target_json
 from perfaudit.measure.stats import quartiles
 from perfaudit.target.early_variables import sets_variables_early
@@ -53,7 +54,7 @@ def step_time(target: Target, device: str, timeout: float) -> tuple[Seconds, Fac
     return Seconds(*quartiles(seconds), len(seconds)), lab.facts[variant.key]
 
 
-def _blocks(subject: Subject) -> Iterator[float]:
+def _blocks(subject: ChildSubject) -> Iterator[float]:
     first = subject.block(FEWEST_STEPS).seconds_per_step
     steps = max(FEWEST_STEPS, min(2000, round(BLOCK_SECONDS / max(first, 1e-6))))
     for _ in range(BLOCKS):

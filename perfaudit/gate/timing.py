@@ -28,7 +28,7 @@ from perfaudit.measure.facts import Facts
 from perfaudit.measure.journal import Journal, Kept
 from perfaudit.measure.ledger import Json
 from perfaudit.measure.nursery import START_SECONDS
-from perfaudit.measure.runner import Memo, Processes, TrialFailed, run
+from perfaudit.measure.runner import Processes, TrialFailed, run
 from perfaudit.measure.watch import Watch
 from perfaudit.target.names import Target
 
@@ -41,7 +41,7 @@ def time_pairs(
     tolerated: float = TOLERATED,
     seed: int | None = None,
     watch: Watch | None = None,
-    memo: Memo | None = None,
+    memo: Kept | None = None,
 ) -> None:
     """Measure every target into its record, pair by pair and in turn, until each is settled or has failed.
 

@@ -53,7 +53,7 @@ class TimedChild:
 
 
 class ChildSubject(TimedChild):
-    """One whose blocks a ledger keeps: see `runner.Subject`."""
+    """One whose blocks a ledger keeps: see `runner.Opened`."""
 
     def block(self, steps: int, untimed: int = 1) -> Block:
         return self.timed(steps, untimed)[0]

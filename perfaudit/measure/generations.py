@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from perfaudit.measure.clock import Deadline
+from perfaudit.measure.journal import Kept
+from perfaudit.measure.lab import ChildLab
 from perfaudit.measure.ledger import Block, Generation, Json, Ledger, Variant
-from perfaudit.measure.runner import BLOCK_SECONDS, Lab, Memo, Processes, TooLarge, run
+from perfaudit.measure.runner import BLOCK_SECONDS, Processes, TooLarge, run
 from perfaudit.measure.stats import LOOKS
 
 GENERATIONS = LOOKS[-1].generations  # of processes: two of identical code differ by up to 2.2 × what one pair predicts
@@ -21,7 +23,7 @@ Settled = Callable[[Ledger], set[str]]  # keys of variants on which no more meas
 
 
 def measure(
-    lab: Lab,
+    lab: ChildLab,
     variants: Sequence[Variant],
     ledger: Ledger,
     deadline: Deadline,
@@ -31,7 +33,7 @@ def measure(
     rounds: int = ROUNDS,
     block_seconds: float = BLOCK_SECONDS,
     settled: Settled = lambda ledger: set(),
-    memo: Memo | None = None,
+    memo: Kept | None = None,
     known: Mapping[str, float] | None = None,
 ) -> None:
     """Measure variants interleaved, into the ledger, in several generations of fresh processes; the first is the base.
@@ -70,7 +72,7 @@ def least_seconds(ledger: Ledger) -> float:
 class _Race:
     """A series of generations, see `measure`. number: of those begun. alive: variants of the next one."""
 
-    lab: Lab
+    lab: ChildLab
     variants: Sequence[Variant]
     ledger: Ledger
     deadline: Deadline

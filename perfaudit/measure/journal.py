@@ -23,7 +23,6 @@ from perfaudit import files
 from perfaudit.errors import UserError
 from perfaudit.files import Folder, Refused
 from perfaudit.measure.folder import FOLDER, own_folder
-from perfaudit.measure.runner import Memo
 from perfaudit.reading import TooLarge, read_bytes
 
 SCHEMA = "perfaudit.run/1"
@@ -157,17 +156,19 @@ class Journal:
         return records
 
 
-class Kept(Memo):
+class Kept:
     """Sets of fresh processes in a journal, from where a run that is resumed takes them. to_json, from_json: of one set."""
 
     def __init__(self, journal: Journal, to_json: Callable[[Any], Json], from_json: Callable[[Json], Any]) -> None:
         self.journal, self._to_json, self._from_json = journal, to_json, from_json
 
     def recorded(self, stage: str) -> list[tuple[Any, Json]]:
+        """Sets of this stage that need not be run again, in their order, each with the record's state after it."""
         lines = self.journal.replayed("generation", stage)
         return [(self._from_json(line["generation"]), line["state"]) for line in lines]
 
     def finished(self, stage: str, piece: Any, state: Json) -> None:
+        """Keep one more set; state: the record's after it."""
         self.journal.append("generation", key=stage, generation=self._to_json(piece), state=state)
 
 

@@ -14,7 +14,7 @@ from perfaudit.measure.environment import may_have_accelerator, usable_cores
 from perfaudit.measure.facts import Facts, from_json
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.nursery import START_SECONDS
-from perfaudit.measure.runner import Subject, TooLarge, TrialFailed
+from perfaudit.measure.runner import TooLarge, TrialFailed
 from perfaudit.measure.side_by_side import why_not_beside
 
 StartOf = Callable[[Variant], "dict[str, Any] | None"]
@@ -47,13 +47,13 @@ class ChildLab:
     target_of: Callable[[Child], dict[str, Any]] | None = None
     ran: dict[str, str] = field(default_factory=dict)  # SHA-256 of the files that ran unpatched, by path
 
-    def open(self, variants: Sequence[Variant]) -> dict[str, Subject | TrialFailed]:
+    def open(self, variants: Sequence[Variant]) -> dict[str, ChildSubject | TrialFailed]:
         """All variants built and warm, as many starting at once as there are cores.
 
         Where there may be an accelerator, the first one is built alone. Once some are there, they are asked what is free for
         the others, and for a process of the check. Raises TooLarge where that is too little.
         """
-        opened: dict[str, Subject | TrialFailed] = {}
+        opened: dict[str, ChildSubject | TrialFailed] = {}
         pending = list(variants)
         children: list[Child] = []
         try:
@@ -101,7 +101,7 @@ class ChildLab:
                 return str(failure)
         return ""
 
-    def _make_sure_of_room(self, more: int, first: Subject | TrialFailed) -> None:
+    def _make_sure_of_room(self, more: int, first: ChildSubject | TrialFailed) -> None:
         """Raise TooLarge where so many more do not fit beside what is there, as the first one is told by the driver."""
         if not more or not isinstance(first, ChildSubject):
             return
@@ -109,7 +109,7 @@ class ChildLab:
         if why := why_not_beside(more + (self.check is not None and device != "cpu"), room, device):
             raise TooLarge(why)
 
-    def _ready(self, variant: Variant, child: Child, alone: bool = False) -> Subject | TrialFailed:
+    def _ready(self, variant: Variant, child: Child, alone: bool = False) -> ChildSubject | TrialFailed:
         try:
             facts = from_json(child.receive(self.timeout))
             self.facts[variant.key] = facts

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
-from perfaudit.measure.ledger import Block, Json, Variant
+from perfaudit.measure.journal import Json, Kept
 
 BLOCK_SECONDS = 0.35  # long against a timer tick and a scheduler slice, short against drift of the machine
 
@@ -31,23 +31,6 @@ class Opened(Protocol[B_co]):
     def close(self) -> None: ...
 
 
-class Subject(Opened[Block], Protocol):
-    """A variant whose blocks a ledger keeps."""
-
-
-class Lab(Protocol):
-    """Sets variants up. Raising TrialFailed says why one cannot be measured."""
-
-    def open(self, variants: Sequence[Variant]) -> dict[str, Subject | TrialFailed]:
-        """All these variants side by side, warmed up; a failure in place of a subject.
-
-        Raises TooLarge where memory does not hold them side by side; a single one is opened without a question.
-        """
-
-    def examine(self, variant: Variant) -> str:
-        """Set a variant up, check it, and let it go; why it is refused, "" if it is not."""
-
-
 class TrialFailed(Exception):
     """A variant that cannot be measured, and why: the message is a result."""
 
@@ -58,17 +41,6 @@ class TrialEnded(TrialFailed):
 
 class TooLarge(Exception):
     """Variants that do not fit into memory beside each other: one is measured after the other. The message says why."""
-
-
-class Memo:
-    """What earlier runs measured, and where to note what this one does. This one remembers nothing."""
-
-    def recorded(self, stage: str) -> list[tuple[Any, Json]]:
-        """Sets of this stage that need not be run again, in their order, each with the record's state after it."""
-        return []
-
-    def finished(self, stage: str, piece: Any, state: Json) -> None:
-        """One more set was run; state: the record's after it."""
 
 
 @dataclass(slots=True)
@@ -162,13 +134,12 @@ class Series(Protocol):
         """The last set and the record's state after it, for a memo; None where there is nothing to keep."""
 
 
-def run(every: Sequence[Series], memo: Memo | None = None) -> None:
+def run(every: Sequence[Series], memo: Kept | None = None) -> None:
     """Run sets of each series in turn, as long as it is open and has time. What earlier runs have measured is recalled instead.
 
     Whatever interrupts it, processes are closed, and records and memo keep what was measured.
     """
-    memo = memo or Memo()
-    waiting = deque((series, deque(memo.recorded(series.stage))) for series in every)
+    waiting = deque((series, deque(memo.recorded(series.stage) if memo is not None else ())) for series in every)
     while waiting:
         series, earlier = waiting.popleft()
         if not series.is_open() or not (earlier or series.has_time()):
@@ -179,6 +150,6 @@ def run(every: Sequence[Series], memo: Memo | None = None) -> None:
             try:
                 series.measure()
             finally:
-                if (kept := series.kept()) is not None:
+                if memo is not None and (kept := series.kept()) is not None:
                     memo.finished(series.stage, *kept)
         waiting.append((series, earlier))

@@ -18,7 +18,6 @@ from perfaudit.measure.lab import ChildLab, StartOf, build_command, no_start
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.loop_patches import LoopPatches, Patched
 from perfaudit.measure.nursery import nursery
-from perfaudit.measure.runner import Lab
 from perfaudit.measure.scratch import target_json
 from perfaudit.measure.watch import Watch
 from perfaudit.target.early_variables import sets_variables_early
@@ -59,7 +58,7 @@ class Children:
             self.watch.stage("importing torch")
             parent.preload(imported_modules(self.target.file))
 
-    def lab(self, check: Check | None = None, start_of: StartOf = no_start) -> Lab:
+    def lab(self, check: Check | None = None, start_of: StartOf = no_start) -> ChildLab:
         """A lab whose variants pass `check` when they are built; it raises TrialFailed for one that does not."""
         self.close()
         lab = ChildLab(self.target.to_json(), self.device, timeout=self.timeout, fresh=self.fresh, check=check)

@@ -31,10 +31,11 @@ from perfaudit.gate.records import (
     pair_to_json,
 )
 from perfaudit.gate.timing import _Pace, time_pairs, time_targets
+from perfaudit.measure import journal
 from perfaudit.measure.child import Child
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.nursery import START_SECONDS
-from perfaudit.measure.runner import Memo, TrialEnded, TrialFailed
+from perfaudit.measure.runner import TrialEnded, TrialFailed
 from perfaudit.measure.step_times import step_seconds
 from perfaudit.measure.watch import Watch
 from perfaudit.target.names import Target, parse
@@ -103,7 +104,7 @@ class FakeSubject:
         self.lab.alive -= 1
 
 
-class Kept(Memo):
+class Kept(journal.Kept):
     def __init__(self) -> None:
         self.pairs: list[tuple[dict[str, Any], dict[str, Any]]] = []
 

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 from conftest import FakeClock
 
+from perfaudit.measure import journal
+from perfaudit.measure.child_subject import ChildSubject
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.generations import measure
 from perfaudit.measure.judge import clock_for, comparison, hopeless_variants, saving, settled_variants, trial
 from perfaudit.measure.ledger import Block, Generation, Ledger, Variant, from_json, to_json
-from perfaudit.measure.runner import Memo, Subject, TooLarge, TrialEnded, TrialFailed
+from perfaudit.measure.runner import TooLarge, TrialEnded, TrialFailed
 
 
 class FakeLab:
@@ -28,8 +30,8 @@ class FakeLab:
         self.order: list[str] = []
         self.closed: list[str] = []
 
-    def open(self, variants: Sequence[Variant]) -> dict[str, Subject | TrialFailed]:
-        opened: dict[str, Subject | TrialFailed] = {}
+    def open(self, variants: Sequence[Variant]) -> dict[str, ChildSubject | TrialFailed]:
+        opened: dict[str, ChildSubject | TrialFailed] = {}
         for variant in variants:
             self.clock.sleep(self.opening)
             why = self.fails_to_open.get(variant.key)
@@ -221,7 +223,7 @@ def test_what_is_open_is_measured_on_without_what_is_settled(clock: FakeClock) -
     a, b, c = variants("a", "b", "c")
     opened = lab.open
 
-    def swinging(chosen: Sequence[Variant]) -> dict[str, Subject | TrialFailed]:
+    def swinging(chosen: Sequence[Variant]) -> dict[str, ChildSubject | TrialFailed]:
         lab.speeds["c"] = 0.0115 if len(ledger.generations) % 2 else 0.0085
         return opened(chosen)
 
@@ -248,7 +250,7 @@ def test_a_generation_that_could_not_be_opened_in_time_is_not_begun(clock: FakeC
     assert (ledger.generations, clock.now()) == ([], 0.0)
 
 
-class Kept(Memo):
+class Kept(journal.Kept):
     def __init__(self) -> None:
         self.generations: list[tuple[Generation, dict[str, Any]]] = []
 
@@ -274,7 +276,7 @@ def test_a_generation_that_is_interrupted_while_it_opens_is_none(clock: FakeCloc
     lab, memo, open_ = FakeLab(clock, {"a": 0.01, "b": 0.01, "c": 0.01}), Kept(), FakeLab.open
     lab.fails_to_open["b"] = "no data"
 
-    def interrupted(chosen: Sequence[Variant]) -> dict[str, Subject | TrialFailed]:
+    def interrupted(chosen: Sequence[Variant]) -> dict[str, ChildSubject | TrialFailed]:
         if memo.generations:
             raise KeyboardInterrupt
         return open_(lab, chosen)
@@ -364,7 +366,7 @@ class SmallLab(FakeLab):
         self.opened: list[str] = []
         self.asked = 0
 
-    def open(self, variants: Sequence[Variant]) -> dict[str, Subject | TrialFailed]:
+    def open(self, variants: Sequence[Variant]) -> dict[str, ChildSubject | TrialFailed]:
         if len(variants) > 1:
             self.asked += 1
             raise TooLarge("two copies do not fit")

@@ -11,10 +11,11 @@ import pytest
 from conftest import FakeClock
 from test_runner import FakeLab, FakeSubject, Kept, SmallLab, variants
 
+from perfaudit.measure.child_subject import ChildSubject
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.generations import affordable, least_seconds, measure
 from perfaudit.measure.ledger import Block, Generation, Ledger, Variant, cpu
-from perfaudit.measure.runner import Subject, TrialFailed
+from perfaudit.measure.runner import TrialFailed
 from perfaudit.measure.stats import verdict
 
 
@@ -122,7 +123,7 @@ def test_how_many_variants_a_time_is_enough_for(
 class Dying(FakeLab):
     """`b` dies in the second of its blocks of a round."""
 
-    def open(self, chosen: Sequence[Variant]) -> dict[str, Subject | TrialFailed]:
+    def open(self, chosen: Sequence[Variant]) -> dict[str, ChildSubject | TrialFailed]:
         self.fails_at_block = {"b": 2}
         return super().open(chosen)
 
@@ -147,7 +148,7 @@ class Sampled(FakeLab):
 
     samples: dict[str, int]
 
-    def open(self, chosen: Sequence[Variant]) -> dict[str, Subject | TrialFailed]:
+    def open(self, chosen: Sequence[Variant]) -> dict[str, ChildSubject | TrialFailed]:
         lab = self
 
         class Subject_(FakeSubject):

@@ -20,10 +20,12 @@ from conftest import FakeClock
 from surveys import facts
 
 from perfaudit.measure.child import ChildFailed
+from perfaudit.measure.child_subject import ChildSubject
 from perfaudit.measure.facts import Facts, to_json
+from perfaudit.measure.lab import ChildLab
 from perfaudit.measure.ledger import Block, Variant
 from perfaudit.measure.race import BASE, CONTROL, Entrant, Race, Turn
-from perfaudit.measure.runner import Lab, Subject, TrialFailed
+from perfaudit.measure.runner import TrialFailed
 from perfaudit.tune.workshop import Check, Json
 
 STEP = 0.010
@@ -79,15 +81,15 @@ class Shop:
     def facts(self, on: Switches) -> Facts:
         return facts(project_files=("t.py",), factories={}, factory_files={}, flags={"switches": on})
 
-    def lab(self, check: Check | None = None, start_of: Any = None) -> Lab:
+    def lab(self, check: Check | None = None, start_of: Any = None) -> ChildLab:
         self.check = check
         return self
 
-    def open(self, variants: Sequence[Variant]) -> dict[str, Subject | TrialFailed]:
+    def open(self, variants: Sequence[Variant]) -> dict[str, ChildSubject | TrialFailed]:
         self.opened.append([variant.key for variant in variants])
         self.firsts_of_labs = self.firsts_of_labs or self.blocks
         self.clock.sleep(0.2 * len(variants))
-        found: dict[str, Subject | TrialFailed] = {}
+        found: dict[str, ChildSubject | TrialFailed] = {}
         for variant in variants:
             why = self.broken(self._switches(variant))
             why = why or (self.differs(self._switches(variant)) if self.check is not None else "")

@@ -26,7 +26,6 @@ from perfaudit.measure.child import Child
 from perfaudit.measure.journal import all_runs
 from perfaudit.measure.lab import build_command
 from perfaudit.measure.ledger import Block, Variant
-from perfaudit.measure.runner import Subject
 from perfaudit.processes import descendants
 from perfaudit.report import Report
 from perfaudit.tune.recording import begin
@@ -160,7 +159,7 @@ class Diverging(Shop):
 
 @dataclass
 class _Diverged:
-    steps: Subject
+    steps: Any
 
     def block(self, steps: int, untimed: int = 1) -> Block:
         return replace(self.steps.block(steps), finite=False)

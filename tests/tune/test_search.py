@@ -17,11 +17,13 @@ from switches import Engine as SwitchEngine
 
 from perfaudit.knobs import Bench, Knob, Setup, Survey, Told
 from perfaudit.measure.child import ChildFailed
+from perfaudit.measure.child_subject import ChildSubject
 from perfaudit.measure.facts import Facts
 from perfaudit.measure.facts import to_json as facts_json
+from perfaudit.measure.lab import ChildLab
 from perfaudit.measure.ledger import Block, Generation, Variant, from_json, to_json
 from perfaudit.measure.race import BASE, CONTROL, Race
-from perfaudit.measure.runner import Lab, Subject, TrialFailed
+from perfaudit.measure.runner import TrialFailed
 from perfaudit.measurements import Settings
 from perfaudit.report import Report
 from perfaudit.target.names import Target
@@ -84,10 +86,10 @@ class Shop:
     def facts(self) -> Facts:
         return facts(project_files=("t.py",), factories={}, factory_files={})
 
-    def lab(self, check: Check | None = None, start_of: Any = None) -> Lab:
+    def lab(self, check: Check | None = None, start_of: Any = None) -> ChildLab:
         return self
 
-    def open(self, variants: Sequence[Variant]) -> dict[str, Subject | TrialFailed]:
+    def open(self, variants: Sequence[Variant]) -> dict[str, ChildSubject | TrialFailed]:
         self.opened.append([int(str(v.settings.get("size", 0))) for v in variants])
         self.clock.sleep(self.opening * len(variants))
         return {v.key: Steps(self, int(str(v.settings.get("size", 0)))) for v in variants}

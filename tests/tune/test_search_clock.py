@@ -11,9 +11,10 @@ from switches import Shop as ClimbShop
 from test_climb import Climbing, Switch, climbing, ladder, patched  # noqa: F401  # a fixture
 from test_search import STEP, Shop, Sizes, Steps, search  # noqa: F401  # a fixture
 
+from perfaudit.measure.child_subject import ChildSubject
 from perfaudit.measure.facts import Facts
 from perfaudit.measure.ledger import Block, Variant
-from perfaudit.measure.runner import Subject, TrialFailed
+from perfaudit.measure.runner import TrialFailed
 from perfaudit.report import Report
 
 
@@ -26,7 +27,7 @@ class Busy(Shop):
         usual = super().facts()
         return replace(usual, host=replace(usual.host, threads=self.threads))
 
-    def open(self, variants: Sequence[Variant]) -> dict[str, Subject | TrialFailed]:
+    def open(self, variants: Sequence[Variant]) -> dict[str, ChildSubject | TrialFailed]:
         super().open(variants)
         return {v.key: Queued(self, int(str(v.settings.get("size", 0)))) for v in variants}
 
@@ -74,7 +75,7 @@ def test_settled_by_processor_time_a_race_ends_at_the_first_look(
     """On the wall the setting swings; in processor time it is clear after four generations."""
 
     class Swinging(Busy):
-        def open(self, variants: Sequence[Variant]) -> dict[str, Subject | TrialFailed]:
+        def open(self, variants: Sequence[Variant]) -> dict[str, ChildSubject | TrialFailed]:
             self.speeds = {0: 1.0, 1: 0.75 if len(self.opened) % 2 else 1.25}
             return super().open(variants)
 
