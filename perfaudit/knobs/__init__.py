@@ -125,6 +125,7 @@ class Knob:
     gains_from: tuple[str, ...] = ()  # parts of the step that it could save, where its settings change others as well
     in_process = True  # nothing runs in other processes, so that processor time may be compared on a busy machine
     fixed_batch = True  # see Setup
+    is_measured_unpatched = True  # its settings can be applied to a program whose text takes no patch
     measures_memory = False  # the table shows the peak memory of every setting
     asks_for_memory = False  # its questions are about the memory of a process, which nothing else must have used
     reference: Settings | None = None  # the setting against which every other one's added time is told

@@ -22,6 +22,7 @@ class Rewritten(Knob):
 
     way: Way = "code"
     phases = ("forward", "backward")
+    is_measured_unpatched = False
     before = "as written"
     column: str
     after: str
@@ -47,6 +48,10 @@ class Rewritten(Knob):
     def setup(self, settings: Settings) -> Setup:
         """The user's code as it is; anything else exists as patched source only, and must not be measured without."""
         return Setup() if settings[self.column] == self.before else Setup(applied=_refused)
+
+    def no_line(self, survey: Survey) -> str:
+        places = by_hand(survey, self.rules)
+        return f"{places} must be changed by hand" if places else ""
 
     def patch(self, code: Code, settings: Settings) -> Patch | None:
         return code.fixes(self.rules) if settings[self.column] == self.after else None

@@ -117,7 +117,8 @@ def candidates_of(
             found.append(taken)
     if not found:
         reason = module.no_line(survey)
-        reason = f"{reason}; {BY_NAME}" if reason and all_wanted else reason or NO_LINE
+        by_name = f"; {BY_NAME}" if all_wanted and module.is_measured_unpatched else ""
+        reason = f"{reason or NO_LINE}{by_name}"
         why = CHANGED if changed_files(session.digests) else reason
         raise Refused(not_allowed(tuple(lacking), allow) if lacking else why)
     return found

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from surveys import survey_of
+from surveys import found, survey_of
 
 from perfaudit.knobs import Bench, Probe, Refused, Reply, Survey, Unanswered, knob
 from perfaudit.knobs._code import Code
@@ -153,6 +153,8 @@ def test_what_keeps_a_script_from_being_patched_is_told() -> None:
     assert "gives each model a name by a plain `name = ...`" in knob("memory_format").no_line(
         survey_of(script=Script())
     )
+    by_hand = survey_of([found("PA205", "net.py:7", by_hand=True)], script=Script())
+    assert knob("fusion").no_line(by_hand).endswith("must be changed by hand")
     told = knob("precision").no_line
     assert told(survey_of(script=Script())).startswith("`backward` is called by a library")
     assert "are not lines of one block" in told(survey_of(script=Script(backward=(site,))))
