@@ -136,9 +136,8 @@ class Knob:
     is_judged_on_a_busy_machine = True  # False where others on the cores turn its verdict round
     on_scripts = True  # False where it changes what functions of the target build, or the loop that is ours
     changes_always: tuple[str, ...] = ()  # what besides speed each of its settings changes, as fixes say it
-    offers: frozenset[str] = frozenset(
-        {"precision"}
-    )  # of these, what a setting may change that a climb tells the gain of unasked
+    # Of what its settings change: that which may be missing from `--allow` for a setting to be raced and told, not handed over.
+    offers: frozenset[str] = frozenset({"precision"})
 
     @property
     def found_at(self) -> str:

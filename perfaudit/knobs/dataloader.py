@@ -54,9 +54,7 @@ class Dataloader(Knob):
     asks = 2
     fixed_batch = False
     changes_always = ("rng",)
-    offers = frozenset(
-        {"rng"}
-    )  # which images are flipped is drawn otherwise, and where a step waits nothing gains more
+    offers = frozenset({"rng"})  # where a step waits for data nothing else gains as much
 
     def not_applicable(self, survey: Survey) -> str:
         return "" if survey.facts.loader.is_there else "the script takes its batches from no DataLoader"
