@@ -25,7 +25,8 @@ SETUP_SECONDS = 5.0  # below, there is nothing to gain that somebody would notic
 SETUP_LONG = 30.0  # where the steps were ended early, so that the setup's share in a whole training is not known
 _SETUP_ADVICE = {
     "until_torch": "`python -X importtime` shows which import takes it.",
-    "until_loader": "What is computed there each time (a tokenised or decoded data set) can be kept in a file.",
+    "until_loader": "Other imports lie there (`python -X importtime` shows them), the model and the data set. What is computed "
+    "each time (tokens, decoded images) can be kept in a file.",
     "until_batch": "It is the start of the loader's workers, and the batch itself: fewer workers start sooner.",
 }
 _WITHOUT_LOADER = "It lies between the import of torch and the first backward pass: other imports, data, the model."

@@ -98,7 +98,7 @@ def test_setup_has_parts_and_advice_where_it_takes_longest() -> None:
         "Setup took 31.0 s: 2.0 s until torch was imported, 28.0 s until the loader was read, 1.0 s until the first"
         in text
     )
-    assert "Setup takes longer than the training. What is computed there each time" in text
+    assert "Setup takes longer than the training. Other imports lie there" in text
     long = summarize(seen_of(facts, seconds=10.0, forward=1.0), "train.py")
     assert "Setup takes longer" not in run_block(long, plain, 100)
 
