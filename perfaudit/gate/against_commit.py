@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import distributions
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import TypeVar
 
 from perfaudit import __version__
@@ -31,9 +32,11 @@ from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.environment import host, usable_cores
 from perfaudit.measure.journal import Json, file_digest
 from perfaudit.measure.watch import Watch
+from perfaudit.report import SCHEMA as REPORT_SCHEMA
 from perfaudit.target.names import Target, choose_target
 from perfaudit.verdicts import CountersVerdict, TimeVerdict
 
+CODE_AND_SETTINGS = (".py", ".ipynb", ".toml", ".yaml", ".yml", ".json", ".cfg", ".ini")
 Former = Mapping[str, tuple[str, int]]  # see `targets_there.former_files`
 Verdict = TypeVar("Verdict", CountersVerdict, TimeVerdict)
 
@@ -88,24 +91,42 @@ def against_commit(request: Request, known: Known, watch: Watch) -> None:
 def _start_line(request: Request, targets: Sequence[Target], reference: Reference) -> Json:
     """What is timed, with what, for the journal: enough to tell whether another gate would time the same. Raises GitFailed."""
     settings, here = request.settings, reference.head_root
-    differ = [name for name in differing(here, reference.commit) if PurePath(name).suffix in (".py", ".ipynb")]
-    names = {target.label: target.names for target in targets}
+    differ = [name for name in differing(here, reference.commit) if _may_be_read(here / name)]
+    by_label = {target.label: {**target.to_json(), "in_place": target.in_place} for target in targets}
     torch = next((found.version for found in distributions(name="torch")), "")
     judged = {"max-regression": settings.max_regression, "tolerate": settings.tolerate}
     return {
         "command": "gate",
-        "target": ", ".join(names),
+        "target": ", ".join(by_label),
         "options": {
             "budget": settings.budget,
             "reference": reference.commit,
             "device": request.device,
-            "names": names,
+            "targets": by_label,
+            "links": sorted(settings.links),
             **judged,
         },
         "files": {name: file_digest(here / name) for name in sorted(differ)},
-        "environment": {"torch": torch, "cores": usable_cores(), "perfaudit": __version__},
+        "environment": {
+            "torch": torch,
+            "python": platform.python_version(),
+            "machine": platform.node(),
+            "cores": usable_cores(),
+            "perfaudit": __version__,
+        },
         "seed": drawn_seed(),
     }
+
+
+def _may_be_read(file: Path) -> bool:
+    """Whether a training may read this file as code or settings. A report that this or another gate writes is neither."""
+    if file.suffix not in CODE_AND_SETTINGS:
+        return False
+    try:
+        with file.open("rb") as opened:
+            return REPORT_SCHEMA.encode() not in opened.read(100)
+    except OSError:  # it was removed
+        return True
 
 
 def _take_acceptances(request: Request, known: Known, reference: Reference) -> None:
