@@ -18,6 +18,7 @@ LEFT = 4  # steps at the end of as many: the order must be seen to repeat in wha
 MOST_TIMES = (
     4096  # of steps of one kind that are kept for median and quartiles: those of a sample this large are 1 % off
 )
+SAME = 0.5  # of the most frequent kind; two that alternate are as frequent, and chance says which is ahead
 MOST_KINDS = 64  # of steps; what comes after that is of the last kind
 WARM_UP = (
     3  # steps at most that do not count: autotuning, compilation, the allocator; a quarter of them where there are few
@@ -131,21 +132,30 @@ class Tally:
 
     @property
     def usual(self) -> Kind:
-        """The steps in which happened what happens in most; an empty kind where no step counts.
-
-        Of those whose phases were timed, and of the others: what a call counts for may differ between the two.
-        """
-        return self._most(is_watched=True).with_counted(self._most(is_watched=False))
+        """The steps in which happened what happens in most; an empty kind where no step counts."""
+        watched, counted = self._usual()
+        return watched.with_counted(counted)
 
     @property
     def uneven(self) -> list[Kind]:
         """The other kinds."""
-        usual = [self._most(is_watched=True), self._most(is_watched=False)]
+        usual = self._usual()
         return [kind for kind in self.kinds.values() if not any(kind is each for each in usual)]
 
-    def _most(self, is_watched: bool) -> Kind:
-        kinds = (kind for (is_timed, _), kind in self.kinds.items() if is_timed == is_watched)
-        return max(kinds, key=lambda kind: kind.count, default=Kind())
+    def _usual(self) -> tuple[Kind, Kind]:
+        """Of the steps whose phases were timed those of one kind, and of the others those in which the same happened.
+
+        What a call counts for may differ between the two: where hardly any of the others are of that kind, most of them.
+        """
+        watched, happenings = self._most(is_watched=True)
+        counted, _ = self._most(is_watched=False)
+        same = self.kinds.get((False, happenings), Kind())
+        is_same = watched.count > 0 and same.count >= SAME * counted.count
+        return watched, same if is_same else counted
+
+    def _most(self, is_watched: bool) -> tuple[Kind, Happenings]:
+        kinds = [(kind, happenings) for (is_timed, happenings), kind in self.kinds.items() if is_timed == is_watched]
+        return max(kinds, key=lambda item: item[0].count, default=(Kind(), (0, 0)))
 
     def _kind(self, step: Step) -> Kind:
         what = bool(step.phases), step.happenings

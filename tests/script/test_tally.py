@@ -91,3 +91,16 @@ def test_steps_whose_phases_were_not_timed_count_by_their_time() -> None:
     assert len(usual.times) <= 2 * MOST_TIMES
     assert usual.samples == 1800 * 4
     assert sum(kind.count for kind in tally.with_rest(rest).uneven) == 400
+
+
+def test_of_kinds_that_alternate_one_is_usual_whether_watched_or_not() -> None:
+    """Two batches an epoch: chance says of which kind more steps are watched, and of which more are only counted."""
+    counted = {"phases": [], "samples": 0, "backwards": 0, "batches": 0}
+    first, second = update(0, 3.0, epochs=1), update(0, 1.0)
+    tally = Tally()
+    tally.fold(
+        [first] * 3 + [first] * 51 + [second] * 49 + [first | counted] * 490 + [second | counted] * 510, is_last=True
+    )
+    usual = tally.usual
+    assert (usual.count, usual.watched, set(usual.times)) == (541, 51, {3.0})
+    assert sorted(kind.count for kind in tally.uneven) == [49, 510]
