@@ -14,7 +14,10 @@ from perfaudit.reading import MAX_FILE_BYTES, read_bytes
 
 MOST_FILES = 300  # that are read of a program; one with more is taken to set some
 
-_EARLY = re.compile(rb"""environ[^\n]*["'](OMP|MKL|KMP|GOMP|OPENBLAS|NUMEXPR|TORCH|PYTORCH|CUDA|ATEN|DNNL|ONEDNN)_""")
+_CHANGES = re.compile(rb"\b(environ|putenv)\b")  # by the variable's name, or in a loop over names
+_VARIABLE = re.compile(
+    rb"\b(OMP|MKL|KMP|GOMP|OPENBLAS|BLIS|VECLIB|NUMEXPR|TORCH|TORCHDYNAMO|TORCHINDUCTOR|PYTORCH|CUDA|ATEN|DNNL|ONEDNN)_[A-Z]"
+)
 _IMPORT = re.compile(rb"^[ \t]*import[ \t]+([\w., \t]+)", re.MULTILINE)
 _FROM = re.compile(rb"^[ \t]*from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n]*)", re.MULTILINE)
 _COMMENT = re.compile(rb"#[^\n]*")
@@ -31,12 +34,17 @@ def sets_variables_early(file: str) -> bool:
             text = read_bytes(here, MAX_FILE_BYTES)
         except OSError:
             continue
-        if _EARLY.search(text) or len(seen) > MOST_FILES:
+        if _may_set(text) or len(seen) > MOST_FILES:
             return True
         found = {path for name in _imported(text) for path in _files_of(name, here, roots)}
         waiting += found - seen
         seen |= found
     return False
+
+
+def _may_set(text: bytes) -> bool:
+    """Whether a text names such a variable and changes the environment somewhere, or reads it from a file that names them."""
+    return b"load_dotenv" in text or bool(_CHANGES.search(text) and _VARIABLE.search(text))
 
 
 def _roots(file: Path) -> list[Path]:

@@ -25,6 +25,10 @@ Project = Callable[..., Path]
         "def main():\n    from pkg import deep\n",
         SETS,
         "os.environ.setdefault('MKL_NUM_THREADS', '2')\n",
+        "for name in ('OMP_NUM_THREADS', 'MKL_NUM_THREADS'):\n    os.environ[name] = '1'\n",
+        "os.environ.update(OMP_NUM_THREADS='1')\n",
+        "os.environ['TORCHDYNAMO_DISABLE'] = '1'\n",
+        "from dotenv import load_dotenv\nload_dotenv()\n",
     ],
 )
 def test_variables_are_found_wherever_imports_of_own_files_lead(project: Project, text: str) -> None:
@@ -39,6 +43,7 @@ def test_variables_are_found_wherever_imports_of_own_files_lead(project: Project
         "import torch\nfrom pkg import other\n",
         'import os\nos.environ["HOME"]\nos.environ["WANDB_MODE"] = "off"\n',
         "import missing, .\n",
+        "# the environment has OMP_NUM_THREADS\n",
     ],
 )
 def test_others_set_none(project: Project, text: str) -> None:
