@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import math
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from perfaudit.static.source import LOOPS, Source
@@ -82,14 +84,26 @@ def plain_call(source: Source, chain: Chain) -> Call | None:
     elif parts.scale:
         arguments.append(f"scale={parts.scale}")
     replaced += [
-        each for each in statements[:-1] if each not in replaced and _serves_only(source, chain, each, replaced)
+        each
+        for each in statements[:-1]
+        if each not in replaced and _serves_only(chain, each, replaced, _names_in(arguments))
     ]
     return Call(output, tuple(arguments), tuple(replaced), parts.dropout is not None, frozenset(parts.layers))
 
 
-def _serves_only(source: Source, chain: Chain, statement: ast.stmt, replaced: list[ast.stmt]) -> bool:
-    """Whether what a statement between those of the chain gives its name is read in the replaced ones only, as a mask is."""
-    if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
+def _names_in(texts: Sequence[str]) -> set[str]:
+    """All words of these texts, the names among them."""
+    return set(re.findall(r"\w+", " ".join(texts)))
+
+
+def _serves_only(chain: Chain, statement: ast.stmt, replaced: list[ast.stmt], wanted: set[str]) -> bool:
+    """Whether what a statement between those of the chain gives its name is read in the replaced ones only, as a mask is.
+
+    wanted: names that the call reads.
+    """
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return False
+    if not isinstance(statement.targets[0], ast.Name) or statement.targets[0].id in wanted:
         return False
     inside = {id(node) for each in replaced for node in ast.walk(each)}
     named = [
