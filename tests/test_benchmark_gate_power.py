@@ -18,7 +18,7 @@ sys.path.insert(0, str(BENCHMARKS))
 import gate_power  # noqa: E402  # it stands in that folder
 from gate_power import from_json, to_json  # noqa: E402
 
-from perfaudit.gate.records import Pair, Quad, TargetRecord, TimedBlock  # noqa: E402
+from perfaudit.gate.records import OneTraining, Pair, Quad, TargetRecord, TimedBlock  # noqa: E402
 
 
 @pytest.mark.parametrize(
@@ -219,6 +219,11 @@ def test_a_record_in_json() -> None:
     rounded = TimedBlock("base", 10, *row[2:])  # type: ignore[arg-type]  # numbers
     assert from_json(data) == replace(record, pairs=[Pair("head", 7, 1.235, [Quad((rounded,))], 2.5)])
     assert to_json(from_json(data)) == data
+
+
+def test_a_record_of_one_training_in_json() -> None:
+    seen = TargetRecord("t.py", one=OneTraining([0.01] * 9, [0.1] * 9, [0.0] * 9, 1.25), why="swapped")
+    assert from_json(to_json(seen)) == seen
 
 
 @pytest.mark.parametrize("data", [{}, {"pairs": [{}]}, {"pairs": [], "target": "t", "other": 1}])

@@ -10,7 +10,7 @@ import pytest
 
 from perfaudit.gate.decision import ALPHA, is_settled, judged, judged_together
 from perfaudit.gate.one_training_quads import BATCHES, LOOKS, UNITS, batches, control, differs_from_itself
-from perfaudit.gate.records import OneTraining, Pair, TargetRecord, from_json, to_json
+from perfaudit.gate.records import OneTraining, Pair, TargetRecord
 
 
 def record(log_ratios: list[float], same: list[float] | None = None, target: str = "t.py") -> TargetRecord:
@@ -140,11 +140,6 @@ def test_why_pairs_were_measured_is_told_and_not_beside_a_failure() -> None:
     pairs = TargetRecord("t.py", why="data.csv differs, and is no Python")
     assert (judged(pairs).why_so, judged(pairs).way) == ("data.csv differs, and is no Python", "")
     assert judged(replace(pairs, failures={"head": "no"})).why_so == ""
-
-
-def test_a_record_in_json() -> None:
-    seen = record(around(0.01, 9))
-    assert from_json(to_json(seen)) == seen
 
 
 @pytest.mark.parametrize("alike", [0.0, 0.5])
