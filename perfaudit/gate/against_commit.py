@@ -30,13 +30,13 @@ from perfaudit.gate.timing import time_targets
 from perfaudit.gate.working_files import differing
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.environment import host, usable_cores
-from perfaudit.measure.journal import Json, file_digest
+from perfaudit.measure.journal import SETTINGS, Json, file_digest
 from perfaudit.measure.watch import Watch
 from perfaudit.report import SCHEMA as REPORT_SCHEMA
 from perfaudit.target.names import Target, choose_target
 from perfaudit.verdicts import CountersVerdict, TimeVerdict
 
-CODE_AND_SETTINGS = (".py", ".ipynb", ".toml", ".yaml", ".yml", ".json", ".cfg", ".ini")
+CODE_AND_SETTINGS = (".py", ".ipynb", *SETTINGS)
 Former = Mapping[str, tuple[str, int]]  # see `targets_there.former_files`
 Verdict = TypeVar("Verdict", CountersVerdict, TimeVerdict)
 

@@ -27,6 +27,7 @@ from perfaudit.reading import TooLarge, read_bytes
 
 SCHEMA = "perfaudit.run/1"
 RESUMABLE = ("unfinished", "interrupted", "out of time", "failed")
+SETTINGS = (".toml", ".yaml", ".yml", ".json", ".cfg", ".ini")  # endings of files that say how is trained
 
 MAX_RUN_BYTES = 32 << 20  # of one journal: a million numbers; as JSON of empty lists it takes 0.7 GB of memory
 MAX_RUNS_BYTES = 128 << 20  # of those that are read at once, the newest first

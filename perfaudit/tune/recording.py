@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from perfaudit import __version__
-from perfaudit.measure.journal import Journal, Json, Kept, file_digest
+from perfaudit.measure.journal import SETTINGS, Journal, Json, Kept, file_digest
 from perfaudit.measure.journal import begin as open_journal
 from perfaudit.measure.ledger import from_json, to_json
 from perfaudit.measurements import Comparison, Trial, Winner
@@ -78,7 +78,7 @@ def start_line(
     """What a run measures, with what, for its journal: enough to tell whether another would measure the same."""
     machine = profile.environment
     versions = {"torch": machine.torch, "device": machine.device, "cores": machine.cores, "threads": machine.threads}
-    files = {*profile.survey.facts.project_files, target.file}
+    files = {*profile.survey.facts.project_files, target.file, *files_of_settings(target)}
     allowed = sorted(allow) if allow is not None else None  # None: no climb
     script = {"script": target.to_json()} if target.is_script else {}
     return {
@@ -89,6 +89,12 @@ def start_line(
         "files": {path: file_digest(path) for path in sorted(files)},
         "environment": {**versions, "perfaudit": __version__},
     }
+
+
+def files_of_settings(target: Target) -> list[str]:
+    """Files of settings that a script is given, such as config.yaml and --config=config.yaml."""
+    named = [argument.partition("=")[2] or argument for argument in target.arguments or ()]
+    return [name for name in named if name.endswith(SETTINGS) and Path(name).is_file()]
 
 
 def changed_files(digests: Mapping[str, str]) -> list[str]:
