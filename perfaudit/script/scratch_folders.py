@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -14,7 +15,8 @@ from pathlib import Path
 
 from perfaudit.script.request import Script
 
-PREFIX = "perfaudit_run_"  # of folders that are locked as long as their run lives
+PREFIX = "perfaudit_scratch_"  # of folders that are locked as long as their run lives
+_NAME = re.compile(rf"{PREFIX}[a-z0-9_]{{8}}")  # as mkdtemp makes it; a folder that a user has named is none of them
 JUST_MADE = 60.0  # seconds, within which a folder that is not locked may be one that its run is about to lock
 
 
@@ -37,7 +39,7 @@ def sweep(root: Path) -> None:
     """Delete the folders of this user's runs that were killed: nobody holds their lock."""
     with contextlib.suppress(OSError), os.scandir(root) as entries:
         for entry in entries:
-            if entry.name.startswith(PREFIX):
+            if _NAME.fullmatch(entry.name):
                 with contextlib.suppress(OSError):
                     _remove_if_left(Path(entry.path))
 

@@ -17,16 +17,17 @@ def left(root: Path, name: str, mode: int = 0o700) -> Path:
 
 
 def test_what_a_killed_run_has_left_goes_and_what_may_be_in_use_stays(tmp_path: Path) -> None:
-    killed, open_to_all = left(tmp_path, "killed"), left(tmp_path, "open", mode=0o755)
-    (tmp_path / f"{PREFIX}new").mkdir(mode=0o700)
+    killed, open_to_all = left(tmp_path, "killed_0"), left(tmp_path, "open_to0", mode=0o755)
+    named = left(tmp_path, "of_may")
+    (tmp_path / f"{PREFIX}just_now").mkdir(mode=0o700)
     (tmp_path / "mine").mkdir(mode=0o700)
-    (tmp_path / f"{PREFIX}link").symlink_to(left(tmp_path / "mine", "aside"))
+    (tmp_path / f"{PREFIX}a_link_0").symlink_to(left(tmp_path / "mine", "aside_00"))
     with own_scratch(tmp_path) as living:
         assert not killed.exists()
         os.utime(living, (0, 0))
         sweep(tmp_path)
         assert living.is_dir()
     assert sorted(each.name for each in tmp_path.iterdir()) == sorted(
-        [open_to_all.name, f"{PREFIX}new", "mine", f"{PREFIX}link"]
+        [open_to_all.name, named.name, f"{PREFIX}just_now", "mine", f"{PREFIX}a_link_0"]
     )
-    assert (tmp_path / "mine" / f"{PREFIX}aside" / "last.pt").exists()
+    assert (tmp_path / "mine" / f"{PREFIX}aside_00" / "last.pt").exists()
