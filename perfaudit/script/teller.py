@@ -173,8 +173,8 @@ class Teller:
         """See how many of the next updates are watched."""
         if self._chosen is not None:
             self._chosen.weigh(updates, seconds, self.watch.events_per_update, self._updates_per_step)
-            if self._chosen.share < 1.0:
-                self._change_at = min(self._change_at, updates)
+            if self._chosen.share < 1.0 and math.isinf(self._change_at):
+                self._change_at = updates  # later ones are drawn: what is told behind a long step must not begin a row
 
     def _ask_again(self) -> None:
         self._is_watched = False

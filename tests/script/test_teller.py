@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from typing import Any
@@ -12,6 +13,7 @@ from perfaudit.script.observe import Seen, _take
 from perfaudit.script.start import _hint
 from perfaudit.script.started import watch_replaced
 from perfaudit.script.teller import FACTS_AFTER, Pipe, Teller
+from perfaudit.script.watch import Watch
 
 ORDER = {
     "steps": 0,
@@ -102,6 +104,26 @@ def test_a_few_more_steps_are_waited_for_where_they_come_soon(
         now += first if number == 1 else seconds
         teller.count(0)
     assert abs(ends[0] + 1 - seen) <= 1  # sums of 0.1
+
+
+def test_what_is_told_begins_no_row_of_watched_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps of 1 ms: something is told four times a second, and rows begin where they were drawn."""
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr(Watch, "events_per_update", 10.0)
+    teller, begun = Teller(ORDER, Told()), list[int]()
+
+    def next_row() -> tuple[bool, int]:
+        begun.append(teller.watch.updates)
+        return False, 1000
+
+    monkeypatch.setattr(teller._chosen, "next_row", next_row)
+    for number in range(2500):
+        now += 0.001
+        teller.watch.updates = number + 1
+        teller.count(0)
+    assert len(begun) > 1
+    assert {later - before for before, later in itertools.pairwise(begun)} == {1000}
 
 
 def test_a_program_that_takes_the_place_of_the_script_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
