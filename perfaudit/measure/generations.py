@@ -86,6 +86,7 @@ class _Race:
     number: int = 0
     alive: list[Variant] = field(default_factory=list)
     generation: Generation | None = None  # the last one, once it is open
+    failed: int = 0  # variants, before the last one
 
     @property
     def base(self) -> str:
@@ -107,11 +108,12 @@ class _Race:
         self.number += 1
 
     def kept(self) -> tuple[Generation, Json] | None:
-        found = self.generation
-        return (found, self.ledger.state()) if found is not None and (found.rounds or self.ledger.failures) else None
+        found, has_failed = self.generation, len(self.ledger.failures) > self.failed
+        return (found, self.ledger.state()) if found is not None and (found.rounds or has_failed) else None
 
     def measure(self) -> None:
         number, self.number, self.generation = self.number, self.number + 1, None
+        self.failed = len(self.ledger.failures)
         with Processes[Block](self.ledger) as there:
             self._run(there, number)
 

@@ -287,6 +287,20 @@ def test_a_generation_that_is_interrupted_while_it_opens_is_none(clock: FakeCloc
     assert [len(generation.rounds) for generation, _ in memo.generations] == [3]
 
 
+def test_a_generation_that_is_interrupted_in_its_first_round_is_none(clock: FakeClock) -> None:
+    lab, memo, ledger = FakeLab(clock, {"a": 0.01, "b": 0.01, "c": 0.01}), Kept(), Ledger()
+    lab.fails_to_open["b"] = "no data"
+
+    def interrupt(*_: object) -> None:
+        if memo.generations:
+            raise KeyboardInterrupt
+
+    ledger.on_block = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        measure(lab, variants("a", "b", "c"), ledger, Deadline(1000, clock), 1, memo=memo)
+    assert [len(generation.rounds) for generation, _ in memo.generations] == [3]
+
+
 def test_without_the_base_no_further_process_is_opened(clock: FakeClock) -> None:
     lab, ledger = FakeLab(clock, {"a": 0.01, "b": 0.01, "c": 0.01}), Ledger()
     lab.fails_at_block["a"] = 3
