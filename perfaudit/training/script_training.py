@@ -21,7 +21,7 @@ from greenlet import greenlet
 from perfaudit.errors import NoBatches, TargetError
 from perfaudit.script import as_main
 from perfaudit.script.after_import import after_import
-from perfaudit.script.rhythm import find_rhythm
+from perfaudit.script.rhythm import ANEW, find_rhythm
 from perfaudit.script.started import watch_started
 from perfaudit.script.tally import samples_of
 from perfaudit.target import overlay
@@ -232,6 +232,8 @@ class ScriptTraining(ScriptLoading):
             self._updates_per_step = 1
             return True
         rhythm = find_rhythm(self._order)
+        if rhythm.optimizers == {ANEW} and len(self._order) < MOST_UPDATES:
+            return False  # the first round of many optimizers looks as if each were built anew
         if rhythm.is_regular and len(rhythm.steps) > 1 and len(set(self._order)) > 1:
             first, behind = rhythm.steps[0]
             self._updates_per_step = behind - first

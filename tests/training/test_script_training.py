@@ -6,6 +6,7 @@ import json
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -549,3 +550,19 @@ def test_a_script_that_imports_from_its_package_is_to_be_named_as_a_module() -> 
         == _as_module(ValueError("x"), Target("pkg/train.py", {}, ()))
         == ""
     )
+
+
+@pytest.mark.parametrize(
+    ("order", "updates"),
+    [
+        ([0, 1, 2, 3], 0),  # four optimizers in their first round
+        ([0, 1, 2, 3] * 2, 4),
+        (list(range(64)), 1),  # a new one for each task
+    ],
+)
+def test_a_round_of_many_optimizers_is_a_step(order: list[int], updates: int) -> None:
+    from perfaudit.training.script_training import ScriptTraining
+
+    known: Any = SimpleNamespace(_order=order, _updates_per_step=0, _watch=SimpleNamespace(optimizers_built=len(order)))
+    assert ScriptTraining._finds_rhythm(known) is bool(updates)
+    assert known._updates_per_step == updates
