@@ -13,7 +13,7 @@ from perfaudit.errors import TargetError, UserError
 from perfaudit.files import create_file, destination, reason
 from perfaudit.measure.attribute_names import name_of
 from perfaudit.measure.child import Child, ChildFailed
-from perfaudit.target.early_variables import sets_variables_early
+from perfaudit.target.fresh_start import must_start_afresh
 from perfaudit.target.names import Target
 
 _SAFETENSORS_HEADER = 100 << 20  # bytes; the format allows no longer one
@@ -132,7 +132,7 @@ def _asked(old: Path, new: str, target: Target, device: str, timeout: float) -> 
         },
     }
     try:
-        with Child(fresh=sets_variables_early(target.file)) as child:
+        with Child(fresh=must_start_afresh(target.file)) as child:
             reply = child.ask(command, timeout)
     except ChildFailed as failure:
         advice = f"; give it longer with --timeout (now {timeout:.0f} s)" if failure.kind == "timeout" else ""

@@ -16,7 +16,7 @@ from perfaudit.measure.facts import from_json
 from perfaudit.measure.lab import build_command
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.scratch import target_json
-from perfaudit.target.early_variables import sets_variables_early
+from perfaudit.target.fresh_start import must_start_afresh
 from perfaudit.target.names import Target
 from perfaudit.target.relocate import refuse
 
@@ -47,7 +47,7 @@ def count(
         return build_command(what, variant, device, relocated=relocated)
 
     # Forks of processes that have torch imported, unless the user's file sets variables before that import or is a script.
-    fresh = target.is_script or sets_variables_early(str(Path(folder or "", target.file)))
+    fresh = target.is_script or must_start_afresh(str(Path(folder or "", target.file)))
     seeds = hash_seeds(fresh)[: 2 if twice else 1]
     on_stage(f"counting one step of {target.label}")
     observed = _asked(build, {"do": "count"}, folder, timeout, fresh, seeds)

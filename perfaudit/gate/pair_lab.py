@@ -24,7 +24,7 @@ from perfaudit.measure.nursery import START_SECONDS, nursery
 from perfaudit.measure.runner import TrialEnded, TrialFailed
 from perfaudit.measure.scratch import target_json
 from perfaudit.measure.side_by_side import why_not_beside
-from perfaudit.target.early_variables import sets_variables_early
+from perfaudit.target.fresh_start import must_start_afresh
 from perfaudit.target.names import Target, imported_modules
 from perfaudit.target.relocate import refuse
 
@@ -54,7 +54,7 @@ class PairLab:
         """Have the libraries that the targets import ready for all children, unless they set variables before that."""
         for target in self.targets:
             files = [target.file, str(Path(self._base_folder() or "", self._file_there(target)))]
-            self.fresh.append(any(sets_variables_early(file) for file in files))
+            self.fresh.append(any(must_start_afresh(file) for file in files))
             parent = None if self.fresh[-1] else nursery()
             if parent is not None:
                 parent.preload([module for file in files for module in imported_modules(file)])

@@ -15,7 +15,7 @@ from perfaudit.measure.ledger import Variant
 from perfaudit.measure.runner import BLOCK_SECONDS, TrialEnded, TrialFailed
 from perfaudit.measure.scratch import target_json
 from perfaudit.measure.stats import quartiles
-from perfaudit.target.early_variables import sets_variables_early
+from perfaudit.target.fresh_start import must_start_afresh
 from perfaudit.target.names import Target
 
 PROCESSES = 3  # two of identical code differ by up to 2.2 times what one tells
@@ -31,7 +31,7 @@ def step_time(target: Target, device: str, timeout: float) -> tuple[Seconds, Fac
 
     Raises NothingMeasured for a target that does not build or run, of which TooShort says that it only ends too soon.
     """
-    lab = ChildLab(target.to_json(), device, timeout=timeout, fresh=sets_variables_early(target.file))
+    lab = ChildLab(target.to_json(), device, timeout=timeout, fresh=must_start_afresh(target.file))
     lab.target_of = partial(target_json, target)
     variant = Variant("now", "", {})
     seconds: list[float] = []

@@ -178,7 +178,7 @@ def _sentences(run: Run) -> list[str]:
             "Samples/s and phases are means."
         )
     if 0 < run.steps_watched < run.counted:
-        said.append(f"Phases were timed in {count(run.steps_watched, 'step')}, chosen at random.")
+        said.append(f"Phases were timed in {count(run.steps_watched, 'step')}: the first, and others chosen at random.")
     said += _setup(run)
     if run.uneven:
         said.append(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 LONGEST = 64  # updates of a period; a GAN that steps its discriminator 25 times for one step of its generator has 26
 SHORTEST_ROW = 16  # updates of one optimizer before the first of another: in a GAN, the other comes up again before
 MANY_ANEW = 4  # optimizers that have a single row of updates: of several that make a step together, each comes up again
+FIRST_ROUND = 8  # updates, each of another optimizer, that may be the first step of several
 ANEW = 1 << 30  # in the place of their numbers: one optimizer that is built anew again and again
 REPEATS = 2  # of a period before it is believed; a single one would fit any order
 
@@ -48,6 +49,8 @@ def find_rhythm(updates: Sequence[int]) -> Rhythm:
 
 
 def _with_one_for_those_built_anew(updates: Sequence[int]) -> Sequence[int]:
+    if len(set(updates)) == len(updates) <= FIRST_ROUND:
+        return updates
     rows = collections.Counter(one for one, _ in itertools.groupby(updates))
     anew = {one for one, number in rows.items() if number == 1}
     return [ANEW if one in anew else one for one in updates] if len(anew) >= MANY_ANEW else updates

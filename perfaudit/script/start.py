@@ -157,14 +157,12 @@ def _describe(error: BaseException, folder: Path) -> str:
 
 def _hint(error: BaseException, order: Json) -> str:
     """What to do about an error that comes of how, or where, the script is run; "" of all others."""
-    from perfaudit.target.load import missing_here
+    from perfaudit.target.load import as_module, missing_here
 
     if missing := missing_here(str(error)):
         return f": {missing}"
-    is_relative = isinstance(error, ImportError) and "no known parent package" in str(error)
-    names = Path(order["name"]).with_suffix("").parts
-    if is_relative and not order["is_module"] and len(names) > 1 and all(name.isidentifier() for name in names):
-        return f". It imports from its package: try `perfaudit run -m {'.'.join(names)}`"
+    if not order["is_module"] and (name := as_module(error, order["name"])):
+        return f". It imports from its package: try `perfaudit run -m {name}`"
     return ""
 
 

@@ -188,6 +188,13 @@ def missing_here(text: str) -> str:
     return "standard input is closed, or at its end" if text == "EOF when reading a line" else ""
 
 
+def as_module(error: BaseException, file: str) -> str:
+    """The dotted name by which a script is to be run that imports from its package; "" for other errors, and other paths."""
+    parts = Path(file).with_suffix("").parts
+    is_relative = isinstance(error, ImportError) and "no known parent package" in str(error)
+    return ".".join(parts) if is_relative and len(parts) > 1 and all(part.isidentifier() for part in parts) else ""
+
+
 def _shared_memory() -> str:
     """ "; /dev/shm, where workers leave batches, has 12 of 64 MiB free", "" on systems without it."""
     try:

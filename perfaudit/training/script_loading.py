@@ -13,7 +13,8 @@ from perfaudit.target.loading import Batch, Loading, arguments_of
 from perfaudit.target.names import Target
 
 PLAIN_LOADERS = ("torch.utils.data.dataloader", "accelerate.data_loader")  # whose loaders only move their batches
-GIVING = ("__iter__", "__len__", "_get_iterator")  # what a class of loaders gives its batches by
+# What a class of loaders gives its batches by.
+GIVING = ("__iter__", "__len__", "_get_iterator", "_index_sampler", "_auto_collation")
 
 
 class Load:

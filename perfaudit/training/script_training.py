@@ -12,7 +12,6 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from types import FunctionType
 from typing import Any
 
@@ -29,7 +28,7 @@ from perfaudit.target.accelerator import accelerator_of
 from perfaudit.target.autocasts import autocasts
 from perfaudit.target.built_otherwise import loaders_built, optimizers_built
 from perfaudit.target.construction import Origins
-from perfaudit.target.load import said, where
+from perfaudit.target.load import as_module, said, where
 from perfaudit.target.names import Target, factories
 from perfaudit.target.provenance import Site
 from perfaudit.target.random_streams import seed_all
@@ -175,7 +174,8 @@ class ScriptTraining(ScriptLoading):
                 if self._order:
                     raise
                 kind = f"{type(error).__name__}: {said(error)}"
-                hint = _as_module(error, self.target)
+                name = "" if self.target.module else as_module(error, self.target.file)
+                hint = f". It imports from its package: name it as a module, `-m {name}`" if name else ""
                 raise TargetError(
                     f"{self.target}: it raised {kind}{where(error)}, before its first step{hint}"
                 ) from error
@@ -422,15 +422,6 @@ def _takes_the_same(loader: Any, other: Any) -> bool:
     if loader.batch_sampler is None:
         return other.batch_sampler is None and loader.batch_size == other.batch_size
     return loader.batch_sampler is other.batch_sampler
-
-
-def _as_module(error: Exception, target: Target) -> str:
-    """How a script is named that imports from its package; "" for other errors."""
-    parts = Path(target.file).with_suffix("").parts
-    is_relative = isinstance(error, ImportError) and "no known parent package" in str(error)
-    if target.module or not is_relative or len(parts) < 2 or not all(part.isidentifier() for part in parts):
-        return ""
-    return f". It imports from its package: name it as a module, `-m {'.'.join(parts)}`"
 
 
 def _said_last() -> str:

@@ -148,7 +148,9 @@ def _let_go(original: Function) -> Function:
 
     def end(batches: Any) -> None:
         for worker in getattr(batches, "_workers", ()):
-            with contextlib.suppress(ProcessLookupError, TypeError):  # it has ended; it was never started
+            with contextlib.suppress(
+                OSError, TypeError
+            ):  # it has ended, and another has its number; it was never started
                 os.kill(worker.pid, signal.SIGCONT)
         original(batches)
 

@@ -13,6 +13,7 @@ from perfaudit.tune.candidates import Candidate, best_of, how_to_allow, pays, te
 from perfaudit.tune.climb_state import Climb, looks_paying
 from perfaudit.tune.climb_time import parts_of, quads_in
 from perfaudit.tune.profile import Profile
+from perfaudit.tune.raced import doubt_of
 
 
 def choose(profile: Profile, state: Climb, seconds: float) -> None:
@@ -55,7 +56,8 @@ def tell_offers(state: Climb) -> None:
     best = {candidate.knob: candidate for candidate in reversed(offers)}
     told = sorted(best.values(), key=lambda candidate: _rank(state, candidate))
     state.left = {**{candidate.knob: _offer_words(state, candidate) for candidate in told}, **state.left}
-    state.offered = [candidate.knob for candidate in told if pays(candidate, state.alone.interval(candidate.key))]
+    seen = [(each, state.alone.interval(each.key)) for each in told]
+    state.offered = [each.knob for each, ratio in seen if pays(each, ratio) and not doubt_of(state.alone, figure=ratio)]
 
 
 def _rank(state: Climb, offer: Candidate) -> tuple[bool, float, bool]:

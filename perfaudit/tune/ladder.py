@@ -40,7 +40,10 @@ def ladder_of(state: Climb, withhold: bool = False, not_learning: str = "") -> L
         changes=state.changes,
         left=tuple(
             NotApplicable(name, reason, name in state.late)
-            for name, reason in (state.left | (state.out | state.left)).items()
+            for name, reason in (
+                *state.left.items(),
+                *(each for each in state.out.items() if each[0] not in state.left),
+            )
         ),
         offered=tuple(state.offered),
         failed=tuple(state.failed),

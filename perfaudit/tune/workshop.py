@@ -20,7 +20,7 @@ from perfaudit.measure.loop_patches import LoopPatches, Patched
 from perfaudit.measure.nursery import nursery
 from perfaudit.measure.scratch import target_json
 from perfaudit.measure.watch import Watch
-from perfaudit.target.early_variables import sets_variables_early
+from perfaudit.target.fresh_start import must_start_afresh
 from perfaudit.target.names import Target, imported_modules
 from perfaudit.tune.short_names import variant_name
 
@@ -51,8 +51,8 @@ class Children:
     _loops: LoopPatches = field(default_factory=LoopPatches)  # of a script, which is started with them
 
     def __post_init__(self) -> None:
-        """Have the libraries that the target imports ready for all children, unless it sets variables before importing."""
-        self.fresh = sets_variables_early(self.target.file)
+        """Have the libraries that the target imports ready for all children, unless they must be started afresh."""
+        self.fresh = must_start_afresh(self.target.file)
         parent = None if self.fresh else nursery()
         if parent is not None:
             self.watch.stage("importing torch")

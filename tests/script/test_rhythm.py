@@ -63,3 +63,11 @@ def test_optimizers_that_are_built_anew_count_as_one() -> None:
     inner = find_rhythm([0, 0, 0, G, 2, 2, 2, G, 3, 3, 3, G, 4, 4, 4, G])
     assert (inner.steps, inner.is_regular) == (((0, 4), (4, 8), (8, 12), (12, 16)), True)
     assert inner.optimizers == {G, ANEW}
+
+
+def test_a_round_of_several_optimizers_is_one_step() -> None:
+    """It is no step yet: the next update tells whether it was one."""
+    for number in (2, 4, 8):
+        assert find_rhythm(range(number)).steps == ()
+        assert find_rhythm([*range(number), *range(number)]).steps == ((0, number), (number, 2 * number))
+    assert len(find_rhythm(range(20)).steps) == 20

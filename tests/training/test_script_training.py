@@ -540,16 +540,12 @@ def test_a_script_has_its_arguments(run: Run) -> None:
 
 
 def test_a_script_that_imports_from_its_package_is_to_be_named_as_a_module() -> None:
-    from perfaudit.target.names import Target
-    from perfaudit.training.script_training import _as_module
+    from perfaudit.target.load import as_module
 
     relative = ImportError("attempted relative import with no known parent package")
-    assert _as_module(relative, Target("pkg/train.py", {}, ())).endswith("name it as a module, `-m pkg.train`")
-    assert (
-        _as_module(relative, Target("train.py", {}, ()))
-        == _as_module(ValueError("x"), Target("pkg/train.py", {}, ()))
-        == ""
-    )
+    assert as_module(relative, "pkg/train.py") == "pkg.train"
+    assert as_module(relative, "train.py") == as_module(relative, "my-pkg/train.py") == ""
+    assert as_module(ValueError("x"), "pkg/train.py") == ""
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,8 @@ _ROOTS = {"math.sqrt", "numpy.sqrt"}
 _NUMBERS = _ROOTS | {"float", "int"}
 _INFINITE = {"math.inf", "torch.inf", "numpy.inf"}
 _SOFTMAX = {"torch.softmax", "torch.nn.functional.softmax"}
+# Methods of a tensor that change nothing.
+_READING = {"size", "bool", "dim", "to", "float", "view", "expand", "unsqueeze", "squeeze"}
 _MATMUL = {"torch.matmul", "torch.bmm"}
 _KEEPS = {"view", "reshape", "bool", "unsqueeze", "byte"}  # of a mask: the same positions
 
@@ -99,9 +101,9 @@ def _names_in(texts: Sequence[str]) -> set[str]:
 def _serves_only(chain: Chain, statement: ast.stmt, replaced: list[ast.stmt], wanted: set[str]) -> bool:
     """Whether what a statement between those of the chain gives its name is read in the replaced ones only, as a mask is.
 
-    wanted: names that the call reads.
+    wanted: names that the call reads. A statement that might do something else besides stays.
     """
-    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1 or _may_act(statement.value):
         return False
     if not isinstance(statement.targets[0], ast.Name) or statement.targets[0].id in wanted:
         return False
@@ -112,6 +114,14 @@ def _serves_only(chain: Chain, statement: ast.stmt, replaced: list[ast.stmt], wa
         if isinstance(node, ast.Name) and node.id == statement.targets[0].id and node is not statement.targets[0]
     ]
     return bool(named) and all(id(node) in inside for node in named)
+
+
+def _may_act(value: ast.expr) -> bool:
+    """Whether computing a value may do something else, as any call might but those of views and sizes of tensors."""
+    calls = [node for node in ast.walk(value) if isinstance(node, ast.Call | ast.NamedExpr | ast.Await | ast.Yield)]
+    return any(
+        not (isinstance(c, ast.Call) and isinstance(c.func, ast.Attribute) and c.func.attr in _READING) for c in calls
+    )
 
 
 def _statements(source: Source, first: ast.expr, last: ast.expr) -> list[ast.stmt] | None:

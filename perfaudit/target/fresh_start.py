@@ -1,18 +1,28 @@
-"""Whether a program sets variables that libraries read when they are imported, such as OMP_NUM_THREADS.
+"""Whether a program's processes must be started afresh: whether torch, imported beforehand, would make it another program.
 
-Then nothing is imported for it beforehand. The text alone is read: that of the file, and of the program's own files that its
-imports lead to.
+It would where the program sets variables that libraries read when they are imported, such as OMP_NUM_THREADS, and where it has
+modules of its own that are named as those that torch brings along. The text alone is read: that of the file, and of the program's
+own files that its imports lead to.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from perfaudit.reading import MAX_FILE_BYTES, read_bytes
 
 MOST_FILES = 300  # that are read of a program; one with more is taken to set some
+
+# Packages that torch or a library that is imported beforehand (`measure.nursery`) imports with it, where they are there.
+_BROUGHT_ALONG = """
+    torch torchgen functorch numpy scipy sklearn pandas PIL torchvision sympy mpmath networkx jinja2 markupsafe fsspec
+    filelock packaging setuptools pkg_resources typing_extensions yaml psutil tqdm optree triton joblib threadpoolctl
+    dateutil pytz six requests urllib3 certifi idna expecttest
+"""
+BROUGHT_ALONG = frozenset(_BROUGHT_ALONG.split())
 
 _CHANGES = re.compile(rb"\b(environ|putenv)\b")  # by the variable's name, or in a loop over names
 _VARIABLE = re.compile(
@@ -22,10 +32,11 @@ _IMPORT = re.compile(rb"^[ \t]*import[ \t]+([\w., \t]+)", re.MULTILINE)
 _FROM = re.compile(rb"^[ \t]*from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n]*)", re.MULTILINE)
 _COMMENT = re.compile(rb"#[^\n]*")
 _NAME = re.compile(r"[\w.]+")
+_FOLDER = re.compile(rb"""sys\.path\.(?:append\(|insert\([^,]*,)[ \t]*["']([^"']+)["']""")
 
 
-def sets_variables_early(file: str) -> bool:
-    """Whether this program sets such variables, by its own text; a file that cannot be read sets none."""
+def must_start_afresh(file: str) -> bool:
+    """Whether this program does either, by its own text; a file that cannot be read does neither."""
     roots = _roots(Path(file))
     seen, waiting = {Path(file)}, [Path(file)]
     while waiting:
@@ -36,7 +47,13 @@ def sets_variables_early(file: str) -> bool:
             continue
         if _may_set(text) or len(seen) > MOST_FILES:
             return True
-        found = {path for name in _imported(text) for path in _files_of(name, here, roots)}
+        roots += [folder for folder in _folders(text, roots[0]) if folder not in roots]
+        found = set()
+        for name in _imported(text):
+            files = set(_files_of(name, here, roots))
+            if files and (name.partition(".")[0] in BROUGHT_ALONG or name.partition(".")[0] in sys.stdlib_module_names):
+                return True
+            found |= files
         waiting += found - seen
         seen |= found
     return False
@@ -53,6 +70,13 @@ def _roots(file: Path) -> list[Path]:
     while (top / "__init__.py").is_file() and top != top.parent:
         top = top.parent
     return list(dict.fromkeys([file.parent, top, Path()]))
+
+
+def _folders(text: bytes, folder: Path) -> Iterator[Path]:
+    """Folders that a text puts on `sys.path` by name, as seen from the program's own and from the working directory."""
+    for name in _FOLDER.findall(text):
+        where = name.decode(errors="replace")
+        yield from (folder / where, Path(where))
 
 
 def _imported(text: bytes) -> Iterator[str]:

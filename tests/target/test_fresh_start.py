@@ -1,4 +1,4 @@
-"""Programs that set variables before they import libraries, told from their text."""
+"""Programs that no library may be imported for beforehand, told from their text."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from perfaudit.target import early_variables
-from perfaudit.target.early_variables import sets_variables_early
+from perfaudit.target import fresh_start
+from perfaudit.target.fresh_start import must_start_afresh
 
 SETS = 'import os\nos.environ["OMP_NUM_THREADS"] = "1"\n'
 Project = Callable[..., Path]
@@ -34,7 +34,7 @@ Project = Callable[..., Path]
 def test_variables_are_found_wherever_imports_of_own_files_lead(project: Project, text: str) -> None:
     project(**{"options.py": SETS, "pkg/__init__.py": "", "pkg/deep.py": "from . import base\n", "pkg/base.py": SETS})
     Path("train.py").write_text(text)
-    assert sets_variables_early("train.py")
+    assert must_start_afresh("train.py")
 
 
 @pytest.mark.parametrize(
@@ -49,19 +49,32 @@ def test_variables_are_found_wherever_imports_of_own_files_lead(project: Project
 def test_others_set_none(project: Project, text: str) -> None:
     project(**{"options.py": SETS, "pkg/__init__.py": "", "pkg/other.py": "import pkg, other, train\n"})
     Path("train.py").write_text(text)
-    assert not sets_variables_early("train.py")
-    assert not sets_variables_early("not_there.py")
+    assert not must_start_afresh("train.py")
+    assert not must_start_afresh("not_there.py")
+
+
+def test_own_modules_that_are_named_as_libraries_are_imported_afresh(project: Project) -> None:
+    project(**{"train.py": "import profile\nimport packaging\n", "src/packaging/__init__.py": ""})
+    assert not must_start_afresh("train.py")
+    Path("train.py").write_text('import sys\nsys.path.insert(0, "src")\nimport packaging\n')
+    assert must_start_afresh("train.py")
+    project(
+        **{"train.py": "from models import net\n", "models/__init__.py": "from . import types", "models/types.py": ""}
+    )
+    assert not must_start_afresh("train.py")
+    project(**{"train.py": "import torch\nimport profile\n", "profile.py": ""})
+    assert must_start_afresh("train.py")
 
 
 def test_a_module_finds_the_files_of_its_package(project: Project) -> None:
     root = project(
         **{"app/__init__.py": "", "app/a.py": "from ..app import b\n", "app/b.py": "import app.c", "app/c.py": SETS}
     )
-    assert sets_variables_early(str(root / "app/a.py"))
+    assert must_start_afresh(str(root / "app/a.py"))
 
 
 def test_a_program_of_too_many_files_is_taken_to_set_some(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(early_variables, "MOST_FILES", 3)
+    monkeypatch.setattr(fresh_start, "MOST_FILES", 3)
     project(**{f"m{n}.py": f"import m{n + 1}\n" for n in range(5)})
-    assert sets_variables_early("m0.py")
-    assert not sets_variables_early("m3.py")
+    assert must_start_afresh("m0.py")
+    assert not must_start_afresh("m3.py")
