@@ -427,7 +427,7 @@ PROGRAMS: dict[str, Program] = {
         ("implementations/wgan_gp",),
         needs=VISION,
         forward=GAN_LINES + r"|gradient_penalty = |_validity = |fake_imgs = gen",
-        step=r"optimizer_D\.step",
+        step=r"optimizer_G\.step",
         phases={"backward": r"\.backward\(|gradients = autograd\.grad"},
     ),
     "aae": Program(

@@ -2,18 +2,20 @@
 
     --programs NAME …   default: all of `script_programs`
     --sources DIR       clones, as `git clone https://github.com/OWNER/NAME SOURCES/OWNER+NAME`
-    --parts run tune    default: both. Each is a record of scripts.jsonl as soon as it ends, so that it can be run in pieces
+    --parts run phases tune
+                        default: all. Each is a record of scripts.jsonl as soon as it ends, so that it can be run in pieces
     --new               leave out what has a record of this machine
     --budget S          of each climb (180)
     --steps N           that are timed of each program by itself, and by `run` (60)
     --write             put the table into scripts.md; with --programs and no name, the table alone
 
-Each program is put into a folder of its own, with data where it wants some. *run*: it runs by itself, with marks in its text that
-time its phases (`marked_phases`), then by `perfaudit run`, then by itself once more. *right*: the marks count as many steps as
-`run`, of as many updates each; a script with fewer steps than asked for is run to its end. *phases* is the largest difference
-between the share of a phase that `run` tells and the mean of the two marked runs, in points, and behind it the largest one
-between these two. *step* is the median by itself, and *in run* that of `run` over it. *tune*: `perfaudit tune --all`. *files* are
-those of the folder that are not what they were afterwards, time stamps included.
+Each program is put into a folder of its own, with data where it wants some. *run*: it runs by itself, with marks in its text
+that time its phases (`marked_phases`), then by `perfaudit run`, then by itself once more. *right*: the marks count as many
+steps as `run`, of as many updates each; a script with fewer steps than asked for is run to its end. *phases* is the largest
+difference between the share of a phase that `run` tells and the mean of the two marked runs, in points, and behind it the
+largest one between these two. The machine is not the same from run to run, so that *phases in one process* has a run of the
+marked text by `perfaudit run`: both time the same steps. *step* is the median by itself, and *in run* that of `run` over it.
+*tune*: `perfaudit tune --all`. *files* are those of the folder that are not what they were afterwards, time stamps included.
 """
 
 from __future__ import annotations
@@ -40,10 +42,10 @@ RECORDS, PAGE = HERE / "scripts.jsonl", HERE / "scripts.md"
 ALLOW = "rounding,rng"
 GRACE = 300.0  # seconds beyond a budget after which a command has failed
 LONGEST = 300.0  # seconds of a marked run
-PARTS = ("run", "tune")
+PARTS = ("run", "phases", "tune")
 WARM_UP = 3  # steps of a marked run that do not count, as in `run`
 HEAD = ("program", "kind", "steps: by itself, in run", "updates a step", "right", "step, ms", "in run")
-HEAD += ("phases: largest difference, points (between two runs by itself)", "limited by")
+HEAD += ("phases: largest difference, points (between two runs by itself)", "limited by", "phases in one process")
 HEAD += ("tuned: patches", "of the step", "basis", "losses", "left", "files changed")
 
 Json = dict[str, Any]
@@ -78,6 +80,34 @@ def by_itself(program: Program, folder: Path, steps: int) -> list[Json]:
     except (subprocess.TimeoutExpired, json.JSONDecodeError, IndexError):
         return []
     return found
+
+
+def part_phases(program: Program, folder: Path, steps: int) -> Json:
+    """A marked run that `perfaudit run` watches."""
+    marked = [str(HERE / "marked_phases.py"), "--", str(steps), json.dumps(program.marks()), *program.command]
+    command = [
+        "run",
+        "--quiet",
+        "--steps",
+        str(10 * steps),
+        "--timeout",
+        "3m",
+        "--format",
+        "json",
+        "--output",
+        "report.json",
+    ]
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "perfaudit", *command, *marked],
+            cwd=folder, env=surroundings(program, folder, str(HERE.parent)), capture_output=True, text=True,
+            stdin=subprocess.DEVNULL, timeout=180 + GRACE, check=False,
+        )  # fmt: skip
+        own = json.loads(next(line for line in reversed(done.stdout.splitlines()) if line.startswith("[{")))
+        run = json.loads((folder / "report.json").read_text()).get("run") or {}
+    except (subprocess.TimeoutExpired, json.JSONDecodeError, StopIteration, OSError):
+        return {"own": {"steps": 0}, "run": {}}
+    return {"own": summary(own), "run": run}
 
 
 def summary(steps: Sequence[Json]) -> Json:
@@ -139,12 +169,14 @@ def one(name: str, part: str, sources: Path, budget: float, steps: int) -> Json 
             return None
         if part == "run":  # what it writes by itself is not ours: every run has its folder
             record = part_run(program, folder, steps)
+        elif part == "phases":
+            record = part_phases(program, folder, steps)
         else:
             record = {}
         before = digests(Path(place))
         if part == "tune":
             record = part_tune(program, folder, budget)
-        else:
+        elif part == "run":
             perfaudit(["run", "--quiet", "--steps", "10", "--timeout", "3m"], program, folder, 180 + GRACE)
         after = digests(Path(place))
     changed = sorted(file for file in before.keys() | after.keys() if before.get(file) != after.get(file))
@@ -210,6 +242,8 @@ def cells(name: str, parts: dict[str, Json]) -> list[str]:
     run, tune = parts.get("run"), parts.get("tune")
     row = [name, PROGRAMS[name].kind]
     row += cells_of_run(run) if run else ["–"] * 7
+    phases = parts.get("phases")
+    row += [largest(phases["run"], [phases["own"]] * 2).partition(" (")[0] if phases else "–"]
     row += cells_of_tuning(tune) if tune else ["–"] * 5
     changed = {file for part in parts.values() for file in part["changed"]}
     return [text.replace("|", "\\|") for text in [*row, str(len(changed))]]
