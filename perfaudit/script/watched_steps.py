@@ -8,8 +8,8 @@ import random
 FIRST_UPDATES = 12  # all of them are watched
 FIRST_SECONDS = 0.15  # of training, in which all are watched: a short run of short steps has enough of them
 MOST_COST = 0.004  # of the time, on average, for timing phases
-# That a step pays for an event, measured by benchmarks/watch_overhead.py: the script's own work takes our code out of the
-# processor's caches.
+# That a step pays for an event, an estimate from the trainings of benchmarks/watch_overhead.py: more than our code takes by
+# itself, because the script's own work takes it out of the processor's caches.
 EVENT_SECONDS = 8e-6
 LEAST_SHARE = 1 / 64  # of the updates, however short they are
 
