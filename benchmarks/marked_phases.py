@@ -6,8 +6,8 @@ MARKS is JSON: "files", those whose text is marked, besides the program; "phases
 with the first line of a statement; "step", the expression of the statement that ends a step, "" where each update of an optimizer
 ends one. A statement that matches is run between two readings of the clock, as somebody would write them into the script by hand;
 of a `for` loop, the call for its next item. What runs inside another mark counts for the inner one, and what has no mark for
-"other". Nothing of torch is replaced, and nothing of perfaudit is used. The last line printed is JSON: of each step its seconds,
-those by phase, and the number of updates.
+"other". Nothing of torch is replaced, and nothing of perfaudit is used. The last line printed, or the file that
+MARKED_PHASES_FILE names, is JSON: of each step its seconds, those by phase, and the number of updates.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, Final
 
 NAME: Final = "__marked_phases__"
+FILE: Final = "MARKED_PHASES_FILE"  # of the environment: what is told goes there
 
 
 class Clock:
@@ -65,7 +66,10 @@ class Clock:
         self._began = self._mark = time.perf_counter()
 
     def tell(self) -> None:
-        print("\n" + json.dumps(self.steps), flush=True)
+        if file := os.environ.get(FILE):
+            Path(file).write_text(json.dumps(self.steps))
+        else:
+            print("\n" + json.dumps(self.steps), flush=True)
 
 
 class Mark:

@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from gate_power import machine
+from marked_phases import FILE
 from records import keep, read, tell
 from script_programs import PROGRAMS, Program, put
 
@@ -85,27 +86,16 @@ def by_itself(program: Program, folder: Path, steps: int) -> list[Json]:
 def part_phases(program: Program, folder: Path, steps: int) -> Json:
     """A marked run that `perfaudit run` watches."""
     marked = [str(HERE / "marked_phases.py"), "--", str(steps), json.dumps(program.marks()), *program.command]
-    command = [
-        "run",
-        "--quiet",
-        "--steps",
-        str(10 * steps),
-        "--timeout",
-        "3m",
-        "--format",
-        "json",
-        "--output",
-        "report.json",
-    ]
+    asked = f"run --in-place --quiet --steps {10 * steps} --timeout 3m --format json --output report.json"
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", "perfaudit", *command, *marked],
-            cwd=folder, env=surroundings(program, folder, str(HERE.parent)), capture_output=True, text=True,
+        subprocess.run(
+            [sys.executable, "-m", "perfaudit", *asked.split(), *marked],
+            cwd=folder, env=surroundings(program, folder, str(HERE.parent)) | {FILE: "marked.json"}, capture_output=True,
             stdin=subprocess.DEVNULL, timeout=180 + GRACE, check=False,
         )  # fmt: skip
-        own = json.loads(next(line for line in reversed(done.stdout.splitlines()) if line.startswith("[{")))
+        own = json.loads((folder / "marked.json").read_text())
         run = json.loads((folder / "report.json").read_text()).get("run") or {}
-    except (subprocess.TimeoutExpired, json.JSONDecodeError, StopIteration, OSError):
+    except (subprocess.TimeoutExpired, json.JSONDecodeError, OSError):
         return {"own": {"steps": 0}, "run": {}}
     return {"own": summary(own), "run": run}
 
