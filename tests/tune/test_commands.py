@@ -69,6 +69,9 @@ Run = Callable[..., Any]
 Project = Callable[..., Path]
 
 
+SEEN = ("screened", "measured")  # the latter where it is the only one that pays: the race of all that does is its own
+
+
 def test_scan_measure_prices_findings_by_their_own_patch(project: Project, perfaudit: Run) -> None:
     project(**{"train.py": TRAIN})
     for budget in ("40s", "200s"):  # a machine that does other work needs more for a step that takes half the time
@@ -77,11 +80,11 @@ def test_scan_measure_prices_findings_by_their_own_patch(project: Project, perfa
         report = json.loads(done.out)
         assert (report["command"], report["target"]) == ("scan", "train.py")
         found = {f["rule"]: f for f in report["findings"]}
-        if found["PA501"]["saving"]["basis"] == "screened" and found["PA501"]["saving"]["low"] > 0:
+        if found["PA501"]["saving"]["basis"] in SEEN and found["PA501"]["saving"]["low"] > 0:
             break
     assert set(found) == {"PA201", "PA402", "PA501"}  # its samples lie in memory, so PA101 is silent
     assert "the same losses to the bit" in found["PA501"]["note"]
-    assert found["PA501"]["saving"]["basis"] == "screened"
+    assert found["PA501"]["saving"]["basis"] in SEEN
     assert "-torch.autograd.set_detect_anomaly(True)" in found["PA501"]["fix"]["diff"]
     patches = {c["candidate"]["patch"]: c for c in report["comparisons"] if c["knob"] == "patch"}
     assert {"PA201", "PA402", "PA501"} <= set(patches)
@@ -91,7 +94,8 @@ def test_scan_measure_prices_findings_by_their_own_patch(project: Project, perfa
     screened = [f for f in report["findings"] if f["saving"] and f["saving"]["basis"] == "screened"]
     paying = [f["saving"]["low"] for f in screened if f["saving"]["low"] > 0]
     assert paying == sorted(paying, reverse=True)
-    assert report["findings"][: len(paying)] == screened[: len(paying)]
+    measured = sum(f["saving"] is not None and f["saving"]["basis"] == "measured" for f in report["findings"])
+    assert report["findings"][measured : measured + len(paying)] == screened[: len(paying)]
     assert {c["way"] for c in patches.values() if c["basis"] == "screened"} == {"twin"}
     control = report["calibration"]
     assert control["low"] <= control["ratio"] <= control["high"]
