@@ -10,11 +10,11 @@ from perfaudit.training.held_names import Held
 NO_NAME = "no function of yours that runs gives each model a name by a plain `name = ...` that holds it in every branch"
 
 
-def about_models(code: Code, line: str, documented: str = "") -> Patch | None:
+def about_models(code: Code, line: str, documented: str = "", initialised: bool = False) -> Patch | None:
     """The line behind the statement that gives each of a script's models its name; `{}` in it stands for the name.
 
-    documented: the name of torch that `{torch}` stands for, written as the file imports it. None where one of the models has no
-    such place, or not all have it in one file.
+    documented: the name of torch that `{torch}` stands for, written as the file imports it. initialised: behind what gives the
+    model its first values, too. None where one of the models has no such place, or not all have it in one file.
     """
     from perfaudit.static.behind_binding import state_behind
 
@@ -28,7 +28,7 @@ def about_models(code: Code, line: str, documented: str = "") -> Patch | None:
                 continue
             name, imported = edit.name_for(text, documented) if documented else ("", ())
             said = line.replace("{torch}", name)
-            behind = state_behind(text, held.function, held.first_line, held.name, held.line, said)
+            behind = state_behind(text, held.function, held.first_line, held.name, held.line, said, initialised)
             if behind is not None:
                 source, place = text, place or behind[1]
                 found.append((*imported, *behind[0]))

@@ -43,14 +43,17 @@ class MemoryFormat(Knob):
         return Setup(applied=lambda training: memory_format(training, _FORMATS[str(settings["memory_format"])]))
 
     def patch(self, code: Code, settings: Settings) -> Patch | None:
-        """The model converted where it is built. The way back is to take a conversion out, which may stand anywhere."""
+        """The model converted where it is built. The way back is to take a conversion out, which may stand anywhere.
+
+        In a script behind what initialises it: numbers are drawn in the order in which they lie in memory.
+        """
         from perfaudit.static import edit
         from perfaudit.static.rewrite import wrap_returned
 
         if settings["memory_format"] != "channels_last":
             return None
         if code.survey.facts.is_script:
-            return about_models(code, "{}.to(memory_format={torch})", "torch.channels_last")
+            return about_models(code, "{}.to(memory_format={torch})", "torch.channels_last", initialised=True)
         found = code.factory("model")
         if found is None:
             return None

@@ -9,6 +9,7 @@ import ast
 from collections.abc import Sequence
 
 from perfaudit.static import edit
+from perfaudit.static.behind_initialising import last_initialising
 from perfaudit.static.edit import Edits
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 
@@ -17,14 +18,15 @@ _OWN = "self."
 
 
 def state_behind(
-    source: Source, function: str, first_line: int, name: str, before_line: int, text: str
+    source: Source, function: str, first_line: int, name: str, before_line: int, text: str, initialised: bool = False
 ) -> tuple[Edits, ast.stmt] | None:
     """Put one line behind the last statement that gives a name its value before a line, and that statement.
 
     function, first_line: the qualified name of the function that has the name, and where its code begins; "<module>" for the
     file itself. name: "model", or "self.model", whose value one method of the class gives. text: the line; `{}` stands for the
-    name. Where several branches give it a value, the line comes behind all of them. None in a loop, and for a name that is a
-    parameter, an import or bound otherwise than by assignment.
+    name. initialised: behind what gives the thing its first values, too, as far as that stands in the same block. Where several
+    branches give the name a value, the line comes behind all of them. None in a loop, and for a name that is a parameter, an
+    import or bound otherwise than by assignment.
     """
     scope: ast.AST | None = source.tree if function == MODULE else _function_at(source, function, first_line)
     if scope is None:
@@ -42,6 +44,8 @@ def state_behind(
     is_running = source.scope(statements[0]) is scope
     if place is not None and is_running and (place.end_lineno or 0) >= before_line:
         return None
+    if place is not None and initialised:
+        place = last_initialising(source, place, name, before_line if is_running else None)
     edits = edit.insert_after(source, place, text.replace("{}", name)) if place is not None else None
     return (edits, place) if edits and place is not None else None
 

@@ -68,6 +68,29 @@ def test_the_line_stands_behind_the_last_value_that_the_name_is_given(
 
 
 @pytest.mark.parametrize(
+    ("statements", "behind"),
+    [
+        ("net.apply(init)\nif path:\n    net.load_state_dict(load(path))\nprint(net)\nopt = Adam(net.parameters())", 3),
+        ("for m in net.modules():\n    nn.init.zeros_(m.weight)\nsize = sum(p.numel() for p in net.parameters())", 2),
+        ("init_weights(net, 0.02)\nnet.fc = nn.Linear(3, 2)\nother.apply(init)\ndef train():\n    net.apply(init)", 2),
+        ("opt = Adam(net.parameters())\nif path:\n    net.load_state_dict(load(path))", 0),  # it is loaded as it lies
+        ("opt = Adam(net.parameters())\nwriter.add_graph(net, x)\nnet.body.apply(init)\nnet.train()", 3),
+        ("with torch.no_grad():\n    net.weight.normal_()\nlog(sum(1 for p in net.parameters()))", 2),
+        ("size = net.parameters()\nnetwork.apply(init)", 0),
+    ],
+)
+def test_a_model_is_changed_behind_what_initialises_it(statements: str, behind: int) -> None:
+    text = f"net = Net()\n{statements}\nfit(net)\n"
+    lines = text.splitlines()
+    source = Source("train.py", text)
+    found = state_behind(source, "<module>", 1, "net", len(lines), "{}.to(1)", initialised=True)
+    assert found is not None
+    assert edit.apply(text, found[0]).splitlines() == [*lines[: 1 + behind], "net.to(1)", *lines[1 + behind :]]
+    plain = state_behind(source, "<module>", 1, "net", len(lines), "{}.to(1)")
+    assert plain is not None and edit.apply(text, plain[0]).splitlines()[1] == "net.to(1)"
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "def main(model):\n    while True:\n        model(1)\n",  # a parameter
