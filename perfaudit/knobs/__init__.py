@@ -9,8 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import pkgutil
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -35,17 +34,20 @@ def _nothing(training: Any) -> contextlib.AbstractContextManager[None]:
 class Setup:
     """How a child builds a training with one setting: arguments of loader and optimizer, and a change after building.
 
-    while_built: a context in which it is built, and a script makes its first step. applied: a context in which the training
+    while_built: a context in which it is built, and a script makes its first step. start: what is done with the parameters of a
+    script in that step, see `training.script_start.Start`. applied: a context in which the training
     runs; it puts back what it changes globally. fixed_batch: measure on one batch again and again, for knobs that have nothing
     to do with loading.
     """
 
     loader_overrides: dict[str, Any] = field(default_factory=dict)
     optimizer_overrides: dict[str, Any] = field(default_factory=dict)
-    # Any: a training.factory_training.FactoryTraining.
-    applied: Callable[[Any], contextlib.AbstractContextManager[None]] = _nothing
+    applied: Callable[[Any], contextlib.AbstractContextManager[None]] = (
+        _nothing  # Any: training.factory_training.FactoryTraining
+    )
     fixed_batch: bool = True
     while_built: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+    start: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +113,15 @@ class Told:
     seconds_in: Callable[[Settings, str], float | None] = lambda settings, phase: None
 
 
-class Knob(ABC):
+class Knob:
     """One thing that can be tuned. A subclass says what to try and how a training is built with it."""
 
     name: str  # as its file
     title: str  # what it searches, in a few words
     metric: Literal["seconds_per_step", "samples_per_second"] = "seconds_per_step"
-    # Share of the step that must be gained, by the interval's lower bound, to give up the user's setting.
-    min_gain = 0.01
+    min_gain = (
+        0.01  # share of the step that must be gained, by the interval's lower bound, to give up the user's setting
+    )
     rules: tuple[str, ...] = ()  # ids of findings whose saving it measures
     phases: tuple[str, ...] = ()  # parts of the step that its settings change (`target.phases`); () for all of it
     gains_from: tuple[str, ...] = ()  # parts of the step that it could save, where its settings change others as well
@@ -178,13 +181,13 @@ class Knob(ABC):
 
     # ---- what -----------------------------------------------------------------------------------------------------
 
-    @abstractmethod
     def current(self, survey: Survey) -> Settings:
         """What the user's code does now."""
+        raise NotImplementedError
 
-    @abstractmethod
     def candidates(self, bench: Bench) -> list[Settings]:
         """What else to try first. Raises Refused where asking shows that nothing may be."""
+        raise NotImplementedError
 
     def size(self, settings: Settings) -> Any:
         """What "smaller" means where two are equally fast: the smaller one is taken."""
@@ -200,9 +203,9 @@ class Knob(ABC):
         """How many steps a block must have for its time to be that of the steady state."""
         return 2
 
-    @abstractmethod
     def setup(self, settings: Settings) -> Setup:
         """How a training is built with a setting; called in the child."""
+        raise NotImplementedError
 
     def in_place(self, training: Any, settings: Settings) -> contextlib.AbstractContextManager[None]:
         """Inside, a training that runs has a setting, and afterwards what it had; for knobs whose way is "setting"."""
@@ -258,9 +261,9 @@ class Knob(ABC):
 
     # ---- words ----------------------------------------------------------------------------------------------------
 
-    @abstractmethod
     def words(self, settings: Settings, survey: Survey) -> str:
         """The advice, which is also the title of the patch."""
+        raise NotImplementedError
 
     def handed_over(self, settings: Settings, survey: Survey) -> str:
         """How a setting without a patch gets into the source, "" for by hand."""

@@ -45,8 +45,9 @@ class Dataloader(Knob):
     title = "how many workers the training step needs"
     way = "loader"
     metric = "samples_per_second"
-    # Exhaustive sweeps here were up to 3 % off the true best, and an early call on one run once lost 16 %.
-    min_gain = 0.03
+    min_gain = (
+        0.03  # exhaustive sweeps here were up to 3 % off the true best, and an early call on one run once lost 16 %
+    )
     rules = ("PA101",)
     gains_from = ("loading",)
     in_process = False

@@ -92,8 +92,9 @@ class Optimizer(Knob):
             source, call = found
             if not _names(source, call, optimizer):
                 return None
-            # One call can build several optimizers.
-            built.setdefault((call.lineno, call.col_offset), (call, []))[1].append(optimizer)
+            built.setdefault((call.lineno, call.col_offset), (call, []))[1].append(
+                optimizer
+            )  # one call can build several
         if source is None:
             return None
         calls = list(built.values())
@@ -173,8 +174,9 @@ def _of_trainer(survey: Survey, settings: Settings) -> str | None:
         or optimizer.site is not None
     ):
         return None
-    # Where the two differ, the trainer was handed an optimizer that a library has built.
-    if bool(optimizer.fused) != (trainer.optimizer == "adamw_torch_fused"):
+    if bool(optimizer.fused) != (
+        trainer.optimizer == "adamw_torch_fused"
+    ):  # it was handed one that a library has built
         return None
     setting = DEFAULT if settings["update"] == _by_default(survey) else str(settings["update"])
     return setting if arguments_of_trainer(survey, "optimizer", setting) else None

@@ -17,8 +17,9 @@ from perfaudit.target.sampling import first_batches
 
 Reply = dict[str, Any]  # JSON
 
-# Batches; a shorter epoch is begun anew for each counted step, whose batch else were its smaller last one.
-SHORT_EPOCH = 8
+SHORT_EPOCH = (
+    8  # batches; a shorter one is begun anew for each counted step, whose batch else were its smaller last one
+)
 MOST_INDICES = 2_000_000  # of an epoch that are drawn; at half a second for a million, more would be felt
 
 

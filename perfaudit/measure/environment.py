@@ -12,8 +12,13 @@ from perfaudit.measure.facts import Facts
 from perfaudit.measurements import Environment
 
 _DEVICES = Path("/dev")
-# Devices of NVIDIA, the same under Windows, of AMD, Intel and Habana.
-_ACCELERATORS = ("nvidia[0-9]*", "dxg", "kfd", "dri/renderD*", "accel/*")
+_ACCELERATORS = (
+    "nvidia[0-9]*",
+    "dxg",
+    "kfd",
+    "dri/renderD*",
+    "accel/*",
+)  # NVIDIA, the same under Windows, AMD, Intel, Habana
 
 
 def usable_cores() -> int:

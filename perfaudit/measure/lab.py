@@ -65,8 +65,9 @@ class ChildLab:
                     child = Child(self.fresh)
                     children.append(child)
                     self.on_open(variant)
-                    # That a child is gone already is told when its reply is read.
-                    with contextlib.suppress(ChildFailed):
+                    with contextlib.suppress(
+                        ChildFailed
+                    ):  # a child that is gone already is told when its reply is read
                         child.send(self._build_command(variant, child))
                     started.append((variant, child))
                 for variant, child in started:

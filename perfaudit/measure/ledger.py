@@ -25,8 +25,9 @@ class Variant:
     knob: str
     settings: Settings
     overlay: dict[str, str] = field(default_factory=dict)  # patched text by path
-    # The knob that applies the settings at run time, as module:attribute; "" where the overlay's text has them.
-    applied: str = ""
+    applied: str = (
+        ""  # the knob that applies the settings at run time, as module:attribute; "": the overlay's text has them
+    )
     fixed_batch: bool = False  # without a knob: steps on one batch again and again, loading left out
     least_steps: int = 2
 

@@ -53,6 +53,11 @@ class StepMemory:
         return None if self.reserved is None else self.reserved + self.outside
 
 
+def peak_of_step(training: Any, batch: Any) -> int:
+    """Peak bytes held by tensors during one training step on a batch: see `memory_of_step`."""
+    return memory_of_step(training, batch).tensors
+
+
 def memory_of_script(training: Any) -> StepMemory:
     """Peak memory of one step of a script: see `memory_of_step`. With it comes the batch that the step loads."""
 
@@ -180,8 +185,9 @@ def live_bytes(run: Run = _as_it_is) -> Any:
             self.now += size
             self.peak = max(self.peak, self.now)
 
-        # The signature is torch's.
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:  # torch's own signature
             result = run(func, args, kwargs or {})
             for value in tree_iter(result):
                 if isinstance(value, torch.Tensor):

@@ -9,8 +9,14 @@ from typing import Any
 
 from perfaudit.script.after_import import after_import
 
-# Programs in which something may train.
-_LAUNCHERS = ("python", "torchrun", "accelerate", "deepspeed", "mpirun", "horovodrun")
+_LAUNCHERS = (
+    "python",
+    "torchrun",
+    "accelerate",
+    "deepspeed",
+    "mpirun",
+    "horovodrun",
+)  # programs in which something may train
 _OF_LIBRARIES = ("torch.utils.data", "multiprocessing")  # modules whose processes train nothing
 
 

@@ -30,8 +30,9 @@ class Loading:
     epoch_batches: int | None = field(init=False)
     restart_seconds: list[float] = field(default_factory=list)
     _batches: Iterator[Batch] | None = None
-    # Seconds for batches that are no epoch's first.
-    _waits: deque[float] = field(default_factory=lambda: deque(maxlen=USUAL_OF))
+    _waits: deque[float] = field(
+        default_factory=lambda: deque(maxlen=USUAL_OF)
+    )  # for batches that are no epoch's first
     _first_batch_seconds: float = 0.0  # of the first epoch, behind the start of its workers
     _yielded: int = 0
 

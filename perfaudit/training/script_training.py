@@ -44,8 +44,10 @@ from perfaudit.training.updated_by_hand import UpdatedByHand
 
 Json = dict[str, Any]  # Any: nested JSON
 MOST_UPDATES = 64  # in which the order of several optimizers must repeat
-# Lines and bytes of what a script printed before it left: a usage message has some lines.
-LINES_SAID, MOST_SAID = 12, 4000
+LINES_SAID, MOST_SAID = (
+    12,
+    4000,
+)  # lines and bytes of what a script printed before it left: a usage message has some lines
 NO_OPTIMIZER = -1  # in the record of a step that ends with a backward pass, as the script has built no optimizer
 TRAINER_PREFIX = "dataloader_"  # before DataLoader's own names among Hugging Face's `TrainingArguments`
 
@@ -93,9 +95,12 @@ class ScriptTraining(ScriptLoading):
         self._most_gradients = most_gradients
         self.is_known = False  # what there is to train: from the first update on that no GradScaler has skipped
         self.last_loss: Any = None
+        self.first_loss: Any = None  # that its first gradients are of
         self.first_batch: Any = None  # of the first update, None where the script has no loader
         self.updates = 0  # all of them
         self.first_gradients: dict[str, Any] = {}
+        self.first_updates: dict[str, Any] = {}  # by how much that update moved each parameter, of a step in doubles
+        self._parameters_before: dict[str, Any] = {}
         self._backwards_before: int | None = None  # the first update, during that update
         self.phases = ScriptPhases()
         self.around_forward = AroundForward()
@@ -214,6 +219,10 @@ class ScriptTraining(ScriptLoading):
         if optimizer == NO_OPTIMIZER and not self.is_known:
             self.before_first_update(UpdatedByHand())
         self.around_forward.end()
+        if self._parameters_before and not self.first_updates:
+            after = dict(self.model.named_parameters())
+            self.first_updates = {name: after[name].detach() - was for name, was in self._parameters_before.items()}
+            self.start.leave_doubles()
         if self._backwards_before is not None:
             self._keep_gradients_of_closure(self._watch.backwards - self._backwards_before)
         self.updates += 1
@@ -295,6 +304,11 @@ class ScriptTraining(ScriptLoading):
         self.device = parameters[0].device if parameters else getattr(self.last_loss, "device", torch.device("cpu"))
         self.accelerator = accelerator_of(self.device)
         self.first_gradients = self._gradients(getattr(optimizer, "grad_scale", None))
+        self.first_loss = self.last_loss
+        self.start.end_gradients()
+        if self.start.is_over_at_first_update:
+            self._updates_per_step = 1
+            self._parameters_before = {name: p.detach().clone() for name, p in self.model.named_parameters()}
         self._backwards_before = self._watch.backwards
         self.first_batch = self._watch.batch
         self.trainer = self._trainers.running(sys._getframe(1))
@@ -338,8 +352,9 @@ class ScriptTraining(ScriptLoading):
 
     def step_functions(self) -> list[FunctionType]:
         """The forward passes of the script's models, as far as those are plain functions of Python."""
-        # A compiled class has none to show.
-        forwards = {getattr(type(model), "forward", None) for model in self._models}
+        forwards = {
+            getattr(type(model), "forward", None) for model in self._models
+        }  # a compiled class has none to show
         return [each for each in forwards if isinstance(each, FunctionType)]
 
     def loader_workers(self) -> set[int]:

@@ -69,8 +69,9 @@ class ScriptWatch(Watch):
         watched = super()._watch_backward(original)
 
         def backward(*args: Any, **kwargs: Any) -> Any:
-            # A backward pass inside another one recomputes activations, and begins with no loss.
-            if args and self._notes.here and not self._is_backward:
+            if (
+                args and self._notes.here and not self._is_backward
+            ):  # not where one recomputes activations inside another
                 self._training.note_loss(args[0])
                 self._training.around_forward.end()
                 if not self._training.knows_its_steps:
@@ -147,8 +148,9 @@ def _let_go(original: Function) -> Function:
 
     def end(batches: Any) -> None:
         for worker in getattr(batches, "_workers", ()):
-            # It may have ended, and another has its number; one that was never started has none.
-            with contextlib.suppress(OSError, TypeError):
+            with contextlib.suppress(
+                OSError, TypeError
+            ):  # it has ended, and another has its number; it was never started
                 os.kill(worker.pid, signal.SIGCONT)
         original(batches)
 

@@ -65,18 +65,19 @@ def said_of_gradients(
         return f"; {_WHAT} are equal to the bit"
     one, kind = roundoff(names), coarsest(names)
     lost, whose = found.lost
-    # The gradient is one of the user's own code, so neither another stream nor a nudge explains that it is gone.
-    if lost > min(_floor(one), LOST_MOST):
+    if lost > min(
+        floor(one), LOST_MOST
+    ):  # in the user's own code, so that neither another stream nor a nudge explains it
         raise TrialFailed(
             f"the patch leaves out {whose}, which is trained: its first gradient is {lost:.1e} of what is usual there"
         )
-    if changes and reference.is_of_script and found.gap <= _floor(one):  # to know more would take several starts of it
+    if changes and reference.is_of_script and found.gap <= floor(one):  # to know more would take several starts of it
         return _agree(found, None, changes)
     if kind and (own := reference.sensitivity(0.0, kind)) is not None:
         one = ROUNDOFF["float32"]  # what is coarser was measured
     else:
         own = None
-    if changes and found.gap <= _floor(one):
+    if changes and found.gap <= floor(one):
         return _agree(found, None, changes)
     nudge = 0.0  # below it, nothing is smooth
     if own is None:
@@ -108,16 +109,17 @@ def _drawn(found: FirstGradients, own: Sensitivity | None, allowed: float) -> st
     return "the step draws random numbers" if own.stream > allowed else ""
 
 
-def _floor(one: float) -> float:
+def floor(one: float) -> float:
+    """By how much gradients may differ in a type that rounds by `one`, whatever the training."""
     return min(FLOOR * one, FLOOR_MOST)
 
 
 def _allowed(one: float, own: Sensitivity | None, nudge: float) -> float:
     """How far gradients may lie apart where the coarsest type rounds by `one`."""
     if own is None:
-        return _floor(one)
+        return floor(one)
     spread = SPREAD_OF_SMOOTH if own.nudged <= SMOOTH * nudge else SPREAD_OF_JUMPS
-    return max(_floor(one), min(max(spread * own.nudged, SPREAD_OF_JUMPS * own.again), MOST))
+    return max(floor(one), min(max(spread * own.nudged, SPREAD_OF_JUMPS * own.again), MOST))
 
 
 def rounds(changes: Collection[str]) -> str:

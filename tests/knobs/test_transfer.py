@@ -111,8 +111,12 @@ def test_the_words_name_the_lines(given: Survey, settings: Settings, words: str)
             setting(False, False),
             "DataLoader(d, pin_memory=False)",
         ),
-        # No finding knows the lines.
-        ("DataLoader(d, pin_memory=True)", survey(pinned=True), setting(True, True), None),
+        (
+            "DataLoader(d, pin_memory=True)",
+            survey(pinned=True),
+            setting(True, True),
+            None,
+        ),  # no finding knows the lines
     ],
 )
 def test_the_patch(

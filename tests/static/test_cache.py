@@ -82,8 +82,11 @@ def test_the_second_scan_reads_results(project: Project, audits: list[str]) -> N
     ("name", "text", "audited"),
     [
         ("train.py", "import torch\n", ["train.py"]),
-        # A neighbour decides what `Loader` is; data.py lacks torch now.
-        ("data.py", "class Loader: pass\n", ["train.py"]),
+        (
+            "data.py",
+            "class Loader: pass\n",
+            ["train.py"],
+        ),  # a neighbour decides what `Loader` is; data.py lacks torch now
         ("other.py", "x = 1\n", []),  # no name of train.py leads there
     ],
 )

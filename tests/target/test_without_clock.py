@@ -19,7 +19,7 @@ from perfaudit.measure import gradients
 from perfaudit.measure.counters import counters
 from perfaudit.measure.gather_facts import facts_of
 from perfaudit.measure.holder import Holder
-from perfaudit.measure.memory import memory_of_step
+from perfaudit.measure.memory import peak_of_step
 from perfaudit.measure.verbs import building, first_losses, timing
 from perfaudit.target.accelerator import Accelerator
 from perfaudit.target.observed.untouched import untouched
@@ -105,7 +105,7 @@ def test_no_command_makes_a_double_on_the_device(holder: Holder, tmp_path: Path)
     assert timing.block(holder, 2)["finite"]
     assert len(timing.block(holder, 2)["each"]["seconds"]) == 2
     assert facts_of(training).device.phases_by_waiting
-    assert memory_of_step(training, batch).tensors > 0
+    assert peak_of_step(training, batch) > 0
     training.step(batch)
     gradients.save(training, batch, file)
     nudge(training.model, 1e-3)
@@ -168,9 +168,9 @@ def test_averages_of_a_script_are_copied_to_the_host() -> None:
 
 def test_doubles_are_made_on_the_host() -> None:
     """Wherever the package asks for float64, the tensor is brought to the host in the same expression, or is there."""
-    # The first brings them there before, and the above runs it; the second asks whether the device has doubles; the third keeps
+    # The first brings them there before, and the above runs it; the next two ask whether the device has doubles; the last keeps
     # copies on the host, and brings there what it compares with them.
-    on_host = {"measure/gradients.py", "measure/exact.py", "training/script_average.py"}
+    on_host = {"measure/gradients.py", "measure/exact.py", "training/in_doubles.py", "training/script_average.py"}
     found = []
     for path in PACKAGE.rglob("*.py"):
         place = path.relative_to(PACKAGE).as_posix()

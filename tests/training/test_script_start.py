@@ -58,8 +58,10 @@ def test_parameters_and_batches_are_those_of_the_first(tmp_path: Path) -> None:
     assert (kept.why, taken.why) == ("", "")
     assert again == pytest.approx(loss, rel=1e-5)
     assert streams == same
-    # Its parameters took fewer numbers.
-    assert [a == b for a, b in zip(kept.stood, taken.stood, strict=True)] == [False, True]
+    assert [a == b for a, b in zip(kept.stood, taken.stood, strict=True)] == [
+        False,
+        True,
+    ]  # its parameters took fewer numbers
     assert first_step(False, Start())[1] != pytest.approx(loss, rel=1e-2)  # its own parameters
     assert not torch.nn.modules.module._global_forward_pre_hooks
 
@@ -89,3 +91,47 @@ def test_parameters_are_taken_by_name(tmp_path: Path) -> None:
     file = str(tmp_path / "state.pt")
     torch.save(Net(True).state_dict(), file)
     assert take_parameters(Net(False), file) == ""
+
+
+def first_gradients(asked: Start) -> tuple[ScriptStart, float, torch.Tensor, torch.Tensor]:
+    """A first step that draws numbers: its loss, a weight's gradient, and what the update made of it."""
+    torch.manual_seed(1)
+    start = ScriptStart(asked, seed=5)
+    net = Net(bias=False)
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.1)
+    start.add_optimizer(optimizer)
+    x = torch.rand(8, 4)
+    loss = (net(x + torch.randn_like(x)) + torch.randn(8, 2)).square().mean()
+    loss.backward()  # type: ignore[no-untyped-call]  # torch's
+    start.end()
+    start.end_gradients()
+    gradient = net.head.weight.grad
+    assert gradient is not None
+    kept = gradient.clone()
+    optimizer.step()
+    moved = net.head.weight.detach().clone()
+    start.leave_doubles()
+    assert {each.dtype for each in (*net.parameters(), *net.buffers()) if each.is_floating_point()} == {torch.float32}
+    assert torch.zeros(1).dtype == (torch.zeros(1) + 1).dtype == torch.float32
+    return start, loss.item(), kept, moved
+
+
+def test_a_first_step_in_doubles_draws_what_it_draws() -> None:
+    plain, loss, gradient, moved = first_gradients(Start())
+    doubled, exact, doubles, far = first_gradients(Start(doubles=True))
+    assert (doubled.why_not_in_doubles, doubled.drawn) == ("", plain.drawn)
+    assert (gradient.dtype, doubles.dtype, far.dtype) == (torch.float32, torch.float64, torch.float64)
+    assert 0 < abs(exact - loss) < 1e-5 * loss
+    assert 0 < float((doubles - gradient).norm()) < 1e-5 * float(gradient.norm())
+    assert torch.allclose(far.float(), moved, rtol=1e-3)
+    _, again, nudged, _ = first_gradients(Start(doubles=True, nudge=1e-12))
+    assert 0 < float((nudged - doubles).norm()) < 1e-9 * float(doubles.norm())
+    assert again == pytest.approx(exact, rel=1e-9)
+    assert plain.why_not_in_doubles == UNCALLED
+
+
+def test_parameters_are_moved_before_the_first_call() -> None:
+    _, loss, gradient, _ = first_gradients(Start())
+    moved, other, turned, _ = first_gradients(Start(nudge=1e-3))
+    assert moved.why == "" and other != loss
+    assert 1e-5 < float((turned - gradient).norm() / gradient.norm()) < 1e-1
