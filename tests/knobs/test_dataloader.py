@@ -14,7 +14,8 @@ from surveys import survey_of
 
 from perfaudit.knobs import Bench, Probe, Refused, Survey, Told, Unanswered
 from perfaudit.knobs._code import Code
-from perfaudit.knobs.dataloader import KNOB, most_workers, start_seconds, wanted_workers
+from perfaudit.knobs._workers_needed import most_workers, start_seconds, wanted_workers
+from perfaudit.knobs.dataloader import KNOB
 from perfaudit.measure.facts import CallSite, Script
 from perfaudit.measurements import Settings
 from perfaudit.static import edit
