@@ -12,9 +12,9 @@ from perfaudit.measurements import Comparison, Interval, Ladder, NotApplicable, 
 from perfaudit.static.patching import file_patch
 from perfaudit.tune.candidates import Candidate, texts_of
 from perfaudit.tune.climb_state import Climb
+from perfaudit.tune.losses import was_compared
 from perfaudit.tune.patched import SourceRace
 from perfaudit.tune.screening import LEAST
-from perfaudit.tune.verify import was_compared
 
 LAST = LOOKS[-1].generations  # of a final race
 SLOW_START = 5.0  # seconds; starts that take longer cost a budget of minutes its final race

@@ -14,9 +14,9 @@ from perfaudit.measure.stats import quartiles, smallest_callable, verdict
 from perfaudit.measurements import Comparison, Settings, Trial, Winner, settings_text
 from perfaudit.tune.bout import Bout, key_of, variant_of
 from perfaudit.tune.first_look import smallest_as_good
+from perfaudit.tune.losses import was_compared
 from perfaudit.tune.raced import Raced
 from perfaudit.tune.search import clock_of, least_gain, race_of
-from perfaudit.tune.verify import was_compared
 
 UNDECIDED = "keep what you have: the budget was too small to decide anything"
 

@@ -13,11 +13,11 @@ from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measure.race import FUTILE
 from perfaudit.measurements import Comparison, NotApplicable, Trial, settings_text
 from perfaudit.tune.candidates import PATCH, Candidate, best_of, least_gain, screened_comparisons
+from perfaudit.tune.losses import was_compared
 from perfaudit.tune.outcome import UNDECIDED
 from perfaudit.tune.patched import SourceRace
 from perfaudit.tune.raced import Raced, doubt_of
 from perfaudit.tune.screening import LEAST
-from perfaudit.tune.verify import was_compared
 
 NOT_SHOWN = "its patch is not handed over: it was not shown to pay"
 FOR_MEMORY = frozenset({"PA603"})  # rules whose patch need not make a step faster
