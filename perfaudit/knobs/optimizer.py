@@ -14,12 +14,34 @@ from perfaudit.knobs._trainers import DEFAULT, arguments_of_trainer, patch_train
 from perfaudit.measure.facts import Optimizer as OptimizerFacts
 from perfaudit.measurements import Settings
 from perfaudit.static import edit
-from perfaudit.static.given_arguments import give, hands_on_options
+from perfaudit.static.given_arguments import give, give_if, hands_on_options
+from perfaudit.static.picked_class import Picked, picked_class
 from perfaudit.static.source import Source
 from perfaudit.training import updated_by_hand
 from perfaudit.training.optimizer_update import update_with
 
 _ARGUMENTS = {"for-loop": ("foreach", False), "foreach": ("foreach", True), "fused": ("fused", True)}
+_TORCHS = "torch.optim."
+# Classes of torch that take an argument, as of 2.4, the oldest that has fused updates of all of these on a CPU.
+_TAKE = {
+    "fused": {_TORCHS + name for name in ("Adam", "AdamW", "SGD")},
+    "foreach": {
+        _TORCHS + name
+        for name in (
+            "ASGD",
+            "Adadelta",
+            "Adagrad",
+            "Adam",
+            "AdamW",
+            "Adamax",
+            "NAdam",
+            "RAdam",
+            "RMSprop",
+            "Rprop",
+            "SGD",
+        )
+    },
+}
 _TRAINERS_OWN = ("adamw_torch", "adamw_torch_fused")  # names by which Hugging Face's Trainer is asked for torch's AdamW
 _LISTS_BY_DEFAULT = ("cuda", "xpu", "mtia")  # torch/utils/_foreach_utils.py: devices with kernels over lists
 
@@ -90,7 +112,7 @@ class Optimizer(Knob):
             if found is None or (source is not None and found[0].path != source.path):
                 return None
             source, call = found
-            if not _names(source, call, optimizer):
+            if not _names(source, call, optimizer) and _picked(source, call, optimizer) is None:
                 return None
             built.setdefault((call.lineno, call.col_offset), (call, []))[1].append(
                 optimizer
@@ -109,7 +131,7 @@ class Optimizer(Knob):
             found = code.call(optimizer.site)
             if found is None:
                 return f"no line of your files builds the {optimizer.name}{built_at(optimizer.site)}"
-            if not _names(*found, optimizer):
+            if not _names(*found, optimizer) and _picked(*found, optimizer) is None:
                 picks = f"`{ast.unparse(found[1].func)}`{built_at(optimizer.site)} picks the optimizer's class"
                 return f"{picks}, and another class may not take the argument"
             places.setdefault(found[0].path, f"{optimizer.name}{built_at(optimizer.site)}")
@@ -145,9 +167,14 @@ def _of_a_step(survey: Survey) -> tuple[OptimizerFacts, ...]:
 
 
 def _names(source: Source, call: ast.Call, optimizer: OptimizerFacts) -> bool:
-    """Whether a call names the optimizer's class; what picks one may not pass an argument on."""
+    """Whether a call names the optimizer's class."""
     written = source.qualified(call.func) or ast.unparse(call.func)
     return written.rpartition(".")[2] == optimizer.name
+
+
+def _picked(source: Source, call: ast.Call, optimizer: OptimizerFacts) -> Picked | None:
+    """What picks the class of a call that does not name it; what else builds one may not pass an argument on."""
+    return picked_class(source, call, f"{_TORCHS}{optimizer.name}")
 
 
 def _update_of(survey: Survey, optimizer: OptimizerFacts) -> str:
@@ -185,11 +212,18 @@ def _of_trainer(survey: Survey, settings: Settings) -> str | None:
 def _edits(source: Source, call: ast.Call, built: Sequence[OptimizerFacts], update: str) -> tuple[Edit, ...] | None:
     """The call with the argument that asks for this update, in the place of the other one where it stands there.
 
-    built: all that the call has built, of which options that it hands on may give the other one to some.
+    built: all that the call has built, of which options that it hands on may give the other one to some. Where the call picks a
+    class as it runs, and may pick one that does not take the argument, it is given to this class alone.
     """
     name, value = _ARGUMENTS[update]
     other = "fused" if name == "foreach" else "foreach"
     standing = edit.keyword(call, other)
+    picked = None if _names(source, call, built[0]) else _picked(source, call, built[0])
+    if picked is not None and not {*(picked.classes or ("",))} <= _TAKE[name]:
+        if standing is not None:
+            return None
+        off = {other: "False"} if any(each.fused if other == "fused" else each.foreach for each in built) else {}
+        return edit.together(picked.imports, give_if(source, call, {name: repr(value), **off}, picked.test))
     if hands_on_options(call):
         is_other = any(each.fused if other == "fused" else each.foreach for each in built)
         off = {other: "False"} if standing is not None or is_other else {}

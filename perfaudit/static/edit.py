@@ -83,10 +83,14 @@ def add_keyword(source: Source, call: ast.Call, name: str, value: str) -> Edits 
 
     None if the call has the keyword, inside an f-string, and for a bare generator argument (it would need brackets).
     """
+    return add_argument(source, call, f"{name}={value}") if keyword(call, name) is None else None
+
+
+def add_argument(source: Source, call: ast.Call, addition: str) -> Edits | None:
+    """Add an argument, as it is written, behind the last one; None as for `add_keyword`."""
     brackets = _brackets(source, call)
-    if brackets is None or keyword(call, name) is not None:
+    if brackets is None:
         return None
-    addition = f"{name}={value}"
     arguments = _arguments(source, call, brackets)
     if not arguments:
         return _insert(brackets.start + 1, addition)

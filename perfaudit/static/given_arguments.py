@@ -34,6 +34,23 @@ def give(source: Source, call: ast.Call, arguments: Mapping[str, str]) -> Edits 
     return edit.together(*written, _put_over_options(source, call, others) if others else ())
 
 
+def give_if(source: Source, call: ast.Call, arguments: Mapping[str, str], test: str) -> Edits | None:
+    """Give the call these arguments where a test is true as it runs: `kind(p, **({"fused": True} if kind is Adam else {}))`.
+
+    None where one of them stands there already, and as for `give`.
+    """
+    if any(edit.keyword(call, name) is not None for name in arguments):
+        return None
+    named = ", ".join(f'"{name}": {value}' for name, value in arguments.items())
+    chosen = f"**({{{named}}} if {test} else {{}})"
+    if not hands_on_options(call):
+        return edit.add_argument(source, call, chosen)
+    options = [keyword.value for keyword in call.keywords if keyword.arg is None]
+    if len(options) > 1 or not isinstance(options[0], _BINDS_TIGHTLY):
+        return None
+    return edit.replace(source, options[0], f"{{**{source.text_of(options[0])}, {chosen}}}")
+
+
 def _put_over_options(source: Source, call: ast.Call, arguments: Mapping[str, str]) -> Edits | None:
     options = [keyword.value for keyword in call.keywords if keyword.arg is None]
     if len(options) > 1 or any(isinstance(around, ast.JoinedStr) for around in source.ancestors(call)):

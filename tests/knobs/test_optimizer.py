@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import inspect
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from surveys import USUAL, survey_of
 
 from perfaudit.knobs import Bench, Probe, Survey, Told, optimizer
@@ -92,18 +94,55 @@ CASES = [
     ("AdamW(p, foreach=True, **options)", "fused", 'AdamW(p, foreach=False, **{**options, "fused": True})'),
     ("AdamW(p, **a, **b)", "fused", None),
     ("create(p)", "fused", None),  # may not pass it on
+    ("args.create(p)", "fused", None),
+    ('getattr(torch.optim, "AdamW")(p)', "fused", 'getattr(torch.optim, "AdamW")(p, fused=True)'),
+    (
+        "getattr(torch.optim, args.opt)(p, lr=1)",
+        "fused",
+        'getattr(torch.optim, args.opt)(p, lr=1, **({"fused": True} if args.opt == "AdamW" else {}))',
+    ),
+    (
+        "torch.optim.__dict__[c['opt']](p, **c)",
+        "foreach",
+        "torch.optim.__dict__[c['opt']](p, **{**c, **({\"foreach\": True} if c['opt'] == \"AdamW\" else {})})",
+    ),
+    ("getattr(torch.optim, name())(p)", "fused", None),  # what it gives a second time may be something else
+    ("getattr(owner, args.opt)(p)", "fused", None),
+    (
+        '{"w": torch.optim.AdamW, "s": torch.optim.SGD}[args.opt](p)',
+        "fused",
+        '{"w": torch.optim.AdamW, "s": torch.optim.SGD}[args.opt](p, fused=True)',
+    ),
+    (
+        '{"w": torch.optim.AdamW, "r": torch.optim.RMSprop}[args.opt](p)',
+        "fused",
+        '{"w": torch.optim.AdamW, "r": torch.optim.RMSprop}[args.opt](p, **({"fused": True} if args.opt == "w" else {}))',
+    ),
+    ("one(p)", "fused", "one(p, fused=True)"),  # SGD or AdamW
+    ("other(p)", "fused", 'other(p, **({"fused": True} if other is Opt else {}))'),  # RMSprop or AdamW
+    ("other(p, foreach=True)", "fused", None),
 ]
 
 
 @pytest.mark.parametrize(("call", "name", "patched"), CASES)
 def test_the_patch(call: str, name: str, patched: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    top = "import torch\nfrom torch.optim import AdamW\nfrom torch.optim import AdamW as Opt\noptimizer = "
+    top = (
+        "import torch\nfrom torch.optim import AdamW\nfrom torch.optim import AdamW as Opt\n"
+        "one = torch.optim.SGD if args.sgd else AdamW\nother = torch.optim.RMSprop if args.rms else AdamW\noptimizer = "
+    )
     Path("train.py").write_text(f"{top}{call}\n")
     node = ast.parse(f"{top}{call}\n").body[-1].value  # type: ignore[attr-defined]  # an assignment
     site = CallSite("train.py", node.lineno, node.end_lineno, node.col_offset, node.end_col_offset)
     patch = KNOB.patch(Code("train.py", survey(site=site)), {"update": name})
     assert (patch and patch.after) == (patched and f"{top}{patched}\n")
+
+
+@pytest.mark.parametrize("argument", ["fused", "foreach"])
+def test_classes_that_are_said_to_take_an_argument_take_it(argument: str) -> None:
+    for name in optimizer._TAKE[argument]:
+        kind = getattr(torch.optim, name.rpartition(".")[2])
+        assert argument in inspect.signature(kind).parameters
 
 
 GAN = "from torch.optim import Adam\na = Adam(p, lr=1)\nb = Adam(q)\n"
