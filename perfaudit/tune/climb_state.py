@@ -22,7 +22,8 @@ class Climb:
     the user's code, and of parts of what was put together, each against all of it; parts: these by their keys, all under ALL.
     beside_before: such races before it. rungs: what stayed, the largest gain first. dropped: what was taken out again, with
     the reason. not_applicable: knobs that cannot matter here. left: by knob, why it was not climbed. late: those of them that
-    more time would have tried. offered: knobs that would pay with more allowed. not_joined: those that pay alone, and that
+    more time would have tried. lacking: those that time was kept from because what they change is not allowed, with what that is.
+    offered: knobs that would pay with more allowed. not_joined: those that pay alone, and that
     more time would have raced together with the others. originals: text and encoding of the files that are patched.
     start_bytes, top_bytes: peak memory of a step without and with the patch. trouble: why nothing can be handed over.
     """
@@ -39,6 +40,7 @@ class Climb:
     left: dict[str, str] = field(default_factory=dict)
     offered: list[str] = field(default_factory=list)
     late: set[str] = field(default_factory=set)
+    lacking: dict[str, tuple[str, ...]] = field(default_factory=dict)
     not_joined: set[str] = field(default_factory=set)
     originals: dict[str, tuple[str, str]] = field(default_factory=dict)
     final: SourceRace | None = None
@@ -179,7 +181,7 @@ def looks_paying(state: Climb, candidate: Candidate) -> bool:
 
 
 def late(state: Climb) -> list[str]:
-    """Knobs that more time would tell something about."""
-    left = (name for name in state.left if name in state.late | state.not_joined)
+    """Knobs that more time would tell something about; what is not allowed needs to be allowed first."""
+    left = (name for name in state.left if name in (state.late - state.lacking.keys()) | state.not_joined)
     unchecked = (candidate.knob for candidate, why in state.dropped if why == UNCHECKED)
     return list(dict.fromkeys([*(c.knob for c in state.undecided), *left, *unchecked]))

@@ -150,6 +150,7 @@ def leave_out(profile: Profile, state: Climb, seconds: float, most: float = math
         if candidate.knob not in {c.knob for c in state.candidates.values()}:
             state.left[candidate.knob] = f"not measured, for want of time; {how_to_allow(candidate, state.allow)}"
             state.late.add(candidate.knob)
+            state.lacking[candidate.knob] = candidate.lacks
     for name in sorted(dict.fromkeys(c.knob for c in state.candidates.values()), key=lambda name: shares[name]):
         others = {key: c for key, c in state.candidates.items() if c.knob != name}
         if quads() >= WANTED_QUADS or shares[name] > SMALL_SHARE or not others:

@@ -17,7 +17,7 @@ from perfaudit.report import Report, to_json
 from perfaudit.target.names import Target
 from perfaudit.tune import ladder as climbing
 from perfaudit.tune.bout import Bout
-from perfaudit.tune.candidates import screened_comparisons
+from perfaudit.tune.candidates import flag_for, screened_comparisons
 from perfaudit.tune.climb import climb
 from perfaudit.tune.climb_state import Climb, late
 from perfaudit.tune.first_look import is_raced_in_place
@@ -189,11 +189,15 @@ def _apart(progress: Progress) -> list[str]:
 
 
 def _late(progress: Progress, winners: list[Winner]) -> list[str]:
-    """One sentence on the knobs that more time would tell something about."""
+    """A sentence on the knobs that more time would tell something about, and one on those that must be allowed first."""
     state = progress.climb
     names = [w.knob for w in winners if w.words == UNDECIDED]
     names += [item.knob for item in progress.not_applicable if item.late]
     if state is not None:
         names += late(state)
         names += ["the final race"] if state.rungs and state.final is None else []
-    return [f"the budget was too small for {', '.join(names)}: give it longer with --budget"] if names else []
+    said = [f"the budget was too small for {', '.join(names)}: give it longer with --budget"] if names else []
+    if state is not None and state.lacking:
+        flag = flag_for(tuple(change for changes in state.lacking.values() for change in changes), state.allow)
+        said.append(f"not allowed, and so not raced in this time: {', '.join(state.lacking)}; {flag} races it")
+    return said

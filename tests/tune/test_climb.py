@@ -353,6 +353,9 @@ def test_what_fewer_bits_would_gain_is_told_with_the_flag_and_nothing_is_taken(
     assert ("; a would pay and is not allowed" in headline(report)) is is_told
     assert all(winner.fix is None for winner in report.winners if winner.knob == "a")
     assert report.not_applicable == ()
+    flag = "not allowed, and so not raced in this time: a; --allow rounding,precision races it"
+    assert (flag in report.notes) is (budget == 3.0)
+    assert not any(note.startswith("the budget was too small for a") for note in report.notes)
 
 
 def test_what_could_gain_little_gives_way_where_time_is_short(climbing: Climbing) -> None:
