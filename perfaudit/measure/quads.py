@@ -30,8 +30,12 @@ BATCHES = 16
 TRIM = 8
 FEWEST = 5  # quads, of which there is an interval where time has ended a race before its first look
 # Quads after which the data are looked at, and how often that interval may miss: by Bonferroni's inequality all of them
-# together miss in at most 5 %, whatever the dependence between looks. Half of it goes to the last.
-LOOKS = (Look(8, 0.005), Look(16, 0.005), Look(32, 0.005), Look(64, 0.01), Look(128, 0.025))
+# together miss in at most 5 %, whatever the dependence between looks. Half of it goes to the last. At the first
+# only what is worth LARGE of the step or more is told, as a loader that keeps the training waiting is: four quads are few.
+LOOKS = (Look(4, 0.0025), Look(8, 0.005), Look(16, 0.005), Look(32, 0.005), Look(64, 0.0075), Look(128, 0.025))
+LARGE = 1 / 3
+# Quads after which what gains some percent can first be told; time is planned for these.
+USUAL_LOOK = LOOKS[1].generations
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +61,27 @@ def is_last_look(quads: int) -> bool:
 def interval_of_quads(log_ratios: Sequence[float], ended: float = 0.0) -> Interval | None:
     """The interval after these quads, in the order in which they were run; None before the first look.
 
-    Between looks it is that of the last one, from its quads alone. ended: the time, not the data, ended the race; then all
-    quads count, FEWEST of them at least, at so much of what the looks before have left unspent (see `stats.interval_at` for why
-    this holds): 1 for all of it, less where the race could have ended at another time, too.
+    Between looks it is that of the last one, from its quads alone; at the first look, only of what gains LARGE. ended: the
+    time, not the data, ended the race; then all quads count, FEWEST of them at least, at so much of what the looks before have
+    left unspent (see `stats.interval_at` for why this holds): 1 for all of it, less where the race could have ended at another
+    time, too.
     """
     n = len(log_ratios)
+    if n < (FEWEST if ended else USUAL_LOOK):
+        return _at_first_look(log_ratios)
     if ended and is_last_look(n):
         return _batch_interval(log_ratios, ended * LOOKS[-1].alpha)
-    made = looks_made(LOOKS, n, ended if n >= FEWEST else 0.0)
+    made = looks_made(LOOKS, n, ended)
     return _batch_interval(log_ratios[: made[-1][0]], made[-1][1]) if made else None
+
+
+def _at_first_look(log_ratios: Sequence[float]) -> Interval | None:
+    """The interval at the first look, where all of it lies beyond what is LARGE; None elsewhere."""
+    look = LOOKS[0]
+    if len(log_ratios) < look.generations:
+        return None
+    found = _batch_interval(log_ratios[: look.generations], look.alpha)
+    return found if 1 - found.high >= LARGE else None
 
 
 def _batch_interval(log_ratios: Sequence[float], alpha: float) -> Interval:

@@ -19,7 +19,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from perfaudit.measure.pace import PLAIN, Pace
-from perfaudit.measure.quads import Interval, interval_of_quads, is_last_look, is_look
+from perfaudit.measure.quads import USUAL_LOOK, Interval, interval_of_quads, is_last_look, is_look
 
 # Keys of the training as it is, and of identical code that is put in place as candidates are.
 BASE, CONTROL = "base", "control"
@@ -206,7 +206,7 @@ class Race:
     def _judge(self, ended: float = 0.0) -> None:
         """Take a look at those that have reached one; at all of them where the race has ended."""
         for entrant in self.entrants.values():
-            if not entrant.is_open or not (ended or is_look(len(entrant.log_ratios))):
+            if not entrant.is_open or not (ended or self._is_look(len(entrant.log_ratios))):
                 continue
             entrant.interval = interval_of_quads(entrant.log_ratios, ended)
             if entrant.key == self.control or entrant.interval is None:
@@ -220,6 +220,10 @@ class Race:
                 entrant.left = FUTILE
         if self.rivals:
             self._leave_beaten()
+
+    def _is_look(self, quads: int) -> bool:
+        """Whether the data are judged after so many quads. Rivals that cannot win leave before the first of these looks."""
+        return is_look(quads) and not (self.rivals and quads < USUAL_LOOK)
 
     def _may_win(self, entrant: Entrant) -> bool:
         """Whether a rival gains what it must, and more quads would tell whether it is the fastest."""
@@ -242,7 +246,7 @@ class Race:
             if entrant.is_open and any(_is_beaten(entrant, other) for other in raced if other is not entrant):
                 entrant.left = BEATEN
         for entrant in raced:
-            found = entrant.interval if is_look(len(entrant.log_ratios)) else None
+            found = entrant.interval if self._is_look(len(entrant.log_ratios)) else None
             if (
                 entrant.is_open
                 and found is not None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from perfaudit.knobs import knob
 from perfaudit.measure.judge import QUEUED
-from perfaudit.measure.quads import LOOKS
+from perfaudit.measure.quads import USUAL_LOOK
 from perfaudit.measure.race import FUTILE
 from perfaudit.static.source import Unreadable, read_text
 from perfaudit.tune.candidates import Candidate, best_of, how_to_allow, pays, texts_of
@@ -35,7 +35,7 @@ def choose(profile: Profile, state: Climb, seconds: float) -> None:
             continue
         best.append(taken)
     best.sort(key=lambda candidate: _ratio(state, candidate))
-    if not any(map(state.is_sure, best)) or quads_in(profile, seconds, parts_of(best), best) < LOOKS[0].generations:
+    if not any(map(state.is_sure, best)) or quads_in(profile, seconds, parts_of(best), best) < USUAL_LOOK:
         best = [candidate for candidate in best if state.is_sure(candidate)]
     for candidate in sorted(best, key=lambda candidate: not state.is_sure(candidate)):
         try:

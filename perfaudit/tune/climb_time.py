@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from perfaudit.knobs import knob
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.pace import Pace, block_steps, pace_of, steps_of_quad
-from perfaudit.measure.quads import FEWEST, LOOKS
+from perfaudit.measure.quads import FEWEST, USUAL_LOOK
 from perfaudit.tune.candidates import Candidate, how_to_allow
 from perfaudit.tune.climb_state import Climb, looks_paying
 from perfaudit.tune.profile import Profile
@@ -94,7 +94,7 @@ def seconds_to_screen(profile: Profile, state: Climb, left: float) -> float:
     """Of what is left, the seconds for racing candidates: what the races and the check behind that leave of it."""
     candidates = [candidate for candidate in state.candidates.values() if not candidate.lacks]
     each = [next(c for c in candidates if c.knob == name) for name in dict.fromkeys(c.knob for c in candidates)]
-    together = TOGETHER_SECONDS + LOOKS[0].generations * seconds_of_quads(profile, parts_of(each), each)
+    together = TOGETHER_SECONDS + USUAL_LOOK * seconds_of_quads(profile, parts_of(each), each)
     before_check = left - seconds_to_check(profile) - min(together, TOGETHER_SHARE * left)
     before_race = before_check - seconds_to_race(profile)
     wanted = WANTED_QUADS * seconds_of_quads(profile, [[one] for one in state.candidates.values()])
@@ -107,7 +107,7 @@ def seconds_together(profile: Profile, state: Climb, left: float) -> float:
     sure = list({candidate.knob: candidate for candidate in sure}.values())
     before_check = left - seconds_to_check(profile)
     before_race = before_check - seconds_to_race(profile)
-    least = LOOKS[0].generations * seconds_of_quads(profile, [sure], ())
+    least = USUAL_LOOK * seconds_of_quads(profile, [sure], ())
     enough = before_race >= TOGETHER_SECONDS + least
     return max(before_race if enough else before_check, BESIDE_SHARE * left)
 
@@ -210,7 +210,7 @@ def _is_clear(state: Climb, candidates: Sequence[Candidate]) -> bool:
         seen = state.alone.entrants.get(candidate.key)
         if seen is None or not seen.left:
             looks = state.alone.log_ratios.get(candidate.key, [])
-            if not sure or len(looks) < LOOKS[0].generations or statistics.median(looks) < math.log(min(sure)):
+            if not sure or len(looks) < USUAL_LOOK or statistics.median(looks) < math.log(min(sure)):
                 return False
     return True
 

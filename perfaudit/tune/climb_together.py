@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Deadline
-from perfaudit.measure.quads import LOOKS
+from perfaudit.measure.quads import USUAL_LOOK
 from perfaudit.measure.race import BASE
 from perfaudit.measurements import UNCHECKED, Interval
 from perfaudit.tune.candidates import Candidate, in_place, least_gain, pays
@@ -29,7 +29,7 @@ def race_beside(session: Session, profile: Profile, state: Climb, screen: Screen
     """
     while len(state.rungs) > 1 and deadline.left() > 0:
         quads = quads_in(profile, deadline.left(), parts_of(state.rungs), state.rungs)
-        if state.together() is not None and quads < LOOKS[0].generations:
+        if state.together() is not None and quads < USUAL_LOOK:
             return
         session.watch.stage("all that pays together, and without each one")
         state.parts = _parts(state, with_each=quads >= BESIDE_QUADS)

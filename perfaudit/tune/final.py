@@ -10,11 +10,14 @@ from perfaudit.knobs import knob
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.facts import Facts
-from perfaudit.measure.generations import least_seconds
+from perfaudit.measure.generations import ROUNDS, least_seconds
 from perfaudit.measure.ledger import Ledger, Variant
+from perfaudit.measure.quads import LARGE
+from perfaudit.measurements import Interval
 from perfaudit.tune.candidates import PATCH, Candidate, texts_of
 from perfaudit.tune.climb_state import Climb
 from perfaudit.tune.climb_time import seconds_to_check
+from perfaudit.tune.first_look import CLEARLY
 from perfaudit.tune.patched import SourceRace, check_patched, race_patched
 from perfaudit.tune.profile import Profile
 from perfaudit.tune.questions import digest_of_texts
@@ -48,13 +51,18 @@ def final_race(session: Session, profile: Profile, state: Climb, deadline: Deadl
         state.final = SourceRace(START, (top,), {top.key: state.changes}, stage, ledger, built, most, averages)
         session.watch.stage("the patched source against your code, in fresh processes")
         if deadline.left() > seconds_to_check(profile) + 2 * least_seconds(ledger):
-            race_patched(session, profile, state.final, deadline)
+            race_patched(session, profile, state.final, deadline, _rounds(state.together()))
         if not ledger.generations and top.key not in ledger.failures and top.key not in ledger.checked:
             check_patched(session, profile, state.final)
         if is_script:  # it was asked of the processes that were checked: each start takes as long as the user's own
             state.start_bytes, state.top_bytes = session.questions.known_peak(START), session.questions.known_peak(top)
         if top.key not in ledger.failures or len(state.rungs) == 1 or not _drop_refused(session, profile, state):
             return
+
+
+def _rounds(screened: Interval | None) -> int:
+    """Of each generation of the final race: one where screening has shown so much that a wider interval shows it, too."""
+    return 1 if screened is not None and 1 - screened[0] >= LARGE and screened[2] <= CLEARLY else ROUNDS
 
 
 def _patched(key: str, rungs: Sequence[Candidate]) -> Variant:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from perfaudit.measure.child import Child
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.facts import Facts
-from perfaudit.measure.generations import measure
+from perfaudit.measure.generations import ROUNDS, measure
 from perfaudit.measure.judge import settled_variants
 from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measure.runner import TrialFailed
@@ -47,8 +47,13 @@ class SourceRace:
         return self.patches[0]
 
 
-def race_patched(session: Session, profile: Profile, race: SourceRace, deadline: Deadline) -> None:
-    """Check and race the patches until each is decided or the time is over; the ledger has what is known at any moment."""
+def race_patched(
+    session: Session, profile: Profile, race: SourceRace, deadline: Deadline, rounds: int = ROUNDS
+) -> None:
+    """Check and race the patches until each is decided or the time is over; the ledger has what is known at any moment.
+
+    rounds: of each generation of processes.
+    """
     names = {variant.key: variant_name(variant.settings) for variant in (race.start, *race.patches)}
     race.ledger.on_block = lambda key, seconds: session.watch.block(names[key], seconds)
 
@@ -58,7 +63,8 @@ def race_patched(session: Session, profile: Profile, race: SourceRace, deadline:
     with _verifier(session, profile, race) as verifier:
         lab = session.workshop.lab(_check(race, verifier), verifier.start_of)
         measure(
-            lab, [race.start, *race.patches], race.ledger, deadline, SEED, race.stage, settled=settled, memo=session.record
+            lab, [race.start, *race.patches], race.ledger, deadline, SEED, race.stage, rounds=rounds,
+            settled=settled, memo=session.record,
         )  # fmt: skip
 
 

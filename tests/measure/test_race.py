@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from perfaudit.measure.preparation import DIVERGES, words_of_a_step
-from perfaudit.measure.quads import BATCHES, FEWEST, LOOKS, Interval, interval_of_quads, is_look
+from perfaudit.measure.quads import BATCHES, FEWEST, LOOKS, USUAL_LOOK, Interval, interval_of_quads, is_look
 from perfaudit.measure.race import (
     BASE,
     BEATEN,
@@ -55,25 +55,30 @@ def speeds(noise: float = 0.0, drift: float = 0.0, **factors: float) -> Seconds:
 def test_quads_share_the_bases_blocks_between_them() -> None:
     """Base, candidate, candidate, base: the only order, for the last block of a quad is the first of the next."""
     race = Race(["a", "b"], "control", least=0.01, seed=1, pace=Pace(warm_up=0))
-    made = run(race, speeds(a=0.5, b=0.7))
+    made = run(race, speeds(a=0.8, b=0.7))
     keys = [turn.key for turn in made]
     assert all(turn.is_timed for turn in made)
     assert keys[0] == BASE
     quads = [tuple(keys[at : at + 3]) for at in range(1, len(keys), 3)]
     assert all(first == second != BASE and third == BASE for first, second, third in quads)
     found = {key: len(entrant.log_ratios) for key, entrant in race.entrants.items()}
-    assert (
-        Counter(first for first, _, _ in quads) == found == dict.fromkeys(("a", "b", "control"), LOOKS[0].generations)
-    )
+    assert Counter(first for first, _, _ in quads) == found == dict.fromkeys(("a", "b", "control"), USUAL_LOOK)
     assert keys.count(BASE) == sum(found.values()) + 1
 
 
 def test_candidates_take_turns_in_random_order() -> None:
     race = Race(["a", "b"], "control", least=0.01, seed=1, pace=Pace(warm_up=0))
-    keys = [turn.key for turn in run(race, speeds(a=0.5, b=0.7))]
+    keys = [turn.key for turn in run(race, speeds(a=0.8, b=0.7))]
     rounds = [tuple(keys[at : at + 9 : 3]) for at in range(1, len(keys), 9)]
     assert all(set(order) == {"a", "b", "control"} for order in rounds)
     assert len(set(rounds)) > 2
+
+
+@pytest.mark.parametrize(("speed", "quads"), [(0.6, LOOKS[0].generations), (0.7, USUAL_LOOK)])
+def test_only_what_gains_much_is_told_at_the_first_look(speed: float, quads: int) -> None:
+    race = Race(["a"], "control", least=0.01, seed=1, pace=Pace(warm_up=0))
+    run(race, speeds(noise=0.005, a=speed))
+    assert (race.entrants["a"].left, len(race.entrants["a"].log_ratios)) == (DECIDED, quads)
 
 
 def test_a_quad_compares_with_the_blocks_beside_it() -> None:
@@ -167,8 +172,8 @@ def test_a_failure_in_a_quad_breaks_the_chain(at_block: int) -> None:
         return (2.0 if race.entrants["bad"].left else 1.0) * (0.9 if turn.key == "good" else 1.0)
 
     made = run(race, seconds)
-    assert race.entrants["good"].log_ratios == pytest.approx([math.log(0.9)] * LOOKS[0].generations)
-    assert race.entrants["control"].log_ratios == pytest.approx([0.0] * LOOKS[0].generations)
+    assert race.entrants["good"].log_ratios == pytest.approx([math.log(0.9)] * USUAL_LOOK)
+    assert race.entrants["control"].log_ratios == pytest.approx([0.0] * USUAL_LOOK)
     assert len(race.entrants["bad"].log_ratios) == 2
     last = max(at for at, turn in enumerate(made) if turn.key == "bad")
     assert made[last + 1] == Turn(BASE, 1, True)
@@ -267,7 +272,7 @@ def test_a_candidate_that_looks_unable_leaves_early(ratios: list[float], left: s
     race = Race(["a"], "control", least=0.01, seed=1, pace=Pace(warm_up=0))
     run(race, by_quad({"a": ratios}))
     assert (race.entrants["a"].left, len(race.entrants["a"].log_ratios)) == (left, quads)
-    assert (race.entrants["a"].interval is None) == (left == FUTILE and quads < LOOKS[0].generations)
+    assert (race.entrants["a"].interval is None) == (left == FUTILE and quads < USUAL_LOOK)
 
 
 @pytest.mark.parametrize(("leasts", "quads"), [({}, 16), ({"b": 0.5}, 16), ({"a": 0.03}, 32)])
@@ -326,7 +331,7 @@ def test_of_rivals_only_the_fastest_is_raced_to_the_end() -> None:
     assert left == {"slow": BEATEN, "second": BEATEN, "first": DECIDED, "control": ""}
     quads = {key: len(entrant.log_ratios) for key, entrant in race.entrants.items()}
     assert quads["slow"] == quads["second"] == FUTILE_QUADS[0]
-    assert quads["first"] == LOOKS[0].generations
+    assert quads["first"] == USUAL_LOOK
     counted = Counter(turn.key for turn in made if turn.is_timed)
     assert counted["first"] == 2 * counted["slow"]
 
@@ -339,7 +344,7 @@ def test_rivals_that_are_close_are_raced_until_both_are_known_well() -> None:
     assert known
     widest = max(entrant.interval.high / entrant.interval.low for entrant in known if entrant.interval is not None)
     assert widest <= NEAR
-    assert max(len(entrant.log_ratios) for entrant in known) > LOOKS[0].generations
+    assert max(len(entrant.log_ratios) for entrant in known) > USUAL_LOOK
 
 
 def test_a_rival_that_gains_too_little_leaves_as_others_do() -> None:

@@ -832,9 +832,9 @@ def test_what_is_only_screened_as_a_twin_says_what_its_interval_leaves_out(
 def test_an_interrupted_final_race_counts_as_far_as_it_came(climbing: Climbing, clock: FakeClock) -> None:
     whole = Shop(clock, independent)
     climbing(whole, Switch("a"), Switch("b"))
-    report = climbing(Shop(clock, independent, dies_at=whole.blocks - 10), Switch("a"), Switch("b"))
+    report = climbing(Shop(clock, independent, dies_at=whole.blocks - 3), Switch("a"), Switch("b"))
     found = ladder(report)
-    assert (report.interrupted, found.rounds, found.trouble) == (True, 9, "")
+    assert (report.interrupted, found.rounds, found.trouble) == (True, 3, "")
     assert patched(report) == {"a": 1, "b": 1, "c": 0}
 
 
