@@ -136,7 +136,8 @@ class Rung:
 
     ratio, low, high: seconds per step with this patch alone over those of the user's code. All of the whole step, loading
     with it. beside: seconds per step of all rungs over those of all but this one, in the same training; None where that
-    was not raced. way: how it was put in place ("code", "setting", "loader" or "twin"). dropped: why it was taken out again,
+    was not raced. Of a rung that cannot stand in a training that runs, all is of fresh processes, and ratio None beside others.
+    way: how it was put in place ("code", "setting", "loader" or "twin"). dropped: why it was taken out again,
     "" for a rung that stayed.
     """
 
@@ -146,7 +147,7 @@ class Rung:
     changes: tuple[str, ...]
     location: Location
     diff: str  # against the rungs before it
-    ratio: float
+    ratio: float | None
     low: float
     high: float
     quads: int = 0

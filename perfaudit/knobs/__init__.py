@@ -175,6 +175,14 @@ class Knob:
         """How this setting is put into this training."""
         return self.way
 
+    def raced_behind(self, survey: Survey) -> list[Settings]:
+        """Settings that cannot stand in a training that runs, and that a climb races behind the others; [] for none."""
+        return []
+
+    def ready(self, bench: Bench, settings: Settings) -> bool:
+        """Whether a race of such a setting can come to a verdict; asked once, before it. `kept["why"]` says why not."""
+        return True
+
     def idle_words(self, survey: Survey) -> str:
         """Why the share is too small, "" for the share itself."""
         return ""

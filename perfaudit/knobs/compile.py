@@ -10,7 +10,7 @@ from typing import Any
 
 from perfaudit.knobs import Bench, Knob, Refused, Reply, Setup, Survey, Told, Unanswered
 from perfaudit.knobs._code import Code, Patch, built_at
-from perfaudit.knobs._script_code import about_models
+from perfaudit.knobs._script_code import NO_NAME, about_models
 from perfaudit.knobs._trainers import ALONE, arguments_of_trainer, patch_trainer, words_of_trainer
 from perfaudit.measurements import Settings
 from perfaudit.target.working_folder import shown_path
@@ -55,6 +55,9 @@ class Compile(Knob):
     def current(self, survey: Survey) -> Settings:
         return {"compile": DEFAULT if survey.facts.model.compiled else NONE}
 
+    def no_line(self, survey: Survey) -> str:
+        return NO_NAME if survey.facts.is_script else ""
+
     def holds(self, survey: Survey, settings: Settings) -> bool:
         """Whether it is compiled; the mode cannot be read from a built model, and stands in the patched line."""
         return survey.facts.model.compiled == (settings["compile"] != NONE)
@@ -71,6 +74,14 @@ class Compile(Knob):
                 raise Refused(UNCALLED) from None
             bench.kept["explained"] = {"failure": str(failure)}
         return [{"compile": mode} for mode in modes if _tried(bench, mode, left)]
+
+    def raced_behind(self, survey: Survey) -> list[Settings]:
+        """Of a script, whose one process holds code that runs already."""
+        return [{"compile": DEFAULT}] if survey.facts.is_script else []
+
+    def ready(self, bench: Bench, settings: Settings) -> bool:
+        """Compiled once, and once more from the cache on disk, within the time there is."""
+        return _tried(bench, str(settings["compile"]), _countdown(bench.seconds))
 
     def size(self, settings: Settings) -> int:
         return [NONE, DEFAULT, GRAPHS].index(str(settings["compile"]))

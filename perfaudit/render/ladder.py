@@ -146,9 +146,11 @@ def _rungs(found: Ladder, paint: Paint, width: int) -> str:
 def _row(number: str, rung: Rung, stayed: int) -> list[str]:
     place = f"{rung.location.path}:{rung.location.line}"
     what = rung.words if place in rung.words else f"{rung.words} ({place})"
-    alone = interval_text(rung.ratio, rung.low, rung.high)
-    alone += "" if rung.basis == "screened" else f" {rung.basis}"
-    return [f"{number}  {what}", alone, _beside(rung, stayed), _outcome(rung)]
+    alone = interval_text(rung.ratio, rung.low, rung.high) if rung.ratio is not None else "not raced"
+    basis = "" if rung.basis == "screened" else f" {rung.basis}"
+    beside = _beside(rung, stayed)
+    alone, beside = (alone, beside + basis) if rung.ratio is None else (alone + basis, beside)
+    return [f"{number}  {what}", alone, beside, _outcome(rung)]
 
 
 def _outcome(rung: Rung) -> str:

@@ -124,6 +124,21 @@ def candidates_of(
     return found
 
 
+def candidates_behind(session: Session, survey: Survey, name: str, allow: frozenset[str]) -> list[Candidate]:
+    """The patches of a knob that are raced behind the others; [] where it is none of those. Raises Refused for none."""
+    module, found = knob(name), list[Candidate]()
+    for settings in module.raced_behind(survey):
+        written = fix_for(session, name, survey, settings, {})
+        if written is None:
+            raise Refused(f"{module.no_line(survey) or NO_LINE}; {BY_NAME}")
+        patch, fix = written
+        if lacks := _not_allowed(fix.changes, allow):
+            raise Refused(not_allowed(lacks, allow))
+        way = module.way_on(survey, settings)
+        found.append(Candidate(key_of(name, settings), name, settings, fix, patch.location, patch.before, way))
+    return found
+
+
 def _alone(name: str) -> str:
     return f"search it alone with --{name.replace('_', '-')}, on the script with the patch of the others applied"
 

@@ -2,7 +2,8 @@
 
 All candidates are raced beside each other in one training (`tune.screening`). What pays, or looks as if it did, is put in place
 together, and left out again one by one, to see whether it pays beside the others; what was shown to pay neither alone nor there
-goes. The rest is `tune.final`: the patched source in fresh processes, against the user's code.
+goes. The rest is `tune.final`: the patched source in fresh processes, against the user's code. What cannot stand in a training
+that runs is raced behind it (`tune.climb_behind`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,15 @@ from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.judge import QUEUED
 from perfaudit.measurements import NotApplicable
-from perfaudit.tune.candidates import TooLate, alone_in_place, candidates_of, screened_comparisons
+from perfaudit.tune.candidates import (
+    Candidate,
+    TooLate,
+    alone_in_place,
+    candidates_behind,
+    candidates_of,
+    screened_comparisons,
+)
+from perfaudit.tune.climb_behind import NOT_REACHED, race_behind, seconds_kept
 from perfaudit.tune.climb_choice import busy_words, choose, tell_offers
 from perfaudit.tune.climb_state import Climb
 from perfaudit.tune.climb_time import (
@@ -53,6 +62,9 @@ def climb(
     def tell() -> None:  # for the history of a run that is killed
         session.record.keep_comparisons(screened_comparisons(state.candidates, state.alone))
 
+    whole, state.behind = deadline, _list_behind(session, profile, state, knobs)
+    deadline = session.deadline(deadline.left() - seconds_kept(profile, state.behind, deadline.left()))
+    knobs = [name for name in knobs if name not in state.left]
     asking = session.deadline(ASKING_SHARE * deadline.left())
     _list_candidates(session, profile, state, knobs, memory_budget, asking)
     expect_candidates(session, profile, [*state.candidates.values()], deadline)
@@ -75,6 +87,25 @@ def climb(
         if len(state.rungs) > 1 and not has_time_to_race(profile, deadline):
             keep_the_first(state)
     final_race(session, profile, state, deadline, memory_budget)
+    race_behind(session, profile, state, whole, memory_budget)
+
+
+def _list_behind(session: Session, profile: Profile, state: Climb, knobs: list[str]) -> list[Candidate]:
+    """What is raced behind the others, as far as it can matter here."""
+    found, survey = list[Candidate](), profile.survey
+    for name in knobs:
+        if knob(name).why_not(survey) or pointless(knob(name), survey):
+            continue  # `_list_candidates` says why
+        try:
+            mine = candidates_behind(session, survey, name, state.allow)
+        except Refused as refusal:
+            state.left[name] = str(refusal)
+            continue
+        if mine:
+            state.left[name] = NOT_REACHED
+            state.late.add(name)
+        found += mine
+    return found
 
 
 def _list_candidates(

@@ -40,7 +40,7 @@ def choose(profile: Profile, state: Climb, seconds: float) -> None:
     for candidate in sorted(best, key=lambda candidate: not state.is_sure(candidate)):
         try:
             texts_of([*state.rungs, candidate])
-            _keep_original(state, candidate)
+            keep_original(state, candidate)
         except (ValueError, Unreadable) as why:
             if state.is_sure(candidate):
                 state.left[candidate.knob] = f"{candidate.words}: it pays, and is not taken: {why}"
@@ -93,7 +93,7 @@ def _most_hopeful(state: Climb, candidates: list[Candidate]) -> Candidate | None
     return min(hopeful, key=lambda candidate: _ratio(state, candidate), default=None)
 
 
-def _keep_original(state: Climb, candidate: Candidate) -> None:
+def keep_original(state: Climb, candidate: Candidate) -> None:
     """Raises ValueError where the file has changed since the patch was made, Unreadable where it is gone."""
     if candidate.path not in state.originals:
         state.originals[candidate.path] = read_text(Path(candidate.path))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from perfaudit.measure.race import BASE, FUTILE
-from perfaudit.measurements import UNCHECKED, Interval, NotApplicable
+from perfaudit.measurements import UNCHECKED, Comparison, Interval, NotApplicable
 from perfaudit.tune.candidates import Candidate, least_gain, pays, texts_of
 from perfaudit.tune.patched import SourceRace
 from perfaudit.tune.raced import Raced, doubt_of
@@ -25,6 +25,7 @@ class Climb:
     more time would have tried. lacking: those that time was kept from because what they change is not allowed, with what that is.
     offered: knobs that would pay with more allowed. not_joined: those that pay alone, and that
     more time would have raced together with the others. originals: text and encoding of the files that are patched.
+    behind: what is raced behind the others; beside_measured: by key, a rung of these against all the others, in fresh processes.
     start_bytes, top_bytes: peak memory of a step without and with the patch. trouble: why nothing can be handed over.
     """
 
@@ -43,6 +44,8 @@ class Climb:
     lacking: dict[str, tuple[str, ...]] = field(default_factory=dict)
     not_joined: set[str] = field(default_factory=set)
     originals: dict[str, tuple[str, str]] = field(default_factory=dict)
+    behind: list[Candidate] = field(default_factory=list)
+    beside_measured: dict[str, Comparison] = field(default_factory=dict)
     final: SourceRace | None = None
     start_bytes: int | None = None
     top_bytes: int | None = None
@@ -159,6 +162,10 @@ class Climb:
 
     def beside_the_rungs(self, rung: Candidate) -> Interval | None:
         """The same where the rungs that were there are those that stayed; None where others were raced, or none."""
+        if (seen := self.beside_measured.get(rung.key)) is not None:
+            return (seen.ratio, seen.low, seen.high)
+        if self.beside_measured:  # it was raced beside fewer
+            return None
         return self.beside_the_others(rung) if same_rungs(self.parts.get(ALL, []), self.rungs) else None
 
 

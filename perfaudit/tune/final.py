@@ -36,7 +36,7 @@ def final_race(session: Session, profile: Profile, state: Climb, deadline: Deadl
     is_script = profile.survey.facts.is_script
     most = memory_budget if is_script else None
     while state.rungs:
-        top = _patched("all", state.rungs)
+        top = patched_variant("all", state.rungs)
         if not is_script:
             state.start_bytes, state.top_bytes = _peak(session, START), _peak(session, top)
         if state.top_bytes is not None and state.top_bytes > memory_budget:
@@ -46,7 +46,7 @@ def final_race(session: Session, profile: Profile, state: Climb, deadline: Deadl
         ledger = Ledger(seconds_per_step=profile.seconds_per_step)
         stage = f"final {digest_of_texts(top.overlay)}"
         rungs = {top.key: [*state.rungs]}
-        built = partial(_why_not_built, profile, rungs)
+        built = partial(why_not_built, profile, rungs)
         averages = frozenset({top.key} if any(rung.is_of_average for rung in state.rungs) else ())
         state.final = SourceRace(START, (top,), {top.key: state.changes}, stage, ledger, built, most, averages)
         session.watch.stage("the patched source against your code, in fresh processes")
@@ -65,11 +65,11 @@ def _rounds(screened: Interval | None) -> int:
     return 1 if screened is not None and 1 - screened[0] >= LARGE and screened[2] <= CLEARLY else ROUNDS
 
 
-def _patched(key: str, rungs: Sequence[Candidate]) -> Variant:
+def patched_variant(key: str, rungs: Sequence[Candidate]) -> Variant:
     return Variant(key, KNOB, {"patch": key}, texts_of(rungs))
 
 
-def _why_not_built(profile: Profile, rungs: Mapping[str, Sequence[Candidate]], key: str, facts: Facts) -> str:
+def why_not_built(profile: Profile, rungs: Mapping[str, Sequence[Candidate]], key: str, facts: Facts) -> str:
     """Which setting of these rungs a training that was built from their patches has not; "" where it has all of them.
 
     What was raced is the setting. An argument in a call whose values are set again afterwards is not.
@@ -93,8 +93,8 @@ def _drop_refused(session: Session, profile: Profile, state: Climb) -> bool:
     """Check each rung alone and take out what is refused, the smallest where all pass alone; whether something is left."""
     session.watch.stage("which of the patches is refused")
     changes = {candidate.key: candidate.fix.changes for candidate in state.rungs}
-    built = partial(_why_not_built, profile, {candidate.key: [candidate] for candidate in state.rungs})
-    patches = tuple(_patched(candidate.key, [candidate]) for candidate in state.rungs)
+    built = partial(why_not_built, profile, {candidate.key: [candidate] for candidate in state.rungs})
+    patches = tuple(patched_variant(candidate.key, [candidate]) for candidate in state.rungs)
     most = state.final.memory_budget if state.final is not None else None
     averages = frozenset(rung.key for rung in state.rungs if rung.is_of_average)
     alone = SourceRace(START, patches, changes, why_not_built=built, memory_budget=most, of_average=averages)

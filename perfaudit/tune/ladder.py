@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from dataclasses import replace
 
 from perfaudit.findings import FilePatch, Saving
 from perfaudit.measure.judge import comparison
@@ -74,7 +75,8 @@ def start_words(state: Climb, seconds: float) -> list[str]:
         return [f"{said}: there was no time left for a race of fresh processes"]
     if pairs < LOOKS[0].generations:
         return [f"{said}: of the race of fresh processes there was time for {pairs} of {LOOKS[0].generations} pairs"]
-    return [f"{said}, in the race of fresh processes {2 * pairs} times"]
+    starts = (1 + len(state.final.patches)) * pairs
+    return [f"{said}, in the race of fresh processes {starts} times"]
 
 
 def winners_of(state: Climb, ladder: Ladder) -> tuple[Winner, ...]:
@@ -84,7 +86,9 @@ def winners_of(state: Climb, ladder: Ladder) -> tuple[Winner, ...]:
     for rung in state.rungs:
         beside = state.beside_the_rungs(rung)
         saved = state.alone.saving(rung.key)
-        if not state.is_sure(rung) and beside is not None:  # shown there to pay
+        if (measured := state.beside_measured.get(rung.key)) is not None:
+            saved = Saving("measured", 1 - measured.high, 1 - measured.low, None)
+        elif not state.is_sure(rung) and beside is not None:  # shown there to pay
             saved = Saving("screened", 1 - beside[2], 1 - beside[1], None)
         fix = None if ladder.trouble else rung.fix
         found.append(
@@ -178,6 +182,13 @@ def _rungs(state: Climb) -> tuple[Rung, ...]:
 
 
 def _rung(state: Climb, rung: Candidate, diff: str, dropped: str = "") -> Rung:
+    if (measured := state.beside_measured.get(rung.key)) is not None:
+        figure = (measured.ratio, measured.low, measured.high)
+        words, place = rung.words, rung.location
+        if len(state.rungs) == 1:
+            return Rung(rung.knob, rung.settings, words, rung.fix.changes, place, diff, *figure, basis="measured")
+        of = Rung(rung.knob, rung.settings, words, rung.fix.changes, place, diff, None, 0.0, math.inf, basis="measured")
+        return replace(of, beside=figure)
     seen = state.alone.interval(rung.key)
     assert seen is not None
     quads, way = state.alone.entrants[rung.key].quads, state.alone.ways.get(rung.key, "")

@@ -29,7 +29,8 @@ class SourceRace:
     changes: by key of a patch, what it changes besides speed. stage: under which the ledger keeps the race. What the checks
     say is in the ledger too, a refusal among its failures. why_not_built: of a patch by its key, why the training that was built
     from it is not what it is for; "" where it is. memory_budget: bytes that the peak of a step with a patch may have, None for
-    the session's. of_average: keys of patches of an average of the weights.
+    the session's. of_average: keys of patches of an average of the weights. rival: of the patches, that against which the first
+    one is raced too; None for none.
     """
 
     start: Variant
@@ -40,11 +41,23 @@ class SourceRace:
     why_not_built: Callable[[str, Facts], str] = lambda key, facts: ""
     memory_budget: int | None = None
     of_average: frozenset[str] = frozenset()
+    rival: Variant | None = None
 
     @property
     def top(self) -> Variant:
-        """The one patch of a race that has one."""
+        """The one patch of a race that has one; the first of several."""
         return self.patches[0]
+
+    def settled(self, ledger: Ledger) -> set[str]:
+        """Keys of the patches on which no more measuring is needed."""
+        done = settled_variants(ledger, self.start, [*self.patches], LEAST, self.stage)
+        if self.rival is None:
+            return done
+        if self.top.key not in ledger.failures and not (
+            self.top.key in done and settled_variants(ledger, self.rival, [self.top], LEAST, self.stage)
+        ):
+            return set()
+        return {patch.key for patch in self.patches}
 
 
 def race_patched(
@@ -57,14 +70,11 @@ def race_patched(
     names = {variant.key: variant_name(variant.settings) for variant in (race.start, *race.patches)}
     race.ledger.on_block = lambda key, seconds: session.watch.block(names[key], seconds)
 
-    def settled(ledger: Ledger) -> set[str]:
-        return settled_variants(ledger, race.start, [*race.patches], LEAST, race.stage)
-
     with _verifier(session, profile, race) as verifier:
         lab = session.workshop.lab(_check(race, verifier), verifier.start_of)
         measure(
             lab, [race.start, *race.patches], race.ledger, deadline, SEED, race.stage, rounds=rounds,
-            settled=settled, memo=session.record,
+            settled=race.settled, memo=session.record,
         )  # fmt: skip
 
 

@@ -958,3 +958,63 @@ def test_what_looks_as_if_it_paid_is_left_where_there_is_no_time_to_race_it_besi
     assert [rung.knob for rung in found.rungs] == ["a"]
     assert found.undecided == ("b",)
     assert found.screened is not None and found.screened[2] < 1
+
+
+class Compiled(Switch):
+    """A switch of a script that no training that runs can take."""
+
+    seconds_needed = 90.0
+    is_ready = True
+
+    def raced_behind(self, survey: Survey) -> list[Settings]:
+        return [{self.name: 1}]
+
+    def ready(self, bench: Bench, settings: Settings) -> bool:
+        bench.kept["why"] = ["compiling (default) failed: no"]
+        return self.is_ready
+
+
+@pytest.mark.parametrize(
+    ("factor", "others", "rungs", "left"),
+    [
+        (0.5, ["a"], ["a", "b"], {}),
+        (0.5, [], ["b"], {}),
+        (1.0, ["a"], ["a"], {"b": "turn b on: beside the others it takes 1.000 [1.000, 1.00"}),
+    ],
+)
+def test_what_cannot_stand_in_a_running_training_is_raced_behind_the_others(
+    climbing: Climbing, factor: float, others: list[str], rungs: list[str], left: dict[str, str]
+) -> None:
+    report = climbing(
+        lambda on: (0.7 if on["a"] else 1.0) * (factor if on["b"] else 1.0), Compiled("b"), *map(Switch, others)
+    )
+    found = ladder(report)
+    assert [rung.knob for rung in found.rungs] == rungs
+    assert {item.knob: item.reason[:56] for item in found.left} == {name: words[:56] for name, words in left.items()}
+    assert (found.trouble, found.basis) == ("", "measured")
+    assert found.untested == (("a",) if len(rungs) == 2 else ())  # b came later
+    assert {name for name, on in patched(report).items() if on} == set(rungs)
+    assert found.ratio == pytest.approx((0.7 if others else 1.0) * (factor if "b" in rungs else 1.0))
+    last = found.rungs[-1]
+    if last.knob == "b":
+        assert (last.beside if others else (last.ratio, last.low, last.high)) == pytest.approx((factor,) * 3)
+        assert (last.ratio is None) == bool(others)
+    render(report)
+
+
+@pytest.mark.parametrize(
+    ("budget", "is_ready", "reason", "late"),
+    [
+        (60.0, True, r"that needs some 1\d\d s and had \d+ s; give it longer with --budget", True),
+        (400.0, False, "compiling .default. failed: no", False),
+    ],
+)
+def test_what_is_raced_behind_the_others_needs_its_time_and_must_be_ready(
+    climbing: Climbing, budget: float, is_ready: bool, reason: str, late: bool
+) -> None:
+    module = Compiled("b")
+    module.is_ready = is_ready
+    found = ladder(climbing(independent, module, Switch("a"), budget=budget))
+    (left,) = found.left
+    assert (left.knob, left.late, [rung.knob for rung in found.rungs]) == ("b", late, ["a"])
+    assert re.search(reason, left.reason)

@@ -1,0 +1,148 @@
+"""What cannot stand in a training that runs, as a compiled model: raced as patched source, behind the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from perfaudit.knobs import Bench, Refused, Reply, Unanswered, knob
+from perfaudit.measure.child import ChildFailed
+from perfaudit.measure.clock import Deadline
+from perfaudit.measure.judge import comparison
+from perfaudit.measure.ledger import Ledger, Variant
+from perfaudit.measure.stats import settled
+from perfaudit.measurements import Comparison, Settings
+from perfaudit.static.source import Unreadable
+from perfaudit.tune.candidates import Candidate, least_gain
+from perfaudit.tune.climb_choice import keep_original
+from perfaudit.tune.climb_state import Climb
+from perfaudit.tune.climb_time import seconds_to_check, seconds_to_race
+from perfaudit.tune.final import START, patched_variant, why_not_built
+from perfaudit.tune.ladder import ladder_of
+from perfaudit.tune.losses import was_compared
+from perfaudit.tune.patched import SourceRace, race_patched
+from perfaudit.tune.profile import Profile
+from perfaudit.tune.questions import digest_of_texts
+from perfaudit.tune.screening import LEAST
+from perfaudit.tune.session import Session
+
+KEPT_SHARE = 0.4  # of the budget, at most, that is kept for it; what costs more waits for what the others leave
+THREE_FOR_TWO = 1.5  # processes of a generation: your code, the patch of the others, and that with this one
+NOT_REACHED = "not reached: it is raced behind the others"
+NOT_BESIDE = "a script holds what it runs, so this is raced in fresh processes behind the others"
+
+
+def seconds_behind(profile: Profile, candidate: Candidate) -> float:
+    """What racing it behind the others takes, about: until it is ready, the check, and the race to its first look."""
+    race = THREE_FOR_TWO * seconds_to_race(profile)
+    return knob(candidate.knob).seconds_needed + seconds_to_check(profile) + race
+
+
+def seconds_kept(profile: Profile, behind: Sequence[Candidate], left: float) -> float:
+    """Of what is left, the seconds that are kept for these; 0 where that would be too much of it."""
+    needed = sum(seconds_behind(profile, candidate) for candidate in behind)
+    return needed if needed <= KEPT_SHARE * left else 0.0
+
+
+def race_behind(session: Session, profile: Profile, state: Climb, deadline: Deadline, memory_budget: int) -> None:
+    """Race each of `state.behind` beside the rungs, in fresh processes; one that pays becomes a rung."""
+    for candidate in state.behind:
+        needed, left = seconds_behind(profile, candidate), deadline.left()
+        if state.rungs and (trouble := ladder_of(state).trouble):
+            why, is_late = f"{NOT_BESIDE}, and their patch is {trouble}; {_alone(candidate)}", False
+        elif left < needed:
+            why = f"{NOT_BESIDE}: that needs some {needed:.0f} s and had {left:.0f} s; give it longer with --budget, or"
+            why, is_late = f"{why} {_alone(candidate)}", True
+        else:
+            try:
+                why, is_late = _race(session, profile, state, candidate, deadline, memory_budget)
+            except (Refused, ValueError, Unreadable) as refusal:
+                why, is_late = str(refusal), False
+        state.left.pop(candidate.knob, None)
+        state.late.discard(candidate.knob)
+        if why:
+            state.left[candidate.knob] = why
+        if is_late:
+            state.late.add(candidate.knob)
+
+
+def _race(
+    session: Session, profile: Profile, state: Climb, candidate: Candidate, deadline: Deadline, memory_budget: int
+) -> tuple[str, bool]:
+    """Why it is no rung, and whether more time may make it one; "" where it has become one."""
+    keep_original(state, candidate)
+    parts = {"all": [*state.rungs, candidate]} | ({"the others": [*state.rungs]} if state.rungs else {})
+    patches = tuple(patched_variant(key, rungs) for key, rungs in parts.items())
+    top, rival = patches[0], patches[1] if state.rungs else None
+    session.watch.stage(f"{candidate.knob}: {knob(candidate.knob).title}, beside the others")
+    _make_ready(session, profile, candidate, (rival or START, top), deadline, memory_budget)
+    changes = {key: tuple(dict.fromkeys(c for rung in rungs for c in rung.fix.changes)) for key, rungs in parts.items()}
+    averages = frozenset(key for key, rungs in parts.items() if any(rung.is_of_average for rung in rungs))
+    stage = f"behind {digest_of_texts(top.overlay)}"
+    ledger = Ledger(seconds_to_open=profile.seconds_to_open, seconds_per_step=profile.seconds_per_step)
+    built = partial(why_not_built, profile, parts)
+    race = SourceRace(START, patches, changes, stage, ledger, built, memory_budget, averages, rival)
+    race_patched(session, profile, race, deadline)
+    for key in (START.key, top.key):
+        if key in ledger.failures:
+            return f"{candidate.words}: {ledger.failures[key]}", False
+    seen = comparison(ledger, rival or START, top, stage, least=LEAST)
+    whole = comparison(ledger, START, top, stage, least=LEAST)
+    if seen is None or whole is None or not was_compared(ledger.checked.get(top.key, "")):
+        return f"{candidate.words}: {ledger.checked.get(top.key) or 'the time ended before it was raced'}", seen is None
+    if seen.high >= 1 or 1 - seen.high < least_gain(candidate) or whole.high >= 1:
+        return _words(candidate, seen, rival is not None), not settled(seen.low, seen.high, LEAST)
+    state.rungs.append(candidate)
+    state.candidates[candidate.key] = candidate
+    state.beside_measured[candidate.key] = seen
+    state.final = race
+    state.start_bytes, state.top_bytes = session.questions.known_peak(START), session.questions.known_peak(top)
+    return "", False
+
+
+def _make_ready(
+    session: Session,
+    profile: Profile,
+    candidate: Candidate,
+    sources: tuple[Variant, Variant],
+    deadline: Deadline,
+    memory_budget: int,
+) -> None:
+    """Have the knob prepare the source that is raced: code is compiled once. Raises Refused where no verdict can follow.
+
+    sources: without the candidate's patch, and with it.
+    """
+    module, survey = knob(candidate.knob), profile.survey
+
+    def ask(settings: Settings, question: str, timeout: float = session.timeout, **arguments: Any) -> Reply:
+        source = sources[settings == candidate.settings]
+        key = f"{question} {digest_of_texts(source.overlay)} {arguments}"
+        command = {"do": "ask", "knob": module.found_at, "question": question, "arguments": arguments}
+        try:
+            return session.questions.ask(key, source, {**command, "timeout": min(timeout, deadline.left())})[1]
+        except ChildFailed as failure:
+            raise Unanswered(str(failure), failure.kind == "oom") from failure
+
+    left = deadline.left() - seconds_to_check(profile)
+    bench = Bench(survey, session.cores, memory_budget, _no_probe, ask, {}, deadline.left, left)
+    if not module.ready(bench, candidate.settings):
+        raise Refused("; ".join(map(str, bench.kept.get("why", []))))
+
+
+def _no_probe(settings: Settings) -> Any:
+    raise Refused("memory is not asked for here")
+
+
+def _words(candidate: Candidate, seen: Comparison, has_others: bool) -> str:
+    """What the race has shown of one that does not pay for certain."""
+    against = "beside the others it takes" if has_others else "it takes"
+    figure = f"{seen.ratio:.3f}" + (f" [{seen.low:.3f}, {seen.high:.3f}]" if seen.high < float("inf") else "")
+    end = "of the time without it" if has_others else "of the time of your code"
+    return f"{candidate.words}: {against} {figure} {end} ({seen.n} rounds of fresh processes)"
+
+
+def _alone(candidate: Candidate) -> str:
+    return (
+        f"search it alone with --{candidate.knob.replace('_', '-')}, on the script with the patch of the others applied"
+    )
