@@ -194,7 +194,7 @@ def _sentences(run: Run) -> list[str]:
         said.append("No torch.optim optimizer was stepped: a step is from one backward pass to the next.")
     if run.backwards_per_step > 1.5 and run.updates_per_step == 1:
         why = "gradients are accumulated"
-        if run.backwards_in_update >= 0.5:
+        if run.backwards_in_update > 1.5:  # a closure that is called once ends what batches before it have accumulated
             why = "the update of the optimizer calls its closure, which computes the loss again"
         said.append(f"A step has {run.backwards_per_step:.3g} backward passes: {why}.")
     if run.peak_memory_bytes:
