@@ -33,7 +33,7 @@ def details(report: Report, paint: Paint, width: int) -> list[tuple[str, str]]:
         checked = "checked" if NOT_CLAIMED in found.verified or found.not_learning else "verified"
         parts.append(("how losses were compared", wrapped(f"{checked}: {found.verified}", width, "") + "\n"))
     if found.untested:
-        why = "a later patch changes what it wrote, or was raced behind the others, or time or memory were too short"
+        why = "a later patch changes what it wrote, or time or memory were too short"
         text = f"not raced beside the others: {', '.join(found.untested)}, because {why}"
         parts.append(("why some were not raced beside the others", wrapped(text, width, "") + "\n"))
     idle = tuple(item for item in report.not_applicable if not item.late)  # those are left, not idle
