@@ -32,7 +32,7 @@ def patch_of_script(code: Code, settings: Settings) -> Patch | None:
     if isinstance(at, WhereSet):
         if at.literal is None or given_as(at.options, script.arguments):
             return None
-        return code.patch(source, at.literal, edit.replace(source, at.literal, size))
+        return code.patch(at.source, at.literal, edit.replace(at.source, at.literal, size))
     return code.patch(source, call, edit.set_keyword(source, call, "batch_size", size)) if at else None
 
 
@@ -89,7 +89,12 @@ def _set_at(code: Code) -> tuple[Source, ast.Call, _Place] | None:
         return source, call, None
     if own is None and len(call.args) <= POSITION:
         return source, call, True
-    return source, call, where_set(source, own.value if own is not None else call.args[POSITION])
+    size, now = own.value if own is not None else call.args[POSITION], code.survey.facts.loader.batch_size
+    others = [code.source(path) for path in code.survey.facts.project_files]
+    beside = [each for each in others if each is not None and each.path != source.path]
+    at = where_set(source, size) or where_set(source, size, beside)
+    is_it = at is not None and (at.options or (at.literal is not None and at.literal.value == now))
+    return source, call, at if is_it else None
 
 
 # ---- what fits -----------------------------------------------------------------------------------------------------

@@ -1,12 +1,13 @@
-"""Where a number that a call is given is set: as a literal there, a constant, a field's default, or the default of an argument.
+"""Where a number that a call is given is set: as a literal there, a constant, a field's default, the default of an argument, or
+an entry of a dict.
 
-What the text does not settle is None.
+It may be in another file than the call, where only one place of all files could be meant. What the text does not settle is None.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
@@ -16,27 +17,86 @@ _MOST = 6  # names followed from one to the next
 
 @dataclass(frozen=True, slots=True)
 class WhereSet:
-    """The literal that is the number, None for an argument without a default.
+    """The literal that is the number, None for an argument without a default, and the file that has it.
 
     options: names under which the command line gives another one, () for none.
     """
 
     literal: ast.Constant | None
+    source: Source
     options: tuple[str, ...] = ()
 
 
-def where_set(source: Source, value: ast.expr) -> WhereSet | None:
-    """Where the number that an expression stands for is set in this file."""
+def where_set(source: Source, value: ast.expr, others: Sequence[Source] = ()) -> WhereSet | None:
+    """Where the number that an expression stands for is set, in this file or one of the others of the program."""
     for _ in range(_MOST):
         if isinstance(value, ast.Constant):
-            return WhereSet(value) if type(value.value) is int else None
+            return WhereSet(value, source) if type(value.value) is int else None
         if isinstance(value, ast.Attribute):
-            return _of_argument(source, value.attr) or _of_field(source, value.attr)
-        following = _given(source, value) if isinstance(value, ast.Name) else None
+            own = _of_argument(source, value.attr) or _of_field(source, value.attr)
+            return own or _only(_of_name(each, value.attr) for each in others)
+        if isinstance(value, ast.Subscript):
+            return _of_key(value.slice, [source, *others])
+        if not isinstance(value, ast.Name):
+            return None
+        if imported := _imported(source, value):
+            return _only(_of_constant(each, imported) for each in others)
+        following = _given(source, value, others)
         if following is None:
             return None
-        value = following
+        source, value = following
     return None
+
+
+def _only(found: Iterator[WhereSet | None]) -> WhereSet | None:
+    places = [place for place in found if place is not None]
+    return places[0] if len(places) == 1 else None
+
+
+def _of_name(source: Source, name: str) -> WhereSet | None:
+    return _of_argument(source, name) or _of_field(source, name) or _of_constant(source, name)
+
+
+def _imported(source: Source, name: ast.Name) -> str:
+    """What a name is called where it is imported from, "" where no import binds it."""
+    target = source.aliases.get(name.id, "")
+    is_import = all(isinstance(node, (ast.alias, ast.Import, ast.ImportFrom)) for node in source.lookup(name))
+    return target.rpartition(".")[2] if is_import and "." in target else ""
+
+
+def _of_constant(source: Source, name: str) -> WhereSet | None:
+    """The number that the only binding of a name at the top of a file gives it."""
+    bound = source.bound_in(source.tree).get(name, [])
+    parent = source.parent(bound[0]) if len(bound) == 1 else None
+    is_plain = isinstance(parent, ast.Assign) and parent.targets == bound
+    value = parent.value if isinstance(parent, ast.Assign) and is_plain else None
+    if isinstance(parent, ast.AnnAssign):
+        value = parent.value
+    is_number = isinstance(value, ast.Constant) and type(value.value) is int
+    return WhereSet(value, source) if is_number and isinstance(value, ast.Constant) else None
+
+
+def _of_key(key: ast.expr, sources: Sequence[Source]) -> WhereSet | None:
+    """The number of the only entry with this key of a dict that is written in one of these files and not set otherwise."""
+    if not isinstance(key, ast.Constant) or not isinstance(key.value, str):
+        return None
+    found: list[WhereSet | None] = []
+    for source in sources:
+        for table in source.nodes(ast.Dict):
+            for name, value in zip(table.keys, table.values, strict=True):
+                if isinstance(name, ast.Constant) and name.value == key.value:
+                    found.append(WhereSet(value, source) if isinstance(value, ast.Constant) else None)
+        for call in source.nodes(ast.Call):
+            if isinstance(call.func, ast.Name) and call.func.id == "dict":
+                given = [keyword.value for keyword in call.keywords if keyword.arg == key.value]
+                found += [WhereSet(value, source) if isinstance(value, ast.Constant) else None for value in given]
+        for place in source.nodes(ast.Subscript):
+            is_same = isinstance(place.slice, ast.Constant) and place.slice.value == key.value
+            if is_same and not isinstance(place.ctx, ast.Load):
+                return None
+    only = found[0] if len(found) == 1 else None
+    is_number = only is not None and only.literal is not None and type(only.literal.value) is int
+    return only if is_number else None
 
 
 def given_as(options: Sequence[str], arguments: Sequence[str]) -> str:
@@ -51,41 +111,49 @@ def given_as(options: Sequence[str], arguments: Sequence[str]) -> str:
     return ""
 
 
-def _given(source: Source, name: ast.Name) -> ast.expr | None:
+def _given(source: Source, name: ast.Name, others: Sequence[Source]) -> tuple[Source, ast.expr] | None:
     """What the only binding of a name gives it: an assignment, or the only call of the function whose parameter it is."""
     bound = source.lookup(name)
     if len(bound) != 1:
         return None
     parent = source.parent(bound[0])
     if isinstance(bound[0], ast.arg):
-        return _of_parameter(source, bound[0])
+        return _of_parameter(source, bound[0], others)
     is_plain = isinstance(parent, ast.Assign) and len(parent.targets) == 1 and parent.targets[0] is bound[0]
     if isinstance(parent, (ast.Assign, ast.AnnAssign)) and (is_plain or isinstance(parent, ast.AnnAssign)):
-        return parent.value if source.enclosing(parent, *LOOPS) is None else None
+        return (source, parent.value) if parent.value is not None and source.enclosing(parent, *LOOPS) is None else None
     return None
 
 
-def _of_parameter(source: Source, parameter: ast.arg) -> ast.expr | None:
+def _of_parameter(source: Source, parameter: ast.arg, others: Sequence[Source]) -> tuple[Source, ast.expr] | None:
     function = source.scope(parameter)
     if not isinstance(function, FUNCTIONS) or parameter in (function.args.vararg, function.args.kwarg):
         return None
-    calls = [
-        call for call in source.nodes(ast.Call) if isinstance(call.func, ast.Name) and call.func.id == function.name
-    ]
-    if len(calls) != 1 or any(keyword.arg is None for keyword in calls[0].keywords):
+    calls = [(each, call) for each in (source, *others) for call in each.nodes(ast.Call) if _calls(call, function.name)]
+    if len(calls) != 1 or any(keyword.arg is None for keyword in calls[0][1].keywords):
         return None
-    named = [keyword.value for keyword in calls[0].keywords if keyword.arg == parameter.arg]
+    caller, call = calls[0]
+    named = [keyword.value for keyword in call.keywords if keyword.arg == parameter.arg]
     if named:
-        return named[0]
+        return caller, named[0]
     positional = [*function.args.posonlyargs, *function.args.args]
     at = next((n for n, each in enumerate(positional) if each is parameter), -1)
-    if any(isinstance(value, ast.Starred) for value in calls[0].args):
+    if any(isinstance(value, ast.Starred) for value in call.args):
         return None
-    if 0 <= at < len(calls[0].args):
-        return calls[0].args[at]
+    if 0 <= at < len(call.args):
+        return caller, call.args[at]
     defaults = dict(zip(map(id, reversed(positional)), reversed(function.args.defaults), strict=False))
     alone = zip(map(id, function.args.kwonlyargs), function.args.kw_defaults, strict=True)
-    return {**defaults, **dict(alone)}.get(id(parameter))
+    default = {**defaults, **dict(alone)}.get(id(parameter))
+    return (source, default) if default is not None else None
+
+
+def _calls(call: ast.Call, function: str) -> bool:
+    """Whether a call is of this name, also as that of a module."""
+    func = call.func
+    return (
+        func.id == function if isinstance(func, ast.Name) else isinstance(func, ast.Attribute) and func.attr == function
+    )
 
 
 def _of_argument(source: Source, attribute: str) -> WhereSet | None:
@@ -104,7 +172,7 @@ def _of_argument(source: Source, attribute: str) -> WhereSet | None:
         return None
     options, default = found[0]
     is_number = isinstance(default, ast.Constant) and type(default.value) is int
-    return WhereSet(default if is_number and isinstance(default, ast.Constant) else None, options)
+    return WhereSet(default if is_number and isinstance(default, ast.Constant) else None, source, options)
 
 
 def _of_field(source: Source, attribute: str) -> WhereSet | None:
@@ -122,4 +190,4 @@ def _of_field(source: Source, attribute: str) -> WhereSet | None:
                 found.append(statement.value)
     literal = found[0] if len(found) == 1 else None
     is_number = isinstance(literal, ast.Constant) and type(literal.value) is int
-    return WhereSet(literal) if is_number and isinstance(literal, ast.Constant) else None
+    return WhereSet(literal, source) if is_number and isinstance(literal, ast.Constant) else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,17 @@ def test_what_is_computed_is_set_by_hand(project: Callable[..., Path]) -> None:
     said = knob("batch_size").handed_over({"batch_size": 64}, survey)
     assert said == "set it by hand where the loader gets it (train.py:10)"
     assert knob("batch_size").by_hand(survey) == "no line of the script sets it as a number (train.py:10)"
+
+
+@pytest.mark.parametrize(("size", "line"), [(16, 'CONFIG = {"size": 64}'), (8, "")])
+def test_a_config_of_another_file_is_patched_where_it_has_what_the_loader_has(
+    project: Callable[..., Path], size: int, line: str
+) -> None:
+    text = TEXT.replace("data(), args.batch_size)", 'data(), config["size"])')
+    folder = project(**{"train.py": text, "config.py": f'CONFIG = {{"size": {size}}}\n'})
+    survey = script(folder, text)
+    survey = replace(survey, facts=replace(survey.facts, project_files=(str(folder / "config.py"),)))
+    assert patched(survey, "batch_size", {"batch_size": 64}) == [line][: len(line)]
 
 
 def test_larger_batches_are_tried_in_the_scripts_own_steps(project: Callable[..., Path]) -> None:

@@ -36,6 +36,31 @@ def test_where_a_number_is_set(text: str, value: str, line: int, options: tuple[
 
 
 @pytest.mark.parametrize(
+    ("text", "other", "line"),
+    [
+        ("from config import SIZE\nDataLoader(data, SIZE)", "SIZE = 16", 1),
+        ("import config\nDataLoader(data, config.SIZE)", "import os\nSIZE: int = 16", 2),
+        ("DataLoader(data, cfg.bs)", "class Config:\n    bs = 16", 2),
+        ("DataLoader(data, c['bs'])", "CONFIG = {'lr': 1, 'bs': 16}", 1),
+        ("DataLoader(data, c['train']['bs'])", "CONFIG = {\n    'train': dict(lr=1, bs=16)}", 2),
+        ("def load(size):\n    return DataLoader(data, size)", "import loaders\nB = 16\nloaders.load(size=B)", 2),
+        ("def load(size):\n    return DataLoader(data, size)", f"{PARSER}load(args.batch_size)", 2),
+        ("from config import SIZE\nDataLoader(data, SIZE)", "SIZE = 16\nSIZE = 32", 0),
+        ("DataLoader(data, c['bs'])", "CONFIG = {'bs': 16}\nCONFIG['bs'] = 8", 0),
+        ("DataLoader(data, c['bs'])", "CONFIG = {'bs': 16}\nOTHER = {'bs': size}", 0),
+        ("def load(size):\n    return DataLoader(data, size)", "load(16)\nload(16)", 0),
+    ],
+)
+def test_where_another_file_sets_a_number(text: str, other: str, line: int) -> None:
+    source, beside = Source("train.py", text), Source("other.py", other)
+    [call] = source.calls_named(LOADER)
+    found = where_set(source, call.args[1], [beside])
+    seen = (found.source.path, found.literal.lineno) if found is not None and found.literal is not None else ("", 0)
+    assert seen == ("other.py" if line else "", line)
+    assert where_set(source, call.args[1]) is None
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "DataLoader(data, size // 2)",
