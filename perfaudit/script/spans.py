@@ -23,13 +23,14 @@ class Spans:
     the loss was computed is the forward pass: `node` is how many nodes graphs had then, and the loss is one of them.
     """
 
-    __slots__ = ("_ground", "_mark", "_pending", "_seconds", "_stack", "_stretches", "now")
+    __slots__ = ("_ground", "_loss_depth", "_mark", "_pending", "_seconds", "_stack", "_stretches", "now")
 
     def __init__(self, now: float = 0.0) -> None:
         self.now = self._mark = now
         self._seconds = [0.0] * len(PHASES)
         self._stack: list[int] = []
         self._ground = _OTHER
+        self._loss_depth = 0  # phases under way where the ground became the forward pass
         self._pending = 0.0
         self._stretches: list[tuple[int, float]] = []  # the node behind each, and its seconds
 
@@ -45,13 +46,13 @@ class Spans:
             self._stack.pop()
         if is_loss_next:
             self._give_pending(_OTHER)
-            self._ground = _FORWARD
+            self._ground, self._loss_depth = _FORWARD, len(self._stack)
 
     def expect_backward(self) -> None:
         """A model has been called for training: until `settle`, what is no phase is its loss, hence the forward pass."""
         self.charge()
         self._give_pending(_OTHER)
-        self._ground = _FORWARD
+        self._ground, self._loss_depth = _FORWARD, len(self._stack)
 
     def hold_back(self) -> None:
         """A batch is there: whether a forward pass begins now is not known yet."""
@@ -105,8 +106,9 @@ class Spans:
         """Give the time since the last call to the phase that is under way."""
         spent, stack = self.now - self._mark, self._stack
         self._mark = self.now
-        # Of a closure that an optimizer calls, the loss is no part of the update.
-        if self._ground == _FORWARD and (not stack or stack == [_OPTIMIZER]):
+        # Of a closure that an optimizer calls, the loss is no part of the update; gradients that are zeroed before the backward
+        # pass are no part of the loss.
+        if self._ground == _FORWARD and len(stack) == self._loss_depth and (not stack or stack == [_OPTIMIZER]):
             self._seconds[_FORWARD] += spent
         elif stack:
             self._seconds[stack[-1]] += spent

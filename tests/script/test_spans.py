@@ -92,3 +92,19 @@ def test_behind_a_number_that_is_read_is_no_loss_of_a_call(spans: Spans) -> None
     spans.now += 2
     spans.settle(is_backward=True, loss=9)  # computed before
     assert by_name(spans) == {"forward": 1.0, "other": 2.0}
+
+
+@pytest.mark.parametrize("is_closure", [False, True])
+def test_gradients_that_are_zeroed_behind_the_loss_are_the_optimizers(spans: Spans, is_closure: bool) -> None:
+    """`loss = f(model(x)); optimizer.zero_grad(); loss.backward()`, as most loops have it, or as a closure has."""
+    if is_closure:
+        spans.begin("optimizer")
+    spans.begin("forward")
+    spans.now += 3
+    spans.end(is_loss_next=True)
+    spans.now += 2
+    spans.begin("optimizer")
+    spans.now += 8
+    spans.end()
+    spans.settle(is_backward=True)
+    assert by_name(spans) == {"forward": 5.0, "optimizer": 8.0}
