@@ -63,12 +63,8 @@ ALLOW = {
     "digits_cnn": "rounding,rng,checkpoint",
     "gpt2": "rounding,checkpoint",
 }
-STEPS = {
-    "char_gpt": (10, 60),
-    "photo_resnet": (4, 28),
-    "digits_cnn": (4, 24),
-    "gpt2": (10, 40),
-}  # of a short and a long run of the program
+# Steps of a short and of a long run of the program.
+STEPS = {"char_gpt": (10, 60), "photo_resnet": (4, 28), "digits_cnn": (4, 24), "gpt2": (10, 40)}
 NAMES = ("sample", "climbed", "twin")
 STAGE = "ladder"
 

@@ -52,14 +52,8 @@ TEST_SECONDS = 2.0  # of processor time; a longer test would be run for many mut
 CPU_SECONDS = 4  # of one mutant, above ten times what its tests take: it loops
 MEMORY = 3 << 30  # bytes that a mutant may take beyond what is there: it collects without end
 OUTSIDE_TESTS = 300  # tests that judge a change outside functions: those that reach most of the module
-KEPT_KEYWORDS = {
-    "strict",
-    "encoding",
-    "frozen",
-    "slots",
-    "stacklevel",
-    "maxsize",
-}  # seen on other input or machines only
+# Keywords whose effect shows on other input or other machines only.
+KEPT_KEYWORDS = {"strict", "encoding", "frozen", "slots", "stacklevel", "maxsize"}
 OPERATORS: dict[type, list[type]] = {
     ast.Lt: [ast.LtE, ast.GtE], ast.LtE: [ast.Lt, ast.Gt], ast.Gt: [ast.GtE, ast.LtE], ast.GtE: [ast.Gt, ast.Lt],
     ast.Eq: [ast.NotEq], ast.NotEq: [ast.Eq], ast.Is: [ast.IsNot], ast.IsNot: [ast.Is], ast.In: [ast.NotIn],

@@ -182,9 +182,8 @@ def one(name: str, part: str, sources: Path, budget: float, steps: int) -> Json 
 
 def largest(run: Json, own: Sequence[Json]) -> str:
     """The largest difference of a phase between `run` and the marks, and between the two marked runs."""
-    first, second = (
-        each["phases"] if len(each.get("phases", {})) > 1 else None for each in own
-    )  # without marks all is other
+    # Without marks, everything is `other`.
+    first, second = (each["phases"] if len(each.get("phases", {})) > 1 else None for each in own)
     if not (run.get("phases") and first and second):
         return "–"
     names = {*run["phases"], *first, *second}

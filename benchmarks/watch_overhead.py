@@ -79,9 +79,8 @@ class Switch:
     def off(self) -> None:
         if not self.is_on:
             return
-        self._places = [
-            each for each in self._places if vars(each[0]).get(each[1]) is each[4]
-        ]  # without what was put back
+        # What was put back already is left out.
+        self._places = [each for each in self._places if vars(each[0]).get(each[1]) is each[4]]
         for owner, name, is_own, before, _ in reversed(self._places):
             if is_own:
                 setattr(owner, name, before)

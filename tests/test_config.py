@@ -144,9 +144,8 @@ def test_the_nearest_file_counts(project: Project) -> None:
     folder = project(
         **{"pyproject.toml": "[tool.perfaudit]\nselect = ['PA1']", "a/b/c.py": "", "a/pyproject.toml": "[project]"}
     )
-    assert find_config(folder / "a" / "b").select == (
-        "PA1",
-    )  # a project file that does not speak of perfaudit is passed
+    # A project file that does not speak of perfaudit is passed.
+    assert find_config(folder / "a" / "b").select == ("PA1",)
     (folder / "a" / "pyproject.toml").write_text("[tool.perfaudit]")
     assert find_config(folder / "a" / "b") == Config(folder / "a" / "pyproject.toml")
 

@@ -221,9 +221,8 @@ def test_candidates_are_raced_in_blocks_between_two_waits(project: Callable[...,
 def test_a_twin_for_which_the_device_has_no_room_is_refused(project: Callable[..., Path]) -> None:
     import torch
 
-    features = int(
-        (0.6 * torch.cuda.mem_get_info()[0] / 4 / 4) ** 0.5
-    )  # four copies: parameters, gradients, AdamW's two
+    # Four copies: parameters, gradients, and AdamW's two.
+    features = int((0.6 * torch.cuda.mem_get_info()[0] / 4 / 4) ** 0.5)
     program = f"""
 import torch
 from torch import nn

@@ -58,10 +58,8 @@ def _in_reference(folder: Path, config: Config, reference: Reference) -> RuleFol
     there = reference.to_there(folder)
     if there is None:
         there = _normal(folder)
-    elif not Path(os.path.realpath(there)).is_relative_to(
-        os.path.realpath(reference.root)
-    ):  # a link that leads back to the working files
-        return None
+    elif not Path(os.path.realpath(there)).is_relative_to(os.path.realpath(reference.root)):
+        return None  # a link that leads back to the working files
     try:
         found = read_rule_folder(there) if there in before else None
         return found if found and found.digest == read_rule_folder(folder).digest else None

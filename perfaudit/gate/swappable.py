@@ -20,9 +20,8 @@ from perfaudit.gate.working_files import differing
 from perfaudit.static.source import Unreadable, read_text
 from perfaudit.training.code_change import NotSwappable, code_change
 
-Texts = dict[
-    str, tuple[str, str]
-]  # by path, relative to the working directory: the text here, and that of the reference
+# By path, relative to the working directory: the text here, and that of the reference.
+Texts = dict[str, tuple[str, str]]
 
 _READ_BY_PEOPLE = (".md", ".rst")
 # Where and under which names people look for such files. Any other one may be what a training reads: prompts, say, or a corpus.

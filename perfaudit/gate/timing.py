@@ -254,7 +254,6 @@ def time_targets(
             record.seed = seed
             for line in journal.replayed(IN_ONE, record.target):
                 record.take(line["state"])
-
         if in_one:
             time_in_one_training(ChildOneLab(lab), records, deadline, limit, tolerated, watch, journal)
     except BaseException:

@@ -42,9 +42,8 @@ class Setup:
 
     loader_overrides: dict[str, Any] = field(default_factory=dict)
     optimizer_overrides: dict[str, Any] = field(default_factory=dict)
-    applied: Callable[[Any], contextlib.AbstractContextManager[None]] = (
-        _nothing  # Any: training.factory_training.FactoryTraining
-    )
+    # Any: a training.factory_training.FactoryTraining.
+    applied: Callable[[Any], contextlib.AbstractContextManager[None]] = _nothing
     fixed_batch: bool = True
     while_built: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
     start: Mapping[str, object] = field(default_factory=dict)
@@ -119,9 +118,8 @@ class Knob:
     name: str  # as its file
     title: str  # what it searches, in a few words
     metric: Literal["seconds_per_step", "samples_per_second"] = "seconds_per_step"
-    min_gain = (
-        0.01  # share of the step that must be gained, by the interval's lower bound, to give up the user's setting
-    )
+    # Share of the step that must be gained, by the interval's lower bound, to give up the user's setting.
+    min_gain = 0.01
     rules: tuple[str, ...] = ()  # ids of findings whose saving it measures
     phases: tuple[str, ...] = ()  # parts of the step that its settings change (`target.phases`); () for all of it
     gains_from: tuple[str, ...] = ()  # parts of the step that it could save, where its settings change others as well

@@ -33,9 +33,8 @@ OVERWRITTEN = (  # https://docs.pytorch.org/docs/stable/torch.compiler_cudagraph
     "tells one step from the next"
 )
 UNCALLED = "the training step does not call the model itself, so compiling it changes nothing"
-SECONDS_NEEDED = (
-    90.0  # char_gpt at load 7: 165 s to compile from nothing, 6 to 9 s from the cache on disk at each later start
-)
+# Compiling char_gpt at load 7 took 165 s from nothing, and 6 to 9 s from the cache on disk at each later start.
+SECONDS_NEEDED = 90.0
 
 
 class Compile(Knob):

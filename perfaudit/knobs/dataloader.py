@@ -25,9 +25,8 @@ class Dataloader(Knob):
     title = "how many workers the training step needs"
     way = "loader"
     metric = "samples_per_second"
-    min_gain = (
-        0.03  # exhaustive sweeps here were up to 3 % off the true best, and an early call on one run once lost 16 %
-    )
+    # Exhaustive sweeps here were up to 3 % off the true best, and an early call on one run once lost 16 %.
+    min_gain = 0.03
     rules = ("PA101",)
     gains_from = ("loading",)
     in_process = False

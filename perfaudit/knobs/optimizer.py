@@ -114,9 +114,8 @@ class Optimizer(Knob):
             source, call = found
             if not _names(source, call, optimizer) and _picked(source, call, optimizer) is None:
                 return None
-            built.setdefault((call.lineno, call.col_offset), (call, []))[1].append(
-                optimizer
-            )  # one call can build several
+            # One call can build several optimizers.
+            built.setdefault((call.lineno, call.col_offset), (call, []))[1].append(optimizer)
         if source is None:
             return None
         calls = list(built.values())
@@ -201,9 +200,8 @@ def _of_trainer(survey: Survey, settings: Settings) -> str | None:
         or optimizer.site is not None
     ):
         return None
-    if bool(optimizer.fused) != (
-        trainer.optimizer == "adamw_torch_fused"
-    ):  # it was handed one that a library has built
+    # Where the two differ, the trainer was handed an optimizer that a library has built.
+    if bool(optimizer.fused) != (trainer.optimizer == "adamw_torch_fused"):
         return None
     setting = DEFAULT if settings["update"] == _by_default(survey) else str(settings["update"])
     return setting if arguments_of_trainer(survey, "optimizer", setting) else None

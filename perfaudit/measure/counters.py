@@ -17,9 +17,8 @@ from perfaudit.target.sampling import first_batches
 
 Reply = dict[str, Any]  # JSON
 
-SHORT_EPOCH = (
-    8  # batches; a shorter one is begun anew for each counted step, whose batch else were its smaller last one
-)
+# Batches; a shorter epoch is begun anew for each counted step, whose batch else were its smaller last one.
+SHORT_EPOCH = 8
 MOST_INDICES = 2_000_000  # of an epoch that are drawn; at half a second for a million, more would be felt
 
 

@@ -12,13 +12,8 @@ from perfaudit.measure.facts import Facts
 from perfaudit.measurements import Environment
 
 _DEVICES = Path("/dev")
-_ACCELERATORS = (
-    "nvidia[0-9]*",
-    "dxg",
-    "kfd",
-    "dri/renderD*",
-    "accel/*",
-)  # NVIDIA, the same under Windows, AMD, Intel, Habana
+# Devices of NVIDIA, the same under Windows, of AMD, Intel and Habana.
+_ACCELERATORS = ("nvidia[0-9]*", "dxg", "kfd", "dri/renderD*", "accel/*")
 
 
 def usable_cores() -> int:

@@ -144,9 +144,8 @@ class _Race:
         share = max(0.0, self.deadline.left() - opening) / (later + 1)
         per_step = self._seconds_per_step(there)
         steps = {key: self._steps(key, self.block_seconds / seconds) for key, seconds in per_step.items()}
-        round_seconds = sum(
-            2 * (n + 1) * per_step[key] for key, n in steps.items()
-        )  # one step of each block is not timed
+        # One step of each block is not timed.
+        round_seconds = sum(2 * (n + 1) * per_step[key] for key, n in steps.items())
         if round_seconds > share:  # a small budget makes shorter blocks rather than too few rounds for an interval
             steps = {key: self._steps(key, int(n * share / round_seconds)) for key, n in steps.items()}
         steps = {key: self._before_end(there, key, n) for key, n in steps.items()}

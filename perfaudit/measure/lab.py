@@ -65,9 +65,8 @@ class ChildLab:
                     child = Child(self.fresh)
                     children.append(child)
                     self.on_open(variant)
-                    with contextlib.suppress(
-                        ChildFailed
-                    ):  # a child that is gone already is told when its reply is read
+                    # That a child is gone already is told when its reply is read.
+                    with contextlib.suppress(ChildFailed):
                         child.send(self._build_command(variant, child))
                     started.append((variant, child))
                 for variant, child in started:

@@ -25,9 +25,8 @@ class Variant:
     knob: str
     settings: Settings
     overlay: dict[str, str] = field(default_factory=dict)  # patched text by path
-    applied: str = (
-        ""  # the knob that applies the settings at run time, as module:attribute; "": the overlay's text has them
-    )
+    # The knob that applies the settings at run time, as module:attribute; "" where the overlay's text has them.
+    applied: str = ""
     fixed_batch: bool = False  # without a knob: steps on one batch again and again, loading left out
     least_steps: int = 2
 

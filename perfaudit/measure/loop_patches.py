@@ -18,9 +18,8 @@ class LoopPatches:
     """Patched texts by path, as `verbs.building` takes them: the text as it is, and a list of patched ones."""
 
     texts: dict[str, list[Any]] = field(default_factory=dict)
-    _versions: set[tuple[object, ...]] = field(
-        default_factory=set
-    )  # of statements, that a process knows which has these texts
+    # The versions of statements that a process with these texts knows.
+    _versions: set[tuple[object, ...]] = field(default_factory=set)
 
     def add(self, patches: Sequence[Patched], both: Callable[[int, int], Patched | None]) -> bool:
         """Whether these patches change statements of loops in ways that were not known before.

@@ -185,9 +185,8 @@ def live_bytes(run: Run = _as_it_is) -> Any:
             self.now += size
             self.peak = max(self.peak, self.now)
 
-        def __torch_dispatch__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:  # torch's own signature
+        # The signature is torch's.
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             result = run(func, args, kwargs or {})
             for value in tree_iter(result):
                 if isinstance(value, torch.Tensor):

@@ -110,9 +110,8 @@ class Preparation:
             raise
         finally:
             self.twins.give_turn_to(None)
-            now = (
-                around(self.training) if patch.variants else before
-            )  # settings are ours, and their tests compare to the bit
+            # Settings are ours, and their tests compare to the bit.
+            now = around(self.training) if patch.variants else before
             if left := [name for name in differences(before, now) if name not in self.unsteady]:
                 raise LeavesSomething(f"after a step with it {' and '.join(left[:2])} is not what it was")
         if learns and self.numbers is not None and not is_finite(self.training.last_loss):

@@ -30,9 +30,8 @@ FUTILE_QUADS = (4, 8)
 FUTILE = "looked no faster"
 BEATEN = "another setting is faster"
 LOOKS_BEATEN = 2.0  # standard errors of each of two, by which the middles of their first quads must be apart
-NEAR = (
-    1.10  # high over low of the ratio of a rival, below which it is known well enough: its standard error is then 1 %
-)
+# High over low of a rival's ratio, below which it is known well enough: its standard error is then 1 %.
+NEAR = 1.10
 FAILED = "with it"  # how the reason begins why a candidate failed, which says nothing of its speed
 UNDECIDED = "undecided after the last look"  # a further one would be a further chance to be wrong
 

@@ -34,9 +34,8 @@ MOST_ELSEWHERE = 0.5  # of a step
 MEAN_FAR = 1.5  # times the median, from which on the two tell different things
 DATA_IN_TIME = 0.05  # of a step; what waits for data longer is not called in time
 _SHOWN_FILES = 4  # where there are more, one less and the number of the others
-_MOST_LOAD = (
-    1.25  # processes that want a core, for each core, before the start: a training that ended just now leaves up to 1
-)
+# Processes that want a core before the start, for each core: a training that ended just now leaves up to 1.
+_MOST_LOAD = 1.25
 _BAR = 30  # characters of a share of 100 %
 
 

@@ -46,12 +46,8 @@ def printable(report: Report) -> Report:
 # Beside findings and gate; messages of exceptions and names in the user's code end up in all of them.
 _SHOWN = ("target", "run", "environment", "trials", "comparisons", "winners", "ladder", "not_applicable", "notes", "skipped",
           "unused_suppressions")  # fmt: skip
-_ON_ONE_LINE = {
-    "path",
-    "comment",
-    "rules",
-    "unknown",
-}  # fields that hold names: a second line would look like the report's own
+# Fields that hold names: a second line would look like the report's own.
+_ON_ONE_LINE = {"path", "comment", "rules", "unknown"}
 _PROSE = {"reason", "notes", "accepted", "set_aside"}  # fields of a gate that hold sentences
 
 

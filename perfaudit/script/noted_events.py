@@ -13,9 +13,8 @@ from perfaudit.script.spans import PHASES, Spans
 
 Json = dict[str, Any]  # Any: nested JSON
 MOST_NOTED = 3 * 20_000  # values, three of an event, before they are added up, whether anybody asks or not
-MOST_CALLS = (
-    4  # of models before a backward pass that share a batch; more are the signs of a text, or actions of an episode
-)
+# Calls of models before a backward pass that share a batch; more are the signs of a text, or actions of an episode.
+MOST_CALLS = 4
 NO_GRADIENTS = -1  # behind a call
 
 # Kinds of events, with what stands behind their time. Below `_KINDS` a phase begins, of that number; FORWARD has a model's class.
@@ -58,9 +57,8 @@ class UpdateRecords:
         self._backwards_in_update = 0  # of a closure
         self._inputs = 0  # samples of models' inputs
         self._are_inputs_clear = True
-        self._calls = self._first_inputs = (
-            0  # of models since the last backward pass, and the samples of the first of them
-        )
+        # Calls of models since the last backward pass, and the samples of the first of them.
+        self._calls = self._first_inputs = 0
         self._began = now
 
     def take(self) -> list[Json]:

@@ -9,14 +9,8 @@ from typing import Any
 
 from perfaudit.script.after_import import after_import
 
-_LAUNCHERS = (
-    "python",
-    "torchrun",
-    "accelerate",
-    "deepspeed",
-    "mpirun",
-    "horovodrun",
-)  # programs in which something may train
+# Programs in which something may train.
+_LAUNCHERS = ("python", "torchrun", "accelerate", "deepspeed", "mpirun", "horovodrun")
 _OF_LIBRARIES = ("torch.utils.data", "multiprocessing")  # modules whose processes train nothing
 
 

@@ -15,14 +15,12 @@ from perfaudit.script.spans import PHASES
 Json = dict[str, Any]  # Any: nested JSON
 MOST_UPDATES = 8192  # that are kept one by one; of more, the order is looked for in as many at a time
 LEFT = 4  # steps at the end of as many: the order must be seen to repeat in what comes after them, too
-MOST_TIMES = (
-    4096  # of steps of one kind that are kept for median and quartiles: those of a sample this large are 1 % off
-)
+# Times of steps of one kind that are kept for median and quartiles: a sample this large is 1 % off.
+MOST_TIMES = 4096
 SAME = 0.5  # of the most frequent kind; two that alternate are as frequent, and chance says which is ahead
 MOST_KINDS = 64  # of steps; what comes after that is of the last kind
-WARM_UP = (
-    3  # steps at most that do not count: autotuning, compilation, the allocator; a quarter of them where there are few
-)
+# First steps that do not count: autotuning, compilation, the allocator; at most a quarter of them where there are few.
+WARM_UP = 3
 
 Happenings = tuple[int, int]  # epochs begun, and calls of a model without gradients
 What = tuple[bool, Happenings]  # whether the phases were timed, and what happened
@@ -87,9 +85,8 @@ class Kind:
         whole.updates += counted.updates
         rate = min((len(kind.times) / kind.count for kind in (self, counted) if kind.count), default=0.0)
         chance = random.Random(0)
-        whole.times = [
-            time for kind in (self, counted) for time in chance.sample(kind.times, round(rate * kind.count))
-        ]  # as many of each as there were
+        # Both are sampled at the same rate, so that each has its share.
+        whole.times = [time for kind in (self, counted) for time in chance.sample(kind.times, round(rate * kind.count))]
         return whole
 
 

@@ -105,10 +105,8 @@ class Teller:
         self._first: float | None = None
         self._counts: dict[int, int] = {}  # updates by optimizer
         self._again: set[int] = set()  # optimizers that came up again behind another one
-        self._last, self._row = (
-            -1,
-            0,
-        )  # the optimizer of the last update, and how many it has had without another's between
+        # The optimizer of the last update, and how many it has had without another's between.
+        self._last, self._row = -1, 0
         self._enough_at = math.inf  # if there are `FEWEST` steps by then
         self._counted_at = 0.0  # the last update
         self._is_watched = False  # as far as is known

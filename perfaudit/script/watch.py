@@ -73,14 +73,11 @@ class Watch:
         self.loader_at: float | None = None  # when the loader was begun that has the first batch
         self.first_batch_at: float | None = None
         self.backwards = self.batches = 0  # all of them
-        self._epoch: tuple[int, Callable[[], Any]] = (
-            0,
-            lambda: None,
-        )  # batches before the last loader that was begun, and that loader
+        # The batches before the last loader that was begun, and that loader.
+        self._epoch: tuple[int, Callable[[], Any]] = (0, lambda: None)
         self.kinds_of_optimizers: list[str] = []  # their names, by number
-        self._optimizers: list[
-            weakref.ref[Any]
-        ] = []  # some scripts build one after the other, each with a model of its own
+        # Some scripts build one optimizer after the other, each with a model of its own.
+        self._optimizers: list[weakref.ref[Any]] = []
         self._numbers: dict[int, int] = {}  # by the id of an optimizer
         self._stepped_by_scaler: Any = None
         self._has_optimizer = False  # without any, each backward pass ends a step
@@ -283,9 +280,8 @@ class Watch:
 
         def backward(*args: Any, **kwargs: Any) -> Any:
             is_here = _thread_now() == notes.here
-            if not is_here and (
-                self.updates or not notes.here
-            ):  # gradients that a model takes in its forward pass, too
+            # A model may take gradients in its forward pass, too: those end no step.
+            if not is_here and (self.updates or not notes.here):
                 return original(*args, **kwargs)
             if frames:
                 notes.end_raised()

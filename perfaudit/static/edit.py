@@ -24,13 +24,8 @@ _SPACE = re.compile(r"(?:[\s\\]|#[^\r\n]*)*")  # what may stand before an argume
 _BETWEEN = re.compile(r"#[^\r\n]*|[,)]")  # what counts behind one: a comment, its own closing bracket, the comma
 _REST_OF_LINE = re.compile(r"[ \t\f]*(#[^\r\n]*)?")
 _OPERATORS = (ast.Attribute, ast.Subscript, ast.Call, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.Await)
-_BINDING = (
-    *_OPERATORS,
-    ast.IfExp,
-    ast.Starred,
-    ast.comprehension,
-    ast.NamedExpr,
-)  # parents that bind tighter than some child
+# Parents that bind tighter than some child.
+_BINDING = (*_OPERATORS, ast.IfExp, ast.Starred, ast.comprehension, ast.NamedExpr)
 
 
 def together(*parts: Edits | None) -> Edits | None:
@@ -168,9 +163,8 @@ def _brackets(source: Source, call: ast.Call) -> Span | None:
     if _in_f_string(source, call):  # ast misplaces what stands in one before Python 3.12
         return None
     after, end = source.span(call.func).end, source.span(call).end
-    match = re.compile(r"(?:[\s)\\]|#[^\r\n]*)*\(").match(
-        source.text, after, end
-    )  # brackets around the callee close first
+    # Brackets around the callee close first.
+    match = re.compile(r"(?:[\s)\\]|#[^\r\n]*)*\(").match(source.text, after, end)
     if match is None:
         return None
     brackets = Span(match.end() - 1, end)

@@ -178,9 +178,8 @@ def _changed(
     source: Source, function: ast.FunctionDef, statement: ast.Return, lines: Sequence[str], free: str
 ) -> Edits | None:
     value = statement.value
-    if isinstance(value, ast.Attribute) or (
-        isinstance(value, ast.Name) and value.id not in source.bound_in(function)
-    ):  # others hold it too, and see the change at each call
+    # Others hold such a value, too, and see the change at each call.
+    if isinstance(value, ast.Attribute) or (isinstance(value, ast.Name) and value.id not in source.bound_in(function)):
         return None
     if not isinstance(value, ast.Name):
         done = [line.replace("{}", free) for line in lines]

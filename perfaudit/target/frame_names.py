@@ -13,10 +13,8 @@ from typing import Any
 
 # With one of these a function sees the dictionary of its names, which before Python 3.13 a look from outside fills anew.
 SEES_ITS_NAMES = frozenset({"locals", "vars", "dir", "eval", "exec", "f_locals"})
-_LOOKED_UP = (
-    "LOAD_GLOBAL",
-    "LOAD_NAME",
-)  # instructions that take a name from the file or from Python, not from an object
+# Instructions that take a name from the file or from Python, not from an object.
+_LOOKED_UP = ("LOAD_GLOBAL", "LOAD_NAME")
 
 
 @contextlib.contextmanager

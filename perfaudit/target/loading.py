@@ -30,9 +30,8 @@ class Loading:
     epoch_batches: int | None = field(init=False)
     restart_seconds: list[float] = field(default_factory=list)
     _batches: Iterator[Batch] | None = None
-    _waits: deque[float] = field(
-        default_factory=lambda: deque(maxlen=USUAL_OF)
-    )  # for batches that are no epoch's first
+    # Seconds for batches that are no epoch's first.
+    _waits: deque[float] = field(default_factory=lambda: deque(maxlen=USUAL_OF))
     _first_batch_seconds: float = 0.0  # of the first epoch, behind the start of its workers
     _yielded: int = 0
 

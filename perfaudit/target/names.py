@@ -28,13 +28,8 @@ ROLES = {
     "step": ("training_step", "compute_loss"),
     "ema": ("build_ema",),
 }
-_UNREADABLE = (
-    OSError,
-    SyntaxError,
-    ValueError,
-    RecursionError,
-    MemoryError,
-)  # what reading and parsing a file may raise
+# What reading and parsing a file may raise.
+_UNREADABLE = (OSError, SyntaxError, ValueError, RecursionError, MemoryError)
 _RETURNS = {"Module": "model", "DataLoader": "dataloader", "Optimizer": "optimizer"}  # last part of a return annotation
 
 

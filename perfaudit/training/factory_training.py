@@ -144,9 +144,8 @@ class FactoryTraining:
         """Raise TargetError where something was not built with what it was to be built with: it would be measured as it is."""
         for name in names:
             value = has.get(name)
-            if (
-                name not in overrides or name not in has or (name, value) == ("batch_size", None)
-            ):  # it has a batch_sampler
+            # A loader with a batch_sampler has no batch size.
+            if name not in overrides or name not in has or (name, value) == ("batch_size", None):
                 continue
             if (value or False) != (overrides[name] or False):
                 raise TargetError(

@@ -16,9 +16,8 @@ from perfaudit.training.edited_places import Place, nodes_on, statements_at
 from perfaudit.training.multiplexed import Multiplexed
 from perfaudit.training.stepping_functions import FUNCTIONS, LOOPS
 
-_READ_METHODS = frozenset(
-    {"item", "tolist", "cpu", "numpy"}
-)  # of a tensor: what they give is no tensor, or on the host
+# Methods of a tensor that give no tensor, or one on the host.
+_READ_METHODS = frozenset({"item", "tolist", "cpu", "numpy"})
 _READ_FUNCTIONS = frozenset({"float", "int", "bool"})
 _COMPUTES = (ast.BinOp, ast.UnaryOp)
 TURNS = "steps with the patch and without it take turns"

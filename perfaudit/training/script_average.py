@@ -76,9 +76,8 @@ def _told(name: str, then: Any, now: Any, steps: int) -> list[float] | None:
         old = before.cpu().double()
         apart = part.cpu().double() - old
         heads = torch.randint(0, 2, (SIGNS, len(apart)), generator=dice, dtype=torch.int8, device="cpu")
-        products = ((1 - 2 * heads) * apart).sum(
-            dim=1
-        )  # no product of matrices, which autocast or `measure.rounded` may round
+        # This is no product of matrices, which autocast or `measure.rounded` may round.
+        products = ((1 - 2 * heads) * apart).sum(dim=1)
         added = (apart.abs().sum(), apart.square().sum(), old.abs().sum(), old.square().sum(), *products)
         sums = [a + float(b) for a, b in zip(sums, added, strict=True)]
     return [sums[0], math.sqrt(sums[1]), rounding * sums[2], rounding * math.sqrt(sums[3]), *sums[4:]]

@@ -38,9 +38,8 @@ class ScriptLoading:
         self._was_exchanged = False
         self.loads: list[Load] | None = None  # gathered where somebody asks
         self.unseen: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext  # around loading
-        self.around_own_epochs: Callable[[], contextlib.AbstractContextManager[None]] = (
-            contextlib.nullcontext
-        )  # around the script asking its own loader for its batches
+        # Around the script asking its own loader for its batches.
+        self.around_own_epochs: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
         self.on_batch: Callable[[Batch], None] = lambda batch: None  # told each batch that was loaded
 
     def begin_loading(self, loader: Any) -> None:

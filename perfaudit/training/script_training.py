@@ -44,10 +44,8 @@ from perfaudit.training.updated_by_hand import UpdatedByHand
 
 Json = dict[str, Any]  # Any: nested JSON
 MOST_UPDATES = 64  # in which the order of several optimizers must repeat
-LINES_SAID, MOST_SAID = (
-    12,
-    4000,
-)  # lines and bytes of what a script printed before it left: a usage message has some lines
+# Lines and bytes of what a script printed before it left: a usage message has some lines.
+LINES_SAID, MOST_SAID = 12, 4000
 NO_OPTIMIZER = -1  # in the record of a step that ends with a backward pass, as the script has built no optimizer
 TRAINER_PREFIX = "dataloader_"  # before DataLoader's own names among Hugging Face's `TrainingArguments`
 
@@ -352,9 +350,8 @@ class ScriptTraining(ScriptLoading):
 
     def step_functions(self) -> list[FunctionType]:
         """The forward passes of the script's models, as far as those are plain functions of Python."""
-        forwards = {
-            getattr(type(model), "forward", None) for model in self._models
-        }  # a compiled class has none to show
+        # A compiled class has none to show.
+        forwards = {getattr(type(model), "forward", None) for model in self._models}
         return [each for each in forwards if isinstance(each, FunctionType)]
 
     def loader_workers(self) -> set[int]:

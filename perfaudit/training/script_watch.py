@@ -69,9 +69,8 @@ class ScriptWatch(Watch):
         watched = super()._watch_backward(original)
 
         def backward(*args: Any, **kwargs: Any) -> Any:
-            if (
-                args and self._notes.here and not self._is_backward
-            ):  # not where one recomputes activations inside another
+            # A backward pass inside another one recomputes activations, and begins with no loss.
+            if args and self._notes.here and not self._is_backward:
                 self._training.note_loss(args[0])
                 self._training.around_forward.end()
                 if not self._training.knows_its_steps:
@@ -148,9 +147,8 @@ def _let_go(original: Function) -> Function:
 
     def end(batches: Any) -> None:
         for worker in getattr(batches, "_workers", ()):
-            with contextlib.suppress(
-                OSError, TypeError
-            ):  # it has ended, and another has its number; it was never started
+            # It may have ended, and another has its number; one that was never started has none.
+            with contextlib.suppress(OSError, TypeError):
                 os.kill(worker.pid, signal.SIGCONT)
         original(batches)
 

@@ -148,9 +148,8 @@ def _gap(mine: Moved | None, base: Moved, rounds: bool) -> tuple[float, float]:
         _share(abs(norm - base.norm), doubts[1], base.norm),
     )
     apart = math.sqrt(statistics.fmean((a - b) ** 2 for a, b in zip(products, base.products, strict=True)))
-    return size, max(
-        size, _share(apart, 2 * doubts[1], base.norm)
-    )  # products of roundings with signs spread around their norm
+    # Products of roundings with signs spread around their norm.
+    return size, max(size, _share(apart, 2 * doubts[1], base.norm))
 
 
 def _share(apart: float, doubt: float, of: float) -> float:

@@ -65,9 +65,8 @@ def said_of_gradients(
         return f"; {_WHAT} are equal to the bit"
     one, kind = roundoff(names), coarsest(names)
     lost, whose = found.lost
-    if lost > min(
-        floor(one), LOST_MOST
-    ):  # in the user's own code, so that neither another stream nor a nudge explains it
+    # The gradient is one of the user's own code, so neither another stream nor a nudge explains that it is gone.
+    if lost > min(floor(one), LOST_MOST):
         raise TrialFailed(
             f"the patch leaves out {whose}, which is trained: its first gradient is {lost:.1e} of what is usual there"
         )

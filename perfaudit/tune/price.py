@@ -55,9 +55,8 @@ from perfaudit.tune.workshop import Children, as_user_error, workshop_for
 
 AT_ONCE = 4  # patches in one race of fresh processes beside the unpatched code: five that each hold the model
 STAGE = "patches"
-OVERTIME = (
-    1.1  # times the budget, after which a question that is under way is left: ending processes takes a while besides
-)
+# Times the budget, after which a question that is under way is left: ending processes takes a while besides.
+OVERTIME = 1.1
 OBSERVED_STEPS = 10  # about as many are made, some under modes that double their time
 OBSERVING_SHARE = 0.1  # of the budget
 OBSERVING_SECONDS = 10.0  # at least, where the budget is small

@@ -386,7 +386,5 @@ def test_a_compiled_function_outside_the_model_is_counted_too(project: Project) 
     bend = "@torch.compile(backend='eager')\ndef bend(x, n):\n    return x * n\n\n\nSTEPS = []\n\n\ndef training_step"
     step = TRAIN.replace("{extra}", "STEPS.append(1); x = bend(x, {1: 1, 2: 3}.get(len(STEPS), 5))")
     found = counted(project, step.replace("def training_step", bend))
-    assert (found.values["graph_breaks"], found.values["recompilations"]) == (
-        0,
-        1,
-    )  # the second number makes any number
+    # The second number makes torch compile for any number.
+    assert (found.values["graph_breaks"], found.values["recompilations"]) == (0, 1)

@@ -460,9 +460,8 @@ def test_names_that_are_no_text_in_utf_8_are_written_and_read(project: Project) 
 def test_a_folder_that_is_read_only(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     project()
 
-    def refused(
-        path: object, flags: int, *mode: int, **place: object
-    ) -> int:  # root, who may run this, may write everywhere
+    # Root, who may run this, may write everywhere.
+    def refused(path: object, flags: int, *mode: int, **place: object) -> int:
         if flags & os.O_CREAT:
             raise PermissionError(13, "Permission denied")
         return real(path, flags, *mode, **place)  # type: ignore[arg-type]  # handed on as they came

@@ -58,9 +58,8 @@ def test_four_times_the_work_does_not_pass_by_time(tmp_path: Path) -> None:
     """Real pairs of processes; `benchmarks/gate_demonstration.py` shows on a calm machine that a tenth more is called."""
     script = _script()
     script.repository(tmp_path)
-    text = (
-        (tmp_path / "train.py").read_text().replace("WIDTH = 384", "WIDTH = 128")
-    )  # short steps: many quads in little time
+    # Short steps make many quads in little time.
+    text = (tmp_path / "train.py").read_text().replace("WIDTH = 384", "WIDTH = 128")
     for depth in (11, 44):
         (tmp_path / "train.py").write_text(text.replace("DEPTH = 11", f"DEPTH = {depth}"))
         script._git(tmp_path, "commit", "--all", "--quiet", "--message", f"narrow, {depth} layers")

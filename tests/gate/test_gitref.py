@@ -99,10 +99,8 @@ def test_a_dirty_worktree_is_said(repository: Repository) -> None:
     ("files", "said"),
     [
         ({}, "the reference is this very commit: nothing differs"),
-        (
-            {"photo.png": ""},
-            "the reference is this very commit: nothing differs",
-        ),  # untracked data, of which git knows nothing
+        # Git knows nothing of untracked data.
+        ({"photo.png": ""}, "the reference is this very commit: nothing differs"),
         ({"conf.yaml": "b"}, "not committed: 1 changed file; the code is judged as it is here"),
         ({"x.py": "", "y.ipynb": ""}, "not committed: 2 untracked Python files; the code is judged as it is here"),
     ],

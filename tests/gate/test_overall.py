@@ -31,12 +31,8 @@ from perfaudit.verdicts import CountersVerdict, FindingsVerdict, Gate, GateVerdi
         ("pass", ["improved"], ["pass"], "improved"),
         ("pass", ["pass"], ["inconclusive"], "inconclusive"),
         ("pass", ["improved"], ["inconclusive"], "inconclusive"),
-        (
-            "regressed",
-            ["failed"],
-            ["inconclusive"],
-            "regressed",
-        ),  # a loss that is shown is told, whatever else is not known
+        # A loss that is shown is told, whatever else is not known.
+        ("regressed", ["failed"], ["inconclusive"], "regressed"),
         ("pass", ["failed"], ["inconclusive"], "failed"),
         ("pass", ["failed"], ["improved"], "failed"),
         ("pass", ["accepted"], ["accepted"], "pass"),

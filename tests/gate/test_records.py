@@ -23,9 +23,8 @@ def test_what_a_block_counts_as() -> None:
     seen = replace(block("base", 0.2, 8.0), restart_per_step=0.05)
     assert (seen.seconds("median"), seen.seconds("mean")) == (pytest.approx(0.25), pytest.approx(0.45))
     assert (seen.samples("median"), seen.samples("mean")) == (8.0, 24.0)
-    assert (
-        TimedBlock("base", 1, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0).seconds("median") == 1e-9
-    )  # of which there is a logarithm
+    # Its logarithm is taken.
+    assert TimedBlock("base", 1, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0).seconds("median") == 1e-9
     bare = TimedBlock("base", 1, 0.1, 0.1, 0.0, 0.1, 0.1, 0.0)
     assert (bare.samples("median"), bare.samples("mean")) == (0.0, 0.0)
 

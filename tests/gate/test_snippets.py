@@ -123,9 +123,8 @@ def test_it_is_yaml(name: str) -> None:
 
 @pytest.mark.parametrize("name", texts())
 def test_a_full_reader_of_yaml_sees_the_same(name: str) -> None:
-    yaml = pytest.importorskip(
-        "yaml"
-    )  # not among what development installs; the reader above takes less than all of YAML
+    # It is not among what development installs; the reader above takes less than all of YAML.
+    yaml = pytest.importorskip("yaml")
     loaded = yaml.load(texts()[name], Loader=yaml.BaseLoader)  # no types: "on" is a word
 
     def words(content: Any) -> Any:

@@ -113,11 +113,8 @@ def test_other_machines_form_other_series(tmp_path: Path) -> None:
     busy = replace(HERE, load=7.0, memory_bytes=7, commit="z", python="3.11.9")
     for environment in (HERE, faster, newer, busy):
         append(tmp_path, gate(counters=counted, findings=found), environment=environment)
-    assert [len(one.points) for one in series(tmp_path, "step_time")] == [
-        2,
-        1,
-        1,
-    ]  # load and memory are not the machine
+    # Load and memory are not the machine.
+    assert [len(one.points) for one in series(tmp_path, "step_time")] == [2, 1, 1]
     assert [one.environment["torch"] for one in series(tmp_path, "step_time")] == ["2.13.0", "2.14.0", "2.13.0"]
     assert [len(one.points) for one in series(tmp_path, "operators")] == [3, 1]  # cores do not change what is done
     assert [len(one.points) for one in series(tmp_path, "findings")] == [4]

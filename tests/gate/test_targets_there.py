@@ -75,9 +75,8 @@ def test_what_may_be_there_is_not_new(project: Callable[..., Path]) -> None:
     (there / "data").symlink_to("/nonexistent")
     (there / "data.py").symlink_to("/nonexistent.py")
     assert is_new(Target("lib/train.py"), reference(there))
-    assert not is_new(
-        Target("lib/train.py"), reference(there, missing=("lib",))
-    )  # a submodule that could not be filled
+    # This is a submodule that could not be filled.
+    assert not is_new(Target("lib/train.py"), reference(there, missing=("lib",)))
     assert not is_new(Target("data.py"), reference(there))
 
 

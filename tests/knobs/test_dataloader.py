@@ -255,10 +255,8 @@ def test_a_training_that_keeps_what_it_loads_is_not_raced() -> None:
         "the training process grew by 96 MiB over 24 batches (4.0 MiB each); it keeps what it loads, and measuring would "
         "fill the memory"
     )
-    assert workers(KNOB.candidates(bench(survey(), seen(500, 500, grown_bytes=96 * MIB)))) == [
-        1,
-        2,
-    ]  # a cache that fills
+    # This is a cache that fills.
+    assert workers(KNOB.candidates(bench(survey(), seen(500, 500, grown_bytes=96 * MIB)))) == [1, 2]
     assert workers(KNOB.candidates(bench(survey(), seen(0.5, 0.5, grown_bytes=MIB)))) == [1, 2]
 
 

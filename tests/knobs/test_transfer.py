@@ -111,12 +111,8 @@ def test_the_words_name_the_lines(given: Survey, settings: Settings, words: str)
             setting(False, False),
             "DataLoader(d, pin_memory=False)",
         ),
-        (
-            "DataLoader(d, pin_memory=True)",
-            survey(pinned=True),
-            setting(True, True),
-            None,
-        ),  # no finding knows the lines
+        # No finding knows the lines.
+        ("DataLoader(d, pin_memory=True)", survey(pinned=True), setting(True, True), None),
     ],
 )
 def test_the_patch(

@@ -82,14 +82,8 @@ def test_a_step_that_never_lets_its_gradients_go() -> None:
 @pytest.mark.parametrize(
     ("peak_at", "budget", "start", "limit", "sizes", "largest"),
     [
-        (
-            lambda n: 100 + 10 * n,
-            1000,
-            8,
-            10_000,
-            [8, 16, 32, 64, 128, 90, 91],
-            90,
-        ),  # a line: a guess, one to confirm it
+        # A line takes a guess, and one more to confirm it.
+        (lambda n: 100 + 10 * n, 1000, 8, 10_000, [8, 16, 32, 64, 128, 90, 91], 90),
         (lambda n: 100 + 10 * n, 1005, 64, 10_000, [64, 128, 90, 91], 90),
         (lambda n: 100 * n, 150, 8, 100, [8, 4, 2, 1], 1),  # nothing has fitted: by halves
         (lambda n: 100 * n, 99, 2, 100, [2, 1], 0),

@@ -390,9 +390,8 @@ SEARCH = "`perfaudit tune train.py --dataloader --apply` searches and writes the
             SCAN.format("b.py", "PA2"),
         ),
         (
-            [
-                paying("PA1", fix=None, saving=Saving("screened", 0.1, 0.2))
-            ],  # interrupted before its losses were compared
+            # It was interrupted before its losses were compared.
+            [paying("PA1", fix=None, saving=Saving("screened", 0.1, 0.2))],
             "no patch of what pays is handed over, so there is nothing to apply",
         ),
         (

@@ -121,9 +121,8 @@ def test_a_whole_search() -> None:
 def test_what_is_in_colour() -> None:
     painted = render(TUNE, in_colour=True)
     assert re.sub("\x1b\\[[0-9;]*m", "", painted) == WHOLE
-    lines = [
-        line for line in painted.splitlines() if not line.startswith(" \x1b[1m")
-    ]  # heads of tables, which rich paints
+    # Heads of tables are painted by rich.
+    lines = [line for line in painted.splitlines() if not line.startswith(" \x1b[1m")]
     names = {"1": "bold", "31": "red", "32": "green", "33": "yellow", "36": "cyan", "1;32": "bold green"}
     pieces = re.findall("\x1b\\[([0-9;]+)m(.*?)\x1b\\[0m", "\n".join(lines))
     patch = [("bold", "--- a/t.py"), ("bold", "+++ b/t.py")]

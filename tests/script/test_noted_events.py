@@ -66,10 +66,8 @@ def test_hooks_of_an_update_take_time_of_no_phase() -> None:
         watch._before_update(optimizer)
         watch._after_update(optimizer)
     records = watch.take_records()
-    assert [record["seconds"] for record in records[1:]] == [
-        2.0,
-        2.0,
-    ]  # until the first hook, and from it to the second
+    # One lasts until the first hook, the other from it to the second.
+    assert [record["seconds"] for record in records[1:]] == [2.0, 2.0]
     assert phases(records[-1]) == {"optimizer": 1.0, "other": 1.0}
 
 

@@ -82,11 +82,8 @@ def test_the_second_scan_reads_results(project: Project, audits: list[str]) -> N
     ("name", "text", "audited"),
     [
         ("train.py", "import torch\n", ["train.py"]),
-        (
-            "data.py",
-            "class Loader: pass\n",
-            ["train.py"],
-        ),  # a neighbour decides what `Loader` is; data.py lacks torch now
+        # A neighbour decides what `Loader` is; data.py lacks torch now.
+        ("data.py", "class Loader: pass\n", ["train.py"]),
         ("other.py", "x = 1\n", []),  # no name of train.py leads there
     ],
 )

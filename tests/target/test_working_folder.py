@@ -98,10 +98,8 @@ def test_patched_texts_run_after_the_change(project: Project) -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     kept, ran = json.loads(done.stdout)
     assert kept == 2
-    assert ran == [
-        str(folder / "later.py"),
-        str(folder / "train.py"),
-    ]  # both are the project's, though not below "data"
+    # Both are the project's, though not below "data".
+    assert ran == [str(folder / "later.py"), str(folder / "train.py")]
 
 
 TRAINING = """

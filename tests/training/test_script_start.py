@@ -58,10 +58,8 @@ def test_parameters_and_batches_are_those_of_the_first(tmp_path: Path) -> None:
     assert (kept.why, taken.why) == ("", "")
     assert again == pytest.approx(loss, rel=1e-5)
     assert streams == same
-    assert [a == b for a, b in zip(kept.stood, taken.stood, strict=True)] == [
-        False,
-        True,
-    ]  # its parameters took fewer numbers
+    # Its parameters took fewer numbers.
+    assert [a == b for a, b in zip(kept.stood, taken.stood, strict=True)] == [False, True]
     assert first_step(False, Start())[1] != pytest.approx(loss, rel=1e-2)  # its own parameters
     assert not torch.nn.modules.module._global_forward_pre_hooks
 

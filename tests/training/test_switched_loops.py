@@ -81,9 +81,8 @@ def refusal(old: str, new: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_what_has_run_is_not_switched(
     old: str, new: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nothing = SimpleNamespace(
-        counters={"stats": {"unique_graphs": 0}}
-    )  # whatever another test of this process compiled
+    # Whatever another test of this process has compiled does not count.
+    nothing = SimpleNamespace(counters={"stats": {"unique_graphs": 0}})
     monkeypatch.setitem(sys.modules, "torch._dynamo.utils", nothing)
     said = refusal(old, new, tmp_path, monkeypatch)
     assert re.search(why, said) if why else said == ""

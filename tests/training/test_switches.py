@@ -115,13 +115,12 @@ def test_patches_of_a_loop_take_turns_with_it_and_leave_it_as_it_was(tmp_path: P
         "sums": SCRIPT.replace("loss.item()", "loss.detach().float()").replace(
             "        log.append(", "        total = float(total)\n        log.append("
         ),
+        # A statement of the loop, a function that it calls, and an import.
         "wide": SCRIPT.replace(
             "            seen += 1", '            log.append("wide" if math.pi else "")\n            seen += 1'
         )
         .replace("import torch\n", "import math\nimport torch\n", 1)
-        .replace(
-            "self.one(x)", "self.one(x) * 1.0"
-        ),  # a statement of the loop, a function that it calls, and an import
+        .replace("self.one(x)", "self.one(x) * 1.0"),
         "head": SCRIPT.replace("in range(8)", "in range(9)"),
         "before the loop": SCRIPT.replace("total, seen = 0.0, 0", "total, seen = 0.0, 1"),
         "never run": SCRIPT.replace("log.append(total / seen)", "log.append(total / max(seen, 1))"),

@@ -509,9 +509,8 @@ def test_what_was_not_compared_is_not_handed_over(climbing: Climbing, monkeypatc
 
 
 def test_a_patch_that_needs_more_memory_than_there_is_is_not_accepted(climbing: Climbing) -> None:
-    report = climbing(
-        independent, Switch("a"), Switch("b"), memory_budget=101
-    )  # with both switches a step has 102 bytes
+    # With both switches a step has 102 bytes.
+    report = climbing(independent, Switch("a"), Switch("b"), memory_budget=101)
     assert ladder(report).files == ()
     assert ladder(report).trouble.startswith("not handed over: the peak of a step with the patch is")
 

@@ -85,11 +85,8 @@ NOISE = (0.93, 1.03)
 @pytest.mark.parametrize(
     ("ratios", "basis", "trouble"),
     [
-        (
-            [0.98 * noise for noise in NOISE * 2],
-            "measured",
-            NOT_CONFIRMED,
-        ),  # undecided, and not as fast as was screened
+        # It is undecided, and not as fast as was screened.
+        ([0.98 * noise for noise in NOISE * 2], "measured", NOT_CONFIRMED),
         ([0.71 * noise for noise in (0.6, 1.6) * 2], "screened", ""),  # undecided, and of the same middle
         ([0.6 * noise for noise in (0.5, 1.9) * 2], "screened", ""),  # it looks even faster
         ([0.71 * noise for noise in (0.9, 1.1) * 6], "measured", ""),  # the last look decides

@@ -57,10 +57,8 @@ def first_look(samples: int = 1, **seconds: float) -> Ledger:
 @pytest.mark.parametrize(
     ("seconds", "finalists"),
     [
-        (
-            {"s0": 0.5, "s5": 1.0, "s4": 1.05, "s2": 1.1, "s1": 1.1000001},
-            [5, 4, 2],
-        ),  # the smallest within a tenth beside
+        # The smallest within a tenth is beside them.
+        ({"s0": 0.5, "s5": 1.0, "s4": 1.05, "s2": 1.1, "s1": 1.1000001}, [5, 4, 2]),
         ({"s5": 1.0, "s4": 1.05, "s1": 1.2}, [5, 4]),  # it is one of the two
         ({"s5": 1.0, "s9": 0.5}, [5]),  # not the reference, which runs beside them
         ({"s0": 1.0}, []),

@@ -11,9 +11,8 @@ from perfaudit.static.source import Source
 from perfaudit.static.understanding.entry import is_module_class, module_classes, own_layer, parts_of, script_loops
 from perfaudit.static.understanding.models import is_visible
 
-POINTWISE = (
-    6  # operations in one forward pass of a block, by judgement: a pre-norm transformer block has about that many
-)
+# Operations in one forward pass of a block, by judgement: a pre-norm transformer block has about that many.
+POINTWISE = 6
 _DECIDED = re.compile(
     r"compile|torch\.jit|\bjit\b|CUDAGraph|cuda\.graph|make_graphed|dynamo|inductor|sparse|autograd\.Function|register_\w*hook"
     r"|nn\.(LSTM|GRU|RNN|Conv[123]d)|pack_padded|create_graph|einops|torch_geometric|\bdgl\b|Windows|win32"

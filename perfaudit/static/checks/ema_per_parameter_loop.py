@@ -219,9 +219,8 @@ class _Body:
 
     def _as_average(self, key: str) -> Average | None:
         operands = self.values.operands
-        mixed = mixture(
-            self.values.known.get(key, {}), key
-        )  # what another branch wrote is not in the values of this one
+        # What another branch wrote is not in the values of this one.
+        mixed = mixture(self.values.known.get(key, {}), key)
         if mixed is None:
             return None
         new, weight, names = mixed

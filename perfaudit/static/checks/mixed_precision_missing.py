@@ -27,15 +27,8 @@ _DECIDED = re.compile(
     r"|sparse|create_graph|quanti[sz]",
     re.IGNORECASE,
 )
-_SAFE_LOSSES = {
-    "CrossEntropy",
-    "NLL",
-    "MSE",
-    "L1",
-    "SmoothL1",
-    "BCEWithLogits",
-    "Huber",
-}  # autocast runs them in float32
+# Autocast runs these in float32.
+_SAFE_LOSSES = {"CrossEntropy", "NLL", "MSE", "L1", "SmoothL1", "BCEWithLogits", "Huber"}
 _SAFE_FUNCTIONS = {
     f"torch.nn.functional.{name}"
     for name in (

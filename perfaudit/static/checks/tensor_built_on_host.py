@@ -16,12 +16,8 @@ from perfaudit.static.understanding.values import ABSENT, argument, constant, re
 EXACT = {"torch.zeros", "torch.ones", "torch.full", "torch.empty", "torch.eye"}
 RANDOM = {"torch.rand", "torch.randn", "torch.randint", "torch.randperm"}
 COUNTED = {"torch.arange", "torch.linspace"}
-KEEPS_HOST = (
-    "out",
-    "generator",
-    "pin_memory",
-    "requires_grad",
-)  # `requires_grad`: the copy is not a leaf, the fix would make one
+# With `requires_grad` the copy is not a leaf, and the fix would make one.
+KEEPS_HOST = ("out", "generator", "pin_memory", "requires_grad")
 
 
 @check("PA105", call=(".to", ".cuda"))

@@ -24,14 +24,8 @@ SYNONYMS = {"torch.half": "torch.float16", "torch.float": "torch.float32", "torc
 }
 CASTS = FLOATS | INTEGERS
 IN_DEFAULT_DTYPE = {"torch.zeros", "torch.ones", "torch.empty", "torch.eye"}
-KEEPS_BOTH = (
-    "dtype",
-    "out",
-    "pin_memory",
-    "requires_grad",
-    "layout",
-    "names",
-)  # the copy lacks what these give the first
+# The copy lacks what these give the first tensor.
+KEEPS_BOTH = ("dtype", "out", "pin_memory", "requires_grad", "layout", "names")
 EXACT = 256  # integers up to here are exact in every floating type, bfloat16 included
 
 

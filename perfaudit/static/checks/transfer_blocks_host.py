@@ -16,12 +16,8 @@ from perfaudit.static.understanding.loaders import LOADER, Part, batch_part
 from perfaudit.static.understanding.values import ABSENT, argument, constant, is_true, resolve
 
 BATCH_SIZE, COLLATE, PIN_MEMORY = 1, 6, 7  # positions in DataLoader.__init__ of every torch since 1.0
-SAME_EVERYWHERE = {
-    "torch.float",
-    "torch.float32",
-    "torch.long",
-    "torch.int64",
-}  # a cast on the GPU gives these values too
+# A cast on the GPU gives these values, too.
+SAME_EVERYWHERE = {"torch.float", "torch.float32", "torch.long", "torch.int64"}
 STREAMS = ("torch.cuda.Stream", "torch.cuda.stream", "torch.cuda.default_stream", "torch.Stream")
 
 

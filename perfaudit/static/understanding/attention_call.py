@@ -393,9 +393,8 @@ class _Reader:
             value = assigned_value(self.source, bindings[0]) if len(bindings) == 1 else None
             if isinstance(value, ast.Subscript):
                 reads = [n for n in ast.walk(self.chain.function) if isinstance(n, ast.Name) and n.id == mask.id]
-                return len(reads) == 2 and self.is_causal(
-                    value, keeps
-                )  # bound and read once: nothing else writes to it
+                # Nothing else writes to a name that is bound and read once.
+                return len(reads) == 2 and self.is_causal(value, keeps)
             return value is not None and _is_triangle(self.source, value, keeps)
         if not isinstance(mask, ast.Subscript) or not isinstance(mask.slice, ast.Tuple):
             return False

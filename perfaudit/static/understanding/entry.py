@@ -172,6 +172,7 @@ def has_large_convolutions(source: Source) -> bool:
     convolutions = [call for name in CONVOLUTIONS for call in source.calls(name)]
     if not convolutions:
         return False
+    # For example `Block(64, 256)` inside a model.
     blocks = [
         call
         for call in source.nodes(ast.Call)
@@ -179,7 +180,7 @@ def has_large_convolutions(source: Source) -> bool:
         and is_module_class(source, call.func)
         and source.enclosing(call, ast.ClassDef) is not None
         and any(source.lookup(call.func)[0] is around for c in convolutions for around in source.ancestors(c))
-    ]  # `Block(64, 256)` inside a model
+    ]
     return any(_at_least(source, a, WIDE_CONVOLUTION) for call in (*convolutions, *blocks) for a in call.args[:2])
 
 

@@ -27,10 +27,8 @@ _PASSES_ON = {  # yield what their first argument yields
 _VIEWS = {"view", "reshape", "squeeze", "unsqueeze", "flatten"}  # of a contiguous tensor: the same memory
 _ALSO_VIEWS = _VIEWS | {"permute", "transpose", "t", "detach", "expand", "narrow"}  # the same memory, in another order
 _CONVERTS = {"double", "half", "bfloat16", "int", "short", "byte", "bool", "type", "type_as"}
-_MAY_CONVERT = {
-    "float",
-    "long",
-}  # samples and labels mostly have these types, and the call is there to be on the safe side
+# Samples and labels mostly have these types, and the call is there to be on the safe side.
+_MAY_CONVERT = {"float", "long"}
 _NEW_TENSORS = {
     f"torch.{name}"
     for name in (

@@ -83,11 +83,8 @@ def listed(value: object) -> list[object]:
 @pytest.mark.parametrize(
     ("start", "step", "result"),
     [
-        (
-            "total = start",
-            "total += loss.item()",
-            "total",
-        ),  # may be anything: a NumPy number cannot take a device tensor
+        # It may be anything: a NumPy number cannot take a device tensor.
+        ("total = start", "total += loss.item()", "total"),
         ("total = 0.0", "total += loss.item()\n        show(total)", "total"),
         ("total = 0.0", "total += loss.item() * weight", "total"),
         ("total = 0.0", "total -= loss.item()", "total"),
