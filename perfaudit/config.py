@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from perfaudit.errors import ConfigError
+from perfaudit.errors import ConfigError, refusal
 from perfaudit.findings import SEVERITIES, Finding, Severity
 from perfaudit.ownership import folders_above, is_ours, not_ours
 from perfaudit.patterns import MAX_PATTERNS, is_pattern, spec_of
@@ -108,7 +108,7 @@ def read_config(path: Path) -> Config:
         text = read_bytes(path, MAX_SETTINGS_BYTES).decode().replace("\r\n", "\n")
         table = toml_of(text)
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise ConfigError(f"{path}: cannot be read: {refusal(error)}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not UTF-8 (byte {error.start})") from error
     except ValueError as error:

@@ -39,3 +39,8 @@ class NothingMeasured(UserError):
     """Measuring was asked for and no trial finished."""
 
     exit_code = NOTHING_MEASURED
+
+
+def refusal(error: OSError) -> str:
+    """Why the system refused what it was asked for, in words for a sentence."""
+    return (error.strerror or str(error)).lower()

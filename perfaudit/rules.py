@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from perfaudit.errors import RuleFileError
+from perfaudit.errors import RuleFileError, refusal
 from perfaudit.findings import CHANGES, SEVERITIES, Saving, Severity
 from perfaudit.reading import MAX_SETTINGS_BYTES, read_bytes, toml_of
 
@@ -124,7 +124,7 @@ def read_rule(path: Path, examples: bool = True, content: bytes | None = None) -
         text = raw.decode().replace("\r\n", "\n")
         data = toml_of(text if examples else text.partition("\n[[example]]")[0])
     except OSError as error:
-        raise RuleFileError(f"{path.name}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise RuleFileError(f"{path.name}: cannot be read: {refusal(error)}") from error
     except ValueError as error:
         raise RuleFileError(f"{path.name}: not valid TOML: {error}") from error
 

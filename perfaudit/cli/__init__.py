@@ -24,9 +24,9 @@ def main() -> None:
 
 def say_not_written(error: OSError) -> int:
     """Say on stderr that stdout cannot be written; the exit code for it, as other output that is refused has it."""
-    from perfaudit.errors import UserError
+    from perfaudit.errors import UserError, refusal
 
-    print(f"perfaudit: stdout: not written: {(error.strerror or str(error)).lower()}", file=sys.stderr)
+    print(f"perfaudit: stdout: not written: {refusal(error)}", file=sys.stderr)
     return UserError.exit_code
 
 

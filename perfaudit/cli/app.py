@@ -11,7 +11,7 @@ from perfaudit.cli import apply, explain, gate, history, migrate_checkpoint, rul
 from perfaudit.cli import run as run_script
 from perfaudit.cli.output import say
 from perfaudit.cli.script_command import ScriptCommand
-from perfaudit.errors import NOTHING_MEASURED, UserError
+from perfaudit.errors import NOTHING_MEASURED, UserError, refusal
 
 HELP = """Find out why PyTorch training is slow, prove it, and get the patch.
 
@@ -71,7 +71,7 @@ def _check_working_directory() -> None:
     try:
         Path.cwd()
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
+        reason = refusal(error)
         raise UserError(f"the working directory cannot be found ({reason}): change into another one") from error
 
 

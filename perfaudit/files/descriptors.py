@@ -9,6 +9,8 @@ import os
 import stat
 from pathlib import Path
 
+from perfaudit.errors import refusal
+
 OPEN = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe in the place of a file must not make anybody wait
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -22,7 +24,7 @@ class Refused(OSError):
 
 def reason(error: OSError) -> str:
     """Why something could not be written, in words for a sentence."""
-    return str(error.strerror) if isinstance(error, Refused) else (error.strerror or str(error)).lower()
+    return str(error.strerror) if isinstance(error, Refused) else refusal(error)
 
 
 def open_folder(name: str, path: Path, at: int) -> int:

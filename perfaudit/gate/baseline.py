@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from perfaudit.errors import ConfigError, UserError
+from perfaudit.errors import ConfigError, UserError, refusal
 from perfaudit.files import reason, replace_file
 from perfaudit.gate.baseline_versions import SCHEMA, in_this_version
 from perfaudit.gate.committed_json import dumped, loaded
@@ -82,7 +82,7 @@ def read_gate_baseline(path: Path, stands_for: Path | None = None) -> Baseline:
     except FileNotFoundError as error:
         raise ConfigError(f"{path}: no such baseline; write it with `{_init(path)}`") from error
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise ConfigError(f"{path}: cannot be read: {refusal(error)}") from error
     return parsed(data, stands_for or path)
 
 

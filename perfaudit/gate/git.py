@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import sleep
 
-from perfaudit.errors import UserError
+from perfaudit.errors import UserError, refusal
 from perfaudit.ownership import SAFE, is_accepted
 
 QUESTION_SECONDS = 60.0  # `git status` of a large tree on a cold disk
@@ -120,7 +120,7 @@ def _run(folder: Path, arguments: tuple[str, ...], environment: Mapping[str, str
             "git is not installed, and --against needs it; install it, or compare with a file: --baseline FILE"
         ) from error
     except OSError as error:
-        raise GitFailed((error.strerror or str(error)).lower()) from error
+        raise GitFailed(refusal(error)) from error
     except subprocess.TimeoutExpired as error:
         raise GitFailed(f"git {arguments[0]} took longer than {seconds:.0f} s", timed_out=True) from error
     if done.returncode:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
-from perfaudit.errors import NothingMeasured, UserError
+from perfaudit.errors import NothingMeasured, UserError, refusal
 from perfaudit.gate.checkout import Checkout
 from perfaudit.gate.git import GitFailed, NoRepository, git
 from perfaudit.gate.working_files import bring
@@ -263,5 +263,5 @@ def linked(paths: Sequence[PurePath], top: Path, root: Path) -> list[str]:
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.symlink_to(top / path)
             except OSError as error:  # a file in the reference where there is a folder here
-                notes.append(f"--link {path}: not linked in the reference: {(error.strerror or str(error)).lower()}")
+                notes.append(f"--link {path}: not linked in the reference: {refusal(error)}")
     return notes

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from perfaudit.errors import NothingMeasured
+from perfaudit.errors import NothingMeasured, refusal
 from perfaudit.files import append_only
 from perfaudit.measure.nursery import CannotFork, Nursery, child_environment, nursery, refuse, start_command
 from perfaudit.measure.time_limit import seconds_left
@@ -53,7 +53,7 @@ class Child:
         try:
             self._start(fresh, folder)
         except OSError as error:
-            why = (error.strerror or str(error)).lower()
+            why = refusal(error)
             raise NothingMeasured(f"no process to measure in can be started: {why}") from error
         self._buffer = b""
         self._paused = False

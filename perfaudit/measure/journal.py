@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from perfaudit import files
-from perfaudit.errors import UserError
+from perfaudit.errors import UserError, refusal
 from perfaudit.files import Folder, Refused
 from perfaudit.measure.folder import FOLDER, own_folder
 from perfaudit.reading import TooLarge, read_bytes
@@ -312,7 +312,7 @@ def _read(path: Path) -> tuple[Run, bytes]:
     except TooLarge as error:
         raise UserError(f"{path}: larger than {MAX_RUN_BYTES >> 20} MiB, which no run is") from error
     except OSError as error:
-        raise UserError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise UserError(f"{path}: cannot be read: {refusal(error)}") from error
     lines = data.split(b"\n")
     if not lines[-1]:
         lines.pop()

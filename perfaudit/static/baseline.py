@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from perfaudit.errors import ConfigError, UserError
+from perfaudit.errors import ConfigError, UserError, refusal
 from perfaudit.files import reason, replace_file
 from perfaudit.findings import Finding
 from perfaudit.reading import MAX_RECORD_BYTES, json_of, read_bytes
@@ -38,7 +38,7 @@ def read_baseline(path: Path) -> tuple[Known, ...]:
     except FileNotFoundError as error:
         raise ConfigError(f"{path}: no such baseline; write it with --update-baseline") from error
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise ConfigError(f"{path}: cannot be read: {refusal(error)}") from error
     except ValueError as error:
         raise ConfigError(f"{path}: a damaged baseline: {error}; write it again with --update-baseline") from error
     schema = data.get("schema") if isinstance(data, dict) else None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfaudit.errors import UserError
+from perfaudit.errors import UserError, refusal
 from perfaudit.ownership import folders_above, is_ours
 from perfaudit.patterns import MAX_LENGTH, MAX_PATTERNS, joined, pattern_of, spec_of
 from perfaudit.reading import MAX_SETTINGS_BYTES, read_bytes
@@ -127,7 +127,7 @@ def _walk(root: Path, excluded: tuple[GitIgnoreSpec, Path] | None, seen_from: Pa
         try:
             entries = sorted(os.scandir(path), key=lambda entry: entry.name, reverse=True)
         except OSError as error:
-            reason = f"folder not read: {(error.strerror or str(error)).lower()}"
+            reason = f"folder not read: {refusal(error)}"
             yield File(given, shown(given, seen_from), False, reason)
             continue
         names = {entry.name for entry in entries}
@@ -193,7 +193,7 @@ def _read_ignore(folder: Path, above: Ignores, problems: list[tuple[Path, str]])
     except FileNotFoundError:
         return []
     except OSError as error:
-        problems.append((path, f"ignore file not read: {(error.strerror or str(error)).lower()}"))
+        problems.append((path, f"ignore file not read: {refusal(error)}"))
         return []
     room = MAX_PATTERNS - sum(len(spec.patterns) for _, spec in above)
     patterns: list[Pattern] = []

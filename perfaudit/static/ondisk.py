@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
-from perfaudit.errors import UserError
+from perfaudit.errors import UserError, refusal
 from perfaudit.files import Kept, Refused, forget, keep, put_back, reason, replace_source, source_place, sweep
 from perfaudit.reading import MAX_FILE_BYTES, TooLarge, read_bytes
 from perfaudit.static.discover import SUFFIXES
@@ -92,7 +92,7 @@ def opened(path: str, root: Path) -> Opened:
     except TooLarge as error:
         raise UserError(f"{path}: larger than {limit >> 20} MiB") from error
     except OSError as error:
-        raise UserError(f"{path}: {(error.strerror or str(error)).lower()}") from error
+        raise UserError(f"{path}: {refusal(error)}") from error
     except Unreadable as error:
         raise UserError(f"{path}: {error}") from error
 

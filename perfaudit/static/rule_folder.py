@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from perfaudit.errors import RuleFileError
+from perfaudit.errors import RuleFileError, refusal
 
 # A rule is two files, and ours are 100. More is a folder of something else, whose files change all the time.
 MAX_FILES = 500
@@ -49,7 +49,7 @@ def read_rule_folder(path: Path) -> RuleFolder:
         files = dict(sorted(_contents(path)))
     except OSError as error:
         place = Path(os.fsdecode(error.filename)) if error.filename else path
-        raise RuleFileError(f"{place}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise RuleFileError(f"{place}: cannot be read: {refusal(error)}") from error
     digest = hashlib.sha256()
     for name, data in files.items():
         digest.update(os.fsencode(name) + b"\0" + hashlib.sha256(data).digest())

@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from perfaudit.errors import refusal
 from perfaudit.findings import Location, Span
 from perfaudit.reading import TooLarge, read_bytes
 
@@ -649,7 +650,7 @@ def read_text(path: Path, limit: int = MAX_BYTES) -> tuple[str, str]:
     except TooLarge as error:
         raise Unreadable(f"larger than {limit >> 20} MiB, probably generated") from error
     except OSError as error:
-        raise Unreadable((error.strerror or str(error)).lower()) from error
+        raise Unreadable(refusal(error)) from error
     return decoded(data)
 
 

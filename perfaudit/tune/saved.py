@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import TypeVar
 
-from perfaudit.errors import UserError
+from perfaudit.errors import UserError, refusal
 from perfaudit.findings import CHANGES, SEVERITIES, FilePatch, Finding, Fix, Location, Saving
 from perfaudit.measurements import Ladder, Winner
 from perfaudit.reading import TooLarge, json_of, read_bytes
@@ -60,7 +60,7 @@ def _json(path: Path) -> Json:
     except TooLarge as error:
         raise UserError(f"{path}: larger than {MAX_REPORT_BYTES >> 20} MiB, which no report is") from error
     except OSError as error:
-        raise UserError(f"{path}: {(error.strerror or str(error)).lower()}") from error
+        raise UserError(f"{path}: {refusal(error)}") from error
     except ValueError as error:
         raise UserError(f"{path}: no JSON, so no report of perfaudit") from error
     if not isinstance(data, dict):
