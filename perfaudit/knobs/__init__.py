@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import pkgutil
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -112,7 +113,7 @@ class Told:
     seconds_in: Callable[[Settings, str], float | None] = lambda settings, phase: None
 
 
-class Knob:
+class Knob(ABC):
     """One thing that can be tuned. A subclass says what to try and how a training is built with it."""
 
     name: str  # as its file
@@ -187,13 +188,13 @@ class Knob:
 
     # ---- what -----------------------------------------------------------------------------------------------------
 
+    @abstractmethod
     def current(self, survey: Survey) -> Settings:
         """What the user's code does now."""
-        raise NotImplementedError
 
+    @abstractmethod
     def candidates(self, bench: Bench) -> list[Settings]:
         """What else to try first. Raises Refused where asking shows that nothing may be."""
-        raise NotImplementedError
 
     def size(self, settings: Settings) -> Any:
         """What "smaller" means where two are equally fast: the smaller one is taken."""
@@ -209,9 +210,9 @@ class Knob:
         """How many steps a block must have for its time to be that of the steady state."""
         return 2
 
+    @abstractmethod
     def setup(self, settings: Settings) -> Setup:
         """How a training is built with a setting; called in the child."""
-        raise NotImplementedError
 
     def in_place(self, training: Any, settings: Settings) -> contextlib.AbstractContextManager[None]:
         """Inside, a training that runs has a setting, and afterwards what it had; for knobs whose way is "setting"."""
@@ -267,9 +268,9 @@ class Knob:
 
     # ---- words ----------------------------------------------------------------------------------------------------
 
+    @abstractmethod
     def words(self, settings: Settings, survey: Survey) -> str:
         """The advice, which is also the title of the patch."""
-        raise NotImplementedError
 
     def handed_over(self, settings: Settings, survey: Survey) -> str:
         """How a setting without a patch gets into the source, "" for by hand."""
