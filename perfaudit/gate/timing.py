@@ -203,7 +203,9 @@ class _Pairs:
         self.settle(self.record)
 
     def kept(self) -> tuple[Pair, Json] | None:
-        return (self.pair, self.record.state()) if self.pair.quads or self.record.failures else None
+        # What fails before a pair is finished is not kept, so that a resumed gate tries it again.
+        fails_later = bool(self.record.failures and self.record.groups())
+        return (self.pair, self.record.state()) if self.pair.quads or fails_later else None
 
     def _why(self, failure: TrialFailed) -> str:
         return f"{failure} (in process pair {self.done + 1}, after it had run)" if self.done else str(failure)

@@ -299,6 +299,15 @@ def test_pairs_of_an_earlier_run_are_not_measured_again(clock: FakeClock) -> Non
     assert failed.failures == recalled.failures == {"head": "no data (in process pair 2, after it had run)"}
 
 
+def test_what_failed_before_a_pair_was_finished_is_tried_again(clock: FakeClock) -> None:
+    broken, memo = FakeLab(clock, (0.010, 0.011)), Kept()
+    broken.fails_to_open[0, "head"] = "no data"
+    (failed,) = run(broken, seed=7, memo=memo)
+    (again,) = run(FakeLab(clock, (0.010, 0.011)), seed=7, memo=memo)
+    assert (failed.failures, again.failures) == ({"head": "no data"}, {})
+    assert judged(again).verdict == "regressed"
+
+
 def test_targets_take_turns(clock: FakeClock) -> None:
     """The budget is enough for four pairs of each, of short blocks, and both can be judged: neither waits for the other."""
     lab = FakeLab(clock, (0.3, 0.3), (0.01, 0.01), opening=2.0, blocks="long")
