@@ -26,7 +26,7 @@ from typing import Any
 
 from perfaudit.knobs._memory_limit import FIRST
 from perfaudit.knobs.batch_size import KNOB, LARGEST
-from perfaudit.measure.memory import held, live_bytes, peak_of_step
+from perfaudit.measure.memory import held, live_bytes, memory_of_step
 from perfaudit.target.load import is_out_of_memory
 from perfaudit.target.names import Target
 from perfaudit.training.factory_training import FactoryTraining
@@ -190,7 +190,9 @@ def true_limit(training: FactoryTraining, budget: int, gradients_kept: bool = Fa
     started = time.process_time()
     limit, trials = bisected(fits)
     seconds = time.process_time() - started
-    peaks = [] if gradients_kept else [peak_of_step(training, of_size(first, limit + more)) for more in (0, 1)]
+    peaks = (
+        [] if gradients_kept else [memory_of_step(training, of_size(first, limit + more)).tensors for more in (0, 1)]
+    )
     return {"limit": limit, "trials": trials, "seconds": seconds, "peaks": peaks}
 
 

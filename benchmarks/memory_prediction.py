@@ -1,6 +1,6 @@
 """How near the predicted peak of a training step is to the counted one: `python benchmarks/memory_prediction.py`.
 
-For every model and batch size: the peak bytes that `predicting` tells without running the step, and what `peak_of_step`
+For every model and batch size: the peak bytes that `predicting` tells without running the step, and what `memory_of_step`
 counts on the CPU when it is run, in MiB. Prints a Markdown table; seconds are processor seconds per prediction, the
 first of a model with what it costs to begin.
 """
@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from perfaudit.measure.memory import peak_of_step
+from perfaudit.measure.memory import memory_of_step
 from perfaudit.measure.predicted import CannotPredict, predicting
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -221,7 +221,7 @@ def rows(name: str, training: Training) -> Iterator[str]:
         yield f"| {name} | | {error} | | | |"
         return
     for size, (peak, seconds) in zip(sizes, predicted, strict=True):
-        counted = peak_of_step(training, training.batch_of(size))
+        counted = memory_of_step(training, training.batch_of(size)).tensors
         apart = (peak - counted) / MIB
         yield f"| {name} | {size} | {peak / MIB:.2f} | {counted / MIB:.2f} | {apart:+.3f} | {seconds:.2f} |"
 

@@ -53,11 +53,6 @@ class StepMemory:
         return None if self.reserved is None else self.reserved + self.outside
 
 
-def peak_of_step(training: Any, batch: Any) -> int:
-    """Peak bytes held by tensors during one training step on a batch: see `memory_of_step`."""
-    return memory_of_step(training, batch).tensors
-
-
 def memory_of_script(training: Any) -> StepMemory:
     """Peak memory of one step of a script: see `memory_of_step`. With it comes the batch that the step loads."""
 

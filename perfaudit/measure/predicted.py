@@ -1,6 +1,6 @@
 """Peak bytes of a training step that is not run: the step is made with tensors that have a shape and no data. Child only.
 
-`predicting` counts as `memory.peak_of_step` does on the CPU. `largest_batch` knows nothing of tensors.
+`predicting` counts as `memory.memory_of_step` does on the CPU. `largest_batch` knows nothing of tensors.
 """
 
 from __future__ import annotations
@@ -26,18 +26,9 @@ class CannotPredict(Exception):
     """A step whose peak cannot be told without running it; the message is one line. Probe with real steps instead."""
 
 
-def predicted_peak(training: Any, batch_size: int) -> int:
-    """Peak bytes of one training step at a batch size, without running it. For several sizes use `predicting`.
-
-    Raises CannotPredict, see `predicting`.
-    """
-    with predicting(training) as peak_at:
-        return peak_at(batch_size)
-
-
 @contextmanager
 def predicting(training: Any) -> Iterator[PeakAt]:
-    """Yields the function from batch size to the peak bytes of one step, as `memory.peak_of_step` counts on the CPU.
+    """Yields the function from batch size to the peak bytes of one step, as `memory.memory_of_step` counts on the CPU.
 
     Nothing is computed and the training is left as it was: parameters, gradients, optimizer state, random streams and
     what the objects that hang on it have in attributes, lists and dicts. Globals of the user's file are not put back.

@@ -40,19 +40,16 @@ class Spans:
         self._stack.append(_NUMBER[name])
 
     def end(self, is_loss_next: bool = False) -> None:
-        """The innermost phase ends. is_loss_next: as `expect_backward` says."""
+        """The innermost phase ends.
+
+        is_loss_next: it was a model's call for training. Until `settle`, what is no phase is its loss, hence the forward pass.
+        """
         self.charge()
         if self._stack:
             self._stack.pop()
         if is_loss_next:
             self._give_pending(_OTHER)
             self._ground, self._loss_depth = _FORWARD, len(self._stack)
-
-    def expect_backward(self) -> None:
-        """A model has been called for training: until `settle`, what is no phase is its loss, hence the forward pass."""
-        self.charge()
-        self._give_pending(_OTHER)
-        self._ground, self._loss_depth = _FORWARD, len(self._stack)
 
     def hold_back(self) -> None:
         """A batch is there: whether a forward pass begins now is not known yet."""

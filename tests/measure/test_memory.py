@@ -13,11 +13,16 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from perfaudit.measure import memory
-from perfaudit.measure.memory import StepMemory, peak_of_step, refuse_without_room
-from perfaudit.measure.predicted import CannotPredict, largest_batch, predicted_peak, predicting
+from perfaudit.measure.memory import StepMemory, memory_of_step, refuse_without_room
+from perfaudit.measure.predicted import CannotPredict, largest_batch, predicting
 from perfaudit.training.code_change import NotSwappable
 
 MIB = 2**20
+
+
+def predicted_peak(training: Any, batch_size: int) -> int:
+    with predicting(training) as peak_at:
+        return peak_at(batch_size)
 
 
 class Training:
@@ -125,7 +130,7 @@ def test_the_prediction_is_what_is_counted(build: Callable[..., Training], bfloa
     with predicting(training) as peak_at:
         predicted = {size: peak_at(size) for size in (2, 9)}
     for size, peak in predicted.items():
-        assert peak == pytest.approx(peak_of_step(training, training.batch_of(size)), abs=0.1 * MIB)
+        assert peak == pytest.approx(memory_of_step(training, training.batch_of(size)).tensors, abs=0.1 * MIB)
     assert predicted_peak(training, 9) == pytest.approx(predicted[9], abs=64)  # with the optimizer's state there
     assert predicted[9] > predicted[2]
 
@@ -134,7 +139,7 @@ def test_a_peak_that_no_line_through_small_batches_tells() -> None:
     training = Training(wide(), vectors, classes)
     with predicting(training) as peak_at:
         two, four, large = peak_at(2), peak_at(4), peak_at(512)
-    assert large == pytest.approx(peak_of_step(training, vectors(512)), abs=0.1 * MIB)
+    assert large == pytest.approx(memory_of_step(training, vectors(512)).tensors, abs=0.1 * MIB)
     assert two + (four - two) * 255 < 0.5 * large
 
 
@@ -191,7 +196,7 @@ def test_an_average_that_counts_its_updates() -> None:
     before = [t.clone() for t in average.state_dict().values()]
     predicted = predicted_peak(training, 8)
     assert all(map(torch.equal, before, average.state_dict().values()))
-    assert predicted == pytest.approx(peak_of_step(training, vectors(8)), abs=0.1 * MIB)
+    assert predicted == pytest.approx(memory_of_step(training, vectors(8)).tensors, abs=0.1 * MIB)
 
 
 def test_a_scaled_loss() -> None:
@@ -209,7 +214,7 @@ def test_a_scaled_loss() -> None:
     training.step = step  # type: ignore[method-assign]
     step(vectors(4))
     before = scaler.state_dict()
-    assert predicted_peak(training, 8) == pytest.approx(peak_of_step(training, vectors(8)), abs=0.1 * MIB)
+    assert predicted_peak(training, 8) == pytest.approx(memory_of_step(training, vectors(8)).tensors, abs=0.1 * MIB)
     assert before["scale"] == 65536.0
 
 
@@ -219,7 +224,7 @@ def test_memory_format_of_the_batch_is_kept() -> None:
         return pixels.contiguous(memory_format=torch.channels_last), labels
 
     training = Training(convolutions().to(memory_format=torch.channels_last), last, classes)
-    assert predicted_peak(training, 16) == pytest.approx(peak_of_step(training, last(16)), abs=0.1 * MIB)
+    assert predicted_peak(training, 16) == pytest.approx(memory_of_step(training, last(16)).tensors, abs=0.1 * MIB)
 
 
 def reads_the_loss(model: nn.Module, batch: Any) -> Tensor:
@@ -287,7 +292,7 @@ def test_a_compiled_model_is_refused() -> None:
 def test_on_an_accelerator_the_allocator_agrees(bfloat16: bool) -> None:
     training = Training(convolutions(), images, classes, bfloat16=bfloat16, device="cuda")
     predicted = predicted_peak(training, 256)
-    counted = peak_of_step(training, tuple(t.cuda() for t in images(256)))
+    counted = memory_of_step(training, tuple(t.cuda() for t in images(256))).tensors
     assert predicted == pytest.approx(counted, rel=0.15, abs=16 * MIB)  # workspaces of cuDNN, and rounding
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from perfaudit.measure import memory
-from perfaudit.measure.memory import StepMemory, held, live_bytes, memory_of_step, outside, peak_of_step, room
+from perfaudit.measure.memory import StepMemory, held, live_bytes, memory_of_step, outside, room
 
 FLOAT = 4
 
@@ -91,7 +91,7 @@ def test_live_bytes_of_a_step_on_the_cpu() -> None:
     expected = (1000 + 20 + 30 + 4 + 500 + 100) * FLOAT
     assert memory_of_step(training, batch) == StepMemory(expected, None, 0)
     assert training.steps == 2  # the first one makes the optimizer's state
-    assert peak_of_step(training, batch) == expected
+    assert memory_of_step(training, batch).tensors == expected
 
 
 def test_a_storage_counts_once_and_until_it_is_gone() -> None:

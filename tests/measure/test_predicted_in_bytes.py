@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 import torch
-from test_memory import Training, classes, vectors
+from test_memory import Training, classes, predicted_peak, vectors
 from torch import Tensor, nn
 
-from perfaudit.measure.memory import peak_of_step
-from perfaudit.measure.predicted import CannotPredict, largest_batch, predicted_peak, predicting
+from perfaudit.measure.memory import memory_of_step
+from perfaudit.measure.predicted import CannotPredict, largest_batch, predicting
 
 
 def small() -> nn.Module:
@@ -30,7 +30,7 @@ def test_a_prediction_to_the_byte(optimizer: str, settings: dict[str, Any], off:
     training = Training(small(), vectors, classes, optimizer=optimizer, **settings)
     with predicting(training) as peak_at:
         predicted = {size: peak_at(size) for size in (9, 2, 100)}
-    counted = {size: peak_of_step(training, vectors(size)) for size in predicted}
+    counted = {size: memory_of_step(training, vectors(size)).tensors for size in predicted}
     assert predicted == pytest.approx(counted, abs=off)
     assert predicted_peak(training, 9) == predicted[9]
 
@@ -57,7 +57,7 @@ def test_a_loss_that_is_scaled_and_a_number_in_the_batch() -> None:
     training.step = step  # type: ignore[method-assign]
     step(batch_of(4))
     predicted = predicted_peak(training, 8)
-    assert predicted == pytest.approx(peak_of_step(training, batch_of(8)), abs=64)
+    assert predicted == pytest.approx(memory_of_step(training, batch_of(8)).tensors, abs=64)
     assert scaler.get_scale() == 65536.0
 
 

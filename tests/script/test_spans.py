@@ -33,8 +33,7 @@ def test_a_phase_inside_another_counts_once(spans: Spans) -> None:
 def test_the_loss_behind_a_model_is_the_forward_pass(spans: Spans) -> None:
     spans.begin("forward")
     spans.now += 3
-    spans.end()
-    spans.expect_backward()
+    spans.end(is_loss_next=True)
     spans.now += 2
     spans.settle(is_backward=True)
     spans.begin("backward")
@@ -59,7 +58,7 @@ def test_a_model_without_modules_computes_between_batch_and_backward(spans: Span
 
 
 def test_an_evaluation_is_no_forward_pass_of_the_step(spans: Spans) -> None:
-    spans.expect_backward()
+    spans.end(is_loss_next=True)
     spans.now += 1
     spans.settle(is_backward=False)  # gradients are off from here on
     spans.now += 2
@@ -86,7 +85,7 @@ def test_of_stretches_that_are_held_back_that_of_the_loss_is_the_forward_pass(
 
 
 def test_behind_a_number_that_is_read_is_no_loss_of_a_call(spans: Spans) -> None:
-    spans.expect_backward()
+    spans.end(is_loss_next=True)
     spans.now += 1
     spans.end_stretch(10)
     spans.now += 2

@@ -15,7 +15,7 @@ from fake_cuda import FakeCuda
 from perfaudit.errors import TargetError
 from perfaudit.knobs import ema
 from perfaudit.measure.gather_facts import facts_of
-from perfaudit.measure.memory import peak_of_step
+from perfaudit.measure.memory import memory_of_step
 from perfaudit.measure.predicted import _put_back
 from perfaudit.measure.step_times import step_seconds
 from perfaudit.target.accelerator import accelerator_of, device_in_use, make_current, pick_device, same_random_numbers
@@ -132,7 +132,7 @@ def test_steps_are_timed_and_waited_for_on_the_trainings_device(cuda: FakeCuda, 
 
 
 def test_memory_is_that_of_the_trainings_device(cuda: FakeCuda, on_second: Any) -> None:
-    assert peak_of_step(on_second, on_second.fixed_batch()) == 1000
+    assert memory_of_step(on_second, on_second.fixed_batch()).tensors == 1000
     assert cuda.devices() == {"cuda:1"}
     asked = [name for name, _ in cuda.asked if name != "record"]
     assert asked.index("reset_peak_memory_stats") < len(asked) - 1 - asked[::-1].index("synchronize")

@@ -19,7 +19,7 @@ from perfaudit.measure import gradients
 from perfaudit.measure.counters import counters
 from perfaudit.measure.gather_facts import facts_of
 from perfaudit.measure.holder import Holder
-from perfaudit.measure.memory import peak_of_step
+from perfaudit.measure.memory import memory_of_step
 from perfaudit.measure.verbs import building, first_losses, timing
 from perfaudit.target.accelerator import Accelerator
 from perfaudit.target.observed.untouched import untouched
@@ -105,7 +105,7 @@ def test_no_command_makes_a_double_on_the_device(holder: Holder, tmp_path: Path)
     assert timing.block(holder, 2)["finite"]
     assert len(timing.block(holder, 2)["each"]["seconds"]) == 2
     assert facts_of(training).device.phases_by_waiting
-    assert peak_of_step(training, batch) > 0
+    assert memory_of_step(training, batch).tensors > 0
     training.step(batch)
     gradients.save(training, batch, file)
     nudge(training.model, 1e-3)
