@@ -10,13 +10,12 @@ from collections.abc import Iterator
 
 from perfaudit.static.source import FUNCTIONS, Source
 
+# Methods that change no value, and functions that do not either.
 _READ = frozenset({
     "parameters", "named_parameters", "modules", "named_modules", "children", "named_children", "buffers", "named_buffers",
     "state_dict", "zero_grad", "register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook",
-})  # fmt: skip  # methods that change no value
-_TELL = frozenset(
-    {"print", "info", "debug", "warning", "log", "summary", "add_graph", "watch", "len"}
-)  # nor do these functions
+})  # fmt: skip
+_TELL = frozenset({"print", "info", "debug", "warning", "log", "summary", "add_graph", "watch", "len"})
 _HANDED_ON = ("parameters", "named_parameters")
 _COUNTS = frozenset({"sum", "len", "print"})
 _DRAWS = ("init", "reset", "apply", "weight")  # in the name of what gives parameters other values
