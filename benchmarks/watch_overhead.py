@@ -32,8 +32,9 @@ from own_processes import median_ratio
 from records import keep, read, tell
 
 from perfaudit.script import replaced_functions
+from perfaudit.script.pipe import Pipe
 from perfaudit.script.request import Request, Script
-from perfaudit.script.teller import Pipe, Teller
+from perfaudit.script.teller import Teller
 
 HERE = Path(__file__).resolve().parent
 RECORDS, PAGE = HERE / "watch_overhead.jsonl", HERE / "watch_overhead.md"

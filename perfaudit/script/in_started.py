@@ -10,8 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from perfaudit.script.after_import import after_import
-from perfaudit.script.teller import Pipe, Teller, WatchedProcess
+from perfaudit.script.pipe import Pipe
+from perfaudit.script.teller import Teller
 from perfaudit.script.watch import Watch
+from perfaudit.script.watched_process import WatchedProcess
 from perfaudit.target.overlay import PACKAGE, Carried
 
 Json = dict[str, Any]  # Any: nested JSON

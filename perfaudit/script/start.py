@@ -24,9 +24,11 @@ from perfaudit.script.in_started import watch_in_started
 from perfaudit.script.kept_away import cover_files, redirect
 from perfaudit.script.overlay_mounts import Cover, NotKeptAway
 from perfaudit.script.own_files import OURS, is_own
+from perfaudit.script.pipe import Pipe
 from perfaudit.script.redirected_writes import RedirectedWrites
 from perfaudit.script.started import watch_replaced, watch_started
-from perfaudit.script.teller import Pipe, Teller, WatchedProcess
+from perfaudit.script.teller import Teller
+from perfaudit.script.watched_process import WatchedProcess
 
 Json = dict[str, Any]  # Any: nested JSON
 _SET_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36  # of <sys/prctl.h>

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
-import resource
 import signal
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
+from perfaudit.script.facts import bytes_in_use, facts_of
 from perfaudit.script.loop_progress import fraction_done
 from perfaudit.script.own_files import OwnFiles, is_own
-from perfaudit.script.rhythm import LONGEST, MANY_ANEW
+from perfaudit.script.pipe import MOST_AT_ONCE, Pipe
 from perfaudit.script.step_profile import STEPS, StepProfile
+from perfaudit.script.steps_so_far import StepsSoFar
 from perfaudit.script.values import ValuesWatch, read_values
 from perfaudit.script.waiting import Waiting
 from perfaudit.script.watch import Watch
+from perfaudit.script.watched_process import WatchedProcess
 from perfaudit.script.watched_steps import WatchedSteps
 
 Json = dict[str, Any]  # Any: nested JSON
@@ -33,56 +33,7 @@ FEWEST = 4  # steps, for which a slow script is given more time: the first is no
 FEW = 20  # steps: an evaluation that took most of the time leaves less; more are waited for if they come soon
 SOON = 0.25  # of the time that is given
 FACTS_AFTER = 4  # updates, and after twice as many each time: a script that is killed tells nothing at its end
-MOST_AT_ONCE = 8  # records in a line: up to 4 KiB, a pipe takes a line whole (PIPE_BUF)
-MOST_NAMED = 64  # optimizers; a script may build a new one for each task
 MOST_STARTED = 20  # processes of which it is told what they are for
-
-
-class Pipe:
-    """Lines of JSON to whoever started this process. Those of `MOST_AT_ONCE` records are whole where several processes write."""
-
-    def __init__(self, descriptor: int) -> None:
-        self.descriptor = descriptor
-        os.set_inheritable(descriptor, False)
-
-    def tell(self, line: Json) -> None:
-        data = json.dumps(line).encode() + b"\n"
-        with contextlib.suppress(OSError):  # nobody listens any more
-            while data:
-                data = data[os.write(self.descriptor, data) :]
-
-
-class WatchedProcess:
-    """Which of the script's processes is watched: the one that updates an optimizer first, of its own and those it starts.
-
-    token: a descriptor from which that one takes the only byte; a new one without it.
-    """
-
-    def __init__(self, token: int = -1) -> None:
-        self.token = token if token >= 0 else _token()
-        self._owner = 0  # as far as this process knows
-
-    def is_mine(self) -> bool:
-        """Whether this process is the one; it is from now on, if no other was before it."""
-        if not self._owner:
-            is_first = False
-            with contextlib.suppress(OSError):  # a process may close what it inherits
-                is_first = bool(os.read(self.token, 1))
-            self._owner = os.getpid() if is_first else -1
-        return self._owner == os.getpid()
-
-    @property
-    def is_taken(self) -> bool:
-        """Whether this process was the one when it was asked; a process that it forks afterwards is not."""
-        return self._owner == os.getpid()
-
-
-def _token() -> int:
-    read, write = os.pipe()
-    os.set_blocking(read, False)
-    os.write(write, b"-")
-    os.close(write)
-    return read
 
 
 class Teller:
@@ -100,13 +51,10 @@ class Teller:
         self._is_live = order["is_live"]
         self._wants_profile, self._trace = order["profile"], order["trace"]
         self._profile: StepProfile | None = None  # under way
-        self._profiled: dict[int, int] = {}  # updates by optimizer since it began
+        self._profiled = 0  # updates since it began
         self._told = time.monotonic()
         self._first: float | None = None
-        self._counts: dict[int, int] = {}  # updates by optimizer
-        self._again: set[int] = set()  # optimizers that came up again behind another one
-        # The optimizer of the last update, and how many it has had without another's between.
-        self._last, self._row = -1, 0
+        self._so_far = StepsSoFar()
         self._enough_at = math.inf  # if there are `FEWEST` steps by then
         self._counted_at = 0.0  # the last update
         self._is_watched = False  # as far as is known
@@ -127,7 +75,7 @@ class Teller:
                 self.watch.take_records()  # another process tells its own
                 return
         if self._profile is not None:
-            self._go_on_profiling(optimizer)
+            self._go_on_profiling()
             return
         now = time.monotonic()
         if self._first is None:
@@ -136,11 +84,7 @@ class Teller:
             self._files.names()  # the first time takes milliseconds, and the first step does not count
             if os.getpid() != self._pid:
                 self._tell_at_its_end()
-        if optimizer != self._last and optimizer in self._counts:
-            self._again.add(optimizer)
-        self._counts[optimizer] = self._counts.get(optimizer, 0) + 1
-        self._row = self._row + 1 if optimizer == self._last else 1
-        self._last = optimizer
+        self._so_far.add(optimizer)
         updates = self.watch.updates
         if now >= self._look_at or self._is_looking:
             self._look(now, updates)
@@ -170,7 +114,7 @@ class Teller:
     def _weigh(self, seconds: float, updates: int) -> None:
         """See how many of the next updates are watched."""
         if self._chosen is not None:
-            self._chosen.weigh(updates, seconds, self.watch.events_per_update, self._updates_per_step)
+            self._chosen.weigh(updates, seconds, self.watch.events_per_update, self._so_far.updates_per_step)
             if self._chosen.share < 1.0 and math.isinf(self._change_at):
                 self._change_at = updates  # later ones are drawn: what is told behind a long step must not begin a row
 
@@ -185,28 +129,11 @@ class Teller:
         if not self._is_looking:
             self._look_after = min(self._look_after * LOOKS_LESS, LOOK_SECONDS[1])
 
-    def _go_on_profiling(self, optimizer: int) -> None:
+    def _go_on_profiling(self) -> None:
         self.watch.take_records()  # a profiled step is no time to go by
-        self._profiled[optimizer] = self._profiled.get(optimizer, 0) + 1
-        if sum(self._profiled.values()) >= STEPS * self._updates_per_step:
+        self._profiled += 1
+        if self._profiled >= STEPS * self._so_far.updates_per_step:
             self._end_script()
-
-    @property
-    def _updates_per_step(self) -> int:
-        """As many as there are for each step, as `_is_enough` counts them."""
-        return round(sum(self._counts.values()) / self._steps_so_far)
-
-    @property
-    def _steps_so_far(self) -> int:
-        """Updates of the optimizer that is stepped least often; all updates where one is alone for longer than a round has.
-
-        Those that are built anew again and again have one row of updates each, and count only where there are no others.
-        """
-        if self._row > LONGEST:
-            return sum(self._counts.values())
-        if len(self._counts) - len(self._again) < MANY_ANEW:
-            return min(self._counts.values())
-        return min((self._counts[each] for each in self._again), default=sum(self._counts.values()))
 
     def _end_script(self) -> None:
         self._end("enough")
@@ -218,7 +145,7 @@ class Teller:
     def _tell_profile(self) -> None:
         if self._profile is None:
             return
-        steps = sum(self._profiled.values()) // self._updates_per_step
+        steps = self._profiled // self._so_far.updates_per_step
         found: Json = {"steps": 0, "why": "the profiler failed"}
         with contextlib.suppress(Exception):  # parts of torch that change; a run counts without a profile
             found = self._profile.end(steps, self._trace)
@@ -240,7 +167,7 @@ class Teller:
 
     def _is_enough(self, now: float, last: float) -> bool:
         """Whether steps or time are up. last: seconds of the last update, by which is told how soon more would be there."""
-        steps = self._steps_so_far
+        steps = self._so_far.steps
         if self._steps and steps >= self._steps:
             return True
         if now < self._enough_at or steps < FEWEST:
@@ -259,7 +186,7 @@ class Teller:
         fraction = None
         with contextlib.suppress(Exception):  # whatever the script's objects do when they are looked at
             fraction = fraction_done(sys._getframe(1), is_own, self.watch.fraction_of_epoch)
-        self._pipe.tell({"memory": _bytes_in_use(), "fraction": fraction})
+        self._pipe.tell({"memory": bytes_in_use(), "fraction": fraction})
 
     def end(self, how: str, message: str = "", code: int = 0) -> None:
         """Tell that the script has ended, and what is left; of a process that it has started, only what is left."""
@@ -295,7 +222,7 @@ class Teller:
 
     def _facts(self) -> Json:
         with contextlib.suppress(Exception):  # facts of torch's private parts; a run counts without them
-            return _facts(self.watch, self._files) | self._waiting.facts() | {"is_started": os.getpid() != self._pid}
+            return facts_of(self.watch, self._files) | self._waiting.facts() | {"is_started": os.getpid() != self._pid}
         return {}
 
     def _last_facts(self) -> Json:
@@ -305,38 +232,3 @@ class Teller:
             facts["never_built"] = self.watch.never_built(frozenset(facts["files"]))
             facts["main"] = os.path.abspath(getattr(sys.modules["__main__"], "__file__", None) or "")  # noqa: PTH100
         return facts
-
-
-def _facts(watch: Watch, files: OwnFiles) -> Json:
-    """What the training consists of, as far as it was seen."""
-    from perfaudit.target.accelerator import accelerator_of, device_in_use
-
-    facts: Json = {
-        "torch_at": watch.torch_at,
-        "loader_at": watch.loader_at,
-        "first_batch_at": watch.first_batch_at,
-        "optimizers": watch.kinds_of_optimizers[:MOST_NAMED],
-        "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        * (1 if sys.platform == "darwin" else 1024),
-        "device": "cpu",
-        "files": files.names(),
-        "loaders_never_read": watch.loaders.never_read(),
-        "is_traced": sys.gettrace() is not None,
-        "torch": getattr(sys.modules.get("torch"), "__version__", ""),
-        "threads": sys.modules["torch"].get_num_threads() if "torch" in sys.modules else 0,
-    }
-    if "torch" in sys.modules and (device := device_in_use()):
-        peak = accelerator_of(sys.modules["torch"].device(device)).peak_bytes()
-        facts |= {"device": device, "peak_memory_bytes": peak}
-    return facts
-
-
-def _bytes_in_use() -> int:
-    """Of the device where one is used, else of this process; 0 where the system does not tell."""
-    from perfaudit.target.accelerator import accelerator_of, device_in_use
-
-    if "torch" in sys.modules and (device := device_in_use()):
-        return accelerator_of(sys.modules["torch"].device(device)).reserved_bytes() or 0
-    with contextlib.suppress(OSError, ValueError):
-        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-    return 0

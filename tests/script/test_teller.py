@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from perfaudit.script.observe import Seen, _take
+from perfaudit.script.pipe import Pipe
 from perfaudit.script.start import _hint
 from perfaudit.script.started import watch_replaced
-from perfaudit.script.teller import FACTS_AFTER, Pipe, Teller
+from perfaudit.script.teller import FACTS_AFTER, Teller
 from perfaudit.script.watch import Watch
 
 ORDER = {

@@ -1,0 +1,50 @@
+"""What is known of the training of this process, as JSON. Child only."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import sys
+from pathlib import Path
+from typing import Any
+
+from perfaudit.script.own_files import OwnFiles
+from perfaudit.script.watch import Watch
+
+Json = dict[str, Any]  # Any: nested JSON
+MOST_NAMED = 64  # optimizers; a script may build a new one for each task
+
+
+def facts_of(watch: Watch, files: OwnFiles) -> Json:
+    """What the training consists of, as far as it was seen."""
+    from perfaudit.target.accelerator import accelerator_of, device_in_use
+
+    facts: Json = {
+        "torch_at": watch.torch_at,
+        "loader_at": watch.loader_at,
+        "first_batch_at": watch.first_batch_at,
+        "optimizers": watch.kinds_of_optimizers[:MOST_NAMED],
+        "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        * (1 if sys.platform == "darwin" else 1024),
+        "device": "cpu",
+        "files": files.names(),
+        "loaders_never_read": watch.loaders.never_read(),
+        "is_traced": sys.gettrace() is not None,
+        "torch": getattr(sys.modules.get("torch"), "__version__", ""),
+        "threads": sys.modules["torch"].get_num_threads() if "torch" in sys.modules else 0,
+    }
+    if "torch" in sys.modules and (device := device_in_use()):
+        peak = accelerator_of(sys.modules["torch"].device(device)).peak_bytes()
+        facts |= {"device": device, "peak_memory_bytes": peak}
+    return facts
+
+
+def bytes_in_use() -> int:
+    """Of the device where one is used, else of this process; 0 where the system does not tell."""
+    from perfaudit.target.accelerator import accelerator_of, device_in_use
+
+    if "torch" in sys.modules and (device := device_in_use()):
+        return accelerator_of(sys.modules["torch"].device(device)).reserved_bytes() or 0
+    with contextlib.suppress(OSError, ValueError):
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    return 0
