@@ -16,15 +16,16 @@ from perfaudit.errors import NoBatches, TargetError
 from perfaudit.target.accelerator import accelerator_of, make_current, pick_device
 from perfaudit.target.batches import on_device, samples_in
 from perfaudit.target.built_otherwise import loaders_built, optimizers_built
-from perfaudit.target.construction import Origins, anything_built, modules_built
+from perfaudit.target.construction import Origins, modules_built
 from perfaudit.target.copies import copies_without_waiting
-from perfaudit.target.load import Factory, faults_named, load, missing
+from perfaudit.target.load import faults_named, load, missing
 from perfaudit.target.loading import Batch, Empty, Loading
 from perfaudit.target.names import Target
 from perfaudit.target.phases import Phases
 from perfaudit.target.provenance import Site
 from perfaudit.target.random_streams import seed_all
 from perfaudit.target.working_folder import full_path, present_folder
+from perfaudit.training.factory_calls import FactoryCalls, kind
 from perfaudit.training.shallow_stack import call_at_bottom
 
 # What torch says of tensors on different devices, in its several ways.
@@ -66,8 +67,6 @@ class FactoryTraining:
         self.target = target
         self.seed = seed
         seed_all(seed)
-        self._ema_object: Any = None
-        self.ema_site: Site | None = None
         with modules_built() as origins:
             self._build(origins, device, loader_overrides or {}, optimizer_overrides or {})
         self.module_sites, self.compiled_sites = self._sites(origins)
@@ -91,6 +90,7 @@ class FactoryTraining:
             seen = [importing.enter_context(loaders_built(loader_overrides))] if "torch" in sys.modules else []
             seen += [importing.enter_context(optimizers_built(optimizer_overrides))] if seen else []
             self.factories = load(target)  # before torch, so that variables the user's file sets for it take effect
+        calls = self._calls = FactoryCalls(target.file, self.factories)
         self.folder = present_folder()
         origins.watch()
         import torch
@@ -100,7 +100,7 @@ class FactoryTraining:
                 raise missing(target, role)
         self.device = pick_device(device)
         seed_all(seed)
-        self.model = self._call("model", torch.nn.Module)
+        self.model = calls.call("model", torch.nn.Module)
         self._place_model(device)
         self.accelerator = accelerator_of(self.device)
         self.model.train()
@@ -108,11 +108,12 @@ class FactoryTraining:
         self.loading, site_of = self._loading(loader_overrides)
         self.loader_site = _first_site([site_of, *seen], self.loader)
         with optimizers_built(optimizer_overrides) as site_of_optimizer:
-            self.optimizer = self._optimizer()
+            self.optimizer = calls.optimizer(self.model)
         self.optimizer_site = _first_site([site_of_optimizer, *seen], self.optimizer)
         groups = self.optimizer.param_groups
-        self._refuse_without("optimizer", groups[0] if groups else {}, optimizer_overrides, ("fused", "foreach"))
-        self.ema = self._ema()
+        calls.refuse_without("optimizer", groups[0] if groups else {}, optimizer_overrides, ("fused", "foreach"))
+        self._ema_object, update, self.ema_site = calls.average(self.model)
+        self.ema: Any = None if update is None else lambda: update(self.model)  # a knob may exchange the model
 
     def _place_model(self, asked: str) -> None:
         """Move a model that is on the CPU to the device; where one is on a single other device, that is the training's.
@@ -138,21 +139,6 @@ class FactoryTraining:
             )
         self.device = own
 
-    def _refuse_without(
-        self, what: str, has: dict[str, Any], overrides: dict[str, Any], names: tuple[str, ...]
-    ) -> None:
-        """Raise TargetError where something was not built with what it was to be built with: it would be measured as it is."""
-        for name in names:
-            value = has.get(name)
-            # A loader with a batch_sampler has no batch size.
-            if name not in overrides or name not in has or (name, value) == ("batch_size", None):
-                continue
-            if (value or False) != (overrides[name] or False):
-                raise TargetError(
-                    f"{self.target.file}: the {what} has {name}={value!r} and cannot be built with {overrides[name]!r}: "
-                    f"it is built where that cannot be changed; build it in the {what.lower().removeprefix('data')} factory"
-                )
-
     def _sites(self, origins: Origins) -> tuple[dict[str, Site], dict[str, Site]]:
         """The calls that built the model's modules, by qualified name; those that compiled the model, parts of it, or the step.
 
@@ -166,38 +152,6 @@ class FactoryTraining:
         }
         return ({k: v for k, v in built.items() if v is not None}, {k: v for k, v in compiled.items() if v is not None})
 
-    def _call(self, role: str, wanted: type, *args: Any) -> Any:
-        factory = self.factories[role]
-        name = getattr(factory, "__name__", str(factory))
-        required = _required(factory)
-        if len(required) > len(args):
-            raise TargetError(
-                f"{self.target.file}: {name}({', '.join(required)}) takes arguments; the {role} factory is called with "
-                f"{'none' if not args else len(args)}: give them defaults, or write a small function that fills them in"
-            )
-        with faults_named(f"{self.target.file}: {name}() failed"):
-            value = factory(*args)
-        if not isinstance(value, wanted):
-            expected = f"{wanted.__module__.partition('.')[0]} {wanted.__name__}"
-            raise TargetError(f"{self.target.file}: {name}() returned {_kind(value)}, not a {expected}")
-        return value
-
-    def _optimizer(self) -> Any:
-        import torch
-
-        if "optimizer" in self.factories:
-            optimizer = self._call("optimizer", torch.optim.Optimizer, self.model)
-            if _required(optimizer.step):  # LBFGS
-                raise TargetError(
-                    f"{self.target.file}: {type(optimizer).__name__} evaluates the loss again within its step and needs a "
-                    "closure for it; only optimizers that step once after backward() can be measured"
-                )
-            return optimizer
-        parameters = [p for p in self.model.parameters() if p.requires_grad]
-        if not parameters:
-            raise TargetError(f"{self.target.file}: the model has no parameters to train")
-        return torch.optim.AdamW(parameters, lr=1e-3)
-
     @property
     def optimizers(self) -> list[Any]:
         """All optimizers that its steps update."""
@@ -208,18 +162,6 @@ class FactoryTraining:
         """Whether the user's factory built the optimizer; else it is our AdamW, which is not theirs to patch."""
         return "optimizer" in self.factories
 
-    def _ema(self) -> Any:
-        if "ema" not in self.factories:
-            return None
-        with anything_built() as site_of:
-            ema = self._ema_object = self._call("ema", object, self.model)
-        self.ema_site = site_of(ema)
-        update = getattr(ema, "update", None) or getattr(ema, "update_parameters", None)
-        if not callable(update):
-            raise TargetError(f"{self.target.file}: build_ema() returned {_kind(ema)}, which has no update(...)")
-        takes = _required(update)
-        return lambda: update(self.model) if takes else update()
-
     # ---- batches ---------------------------------------------------------------------------------------------------
 
     def _loading(self, overrides: dict[str, Any]) -> tuple[Loading, Callable[[Any], Site | None]]:
@@ -227,8 +169,8 @@ class FactoryTraining:
         import torch
 
         with loaders_built(overrides) as site_of:
-            loader = self._call("dataloader", torch.utils.data.DataLoader)
-        self._refuse_without("DataLoader", vars(loader), overrides, ("num_workers", "batch_size"))
+            loader = self._calls.call("dataloader", torch.utils.data.DataLoader)
+        self._calls.refuse_without("DataLoader", vars(loader), overrides, ("num_workers", "batch_size"))
         return Loading(loader), site_of
 
     def other_loading(self, overrides: dict[str, Any]) -> Loading:
@@ -319,20 +261,20 @@ class FactoryTraining:
             loss = self.factories["step"](self.model, batch)
             if not isinstance(loss, torch.Tensor):
                 name = getattr(self.factories["step"], "__name__", "training_step")
-                raise TargetError(f"{self.target.file}: {name}() returned {_kind(loss)}, not a loss tensor")
+                raise TargetError(f"{self.target.file}: {name}() returned {kind(loss)}, not a loss tensor")
             return loss
         if not (
             isinstance(batch, (tuple, list)) and len(batch) == 2 and all(isinstance(b, torch.Tensor) for b in batch)
         ):
             raise TargetError(
-                f"{self.target.file}: no loss is known for batches of {_kind(batch)}; define "
+                f"{self.target.file}: no loss is known for batches of {kind(batch)}; define "
                 "`def training_step(model, batch): ...` that returns the loss"
             )
         inputs, targets = batch
         output = self.model(inputs)
         if not isinstance(output, torch.Tensor):
             raise TargetError(
-                f"{self.target.file}: no loss is known for a model that returns {_kind(output)}; define "
+                f"{self.target.file}: no loss is known for a model that returns {kind(output)}; define "
                 "`def training_step(model, batch): ...` that returns the loss"
             )
         if targets.is_floating_point():
@@ -461,20 +403,3 @@ class FactoryTraining:
 
 def _first_site(sources: Sequence[Callable[[Any], Site | None]], built: object) -> Site | None:
     return next((site for site_of in sources if (site := site_of(built)) is not None), None)
-
-
-def _required(function: Factory) -> list[str]:
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return []
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return [p.name for p in parameters if p.kind in kinds and p.default is inspect.Parameter.empty]
-
-
-def _kind(value: object) -> str:
-    if isinstance(value, (list, tuple)) and len(value) <= 4:
-        inner = ", ".join(type(item).__name__ for item in value)
-        return f"a {type(value).__name__} ({inner})"
-    name = type(value).__name__
-    return "None" if value is None else f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"
