@@ -118,7 +118,12 @@ class ScriptTraining(ScriptLoading):
         self._watch = ScriptWatch(self)
         self._asking = greenlet.getcurrent()
         self._script = greenlet(self._run)
-        self._how, self._code, self._said = "ended", 0, ""  # the script has come to its end, once it has
+        self._how, self._code, self._said, self._left_saying = (
+            "ended",
+            0,
+            "",
+            "",
+        )  # the script has come to its end, once it has
         _LEFT.append(self._script)
         self._begin()
 
@@ -168,7 +173,7 @@ class ScriptTraining(ScriptLoading):
                 self._script.switch(tools)
             except SystemExit as leaving:
                 self._code, words = as_main.exit_code(leaving)
-                self._how = f"left with code {self._code}{f': {words}' if words else ''}"
+                self._how, self._left_saying = f"left with code {self._code}", f": {words}" if words else ""
                 self._said = _said_last() if self._code and not words else ""
                 raise self._ended() from leaving
             except Exception as error:
@@ -191,7 +196,8 @@ class ScriptTraining(ScriptLoading):
         """That the script has no further step: NoBatches behind its first one, but for a code that says that it failed."""
         if self._order:
             kind = TargetError if self._code else NoBatches  # `if not isfinite(loss): sys.exit(1)` is no end of a loop
-            return kind(f"{self.target}: the script {self._how} after {self.updates} updates of its optimizers")
+            updates = f"{self.updates} updates of its optimizers{self._left_saying}"
+            return kind(f"{self.target}: the script {self._how} after {updates}")
         if roles := factories(full_path(self.target.file)).keys() & {"model", "dataloader"}:
             (role,) = roles if len(roles) == 1 else ("model",)
             other = "dataloader" if role == "model" else "model"
@@ -202,7 +208,8 @@ class ScriptTraining(ScriptLoading):
             seen = f"there were {self._watch.batches} batches of a DataLoader, and no backward pass"
             if self._started:
                 seen += f"; it started other processes ({', '.join(dict.fromkeys(self._started))}), and did not train in this one"
-        return TargetError(f"{self.target}: the script {self._how} before its first step; {self._said or seen}")
+        why = self._left_saying or f"; {self._said or seen}"
+        return TargetError(f"{self.target}: the script {self._how} before its first step{why}")
 
     def update_ends(self, optimizer: int) -> None:
         """An update of the script has ended: whoever asked goes on, until the next one is asked for.

@@ -174,7 +174,8 @@ def as_user_error(target: Target, failure: ChildFailed, timeout: float) -> UserE
     if failure.kind == "timeout":
         return TargetError(f"{target.file}: {failure}; give it longer with --timeout (now {timeout:.0f} s)")
     if failure.kind == "crash":
-        return TargetError(f"{target.file}: loading it ended the process: {failure}")
+        when = "before or in the first steps of the script" if target.is_script else "while it was loaded"
+        return TargetError(f"{target.file}: {when}, {failure}")
     if failure.kind == "oom":
         return NothingMeasured(f"{target.file}: one training step does not fit into memory: {failure}")
     return TargetError(str(failure))

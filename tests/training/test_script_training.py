@@ -410,6 +410,7 @@ NOTHING = "before its first step; there were 0 batches of a DataLoader, and no b
             "train.py: it raised ZeroDivisionError: division by zero (train.py:1 in <module>), before its first step",
         ),
         ("pass\n", f"train.py: the script ended {NOTHING}"),
+        ("import sys\nsys.exit('set DATA')\n", "train.py: the script left with code 1 before its first step: set DATA"),
         ("import sys\nsys.exit(3)\n", f"train.py: the script left with code 3 {NOTHING}"),
         (
             "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'pass'])\n",
