@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,6 +15,7 @@ from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measure.stats import settled
 from perfaudit.measurements import Comparison, Settings
 from perfaudit.static.source import Unreadable
+from perfaudit.tune.bout import variant_of
 from perfaudit.tune.candidates import Candidate, least_gain
 from perfaudit.tune.climb_choice import keep_original
 from perfaudit.tune.climb_state import Climb
@@ -76,7 +78,7 @@ def _race(
     patches = tuple(patched_variant(key, rungs) for key, rungs in parts.items())
     top, rival = patches[0], patches[1] if state.rungs else None
     session.watch.stage(f"{candidate.knob}: {knob(candidate.knob).title}, beside the others")
-    _make_ready(session, profile, candidate, (rival or START, top), deadline, memory_budget)
+    _make_ready(session, profile, candidate, rival or START, deadline, memory_budget)
     changes = {key: tuple(dict.fromkeys(c for rung in rungs for c in rung.fix.changes)) for key, rungs in parts.items()}
     averages = frozenset(key for key, rungs in parts.items() if any(rung.is_of_average for rung in rungs))
     stage = f"behind {digest_of_texts(top.overlay)}"
@@ -105,19 +107,20 @@ def _make_ready(
     session: Session,
     profile: Profile,
     candidate: Candidate,
-    sources: tuple[Variant, Variant],
+    others: Variant,
     deadline: Deadline,
     memory_budget: int,
 ) -> None:
-    """Have the knob prepare the source that is raced: code is compiled once. Raises Refused where no verdict can follow.
+    """Have the knob prepare what is raced: code is compiled once. Raises Refused where no verdict can follow.
 
-    sources: without the candidate's patch, and with it.
+    others: the source without the candidate's patch. The setting is applied to it once it runs, so that compiling has the time
+    of a question; as patched source, a start would have to do it.
     """
     module, survey = knob(candidate.knob), profile.survey
 
     def ask(settings: Settings, question: str, timeout: float = session.timeout, **arguments: Any) -> Reply:
-        source = sources[settings == candidate.settings]
-        key = f"{question} {digest_of_texts(source.overlay)} {arguments}"
+        source = replace(variant_of(candidate.knob, settings), overlay=others.overlay)
+        key = f"{question} {source.key} {digest_of_texts(source.overlay)} {arguments}"
         command = {"do": "ask", "knob": module.found_at, "question": question, "arguments": arguments}
         try:
             return session.questions.ask(key, source, {**command, "timeout": min(timeout, deadline.left())})[1]

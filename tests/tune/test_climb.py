@@ -1017,3 +1017,22 @@ def test_what_is_raced_behind_the_others_needs_its_time_and_must_be_ready(
     (left,) = found.left
     assert (left.knob, left.late, [rung.knob for rung in found.rungs]) == ("b", late, ["a"])
     assert re.search(reason, left.reason)
+
+
+class Asking(Compiled):
+    def ready(self, bench: Bench, settings: Settings) -> bool:
+        bench.ask(settings, "trial_compile", timeout=222.0)
+        return True
+
+
+def test_what_is_raced_behind_the_others_is_made_ready_as_a_setting_of_a_training_that_runs(
+    climbing: Climbing, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start that compiles by itself would have the time of a start."""
+    shop, asked = Shop(clock, independent), list[tuple[Variant, Any]]()
+    ask = shop.ask
+    monkeypatch.setattr(shop, "ask", lambda variant, *told: asked.append((variant, told)) or ask(variant, *told))
+    climbing(shop, Asking("b"), Switch("a"))
+    ((variant, (command,)),) = [each for each in asked if each[1] and each[1][0]["do"] == "ask"]
+    assert (variant.settings, bool(variant.applied), switches(variant.overlay["t.py"])["a"]) == ({"b": 1}, True, 1)
+    assert (switches(variant.overlay["t.py"])["b"], command["timeout"]) == (0, 222.0)
