@@ -10,7 +10,7 @@ import contextlib
 import importlib
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -35,8 +35,7 @@ def _nothing(training: Any) -> contextlib.AbstractContextManager[None]:
 class Setup:
     """How a child builds a training with one setting: arguments of loader and optimizer, and a change after building.
 
-    while_built: a context in which it is built, and a script makes its first step. start: what is done with the parameters of a
-    script in that step, see `training.script_start.Start`. applied: a context in which the training
+    while_built: a context in which it is built, and a script makes its first step. applied: a context in which the training
     runs; it puts back what it changes globally. fixed_batch: measure on one batch again and again, for knobs that have nothing
     to do with loading.
     """
@@ -47,7 +46,6 @@ class Setup:
     applied: Callable[[Any], contextlib.AbstractContextManager[None]] = _nothing
     fixed_batch: bool = True
     while_built: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
-    start: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,14 @@ A rounding is 1e-16 of what it rounds; two steps amplify it (`tune.exact` says h
 
 from __future__ import annotations
 
+import contextlib
 import math
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 from perfaudit.measure import gradients
 from perfaudit.target.accelerator import accelerator_of
-from perfaudit.training.in_doubles import NotInDoubles, everything_double
 
 Reply = dict[str, Any]  # JSON
 
@@ -20,6 +21,12 @@ Reply = dict[str, Any]  # JSON
 # of norm d has the mean square d² (Johnson & Lindenstrauss), so that two processes compare tensors neither has to keep.
 SIGNS = 4
 AT_ONCE = 2**18  # elements; with their signs as doubles 10 MiB
+
+_WRITES = {"__set__", "__delete__", "__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__", "__ipow__"}
+
+
+class NotInDoubles(Exception):
+    """A training that cannot be made in double precision, and why."""
 
 
 def first_steps(training: Any, steps: int, seed: int, nudge: float = 0.0) -> Reply:
@@ -70,30 +77,6 @@ def first_steps(training: Any, steps: int, seed: int, nudge: float = 0.0) -> Rep
     return {"losses": [loss.hex() for loss in losses], "rows": rows}
 
 
-def first_of_script(training: Any, file: str) -> Reply:  # Any: training.script_training.ScriptTraining
-    """The same of a script whose first update was made in doubles: the loss before it, the gradients, and what they moved.
-
-    With them "drawn", which tells apart how many random numbers that has taken, and "own": how far these gradients
-    lie from those in a file, which are of the same step in the types that the script has. Raises NotInDoubles.
-    """
-    first = training.first_gradients
-    if why := training.start.why_not_in_doubles:
-        raise NotInDoubles(why)
-    if not first:
-        raise NotInDoubles("its first gradients were not kept")
-    rows: dict[str, list[str]] = {}
-    for what, values in (("gradient", first), ("update", training.first_updates)):
-        rows.update((f"{what} of {gradients.plain_name(name)}", _row(name, value)) for name, value in values.items())
-    loss = float(training.first_loss)
-    if not math.isfinite(loss):
-        raise NotInDoubles("its losses are no numbers there")
-    found: Reply = {"losses": [loss.hex()], "rows": rows, "drawn": training.start.drawn}
-    if file:
-        kept = gradients.KeptGradients(training.model, first)
-        found["own"] = gradients.compare_with_file(training, training.first_batch, file, kept)
-    return found
-
-
 def _row(name: str, value: Any) -> list[str]:
     """Elements, norm and products of a tensor; of none that of zeros."""
     import torch
@@ -108,3 +91,43 @@ def _row(name: str, value: Any) -> list[str]:
         products += signs @ part.double()
         squares += float(part.double().square().sum())
     return [str(flat.numel()), math.sqrt(squares).hex(), *(value.hex() for value in products.tolist())]
+
+
+@contextlib.contextmanager
+def everything_double() -> Iterator[None]:
+    """Inside, floats are doubles: new tensors, those that are cast to another float, and operands that are none yet.
+
+    Compiled functions run as they are written. Raises NotInDoubles where this torch cannot do that.
+    """
+    import torch
+    from torch.overrides import TorchFunctionMode
+    from torch.utils._pytree import tree_map
+
+    floats = {torch.float32, torch.float16, torch.bfloat16}
+    casts = {torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16}
+
+    def doubled(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return value.double() if value.dtype in floats and not value.is_sparse else value
+        return torch.float64 if isinstance(value, torch.dtype) and value in floats else value
+
+    class Doubles(TorchFunctionMode):
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            name = getattr(function, "__name__", "")
+            kwargs = kwargs or {}
+            if function in casts:
+                function = torch.Tensor.double
+            if not (name in _WRITES or "out" in kwargs or (name.endswith("_") and not name.endswith("__"))):
+                args, kwargs = tree_map(doubled, (args, kwargs))
+            return function(*args, **kwargs)
+
+    stance = getattr(torch.compiler, "set_stance", None)
+    if stance is None:
+        raise NotInDoubles("this torch cannot run compiled code as it is written (2.6 can)")
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with Doubles(), stance("force_eager"):
+            yield
+    finally:
+        torch.set_default_dtype(default)

@@ -15,7 +15,7 @@ from perfaudit.measure import gradients
 from perfaudit.measure.memory import memory_of_script
 from perfaudit.target.autocasts import autocasts
 from perfaudit.target.random_streams import seed_all
-from perfaudit.training.parameters import take_parameters
+from perfaudit.training.parameters import nudge, take_parameters
 from perfaudit.training.script_average import Averages
 
 Reply = dict[str, Any]  # JSON
@@ -32,6 +32,7 @@ class Request:
     save_gradients: str = ""
     load_gradients: str = ""
     may_lack: bool = False
+    nudge: float = 0.0
     observe: bool = False
     memory: bool = False
 
@@ -40,8 +41,7 @@ def first_losses(training: Any, asked: Request) -> Reply:  # Any: training.scrip
     """The losses of the steps behind the first one, as `verbs.first_losses.losses` has them; of each step, its last loss.
 
     With them, under "start" why the first step did not begin as was asked ("" if it did), under "streams" what tells apart how
-    many random numbers the first step has drawn, under "drawn" the same up to its gradients, and under "stood" of what was drawn
-    before it. Parameters of the
+    many random numbers the first step has drawn, and under "stood" the same of what was drawn before it. Parameters of the
     asked state are taken only where it did not. Under "averages" is how far averages of its weights have moved behind that
     step: see `training.script_average`.
     """
@@ -51,9 +51,10 @@ def first_losses(training: Any, asked: Request) -> Reply:  # Any: training.scrip
         torch.save(training.model.state_dict(), asked.save_state)
     why = ""
     found: Reply = {"start": training.start.why, "streams": training.start.streams, "stood": training.start.stood}
-    found["drawn"] = training.start.drawn
     if asked.load_state and training.start.why:
         why = take_parameters(training.model, asked.load_state)
+    if asked.nudge:
+        nudge(training.model, asked.nudge)
     first = training.first_gradients
     if asked.save_gradients:
         named = {gradients.plain_name(name): gradient for name, gradient in first.items()}

@@ -9,15 +9,13 @@ teacher may be called between the two.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
 from perfaudit.target.random_streams import digest_of_streams, seed_all
-from perfaudit.training.in_doubles import NotInDoubles, models_in_doubles
-from perfaudit.training.parameters import nudge, take_state
+from perfaudit.training.parameters import take_state
 from perfaudit.training.trained_models import Models, find_models
 
 UNCALLED = "its first step calls no module that an optimizer trains"
@@ -25,24 +23,17 @@ UNCALLED = "its first step calls no module that an optimizer trains"
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What to do with the parameters: write them to a file, or take them from one.
-
-    nudge: move them by this share before the first call of a model that is trained. doubles: compute in double precision from
-    that call to the end of the first update, which is the last one.
-    """
+    """What to do with the parameters: write them to a file, or take them from one."""
 
     save: str = ""
     load: str = ""
-    doubles: bool = False
-    nudge: float = 0.0
 
 
 class ScriptStart:
     """The start of one script.
 
-    why: what kept the parameters from being written, taken or moved, "" once they were. why_not_in_doubles: the same of computing
-    in doubles. stood: digests of the random streams each time before they were seeded. streams: their digest behind the first
-    step, "" before its end; drawn: the same where the first gradients are there.
+    why: what kept the parameters from being written or taken, "" once they were. stood: digests of the random streams each time
+    before they were seeded. streams: their digest behind the first step, "" before its end.
     """
 
     def __init__(self, asked: Start, seed: int) -> None:
@@ -51,14 +42,13 @@ class ScriptStart:
         self._carried = 0
         self._optimizers: list[Any] = []
         self._hook: Any = None
-        self.why = self.why_not_in_doubles = UNCALLED
-        self._doubles = contextlib.ExitStack()
+        self.why = UNCALLED
         self.stood: list[str] = []
-        self.streams = self.drawn = ""
+        self.streams = ""
 
     def begin_loader(self) -> None:
         """A loader is begun: its batches come in the same order, and may be the first that are trained on."""
-        if self._hook is not None and self._carries and not self._carried and threading.get_ident() == self._thread:
+        if self._hook is not None and not self._carried and threading.get_ident() == self._thread:
             self._carry()
         self._seed_streams()
 
@@ -73,26 +63,9 @@ class ScriptStart:
         import torch
 
         self._optimizers.append(optimizer)
-        if (self._carries or self._asked.doubles or self._asked.nudge) and self._hook is None and self.why:
+        if (self._asked.save or self._asked.load) and self._hook is None and self.why:
             self._hook = torch.nn.modules.module.register_module_forward_pre_hook(self._before_call)
         self._seed_streams()
-
-    @property
-    def _carries(self) -> bool:
-        return bool(self._asked.save or self._asked.load)
-
-    @property
-    def is_over_at_first_update(self) -> bool:
-        """Whether nothing behind the first update is wanted: in doubles a script leaves tensors that others do not fit."""
-        return self._asked.doubles
-
-    def end_gradients(self) -> None:
-        """The first gradients are there."""
-        self.drawn = digest_of_streams()
-
-    def leave_doubles(self) -> None:
-        """The first update is over."""
-        self._doubles.close()
 
     def end(self) -> None:
         """The first update has come: no call is waited for any more."""
@@ -113,22 +86,7 @@ class ScriptStart:
         if not any(id(p) in own for each in self._optimizers for group in each.param_groups for p in group["params"]):
             return
         self.end()
-        if self._carries:
-            self._carry()
-        else:
-            self._move(find_models(self._optimizers))
-
-    def _move(self, models: Models) -> None:
-        self.why = ""
-        if not self._asked.doubles:
-            for model in models.trained:
-                nudge(model, self._asked.nudge)
-            return
-        try:
-            self._doubles.enter_context(models_in_doubles([*models.trained, *models.others], self._asked.nudge))
-            self.why_not_in_doubles = ""
-        except NotInDoubles as error:
-            self.why_not_in_doubles = str(error)
+        self._carry()
 
     def _carry(self) -> None:
         """Do what is asked, each time with another file."""

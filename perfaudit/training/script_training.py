@@ -93,12 +93,9 @@ class ScriptTraining(ScriptLoading):
         self._most_gradients = most_gradients
         self.is_known = False  # what there is to train: from the first update on that no GradScaler has skipped
         self.last_loss: Any = None
-        self.first_loss: Any = None  # that its first gradients are of
         self.first_batch: Any = None  # of the first update, None where the script has no loader
         self.updates = 0  # all of them
         self.first_gradients: dict[str, Any] = {}
-        self.first_updates: dict[str, Any] = {}  # by how much that update moved each parameter, of a step in doubles
-        self._parameters_before: dict[str, Any] = {}
         self._backwards_before: int | None = None  # the first update, during that update
         self.phases = ScriptPhases()
         self.around_forward = AroundForward()
@@ -224,10 +221,6 @@ class ScriptTraining(ScriptLoading):
         if optimizer == NO_OPTIMIZER and not self.is_known:
             self.before_first_update(UpdatedByHand())
         self.around_forward.end()
-        if self._parameters_before and not self.first_updates:
-            after = dict(self.model.named_parameters())
-            self.first_updates = {name: after[name].detach() - was for name, was in self._parameters_before.items()}
-            self.start.leave_doubles()
         if self._backwards_before is not None:
             self._keep_gradients_of_closure(self._watch.backwards - self._backwards_before)
         self.updates += 1
@@ -309,11 +302,6 @@ class ScriptTraining(ScriptLoading):
         self.device = parameters[0].device if parameters else getattr(self.last_loss, "device", torch.device("cpu"))
         self.accelerator = accelerator_of(self.device)
         self.first_gradients = self._gradients(getattr(optimizer, "grad_scale", None))
-        self.first_loss = self.last_loss
-        self.start.end_gradients()
-        if self.start.is_over_at_first_update:
-            self._updates_per_step = 1
-            self._parameters_before = {name: p.detach().clone() for name, p in self.model.named_parameters()}
         self._backwards_before = self._watch.backwards
         self.first_batch = self._watch.batch
         self.trainer = self._trainers.running(sys._getframe(1))

@@ -35,17 +35,11 @@ WHAT = "in double precision"
 
 @dataclass(frozen=True, slots=True)
 class Exact:
-    """Losses, and by what it is and whose ("gradient of head.weight") elements, norm and products; or why there are none.
-
-    own: of a script, how far the same gradients lie from these in the types that it has, None where that is not known. drawn:
-    tells apart how many random numbers that has taken.
-    """
+    """Losses, and by what it is and whose ("gradient of head.weight") elements, norm and products; or why there are none."""
 
     losses: tuple[float, ...] = ()
     rows: dict[str, tuple[float, ...]] = field(default_factory=dict)
     why: str = ""
-    own: float | None = None
-    drawn: str = ""
 
 
 def exact_of(reply: Json | None) -> Exact:
@@ -55,9 +49,7 @@ def exact_of(reply: Json | None) -> Exact:
     if "losses" not in reply:
         return Exact(why=str(reply.get("why") or "there was nothing to compare"))
     rows = {name: (float(elements), *map(float.fromhex, values)) for name, (elements, *values) in reply["rows"].items()}
-    beside = reply.get("own") or {}
-    own = float.fromhex(beside["gap"]) if beside.get("same_batch") and "gap" in beside else None
-    return Exact(tuple(map(float.fromhex, reply["losses"])), rows, own=own, drawn=reply.get("drawn", ""))
+    return Exact(tuple(map(float.fromhex, reply["losses"])), rows)
 
 
 def gaps(mine: Exact, base: Exact) -> dict[str, float]:
@@ -103,9 +95,7 @@ def said_of_exact(mine: Exact, base: Exact, nudged: Callable[[], Exact]) -> str:
                 f"more than the promised change: {WHAT}, where roundings are no excuse, the {worst} differ"
                 f"{'' if worst == 'losses' else 's'} by {beyond[worst]:.1e} (tolerance {limit:.1e})"
             )
-    n = len(base.losses)
-    what = f"losses, gradients and updates of {n} step{'s' if n > 1 else ''}"
-    return f"; {WHAT} {what} agree within {found[worst]:.1e}"
+    return f"; {WHAT} losses, gradients and updates of {len(base.losses)} steps agree within {found[worst]:.1e}"
 
 
 def _usual(base: Exact) -> dict[str, float]:

@@ -66,17 +66,17 @@ def said_of_gradients(
     one, kind = roundoff(names), coarsest(names)
     lost, whose = found.lost
     # The gradient is one of the user's own code, so neither another stream nor a nudge explains that it is gone.
-    if lost > min(floor(one), LOST_MOST):
+    if lost > min(_floor(one), LOST_MOST):
         raise TrialFailed(
             f"the patch leaves out {whose}, which is trained: its first gradient is {lost:.1e} of what is usual there"
         )
-    if changes and reference.is_of_script and found.gap <= floor(one):  # to know more would take several starts of it
+    if changes and reference.is_of_script and found.gap <= _floor(one):  # to know more would take several starts of it
         return _agree(found, None, changes)
     if kind and (own := reference.sensitivity(0.0, kind)) is not None:
         one = ROUNDOFF["float32"]  # what is coarser was measured
     else:
         own = None
-    if changes and found.gap <= floor(one):
+    if changes and found.gap <= _floor(one):
         return _agree(found, None, changes)
     nudge = 0.0  # below it, nothing is smooth
     if own is None:
@@ -108,17 +108,16 @@ def _drawn(found: FirstGradients, own: Sensitivity | None, allowed: float) -> st
     return "the step draws random numbers" if own.stream > allowed else ""
 
 
-def floor(one: float) -> float:
-    """By how much gradients may differ in a type that rounds by `one`, whatever the training."""
+def _floor(one: float) -> float:
     return min(FLOOR * one, FLOOR_MOST)
 
 
 def _allowed(one: float, own: Sensitivity | None, nudge: float) -> float:
     """How far gradients may lie apart where the coarsest type rounds by `one`."""
     if own is None:
-        return floor(one)
+        return _floor(one)
     spread = SPREAD_OF_SMOOTH if own.nudged <= SMOOTH * nudge else SPREAD_OF_JUMPS
-    return max(floor(one), min(max(spread * own.nudged, SPREAD_OF_JUMPS * own.again), MOST))
+    return max(_floor(one), min(max(spread * own.nudged, SPREAD_OF_JUMPS * own.again), MOST))
 
 
 def rounds(changes: Collection[str]) -> str:

@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 
 from perfaudit.knobs._rounded import rounded_variant
-from perfaudit.knobs._script_start import started
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.child_subject import HANGING
 from perfaudit.measure.environment import free_memory
@@ -95,25 +94,23 @@ class Questions:
             self._reference = Reference(losses, self.peak_of, steps, timeout, doubles, is_script, self.keep_peak)
         return self._reference
 
-    def _own_losses(self, timeout: float, command: Json, is_script: bool = False) -> Curve | None:
+    def _own_losses(self, timeout: float, command: Json) -> Curve | None:
         """The losses of the unpatched code in a process of its own; None where it fails."""
-        key, variant = f"losses {_asked(command)}", Variant("again", "", {})
-        if is_script and command.get("nudge"):  # before its first step, which a patch has made too
-            variant, command = started(variant, command["nudge"]), {**command, "nudge": 0.0}
+        key = f"losses {json.dumps(command, sort_keys=True)}"
         try:
-            return curve_of(self.ask(key, variant, {**command, "timeout": timeout})[1])
+            return curve_of(self.ask(key, Variant("again", "", {}), {**command, "timeout": timeout})[1])
         except ChildFailed:
             return None
 
     def _losses_of_script(self, timeout: float, command: Json) -> Curve | None:
         """The same of a script, whose first step is not made again: what moves its gradients is seen in processes of their own.
 
-        None for another seed of the model.
+        None for nudged parameters, which that step has already used, and for another seed of the model.
         """
         if "build_seed" in command:  # a script draws from the seed that it sets itself
             return None
         if command["do"] != "sensitivity":
-            return self._own_losses(timeout, command, is_script=True)
+            return self._own_losses(timeout, command)
         kind = str(command.get("rounded", ""))
         if not kind:
             return None
@@ -142,7 +139,7 @@ class Questions:
 
     def _in_doubles(self, profile: Profile, variant: Variant, command: Json) -> Json | None:
         """What a process of its own with this variant replies; None where it fails."""
-        key = f"{_asked(command)} {variant.key} {digest_of_texts(variant.overlay)}"
+        key = f"{json.dumps(command, sort_keys=True)} {variant.key} {digest_of_texts(variant.overlay)}"
         free = (profile.survey.facts.device.room or free_memory()) * DOUBLES_SHARE
         try:
             peak = DOUBLES * self.peak_of(Variant("again", "", {}))
@@ -150,16 +147,9 @@ class Questions:
                 need = f"{peak / 2**30:.1f} GiB, more than {100 * DOUBLES_SHARE:.0f} % of what is free"
                 return {"why": f"the step would take {need}"}
             timeout = max(DOUBLES_LEAST, DOUBLES_SLOWER * command["steps"] * profile.seconds_per_step)
-            if profile.survey.facts.is_script:
-                variant = started(variant, command["nudge"], doubles=True)
             return self.ask(key, variant, {**command, "timeout": timeout})[1]
         except ChildFailed:
             return None
-
-
-def _asked(command: Json) -> str:
-    """What a command asks, for keys of the record: files of gradients have another name each time."""
-    return json.dumps({name: value for name, value in command.items() if "gradients" not in name}, sort_keys=True)
 
 
 def _memory_key(variant: Variant) -> str:

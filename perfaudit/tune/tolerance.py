@@ -100,8 +100,8 @@ class Curve:
     missing: why parameters could not be copied into it by name, "" if they could or need not. gradients: of its first step,
     beside the base's. sensitivity: in place of losses, where that was asked. start: of a script, why its first step did not begin
     as was asked, "" if it did, None for factories. streams: tells apart how many random numbers a script's first step has drawn;
-    drawn: the same up to its gradients; stood: of what was drawn before it, once for each time that the streams were then seeded.
-    averages: how far those move that a script keeps, None for factories.
+    stood: the same of what was drawn before it, once for each time that the streams were then seeded. averages: how far those
+    move that a script keeps, None for factories.
     """
 
     losses: tuple[float, ...]
@@ -112,7 +112,6 @@ class Curve:
     sensitivity: Sensitivity | None = None
     start: str | None = None
     streams: str = ""
-    drawn: str = ""
     stood: tuple[str, ...] = ()
     averages: Averages | None = None
 
@@ -142,10 +141,7 @@ def curve_of(reply: Json) -> Curve:
     dtypes, start, streams = tuple(reply.get("dtypes") or ()), reply.get("start"), reply.get("streams", "")
     stood = tuple(reply.get("stood") or ())
     averages = averages_of(reply.get("averages"))
-    drawn = reply.get("drawn", "")
-    return Curve(
-        losses, average, reply.get("why", ""), dtypes, gradients, sensitivity, start, streams, drawn, stood, averages
-    )
+    return Curve(losses, average, reply.get("why", ""), dtypes, gradients, sensitivity, start, streams, stood, averages)
 
 
 def gaps(curve: Curve, base: Curve) -> list[float]:
@@ -189,17 +185,13 @@ def types_of(facts: Facts) -> list[str]:
     return names
 
 
-_AS_IT_IS = Variant("again", "", {})
-
-
 @dataclass(slots=True)
 class Reference:
     """The user's code run again in fresh processes, each way at most once and only when something depends on it.
 
     ask: runs the user's unpatched code with this command "losses"; None where that failed. peak_of: peak bytes of one step
     of a variant; raises ChildFailed. steps: how many are compared. timeout: seconds for all of them. ask_of: a variant's reply
-    to a command, None where that failed. is_of_script: each question starts a script anew. gradients_file: the first gradients of
-    the unpatched script, "" before they were kept. keep_peak: the peak of a variant of a
+    to a command, None where that failed. is_of_script: each question starts a script anew. keep_peak: the peak of a variant of a
     script, from what the process has told that was checked.
     """
 
@@ -210,7 +202,6 @@ class Reference:
     ask_of: Callable[[Variant, Json], Json | None] | None = None
     is_of_script: bool = False
     keep_peak: Callable[[Variant, Json], int] = lambda variant, memory: int(memory["peak_bytes"])
-    gradients_file: str = ""
     _known: dict[str, Curve | None] = field(default_factory=dict)
     _exact: dict[str, Exact] = field(default_factory=dict)
 
@@ -236,7 +227,7 @@ class Reference:
     def averages_nudged(self, names: Sequence[str]) -> Averages | None:
         """The same where the initial parameters are moved by roundings in the coarsest of these types."""
         share = share_to_nudge(roundoff(names))
-        nudged = self._nudged(share)
+        nudged = self._run(f"nudged {share!r}", {"seed": SEED, "nudge": share})
         return nudged.averages if nudged is not None else None
 
     def seed(self) -> tuple[float | None, tuple[str, ...]]:
@@ -250,7 +241,7 @@ class Reference:
 
     def nudged(self, share: float) -> tuple[list[float], float]:
         """Gaps of the losses, and of the average, when the initial parameters are moved by this share; [] if unknown."""
-        first, nudged = self.first(), self._nudged(share)
+        first, nudged = self.first(), self._run(f"nudged {share!r}", {"seed": SEED, "nudge": share})
         if first is None or nudged is None or not nudged.is_finite:
             return [], 0.0
         return gaps(nudged, first), average_gap(nudged, first)
@@ -268,13 +259,8 @@ class Reference:
     def sensitivity(self, share: float, kind: str = "") -> Sensitivity | None:
         """How far the first gradients move, also when the parameters are moved by this share; None if unknown.
 
-        Of a script, whose first step is made once in a process: when its parameters are moved before that, or how far they lie
-        from those of the same step in doubles where that is more; None where it cannot be made so.
-
         kind: compute as in this type in place of moving parameters; None where that moves nothing, as in compiled code.
         """
-        if self.is_of_script and not kind:
-            return self._sensitivity_of_script(share)
         key = f"sensitivity {share!r} {kind}"
         if key not in self._known:
             more = {"rounded": kind} if kind else {}
@@ -285,25 +271,8 @@ class Reference:
             return None
         return found.sensitivity if found is not None else None
 
-    def _sensitivity_of_script(self, share: float) -> Sensitivity | None:
-        first, doubles = self.first(), self.exact(_AS_IT_IS)
-        if first is None or doubles.why:
-            return None
-        nudged = self._nudged(share)
-        moved = nudged.gradients if nudged is not None else None
-        found = [doubles.own] if doubles.own is not None and doubles.drawn == first.drawn else []
-        found += [moved.gap] if moved is not None and moved.same_batch and not moved.why else []
-        known = [gap for gap in found if math.isfinite(gap)]
-        return Sensitivity(0.0, None, max(known)) if known else None
-
-    def _nudged(self, share: float) -> Curve | None:
-        beside = {"load_gradients": self.gradients_file} if self.gradients_file else {}
-        return self._run(f"nudged {share!r}", {"seed": SEED, "nudge": share, **beside})
-
     def exact(self, variant: Variant, nudge: float = 0.0) -> Exact:
-        """The first steps of a variant with every float a double; of a script, the loss and gradients of the first."""
-        if self.is_of_script and not variant.overlay:
-            variant = _AS_IT_IS  # whatever its key is: one start tells it
+        """The first steps of a variant with every float a double."""
         key = json.dumps(
             [variant.key, variant.knob, variant.settings, variant.overlay, variant.applied, nudge], sort_keys=True
         )
@@ -311,8 +280,6 @@ class Reference:
             return Exact(why="nobody is there to ask")
         if key not in self._exact:
             command = {"do": "exact", "steps": EXACT_STEPS, "seed": SEED, "nudge": nudge}
-            if variant is _AS_IT_IS and not nudge:
-                command["gradients"] = self.gradients_file
             self._exact[key] = exact_of(self.ask_of(variant, command))
         return self._exact[key]
 

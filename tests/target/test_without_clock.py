@@ -168,9 +168,9 @@ def test_averages_of_a_script_are_copied_to_the_host() -> None:
 
 def test_doubles_are_made_on_the_host() -> None:
     """Wherever the package asks for float64, the tensor is brought to the host in the same expression, or is there."""
-    # The first brings them there before, and the above runs it; the next two ask whether the device has doubles; the last keeps
+    # The first brings them there before, and the above runs it; the second asks whether the device has doubles; the third keeps
     # copies on the host, and brings there what it compares with them.
-    on_host = {"measure/gradients.py", "measure/exact.py", "training/in_doubles.py", "training/script_average.py"}
+    on_host = {"measure/gradients.py", "measure/exact.py", "training/script_average.py"}
     found = []
     for path in PACKAGE.rglob("*.py"):
         place = path.relative_to(PACKAGE).as_posix()

@@ -13,7 +13,6 @@ from perfaudit.measure import exact as inside
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.runner import TrialFailed
-from perfaudit.training.in_doubles import everything_double
 from perfaudit.tune.exact import FLOOR, SPREAD, Exact, exact_of, gaps, said_of_exact
 from perfaudit.tune.questions import Questions
 
@@ -102,7 +101,7 @@ def test_products_tell_the_norm_of_a_difference() -> None:
 
 def test_inside_floats_are_doubles_and_behind_all_is_as_before() -> None:
     single, weight = torch.ones(3), torch.full((3,), 0.1, dtype=torch.float64)
-    with everything_double():
+    with inside.everything_double():
         assert torch.zeros(2).dtype == torch.float64
         assert (single * weight).float().dtype == weight.half().dtype == torch.float64
         assert torch.softmax(single, -1, dtype=torch.float32).dtype == torch.float64

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from perfaudit.knobs._script_start import started
-from perfaudit.measure.child import Child
-from perfaudit.measure.lab import ChildLab, build_command
+from perfaudit.measure.lab import ChildLab
 from perfaudit.measure.ledger import Variant
 from perfaudit.tune.same_start import BEGAN_ALIKE
-from perfaudit.tune.tolerance import Curve, Reference, curve_of
+from perfaudit.tune.tolerance import Reference
 from perfaudit.tune.verify import Verifier
 
 TRAIN = """
@@ -78,60 +75,3 @@ def test_biases_of_a_script_that_shuffles(project: Callable[..., Path]) -> None:
         assert 0 < verifier.peaks["right"] <= verifier.peaks["base"]
         assert "more than the promised change (rounding)" in lab.examine(wrong)
         assert "before its first step, other random numbers are drawn than in your code" in lab.examine(draws)
-
-
-DEEP = """
-import torch
-from torch import nn
-
-torch.manual_seed(1)
-layers = [nn.Conv2d(3, 32, 3, padding=1)]
-for at in range(12):
-    layers += [nn.Conv2d(32, 32, 3, padding=1, groups=32, stride=1 + (at % 3 == 0)), nn.BatchNorm2d(32), nn.ReLU()]
-    layers += [nn.Conv2d(32, 32, 1), nn.BatchNorm2d(32), nn.ReLU()]
-model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 3))
-optimizer = torch.optim.Adam(model.parameters())
-for step in range(40):
-    x, y = torch.randn(4, 3, 8, 8), torch.randint(0, 3, (4,))
-    optimizer.zero_grad()
-    loss = nn.functional.cross_entropy(model(x), y)
-    loss.backward()
-    optimizer.step()
-"""
-LAST = "optimizer = torch.optim.Adam(model.parameters())"
-WRONG = {
-    "scaled": ("model(x), y)", "model(x), y) * 1.01"),
-    "biased": ("loss.backward()", "(loss + 1e-3 * model[-1].weight.square().sum()).backward()"),
-    "faster": ("model.parameters())", "model.parameters(), lr=1.002e-3)"),
-}
-
-
-@pytest.mark.slow
-def test_what_roundings_do_to_a_script_is_told_from_what_a_wrong_patch_does(project: Callable[..., Path]) -> None:
-    """Depthwise convolutions and norms of few samples: another layout moves the gradients many times the least tolerance."""
-    project(**{"train.py": DEEP})
-    target = {"file": "train.py", "names": {}, "arguments": [], "scratch": "", "shared": ""}
-
-    def ask(variant: Variant, command: dict[str, Any]) -> dict[str, Any]:
-        with Child() as child:
-            child.ask(build_command(target, variant, "cpu"), 60)
-            return child.ask(command, 60)
-
-    def losses(command: dict[str, Any]) -> Curve | None:
-        if "build_seed" in command:
-            return None
-        return curve_of(ask(started(Variant("again", "", {}), command.get("nudge", 0.0)), {**command, "nudge": 0.0}))
-
-    def doubles(variant: Variant, command: dict[str, Any]) -> dict[str, Any]:
-        return ask(started(variant, command["nudge"], doubles=True), command)
-
-    texts = {"layout": DEEP.replace(LAST, f"model.to(memory_format=torch.channels_last)\n{LAST}")}
-    texts |= {name: DEEP.replace(*change) for name, change in WRONG.items()}
-    reference = Reference(losses, lambda variant: 0, steps=4, is_of_script=True, ask_of=doubles)
-    with Verifier("base", dict.fromkeys(texts, ("rounding",)), reference) as verifier:
-        lab = ChildLab(target, "cpu", check=verifier.check)
-        assert lab.examine(Variant("base", "", {})) == ""
-        refused = {name: lab.examine(Variant(name, "", {}, {"train.py": text})) for name, text in texts.items()}
-    assert refused.pop("layout") == ""
-    assert "in double precision losses, gradients and updates of 1 step agree within" in verifier.said["layout"]
-    assert all(why.startswith("more than the promised change") for why in refused.values()), refused

@@ -72,9 +72,8 @@ def build(
         if what.is_script:
             holder.scratch = target["scratch"]
             holder.training = run_script(
-                holder, what, target["scratch"], target["shared"], loader, seed, optimizer,
-                {**(start or {}), **(setup.start if setup else {})},
-            )  # fmt: skip
+                holder, what, target["scratch"], target["shared"], loader, seed, optimizer, start or {}
+            )
         else:
             holder.training = FactoryTraining(what, device, loader, seed, optimizer)
             holder.on_fixed_batch = fixed_batch

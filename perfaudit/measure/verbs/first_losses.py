@@ -14,7 +14,6 @@ from perfaudit.measure.rounded import rounded_to
 from perfaudit.target.autocasts import autocasts
 from perfaudit.target.random_streams import seed_all
 from perfaudit.training.factory_training import FactoryTraining
-from perfaudit.training.in_doubles import NotInDoubles
 from perfaudit.training.parameters import nudge as nudge_parameters
 from perfaudit.training.parameters import take_parameters
 
@@ -54,10 +53,10 @@ def losses(
     holder.doing = "the first steps"
     if holder.training.is_script:
         asked = of_script.Request(
-            steps, seed, save_state, load_state, save_gradients, load_gradients, may_lack, observe, memory
+            steps, seed, save_state, load_state, save_gradients, load_gradients, may_lack, nudge, observe, memory
         )
-        if build_seed is not None or nudge:
-            raise TargetError("a script draws from the seed that it sets itself, and its first step is over")
+        if build_seed is not None:
+            raise TargetError("a script draws from the seed that it sets itself")
         with _in_type(rounded, run):
             return of_script.first_losses(holder.training, asked)
     if build_seed is not None:
@@ -122,17 +121,16 @@ def sensitivity(holder: Holder, seed: int, other_seed: int, nudge: float, rounde
     return {"sensitivity": gradients.sensitivity(holder.training, seed, other_seed, moved, seed_all)}
 
 
-def exact(holder: Holder, steps: int, seed: int, nudge: float = 0.0, gradients: str = "") -> Reply:
+def exact(holder: Holder, steps: int, seed: int, nudge: float = 0.0) -> Reply:
     """The first steps with every float a double: see `measure.exact`. "why" where that cannot be.
 
-    Of a script, the first step that it has made so while it was built. gradients: a file of the same step's in its own types.
     A child that was asked this is never timed, nor asked for anything else.
     """
     holder.doing = "the first steps in double precision"
+    if holder.training.is_script:
+        return {"why": "a script computes in the types that it builds"}
     try:
-        if holder.training.is_script:
-            return doubles.first_of_script(holder.training, gradients)
         return doubles.first_steps(holder.training, steps, seed, nudge)
     except Exception as error:  # kernels without doubles, casts that nobody sees: then nothing is known of it
         said = str(error).splitlines()[0][:200] if str(error) else ""
-        return {"why": said if isinstance(error, NotInDoubles) else f"{type(error).__name__}: {said}"}
+        return {"why": said if isinstance(error, doubles.NotInDoubles) else f"{type(error).__name__}: {said}"}
