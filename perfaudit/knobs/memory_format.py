@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-from dataclasses import replace
-from typing import Any
-
 from perfaudit.knobs import Bench, Knob, Setup, Survey
 from perfaudit.knobs._code import Code, Patch
 from perfaudit.knobs._script_code import NO_NAME, about_models
 from perfaudit.measurements import Settings
 from perfaudit.training.tensor_layout import memory_format
 
-RESHAPE = "reshape"  # what `static.flattening_views` writes
 _FORMATS = {"channels_last": "channels_last", "contiguous": "contiguous_format"}  # names in torch
 
 
@@ -58,9 +53,7 @@ class MemoryFormat(Knob):
         if settings["memory_format"] != "channels_last":
             return None
         if code.survey.facts.is_script:
-            return _with_reshapes(
-                code, about_models(code, "{}.to(memory_format={torch})", "torch.channels_last", initialised=True)
-            )
+            return about_models(code, "{}.to(memory_format={torch})", "torch.channels_last", initialised=True)
         found = code.factory("model")
         if found is None:
             return None
@@ -69,32 +62,12 @@ class MemoryFormat(Knob):
         edits = wrap_returned(source, function, "", f".to(memory_format={name})")
         return code.patch(source, function, (*imported, *edits)) if edits else None
 
-    def told_in_place(self, patch: Patch, settings: Settings) -> Settings:
-        """With whether the patch has made reshapes of views."""
-        return {**settings, "reshapes": any(each.text == RESHAPE for each in patch.edits)}
-
-    def in_place(self, training: Any, settings: Settings) -> contextlib.AbstractContextManager[None]:
-        name, reshapes = _FORMATS[str(settings["memory_format"])], bool(settings.get("reshapes"))
-        return memory_format(training, name, reshapes)
-
     def no_line(self, survey: Survey) -> str:
         return NO_NAME if survey.facts.is_script else ""
 
     def words(self, settings: Settings, survey: Survey) -> str:
         name = _FORMATS[str(settings["memory_format"])]
         return f"keep the model in another layout: model.to(memory_format=torch.{name}); its inputs need no conversion"
-
-
-def _with_reshapes(code: Code, patch: Patch | None) -> Patch | None:
-    """The patch with reshapes for the views of the same file that raise where what they flatten is in channels_last."""
-    from perfaudit.static.flattening_views import reshape_what_is_flattened
-
-    source = code.source(patch.path) if patch is not None else None
-    reshapes = reshape_what_is_flattened(source) if source is not None else ()
-    if patch is None or source is None or not reshapes:
-        return patch
-    whole = code.patch(source, None, (*patch.edits, *reshapes))
-    return replace(whole, location=patch.location) if whole is not None else None
 
 
 KNOB = MemoryFormat()

@@ -8,12 +8,11 @@ from typing import Any
 
 
 @contextlib.contextmanager
-def memory_format(training: Any, name: str, reshapes: bool = False) -> Iterator[None]:
+def memory_format(training: Any, name: str) -> Iterator[None]:
     """Inside, the model's tensors of four or five dimensions lie in this format of torch ("channels_last"), as
     `model.to(memory_format=...)` leaves them; what the optimizer keeps of them, and their gradients, lie as they do.
 
-    Afterwards each has the strides that it had, and the values that it has become. reshapes: a view that cannot be one is a
-    reshape inside, as a patch that writes it so has it.
+    Afterwards each has the strides that it had, and the values that it has become.
     """
     import torch
 
@@ -23,36 +22,13 @@ def memory_format(training: Any, name: str, reshapes: bool = False) -> Iterator[
     training.model.to(memory_format=getattr(torch, name))
     _follow(training)
     try:
-        with _views_reshape() if reshapes else contextlib.nullcontext():
-            yield
+        yield
     finally:
         for tensor, size, stride in before.values():
             if tensor.data.stride() != stride and tensor.data.size() == size:
                 kept = torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device)
                 tensor.data = kept.copy_(tensor.data)
         _follow(training)
-
-
-@contextlib.contextmanager
-def _views_reshape() -> Iterator[None]:
-    import torch
-
-    original, own = torch.Tensor.view, vars(torch.Tensor).get("view")
-
-    def view(tensor: Any, *size: Any, **options: Any) -> Any:
-        try:
-            return original(tensor, *size, **options)
-        except RuntimeError:
-            return tensor.reshape(*size)
-
-    torch.Tensor.view = view  # type: ignore[method-assign,assignment]  # put back below
-    try:
-        yield
-    finally:
-        if own is None:
-            del torch.Tensor.view
-        else:
-            torch.Tensor.view = own  # type: ignore[method-assign]
 
 
 def _tensors(training: Any) -> Iterator[Any]:

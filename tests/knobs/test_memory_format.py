@@ -11,9 +11,7 @@ from surveys import USUAL, survey_of
 
 from perfaudit.knobs import Bench, Probe, Survey, memory_format
 from perfaudit.knobs._code import Code
-from perfaudit.measure.facts import Script
 from perfaudit.measure.gather_facts import _model
-from perfaudit.training.held_names import Held
 
 KNOB = memory_format.KNOB
 
@@ -84,54 +82,6 @@ def test_the_patch(name: str, before: str, after: str | None, tmp_path: Path, mo
     Path("train.py").write_text(before)
     patch = KNOB.patch(Code("train.py", survey()), {"memory_format": name})
     assert (patch and patch.after) == after
-
-
-NET = """\
-import torch
-
-class Net(torch.nn.Module):
-    def forward(self, x):
-        x = self.norm(x.view(x.size(0), -1))  # rows
-        return x.view(-1, 1), x.view(2, 3, -1), f"{x.view(2, -1)}"
-
-def flat(x):
-    return x.view(2, -1)
-
-net = Net()
-net(1)
-"""
-
-
-def test_views_that_flatten_become_reshapes_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("train.py").write_text(NET)
-    held = Held(str(tmp_path / "train.py"), "<module>", 1, "net", 12)
-    model = {"planes": 2, "kernels": 2}
-    given = survey_of(model=model, factories={}, factory_files={}, script=Script(models=((held,),)))
-    settings = {"memory_format": "channels_last"}
-    patch = KNOB.patch(Code("train.py", given), settings)
-    assert patch is not None and patch.location.line == 11
-    new = NET.replace("x.view(x.size(0), -1)", "x.reshape(x.size(0), -1)")
-    assert patch.after == new.replace("net = Net()\n", "net = Net()\nnet.to(memory_format=torch.channels_last)\n")
-    assert KNOB.told_in_place(patch, settings) == {**settings, "reshapes": True}
-
-
-def test_a_view_that_flattens_is_a_reshape_while_it_is_put_in_place() -> None:
-    import torch
-
-    class Net(torch.nn.Conv2d):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            out = super().forward(x)
-            return out.view(out.size(0), -1)
-
-    model, x = Net(3, 4, 3), torch.rand(2, 3, 6, 6)
-    training = SimpleNamespace(model=model, optimizer=SimpleNamespace(state={}))
-    before, view = model(x), torch.Tensor.view
-    with KNOB.in_place(training, {"memory_format": "channels_last", "reshapes": True}):
-        assert torch.allclose(model(x), before, atol=1e-6)
-    assert torch.Tensor.view is view and "view" not in vars(torch.Tensor)
-    with KNOB.in_place(training, {"memory_format": "channels_last"}), pytest.raises(RuntimeError, match="reshape"):
-        model(x)
 
 
 def test_words_and_promises() -> None:
