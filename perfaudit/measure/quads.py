@@ -58,30 +58,30 @@ def is_last_look(quads: int) -> bool:
     return quads >= LOOKS[-1].generations
 
 
-def interval_of_quads(log_ratios: Sequence[float], ended: float = 0.0) -> Interval | None:
+def interval_of_quads(log_ratios: Sequence[float], ended: float = 0.0, of_control: bool = False) -> Interval | None:
     """The interval after these quads, in the order in which they were run; None before the first look.
 
     Between looks it is that of the last one, from its quads alone; at the first look, only of what gains LARGE. ended: the
     time, not the data, ended the race; then all quads count, FEWEST of them at least, at so much of what the looks before have
     left unspent (see `stats.interval_at` for why this holds): 1 for all of it, less where the race could have ended at another
-    time, too.
+    time, too. of_control: of identical code, whose interval is wanted at the first look, whatever it is.
     """
     n = len(log_ratios)
     if n < (FEWEST if ended else USUAL_LOOK):
-        return _at_first_look(log_ratios)
+        return _at_first_look(log_ratios, -math.inf if of_control else LARGE)
     if ended and is_last_look(n):
         return _batch_interval(log_ratios, ended * LOOKS[-1].alpha)
     made = looks_made(LOOKS, n, ended)
     return _batch_interval(log_ratios[: made[-1][0]], made[-1][1]) if made else None
 
 
-def _at_first_look(log_ratios: Sequence[float]) -> Interval | None:
-    """The interval at the first look, where all of it lies beyond what is LARGE; None elsewhere."""
+def _at_first_look(log_ratios: Sequence[float], least: float) -> Interval | None:
+    """The interval at the first look, where all of it gains this share of the step; None elsewhere."""
     look = LOOKS[0]
     if len(log_ratios) < look.generations:
         return None
     found = _batch_interval(log_ratios[: look.generations], look.alpha)
-    return found if 1 - found.high >= LARGE else None
+    return found if 1 - found.high >= least else None
 
 
 def _batch_interval(log_ratios: Sequence[float], alpha: float) -> Interval:

@@ -120,7 +120,7 @@ class Race:
         for entrant in self.former:
             if entrant.key in self.entrants:
                 self.entrants[entrant.key] = entrant
-                entrant.interval = interval_of_quads(entrant.log_ratios)
+                entrant.interval = interval_of_quads(entrant.log_ratios, of_control=entrant.key == self.control)
 
     def fail(self, key: str, reason: str) -> None:
         """Take a candidate out: a step with it raised, or it is far slower. Nothing is said of its ratio."""
@@ -207,7 +207,7 @@ class Race:
         for entrant in self.entrants.values():
             if not entrant.is_open or not (ended or self._is_look(len(entrant.log_ratios))):
                 continue
-            entrant.interval = interval_of_quads(entrant.log_ratios, ended)
+            entrant.interval = interval_of_quads(entrant.log_ratios, ended, of_control=entrant.key == self.control)
             if entrant.key == self.control or entrant.interval is None:
                 continue
             if self._is_decided(entrant, entrant.interval) and not (self.rivals and self._may_win(entrant)):

@@ -33,7 +33,7 @@ def picked_class(source: Source, call: ast.Call, dotted: str) -> Picked | None:
     if isinstance(func, ast.Call) or _table(func) is not None:
         return _by_name(source, func, module, name)
     if isinstance(func, ast.Subscript) and (table := _literal(source, func.value)) is not None:
-        return _of_table(source, func, table, dotted)
+        return _of_table(source, func, table, dotted, is_closed=isinstance(func.value, ast.Dict))
     if isinstance(func, (ast.Name, ast.Attribute)) and _is_plain(func) and _is_variable(source, func):
         written, imports = edit.name_for(source, dotted)
         return Picked(_classes(source, func), f"{ast.unparse(func)} is {written}", imports)
@@ -81,19 +81,20 @@ def _literal(source: Source, value: ast.expr) -> ast.Dict | None:
     return value if isinstance(value, ast.Dict) else None
 
 
-def _of_table(source: Source, func: ast.Subscript, table: ast.Dict, dotted: str) -> Picked | None:
+def _of_table(source: Source, func: ast.Subscript, table: ast.Dict, dotted: str, is_closed: bool) -> Picked | None:
+    """is_closed: nothing can be added to the table, as it has no name."""
     named = [(key, source.qualified(value)) for key, value in zip(table.keys, table.values, strict=True)]
     keys = [key for key, name in named if name == dotted]
     if len(keys) != 1 or not isinstance(keys[0], ast.Constant) or not _is_plain(func.slice):
         return None
     classes = [name for _, name in named if name]
-    every = tuple(dict.fromkeys(classes)) if len(classes) == len(named) else None
+    every = tuple(dict.fromkeys(classes)) if is_closed and len(classes) == len(named) else None
     return Picked(every, f"{ast.unparse(func.slice)} == {_quoted(keys[0])}")
 
 
 def _classes(source: Source, func: ast.expr) -> tuple[str, ...] | None:
     """The classes that a name may stand for, where all that binds it gives it one; None where something else may."""
-    bound = source.lookup(func) if isinstance(func, ast.Name) else []
+    bound = source.lookup(func) if isinstance(func, ast.Name) and not _is_declared(source, func.id) else []
     found: list[str] = []
     for node in bound:
         parent = source.parent(node)
@@ -104,6 +105,17 @@ def _classes(source: Source, func: ast.expr) -> tuple[str, ...] | None:
                 return None
             found.append(name)
     return tuple(dict.fromkeys(found)) or None
+
+
+def _is_declared(source: Source, name: str) -> bool:
+    """Whether an import or a definition, wherever it stands in the file, also gives this name a value."""
+    aliases = [alias for each in source.nodes(ast.Import) for alias in each.names]
+    aliases += [alias for each in source.nodes(ast.ImportFrom) for alias in each.names]
+    named = {alias.asname or alias.name for alias in aliases}
+    named.update(each.name for each in source.nodes(ast.FunctionDef))
+    named.update(each.name for each in source.nodes(ast.AsyncFunctionDef))
+    named.update(each.name for each in source.nodes(ast.ClassDef))
+    return name in named
 
 
 def _choices(value: ast.expr) -> list[ast.expr]:

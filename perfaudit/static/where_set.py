@@ -9,8 +9,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
-from perfaudit.static.source import FUNCTIONS, LOOPS, Source
+from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 
 _MOST = 6  # names followed from one to the next
 
@@ -129,7 +130,12 @@ def _of_parameter(source: Source, parameter: ast.arg, others: Sequence[Source]) 
     function = source.scope(parameter)
     if not isinstance(function, FUNCTIONS) or parameter in (function.args.vararg, function.args.kwarg):
         return None
-    calls = [(each, call) for each in (source, *others) for call in each.nodes(ast.Call) if _calls(call, function.name)]
+    calls = [
+        (each, call)
+        for each in (source, *others)
+        for call in each.nodes(ast.Call)
+        if _calls(each, call, source, function)
+    ]
     if len(calls) != 1 or any(keyword.arg is None for keyword in calls[0][1].keywords):
         return None
     caller, call = calls[0]
@@ -137,6 +143,8 @@ def _of_parameter(source: Source, parameter: ast.arg, others: Sequence[Source]) 
     if named:
         return caller, named[0]
     positional = [*function.args.posonlyargs, *function.args.args]
+    if isinstance(calls[0][1].func, ast.Attribute) and _is_method(source, function):
+        positional = positional[1:]
     at = next((n for n, each in enumerate(positional) if each is parameter), -1)
     if any(isinstance(value, ast.Starred) for value in call.args):
         return None
@@ -148,12 +156,20 @@ def _of_parameter(source: Source, parameter: ast.arg, others: Sequence[Source]) 
     return (source, default) if default is not None else None
 
 
-def _calls(call: ast.Call, function: str) -> bool:
-    """Whether a call is of this name, also as that of a module."""
+def _calls(caller: Source, call: ast.Call, source: Source, function: Function) -> bool:
+    """Whether a call is of this function of a file: by its name, as that of the file's module, or of `self` for a method."""
     func = call.func
-    return (
-        func.id == function if isinstance(func, ast.Name) else isinstance(func, ast.Attribute) and func.attr == function
-    )
+    if isinstance(func, ast.Name):
+        return func.id == function.name
+    if not isinstance(func, ast.Attribute) or func.attr != function.name:
+        return False
+    if _is_method(source, function):
+        return isinstance(func.value, ast.Name) and func.value.id == "self"
+    return (caller.qualified(func.value) or "").rpartition(".")[2] == PurePosixPath(source.path).stem
+
+
+def _is_method(source: Source, function: Function) -> bool:
+    return isinstance(source.parent(function), ast.ClassDef)
 
 
 def _of_argument(source: Source, attribute: str) -> WhereSet | None:

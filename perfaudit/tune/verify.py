@@ -16,7 +16,7 @@ from perfaudit.measure.ledger import Variant
 from perfaudit.measure.runner import TrialFailed
 from perfaudit.tune.averages import said_of_averages
 from perfaudit.tune.exact import NUDGE, SAME_FUNCTION, WHAT, said_of_exact
-from perfaudit.tune.gradients import floor, rounds, said_of_gradients
+from perfaudit.tune.gradients import said_of_gradients
 from perfaudit.tune.losses import said_of_losses
 from perfaudit.tune.same_start import (
     BEGAN_ALIKE,
@@ -26,13 +26,9 @@ from perfaudit.tune.same_start import (
     refuse_other_draws,
 )
 from perfaudit.tune.tolerance import (
-    ROUNDOFF,
     Curve,
     Reference,
-    coarsest,
     curve_of,
-    gaps,
-    least_tolerance,
     losses_command,
     roundoff,
     types_of,

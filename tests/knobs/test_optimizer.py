@@ -118,7 +118,13 @@ CASES = [
         "fused",
         '{"w": torch.optim.AdamW, "r": torch.optim.RMSprop}[args.opt](p, **({"fused": True} if args.opt == "w" else {}))',
     ),
+    (
+        "TABLE[args.opt](p)",
+        "fused",
+        'TABLE[args.opt](p, **({"fused": True} if args.opt == "w" else {}))',
+    ),  # which may have more by then
     ("one(p)", "fused", "one(p, fused=True)"),  # SGD or AdamW
+    ("kind(p)", "fused", 'kind(p, **({"fused": True} if kind is Opt else {}))'),  # AdamW, or what is imported
     ("other(p)", "fused", 'other(p, **({"fused": True} if other is Opt else {}))'),  # RMSprop or AdamW
     ("other(p, foreach=True)", "fused", None),
 ]
@@ -129,6 +135,7 @@ def test_the_patch(call: str, name: str, patched: str | None, tmp_path: Path, mo
     monkeypatch.chdir(tmp_path)
     top = (
         "import torch\nfrom torch.optim import AdamW\nfrom torch.optim import AdamW as Opt\n"
+        "TABLE = {'w': AdamW, 's': torch.optim.SGD}\nkind = AdamW\nif args.lion:\n    from lion import Lion as kind\n"
         "one = torch.optim.SGD if args.sgd else AdamW\nother = torch.optim.RMSprop if args.rms else AdamW\noptimizer = "
     )
     Path("train.py").write_text(f"{top}{call}\n")

@@ -15,7 +15,7 @@ from perfaudit.knobs._code import Code
 from perfaudit.measure.facts import CallSite, Script, Trainer
 from perfaudit.measurements import Settings
 from perfaudit.tune.candidates import PATCH, Candidate
-from perfaudit.tune.final import _why_not_built
+from perfaudit.tune.final import why_not_built
 
 BF16, TF32, FUSED = {"precision": "bf16"}, {"precision": "tf32"}, {"update": "fused"}
 HF = {"library": "transformers", "optimizer": "adamw_torch"}
@@ -156,7 +156,7 @@ def test_a_patch_that_does_not_build_its_setting_is_refused() -> None:
     profile = profile_of(script_with(HF))
     built = facts(script=Script(), trainer=Trainer(library="transformers", precision="bf16", optimizer="", site=None))
     rungs = {"all": [rung, other]}
-    assert _why_not_built(profile, rungs, "all", built) == ""
-    assert _why_not_built(profile, rungs, "all", profile.survey.facts) == (
+    assert why_not_built(profile, rungs, "all", built) == ""
+    assert why_not_built(profile, rungs, "all", profile.survey.facts) == (
         "the patched source does not build what was raced: give TrainingArguments bf16=True"
     )

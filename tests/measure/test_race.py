@@ -79,6 +79,8 @@ def test_only_what_gains_much_is_told_at_the_first_look(speed: float, quads: int
     race = Race(["a"], "control", least=0.01, seed=1, pace=Pace(warm_up=0))
     run(race, speeds(noise=0.005, a=speed))
     assert (race.entrants["a"].left, len(race.entrants["a"].log_ratios)) == (DECIDED, quads)
+    control = race.entrants["control"].interval
+    assert control is not None and control.low < 1 < control.high
 
 
 def test_a_quad_compares_with_the_blocks_beside_it() -> None:
@@ -380,7 +382,7 @@ def test_the_end_of_time_judges_what_there_is(quads: int, has_interval: bool) ->
     for key in ("near", "control"):
         found = race.entrants[key].interval
         assert len(race.entrants[key].log_ratios) == quads
-        assert (found is not None) == has_interval
+        assert (found is not None) == (has_interval or key == "control")
         if found is not None:
             assert found.quads == quads
 

@@ -186,7 +186,7 @@ def test_a_setting_that_cannot_be_put_in_place_later_leaves_and_the_training_goe
 
 @pytest.mark.parametrize(
     ("times", "where"),
-    [(1, "before the race"), (3, "in its first steps"), (9, "later")],
+    [(1, "before the race"), (3, "in its first steps"), (6, "later")],
 )
 def test_what_cannot_be_taken_back_ends_the_process_and_is_to_blame(start: Start, times: int, where: str) -> None:
     _, training = start(half="clock.sleep(cost / 2)")
@@ -266,7 +266,7 @@ def test_a_step_that_raises_now_and_then_is_nobodys_fault(start: Start) -> None:
 
 def test_a_training_that_ends_is_trouble_and_judges_nobody(start: Start) -> None:
     """Whoever asked may build it again, where the race goes on with the quads that there are."""
-    race, training = start(half="clock.sleep(cost / 2)")
+    race, training = start(half="clock.sleep(0.8 * cost)")
     raising_at(training, always_from=50)
     state = race.run(1e9)
     assert state["trouble"].startswith("a step raises RuntimeError: bad sample in shard 7")
@@ -595,13 +595,13 @@ class Turns(Twins):
 def test_a_loader_is_raced_in_whole_rounds_of_its_workers(start: Start) -> None:
     _, training = start()
     own = training.loader
-    three = Loader(training, 0.5, num_workers=3, prefetch_factor=2)
+    three = Loader(training, 0.7, num_workers=3, prefetch_factor=2)
     race = prepare_screening(training, [Candidate("three", loader=three)], Terms(0.01, 1), turns := Turns())
     assert (race.ways["three"], race.race.paces["three"]) == ("loader", Pace(6, skipped=3, warm_up=8))
     assert race.race.paces[BASE] == Pace(1)
     assert turns.given == [three, None]  # its workers start in its own turn
     state = race.run(1e9)
-    assert state["entrants"]["three"]["interval"][0] == pytest.approx(0.5)
+    assert state["entrants"]["three"]["interval"][0] == pytest.approx(0.7)
     assert set(turns.given) == {three, None}
     assert (training.loader, training.module.cost, turns.given[-1]) == (own, 1.0, None)
     assert three.entered > 8
@@ -668,7 +668,7 @@ def script_with(start: Start, after: str, last: int) -> tuple[Screening, Script]
 
 
 def test_a_script_that_ends_while_it_is_raced_blames_nobody(start: Start) -> None:
-    race, _ = script_with(start, "clock.sleep(cost / 2)", 60)
+    race, _ = script_with(start, "clock.sleep(0.8 * cost)", 60)
     state = race.run(1e9)
     assert state["trouble"] == "the script ended"
     assert not any(entrant["left"].startswith("with it") for entrant in state["entrants"].values())

@@ -43,7 +43,11 @@ def test_where_a_number_is_set(text: str, value: str, line: int, options: tuple[
         ("DataLoader(data, cfg.bs)", "class Config:\n    bs = 16", 2),
         ("DataLoader(data, c['bs'])", "CONFIG = {'lr': 1, 'bs': 16}", 1),
         ("DataLoader(data, c['train']['bs'])", "CONFIG = {\n    'train': dict(lr=1, bs=16)}", 2),
-        ("def load(size):\n    return DataLoader(data, size)", "import loaders\nB = 16\nloaders.load(size=B)", 2),
+        (
+            "def load(size):\n    return DataLoader(data, size)",
+            "import train\nB = 16\ntorch.load(path)\ntrain.load(size=B)",
+            2,
+        ),
         ("def load(size):\n    return DataLoader(data, size)", f"{PARSER}load(args.batch_size)", 2),
         ("from config import SIZE\nDataLoader(data, SIZE)", "SIZE = 16\nSIZE = 32", 0),
         ("DataLoader(data, c['bs'])", "CONFIG = {'bs': 16}\nCONFIG['bs'] = 8", 0),

@@ -191,7 +191,7 @@ def test_which_patches_are_of_an_average(monkeypatch: pytest.MonkeyPatch) -> Non
     fails = {"all": "no"}
     monkeypatch.setattr(final, "seconds_to_check", lambda profile: 0.0)
 
-    def race(session: Any, profile: Any, race: SourceRace, deadline: Any = None) -> None:
+    def race(session: Any, profile: Any, race: SourceRace, deadline: Any = None, rounds: int = 3) -> None:
         seen.append(race)
         race.ledger.failures.update({"all": fails.pop("all", "")} if "all" in fails else {})
         race.ledger.checked["all"] = "checked"
