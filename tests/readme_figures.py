@@ -250,8 +250,10 @@ def _calibration() -> tuple[str, list[str]]:
     alike = [float(cell) for cell in _row("simulated_calibration.md", "the quads (violates what we assume)", "0.3")[3:]]
     counted = _row("engine_calibration.md", "all", "calm")
     excluded, pays = (cell.partition(" (")[0] for cell in counted[6:8])
+    beside, pays_beside = (cell.partition(" (")[0] for cell in _row("engine_calibration.md", "all", "loaded")[6:8])
     return f"benchmarks/{page}", [
         f"{excluded} comparisons of identical code excluded 1, and {pays} would have been taken for a gain",
+        f"beside three busy processes {beside}, and {pays_beside}",
         f"{same[2]} pairs of identical real trainings",
         f"others used it (load {float(same[11]):.0f}, {version}, one thread,",
         *rows,
