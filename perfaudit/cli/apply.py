@@ -38,7 +38,11 @@ def command(
         ),
     ] = False,
     allow: Annotated[
-        list[str] | None, typer.Option(help="Of a scan: also fixes that change only these (rounding,rng,…).")
+        list[str] | None,
+        typer.Option(
+            metavar="CHANGES",
+            help="Of a scan: also fixes that change only these, as rounding,rng or one in each --allow.",
+        ),
     ] = None,
     select: Annotated[
         list[str] | None, typer.Option(help="Of a scan: only these rules: ids, beginnings of ids, or names.")

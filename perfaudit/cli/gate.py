@@ -78,8 +78,9 @@ def check(
     ] = "",
     baseline: Baseline = None,
     layers: Annotated[
-        str, typer.Option(metavar="LAYERS", help="findings,counters,time (default: all the reference allows).")
-    ] = "",
+        list[str] | None,
+        typer.Option(metavar="LAYERS", help="findings,counters,time (default: all the reference allows)."),
+    ] = None,
     max_regression: Annotated[str, typer.Option(help="A pass excludes a slowdown of this (default 5%).")] = "",
     tolerate: Annotated[str, typer.Option(help="A slowdown up to this never fails (default 1%).")] = "",
     budget: Annotated[str, typer.Option(help="Time for the time layer, all targets together (default 120s).")] = "",
@@ -132,7 +133,9 @@ def check(
         raise UserError("--runs is how many gates --self-test makes; a gate is one run")
     if resume and no_history:
         raise UserError("--resume goes on with what is kept of a gate, and --no-history keeps nothing: choose one")
-    typed = Typed(against, baseline, layers, max_regression, tolerate, budget, inconclusive, tuple(link or ()))
+    typed = Typed(
+        against, baseline, tuple(layers or ()), max_regression, tolerate, budget, inconclusive, tuple(link or ())
+    )
     config, settings = settings_for(targets, path, module, in_place)
     settings = typed.over(settings)
     others = [_report_file(text) for text in report or []]
@@ -156,11 +159,11 @@ def check(
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """What the command line says of the settings, "" and None for nothing."""
+    """What the command line says of the settings, "", None and () for nothing."""
 
     against: str
     baseline: Path | None
-    layers: str
+    layers: tuple[str, ...]
     max_regression: str
     tolerate: str
     budget: str
@@ -180,8 +183,8 @@ class Typed:
             changes["against"] = self.against
         if self.baseline is not None:
             changes |= {"against": "", "baseline": str(self.baseline)}
-        if self.layers:
-            changes["layers"] = layers_of(names([self.layers]))
+        if any(self.layers):
+            changes["layers"] = layers_of(names(list(self.layers)))
         if self.max_regression:
             changes["max_regression"] = share_of(self.max_regression)
         if self.tolerate:

@@ -78,7 +78,11 @@ def command(
         ),
     ] = False,
     allow: Annotated[
-        list[str] | None, typer.Option(help="With --fix or --diff: also fixes that change only these (rounding,rng,…).")
+        list[str] | None,
+        typer.Option(
+            metavar="CHANGES",
+            help="With --fix or --diff: also fixes that change only these, as rounding,rng or one in each --allow.",
+        ),
     ] = None,
     select: Annotated[
         list[str] | None, typer.Option(help="Only these rules: ids, beginnings of ids, or names.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfaudit.cli.output import SOURCES, check_writable, emit, format_option, say
+from perfaudit.cli.output import SOURCES, check_writable, emit, format_option, names, say
 from perfaudit.errors import FOUND, INTERRUPTED, NOTHING_MEASURED, OK, UserError
 
 if TYPE_CHECKING:
@@ -101,11 +101,12 @@ def command(
         Path | None, typer.Option(metavar="FILE", help="Write the patch to a file, as `git apply` takes it.")
     ] = None,
     allow: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             metavar="CHANGES",
-            help="What besides speed patches of a climb may change: rounding, precision, rng, checkpoint, order, algorithm; "
-            "`safe` for nothing (default: rounding). With knobs named, climb with these.",
+            help="What besides speed patches of a climb may change: rounding, precision, rng, checkpoint, order, algorithm, "
+            "as rounding,rng or one in each --allow; `safe` for nothing (default: rounding). With knobs named, climb with "
+            "these.",
         ),
     ] = None,
     resume: Annotated[
@@ -135,7 +136,7 @@ def command(
     needs_torch("tune")
     knobs = [name for name, wanted in flags.items() if wanted or all_ or not any(flags.values())]
     everything = all_ or not any(flags.values())
-    climbs = _changes(allow) if everything or allow is not None else None
+    climbs = _changes(allow) if everything or allow else None
     script = None
     if resume and not all_ and not any(flags.values()):
         knobs, target, climbs, script = _as_before(knobs, target, allow)
@@ -163,7 +164,7 @@ def command(
 
 
 def _as_before(
-    knobs: list[str], target: str | None, allow: str | None
+    knobs: list[str], target: str | None, allow: list[str] | None
 ) -> tuple[list[str], str | None, frozenset[str] | None, Target | None]:
     """The knobs of the run that will be resumed, and its target and what its climb allowed where none is given.
 
@@ -180,7 +181,7 @@ def _as_before(
     start = read_run(path).start
     allowed = (start.get("options") or {}).get("allow")
     climbs = frozenset(map(str, allowed)) if isinstance(allowed, list) else None
-    if allow is not None:
+    if allow:
         climbs = _changes(allow)
     script = (start.get("options") or {}).get("script")
     knobs = list(start.get("knobs") or knobs)
@@ -189,13 +190,15 @@ def _as_before(
     return knobs, target or start.get("target"), climbs, None
 
 
-def _changes(allow: str | None) -> frozenset[str]:
-    """What patches of a climb may change. Raises UserError for something that none does."""
+def _changes(allow: list[str] | None) -> frozenset[str]:
+    """What patches of a climb may change, of all `--allow` together. Raises UserError for something that none does."""
     from perfaudit.findings import CHANGES
 
-    named = {part.strip() for part in (allow or "rounding").split(",")} - {""}
+    named = set(names(allow) if allow and any(allow) else ("rounding",))
     if SAFE in named and len(named) > 1:
-        raise UserError(f"--allow {allow}: `{SAFE}` allows nothing besides speed; leave it out to allow the others")
+        raise UserError(
+            f"--allow {','.join(allow or ())}: `{SAFE}` allows nothing besides speed; leave it out to allow the others"
+        )
     named -= {SAFE}
     if unknown := sorted(named - set(CHANGES)):
         raise UserError(f"--allow {','.join(unknown)}: patches change {', '.join(CHANGES)}; `{SAFE}` allows none of it")

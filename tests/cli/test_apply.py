@@ -176,7 +176,14 @@ def test_a_patch_of_tune_is_not_chosen_from(saved: Run, perfaudit: Run, option: 
 
 
 @pytest.mark.parametrize(
-    "options", [[], ["--unsafe-fixes"], ["--allow", "rounding,rng,checkpoint"], ["--allow", "rounding"]]
+    "options",
+    [
+        [],
+        ["--unsafe-fixes"],
+        ["--allow", "rounding,rng,checkpoint"],
+        ["--allow", "checkpoint", "--allow", "rounding,rng"],
+        ["--allow", "rounding"],
+    ],
 )
 def test_a_scan_applied_later_is_the_scan_that_fixes(project: Project, perfaudit: Run, options: list[str]) -> None:
     folder = project(**{"train.py": TRAIN, "nets/model.py": TRAIN})

@@ -42,6 +42,7 @@ def repository(project: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) ->
             "gate.json: no such baseline; write it with `perfaudit gate init --baseline gate.json`",
         ),
         (["--against", "main", "--layers", "speed"], "'speed' is no layer of the gate"),
+        (["--against", "main", "--layers", "speed", "--layers", "findings"], "'speed' is no layer of the gate"),
         (["--against", "main", "--max-regression", "5"], "'5' is no percentage"),
         (["--against", "main", "--tolerate", "9%"], "--tolerate must be below --max-regression"),
         (["--against", "main", "--inconclusive", "maybe"], "'maybe' is neither pass nor fail"),

@@ -397,6 +397,7 @@ def test_diff_on_stdout_is_a_patch_from_a_folder_of_the_repository(project: Proj
         (["--fix", "--unsafe-fixes"], {"anomaly.py", "loader.py"}),
         (["--fix", "--allow", "rng"], {"anomaly.py", "loader.py"}),
         (["--fix", "--allow", "checkpoint,rng"], {"anomaly.py", "loader.py"}),
+        (["--fix", "--allow", "rng", "--allow", "rounding"], {"anomaly.py", "loader.py"}),
         (["--fix", "--allow", "rounding"], {"anomaly.py"}),
         (["--fix", "--select", "PA1"], set()),
         (["--fix", "--severity", "error"], {"anomaly.py"}),

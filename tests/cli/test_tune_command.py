@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from perfaudit.cli.output import emit
-from perfaudit.cli.tune import _code
+from perfaudit.cli.tune import _changes, _code
 from perfaudit.errors import FOUND, NOTHING_MEASURED, OK
 from perfaudit.findings import FilePatch
 from perfaudit.measurements import Comparison, Ladder, NotApplicable, Trial, Winner
@@ -38,6 +38,23 @@ WINNER = Winner("threads", {"threads": 2}, False, "two threads")
 def test_exit_codes(found: dict[str, Any], code: int) -> None:
     assert _code(Report("tune", **found), exit_zero=False) == code
     assert _code(Report("tune", **found), exit_zero=True) == (OK if code == FOUND else code)
+
+
+@pytest.mark.parametrize(
+    ("allow", "changes"),
+    [
+        (None, {"rounding"}),
+        ([""], {"rounding"}),
+        (["rng"], {"rng"}),
+        (["rng,precision"], {"rng", "precision"}),
+        (["rng", "precision"], {"rng", "precision"}),
+        (["rng", " order, rounding", "rng"], {"rng", "order", "rounding"}),
+        (["safe"], set()),
+        (["safe", "safe"], set()),
+    ],
+)
+def test_what_patches_may_change_is_what_all_the_options_name(allow: list[str] | None, changes: set[str]) -> None:
+    assert _changes(allow) == changes
 
 
 def test_what_is_behind_verbose_is_named_without_it(tmp_path: Path) -> None:

@@ -130,7 +130,9 @@ def test_the_history_of_a_killed_climb_shows_what_was_compared(
         ("--all -o folder", "folder: is a folder"),
         ("--all --out folder", "folder: is a folder"),
         ("--all --allow safe,rng", "`safe` allows nothing besides speed"),
+        ("--all --allow safe --allow rng", "`safe` allows nothing besides speed"),
         ("--all --allow nonsense", "--allow nonsense: patches change rounding, precision,"),
+        ("--all --allow nonsense --allow rng", "--allow nonsense: patches change rounding, precision,"),
     ],
 )
 def test_what_could_go_wrong_later_is_refused_before_anything_is_measured(
