@@ -71,7 +71,7 @@ class Cache:
             if not hmac.compare_digest(sealed[:_SEAL_BYTES], self._seal(entry, text)):
                 return None
             data = json.loads(text)
-            if data["depends"] != _depends(data["asked"], project):
+            if data["depends"] != _depends(data["asked"], path, project):
                 return None
             return _decoded(data)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -87,9 +87,10 @@ class Cache:
             "files": sorted(result.asked.files),
             "marks": sorted(result.asked.marks),
             "imports": result.asked.imports,
+            "importers": result.asked.importers,
             "modules": [[folder, name] for folder, name in sorted(result.asked.modules)],
         }
-        data = json.dumps({"asked": asked, "depends": _depends(asked, project), **_encoded(result)})
+        data = json.dumps({"asked": asked, "depends": _depends(asked, path, project), **_encoded(result)})
         text = data.encode("utf-8", "surrogatepass")
         with contextlib.suppress(OSError):  # a full disk
             self._folder.write(entry, self._seal(entry, text) + text, 0o600, sync=False)
@@ -146,12 +147,14 @@ def _digest(value: object) -> str:
     return hashlib.sha256(repr(value).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def _depends(asked: Json, project: Project) -> Json:
+def _depends(asked: Json, path: str, project: Project) -> Json:
     """Digests of everything besides its own file that a result was made from."""
     depends: Json = {path: (seen.digest if (seen := project.glance(path)) else "") for path in asked["files"]}
     depends |= {f"mark {mark}": project.digest_of_marked(mark) for mark in asked["marks"]}
     if asked["imports"]:
         depends["imports"] = project.imports_digest
+    if asked["importers"]:
+        depends["importers"] = project.digest_of_importers(path)
     depends["modules"] = _digest([project.module_file(folder, name) for folder, name in asked["modules"]])
     return depends
 

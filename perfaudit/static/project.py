@@ -14,10 +14,12 @@ from itertools import islice
 from pathlib import Path
 
 from perfaudit.reading import read_bytes
+from perfaudit.static.call_index import CallIndex, CallShape
+from perfaudit.static.import_graph import FileSet, ImportGraph, numbers_in
 from perfaudit.static.source import PLAIN_BASES, Source, Unreadable, canonical, read_source, read_text, same_signature
 
 MAX_LEVELS = 6  # folders above a file in which its absolute imports are looked for
-MAX_HOPS = 4  # re-exports followed from file to file, and importers of importers
+MAX_HOPS = 4  # re-exports followed from file to file
 MAX_NEIGHBOUR_BYTES = 1 << 20  # a larger file is no module of helpers
 
 _TOPS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
@@ -188,8 +190,10 @@ class Project:
         self._tops: dict[str, str] = {}
         self._modules: dict[tuple[str, str], str] = {}
         self._heads: dict[tuple[str, str], list[str]] = {}
-        self._facts: dict[tuple[Callable[[Source], bool], str], bool] = {}
-        self._calls: dict[str, dict[str, list[ast.Call]]] = {}
+        self._facts: dict[Callable[[Source], bool], tuple[FileSet, FileSet]] = {}  # where each is false, and where true
+        self._marked: dict[str, FileSet] = {}
+        self._below_top: dict[str, FileSet] = {}
+        self._digests: dict[FileSet, str] = {}
 
     def glance(self, path: str) -> Glance | None:
         """A first look at a file, None if it cannot be read or is larger than any that is audited."""
@@ -315,53 +319,27 @@ class Project:
     # ---- programs ------------------------------------------------------------------------------------------------------
 
     @cached_property
-    def _importers(self) -> dict[str, set[str]]:
-        table: dict[str, set[str]] = {}
-        for file in self.files:
-            seen = self.glance(file)
-            for module in seen.imports if seen else ():
-                if (imported := self.module_file(os.path.dirname(file), module)) and imported != file:
-                    table.setdefault(imported, set()).add(file)
-        return table
+    def graph(self) -> ImportGraph:
+        """Who imports whom among the files of the scan."""
+        return ImportGraph(self.files, self._imports)
 
-    def importers(self, path: str) -> Iterator[str]:
-        """Files of the scan that import this one, and those that import them, nearest first."""
-        reached, edge = {path}, {path}
-        for _ in range(MAX_HOPS):
-            edge = {above for below in edge for above in self._importers.get(below, ())} - reached
-            yield from sorted(edge)
-            reached |= edge
+    def _imports(self, file: str) -> Iterator[str]:
+        seen = self.glance(file)
+        folder = os.path.dirname(file)
+        return (path for module in (seen.imports if seen else ()) if (path := self.module_file(folder, module)))
+
+    def calls(self, files: FileSet, name: str) -> list[CallShape]:
+        """The calls in these files of whatever has this last name; none in a file that cannot be read or parsed."""
+        calling = numbers_in(files & self._call_index.files_calling(name))
+        return [call for number in calling for call in self._call_index.calls(number, name)]
+
+    def read_calls(self) -> None:
+        """Look now, and not at the first question, which names are called in which files."""
+        self._call_index.read()
 
     @cached_property
-    def _imported(self) -> dict[str, set[str]]:
-        table: dict[str, set[str]] = {}
-        for imported, importers in self._importers.items():
-            for file in importers:
-                table.setdefault(file, set()).add(imported)
-        return table
-
-    def program(self, path: str) -> Iterator[str]:
-        """Files of the scan that run together with this one: those that import it, and what it and they import."""
-        reached = {path, *self.importers(path)}
-        edge = set(reached)
-        for _ in range(MAX_HOPS):
-            edge = {below for above in edge for below in self._imported.get(above, ())} - reached
-            reached |= edge
-        yield from sorted(reached.intersection(self.files) - {path})
-
-    def calls(self, path: str, name: str) -> list[ast.Call]:
-        """The calls in a file of whatever has this last name; none in a file that cannot be read or parsed."""
-        if path not in self._calls:
-            table = self._calls[path] = {}
-            try:
-                nodes = list(ast.walk(_parsed(path)))
-            except (OSError, Unreadable, SyntaxError, ValueError, RecursionError, MemoryError):
-                nodes = []
-            for call in nodes:
-                if isinstance(call, ast.Call):
-                    last = getattr(call.func, "attr", getattr(call.func, "id", ""))
-                    table.setdefault(last, []).append(call)
-        return self._calls[path].get(name, [])
+    def _call_index(self) -> CallIndex:
+        return CallIndex(self.files)
 
     @cached_property
     def imports_digest(self) -> str:
@@ -371,22 +349,68 @@ class Project:
 
     def digest_of_marked(self, mark: str) -> str:
         """Changes when a file with this mark does."""
-        parts = ((file, seen.digest) for file in self.marked(mark) if (seen := self.glance(file)))
-        return hashlib.sha256(repr(list(parts)).encode("utf-8", "replace")).hexdigest()[:32]
+        return self.digest_of(self.marked(mark))
 
-    def marked(self, mark: str) -> Iterator[str]:
+    def digest_of_importers(self, path: str) -> str:
+        """Changes when a file that imports this one, directly or through others, does."""
+        return self.digest_of(self.graph.importers(path))
+
+    def digest_of(self, files: FileSet) -> str:
+        """Changes when one of these files does, or when they are others."""
+        if files not in self._digests:
+            parts = (
+                (file, seen.digest) for number in numbers_in(files) if (seen := self.glance(file := self.files[number]))
+            )
+            self._digests[files] = hashlib.sha256(repr(list(parts)).encode("utf-8", "replace")).hexdigest()[:32]
+        return self._digests[files]
+
+    def marked(self, mark: str) -> FileSet:
         """Files of the scan whose bytes carry a mark."""
-        return (file for file in self.files if (seen := self.glance(file)) and mark in seen.marks)
+        if mark not in self._marked:
+            self._marked[mark] = self._files_where(
+                lambda file: mark in seen.marks if (seen := self.glance(file)) else False
+            )
+        return self._marked[mark]
 
-    def holds(self, fact: Callable[[Source], bool], path: str) -> bool:
+    def below_top_of(self, folder: str) -> FileSet:
+        """Files of the scan that belong to the same project as a folder."""
+        top = self.top(folder)
+        if top not in self._below_top:
+            self._below_top[top] = self._files_where(lambda file: self.top(os.path.dirname(file)) == top)
+        return self._below_top[top]
+
+    def only(self, path: str) -> FileSet:
+        """The set of one file; an empty one where the scan does not hold it."""
+        number = self._numbers.get(path)
+        return 0 if number is None else 1 << number
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {file: number for number, file in enumerate(self.files)}
+
+    def _files_where(self, holds: Callable[[str], bool]) -> FileSet:
+        return int("".join("1" if holds(file) else "0" for file in reversed(self.files)) or "0", 2)
+
+    def first_where(self, fact: Callable[[Source], bool], files: FileSet) -> str:
+        """The first of these files of which something is true, "" if it is of none; each file is read once for a fact."""
+        false, true = self._facts.get(fact, (0, 0))
+        for number in numbers_in(files & ~false):
+            if not true >> number & 1:
+                if not self._holds(fact, self.files[number]):
+                    false |= 1 << number
+                    continue
+                true |= 1 << number
+            self._facts[fact] = false, true
+            return self.files[number]
+        self._facts[fact] = false, true
+        return ""
+
+    def _holds(self, fact: Callable[[Source], bool], path: str) -> bool:
         """Whether something is true of a file; False for one that does not parse."""
-        key = (fact, path)
-        if key not in self._facts:
-            try:
-                self._facts[key] = fact(read_source(Path(path), path))
-            except (Unreadable, RecursionError):
-                self._facts[key] = False
-        return self._facts[key]
+        try:
+            return fact(read_source(Path(path), path))
+        except (Unreadable, RecursionError):
+            return False
 
 
 @dataclass(slots=True)
@@ -396,7 +420,8 @@ class Asked:
     files: set[str] = field(default_factory=set)
     modules: dict[tuple[str, str], str] = field(default_factory=dict)  # folder and name, and the file it was found in
     marks: set[str] = field(default_factory=set)
-    imports: bool = False
+    imports: bool = False  # who imports whom, and what the bytes of files show
+    importers: bool = False  # what files say that import this one, directly or through others
 
 
 class Neighbours:
@@ -500,22 +525,17 @@ class Neighbours:
     def is_imported_by_a_marked_file(self, mark: str) -> bool:
         """Whether a file of the scan that imports this one, directly or through others, carries the mark."""
         self.asked.imports = True
-        importers = self._project.importers(self._path)
-        return any((seen := self._project.glance(file)) and mark in seen.marks for file in importers)
+        return bool(self._project.graph.importers(self._path) & self._project.marked(mark))
 
     def program_carries(self, mark: str) -> bool:
         """Whether a file of the scan that runs together with this one carries the mark: an importer, or what it imports."""
         self.asked.imports = True
-        return any(
-            (seen := self._project.glance(file)) and mark in seen.marks for file in self._project.program(self._path)
-        )
+        return bool(self._project.graph.program(self._path) & self._project.marked(mark))
 
-    def calls_by_importers(self, name: str) -> list[ast.Call]:
+    def calls_by_importers(self, name: str) -> list[CallShape]:
         """What the files of the scan that import this one, directly or through others, call by this last name."""
-        self.asked.imports = True
-        importers = list(self._project.importers(self._path))
-        self.asked.files.update(importers)
-        return [call for file in importers for call in self._project.calls(file, name)]
+        self.asked.imports = self.asked.importers = True
+        return self._project.calls(self._project.graph.importers(self._path), name)
 
     def some_file(self, mark: str, fact: Callable[[Source], bool]) -> str:
         """The path of another file of this project that carries the mark and of which the fact holds; "" if none.
@@ -524,20 +544,19 @@ class Neighbours:
         """
         self.asked.marks.add(mark)
         self.asked.imports = True
-        files = [file for file in self._project.marked(mark) if file != self._path]
-        if not files:
+        project = self._project
+        marked = project.marked(mark)
+        if not marked:
             return ""
-        together = {*self._project.importers(self._path), *self._project.program(self._path)}
-        top = self._project.top(self._folder)
-        files = [file for file in files if file in together or self._project.top(os.path.dirname(file)) == top]
-        return next((file for file in files if self._project.holds(fact, file)), "")
+        together = project.graph.importers(self._path) | project.graph.program(self._path)
+        together |= project.below_top_of(self._folder)
+        return project.first_where(fact, marked & together & ~project.only(self._path))
 
     def some_importer(self, fact: Callable[[Source], bool]) -> str:
         """The path of a file of the scan that imports this one, directly or not, and of which the fact holds; "" if none."""
-        self.asked.imports = True
-        importers = list(self._project.importers(self._path))
-        self.asked.files.update(importers)
-        return next((file for file in importers if self._project.holds(fact, file)), "")
+        self.asked.imports = self.asked.importers = True
+        nearest = self._project.graph.nearest_importers(self._path)
+        return next((file for file in nearest if self._project.first_where(fact, self._project.only(file))), "")
 
 
 def _parsed(path: str) -> ast.Module:

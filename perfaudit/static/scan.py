@@ -174,6 +174,7 @@ def _audited(
         all_checks()  # imported before the processes part, so that each has them
     if processes > 1:  # the largest first, so that none is left with one at the end
         files = sorted(files, key=lambda file: -sizes.get(file, 0))
+        project.read_calls()  # else each process does
 
     def work(file: discover.File) -> Audited:
         return audit_file(file.path, file.shown_as, rules, selected, project)

@@ -10,6 +10,7 @@ import pytest
 
 from perfaudit.rules import all_rules
 from perfaudit.static import workers
+from perfaudit.static.call_index import CallShape
 from perfaudit.static.project import MAX_GLANCED, Project, glance
 from perfaudit.static.registry import run_checks
 from perfaudit.static.source import Source
@@ -215,9 +216,16 @@ def test_calls_by_importers(project: Folder) -> None:
             "broken.py": "import data\nmake(",
         }
     )
-    neighbours = Project(sorted(folder.glob("*.py"))).seen_from(folder / "data.py")
-    assert [ast.unparse(call) for call in neighbours.calls_by_importers("make")] == ["data.make(4)"]
-    assert {Path(file).name for file in neighbours.asked.files} == {"train.py", "broken.py"}
+    project_of_scan = Project(sorted(folder.glob("*.py")))
+    neighbours = project_of_scan.seen_from(folder / "data.py")
+    assert neighbours.calls_by_importers("make") == [CallShape(1)]
+    assert neighbours.asked.importers
+    before = project_of_scan.digest_of_importers(str(folder / "data.py"))
+    (folder / "broken.py").write_text("import data\ndata.make(n=4)")
+    changed = Project(sorted(folder.glob("*.py")))
+    assert changed.digest_of_importers(str(folder / "data.py")) != before
+    shapes = changed.seen_from(folder / "data.py").calls_by_importers("make")
+    assert shapes == [CallShape(0, frozenset({"n"})), CallShape(1)]
 
 
 def test_some_file(project: Folder) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from perfaudit.static.call_index import shape_of
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.context import last_name
 
@@ -324,13 +325,8 @@ def _is_overridden(source: Source, function: Function, parameter: ast.arg, *, ne
         return True
     positional = [a.arg for a in (*function.args.posonlyargs, *function.args.args)][skipped:]
     place = positional.index(parameter.arg) if parameter.arg in positional else None
-    return any(_may_pass(call, parameter.arg, place) for call in (*calls, *elsewhere))
-
-
-def _may_pass(call: ast.Call, name: str, place: int | None) -> bool:
-    if any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg in (name, None) for k in call.keywords):
-        return True
-    return place is not None and len(call.args) > place
+    shapes = [*map(shape_of, calls), *elsewhere]
+    return any(shape.may_pass(parameter.arg, place) for shape in shapes)
 
 
 def _option(source: Source, node: ast.Attribute) -> Default | None:
@@ -414,7 +410,7 @@ def _field(source: Source, node: ast.Attribute, depth: int) -> Default | None:
     written = assigned_value(source, fields[0][1])
     given = constant(source, written) if written is not None else UNKNOWN
     built = [call for call in source.nodes(ast.Call) if last_name(call.func) == fields[0][0].name]
-    if given is UNKNOWN or not built or any(_may_pass(call, node.attr, 0) for call in built):
+    if given is UNKNOWN or not built or any(shape_of(call).may_pass(node.attr, 0) for call in built):
         return None
     return Default(given, "the configuration says otherwise")
 

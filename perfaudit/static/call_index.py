@@ -1,0 +1,239 @@
+"""Who calls what: the calls of a name in all files of a scan, read from their texts without a tree of each.
+
+A tree of every file that calls something would cost as much as the audit of these files. So a first look notes the names
+that stand before a bracket, and only the brackets behind a name that somebody asks for are parsed. Where the text does not
+settle what a bracket belongs to, the whole file is.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import unicodedata
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from keyword import iskeyword, issoftkeyword
+from pathlib import Path
+
+from perfaudit.reading import read_bytes
+from perfaudit.static.import_graph import FileSet
+from perfaudit.static.source import NEWLINE, Unreadable, decoded, read_text
+
+# What may stand between a name and the bracket of its call. Nothing is tried twice (`+` behind a repetition).
+_GAP = r"(?:[\s\\)]|#[^\n]*+\n)*+"
+_TO_BRACKET = re.compile(rf"{_GAP}\(")
+_CALLED = re.compile(rf"\b(\w++){_GAP}\(")
+# A comment, or a text from its first quote on; the letters before it stay in the code.
+_TEXT = re.compile(
+    r"#[^\n]*+"
+    r'|"""[^"\\]*+(?:(?:\\.|"(?!""))[^"\\]*+)*+"""'
+    r"|'''[^'\\]*+(?:(?:\\.|'(?!''))[^'\\]*+)*+'''"
+    r'|"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"'
+    r"|'[^'\\\n]*+(?:\\.[^'\\\n]*+)*+'",
+    re.DOTALL,
+)
+_BRACKET = re.compile(r"[()\[\]{}]")
+_DEFINED = re.compile(r"(?<![\w.])(?:def|class)[ \t]+$")
+_LOOKED_BACK = 100  # characters before a bracket or a name; what is longer than that is looked at in whole
+_SPACE = b" \t\r\n\f\v\\)"
+_WORD = b"_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+# Letters and digits stay, what may stand between a name and its bracket is a space, and everything else is a dot.
+_WORDS_AND_REST = bytes(c if c in _WORD or c in b"(" else 32 if c in _SPACE else 46 for c in range(256))
+_FIRST_ON_LINE = re.compile(rb"\n[ \t]*\(")
+
+
+@dataclass(frozen=True, slots=True)
+class CallShape:
+    """How much a call passes: so many arguments by position, these names, and whether it unpacks (`*a`, `**k`)."""
+
+    positional: int
+    keywords: frozenset[str] = frozenset()
+    unpacks: bool = False
+
+    def may_pass(self, name: str, place: int | None) -> bool:
+        """Whether the call may pass a parameter of this name, at this place among those that positions can fill."""
+        return self.unpacks or name in self.keywords or (place is not None and self.positional > place)
+
+
+def shape_of(call: ast.Call) -> CallShape:
+    names = [keyword.arg for keyword in call.keywords]
+    unpacks = None in names or any(isinstance(argument, ast.Starred) for argument in call.args)
+    return CallShape(len(call.args), frozenset(name for name in names if name is not None), unpacks)
+
+
+class CallIndex:
+    """The calls in the files of a scan, by the last name of what is called. Nothing is read before the first question."""
+
+    def __init__(self, files: Sequence[str]) -> None:
+        self._files = files
+        self._read: dict[int, CallsOfFile] = {}
+
+    def read(self) -> None:
+        """The first look at all files."""
+        self._by_name  # noqa: B018  # kept from now on
+
+    def files_calling(self, name: str) -> FileSet:
+        """Files in which a bracket stands behind this name: calls, and now and then a text that only looks like one."""
+        files = 0
+        for number in self._by_name.get(name, ()):
+            files |= 1 << number
+        return files
+
+    @cached_property
+    def _by_name(self) -> dict[str, list[int]]:
+        table: dict[str, list[int]] = {}
+        for number, file in enumerate(self._files):
+            for name in _names_called(file):
+                table.setdefault(name, []).append(number)
+        return table
+
+    def calls(self, number: int, name: str) -> list[CallShape]:
+        """The calls of the name in one file; none in a file that cannot be read or parsed."""
+        if number not in self._read:
+            self._read[number] = CallsOfFile(self._files[number])
+        return self._read[number].of(name)
+
+
+def _names_called(file: str) -> set[str]:
+    """Every name behind which a bracket opens; more than these where a comment stands between."""
+    try:
+        data = read_bytes(file)
+        if not data.isascii():
+            return _as_parsed(_CALLED.findall(decoded(data)[0]))
+    except (OSError, Unreadable):
+        return set()
+    names = {_last_word(before) for before in data.translate(_WORDS_AND_REST).split(b"(")[:-1]}
+    for bracket in _FIRST_ON_LINE.finditer(data):
+        names.add(_word_before_comments(data, bracket.start()))
+    return {name.decode() for name in names if name}
+
+
+def _last_word(text: bytes) -> bytes:
+    words = text[-_LOOKED_BACK:].rsplit(None, 1) or text.rsplit(None, 1)
+    return words[-1].rpartition(b"(")[2].rpartition(b".")[2] if words else b""
+
+
+def _word_before_comments(data: bytes, end: int) -> bytes:
+    """The last word of the line that ends here, or of the nearest one above where that holds a comment only."""
+    while end > 0:
+        start = data.rfind(b"\n", 0, end) + 1
+        if word := _last_word(data[start:end].partition(b"#")[0].translate(_WORDS_AND_REST)):
+            return word
+        end = start - 1
+    return b""
+
+
+def _as_parsed(names: Iterable[str]) -> set[str]:
+    """Names as the parser spells them."""
+    return {name if name.isascii() else unicodedata.normalize("NFKC", name) for name in names}
+
+
+class CallsOfFile:
+    """The calls in one file; a file that cannot be read or parsed has none."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._known: dict[str, list[CallShape]] = {}
+        self._in_f_strings: set[str] = set()  # names with a bracket behind them
+        self._is_plain = True  # whether the text tells which brackets belong to what
+        self._quoted = 0
+        self._code = _TEXT.sub(self._emptied, self._text())  # without comments, and with every text empty
+        if '"' in self._code or self._code.count("'") != 2 * self._quoted or not self._code.isascii():
+            self._is_plain = False
+
+    def of(self, name: str) -> list[CallShape]:
+        """The calls of whatever has this last name."""
+        if name not in self._known:
+            found = None
+            if self._is_plain and name not in self._in_f_strings and not iskeyword(name) and not issoftkeyword(name):
+                found = self._behind(name)
+            self._known[name] = self._in_tree.get(name, []) if found is None else found
+        return self._known[name]
+
+    def _text(self) -> str:
+        try:
+            return NEWLINE.sub("\n", read_text(Path(self._path))[0])
+        except Unreadable:
+            return ""
+
+    def _emptied(self, match: re.Match[str]) -> str:
+        if match[0][0] == "#":
+            return ""
+        self._quoted += 1
+        start = match.start()
+        if "f" in match.string[max(0, start - 2) : start].lower():
+            self._in_f_strings |= _as_parsed(_CALLED.findall(match[0]))
+            if match[0].count("{") != match[0].count("}"):  # a quote inside its braces, as Python 3.12 allows it
+                self._is_plain = False
+        return "''"
+
+    @cached_property
+    def _pairs(self) -> dict[int, int]:
+        """Where each bracket that opens is closed; nothing where they do not match."""
+        pairs: dict[int, int] = {}
+        waiting: list[int] = []
+        for match in _BRACKET.finditer(self._code):
+            if match[0] in "([{":
+                waiting.append(match.start())
+            elif not waiting:
+                return {}
+            else:
+                pairs[waiting.pop()] = match.start()
+        return {} if waiting else pairs
+
+    def _behind(self, name: str) -> list[CallShape] | None:
+        """The calls, from the brackets behind the name; None where it takes a tree to tell."""
+        found: list[CallShape] = []
+        to_parse = 2 * len(self._code)  # calls of a name within calls of it could be parsed over and over
+        for start, gap in self._brackets_behind(name):
+            opens = gap.end() - 1
+            if gap[0][:-1].strip(" \t") or opens not in self._pairs:
+                return None
+            if _DEFINED.search(self._code[max(0, start - _LOOKED_BACK) : start]):
+                continue
+            arguments = self._code[opens : self._pairs[opens] + 1]
+            to_parse -= len(arguments)
+            call = _parsed_call(arguments) if to_parse > 0 else None
+            if call is None:
+                return None
+            found.append(shape_of(call))
+        return found
+
+    def _brackets_behind(self, name: str) -> Iterator[tuple[int, re.Match[str]]]:
+        """Where the name begins that a bracket follows, and what stands from its end to the bracket."""
+        code = self._code
+        start = code.find(name)
+        while start >= 0:
+            end = start + len(name)
+            is_whole = not (code[start - 1 : start].isalnum() or code[start - 1 : start] == "_")
+            if is_whole and (gap := _TO_BRACKET.match(code, end)):
+                yield start, gap
+            start = code.find(name, end)
+
+    @cached_property
+    def _in_tree(self) -> dict[str, list[CallShape]]:
+        table: dict[str, list[CallShape]] = {}
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                nodes = list(ast.walk(ast.parse(self._text())))
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            nodes = []
+        for node in nodes:
+            if isinstance(node, ast.Call):
+                last = getattr(node.func, "attr", getattr(node.func, "id", ""))
+                table.setdefault(last, []).append(shape_of(node))
+        return table
+
+
+def _parsed_call(arguments: str) -> ast.Call | None:
+    """A call with these arguments; None where the brackets hold something else."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            call = ast.parse(f"f{arguments}", mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    return call if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) else None
