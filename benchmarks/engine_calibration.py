@@ -7,7 +7,6 @@
     --runs N                 measure until each kind, sample and state has N runs on record; 0 only judges what is there
     --seconds S              of each race (120)
     --write                  put the table into engine_calibration.md
-    --again                  judge the log ratios on record by the rule as it is now, not by what the run said
 
 One run is one training in one process, raced by the worker's own verbs as `tune` has them. *identical*: ten copies of the
 step's code, each a candidate, and the control; half of them come in as a patch that adds `pass` to what a step runs, the others
@@ -20,7 +19,8 @@ many it made. All steps do the same besides: that takes the median distance of t
 median time of a product it gives the step of every candidate.
 
 A run is a line of engine_calibration.jsonl as soon as it is over, so that it can be interrupted and run in parts. Shares have
-exact (Clopper-Pearson) 95 % intervals. Candidates of one run share a process, so they are not quite independent.
+exact (Clopper-Pearson) 95 % intervals. Candidates of one run share a process, so they are not quite independent. The tables judge
+the log ratios on record by the rule as it is now; only the seconds until something was called are those of the run.
 """
 
 from __future__ import annotations
@@ -263,20 +263,25 @@ def judged_again(record: Json) -> Json:
     return {
         **record,
         "entrants": {
-            key: {**entrant, **_judged(entrant, is_control=key == "control")}
+            key: {**entrant, **_judged(entrant, _beside(record, key), is_control=key == "control")}
             for key, entrant in record["entrants"].items()
         },
     }
 
 
-def _judged(entrant: Json, is_control: bool) -> Json:
+def _beside(record: Json, key: str) -> list[list[float]]:
+    """Log ratios of the other entrants of this run."""
+    return [other["log_ratios"] for name, other in record["entrants"].items() if name != key]
+
+
+def _judged(entrant: Json, others: list[list[float]], is_control: bool) -> Json:
     """The interval of its log ratios at the look that decides, or at the end; one that looked no faster has left all the same."""
     ratios, is_futile = entrant["log_ratios"], entrant["left"] == FUTILE
     for quads in range(1, len(ratios) + 1):
-        found = interval_of_quads(ratios[:quads]) if is_look(quads) and not is_control else None
+        found = interval_of_quads(ratios[:quads], others=others) if is_look(quads) and not is_control else None
         if found is not None and (1 - found.high >= LEAST or 1 - found.low < LEAST):
             return {"interval": [found.ratio, found.low, found.high], "quads": found.quads, "left": DECIDED}
-    found = interval_of_quads(ratios, ended=not is_futile)
+    found = interval_of_quads(ratios, ended=not is_futile, others=others)
     return {
         "interval": [found.ratio, found.low, found.high] if found else None,
         "quads": found.quads if found else 0,
@@ -420,7 +425,8 @@ def load_of(records: Sequence[Json]) -> str:
 
 
 def page(records: Sequence[Json]) -> str:
-    """All tables, and what they were measured on."""
+    """All tables, judged by the rule as it is now, and what they were measured on."""
+    records = [judged_again(record) for record in records]
     lines = ["# One training, several candidates: false calls and power", ""]
     lines += [
         "Printed by `python benchmarks/engine_calibration.py --write`, which judges the records beside it; they were made by",
@@ -478,7 +484,6 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--records", type=Path, default=RECORDS)
     parser.add_argument("--write", action="store_true")
-    parser.add_argument("--again", action="store_true")
     arguments = parser.parse_args()
     records = read(arguments.records)
     while (wanted := missing(records, cells_of(arguments), arguments.runs)) is not None:
@@ -487,8 +492,6 @@ def main() -> None:
         records.append(record)
         keep(arguments.records, record)
         print(f"{kind} {sample} {state}: {record['took']:.0f} s {record['refused'] or ''}", flush=True)
-    if arguments.again:
-        records = [judged_again(record) for record in records]
     if records:
         tell(page(records), PAGE, arguments.write)
 

@@ -120,7 +120,9 @@ class Race:
         for entrant in self.former:
             if entrant.key in self.entrants:
                 self.entrants[entrant.key] = entrant
-                entrant.interval = interval_of_quads(entrant.log_ratios, of_control=entrant.key == self.control)
+        for entrant in self.former:
+            if entrant.key in self.entrants:
+                self._look_at(entrant)
 
     def fail(self, key: str, reason: str) -> None:
         """Take a candidate out: a step with it raised, or it is far slower. Nothing is said of its ratio."""
@@ -207,7 +209,7 @@ class Race:
         for entrant in self.entrants.values():
             if not entrant.is_open or not (ended or self._is_look(len(entrant.log_ratios))):
                 continue
-            entrant.interval = interval_of_quads(entrant.log_ratios, ended, of_control=entrant.key == self.control)
+            self._look_at(entrant, ended)
             if entrant.key == self.control or entrant.interval is None:
                 continue
             if self._is_decided(entrant, entrant.interval) and not (self.rivals and self._may_win(entrant)):
@@ -219,6 +221,25 @@ class Race:
                 entrant.left = FUTILE
         if self.rivals:
             self._leave_beaten()
+
+    def _look_at(self, entrant: Entrant, ended: float = 0.0) -> None:
+        """Work out its interval from its quads, and from how much the others beside it scatter."""
+        entrant.interval = interval_of_quads(
+            entrant.log_ratios, ended, of_control=entrant.key == self.control, others=self._others(entrant)
+        )
+
+    def _others(self, entrant: Entrant) -> list[list[float]]:
+        """Log ratios of those whose scatter tells that of this one: raced at its pace, and no settings of one thing.
+
+        Rivals are loaders, say, of which one that waits for its data scatters many times as much as one that does not.
+        """
+        if self.rivals:
+            return []
+        return [
+            other.log_ratios
+            for other in self.entrants.values()
+            if other is not entrant and self._pace(other.key) == self._pace(entrant.key)
+        ]
 
     def _is_look(self, quads: int) -> bool:
         """Whether the data are judged after so many quads. Rivals that cannot win leave before the first of these looks."""
@@ -257,12 +278,15 @@ class Race:
     def _is_futile(self, entrant: Entrant) -> bool:
         """Whether a gain of `least` is more than a standard error away from the middle of the first quads.
 
+        Four quads can lie close together by chance, so the scatter is at least what the others beside it have.
         One that must gain more, and looks as if it gained less, stays until that is shown: it is faster all the same.
         """
         n = len(entrant.log_ratios)
         if n not in FUTILE_QUADS or self._lack_patches or self.least is None:
             return False
-        error = statistics.stdev(entrant.log_ratios) / math.sqrt(n)
+        beside = [statistics.variance(other[:n]) for other in self._others(entrant) if len(other) >= n - 1]
+        usual = statistics.fmean(beside) if beside else 0.0
+        error = math.sqrt(max(usual, statistics.variance(entrant.log_ratios)) / n)
         return statistics.median(entrant.log_ratios) - error > math.log(1 - self.least)
 
     def _is_decided(self, entrant: Entrant, found: Interval) -> bool:
