@@ -9,6 +9,10 @@ Runs, in turn and round after round, each in a process of its own with the same 
 and prints processor seconds, wall seconds, files per second and peak memory of the main process (medians, with the range
 of the processor seconds), then three single numbers: a scan of one file, `--version`, and the ratios that were promised.
 FOLDER: the installed torch package unless others are named. --write puts everything into scan_speed.json beside this file.
+
+`python benchmarks/scan_speed.py FOLDER... --growth` prints scan_speed.md instead: for each folder the ratios of a scan in one
+process to a bare parse, and for the largest one how they grow with the number of files: 500, 2,000 and 4,000, copies of the
+folder beside one another where it has fewer.
 """
 
 from __future__ import annotations
@@ -162,6 +166,76 @@ def compare(folder: Path, rounds: int, torchfix: str | None) -> dict[str, object
     }
 
 
+def growth(folder: Path, sizes: tuple[int, ...], rounds: int) -> list[dict[str, object]]:
+    """The folder's first so many files, in order of path, under a bare parse and a cold scan in one process.
+
+    Where the folder has fewer, a second copy of it follows beside the first.
+    """
+    files = sorted(path.relative_to(folder) for path in folder.rglob("*.py"))
+    rows = []
+    for size in sizes:
+        with tempfile.TemporaryDirectory() as temporary:
+            top = Path(temporary) / "pyproject"
+            for number in range(size):
+                copy, place = divmod(number, len(files))
+                target = top / (f"copy{copy}" if copy else "first") / folder.name / files[place]
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(folder / files[place], target)
+            (top / "pyproject.toml").write_text("")
+            parse, scans = [], []
+            for _ in range(rounds):
+                for runs, command in (
+                    (parse, [sys.executable, "-c", PARSE, str(top)]),
+                    (scans, tools(top, None)["perfaudit cold, 1 process"]),
+                ):
+                    done = run(command)
+                    assert done is not None and done.code == 0, command
+                    runs.append(done.cpu_s)
+            ratio = statistics.median(scan / bare for scan, bare in zip(scans, parse, strict=True))
+            rows.append(
+                {
+                    "files": size,
+                    "parse_s": statistics.median(parse),
+                    "scan_s": statistics.median(scans),
+                    "ratio": ratio,
+                }
+            )
+    return rows
+
+
+def print_growth(folders: list[Path], rounds: int) -> None:
+    """The tables of scan_speed.md."""
+    print("# How fast model-heavy code is scanned\n")
+    print(
+        f"Printed by `python benchmarks/scan_speed.py FOLDER... --growth --rounds {rounds}`: processor seconds of a cold scan"
+    )
+    print(f"in one process, of a bare `ast.parse` of the same files, and their ratio (medians of {rounds}).")
+    machine = f"Python {platform.python_version()}, {os.cpu_count()} cores"
+    print(f"{machine} shared with other work, which moves the seconds more than the ratios.\n")
+    counts = [(folder, sum(1 for _ in folder.rglob("*.py"))) for folder in folders]
+    print("| package as installed | files | `ast.parse` | scan | ratio |")
+    print("|---|---:|---:|---:|---:|")
+    for folder, count in counts:
+        _print_row(folder.name, growth(folder, (count,), rounds)[0])
+    largest = max(counts, key=lambda item: item[1])[0]
+    print(f"\nGrowth with the number of files, of {largest.name} and, beyond its own files, a second copy of it:\n")
+    print("| files | `ast.parse` | scan | ratio | scan per file |")
+    print("|---:|---:|---:|---:|---:|")
+    for row in growth(largest, (500, 2000, 4000), rounds):
+        each = f"{row['scan_s'] / row['files'] * 1000:.1f} ms"  # type: ignore[operator]  # numbers
+        print(
+            f"| {row['files']:,} | {row['parse_s']:.1f} s | {row['scan_s']:.1f} s | {row['ratio']:.2f} | {each} |",
+            flush=True,
+        )
+
+
+def _print_row(name: str, row: dict[str, object]) -> None:
+    print(
+        f"| {name} | {row['files']:,} | {row['parse_s']:.1f} s | {row['scan_s']:.1f} s | {row['ratio']:.2f} |",
+        flush=True,
+    )
+
+
 def _only_python(folder: str, names: list[str]) -> list[str]:
     return [name for name in names if not name.endswith(".py") and not (Path(folder) / name).is_dir()]
 
@@ -205,8 +279,12 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--growth", action="store_true")
     options = parser.parse_args()
     folders = options.folders
+    if options.growth:
+        print_growth([folder.resolve() for folder in folders], options.rounds)
+        return
     if not folders:
         spec = importlib.util.find_spec("torch")
         folders = [Path(spec.origin).parent] if spec and spec.origin else []

@@ -18,12 +18,15 @@ from keyword import iskeyword, issoftkeyword
 from pathlib import Path
 
 from perfaudit.reading import read_bytes
-from perfaudit.static.import_graph import FileSet
+from perfaudit.static.bare_code import bare_code
+from perfaudit.static.import_graph import FileSet, numbers_in
 from perfaudit.static.source import NEWLINE, Unreadable, decoded, read_text
 
 # What may stand between a name and the bracket of its call. Nothing is tried twice (`+` behind a repetition).
 _GAP = r"(?:[\s\\)]|#[^\n]*+\n)*+"
 _TO_BRACKET = re.compile(rf"{_GAP}\(")
+_CALLED = re.compile(rf"\b(\w++){_GAP}\(")
+_BRACKET = re.compile(rf"{_GAP}\(")
 _CALLED = re.compile(rf"\b(\w++){_GAP}\(")
 # A comment, or a text from its first quote on; the letters before it stay in the code.
 _TEXT = re.compile(
@@ -38,6 +41,7 @@ _BRACKET = re.compile(r"[()\[\]{}]")
 _DEFINED = re.compile(r"(?<![\w.])(?:def|class)[ \t]+$")
 _LOOKED_BACK = 100  # characters before a bracket or a name; what is longer than that is looked at in whole
 _SPACE = b" \t\r\n\f\v\\)"
+MANY = 4  # looks at each file, which take as long as noting all names of all files
 _WORD = b"_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 # Letters and digits stay, what may stand between a name and its bracket is a space, and everything else is a dot.
 _WORDS_AND_REST = bytes(c if c in _WORD or c in b"(" else 32 if c in _SPACE else 46 for c in range(256))
@@ -69,25 +73,34 @@ class CallIndex:
     def __init__(self, files: Sequence[str]) -> None:
         self._files = files
         self._read: dict[int, CallsOfFile] = {}
+        self._looked_at = 0  # files, each as often as a question asked for it
 
-    def read(self) -> None:
-        """The first look at all files."""
-        self._by_name  # noqa: B018  # kept from now on
+    def files_calling(self, name: str, among: FileSet) -> list[int]:
+        """Those of some files in which a bracket stands behind this name, now and then only in a text that looks like a call.
 
-    def files_calling(self, name: str) -> FileSet:
-        """Files in which a bracket stands behind this name: calls, and now and then a text that only looks like one."""
-        files = 0
-        for number in self._by_name.get(name, ()):
-            files |= 1 << number
-        return files
+        The first questions look for the name in each file; where there are many, all names of all files are noted at once.
+        """
+        numbers = numbers_in(among)
+        self._looked_at += len(numbers)
+        if self._looked_at > MANY * len(self._files):
+            called = self._by_name.get(name, 0) & among
+            return numbers_in(called) if called else []
+        return [number for number in numbers if self._mentions(number, name)]
+
+    def _mentions(self, number: int, name: str) -> bool:
+        try:
+            data = read_bytes(self._files[number])
+        except OSError:
+            return False
+        return name.encode() in data or not data.isascii()
 
     @cached_property
-    def _by_name(self) -> dict[str, list[int]]:
-        table: dict[str, list[int]] = {}
+    def _by_name(self) -> dict[str, FileSet]:
+        numbers: dict[str, list[int]] = {}
         for number, file in enumerate(self._files):
             for name in _names_called(file):
-                table.setdefault(name, []).append(number)
-        return table
+                numbers.setdefault(name, []).append(number)
+        return {name: sum(1 << number for number in some) for name, some in numbers.items()}
 
     def calls(self, number: int, name: str) -> list[CallShape]:
         """The calls of the name in one file; none in a file that cannot be read or parsed."""
@@ -136,12 +149,10 @@ class CallsOfFile:
     def __init__(self, path: str) -> None:
         self._path = path
         self._known: dict[str, list[CallShape]] = {}
-        self._in_f_strings: set[str] = set()  # names with a bracket behind them
-        self._is_plain = True  # whether the text tells which brackets belong to what
-        self._quoted = 0
-        self._code = _TEXT.sub(self._emptied, self._text())  # without comments, and with every text empty
-        if '"' in self._code or self._code.count("'") != 2 * self._quoted or not self._code.isascii():
-            self._is_plain = False
+        bare = bare_code(self._text())
+        self._code = bare.code
+        self._is_plain = bare.is_sure  # whether the text tells which brackets belong to what
+        self._in_f_strings = {name for text in bare.f_strings for name in _as_parsed(_CALLED.findall(text))}
 
     def of(self, name: str) -> list[CallShape]:
         """The calls of whatever has this last name."""
@@ -157,17 +168,6 @@ class CallsOfFile:
             return NEWLINE.sub("\n", read_text(Path(self._path))[0])
         except Unreadable:
             return ""
-
-    def _emptied(self, match: re.Match[str]) -> str:
-        if match[0][0] == "#":
-            return ""
-        self._quoted += 1
-        start = match.start()
-        if "f" in match.string[max(0, start - 2) : start].lower():
-            self._in_f_strings |= _as_parsed(_CALLED.findall(match[0]))
-            if match[0].count("{") != match[0].count("}"):  # a quote inside its braces, as Python 3.12 allows it
-                self._is_plain = False
-        return "''"
 
     @cached_property
     def _pairs(self) -> dict[int, int]:

@@ -17,7 +17,7 @@ from perfaudit.static.audit import Audited, audit, audit_file
 from perfaudit.static.cache import open_cache
 from perfaudit.static.document import Document, document, is_notebook
 from perfaudit.static.fix import unfixed
-from perfaudit.static.project import Project, absolute
+from perfaudit.static.project import Project
 from perfaudit.static.registry import all_checks, catalogue
 from perfaudit.static.rule_folder import RuleFolder
 from perfaudit.static.source import Unreadable, decoded
@@ -73,7 +73,7 @@ def scan(
             results[file] = Audited(skipped=(Skipped(file.shown_as, file.problem),), looked_at=False)
         elif _cannot_matter(file, project):
             results[file] = Audited()
-        elif cache and (earlier := cache.get(absolute(file.path), file.shown_as, project)):
+        elif cache and (earlier := cache.get(project.absolute(file.path), file.shown_as, project)):
             results[file] = earlier
         else:
             waiting.append(file)
@@ -82,7 +82,7 @@ def scan(
     for file, result in _audited(waiting, project, known.rules, selected, options):
         results[file] = result
         if cache:
-            cache.put(absolute(file.path), file.shown_as, project, result)
+            cache.put(project.absolute(file.path), file.shown_as, project, result)
         if progress is not None:
             progress(len(results), len(files))
     if cache:
@@ -153,7 +153,7 @@ def _cannot_matter(file: discover.File, project: Project) -> bool:
     """Whether a file neither says "torch" nor imports a file of the project that does, so that it need not be parsed."""
     if file.named or is_notebook(file.path):
         return False
-    seen = project.glance(absolute(file.path))
+    seen = project.glance(project.absolute(file.path))
     if seen is None or "torch" in seen.marks:
         return False
     return not project.seen_from(file.path).imports_a_marked_file("torch", seen.imports)
@@ -166,7 +166,7 @@ def _audited(
     files: list[discover.File], project: Project, rules: dict[str, Rule], selected: frozenset[str], options: Options
 ) -> Iterator[tuple[discover.File, Audited]]:
     """Each file with its result, as they come; why there is none where its audit ended the process it ran in."""
-    sizes = {file: seen.size for file in files if (seen := project.glance(absolute(file.path)))}
+    sizes = {file: seen.size for file in files if (seen := project.glance(project.absolute(file.path)))}
     processes = min(options.processes or _cores(), MAX_PROCESSES, len(files))
     if options.processes <= 1 and sum(sizes.values()) < POOL_BYTES:
         processes = 1
@@ -174,7 +174,6 @@ def _audited(
         all_checks()  # imported before the processes part, so that each has them
     if processes > 1:  # the largest first, so that none is left with one at the end
         files = sorted(files, key=lambda file: -sizes.get(file, 0))
-        project.read_calls()  # else each process does
 
     def work(file: discover.File) -> Audited:
         return audit_file(file.path, file.shown_as, rules, selected, project)

@@ -44,6 +44,7 @@ _NOT_CHILDREN = {
 _CHILD_FIELDS: dict[type, tuple[str, ...]] = {ast.Constant: (), ast.Name: (), ast.alias: ()}
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_SCOPES = {ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef}
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Loop = ast.For | ast.AsyncFor | ast.While
@@ -65,7 +66,7 @@ PLAIN_BASES = frozenset(
     | {f"torch.nn.Conv{way}{n}d" for way in ("", "Transpose") for n in (1, 2, 3)}
     | {f"torch.nn.{kind}Norm{n}d" for kind in ("Batch", "Instance") for n in (1, 2, 3)}
 )
-_CHANGES_ARGUMENTS = {"__init__", "__new__", "__call__", "forward", "_conv_forward"}
+CHANGES_ARGUMENTS = {"__init__", "__new__", "__call__", "forward", "_conv_forward"}
 
 
 class Unreadable(Exception):
@@ -144,16 +145,21 @@ class Source:
 
     def enclosing(self, node: ast.AST, *kinds: type[N], within: ast.AST | None = None) -> N | None:
         """The nearest ancestor of one of these types, or None; looks no further out than `within` (exclusive)."""
-        for ancestor in self.ancestors(node):
-            if ancestor is within:
-                return None
+        parents = self._parents
+        ancestor = parents.get(id(node))
+        while ancestor is not None and ancestor is not within:
             if isinstance(ancestor, kinds):
                 return ancestor
+            ancestor = parents.get(id(ancestor))
         return None
 
     def scope(self, node: ast.AST) -> ast.AST:
         """The function, lambda, class or module in which the node stands."""
-        return self.enclosing(node, *FUNCTIONS, ast.Lambda, ast.ClassDef) or self.tree
+        parents = self._parents
+        ancestor = parents.get(id(node))
+        while ancestor is not None and ancestor.__class__ not in _SCOPES:
+            ancestor = parents.get(id(ancestor))
+        return ancestor or self.tree
 
     def statement(self, node: ast.AST) -> ast.stmt:
         """The innermost statement that holds the node (the node itself if it is one)."""
@@ -596,7 +602,7 @@ def same_signature(definition: ast.ClassDef) -> bool:
     """
     if definition.decorator_list:
         return False
-    changing = [s for s in definition.body if isinstance(s, FUNCTIONS) and s.name in _CHANGES_ARGUMENTS]
+    changing = [s for s in definition.body if isinstance(s, FUNCTIONS) and s.name in CHANGES_ARGUMENTS]
     return all(function.name == "__init__" and _hands_everything_on(function) for function in changing)
 
 

@@ -19,7 +19,9 @@ AFTERWARDS = re.compile(r"post_?process|visuali|export|metric|evaluat", re.IGNOR
 
 @check("PA209", ast.ClassDef)
 def numpy_in_forward(source: Source, definition: ast.ClassDef) -> Iterator[Seen]:
-    if not source.imports_torch or not _is_module(source, definition) or AFTERWARDS.search(definition.name):
+    if not source.mentions("numpy") or not source.imports_torch:
+        return
+    if not _is_module(source, definition) or AFTERWARDS.search(definition.name):
         return
     for function in definition.body:
         if not isinstance(function, FUNCTIONS) or function.name not in FORWARD:

@@ -40,14 +40,18 @@ class Link:
 
 
 @lru_cache(maxsize=2)
-def links(source: Source) -> tuple[Link, ...]:
-    """Every link of a file, in order of the first layer."""
-    if not source.imports_torch:
+def links(source: Source, seconds: frozenset[int]) -> tuple[Link, ...]:
+    """Every link of a file whose second layer is wanted, in order of the first layer.
+
+    seconds: ids of the calls that build such layers. Few are wanted, and what only leads to others is not read.
+    """
+    if not seconds or not source.imports_torch:
         return ()
     found = {}
-    for row in rows(source):
-        found.update({(id(link.first.call), id(link.second.call)): link for link in _neighbours(source, row)})
-    for link in _called_in_turn(source):
+    scopes = frozenset(id(source.scope(call)) for call in source.nodes(ast.Call) if id(call) in seconds)
+    for row in rows(source, scopes):
+        found.update({(id(link.first.call), id(link.second.call)): link for link in _neighbours(source, row, seconds)})
+    for link in _called_in_turn(source, seconds):
         found[id(link.first.call), id(link.second.call)] = link
     return tuple(sorted(found.values(), key=lambda link: (link.first.call.lineno, link.first.call.col_offset)))
 
@@ -58,7 +62,7 @@ def links(source: Source) -> tuple[Link, ...]:
 # ---- neighbours in a row -------------------------------------------------------------------------------------------
 
 
-def _neighbours(source: Source, row: Row) -> Iterator[Link]:
+def _neighbours(source: Source, row: Row, wanted: frozenset[int]) -> Iterator[Link]:
     for index, element in enumerate(row):
         firsts = [] if element is None or isinstance(source.parent(element), ast.IfExp) else _layers(source, element)
         if not firsts or element is None:
@@ -66,7 +70,7 @@ def _neighbours(source: Source, row: Row) -> Iterator[Link]:
         here = branches(source, element)
         for following in _followers(source, element, row[index + 1 :]):
             seconds = _layers(source, following)
-            if len(seconds) != 1 or leaves_between(source, element, following):
+            if len(seconds) != 1 or id(seconds[0].call) not in wanted or leaves_between(source, element, following):
                 continue
             for first in firsts:
                 where = _where(here, branches(source, following), branches(source, first.call))
@@ -171,15 +175,18 @@ class _Slot:
     index: str = ""
 
 
-def _called_in_turn(source: Source) -> Iterator[Link]:
+def _called_in_turn(source: Source, wanted: frozenset[int]) -> Iterator[Link]:
     """`self.second(self.first(x))`, and `x = self.first(x)` followed by `x = self.second(x)`."""
+    names = _that_may_hold(source, wanted)
     for call in source.nodes(ast.Call):
         feeding = call.args[0] if len(call.args) == 1 and not call.keywords else None
         if not isinstance(feeding, (ast.Name, ast.Call)):
             continue
+        if isinstance(call.func, ast.Attribute) and call.func.attr not in names:
+            continue
         second = _slot(source, call.func)
         definition = source.enclosing(call, ast.ClassDef) if second is not None else None
-        if second is None or definition is None:
+        if second is None or definition is None or not (second.index or second.holder.attr in names):
             continue
         if isinstance(feeding, ast.Name):
             feeding = _only_value(source, call, feeding) or feeding
@@ -191,8 +198,19 @@ def _called_in_turn(source: Source) -> Iterator[Link]:
             continue
         for layer in _kept(source, definition, first):
             last = _end(source, layer, -1)
-            if last is not None and behind[0] is not None:
+            if last is not None and behind[0] is not None and id(behind[0].call) in wanted:
                 yield Link(last, behind[0])
+
+
+def _that_may_hold(source: Source, wanted: frozenset[int]) -> set[str]:
+    """Names of attributes to which a wanted layer, or a Sequential, is assigned."""
+    stores = (node for node in source.nodes(ast.Attribute) if isinstance(node.ctx, ast.Store))
+    built = ((store.attr, assigned_value(source, store)) for store in stores)
+    return {
+        name
+        for name, value in built
+        if isinstance(value, ast.Call) and (id(value) in wanted or source.qualified(value.func) == SEQUENTIAL)
+    }
 
 
 def _slot(source: Source, callee: ast.expr, depth: int = 2) -> _Slot | None:

@@ -31,13 +31,19 @@ _GROWS = {"append", "extend", "add_module"}
 _DEPTH = 4  # calls from builder to builder that are followed
 
 
-def rows(source: Source) -> list[Row]:
-    """The layers of every Sequential and of every list that becomes one, in order, those under a condition too."""
-    calls = [c for c in source.calls(SEQUENTIAL) if not _is_bound_to_name(source, c) and not _is_opened(source, c)]
+def rows(source: Source, scopes: frozenset[int]) -> list[Row]:
+    """The layers of every Sequential and of every list that becomes one, in order, those under a condition too.
+
+    scopes: ids of the functions and classes of which rows are wanted. Each row is written in one of them.
+    """
+    if not source.mentions("Sequential"):
+        return []
+    calls = [call for call in source.calls(SEQUENTIAL) if id(source.scope(call)) in scopes]
+    calls = [call for call in calls if not _is_bound_to_name(source, call) and not _is_opened(source, call)]
     found = [arguments(source, call) for call in calls]
-    for scope, variable in _list_variables(source):
+    for scope, variable in _list_variables(source, scopes):
         found += [life.row for life in _lives(source, scope, variable) if life.is_row]
-    found += _yielded(source)
+    found += _yielded(source, scopes)
     for statement in source.nodes(ast.Return):
         if isinstance(statement.value, (ast.List, ast.BinOp)) and becomes_sequential(source, statement.value):
             found.append(elements(source, statement.value))
@@ -101,12 +107,14 @@ def _all_choices(source: Source, items: list[ast.expr]) -> Row:
     return [element for item in items for element in _choices(source, item)]
 
 
-def _yielded(source: Source) -> list[Row]:
+def _yielded(source: Source, scopes: frozenset[int]) -> list[Row]:
     """What each generator yields that is only used to fill a Sequential: `nn.Sequential(*layers(widths))`."""
     found: dict[int, Row] = {}
     yields: list[ast.Yield | ast.YieldFrom] = [*source.nodes(ast.Yield), *source.nodes(ast.YieldFrom)]
     for node in sorted(yields, key=lambda n: (n.lineno, n.col_offset)):
         function = source.scope(node)
+        if id(function) not in scopes:
+            continue
         if id(function) not in found:
             found[id(function)] = []
             if not _callers_make_sequential(source, node, 0):
@@ -173,15 +181,16 @@ class _Life:
         return not self.broken and (self.becomes == 1 or not self.is_list)
 
 
-def _list_variables(source: Source) -> list[tuple[ast.AST, Variable]]:
+def _list_variables(source: Source, scopes: frozenset[int]) -> list[tuple[ast.AST, Variable]]:
     """Variables, and attributes of `self`, that are bound to a list, an ordered dict or a Sequential somewhere."""
     found: dict[tuple[int, str], tuple[ast.AST, Variable]] = {}
     stored: list[Variable] = [n for n in source.nodes(ast.Name) if isinstance(n.ctx, ast.Store)]
     stored += [n for n in source.nodes(ast.Attribute) if isinstance(n.ctx, ast.Store) and is_own(n)]
     for variable in stored:
         value = assigned_value(source, variable) or _unpacked(source.statement(variable), variable)
-        if value is not None and _is_container(source, value):
-            scope = source.scope(variable)
+        if value is None or id(scope := source.scope(variable)) not in scopes:
+            continue
+        if _is_container(source, value):
             found.setdefault((id(scope), source.text_of(variable)), (scope, variable))
     return list(found.values())
 

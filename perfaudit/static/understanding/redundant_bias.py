@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen
@@ -17,7 +18,18 @@ from perfaudit.static.understanding.bias_uses import (
 )
 from perfaudit.static.understanding.branches import Where, is_steady, text_where_all, text_where_none
 from perfaudit.static.understanding.flow import Layer, Link, links
-from perfaudit.static.understanding.values import ABSENT, UNKNOWN, Argument, argument, constant, default_class, resolve
+from perfaudit.static.understanding.values import (
+    ABSENT,
+    UNKNOWN,
+    Argument,
+    argument,
+    constant,
+    default_class,
+    resolve,
+    written_default,
+)
+
+_NORMS = {f"torch.nn.{kind}Norm{n}d" for kind in ("Batch", "Instance") for n in (1, 2, 3)} | {"torch.nn.SyncBatchNorm"}
 
 Fits = Callable[[str, ast.Call, str, ast.Call], bool]  # kind and call of the layer, kind and call of the norm
 
@@ -49,7 +61,7 @@ def biases_before_norm(
     under which the bias of a layer is in vain, in words, where the file does not show it; "" where it does.
     """
     found: dict[int, tuple[_Biased, list[Link]]] = {}
-    for link in links(source):
+    for link in links(source, _norms_built(source)):
         biased = _biased(source, link.first.call, positions)
         if biased is None:
             continue
@@ -84,6 +96,24 @@ def _default_kind(source: Source, call: ast.Call) -> str:
     """The documented name of what a call builds by the default of a parameter: `def __init__(…, norm=nn.BatchNorm2d)`."""
     default = default_class(source, call.func)
     return (source.qualified(default) or "") if default is not None else ""
+
+
+@lru_cache(maxsize=2)
+def _norms_built(source: Source) -> frozenset[int]:
+    """Ids of the calls that may build a norm that subtracts a mean over the batch or the positions."""
+    named = {id(call) for kind in _NORMS for call in source.calls(kind)}
+    bound = {node.id for node in source.nodes(ast.Name) if isinstance(node.ctx, ast.Store)}
+    bound |= {node.arg for node in source.nodes(ast.arg)}
+    others = (call for call in source.nodes(ast.Call) if isinstance(call.func, ast.Name) and call.func.id in bound)
+    return frozenset(named | {id(call) for call in others if _may_be_norm(source, call)})
+
+
+def _may_be_norm(source: Source, call: ast.Call) -> bool:
+    """Whether a variable or parameter that is called stands for such a norm, a parameter by its default."""
+    kind = kind_of(source, call)
+    if not kind and (default := written_default(source, call.func)) is not None:
+        kind = source.qualified(default) or ""
+    return kind in _NORMS
 
 
 # ---- where a layer gets its bias --------------------------------------------------------------------------------------

@@ -270,15 +270,29 @@ def _parameter(source: Source, parameter: ast.arg, depth: int) -> Default | None
 
 def default_class(source: Source, node: ast.expr) -> ast.expr | None:
     """What the definition gives the parameter that an expression is, if some call is in sight and none says otherwise."""
-    bindings = source.lookup(node) if isinstance(node, ast.Name) else []
-    parameter = bindings[0] if len(bindings) == 1 else None
-    function = source.enclosing(parameter, *FUNCTIONS, ast.Lambda) if isinstance(parameter, ast.arg) else None
-    if not isinstance(function, FUNCTIONS) or not isinstance(parameter, ast.arg) or function.decorator_list:
+    parameter, function = _parameter_meant(source, node)
+    if function is None or parameter is None:
         return None
     written = _written_default(function, parameter)
     if written is None or _is_overridden(source, function, parameter, needs_call=True):
         return None
     return written
+
+
+def written_default(source: Source, node: ast.expr) -> ast.expr | None:
+    """What the definition gives the parameter that an expression is; calls may pass something else."""
+    parameter, function = _parameter_meant(source, node)
+    return _written_default(function, parameter) if function is not None and parameter is not None else None
+
+
+def _parameter_meant(source: Source, node: ast.expr) -> tuple[ast.arg | None, Function | None]:
+    """The parameter that a name is, and its function, if that is not decorated."""
+    bindings = source.lookup(node) if isinstance(node, ast.Name) else []
+    parameter = bindings[0] if len(bindings) == 1 else None
+    function = source.enclosing(parameter, *FUNCTIONS, ast.Lambda) if isinstance(parameter, ast.arg) else None
+    if not isinstance(function, FUNCTIONS) or not isinstance(parameter, ast.arg) or function.decorator_list:
+        return None, None
+    return parameter, function
 
 
 def _is_method_only(source: Source, function: Function) -> bool:

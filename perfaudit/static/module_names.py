@@ -1,0 +1,125 @@
+"""What a module binds at its top level that may lead to torch: imports, star imports, classes with one base.
+
+Read from its bare code, statement by statement, because only the few that import or define are worth a tree. Where the text
+does not settle where statements begin, the whole file is parsed.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Iterable, Iterator
+
+from perfaudit.static.bare_code import bare_code
+from perfaudit.static.source import CHANGES_ARGUMENTS, NEWLINE, same_signature
+
+_BEGINS = re.compile(r"^[^\s)\]}'\\]", re.MULTILINE)  # at a statement, a decorator or a further branch of one
+_GOES_ON = re.compile(r"(?:elif|else|except|finally)\b")
+_IS_FUNCTION = re.compile(r"(?:@[^\0]*\n)?(?:async[ \t]+)?def\b")
+_CLASS = re.compile(r"(?:@[^\0]*\n)?class[ \t]+(\w+)")
+_HEAD = re.compile(r"class[ \t]+\w+[ \t]*\([ \t]*([\w.]+)[ \t]*\)[ \t]*:")
+_CHANGES = re.compile(rf"\bdef[ \t\\\n]+(?:{'|'.join(sorted(CHANGES_ARGUMENTS))})\b")
+_MAY_BIND = re.compile(r"\b(?:import|class)\b")
+
+
+class ModuleNames:
+    """Names that a module binds at its top level: what it imports, and the classes that it derives from one other.
+
+    imports: what each imported name stands for. stars: modules from which everything is imported.
+    Raises what parsing raises, for a text that does not parse where names may be bound.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.imports: dict[str, str] = {}
+        self.stars: list[str] = []
+        self._classes: dict[str, list[str | ast.ClassDef]] = {}
+        self._bases: dict[tuple[str, bool], str] = {}
+        bare = bare_code(NEWLINE.sub("\n", text))
+        try:
+            if not bare.is_sure:
+                raise SyntaxError
+            for chunk in _statements(bare.code):
+                self._add(chunk)
+        except SyntaxError:  # a statement that goes on where another seemed to begin
+            self.imports.clear()
+            self.stars.clear()
+            self._classes.clear()
+            self._add_all(_parsed(text))
+
+    def base_of(self, name: str, *, plain: bool) -> str:
+        """The one base of a class, as written; plain: of one that takes its base's arguments and leaves them as they are.
+
+        "" where the module has no such class.
+        """
+        if (name, plain) not in self._bases:
+            self._bases[name, plain] = self._base_of(name, plain)
+        return self._bases[name, plain]
+
+    def _base_of(self, name: str, plain: bool) -> str:
+        for written in reversed(self._classes.get(name, ())):
+            if isinstance(written, str) and (head := _HEAD.match(written)) and not (plain and _CHANGES.search(written)):
+                return head[1]
+            definition = written if isinstance(written, ast.ClassDef) else _class_in(written)
+            if definition is not None and len(definition.bases) == 1 and (not plain or same_signature(definition)):
+                return ast.unparse(definition.bases[0])
+        return ""
+
+    def _add(self, chunk: str) -> None:
+        if _IS_FUNCTION.match(chunk) or not _MAY_BIND.search(chunk):
+            return
+        if match := _CLASS.match(chunk):
+            self._classes.setdefault(match[1], []).append(chunk)
+        else:
+            self._add_all(_parsed(chunk))
+
+    def _add_all(self, body: Iterable[ast.stmt]) -> None:
+        waiting = list(body)[::-1]
+        while waiting:
+            statement = waiting.pop()
+            if isinstance(statement, ast.Import):
+                for alias in statement.names:
+                    name = alias.asname or alias.name.partition(".")[0]
+                    self.imports[name] = alias.name if alias.asname else name
+            elif isinstance(statement, ast.ImportFrom):
+                module = "." * statement.level + (statement.module or "")
+                joined = module if module.endswith(".") else module + "."
+                for alias in statement.names:
+                    if alias.name == "*":
+                        self.stars.append(module)
+                    else:
+                        self.imports[alias.asname or alias.name] = joined + alias.name
+            elif isinstance(statement, ast.ClassDef):
+                self._classes.setdefault(statement.name, []).append(statement)
+            elif isinstance(statement, (ast.If, ast.Try)):
+                inner = [*statement.body, *(s for h in getattr(statement, "handlers", []) for s in h.body)]
+                waiting += reversed([*inner, *statement.orelse])
+
+
+def _statements(code: str) -> Iterator[str]:
+    """The text of each statement at the top, decorators and branches with it."""
+    starts = [match.start() for match in _BEGINS.finditer(code)]
+    begin: int | None = None
+    decorated = False
+    for start in starts:
+        if begin is not None and not decorated and not _GOES_ON.match(code, start):
+            yield code[begin:start]
+            begin = None
+        begin = start if begin is None else begin
+        decorated = code[start] == "@"
+    if begin is not None:
+        yield code[begin:]
+
+
+def _class_in(text: str) -> ast.ClassDef | None:
+    try:
+        statement = next(iter(_parsed(text)), None)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    return statement if isinstance(statement, ast.ClassDef) else None
+
+
+def _parsed(text: str) -> list[ast.stmt]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(text).body
