@@ -49,7 +49,7 @@ _TO_ACCELERATOR = tuple(
     re.compile(pattern)
     for pattern in (
         *(rb"%s%s\b" % (quote, name) for name in (b"cuda", b"mps", b"xpu") for quote in (b'"', b"'")),
-        *(rb"\.cuda\(", rb"\.to\(\s*(?:\w+\.)*device\b", rb"accelerator\.prepare"),
+        *(rb"\.cuda\(", rb"\.to\(\s*(?:\w+\.)*device\b", rb"accelerator\.prepare", rb"accelerator=[\"']gpu[\"']"),
     )
 )
 _ACCELERATOR_WORDS = (b"cuda", b"device", b"accelerator", b"mps", b"xpu")

@@ -57,7 +57,13 @@ _CANONICAL = (
     (re.compile(r"^torch\.nn\.parallel\.data_parallel\.(?=D)"), "torch.nn.parallel."),
     (re.compile(r"^torch\.nn\.parallel\.distributed\.(?=D)"), "torch.nn.parallel."),
     (re.compile(r"^torch\.autograd\.anomaly_mode\."), "torch.autograd."),
+    # It takes the arguments of DataLoader, in the same places, and keeps its position between runs besides.
+    (
+        re.compile(r"^torchdata\.stateful_dataloader(?:\.stateful_dataloader)?\.StatefulDataLoader$"),
+        "torch.utils.data.DataLoader",
+    ),
 )
+_LAST_NAMES = {"StatefulDataLoader": "DataLoader"}  # as written, and of what it stands for
 
 
 # A subclass of one of these that takes the same arguments and computes the same is one of them to the rules.
@@ -199,7 +205,7 @@ class Source:
         """The last name of an attribute, of what it stands for where it is that of another file of the project."""
         owner = function.value
         if self.neighbours is None or not isinstance(owner, ast.Name) or owner.id not in self.aliases:
-            return function.attr
+            return _LAST_NAMES.get(function.attr, function.attr)
         is_torchs = self.aliases[owner.id].partition(".")[0] == "torch"
         return function.attr if is_torchs else (self._imported(function) or function.attr).rpartition(".")[2]
 
@@ -224,7 +230,32 @@ class Source:
         if name.startswith("."):
             return [call for call in candidates if isinstance(call.func, ast.Attribute)]
         found = [call for call in candidates if self.qualified(call.func) == name]
-        return found + self._super_inits.get(name, []) if name in PLAIN_BASES else found
+        if name not in PLAIN_BASES:
+            return found
+        partly = [call for call, made in self._partials.values() if self.qualified(made.args[0]) == name]
+        return found + self._super_inits.get(name, []) + partly
+
+    def partial_behind(self, call: ast.Call) -> ast.Call | None:
+        """The `functools.partial(DataLoader, ...)` for whose name a call stands, None for any other call."""
+        return self._partials.get(id(call), (call, None))[1]
+
+    @cached_property
+    def _partials(self) -> dict[int, tuple[ast.Call, ast.Call]]:
+        """By id each call of a name that is once bound, to a loader with some of its arguments; beside that binding."""
+        found = {}
+        for made in self._calls_by_last_name.get("partial", []):
+            statement = self.parent(made)
+            if not isinstance(statement, ast.Assign) or not isinstance(name := statement.targets[0], ast.Name):
+                continue
+            if self.qualified(made.func) != "functools.partial" or not made.args or len(self.lookup(name)) != 1:
+                continue
+            if self.qualified(made.args[0]) != "torch.utils.data.DataLoader" or len(statement.targets) != 1:
+                continue
+            for use in self.uses_of(name, name.id):
+                call = self.parent(use)
+                if isinstance(call, ast.Call) and call.func is use:
+                    found[id(call)] = call, made
+        return found
 
     @cached_property
     def _super_inits(self) -> dict[str, list[ast.Call]]:
@@ -635,7 +666,7 @@ def _stores_into(statement: ast.stmt) -> Iterator[ast.AST]:
 
 def canonical(name: str) -> str:
     """The documented name of something in torch that can be reached under several."""
-    if name.startswith("torch."):
+    if name.startswith(("torch.", "torchdata.")):
         for pattern, replacement in _CANONICAL:
             name = pattern.sub(replacement, name)
     return name

@@ -16,6 +16,8 @@ from perfaudit.static.understanding.values import ABSENT, UNKNOWN, argument, con
 NUM_WORKERS = 5  # position of the parameter in DataLoader.__init__ of every torch since 1.0
 FOLLOW = 3  # calls followed outwards from the loop over the loader to the loop over epochs
 _CORES = {"os.cpu_count", "multiprocessing.cpu_count", "torch.multiprocessing.cpu_count"}
+_ASKED_ONCE = ("train_dataloader", "val_dataloader")  # not `test_dataloader`: a test is one run
+_LIGHTNING = ("LightningModule", "LightningDataModule")
 _SETS = re.compile(r"^(set_|update|shuffle|resample|reset|on_|next_|build|generate|sample)|epoch")
 
 
@@ -28,13 +30,32 @@ def dataloader_workers_not_persistent(source: Source, call: ast.Call) -> Iterato
     if persistent is not ABSENT and (persistent is UNKNOWN or constant(source, persistent) is not False):
         return
     over = [item for item in passes(source) if call in item.loaders]
-    if not any(_runs_again(source, item, call) for item in over) or dataset_changes(source, call):
+    is_run_again = any(_runs_again(source, item, call) for item in over) or _is_kept_by_lightning(source, call)
+    if not is_run_again or dataset_changes(source, call):
         return
     yield Seen(
         call,
         f"`{source.brief(call.func)}` with `num_workers={source.brief(workers)}` starts its workers anew for every epoch",
         Proposal("keep the workers between epochs", _keep_workers(source, call, workers)),
     )
+
+
+def _is_kept_by_lightning(source: Source, call: ast.Call) -> bool:
+    """Whether a method of a LightningModule or LightningDataModule returns it: asked once, and run over in every epoch.
+
+    Not where a trainer may ask for it anew.
+    """
+    method = source.enclosing(call, *FUNCTIONS)
+    owner = source.parent(method) if method is not None else None
+    if not isinstance(method, FUNCTIONS) or method.name not in _ASKED_ONCE or not isinstance(owner, ast.ClassDef):
+        return False
+    if not any(last_name(base) in _LIGHTNING for base in owner.bases) or "reload_dataloaders" in source.text:
+        return False
+    parent = source.parent(call)
+    if isinstance(parent, ast.Assign) and len(parent.targets) == 1 and isinstance(parent.targets[0], ast.Name):
+        uses = source.uses_of(parent.targets[0], parent.targets[0].id)
+        return any(isinstance(source.parent(use), ast.Return) for use in uses)
+    return isinstance(parent, ast.Return)
 
 
 def _keep_workers(source: Source, call: ast.Call, workers: ast.expr) -> edit.Edits | None:

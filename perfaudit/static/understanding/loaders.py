@@ -100,7 +100,7 @@ def loaders(source: Source, node: ast.expr, known: frozenset[int] = frozenset())
     known |= {id(node)}
     if isinstance(node, ast.Call):
         name = source.qualified(node.func)
-        if name == LOADER:
+        if name == LOADER or source.partial_behind(node) is not None:
             return (node,)
         if name in _PASSES_ON:
             return loaders(source, node.args[0], known) if node.args else None

@@ -40,8 +40,22 @@ def argument(source: Source, call: ast.Call, name: str, position: int | None = N
     """The expression passed for a parameter, ABSENT if the call provably leaves it out, UNKNOWN otherwise.
 
     position: its 0-based place when passed by position, None for a keyword-only parameter. Keywords behind `**` count
-    where the dict can be read (see `dict_items`).
+    where the dict can be read (see `dict_items`), and so does what `functools.partial` was given.
     """
+    made = source.partial_behind(call)
+    if made is None:
+        return _given(source, call, name, position)
+    first = [item for item in made.args[1:] if not isinstance(item, ast.Starred)]
+    if position is not None and len(first) < len(made.args) - 1:
+        return UNKNOWN
+    if position is not None and position < len(first):
+        return first[position]
+    own = _given(source, call, name, None if position is None else position - len(first))
+    return _given(source, made, name, None) if own is ABSENT else own
+
+
+def _given(source: Source, call: ast.Call, name: str, position: int | None) -> Argument:
+    """What the call itself passes."""
     for keyword in call.keywords:
         if keyword.arg == name:
             return keyword.value
