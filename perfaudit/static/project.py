@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import os
 import re
@@ -19,6 +20,7 @@ from perfaudit.static.source import PLAIN_BASES, Source, Unreadable, canonical, 
 
 MAX_LEVELS = 6  # folders above a file in which its absolute imports are looked for
 MAX_HOPS = 4  # re-exports followed from file to file
+MAX_SOURCES = 8  # neighbours whose trees are kept; one of 100 kB takes 20 MB
 MAX_NEIGHBOUR_BYTES = 1 << 20  # a larger file is no module of helpers
 
 _TOPS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
@@ -170,6 +172,7 @@ class Project:
         self.files = tuple(dict.fromkeys(self.absolute(path) for path in files))
         self._glances: dict[str, Glance | None] = {}
         self._module_names: dict[str, ModuleNames | None] = {}
+        self._sources: dict[str, Source | None] = {}
         self._listings: dict[str, frozenset[str]] = {}
         self._roots: dict[str, tuple[str, ...]] = {}
         self._tops: dict[str, str] = {}
@@ -306,6 +309,19 @@ class Project:
             except (OSError, Unreadable, SyntaxError, ValueError, RecursionError, MemoryError):
                 self._module_names[path] = None
         return self._module_names[path]
+
+    def source(self, path: str) -> Source | None:
+        """A neighbour with its tree, None where there is none; the last few are kept."""
+        if path not in self._sources:
+            seen = self.glance(path)
+            try:
+                small = seen is not None and seen.size <= MAX_NEIGHBOUR_BYTES
+                self._sources[path] = read_source(Path(path), os.path.basename(path)) if small else None
+            except (Unreadable, RecursionError, MemoryError):
+                self._sources[path] = None
+            for oldest in list(self._sources)[:-MAX_SOURCES]:
+                del self._sources[oldest]
+        return self._sources[path]
 
     # ---- programs ------------------------------------------------------------------------------------------------------
 
@@ -495,6 +511,30 @@ class Neighbours:
             if meant := self._follow(inside, joined + name, hops - 1, bases):
                 return meant
         return ""
+
+    def defined(self, dotted: str) -> tuple[Source, ast.AST] | None:
+        """The function or class of another file that an imported name stands for, and that file; None where none surely is.
+
+        Through re-exports. The file is seen alone: what its own imports stand for is not asked.
+        """
+        folder = self._folder
+        for _ in range(MAX_HOPS):
+            module, _, name = dotted.rpartition(".")
+            if dotted.startswith(".") and not module.strip("."):
+                module = dotted[: len(dotted) - len(dotted.lstrip("."))]
+            path = self._module_file(folder, module) if module and name else ""
+            if not path or path == self._path:
+                return None
+            self.asked.files.add(path)
+            source = self._project.source(path)
+            if source is None:
+                return None
+            bound = source.bound_in(source.tree).get(name, [])
+            imported = source.aliases.get(name)
+            if bound or not imported:
+                return (source, bound[0]) if len(bound) == 1 else None
+            folder, dotted = os.path.dirname(path), imported
+        return None
 
     def imports_a_marked_file(self, mark: str, imports: Iterable[str]) -> bool:
         """Whether one of these modules is a file of the project whose bytes carry the mark."""

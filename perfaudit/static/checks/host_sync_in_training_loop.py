@@ -17,15 +17,17 @@ from perfaudit.static.understanding.context import (
     is_over_written_values,
     last_name,
     runs_each_time,
+    runs_in_any_case,
     step_loops,
     takes_few_long_steps,
 )
 from perfaudit.static.understanding.device_calls import is_text, names_cpu
 from perfaudit.static.understanding.device_sums import sums_on_device
 from perfaudit.static.understanding.devices import device_text, uses_accelerator
+from perfaudit.static.understanding.elsewhere import Elsewhere, called_elsewhere
 from perfaudit.static.understanding.host_models import trains_on_host
 from perfaudit.static.understanding.kinds import Kind
-from perfaudit.static.understanding.taint import Region, device_values
+from perfaudit.static.understanding.taint import Region, device_values, values_elsewhere
 from perfaudit.static.understanding.values import enclosing_function
 
 READS = {"item", "tolist", "cpu"}  # `.numpy()` alone raises on a device tensor, so it is not one
@@ -50,11 +52,62 @@ def host_sync_in_training_loop(source: Source, module: ast.Module) -> Iterator[S
             continue
         others = {id(other.loop) for other in steps if other is not step}
         regions = device_values(source, step)
-        places = [p for region in regions if not _evaluates(step, region) for p in _syncs(source, region, others)]
+        regions = tuple(region for region in regions if not _evaluates(step, region))
+        places = [place for region in regions for place in _syncs(source, region, others)]
+        yield from _in_other_files(source, regions, others, places)
         if not places:
             continue
         fix = sums_on_device(source, step, regions, places) or Proposal(_advice(source, places[0]))
         yield Seen(places[0], _message(source, step, places), fix, tuple(places), hot=True)
+
+
+def _in_other_files(
+    source: Source, regions: tuple[Region, ...], others: set[int], places_here: list[ast.expr]
+) -> Iterator[Seen]:
+    """Calls of functions in other files that make the host wait, each function once.
+
+    places_here: what is told of this file; of `to_cpu(loss).item()` the call is not told again.
+    """
+    told = {id(node) for place in places_here for node in ast.walk(place)}
+    found: dict[int, tuple[Elsewhere, list[ast.expr], list[ast.Call]]] = {}
+    for region in regions:
+        root = region.code.root
+        calls = [node for part in root.body for node in ast.walk(part) if isinstance(node, ast.Call)]
+        for call in calls:
+            if id(call) in told or not runs_each_time(source, call, root):
+                continue
+            there = called_elsewhere(source, call)
+            if there is None or EVALUATION_NAME.search(there.function.name.lower()):
+                continue
+            if _belongs_elsewhere(source, call, root, others):
+                continue
+            if any(_enters_host_world(source, node) for node in _holders(source, call, region)):
+                continue
+            inside = values_elsewhere(there, region.kind)
+            found_there = _syncs(there.source, inside, set())
+            places = [place for place in found_there if runs_in_any_case(there.source, place, there.function)]
+            if places:
+                found.setdefault(id(there.function), (there, places, []))[2].append(call)
+    for there, places, calls in found.values():
+        yield _seen_elsewhere(source, there, places, calls)
+
+
+def _seen_elsewhere(source: Source, there: Elsewhere, places: list[ast.expr], calls: list[ast.Call]) -> Seen:
+    place = places[0]
+    file = there.source.path
+    often = ", once for each turn of a loop" if there.source.enclosing(place, *LOOPS, within=there.function) else ""
+    more = f"; {len(places) - 1} more such place{'s' if len(places) > 2 else ''} there" if len(places) > 1 else ""
+    message = (
+        f"`{source.brief(calls[0])}` makes the host wait for the device on every step{often}: "
+        f"`{_text(there.source, place)}` in `{there.function.name}`, {file} line {place.lineno}{more}"
+    )
+    advice = _advice(there.source, place)
+    if often and any(last_name(node) in ("grad", "parameters") for node in ast.walk(there.function)):
+        advice = (
+            "add up tensors, or take all at once (`torch.nn.utils.get_total_norm`); read one value where it is shown"
+        )
+    advice = f"in {file}: {advice}"
+    return Seen(calls[0], message, Proposal(advice), tuple(calls), hot=True)
 
 
 def _on_accelerator(source: Source) -> bool:

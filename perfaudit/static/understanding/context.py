@@ -412,6 +412,42 @@ def runs_each_time(source: Source, node: ast.AST, within: Loop | Function) -> bo
     return False
 
 
+def runs_in_any_case(source: Source, node: ast.AST, within: Function) -> bool:
+    """Whether the node runs on every call of a function, whatever its flags are; parameters of a model count as trained.
+
+    Stricter than `runs_each_time`: of a function in another file nobody here knows how it was set up.
+    """
+    child = node
+    for ancestor in source.ancestors(node):
+        if isinstance(child, ast.stmt) and any(_may_leave(s) for s in source.before(child)):
+            return False
+        if ancestor is within:
+            return True
+        if isinstance(ancestor, (ast.If, ast.IfExp)) and child is not ancestor.test:
+            body = ancestor.body if isinstance(ancestor.body, list) else [ancestor.body]
+            parts = ancestor.test.values if isinstance(ancestor.test, ast.BoolOp) else [ancestor.test]
+            if not any(part is child for part in body) or not all(_is_given_by_loop(source, part) for part in parts):
+                return False
+        is_later = isinstance(ancestor, ast.BoolOp) and child is not ancestor.values[0]
+        if is_later or isinstance(ancestor, (ast.ExceptHandler, ast.match_case, ast.While, ast.Lambda, *FUNCTIONS)):
+            return False
+        child = ancestor
+    return False
+
+
+def _may_leave(statement: ast.stmt) -> bool:
+    """Whether a statement may end the call or the turn of the loop, otherwise than for a parameter without gradient."""
+    leaves = (ast.Return, ast.Continue, ast.Break)
+    if not any(isinstance(node, leaves) for node in ast.walk(statement)):
+        return False
+    match statement:
+        case ast.If(test=ast.Compare(left=ast.Attribute(attr="grad"), ops=[ast.Is()])):
+            return False
+        case ast.If(test=ast.UnaryOp(op=ast.Not(), operand=ast.Attribute(attr="requires_grad"))):
+            return False
+    return True
+
+
 def _holds_updates(source: Source, block: list[ast.stmt], behind: ast.stmt | None, within: ast.AST) -> bool:
     """Whether a block, or what comes behind one of its statements, holds all updates of the weights in a loop or function."""
     updates = [call for call in source.calls(".step") if _updates_weights(call) and _lies_in(call, within)]
@@ -431,9 +467,17 @@ def _is_met(source: Source, test: ast.expr, within: Loop | Function, in_body: bo
 
 
 def _is_given_by_loop(source: Source, test: ast.expr) -> bool:
-    """Whether a condition is `x is not None` with a name that only heads of loops bind."""
+    """Whether a condition is `x is not None` with a name that only heads of loops bind, or asks for its gradient."""
     match test:
-        case ast.Compare(left=ast.Name() as name, ops=[ast.IsNot()], comparators=[ast.Constant(value=None)]):
+        case (
+            ast.Compare(left=ast.Name() as name, ops=[ast.IsNot()], comparators=[ast.Constant(value=None)])
+            | ast.Compare(
+                left=ast.Attribute(value=ast.Name() as name, attr="grad"),
+                ops=[ast.IsNot()],
+                comparators=[ast.Constant(value=None)],
+            )
+            | ast.Attribute(value=ast.Name() as name, attr="requires_grad")
+        ):
             bindings = source.lookup(name)
             return bool(bindings) and all(_is_loop_target(source, binding) for binding in bindings)
     return False

@@ -29,6 +29,7 @@ _CPU_TYPE = re.compile(r"torch\.(Tensor|(Float|Double|Half|Long|Int|Short|Byte|B
 _CUDA_TYPE = re.compile(r"torch\.cuda\.\w+Tensor$")
 _HOST_TORCH = {"torch.is_tensor", "torch.numel", "torch.save", "torch.from_numpy", "torch.is_floating_point"}
 _GRAD_NORMS = {"torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_norm", "torch.nn.utils.get_total_norm"}
+_PARAMETERS = {"parameters", "named_parameters"}
 _WRAPPERS = {"torch.autograd.Variable", "torch.nn.Parameter"}
 _TENSOR_FUNCTION = re.compile(r"^torch\.([a-z_0-9]+|(nn\.functional|linalg|special|fft)\.[a-z_0-9]+|autograd\.grad)$")
 
@@ -85,6 +86,8 @@ def of_method(source: Source, call: ast.Call, func: ast.Attribute, receiver: Kin
         return Kind.TENSOR
     if receiver >= Kind.MAYBE:
         return receiver
+    if func.attr in _PARAMETERS:  # of what is trained on the device
+        return Kind.MAYBE
     return Kind.MAYBE if given >= Kind.MAYBE else receiver
 
 

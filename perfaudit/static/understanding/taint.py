@@ -6,7 +6,7 @@ The code is read in order, branches are joined, loops are read once. What is not
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
@@ -26,6 +26,7 @@ from perfaudit.static.understanding.device_calls import (
     of_imported,
     of_method,
 )
+from perfaudit.static.understanding.elsewhere import Elsewhere
 from perfaudit.static.understanding.kinds import (
     Kind,
     Value,
@@ -71,6 +72,17 @@ def device_values(source: Source, step: StepLoop) -> tuple[Region, ...]:
     return tuple(Region(code, kinds) for code in step_code(source, step))
 
 
+def values_elsewhere(there: Elsewhere, kind_of: Callable[[ast.expr], Kind]) -> Region:
+    """A function of another file, with the kinds of its expressions for what this call passes."""
+    kinds: dict[int, Kind] = {}
+    reader = _Reader(there.source, kinds, _seeds(there.source, there.function), (there.function,))
+    if there.owner is not None:
+        reader.names = _made(there.source, there.owner)
+    reader.names.update({name: kind_of(argument) for name, argument in there.given})
+    reader.block(there.function.body)
+    return Region(StepCode(there.function, ()), kinds)  # the call is in this file, whose nodes the other does not know
+
+
 def _seeds(source: Source, root: Loop | Function) -> dict[str, Kind]:
     """What the backward pass says of names, less the inputs of the loss that come from the loader and are moved here."""
     moved = {name for node in ast.walk(root) for name in _names_moved(node)}
@@ -103,9 +115,7 @@ def _before(source: Source, loop: Loop) -> dict[str, Value]:
     function = source.enclosing(loop, *FUNCTIONS)
     owner = source.parent(function) if function is not None else None
     if isinstance(owner, ast.ClassDef):
-        for maker in source.bound_in(owner).get("__init__", []):
-            reader.block(maker.body if isinstance(maker, FUNCTIONS) else [])
-        reader.names = {n: v for n, v in reader.names.items() if n.startswith("self.") and whole(v) >= Kind.MAYBE}
+        reader.names = _made(source, owner)
     around: list[ast.stmt] = [loop]
     for ancestor in source.ancestors(loop):
         if isinstance(ancestor, (*FUNCTIONS, ast.ClassDef)):
@@ -121,6 +131,14 @@ def _before(source: Source, loop: Loop) -> dict[str, Value]:
             reader.statement(earlier)
     again = {key(node) for node in ast.walk(loop) if isinstance(getattr(node, "ctx", None), ast.Store)}
     return {n: v for n, v in reader.names.items() if n not in again or whole(v) is Kind.TENSOR}
+
+
+def _made(source: Source, owner: ast.ClassDef) -> dict[str, Value]:
+    """What `__init__` gives to `self` that lies, or may lie, on the device."""
+    reader = _Reader(source, {}, {})
+    for maker in source.bound_in(owner).get("__init__", []):
+        reader.block(maker.body if isinstance(maker, FUNCTIONS) else [])
+    return {n: v for n, v in reader.names.items() if n.startswith("self.") and whole(v) >= Kind.MAYBE}
 
 
 # ---- reading code in order -----------------------------------------------------------------------------------------

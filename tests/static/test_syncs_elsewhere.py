@@ -1,0 +1,241 @@
+"""PA601 in functions of other files that a step calls; the file that is scanned is the one with the loop."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from perfaudit.rules import all_rules
+from perfaudit.static.project import Project
+from perfaudit.static.registry import run_checks
+from perfaudit.static.source import Source
+
+HELPERS = """
+    import torch
+
+    def grad_norm(model):
+        total = 0.0
+        for p in model.parameters():
+            if p.grad is not None:
+                total += p.grad.data.norm(2).item() ** 2
+        return total ** 0.5
+
+    def grad_norm_on_device(model):
+        grads = [p.grad for p in model.parameters() if p.grad is not None]
+        return torch.nn.utils.get_total_norm(grads)
+
+    def count(model):
+        return sum(p.numel() for p in model.parameters() if p.requires_grad)
+
+    def accuracy(output, labels):
+        return (output.argmax(1) == labels).float().mean().item()
+
+    def seldom(loss, step):
+        if step % 100 == 0:
+            print(loss.item())
+
+    def evaluate(model, loader):
+        for x in loader:
+            print(model(x.cuda()).mean().item())
+
+    def add(first, second):
+        return float(first) + second.item()
+
+    def batches(loader):
+        for x in loader:
+            yield x.cuda().sum().item()
+
+    def choose(policy, x):
+        return policy(x).argmax().item()
+
+    def watched(model, is_watched=False):
+        if not is_watched:
+            return None
+        return [p.grad.norm().item() for p in model.parameters()]
+
+    class Balanced:
+        def __init__(self, balance=False):
+            self.balance = balance
+
+        def __call__(self, x, y):
+            loss = (x - y).mean()
+            if self.balance:
+                self.mean = 0.9 * self.mean + 0.1 * loss.item()
+            return loss
+
+    def skips(model):
+        for p in model.parameters():
+            if not p.requires_grad:
+                continue
+            if p.grad is None:
+                continue
+            p.grad.mul_(1 / p.grad.norm().item())
+
+    @wrapped
+    def otherwise(loss):
+        return loss.item()
+
+    class Loss(torch.nn.Module):
+        def forward(self, x, y):
+            loss = (x - y).abs().mean()
+            if loss > 3:
+                loss = loss * 2
+            return loss
+
+    class PlainLoss(torch.nn.Module):
+        def forward(self, x, y):
+            if x.shape != y.shape:
+                y = y.view_as(x)
+            return (x - y).abs().mean()
+
+    class Base:
+        def note(self, loss):
+            self.history.append(loss.item())
+
+        def step(self, loss):
+            raise NotImplementedError
+
+    class Trainer(Base):
+        def keep(self, loss):
+            self.history.append(loss.detach())
+"""
+
+LOOP = """
+    import torch
+    import helpers.misc
+    from helpers import misc, Trainer, Loss
+    from helpers.misc import *
+    from helpers.misc import (accuracy, add, batches, choose, count, evaluate, grad_norm, grad_norm_on_device, otherwise,
+        seldom, skips, watched, Balanced, PlainLoss)
+
+    {before}
+    for step, (x, y) in enumerate(loader):
+        x, y = x.cuda(), y.cuda()
+        output = model(x)
+        loss = criterion(output, y)
+        loss.backward()
+        optimizer.step()
+        {line}
+"""
+
+
+def messages(folder: Path, code: str, helpers: str = HELPERS) -> list[str]:
+    (folder / "helpers").mkdir()
+    (folder / "pyproject.toml").write_text("")
+    (folder / "helpers" / "__init__.py").write_text("from .misc import Trainer, Loss as Loss\n")
+    (folder / "helpers" / "misc.py").write_text(textwrap.dedent(helpers))
+    code = textwrap.dedent(code)
+    (folder / "train.py").write_text(code)
+    neighbours = Project(sorted(folder.rglob("*.py"))).seen_from(folder / "train.py")
+    found = run_checks(Source("train.py", code, neighbours), all_rules(), frozenset(["PA601"]))
+    if any("misc.py" in finding.message for finding in found):
+        assert str(folder / "helpers" / "misc.py") in neighbours.asked.files  # the cache asks for it
+    return [finding.message for finding in found]
+
+
+@pytest.mark.parametrize(
+    ("line", "text", "place"),
+    [
+        ("grad_norm(model)", "`grad_norm(model)`", "`p.grad.data.norm(2).item()` in `grad_norm`, misc.py line 8"),
+        ("misc.grad_norm(model)", "`misc.grad_norm(model)`", "once for each turn of a loop"),
+        ("helpers.misc.grad_norm(net)", "`helpers.misc.grad_norm(net)`", "`p.grad.data.norm(2).item()`"),
+        ("skips(model)", "`skips(model)`", "`p.grad.norm().item()` in `skips`"),
+        ("total = accuracy(output, y)", "`accuracy(output, y)`", "in `accuracy`"),
+        ("total = accuracy(labels=y, output=output)", "`accuracy(labels=y", "in `accuracy`"),
+        ("add(1, loss)", "`add(1, loss)`", "`second.item()`"),
+        ("trainer.note(loss)", "`trainer.note(loss)`", "`loss.item()` in `note`"),  # of the base of its class
+        ("Loss()(output, y)\n        own(output, y)", "`own(output, y)`", "`loss > 3` in `forward`"),
+    ],
+)
+def test_found(tmp_path: Path, line: str, text: str, place: str) -> None:
+    (message,) = messages(tmp_path, LOOP.format(before="trainer = Trainer(); own = Loss().cuda()", line=line))
+    assert message.startswith(text)
+    assert "wait for the device on every step" in message
+    assert place in message
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "grad_norm_on_device(model)",
+        "count(model)",
+        "seldom(loss, step)",  # now and then, there
+        "if step % 100 == 0: grad_norm(model)",  # and here
+        "evaluate(model, test_loader)",
+        "add(loss.shape[0], batch)",  # nothing is known of what it gets
+        "watched(model)",  # it returns before
+        "balanced(output, y)",  # a flag that is off
+        "batches(loader)",  # runs when it is asked for its values
+        "otherwise(loss)",  # a decorator may do anything
+        "env.step(choose(model, x))",  # the environment cannot do without the value
+        "trainer.keep(loss)",
+        "trainer.step(loss)",
+        "plain(output, y)",
+        "missing(loss)",
+        "other.note(loss)",
+    ],
+)
+def test_silent(tmp_path: Path, line: str) -> None:
+    before = "trainer = Trainer(); plain = PlainLoss(); other = Trainer(); other = find(); balanced = Balanced()"
+    assert messages(tmp_path, LOOP.format(before=before, line=line)) == []
+
+
+def test_a_method_of_the_base_class_in_another_file(tmp_path: Path) -> None:
+    code = """
+        from helpers import Trainer
+
+        class Mine(Trainer):
+            def __init__(self):
+                self.loss = Trainer()
+
+            def train(self, model, loader, optimizer):
+                for x in loader:
+                    loss = model(x.cuda()).mean()
+                    loss.backward()
+                    optimizer.step()
+                    self.note(loss)
+                    self.loss.note(loss)
+    """
+    (message,) = messages(tmp_path, "import torch\n" + textwrap.dedent(code))
+    assert message.startswith("`self.note(loss)` makes the host wait")
+
+
+def test_what_is_told_of_this_file_is_not_told_of_the_other(tmp_path: Path) -> None:
+    helpers = """
+        def to_cpu(x):
+            return x.detach().cpu()
+    """
+    code = LOOP.format(before="from helpers.misc import to_cpu", line="print(to_cpu(loss).item())")
+    (message,) = messages(tmp_path, code, helpers)
+    assert message.startswith("`to_cpu(loss).item()`")
+
+
+def test_a_helper_that_does_not_parse(tmp_path: Path) -> None:
+    assert messages(tmp_path, LOOP.format(before="", line="grad_norm(model)"), "def grad_norm(") == []
+
+
+@pytest.mark.parametrize(
+    ("test", "is_found"),
+    [("p.grad is not None", True), ("p.requires_grad", True), ("p.grad is None", False), ("p in seen", False)],
+)
+def test_gradient_norms_of_the_same_file(tmp_path: Path, test: str, is_found: bool) -> None:
+    code = f"""
+        import torch
+
+        def grad_norm(model):
+            total = 0.0
+            for p in model.parameters():
+                if {test}:
+                    total += p.grad.norm().item() ** 2
+            return total ** 0.5
+
+        for x in loader:
+            loss = model(x.cuda()).mean()
+            loss.backward()
+            optimizer.step()
+            grad_norm(model)
+    """
+    found = messages(tmp_path, code, "")
+    assert [message.partition(" in ")[0] for message in found] == ["`p.grad.norm().item()`"] * is_found
