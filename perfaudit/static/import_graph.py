@@ -29,6 +29,11 @@ class ImportGraph:
         number = self._numbers.get(path)
         return self._above[number] & ~(1 << number) if number is not None else 0
 
+    def imported_by(self, path: str) -> FileSet:
+        """Files that this one imports, and those that they import; not the file itself."""
+        number = self._numbers.get(path)
+        return self._below[number] & ~(1 << number) if number is not None else 0
+
     def nearest_importers(self, path: str) -> Iterator[str]:
         """The same as paths, those that need the fewest imports first, and of those in order of path."""
         if path not in self._numbers:

@@ -43,6 +43,13 @@ _NOT_PLAIN = {
     "Function",
     "Dataset",
 }
+# What runs the training instead of the script, or decides how tensors are computed with.
+FRAMEWORKS = {
+    "accelerate", "apex", "catalyst", "colossalai", "composer", "deepspeed", "detectron2", "fairscale", "fastai", "flash",
+    "horovod", "ignite", "jax", "lightning", "lightning_fabric", "megatron", "mmcv", "mmengine", "pl_bolts",
+    "pytorch_lightning", "ray", "speechbrain", "torch_xla", "torchbearer", "torchtitan", "torchtnt",
+    "transformers",
+}  # fmt: skip
 _PLAIN = {name.rpartition(".")[2] for name in PLAIN_BASES}
 # Only such names are worth opening another file for: classes, and the names under which torch's modules are known.
 _MAY_BE_TORCH = re.compile(r"(?:^|\.)(?:[A-Z]\w*|torch|nn|F|optim|functional|data|cuda|amp|init)$")
@@ -64,6 +71,45 @@ _MIXED_TYPES = tuple(
     )
 )
 _TYPE_WORDS = (b"half", b"float16", b"dtype", b"fully_shard", b"FullyShardedDataParallel", b"deepspeed")
+_SAID_BY_WORDS = {  # a mark, and the words of which one is enough
+    "convolutions": (
+        *(b"Conv2d(", b"Conv3d(", b"ConvTranspose2d(", b"ConvTranspose3d("),
+        *(b"torchvision.models", b"from torchvision import models"),
+    ),
+    "cudnn": (b"cudnn", b"determinis", b"reproducib", b"seed_everything"),
+    "precision": (
+        *(
+            b"autocast",
+            b"GradScaler",
+            b"float16",
+            b"fp16",
+            b"bf16",
+            b".half(",
+            b"cuda.amp",
+            b"torch.amp",
+            b"import amp",
+        ),
+        *(b"use_amp", b"args.amp", b"apex", b"ixed_precision", b"ixed precision", b"ixed-precision", b"create_graph"),
+        *(b"set_default_dtype", b"torch.float64", b".double(", b"torch.fft", b"torch.complex", b"quantiz", b"quantis"),
+    ),
+    "tf32": (b"tf32", b"TF32", b"matmul_precision", b"fp32_precision"),
+    "sizes change": (
+        *(
+            b"multi_scale",
+            b"multiscale",
+            b"multi-scale",
+            b"scale_jitter",
+            b"RandomResize(",
+            b"pad_sequence",
+            b"pack_padded",
+        ),
+        *(b"collate", b"bucket", b"torchaudio", b"librosa", b"models.detection", b"progressive"),
+    ),
+    "framework": tuple(way + b" " + name.encode() for name in sorted(FRAMEWORKS) for way in (b"import", b"from")),
+}
+_WIDE = tuple(  # numbers of channels that keep a GPU busy, beside a convolution
+    re.compile(pattern) for pattern in (rb"512\b", rb"1024\b", rb"256, ?(?:128|256)\b", rb"128, ?256\b")
+)
 _HOOK_WORDS = (b"register_forward", b"register_full_backward", b"register_backward")
 
 
@@ -158,6 +204,11 @@ def _marks(data: bytes) -> frozenset[str]:
         marks.append("mixed types")
     if any(word in data for word in _SECOND_WORDS) or b"innerloop_ctx" in data:
         marks.append("second derivatives")
+    marks += [mark for mark, words in _SAID_BY_WORDS.items() if any(word in data for word in words)]
+    if b"timm.create_model" in data or ("convolutions" in marks and (b"torchvision" in data or _finds(_WIDE, data))):
+        marks.append("wide convolutions")
+    if b".backward(" in data and b".step(" in data:
+        marks.append("steps" if b"__main__" not in data else "steps of a script")
     return frozenset(marks)
 
 
@@ -556,6 +607,16 @@ class Neighbours:
         """Whether a file of the scan that runs together with this one carries the mark: an importer, or what it imports."""
         self.asked.imports = True
         return bool(self._project.graph.program(self._path) & self._project.marked(mark))
+
+    def imports_carry(self, mark: str) -> bool:
+        """Whether a file of the scan that this one imports, directly or through others, carries the mark."""
+        self.asked.imports = True
+        return bool(self._project.graph.imported_by(self._path) & self._project.marked(mark))
+
+    def is_imported(self) -> bool:
+        """Whether another file of the scan imports this one."""
+        self.asked.imports = True
+        return bool(self._project.graph.importers(self._path))
 
     def calls_by_importers(self, name: str) -> list[CallShape]:
         """What the files of the scan that import this one, directly or through others, call by this last name."""

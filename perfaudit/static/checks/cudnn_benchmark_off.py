@@ -7,11 +7,22 @@ import re
 from collections.abc import Iterator
 
 from perfaudit.static import edit
+from perfaudit.static.project import FRAMEWORKS
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.context import StepLoop, called_function, step_loops
 from perfaudit.static.understanding.devices import uses_cuda
-from perfaudit.static.understanding.entry import CONVOLUTIONS, is_script, place_of_setting, setting
+from perfaudit.static.understanding.entry import (
+    CONVOLUTIONS,
+    imported_files_say,
+    imported_packages,
+    is_script,
+    place_of_setting,
+    setting,
+    starts_processes,
+    starts_training,
+    whole_models,
+)
 from perfaudit.static.understanding.values import enclosing_function
 
 FLAG = "torch.backends.cudnn.benchmark"
@@ -25,15 +36,18 @@ _SIZES_CHANGE = re.compile(
     r"multi_?scale|scale_jitter|RandomResize\b|pad_sequence|pack_padded|collate_fn|bucket|progressive|batch_size\s*=\s*1\b",
     re.IGNORECASE,
 )
+_BATCH_OF_ONE = re.compile(r"batch_?size\W[^\n]{0,60}\bdefault\s*=\s*1\b", re.IGNORECASE)
+_NO_CONVOLUTIONS = re.compile(r"vit|swin")
 _AUDIO = {"torchaudio", "librosa"}  # clips differ in length
 
 
 @check("PA301", ast.Module)
 def cudnn_benchmark_off(source: Source, module: ast.Module) -> Iterator[Seen]:
-    if not any(source.calls(name) for name in CONVOLUTIONS) or not uses_cuda(source):
-        return
     loops = step_loops(source)
-    if not loops or not is_script(source, loops):
+    start = starts_training(source)
+    if start is None and (not loops or not uses_cuda(source) or not is_script(source, loops)):
+        return
+    if not _has_convolutions(source) or imported_files_say(source, "cudnn"):
         return
     if _sizes_change(source, loops) or _seeds_elsewhere(source):
         return
@@ -44,8 +58,21 @@ def cudnn_benchmark_off(source: Source, module: ast.Module) -> Iterator[Seen]:
             fix = Proposal(TITLE, edit.replace(source, off.value, "True"))
             yield Seen(off, f"with `{source.brief(off)}` {COST}", fix)
         return
-    place = place_of_setting(source, loops[0])
+    place = start or place_of_setting(source, loops[0])
+    if start is not None and starts_processes(source):
+        yield Seen(place, f"without `{FLAG}` {COST}", Proposal(f"{TITLE}, in each process"))
+        return
     yield Seen(place, f"without `{FLAG}` {COST}", Proposal(TITLE, setting(source, place, FLAG, " = True")))
+
+
+def _has_convolutions(source: Source) -> bool:
+    """Whether the file builds convolutions, or a file that it imports does in a program that no framework runs."""
+    if any(source.calls(name) for name in CONVOLUTIONS):
+        return True
+    if FRAMEWORKS & imported_packages(source) or imported_files_say(source, "framework"):
+        return False
+    built = (source.text_of(call.func) for call in whole_models(source))
+    return any(not _NO_CONVOLUTIONS.search(name) for name in built) or imported_files_say(source, "convolutions")
 
 
 def _switched_off(source: Source) -> ast.Assign | None:
@@ -73,6 +100,8 @@ def _is_deliberate(source: Source, off: ast.Assign) -> bool:
 
 def _sizes_change(source: Source, loops: tuple[StepLoop, ...]) -> bool:
     """Whether something shows that batches differ in size: collation, padding, rescaling inside the loop, audio."""
+    if imported_files_say(source, "sizes change") or _BATCH_OF_ONE.search(source.text):
+        return True
     if _SIZES_CHANGE.search(source.text) or any(n.partition(".")[0] in _AUDIO for n in source.aliases.values()):
         return True
     if any("torchvision.models.detection" in name for name in source.aliases.values()):  # images keep their sizes

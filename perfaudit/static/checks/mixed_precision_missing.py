@@ -13,8 +13,10 @@ from perfaudit.static.understanding.context import StepLoop, backward_calls, dot
 from perfaudit.static.understanding.entry import (
     has_large_convolutions,
     has_large_matmuls,
+    imported_files_say,
     is_whole,
     script_loops,
+    starts_training,
     whole_models,
 )
 from perfaudit.static.understanding.losses import backward_operand
@@ -51,9 +53,18 @@ _TROUBLE = re.compile(
 @check("PA304", ast.Module)
 def mixed_precision_missing(source: Source, module: ast.Module) -> Iterator[Seen]:
     loops = script_loops(source)
-    if not loops or source.says(_DECIDED):
+    start = starts_training(source)
+    if (not loops and start is None) or source.says(_DECIDED) or imported_files_say(source, "precision"):
         return
-    if not has_large_convolutions(source) and not has_large_matmuls(source):
+    is_large = has_large_convolutions(source) or has_large_matmuls(source)
+    if not is_large and (
+        imported_files_say(source, "framework") or not imported_files_say(source, "wide convolutions")
+    ):
+        return
+    if start is not None:
+        shown = source.brief(_first_line(start))
+        message = f"`{shown}` starts a training in float32, off most of the tensor cores: no file of it uses autocast"
+        yield Seen(start, message, Proposal(TITLE))
         return
     step = loops[0]
     together = _forward_and_loss(source, step)

@@ -10,6 +10,7 @@ from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.entry import (
     has_large_matmuls,
+    imported_files_say,
     imported_packages,
     place_of_setting,
     script_loops,
@@ -30,6 +31,8 @@ _KNOWN = {"torch", "torchvision", "numpy", "random", "os", "logging", "wandb", "
 def tf32_not_enabled(source: Source, module: ast.Module) -> Iterator[Seen]:
     loops = script_loops(source)
     if not loops or not has_large_matmuls(source):
+        return
+    if imported_files_say(source, "precision") or imported_files_say(source, "tf32"):
         return
     if source.says(_DECIDED) or _set_up_elsewhere(source):
         return

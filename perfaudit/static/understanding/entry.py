@@ -8,6 +8,7 @@ import re
 import sys
 
 from perfaudit.static import edit
+from perfaudit.static.project import FRAMEWORKS
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.understanding.context import (
     StepLoop,
@@ -35,17 +36,15 @@ _WHOLE_MODELS = re.compile(
     r"torchvision\.models\.([a-z0-9]+\.)?"
     r"(get_model|vgg|resnet|resnext|wide_resnet|densenet|efficientnet|convnext|regnet|inception|googlenet|vit|swin)_?\w*$"
 )
-_TAKE_OVER = {
-    "accelerate", "apex", "catalyst", "colossalai", "composer", "deepspeed", "detectron2", "fairscale", "fastai", "flash",
-    "horovod", "ignite", "jax", "lightning", "lightning_fabric", "megatron", "mmcv", "mmengine", "pl_bolts",
-    "pytorch_lightning", "ray", "speechbrain", "torch_xla", "torchbearer", "torchtitan", "torchtnt",
-    "transformers",
-}  # fmt: skip
 _HARMLESS = {
     "PIL", "cv2", "imageio", "matplotlib", "numpy", "pandas", "scipy", "skimage", "sklearn", "tensorboard", "tensorboardX",
     "torch", "torchvision", "tqdm", "visdom", "wandb",
 }  # fmt: skip
 _STARTS = re.compile(r"^(main|run|fit|train\w*)$")  # what a script calls to begin: `trainer.fit(model, loader)`
+_TRAINS = re.compile(r"^(fit|learn|optimi[sz]e_parameters|(run_|do_|start_)?train(_\w+|ing|er)?)$")
+_NO_TRAINING = re.compile(
+    r"test|eval|infer|demo|predict|sampl|generat|export|convert|visuali|plot|bench|profil|setup|preproc|prepar|extract|valid"
+)
 _STARTS_PROCESSES = re.compile(r"spawn|multiprocessing|Process\(")
 
 
@@ -53,9 +52,33 @@ _STARTS_PROCESSES = re.compile(r"spawn|multiprocessing|Process\(")
 def script_loops(source: Source) -> tuple[StepLoop, ...]:
     """The training loops of a script that trains on CUDA, none where another file or a framework runs the training."""
     loops = step_loops(source)
-    if not loops or not uses_cuda(source) or not is_script(source, loops) or _TAKE_OVER & imported_packages(source):
+    if not loops or not uses_cuda(source) or not is_script(source, loops) or FRAMEWORKS & imported_packages(source):
         return ()
     return loops
+
+
+def imported_files_say(source: Source, mark: str) -> bool:
+    """Whether a file of the project that this one imports, directly or not, carries a mark (see `project._marks`)."""
+    return source.neighbours is not None and source.neighbours.imports_carry(mark)
+
+
+@functools.lru_cache(maxsize=4)  # several rules ask for the same file
+def starts_training(source: Source) -> ast.stmt | None:
+    """The first statement under the main guard of a script whose training loop is in a file that it imports.
+
+    None for any other file: one that others import, that does not name training, or whose program uses no accelerator or
+    a framework.
+    """
+    guard = next((s for s in source.tree.body if isinstance(s, ast.If) and is_main_guard(s)), None)
+    if guard is None or source.neighbours is None or step_loops(source) or source.neighbours.is_imported():
+        return None
+    if _NO_TRAINING.search(source.path.rpartition("/")[2]) or not imported_files_say(source, "steps"):
+        return None
+    if not any(_TRAINS.search(last_name(call.func)) for call in source.nodes(ast.Call)):
+        return None
+    if FRAMEWORKS & imported_packages(source) or imported_files_say(source, "framework"):
+        return None
+    return guard.body[0] if uses_cuda(source) or imported_files_say(source, "accelerator") else None
 
 
 def is_script(source: Source, loops: tuple[StepLoop, ...]) -> bool:
@@ -64,7 +87,8 @@ def is_script(source: Source, loops: tuple[StepLoop, ...]) -> bool:
         return False
     if any(enclosing_function(source, step.loop) is None for step in loops):
         return True
-    started = [s.value for s in source.tree.body if isinstance(s, ast.Expr) and isinstance(s.value, ast.Call)]
+    calls = (call for call in source.nodes(ast.Call) if isinstance(source.parent(call), ast.Expr))
+    started = [call for call in calls if _is_at_top(source, call)]  # also `for epoch in range(100): train(epoch)`
     return any(is_main_guard(s) for s in source.tree.body) or any(called_function(source, call) for call in started)
 
 
@@ -85,7 +109,7 @@ def place_of_setting(source: Source, step: StepLoop) -> ast.stmt:
 
     Where the script starts processes, the main block does not run in them.
     """
-    if not _STARTS_PROCESSES.search(source.text):
+    if not starts_processes(source):
         for statement in source.tree.body:
             if isinstance(statement, ast.If) and is_main_guard(statement):
                 return statement.body[0]
@@ -95,6 +119,11 @@ def place_of_setting(source: Source, step: StepLoop) -> ast.stmt:
         return source.statement(top)
     has_docstring = ast.get_docstring(function, clean=False) is not None and len(function.body) > 1
     return function.body[1 if has_docstring else 0]
+
+
+def starts_processes(source: Source) -> bool:
+    """Whether the script starts processes that train, in which its main block does not run."""
+    return _STARTS_PROCESSES.search(source.text) is not None
 
 
 def setting(source: Source, place: ast.stmt, dotted: str, rest: str) -> edit.Edits | None:

@@ -1,0 +1,153 @@
+"""Settings of a whole program, said once at its script: what the files say that it imports, and where that keeps it quiet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from perfaudit.findings import Finding
+from perfaudit.rules import all_rules
+from perfaudit.static.edit import apply
+from perfaudit.static.project import Project
+from perfaudit.static.registry import run_checks
+from perfaudit.static.source import Source
+
+NET = """
+from torch import nn
+
+class Net(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Conv2d(3, 512, 3), nn.ReLU(), nn.Conv2d(512, 512, 3))
+"""
+ENGINE = """
+def train(model, loader, optimizer):
+    for x, y in loader:
+        loss = model(x.cuda(), y.cuda())
+        loss.backward()
+        optimizer.step()
+"""
+# The loop here, the model elsewhere.
+LOOP = """
+import torch
+from net import Net
+
+def main():
+    model = Net().cuda()
+    for x, y in loader:
+        loss = criterion(model(x.cuda()), y.cuda())
+        loss.backward()
+        optimizer.step()
+
+if __name__ == "__main__":
+    main()
+"""
+# Loop and model elsewhere.
+START = """
+from engine import train
+from net import Net
+
+def main():
+    train(Net(), loader, optimizer)
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def findings_in(folder: Path, name: str, rules: set[str]) -> list[Finding]:
+    text = (folder / name).read_text(encoding="utf-8")
+    neighbours = Project(sorted(folder.rglob("*.py"))).seen_from(folder / name)
+    return run_checks(Source(name, text, neighbours), all_rules(), frozenset(rules))
+
+
+def write(folder: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"), [(LOOP, [("PA304", 8), ("PA301", 13)]), (START, [("PA301", 9), ("PA304", 9)])]
+)
+def test_said_once_at_the_script(tmp_path: Path, script: str, expected: list[tuple[str, int]]) -> None:
+    folder = write(tmp_path, {"net.py": NET, "engine.py": ENGINE, "train.py": script})
+    found = findings_in(folder, "train.py", {"PA301", "PA304"})
+    assert [(f.rule, f.location.line) for f in found if f.location] == expected
+    for name in ("net.py", "engine.py"):
+        assert findings_in(folder, name, {"PA301", "PA304"}) == []
+
+
+def test_the_flag_is_set_before_the_script_starts(tmp_path: Path) -> None:
+    folder = write(tmp_path, {"net.py": NET, "engine.py": ENGINE, "train.py": START})
+    (finding,) = findings_in(folder, "train.py", {"PA301"})
+    assert finding.fix is not None
+    fixed = apply(START, finding.fix.edits)
+    assert 'if __name__ == "__main__":\n    torch.backends.cudnn.benchmark = True\n    main()' in fixed
+    assert "\nimport torch\n" in fixed
+
+
+def test_processes_that_a_script_starts_do_not_run_its_main_block(tmp_path: Path) -> None:
+    script = START.replace("    main()\n", "    torch.multiprocessing.spawn(main, nprocs=4)\n")
+    folder = write(tmp_path, {"net.py": NET, "engine.py": ENGINE, "train.py": "import torch" + script})
+    (finding,) = findings_in(folder, "train.py", {"PA301"})
+    assert finding.fix is not None and finding.fix.safety == "manual"
+
+
+def change(old: str, new: str) -> Callable[[str], str]:
+    def changed(text: str) -> str:
+        assert old in text
+        return text.replace(old, new)
+
+    return changed
+
+
+@pytest.mark.parametrize("script", [LOOP, START])
+@pytest.mark.parametrize(
+    ("rules", "name", "line"),
+    [
+        ({"PA301"}, "net.py", "torch.backends.cudnn.benchmark = True"),
+        ({"PA301"}, "net.py", "torch.use_deterministic_algorithms(True)"),
+        ({"PA301"}, "net.py", "collate_fn = pad"),
+        ({"PA301"}, "net.py", "import torchaudio"),
+        ({"PA304"}, "net.py", "scaler = torch.amp.GradScaler()"),
+        ({"PA304"}, "net.py", "parser.add_argument('--fp16')"),
+        ({"PA301", "PA304"}, "net.py", "import pytorch_lightning as pl"),
+        ({"PA301", "PA304"}, "net.py", "from accelerate import Accelerator"),
+        ({"PA301", "PA304"}, "train.py", "from ignite.engine import Engine"),
+        ({"PA301"}, "train.py", "torch.backends.cudnn.benchmark = args.benchmark"),
+        ({"PA304"}, "train.py", "with torch.autocast('cuda'): ..."),
+    ],
+)
+def test_silent_where_a_file_of_the_program_says_it(
+    tmp_path: Path, script: str, rules: set[str], name: str, line: str
+) -> None:
+    files = {"net.py": NET, "engine.py": ENGINE, "train.py": script}
+    folder = write(tmp_path, files | {name: f"{line}\n{files[name]}"})
+    assert findings_in(folder, "train.py", rules) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [
+        ("engine.py", change(".cuda()", "")),  # on the CPU
+        ("net.py", change("Conv2d", "Linear")),  # no convolutions, and nothing that shows how wide it is
+        ("engine.py", change("loss.backward()", "print(loss)")),  # nothing is trained
+        ("engine.py", lambda text: f"{text}\nif __name__ == '__main__':\n    train(*load())\n"),  # a script of its own
+        ("train.py", change("train(", "evaluate(")),
+        ("train.py", change('if __name__ == "__main__":\n    main()', "")),  # whoever imports it decides
+    ],
+)
+def test_silent_where_it_is_not_clear_what_is_trained(tmp_path: Path, name: str, changed: Callable[[str], str]) -> None:
+    files = {"net.py": NET, "engine.py": ENGINE, "train.py": START}
+    folder = write(tmp_path, files | {name: changed(files[name])})
+    assert findings_in(folder, "train.py", {"PA301", "PA304"}) == []
+
+
+def test_silent_in_a_script_that_others_import_and_in_one_that_tests(tmp_path: Path) -> None:
+    files = {"net.py": NET, "engine.py": ENGINE, "train.py": START, "sweep.py": "import train", "test.py": START}
+    folder = write(tmp_path, files)
+    assert findings_in(folder, "train.py", {"PA301", "PA304"}) == []
+    assert findings_in(folder, "test.py", {"PA301", "PA304"}) == []
