@@ -63,6 +63,12 @@ def is_look(quads: int) -> bool:
     return stats.is_look(LOOKS, quads)
 
 
+def quads_to_look(quads: int) -> int:
+    """How many quads are wanting to the next look; behind the last one, to a multiple of it."""
+    last = LOOKS[-1].generations
+    return next((look.generations for look in LOOKS if look.generations > quads), (quads // last + 1) * last) - quads
+
+
 def is_last_look(quads: int) -> bool:
     """Whether no look is planned after so many quads."""
     return quads >= LOOKS[-1].generations

@@ -4,10 +4,10 @@ Knows no torch, no process and no clock: whoever drives the steps asks what is t
 took. So the loop may be ours or the user's.
 
 A quad is four blocks in the order base, candidate, candidate, base: a drift of the machine that is steady within a quad
-cancels. The last block of a quad is the first of the next. Candidates take turns in random order, a quad each, so that all of
-them see the same moods of the machine; one that is decided leaves, and its time goes to the others. Beside them runs a control,
-which is the base's own code swapped in, or a twin of it: what it differs from the base by is the error of this race, as far as
-candidates are put in place in that way.
+cancels. The last block of a quad is the first of the next. Candidates take turns in random order, so that all of them see the
+same moods of the machine: a quad each in a round, and several of those whose quads are short beside one whose quads are long.
+One that is decided leaves, and its time goes to the others. Beside them runs a control, which is the base's own code swapped in,
+or a twin of it: what it differs from the base by is the error of this race, as far as candidates are put in place in that way.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import statistics
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from perfaudit.measure.pace import PLAIN, Pace
-from perfaudit.measure.quads import USUAL_LOOK, Interval, interval_of_quads, is_last_look, is_look
+from perfaudit.measure.pace import PLAIN, Pace, steps_of_quad
+from perfaudit.measure.quads import USUAL_LOOK, Interval, interval_of_quads, is_last_look, is_look, quads_to_look
 
 # Keys of the training as it is, and of identical code that is put in place as candidates are.
 BASE, CONTROL = "base", "control"
@@ -32,6 +32,9 @@ BEATEN = "another setting is faster"
 LOOKS_BEATEN = 2.0  # standard errors of each of two, by which the middles of their first quads must be apart
 # High over low of a rival's ratio, below which it is known well enough: its standard error is then 1 %.
 NEAR = 1.10
+# Quads in a round of one whose quads are short, beside loaders whose turns are long: otherwise those take most of the time, and a
+# patch that three steps would tell of waits for twenty.
+MOST_QUADS = 4
 FAILED = "with it"  # how the reason begins why a candidate failed, which says nothing of its speed
 UNDECIDED = "undecided after the last look"  # a further one would be a further chance to be wrong
 
@@ -146,10 +149,11 @@ class Race:
                     yield from self._warm(entrant, base)
         last: _Timed | None = None
         while self._wants_more():
-            waiting = [entrant for entrant in self.entrants.values() if entrant.is_open]
+            waiting = [e for e in self.entrants.values() if e.is_open for _ in range(self._quads_in_round(e))]
             order.shuffle(waiting)
             for entrant in waiting:
-                last = yield from self._quad(entrant, last)
+                if entrant.is_open:
+                    last = yield from self._quad(entrant, last)
             self._judge()
 
     def _warm(self, entrant: Entrant, base: float) -> Generator[Turn, float, None]:
@@ -176,6 +180,14 @@ class Race:
         return any(self.entrants[key].is_open for key in self.candidates) or (
             self.least is None and not self.candidates
         )
+
+    def _quads_in_round(self, entrant: Entrant) -> int:
+        """How many quads it has in this round: as many as fit into the longest one of another, and none beyond its next look."""
+        base = self._pace(self.base)
+        longest = max(steps_of_quad(self._pace(e.key), base) for e in self.entrants.values() if e.is_open)
+        fit = longest // steps_of_quad(self._pace(entrant.key), base)
+        even = 1 << (min(fit, MOST_QUADS).bit_length() - 1)  # which divides all looks
+        return min(even, quads_to_look(len(entrant.log_ratios)))
 
     def _quad(self, entrant: Entrant, last: _Timed | None) -> Generator[Turn, float, _Timed | None]:
         """A quad of an entrant; `last` is the base's block before it. Gives the base's block behind it, None for none."""

@@ -327,12 +327,37 @@ def test_a_candidate_with_a_pace_of_its_own() -> None:
     made = run(race, lambda turn, at: turn.steps * (0.5 if turn.key == "long" else 1.0))
     assert race.entrants["long"].log_ratios == pytest.approx([math.log(0.5)] * LOOKS[0].generations)
     assert race.entrants["long"].seconds == pytest.approx([0.5] * LOOKS[0].generations)
-    assert race.entrants["control"].log_ratios == pytest.approx([0.0] * LOOKS[0].generations)
+    # Its quad takes nine steps, that of the control three, of which a round has two: what fits must divide the looks.
+    assert race.entrants["control"].log_ratios == pytest.approx([0.0] * 2 * LOOKS[0].generations)
     mine = [(turn.steps, turn.is_timed) for turn in made if turn.key == "long"]
     assert mine == [(2, False), (3, True), (3, True)] * LOOKS[0].generations
     for at, turn in enumerate(made):
         if turn.key == "long" and not turn.is_timed:
             assert made[at - 1] == made[at + 3] == Turn(BASE, 1, True)
+
+
+def test_short_quads_are_run_several_times_beside_long_ones() -> None:
+    """A loader's quad takes 15 steps and others three, so they have four in a round until they are decided."""
+    paces = {"loader": Pace(6, skipped=2, warm_up=4)}
+    race = Race(["loader", "patch"], "control", least=0.01, seed=1, pace=Pace(1, warm_up=0), paces=paces)
+    made = run(race, speeds(loader=0.9, patch=0.8, noise=0.01))
+    blocks = [turn.key for turn in made if turn.is_timed and turn.key != BASE]
+    until = Counter(blocks[: len(blocks) - blocks[::-1].index("patch")])
+    assert (until["patch"] // 2, until["control"] // 2) == (USUAL_LOOK, USUAL_LOOK)
+    assert until["loader"] // 2 <= USUAL_LOOK // 4
+    assert {name: race.entrants[name].left for name in ("loader", "patch")} == dict.fromkeys(
+        ("loader", "patch"), DECIDED
+    )
+    assert is_look(len(race.entrants["patch"].log_ratios)) and is_look(len(race.entrants["loader"].log_ratios))
+
+
+def test_no_quad_is_run_beyond_a_look() -> None:
+    """Seven quads of another process, and four would fit into a round: the eighth alone is run, and looked at."""
+    paces = {"loader": Pace(6, skipped=2, warm_up=0)}
+    former = [Entrant("patch", [-0.2, -0.21, -0.19, -0.2, -0.21, -0.19, -0.2]), Entrant("loader", [0.0, 0.01] * 3)]
+    race = Race(["loader", "patch"], "control", 0.01, 1, Pace(warm_up=0), paces, former=former)
+    run(race, speeds(loader=1.0, patch=0.8, noise=0.01), most=400)
+    assert (race.entrants["patch"].left, len(race.entrants["patch"].log_ratios)) == (DECIDED, 8)
 
 
 def test_of_rivals_only_the_fastest_is_raced_to_the_end() -> None:
