@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
-from perfaudit.static.understanding.context import last_name
+from perfaudit.static.understanding.context import is_test, last_name
 from perfaudit.static.understanding.datasets import (
     is_in_memory,
     is_iterable,
@@ -20,7 +20,7 @@ from perfaudit.static.understanding.datasets import (
     writes_to_itself,
 )
 from perfaudit.static.understanding.devices import changes_default_device
-from perfaudit.static.understanding.entry import runs_unguarded
+from perfaudit.static.understanding.entry import ARGUMENTS_OF_TRAINER, runs_unguarded
 from perfaudit.static.understanding.values import (
     ABSENT,
     UNKNOWN,
@@ -71,6 +71,23 @@ def dataloader_no_workers(source: Source, call: ast.Call) -> Iterator[Seen]:
         f"`{source.brief(call.func)}` {_how(source, workers, unless)} loads every batch in the training process, "
         "while the device waits",
         _proposal(source, call, workers, unless, dataset),
+    )
+
+
+@check("PA101", call=ARGUMENTS_OF_TRAINER)
+def trainer_without_workers(source: Source, call: ast.Call) -> Iterator[Seen]:
+    """Hugging Face's Trainer, where samples are made as they are asked for: decoded, cropped, resampled."""
+    workers = argument(source, call, "dataloader_num_workers")
+    if workers is not ABSENT and constant(source, workers) != 0:
+        return
+    made = [*source.calls(".set_transform"), *source.calls(".with_transform")]
+    if not made or not source.calls(".train") or is_test(source, call):
+        return
+    yield Seen(
+        call,
+        f"`{source.brief(call.func)}` without `dataloader_num_workers`: the training process itself makes every sample, by "
+        f"`{source.brief(made[0])}`, while the device waits",
+        Proposal(f"load with workers: `dataloader_num_workers={START_WITH}`, then measure more"),
     )
 
 

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
-from perfaudit.static.understanding.context import StepLoop, backward_calls, dotted_name
+from perfaudit.static.understanding.context import StepLoop, backward_calls, dotted_name, is_test
 from perfaudit.static.understanding.entry import (
+    ARGUMENTS_OF_TRAINER,
     has_large_convolutions,
     has_large_matmuls,
     imported_files_say,
@@ -21,12 +22,18 @@ from perfaudit.static.understanding.entry import (
 )
 from perfaudit.static.understanding.losses import backward_operand
 from perfaudit.static.understanding.models import is_visible
-from perfaudit.static.understanding.values import resolve
+from perfaudit.static.understanding.values import ABSENT, UNKNOWN, argument, resolve
 
 TITLE = "run the forward pass and the loss under autocast in bfloat16 (GPUs from Ampere on)"
 _DECIDED = re.compile(
     r"autocast|GradScaler|[^a-z]amp[^a-z]|fp16|bf16|float16|\.half\(|mixed.?precision|float64|\.double\(|complex|\bfft"
     r"|sparse|create_graph|quanti[sz]",
+    re.IGNORECASE,
+)
+# In the file that gives the arguments: also weights that are loaded in fewer bits.
+_DECIDED_FOR_TRAINER = re.compile(
+    r"bf16|fp16|float16|half\(|dtype|autocast|mixed.?precision|load_in_[48]bit|BitsAndBytes|quanti[sz]|gptq|awq|deepspeed"
+    r"|fsdp|xla|tpu|accelerate\.Accelerator",
     re.IGNORECASE,
 )
 # Autocast runs these in float32.
@@ -79,6 +86,23 @@ def mixed_precision_missing(source: Source, module: ast.Module) -> Iterator[Seen
         edits, place = None, _loss_statement(source, step)
     message = f"`{source.brief(_first_line(place))}` and its backward pass run in float32, off most of the tensor cores"
     yield Seen(place, message, Proposal(TITLE, edits), hot=True)
+
+
+@check("PA304", call=ARGUMENTS_OF_TRAINER)
+def trainer_in_float32(source: Source, call: ast.Call) -> Iterator[Seen]:
+    """Hugging Face's Trainer, which computes in float32 unless it is told otherwise."""
+    if source.says(_DECIDED_FOR_TRAINER) or imported_files_say(source, "precision"):
+        return
+    if any(argument(source, call, name) is UNKNOWN for name in ("bf16", "fp16")) or not source.calls(".train"):
+        return
+    told = [argument(source, call, name) for name in ("use_cpu", "no_cuda", "deepspeed", "fsdp", "use_mps_device")]
+    if any(value is not ABSENT for value in told) or is_test(source, call):
+        return
+    yield Seen(
+        call,
+        f"`{source.brief(call.func)}` without `bf16` or `fp16` has the Trainer compute in float32, off most of the tensor cores",
+        Proposal("give `bf16=True` (GPUs from Ampere on; before, `fp16=True`)"),
+    )
 
 
 def _first_line(place: ast.AST) -> ast.AST:

@@ -36,6 +36,14 @@ _WHOLE_MODELS = re.compile(
     r"torchvision\.models\.([a-z0-9]+\.)?"
     r"(get_model|vgg|resnet|resnext|wide_resnet|densenet|efficientnet|convnext|regnet|inception|googlenet|vit|swin)_?\w*$"
 )
+# What takes the arguments of the Trainer of Hugging Face, which builds loader, optimizer and precision from them.
+ARGUMENTS_OF_TRAINER = tuple(
+    f"transformers.{module}{name}"
+    for name, module in (
+        *((name, "") for name in ("TrainingArguments", "Seq2SeqTrainingArguments")),
+        *(("TrainingArguments", "training_args."), ("Seq2SeqTrainingArguments", "training_args_seq2seq.")),
+    )
+)
 _HARMLESS = {
     "PIL", "cv2", "imageio", "matplotlib", "numpy", "pandas", "scipy", "skimage", "sklearn", "tensorboard", "tensorboardX",
     "torch", "torchvision", "tqdm", "visdom", "wandb",
