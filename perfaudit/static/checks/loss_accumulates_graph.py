@@ -12,13 +12,17 @@ from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
 from perfaudit.static.understanding.context import (
     StepLoop,
     backward_calls,
+    called_function,
     dotted_name,
     in_no_grad,
     last_name,
+    runs_in_any_case,
     runs_rarely,
     step_loops,
 )
+from perfaudit.static.understanding.elsewhere import Elsewhere, called_elsewhere
 from perfaudit.static.understanding.losses import backpropagated, backward_operand, key, makes_loss, summands
+from perfaudit.static.understanding.members import is_own
 from perfaudit.static.understanding.values import UNKNOWN, assigned_value, constant, enclosing_function
 
 GRAPH_FREE = re.compile(r"(item|tolist|detach|data|numpy|shape|device|dtype)$")  # attributes behind which no graph is
@@ -26,6 +30,7 @@ READER = re.compile(
     r"(print|float|int|str|round|format|len|isinstance|min|max|isnan|isfinite|exp|sqrt|append|write|log|info|debug|warning|"
     r"add_scalars?|set_postfix|set_description|update|all_reduce|reduce|log_metrics?|log_dict)$"
 )
+BEGINS_AGAIN = re.compile(r"reset|clear|zero|restart|init")
 _READS = {"item", "tolist", "detach", "numpy"}
 MAX_ALIASES = 3  # names followed from the sum to its readers
 
@@ -39,6 +44,7 @@ def loss_accumulates_graph(source: Source, module: ast.Module) -> Iterator[Seen]
             return
         returned = _returned_losses(source, step)
         losses = backpropagated(source, step.loop) | returned
+        yield from _handed_over(source, step, losses, returned)
         for statement in ast.walk(step.loop):
             target, added = _addition(statement)
             if (
@@ -59,6 +65,69 @@ def loss_accumulates_graph(source: Source, module: ast.Module) -> Iterator[Seen]
                 Proposal("add up the detached loss", tuple(Edit(Span(end, end), ".detach()") for end in ends)),
                 hot=True,
             )
+
+
+def _handed_over(
+    source: Source, step: StepLoop, losses: set[str] | frozenset[str], returned: set[str]
+) -> Iterator[Seen]:
+    """Calls in the loop that hand the loss to a method which adds it to a sum, here or in another file: `meter.update(loss)`."""
+    for call in (node for part in step.loop.body for node in ast.walk(part) if isinstance(node, ast.Call)):
+        given = [argument for argument in call.args if key(argument) in losses]
+        if not given or not isinstance(call.func, ast.Attribute) or in_no_grad(source, call):
+            continue
+        if enclosing_function(source, call) is not enclosing_function(source, step.loop):
+            continue
+        if not all(_is_tensor(source, term, step.loop, returned) for term in given):
+            continue
+        function = called_function(source, call)
+        here = Elsewhere(source, function, call) if function is not None else called_elsewhere(source, call)
+        if here is None or here.owner is None or _begins_again(source, step, call.func.value):
+            continue
+        names = {name for name, argument in here.given if any(argument is term for term in given)}
+        statement = next((s for s in _statements(here.function) if _adds_to_self(here, s, names)), None)
+        if statement is not None:
+            place = f"`{here.source.brief(statement)}` in `{here.function.name}`"
+            where = (
+                f", {here.source.path.rpartition('/')[2]} line {statement.lineno}" if here.source is not source else ""
+            )
+            yield Seen(
+                call,
+                f"`{source.brief(call)}` ties the graphs of all steps together, so none of them is freed: {place}{where}",
+                Proposal(f"pass `{source.brief(given[0])}.detach()`"),
+                hot=True,
+            )
+
+
+def _statements(function: Function) -> Iterator[ast.stmt]:
+    return (node for node in ast.walk(function) if isinstance(node, ast.stmt))
+
+
+def _begins_again(source: Source, step: StepLoop, receiver: ast.expr) -> bool:
+    """Whether the loop makes the object that holds the sum, or calls what sets it to zero; a name that is not plain may."""
+    name = dotted_name(receiver)
+    if not name:
+        return True
+    for node in ast.walk(step.loop):
+        if (
+            isinstance(node, (ast.Name, ast.Attribute))
+            and isinstance(node.ctx, ast.Store)
+            and dotted_name(node) == name
+        ):
+            return True
+        if isinstance(node, ast.Attribute) and dotted_name(node.value) == name and BEGINS_AGAIN.search(node.attr):
+            return True
+    return False
+
+
+def _adds_to_self(here: Elsewhere, statement: ast.AST, names: set[str]) -> bool:
+    """Whether a statement that surely runs adds a parameter, as it was given, to something `self` keeps."""
+    target, added = _addition(statement)
+    if target is None or added is None or not is_own(target) or in_no_grad(here.source, target):
+        return False
+    if not any(isinstance(term, ast.Name) for term in _terms(added, names)):
+        return False
+    bound = {n.id for n in ast.walk(here.function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    return not names & bound and runs_in_any_case(here.source, statement, here.function)
 
 
 def _message(source: Source, step: StepLoop, statement: ast.AST, target: ast.expr) -> str:
