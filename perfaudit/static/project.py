@@ -139,6 +139,11 @@ class Glance:
         return name in self._last_from_torch
 
     @cached_property
+    def bound(self) -> frozenset[str]:
+        """Names that the module may bind to something of torch's; "*" where it imports everything from another."""
+        return self._last_imported | self.subclasses.keys()
+
+    @cached_property
     def _last_imported(self) -> frozenset[str]:
         return frozenset(imported.rpartition(".")[2] for imported in self.imports)
 
@@ -212,6 +217,14 @@ def _marks(data: bytes) -> frozenset[str]:
     return frozenset(marks)
 
 
+@dataclass(frozen=True, slots=True)
+class BehindStars:
+    """Names that star imports may bind, and the modules that were looked at, by folder and name as in `module_file`."""
+
+    names: frozenset[str]
+    modules: dict[tuple[str, str], str]
+
+
 class Project:
     """The files of one scan and what lies beside them; answers are kept, so that each file is looked at once.
 
@@ -223,6 +236,7 @@ class Project:
         self.files = tuple(dict.fromkeys(self.absolute(path) for path in files))
         self._glances: dict[str, Glance | None] = {}
         self._module_names: dict[str, ModuleNames | None] = {}
+        self._behind_stars: dict[tuple[str, int], BehindStars] = {}
         self._sources: dict[str, Source | None] = {}
         self._listings: dict[str, frozenset[str]] = {}
         self._roots: dict[str, tuple[str, ...]] = {}
@@ -361,6 +375,34 @@ class Project:
                 self._module_names[path] = None
         return self._module_names[path]
 
+    def behind_stars(self, path: str, hops: int) -> BehindStars:
+        """What the modules bind from which this one imports everything, directly or through others.
+
+        A package may import so from hundreds of modules, each of which would be asked for every name.
+        """
+        if (path, hops) not in self._behind_stars:
+            self._behind_stars[path, hops] = self._read_stars(path, hops)
+        return self._behind_stars[path, hops]
+
+    def _read_stars(self, path: str, hops: int) -> BehindStars:
+        found = self.module_names(path)
+        names: set[str] = set()
+        modules: dict[tuple[str, str], str] = {}
+        for star in found.stars if found is not None else ():
+            if star.partition(".")[0] == "torch":
+                continue
+            key = (os.path.dirname(path), star)
+            modules[key] = module = self.module_file(*key)
+            if not module:  # of a library, or missing: what is none of ours leads to none of torch's names
+                continue
+            seen = self.glance(module)
+            names |= seen.bound if seen is not None else set()
+            if hops > 1 and seen is not None and "*" in seen.bound:
+                further = self.behind_stars(module, hops - 1)
+                names |= further.names
+                modules |= further.modules
+        return BehindStars(frozenset(names), modules)
+
     def source(self, path: str) -> Source | None:
         """A neighbour with its tree, None where there is none; the last few are kept."""
         if path not in self._sources:
@@ -487,6 +529,7 @@ class Neighbours:
         self._folder = os.path.dirname(path)
         self._names: dict[str, str] = {}
         self._derived: dict[tuple[str, frozenset[str]], bool] = {}
+        self._noted: set[tuple[str, int]] = set()
         self.asked = Asked()
 
     def torch_name(self, dotted: str) -> str:
@@ -555,6 +598,8 @@ class Neighbours:
             return meant if meant in (bases or PLAIN_BASES) else ""
         if name in found.imports:
             return self._follow(inside, found.imports[name], hops - 1, bases)
+        if found.stars and self._no_star_binds(path, name, hops):
+            return ""
         for star in reversed(found.stars):
             joined = star if star.endswith(".") else star + "."
             if star.partition(".")[0] == "torch" and name not in found.imports:
@@ -562,6 +607,17 @@ class Neighbours:
             if meant := self._follow(inside, joined + name, hops - 1, bases):
                 return meant
         return ""
+
+    def _no_star_binds(self, path: str, name: str, hops: int) -> bool:
+        """Whether no module from which this one imports everything, directly or through others, binds a name."""
+        behind = self._project.behind_stars(path, hops)
+        if name in behind.names:
+            return False
+        if (path, hops) not in self._noted:
+            self._noted.add((path, hops))
+            self.asked.files.update(filter(None, behind.modules.values()))
+            self.asked.modules.update(behind.modules)
+        return True
 
     def defined(self, dotted: str) -> tuple[Source, ast.AST] | None:
         """The function or class of another file that an imported name stands for, and that file; None where none surely is.

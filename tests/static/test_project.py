@@ -174,6 +174,21 @@ def test_a_first_look_sees_so_much_and_no_more() -> None:
     assert len(glance(b"".join(b"class a%d(b):\n" % n for n in range(MAX_GLANCED + 10))).subclasses) == MAX_GLANCED
 
 
+def test_hundreds_of_star_imports_are_read_once(project: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {f"lib/m{n}.py": f"import torch.nn as nn\nclass Conv{n}(nn.Conv2d): ..." for n in range(100)}
+    stars = "".join(f"from .m{n} import *\n" for n in range(100))
+    folder = project(**files, **{"lib/__init__.py": stars, "top.py": "from lib import *", "pyproject.toml": ""})
+    names = Project(sorted(folder.rglob("*.py"))).seen_from(folder / "train.py")
+    assert names.torch_name("top.Conv7") == "torch.nn.Conv2d"
+    asked = []
+    monkeypatch.setattr(
+        Project, "glance", lambda self, path, real=Project.glance: asked.append(path) or real(self, path)
+    )
+    assert [names.torch_name(f"top.Other{n}") for n in range(50)] == [""] * 50
+    assert len(asked) < 2 * 100 + 2 * 50
+    assert {str(folder / f"lib/m{n}.py") for n in range(100)} <= names.asked.files  # tomorrow one of them may bind it
+
+
 def test_who_imports_whom(project: Folder) -> None:
     folder = project(
         **{
