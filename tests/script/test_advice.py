@@ -63,13 +63,14 @@ def test_an_optimizer_that_updates_nothing_comes_last_and_says_so() -> None:
     assert all(each.note != NEVER_UPDATES for each in order_findings(given, run()))  # no name is known
 
 
-def test_what_costs_time_among_several_processes_comes_last_in_one() -> None:
-    given = [found("PA704"), found("PA204")]
+@pytest.mark.parametrize("rule", ["PA704", "PA708", "PA709"])
+def test_what_costs_time_among_several_processes_comes_last_in_one(rule: str) -> None:
+    given = [found(rule), found("PA204")]
     assert [(each.rule, each.note == ALONE) for each in order_findings(given, run())] == [
         ("PA204", False),
-        ("PA704", True),
+        (rule, True),
     ]
-    assert order_findings(given, replace(run(), ranks=2))[0].rule == "PA704"
+    assert order_findings(given, replace(run(), ranks=2))[0].rule == rule
 
 
 def test_what_is_in_a_model_that_was_not_built_comes_last_and_says_so() -> None:

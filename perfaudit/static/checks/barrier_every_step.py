@@ -43,8 +43,8 @@ def barrier_every_step(source: Source, module: ast.Module) -> Iterator[Seen]:
                 if runs_each_time(source, call, part.root):
                     yield Seen(
                         call,
-                        f"`{source.brief(call)}` on every step makes all processes wait for the slowest, and each host for "
-                        "its device",
+                        f"`{source.brief(call)}` on every step makes all processes wait for the slowest, and with NCCL "
+                        "each host for its device",
                         Proposal(
                             "take it out: the exchange of gradients in the backward pass keeps the processes together"
                         ),

@@ -29,7 +29,7 @@ _LONG = re.compile(r"epoch|episode|fold|round|trial|task|client|stage|seed", re.
 
 @check("PA605", ast.Module)
 def checkpoint_saved_every_step(source: Source, module: ast.Module) -> Iterator[Seen]:
-    if not source.mentions("save") and not source.mentions("save_file"):
+    if not source.mentions("save"):
         return
     for step in step_loops(source):
         if not _is_over_batches(step.loop):

@@ -28,7 +28,7 @@ _OTHERWISE = re.compile(
 def summed_in_a_loop(source: Source, loop: ast.For) -> Iterator[Seen]:
     """`for p in parameters: total += p.grad.norm().item() ** 2`"""
     parameter = parameter_of(loop)
-    if not parameter or "grad" not in source.text_of(loop):
+    if not parameter or not source.mentions("grad"):
         return
     norm = next(
         (found for part in plain_statements(loop.body) if (found := _summed(source, loop, part, parameter))), None
@@ -48,7 +48,13 @@ def stacked_from_a_list(source: Source, made: ast.ListComp | ast.GeneratorExp) -
     target = made.generators[0].target
     parameter = target.id if isinstance(target, ast.Name) else ""
     call = source.parent(made)
-    if not parameter or len(made.generators) != 1 or not isinstance(call, ast.Call) or call.args[:1] != [made]:
+    if (
+        not source.mentions("grad")
+        or not parameter
+        or len(made.generators) != 1
+        or not isinstance(call, ast.Call)
+        or call.args[:1] != [made]
+    ):
         return
     if source.qualified(call.func) not in ("torch.stack", "torch.tensor") and not _is_builtin(source, call, "sum"):
         return
