@@ -105,7 +105,6 @@ _SAID_BY_WORDS = {  # a mark, and the words of which one is enough
         ),
         *(b"collate", b"bucket", b"torchaudio", b"librosa", b"models.detection", b"progressive"),
     ),
-    "framework": tuple(way + b" " + name.encode() for name in sorted(FRAMEWORKS) for way in (b"import", b"from")),
 }
 _WIDE = tuple(  # numbers of channels that keep a GPU busy, beside a convolution
     re.compile(pattern) for pattern in (rb"512\b", rb"1024\b", rb"256, ?(?:128|256)\b", rb"128, ?256\b")
@@ -209,11 +208,6 @@ def _marks(data: bytes) -> frozenset[str]:
         marks.append("mixed types")
     if any(word in data for word in _SECOND_WORDS) or b"innerloop_ctx" in data:
         marks.append("second derivatives")
-    marks += [mark for mark, words in _SAID_BY_WORDS.items() if any(word in data for word in words)]
-    if b"timm.create_model" in data or ("convolutions" in marks and (b"torchvision" in data or _finds(_WIDE, data))):
-        marks.append("wide convolutions")
-    if b".backward(" in data and b".step(" in data:
-        marks.append("steps" if b"__main__" not in data else "steps of a script")
     return frozenset(marks)
 
 
@@ -223,6 +217,18 @@ class BehindStars:
 
     names: frozenset[str]
     modules: dict[tuple[str, str], str]
+
+
+def _said_to_program(data: bytes, imports: Iterable[str]) -> frozenset[str]:
+    """What a file says that matters to a script which imports it. More words than a first look at every file can afford."""
+    marks = {mark for mark, words in _SAID_BY_WORDS.items() if any(word in data for word in words)}
+    if any(module.partition(".")[0] in FRAMEWORKS for module in imports):
+        marks.add("framework")
+    if b"timm.create_model" in data or ("convolutions" in marks and (b"torchvision" in data or _finds(_WIDE, data))):
+        marks.add("wide convolutions")
+    if b".backward(" in data and b".step(" in data:
+        marks.add("steps" if b"__main__" not in data else "steps of a script")
+    return frozenset(marks)
 
 
 class Project:
@@ -235,6 +241,7 @@ class Project:
         self._paths: dict[Path, str] = {}
         self.files = tuple(dict.fromkeys(self.absolute(path) for path in files))
         self._glances: dict[str, Glance | None] = {}
+        self._said: dict[str, frozenset[str]] = {}
         self._module_names: dict[str, ModuleNames | None] = {}
         self._behind_stars: dict[tuple[str, int], BehindStars] = {}
         self._sources: dict[str, Source | None] = {}
@@ -256,6 +263,18 @@ class Project:
             except OSError:
                 self._glances[path] = None
         return self._glances[path]
+
+    def said_to_program(self, path: str) -> frozenset[str]:
+        """What a file says that matters to a script which imports it, besides the marks of a first look."""
+        if path not in self._said:
+            seen = self.glance(path)
+            try:
+                self._said[path] = (
+                    seen.marks | _said_to_program(read_bytes(path), seen.imports) if seen else frozenset()
+                )
+            except OSError:
+                self._said[path] = frozenset()
+        return self._said[path]
 
     def seen_from(self, path: Path) -> Neighbours:
         """What this project says to the checks of one file."""
@@ -665,9 +684,11 @@ class Neighbours:
         return bool(self._project.graph.program(self._path) & self._project.marked(mark))
 
     def imports_carry(self, mark: str) -> bool:
-        """Whether a file of the scan that this one imports, directly or through others, carries the mark."""
+        """Whether a file of the scan that this one imports, directly or through others, says something (`said_to_program`)."""
         self.asked.imports = True
-        return bool(self._project.graph.imported_by(self._path) & self._project.marked(mark))
+        files = [self._project.files[n] for n in numbers_in(self._project.graph.imported_by(self._path))]
+        self.asked.files.update(files)
+        return any(mark in self._project.said_to_program(file) for file in files)
 
     def is_imported(self) -> bool:
         """Whether another file of the scan imports this one."""

@@ -151,3 +151,12 @@ def test_silent_in_a_script_that_others_import_and_in_one_that_tests(tmp_path: P
     folder = write(tmp_path, files)
     assert findings_in(folder, "train.py", {"PA301", "PA304"}) == []
     assert findings_in(folder, "test.py", {"PA301", "PA304"}) == []
+
+
+def test_the_words_fit_what_is_shown(tmp_path: Path) -> None:
+    script = LOOP.replace(
+        "loss = criterion(model(x.cuda()), y.cuda())", "loss, parts = criterion(model(x.cuda()), y.cuda())"
+    )
+    folder = write(tmp_path, {"net.py": NET, "train.py": script})
+    (finding,) = findings_in(folder, "train.py", {"PA304"})
+    assert finding.message.startswith("`loss.backward()` and the forward pass before it run in float32")

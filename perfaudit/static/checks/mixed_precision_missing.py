@@ -84,7 +84,9 @@ def mixed_precision_missing(source: Source, module: ast.Module) -> Iterator[Seen
         place: ast.AST = together[0]
     else:
         edits, place = None, _loss_statement(source, step)
-    message = f"`{source.brief(_first_line(place))}` and its backward pass run in float32, off most of the tensor cores"
+    shown = source.brief(_first_line(place))
+    other = "the forward pass before it" if ".backward(" in shown else "its backward pass"
+    message = f"`{shown}` and {other} run in float32, off most of the tensor cores"
     yield Seen(place, message, Proposal(TITLE, edits), hot=True)
 
 

@@ -66,7 +66,7 @@ def script_loops(source: Source) -> tuple[StepLoop, ...]:
 
 
 def imported_files_say(source: Source, mark: str) -> bool:
-    """Whether a file of the project that this one imports, directly or not, carries a mark (see `project._marks`)."""
+    """Whether a file of the project that this one imports, directly or not, says something (see `Project.said_to_program`)."""
     return source.neighbours is not None and source.neighbours.imports_carry(mark)
 
 
