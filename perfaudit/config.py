@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from perfaudit.errors import ConfigError, refusal
-from perfaudit.findings import SEVERITIES, Finding, Severity
+from perfaudit.findings import SEVERITIES, Finding, Severity, only
 from perfaudit.ownership import folders_above, is_ours, not_ours
 from perfaudit.patterns import MAX_PATTERNS, is_pattern, spec_of
 from perfaudit.reading import MAX_SETTINGS_BYTES, read_bytes, toml_of, value_in_words
@@ -237,6 +237,12 @@ def selected(
     return left
 
 
+def named_in_full(rules: dict[str, Rule], select: Iterable[str] = (), config: Config | None = None) -> frozenset[str]:
+    """Ids of the rules that a selection names one by one, by id or name: of these, hints are reported too."""
+    names = {name.lower() for name in (*select, *(config.select if config else ()))}
+    return frozenset(rule.id for rule in rules.values() if {rule.id.lower(), rule.name} & names)
+
+
 def _matching(rules: dict[str, Rule], names: Iterable[str], where: str) -> frozenset[str]:
     found: set[str] = set()
     for name in names:
@@ -250,7 +256,7 @@ def _matching(rules: dict[str, Rule], names: Iterable[str], where: str) -> froze
 def configured(findings: Iterable[Finding], config: Config, rules: dict[str, Rule]) -> tuple[Finding, ...]:
     """The findings that the configuration does not ignore in their file, with the severity it gives them.
 
-    The most precise name decides the severity: a rule's own id or name before the beginning of ids.
+    The most precise name decides the severity: a rule's own id or name before the beginning of ids. A hint stays one.
     Raises ConfigError for a name that matches no rule.
     """
     if not config.per_file_ignores and not config.severity:
@@ -275,5 +281,11 @@ def configured(findings: Iterable[Finding], config: Config, rules: dict[str, Rul
             off[path] = frozenset().union(*hits)
         return finding.rule in off[path]
 
-    kept = (finding for finding in findings if not is_off(finding))
-    return tuple(f.with_(severity=levels[f.rule]) if f.rule in levels else f for f in kept)
+    def at_level(finding: Finding) -> Finding:
+        if finding.parts:  # the worst of its rules
+            parts = tuple(map(at_level, finding.parts))
+            return finding.with_(parts=parts, severity=min((part.severity for part in parts), key=SEVERITIES.index))
+        given = levels.get(finding.rule)
+        return finding.with_(severity=given) if given is not None and finding.severity != "hint" else finding
+
+    return tuple(map(at_level, only(findings, lambda finding: not is_off(finding))))

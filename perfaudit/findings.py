@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-Severity = Literal["error", "warning", "info"]
+Severity = Literal["error", "warning", "info", "hint"]
 Safety = Literal["safe", "unsafe", "manual"]
 Basis = Literal["measured", "screened", "profiled", "benchmarked", "documented"]
 
-SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info", "hint")  # a hint is reported on request
 # What an unsafe fix may alter.
 CHANGES = ("rounding", "precision", "rng", "checkpoint", "order", "algorithm", "aliasing")
 
@@ -118,6 +119,9 @@ class Finding:
 
     `location` is None for what has no source line. `fingerprint` is of path, scope and statement, `text_digest` of scope and
     statement alone, which a baseline keeps beside the path. `note` carries what measuring added ("measured: does not pay").
+    `also` are other rules that this one finding speaks for, at the same place, and `parts` are the findings of each rule
+    alone. `instead` is what a file's audit puts in its place where the rules in `instead.also` have found the same place;
+    afterwards it is None. `merged` are the fingerprints of the findings that are this one, its own among them.
     """
 
     rule: str
@@ -133,7 +137,26 @@ class Finding:
     note: str = ""
     hot: bool = False
     places: tuple[Location, ...] = ()
+    also: tuple[str, ...] = ()
+    instead: Finding | None = None
+    merged: tuple[str, ...] = ()
+    parts: tuple[Finding, ...] = ()
 
     def with_(self, **changes: object) -> Finding:
         """A copy with some fields replaced."""
         return replace(self, **changes)  # type: ignore[arg-type]  # field names are checked at run time
+
+
+def parts_of(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings, each of one rule."""
+    return [part for finding in findings for part in finding.parts or (finding,)]
+
+
+def only(findings: Iterable[Finding], is_kept: Callable[[Finding], bool]) -> list[Finding]:
+    """The findings that are kept; of one that speaks for several rules, the parts that are, where not all of them are."""
+    kept = []
+    for finding in findings:
+        parts = finding.parts or (finding,)
+        left = [part for part in parts if is_kept(part)]
+        kept += [finding] if len(left) == len(parts) else left
+    return kept

@@ -70,6 +70,7 @@ class Report:
     notes: tuple[str, ...] = ()
     interrupted: bool = False
     tests_left_out: int = 0  # test files below a folder, which are read only on request
+    hints_left_out: int = 0  # findings that are hints, which are reported only on request
     rules_left_out: tuple[RulesLeftOut, ...] = ()
     known: int = 0  # findings of the baseline, which are not in `findings`
     gone: int = 0  # findings of the baseline that are no longer there
@@ -102,6 +103,7 @@ def to_json(report: Report) -> Json:
         "skipped": [dataclasses.asdict(item) for item in report.skipped],
         "notes": list(report.notes),
         "tests_left_out": report.tests_left_out,
+        "hints_left_out": report.hints_left_out,
         "rules_left_out": [dataclasses.asdict(item) for item in report.rules_left_out],
         "baseline": {"known": report.known, "gone": report.gone},
         "unused_suppressions": [
@@ -128,8 +130,10 @@ def _finding(finding: Finding) -> Json:
         "message": finding.message,
         "note": finding.note,
         "fingerprint": finding.fingerprint,
+        "fingerprints": list(finding.merged or (finding.fingerprint,)),
         "saving": _saving(finding.saving),
         "fix": _fix(finding.fix),
+        "also": list(finding.also),
         "places": [{"cell": p.cell, "line": p.line, "column": p.column} for p in finding.places],
     }
 

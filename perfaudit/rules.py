@@ -19,7 +19,7 @@ AREAS = ("input", "model", "backend", "optimizer", "debugging", "host", "distrib
 _REQUIRED = {"id", "name", "title", "area", "severity", "fix", "why", "sources", "example"}
 _OPTIONAL = {"accelerator_only", "changes", "settled_by", "saving"}
 _RULE_FILE = re.compile(r"[^/]*\.toml")
-_EXAMPLE_KEYS = {"bad", "good", "lines", "fixed", "missed"}
+_EXAMPLE_KEYS = {"bad", "good", "lines", "hints", "fixed", "missed"}
 _DOCUMENTED = {"low", "high", "source", "says"}  # of a saving
 _BENCHMARKED = {"low", "high", "command", "device", "versions"}
 
@@ -28,14 +28,15 @@ _BENCHMARKED = {"low", "high", "command", "device", "versions"}
 class Example:
     """One piece of code of a rule file.
 
-    `lines` are where the rule reports, empty for code that must stay silent or is a known miss. `fixed` is the text
-    after every fix of this rule is applied, None where the rule offers none.
+    `lines` are where the rule reports, empty for code that must stay silent or is a known miss; `hints` those of them where
+    the finding is a hint. `fixed` is the text after every fix of this rule is applied, None where the rule offers none.
     """
 
     text: str
     lines: tuple[int, ...] = ()
     fixed: str | None = None
     missed: bool = False
+    hints: tuple[int, ...] = ()
 
     @property
     def is_bad(self) -> bool:
@@ -265,4 +266,7 @@ def _example(entry: dict[str, Any], fail: Any) -> Example:  # Any: raw TOML, a c
     count = text.count("\n") + 1
     if not isinstance(lines or [], list) or not all(type(n) is int and 1 <= n <= count for n in lines or ()):
         raise fail(f"`lines` is a list of numbers from 1 to {count}, the lines of the code")
-    return Example(text, tuple(lines or ()), fixed, bool(missed))
+    hints = entry.get("hints", [])
+    if not isinstance(hints, list) or not all(type(n) is int and n in (lines or ()) for n in hints):
+        raise fail("`hints` is a list of those of its `lines` where the finding is a hint")
+    return Example(text, tuple(lines or ()), fixed, bool(missed), tuple(hints))

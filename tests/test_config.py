@@ -87,7 +87,7 @@ def test_a_target_by_its_name(project: Project) -> None:
         ("[tool.perfaudit]\nseverity = 1", "[tool.perfaudit.severity] must be a table, it is 1"),
         (
             "[tool.perfaudit.severity]\nPA1 = 'bad'",
-            "[tool.perfaudit.severity] PA1 = 'bad': levels are error, warning, info",
+            "[tool.perfaudit.severity] PA1 = 'bad': levels are error, warning, info, hint",
         ),
         (
             "[tool.perfaudit.per-file-ignores]\n'a.py' = 'PA1'",

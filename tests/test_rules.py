@@ -88,8 +88,8 @@ def test_a_command_of_ours_is_no_document() -> None:
         ('title = "something is slow"', 'title = " "', "key 'title': must be a text that is not empty"),
         ('title = "something is slow"', "title = 3", "key 'title': must be a text that is not empty"),
         ('name = "slow-thing"', 'name = "other"', "key 'name': the file must be called PA999-other.toml"),
-        ('severity = "warning"', 'severity = "bad"', "key 'severity': 'bad' is none of error, warning, info"),
-        ('severity = "warning"', "severity = []", "key 'severity': [] is none of error, warning, info"),
+        ('severity = "warning"', 'severity = "bad"', "key 'severity': 'bad' is none of error, warning, info, hint"),
+        ('severity = "warning"', "severity = []", "key 'severity': [] is none of error, warning, info, hint"),
         (
             'area = "host"',
             'area = "gpu"',

@@ -219,7 +219,7 @@ def _report(run: Run, facts: Mapping[str, Any]) -> Report:
     given = [shown(Path(file)) for file in facts.get("files", []) if Path(file).is_file()]
     report = Report("run")
     if given and run.counted:
-        report = Plan.of(given, None, (), (), "info", True, 0, False, False, False, []).scanned()
+        report = Plan.of(given, None, (), (), "hint", True, 0, False, False, False, []).scanned()
     only = {rule.id for rule in rule_heads().values() if rule.accelerator_only}
     never_built = _lines_of_classes(report.findings, facts.get("never_built", {}))
     never_run = _lines_under_guards(report.findings, facts.get("main", ""))

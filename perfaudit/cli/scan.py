@@ -55,6 +55,7 @@ class Level(enum.StrEnum):
     error = "error"
     warning = "warning"
     info = "info"
+    hint = "hint"
 
 
 def command(
@@ -88,7 +89,12 @@ def command(
         list[str] | None, typer.Option(help="Only these rules: ids, beginnings of ids, or names.")
     ] = None,
     ignore: Annotated[list[str] | None, typer.Option(help="Not these rules.")] = None,
-    severity: Annotated[Level, typer.Option(help="Lowest severity that is reported.")] = Level.info,
+    severity: Annotated[
+        Level | None,
+        typer.Option(
+            help="Lowest severity that is reported (default: info; of rules that --select names one by one, hint)."
+        ),
+    ] = None,
     exit_zero: Annotated[bool, typer.Option("--exit-zero", help="Exit with 0 even when something was found.")] = False,
     tests: Annotated[bool, typer.Option("--tests", help="Also report test files found below a folder.")] = False,
     statistics: Annotated[
@@ -153,7 +159,16 @@ def command(
     _go_together_too(given, measure, statistics, diff, format, baseline, update_baseline, stdin_filename)
     chosen = names(select), names(ignore)
     plan = Plan.of(
-        given, stdin_filename, *chosen, severity.value, tests, jobs, no_cache, isolated, force_exclude, rules or []
+        given,
+        stdin_filename,
+        *chosen,
+        severity and severity.value,
+        tests,
+        jobs,
+        no_cache,
+        isolated,
+        force_exclude,
+        rules or [],
     )
     known = None if baseline is None or update_baseline else known_findings(baseline)
 
@@ -165,7 +180,7 @@ def command(
         new, old, gone = compared(report.findings, known, plan.places, plan.selected)
         return report.with_(findings=new, known=old, gone=gone)
 
-    report = plan.scanned()
+    report = plan.found()
     if not report.files:
         for skipped in report.skipped:
             say(f"perfaudit: {skipped.path}: not audited: {skipped.reason}")
@@ -181,7 +196,9 @@ def command(
         write_known(baseline, plan)
         raise typer.Exit(OK)
     report = compared(report)
-    if measure:
+    if not measure:
+        report = plan.shown(report)
+    else:
         check_writable(output)
         from perfaudit.cli.measuring import factory_names
 
@@ -190,8 +207,9 @@ def command(
             measured = given, script_arguments, roles, typed
             report = _measured(*measured, report, budget, device, timeout, plan.selected, resume, in_place)
         except UserError:  # what reading alone found is not lost with it
-            emit(report, format, output)
+            emit(_for_format(plan, plan.shown(report), format), format, output)
             raise
+        report = plan.shown(report, with_timed=True)
     if diff:
         patched = plan.patches(report, unsafe_fixes, allowed)
         write_patch(b"".join(item.diff_bytes for item in patched), output)
@@ -199,11 +217,18 @@ def command(
         report = fix_stdin(plan, report, unsafe_fixes, allowed, output)
     else:
         if fix:
-            report = fix_files(report, lambda: compared(plan.scanned()), unsafe_fixes, allowed)
-        emit_statistics(report, format, output) if statistics else emit(report, format, output, verbose)
+            report = fix_files(report, lambda: plan.shown(compared(plan.found())), unsafe_fixes, allowed)
+        shown = _for_format(plan, report, format)
+        emit_statistics(shown, format, output) if statistics else emit(shown, format, output, verbose)
     if report.interrupted:
         raise typer.Exit(INTERRUPTED)
     raise typer.Exit(OK if exit_zero or not report.findings else FOUND)
+
+
+def _for_format(plan: Plan, report: Report, format: str) -> Report:
+    from perfaudit.render import BY_PLACE
+
+    return report if format in BY_PLACE else plan.as_read(report)
 
 
 def _go_together_too(

@@ -17,6 +17,7 @@ MAX_ROUNDS = 10  # of fixing and scanning again; two or three are usual
 
 if TYPE_CHECKING:
     from perfaudit.config import Config
+    from perfaudit.findings import Finding
     from perfaudit.report import Report
     from perfaudit.static.baseline import Known
     from perfaudit.static.document import Document
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 class Plan:
     """What is scanned and how.
 
-    name: the path that standard input stands for. data, document: standard input, and what was read of it; None without.
+    name: the path that standard input stands for. severity: the lowest that is reported, None where nobody said it. named:
+    rules that were selected one by one. data, document: standard input, and what was read of it; None without.
     """
 
     given: list[str]
@@ -37,7 +39,8 @@ class Plan:
     config: Config
     options: Options
     selected: frozenset[str]
-    severity: str
+    severity: str | None
+    named: frozenset[str]
     own: OwnRules
     data: bytes | None = None
     document: Document | None = None
@@ -49,7 +52,7 @@ class Plan:
         stdin_filename: str | None,
         select: tuple[str, ...],
         ignore: tuple[str, ...],
-        severity: str,
+        severity: str | None,
         tests: bool,
         jobs: int,
         no_cache: bool,
@@ -58,8 +61,9 @@ class Plan:
         rules: list[Path],
     ) -> Plan:
         from perfaudit.cli.settings import rules_to_run, settings_of_project
-        from perfaudit.config import Config, start_of
+        from perfaudit.config import Config, named_in_full, start_of
         from perfaudit.reading import MAX_FILE_BYTES
+        from perfaudit.static.registry import catalogue
 
         start = start_of([stdin_filename or "."] if given == ["-"] else given)
         config = Config() if isolated else settings_of_project(start)
@@ -79,7 +83,9 @@ class Plan:
         data = sys.stdin.buffer.read(MAX_FILE_BYTES + 1) if given == ["-"] else None
         if data is not None and len(data) > MAX_FILE_BYTES:
             raise UserError(f"standard input holds more than {MAX_FILE_BYTES >> 20} MiB")
-        return cls(given, name, config, options, options.selected or frozenset(), severity, planned.own, data)
+        named = named_in_full(catalogue(options.rule_folders).rules, select, config)
+        selected = options.selected or frozenset()
+        return cls(given, name, config, options, selected, severity, named, planned.own, data)
 
     @property
     def is_stdin(self) -> bool:
@@ -92,10 +98,13 @@ class Plan:
 
         return tuple(shown(Path(path)) for path in ([self.name] if self.is_stdin else self.given))
 
-    def scanned(self, all_severities: bool = False) -> Report:
+    def scanned(self) -> Report:
         """The report of the scan: configured, of the severity asked for, ranked."""
+        return self.shown(self.found())
+
+    def found(self) -> Report:
+        """The same with findings of every severity, hints among them."""
         from perfaudit import rank
-        from perfaudit.findings import SEVERITIES
         from perfaudit.static.plan import as_configured
         from perfaudit.static.scan import scan, scan_bytes
 
@@ -105,10 +114,36 @@ class Plan:
             with Progress() as progress:
                 report = scan(self.given, self.options, progress)
         report = as_configured(report, self.options, self.config).with_(rules_left_out=self.own.as_items())
-        lowest = SEVERITIES.index("info" if all_severities else self.severity)
-        return report.with_(
-            findings=rank.ranked([f for f in report.findings if SEVERITIES.index(f.severity) <= lowest])
-        )
+        return report.with_(findings=rank.ranked(report.findings))
+
+    def is_shown(self, finding: Finding) -> bool:
+        """Whether a finding is severe enough. Where nobody said what is, all are but hints of rules that nobody named."""
+        from perfaudit.findings import SEVERITIES
+
+        if self.severity is None:
+            return finding.severity != "hint" or finding.rule in self.named
+        return SEVERITIES.index(finding.severity) <= SEVERITIES.index(self.severity)
+
+    def shown(self, report: Report, with_timed: bool = False) -> Report:
+        """The report without what is not severe enough; with_timed: but with hints that were timed on the user's training."""
+        from perfaudit import rank
+
+        kept, hints = [], 0
+        for finding in report.findings:
+            is_timed = with_timed and self.severity is None and rank.group(finding) != rank.NOT_MEASURED
+            if self.is_shown(finding) or is_timed:
+                kept.append(finding)
+            else:
+                hints += finding.severity == "hint"
+        return report.with_(findings=tuple(kept), hints_left_out=hints)
+
+    def as_read(self, report: Report) -> Report:
+        """The report with findings that say the same of one file as one, for formats in which that is not said by place."""
+        from perfaudit.static.alike import merge_alike, read_again
+
+        document = self.document
+        read = read_again if document is None else lambda path: document
+        return report.with_(findings=merge_alike(report.findings, read))
 
     def patches(self, report: Report, unsafe: bool, allow: frozenset[str]) -> list[Patched]:
         from perfaudit.static.discover import shown
@@ -128,13 +163,16 @@ def known_findings(baseline: Path) -> tuple[Known, ...]:
 
 
 def write_known(path: Path, plan: Plan) -> None:
-    """Write what a scan finds into the baseline, whatever its severity; what it did not look at stays as it was."""
+    """Write what a scan finds into the baseline, whatever its severity; what it did not look at stays as it was.
+
+    Hints only where they were asked for: the same statement may be in a loop one day, and then it is new.
+    """
     from perfaudit.static.baseline import as_known, is_below, read_baseline, write_baseline
 
     before = read_baseline(path) if path.exists() else ()
     places = plan.places
     kept = [k for k in before if not (is_below(k.path, places) and k.rule in plan.selected)]
-    now = as_known(plan.scanned(all_severities=True).findings)
+    now = as_known(f for f in plan.found().findings if f.severity != "hint" or plan.is_shown(f))
     write_baseline(path, [*kept, *now])
     elsewhere = f", {len(kept)} kept that this scan does not look at" if kept else ""
     say(f"{path}: {len(now)} finding{'' if len(now) == 1 else 's'} accepted{elsewhere}")

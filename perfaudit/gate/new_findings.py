@@ -10,7 +10,7 @@ from pathlib import Path
 from perfaudit import rank
 from perfaudit.config import Config
 from perfaudit.errors import UserError
-from perfaudit.findings import Finding
+from perfaudit.findings import Finding, only, parts_of
 from perfaudit.gate.gitref import Reference
 from perfaudit.gate.own_rules import rules_of_gate
 from perfaudit.report import Report
@@ -70,8 +70,12 @@ def _no_rule(rules: ScanPlan) -> Judged:
 
 
 def scanned_here(paths: Sequence[str], options: Options, config: Config) -> Report:
-    """The report of a scan of the working files, as configured."""
-    return as_configured(scan(paths, replace(options, cache=True)), options, config)
+    """The report of a scan of the working files, as configured, without hints: no build fails for one."""
+    return _without_hints(as_configured(scan(paths, replace(options, cache=True)), options, config))
+
+
+def _without_hints(report: Report) -> Report:
+    return report.with_(findings=tuple(finding for finding in report.findings if finding.severity != "hint"))
 
 
 def _place(path: str, reference: Reference) -> Path:
@@ -91,7 +95,7 @@ def _scanned_there(reference: Reference, places: Sequence[Path], options: Option
     if left:  # they may have moved to where the scan looks
         reports.append(scan(left, replace(there, exclude_named=True)))
     found = Report("scan", tuple(finding for report in reports for finding in report.findings))
-    known = as_known(as_configured(found, options, config).findings)
+    known = as_known(_without_hints(as_configured(found, options, config)).findings)
     unread = {path: reason for report in reports for path, reason in _unread(report).items()}
     unseen = {path: f"the reference's could not be audited ({reason})" for path, reason in unread.items()}
     unseen |= {shown(reference.head_root / path): "the reference's submodule is not here" for path in reference.missing}
@@ -112,9 +116,11 @@ def _judged(head: Report, before: Before, paths: Sequence[str], rules: ScanPlan)
     unread = _unread(head)
     known = tuple(item for item in before.known if item.path not in unread)  # not known to be gone
     places = tuple(shown(Path(path)) for path in paths)
-    new, old, gone = compared(head.findings, known, places, selected)
-    left = _not_known_otherwise(new, head.findings, [item for item in known if is_below(item.path, places)])
-    moved = len(new) - len(left)
+    each = tuple(parts_of(head.findings))
+    new, old, gone = compared(each, known, places, selected)
+    unknown = _not_known_otherwise(new, each, [item for item in known if is_below(item.path, places)])
+    moved = len(new) - len(unknown)
+    left = only(head.findings, lambda part: any(part is one for one in unknown))
     blind = [finding for finding in left if _reason_unseen(finding, before)]
     seen = rank.ranked([finding for finding in left if not _reason_unseen(finding, before)])
     verdict = FindingsVerdict("pass", "", len(seen), old + moved, max(0, gone - moved))

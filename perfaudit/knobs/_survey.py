@@ -24,7 +24,7 @@ class Survey:
 
     def places(self, rule: str) -> list[str]:
         """ "file:line:column" of each finding of a rule; none where no scan was made."""
-        return [str(finding.location) for finding in self.findings if finding.rule == rule]
+        return [str(finding.location) for finding in self.findings if rule in (finding.rule, *finding.also)]
 
     def patchable(self, *rules: str) -> int:
         """How many findings of these rules have a patch."""

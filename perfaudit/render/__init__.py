@@ -31,6 +31,10 @@ SHARED = {
 }
 
 
+# Formats with a line or an annotation for each place, which say the same as often as it stands there.
+BY_PLACE = {"concise", "github", "gitlab"}
+
+
 def all_formats() -> tuple[str, ...]:
     """Names of all formats; none of them is imported."""
     return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name not in SHARED))

@@ -12,7 +12,7 @@ from perfaudit.render.words import in_cell, place_of, printable, remarks, senten
 from perfaudit.report import Report
 from perfaudit.verdicts import Gate
 
-_COMMAND = {"error": "error", "warning": "warning", "info": "notice"}
+_COMMAND = {"error": "error", "warning": "warning", "info": "notice", "hint": "notice"}
 
 
 def render(report: Report) -> str:

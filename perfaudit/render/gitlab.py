@@ -11,7 +11,7 @@ from perfaudit.render.words import in_cell, json_text, place_of, printable, unus
 from perfaudit.report import Report
 
 # GitLab knows info, minor, major, critical and blocker; training that is slow breaks nothing, so the upper two stay unused.
-_SEVERITY = {"error": "major", "warning": "minor", "info": "info"}
+_SEVERITY = {"error": "major", "warning": "minor", "info": "info", "hint": "info"}
 _NO_PLACE = "."  # a path is required
 
 

@@ -19,8 +19,9 @@ from perfaudit.report import Json, Report
 from perfaudit.rules import Rule, all_rules
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
-_LEVEL = {"error": "error", "warning": "warning", "info": "note"}
-_PROBLEM = {"error": "error", "warning": "warning", "info": "recommendation"}  # GitHub orders alerts by it
+_LEVEL = {"error": "error", "warning": "warning", "info": "note", "hint": "note"}
+# GitHub orders alerts by it.
+_PROBLEM = {"error": "error", "warning": "warning", "info": "recommendation", "hint": "recommendation"}
 _ROOT = "%SRCROOT%"
 _NOT_AUDITED, _UNUSED = "not-audited", "unused-suppression"
 _NOTIFICATIONS = {_NOT_AUDITED: "A file that could not be audited.", _UNUSED: "A comment that silences nothing."}

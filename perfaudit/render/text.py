@@ -9,10 +9,20 @@ from perfaudit.findings import SEVERITIES, Finding
 from perfaudit.render import tables
 from perfaudit.render.ladder import climb
 from perfaudit.render.paint import Paint, colour, painted_diff, plain, wrapped
-from perfaudit.render.words import count, distrust, fix_title, place_of, printable, remarks, saving_text, unused
+from perfaudit.render.words import (
+    count,
+    distrust,
+    fix_title,
+    lines_of,
+    place_of,
+    printable,
+    remarks,
+    saving_text,
+    unused,
+)
 from perfaudit.report import Report
 
-_MARK = {"error": "red", "warning": "yellow", "info": "cyan"}
+_MARK = {"error": "red", "warning": "yellow", "info": "cyan", "hint": "cyan"}
 
 
 def render(report: Report, in_colour: bool = False, width: int = 100, verbose: bool = False) -> str:
@@ -101,7 +111,7 @@ def _finding(number: int, finding: Finding, paint: Paint, width: int) -> str:
         lines.append(f"     {paint('│', 'dim')} {finding.snippet}")
     add(finding.message)
     if len(finding.places) > 1:
-        add(f"lines {', '.join(str(place.line) for place in finding.places)}")
+        add(lines_of(finding.places))
     if finding.saving is not None:
         add(saving_text(finding.saving, paint))
     if finding.note:
@@ -117,9 +127,7 @@ def _closing(report: Report, paint: Paint, width: int) -> str:
         return ""
     skipped = f", {len(report.skipped)} not audited" if report.skipped else ""
     files = f"in {count(report.files, 'file')}{skipped}"
-    left_out = "; ".join(remarks(report.with_(notes=(), calibration=None)))
-    if report.tests_left_out:
-        left_out += " (--tests reads them)"
+    left_out = "; ".join(_with_option(remark) for remark in remarks(report.with_(notes=(), calibration=None)))
     if not report.findings:
         what = "nothing new" if report.known else "nothing found"
         return f"{paint(what, 'bold')} {files}\n" + (f"{left_out}\n" if left_out else "")
@@ -129,6 +137,17 @@ def _closing(report: Report, paint: Paint, width: int) -> str:
     lines = [wrapped(f"{total} {files}: {', '.join(parts)}", width, "")]
     lines += [wrapped(sentence, width, "") for sentence in (left_out, *_what_next(report)) if sentence]
     return "\n".join(lines) + "\n"
+
+
+_OPTION = {"test": "--tests reads them", "hint": "--severity hint shows them"}  # for what is left out
+
+
+def _with_option(remark: str) -> str:
+    """A remark on what was left out with the option that asks for it."""
+    words = remark.split()
+    if words[-2:] != ["left", "out"]:
+        return remark
+    return f"{remark} ({_OPTION[words[1].removesuffix('s')]})"
 
 
 _PAY = (rank.PAYS, rank.SCREENED)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -140,6 +140,8 @@ def remarks(report: Report) -> list[str]:
         said.append(f"{count(report.gone, 'finding')} of the baseline no longer there")
     if report.tests_left_out:
         said.append(f"{count(report.tests_left_out, 'test file')} left out")
+    if report.hints_left_out:
+        said.append(f"{count(report.hints_left_out, 'hint')} left out")
     return [*said, *report.notes]
 
 
@@ -155,6 +157,12 @@ def unused(item: UnusedSuppression) -> str:
 def place_of(item: UnusedSuppression) -> Location:
     """The place of a comment that silences nothing: its line, of whose columns nothing is known."""
     return Location(item.path, item.line, 1, item.line, 1, item.cell)
+
+
+def lines_of(places: Iterable[Location]) -> str:
+    """The lines of some places in one file, each once: "lines 3, 9"; of a notebook "lines cell 2:1, cell 5:9"."""
+    named = (f"cell {place.cell}:{place.line}" if place.cell is not None else str(place.line) for place in places)
+    return f"lines {', '.join(dict.fromkeys(named))}"
 
 
 def sentences(finding: Finding) -> list[str]:

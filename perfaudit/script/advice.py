@@ -43,16 +43,19 @@ def order_findings(
 
     Last, and said so, what lies in a phase that hardly takes any time, loaders that no step has read, optimizers that made no
     update, what costs time where several processes train, on a CPU what costs time on accelerators only, and modules of which
-    none was built. accelerator_only: ids of such rules. never_read: the calls that build such loaders. never_built: the classes
-    of such modules. never_run: what stands under `if __name__ == "__main__"` in other files than the script.
+    none was built. A hint is said only where its phase takes such a share.
+
+    accelerator_only: ids of such rules. never_read: the calls that build such loaders. never_built: the classes of such
+    modules. never_run: what stands under `if __name__ == "__main__"` in other files than the script.
     """
     if not run.phases:
-        return tuple(findings)
+        return tuple(finding for finding in findings if finding.severity != "hint")
     why = {
         id(finding): note
         for finding in findings
         if (note := _why_last(finding, run, accelerator_only, never_read, never_built, never_run))
     }
+    findings = [f for f in findings if f.severity != "hint" or (id(f) not in why and _is_worth_saying(f, run))]
     last = sorted((each for each in findings if id(each) in why), key=lambda each: LAST.index(why[id(each)]))
     findings = [finding for finding in findings if id(finding) not in why]
     observed = [
@@ -110,6 +113,10 @@ def _share(finding: Finding, run: Run) -> float | None:
     if phase is None or (phase == "average" and not run.phases[phase]):  # the script's own average is no phase
         return None
     return run.phases[phase]
+
+
+def _is_worth_saying(finding: Finding, run: Run) -> bool:
+    return (_share(finding, run) or 0.0) >= WORTH_SAYING
 
 
 def _with_share(finding: Finding, share: float, run: Run) -> Finding:

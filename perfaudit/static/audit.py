@@ -14,7 +14,7 @@ from perfaudit.report import Skipped, UnusedSuppression
 from perfaudit.rules import Rule
 from perfaudit.static.document import Document, read_document
 from perfaudit.static.project import Asked, Project
-from perfaudit.static.registry import run_what_works
+from perfaudit.static.registry import joined, run_what_works
 from perfaudit.static.source import FUNCTIONS, Source, Unreadable
 from perfaudit.static.suppress import silence, suppressions
 
@@ -56,11 +56,12 @@ def audit(
         source = Source(shown_as, document.text, neighbours)
         findings, failures = run_what_works(source, rules, selected)
         kept, unused = _reported(source, findings, rules, selected)
+        kept = joined(kept)
     except RecursionError:
         return Audited(skipped=(Skipped(shown_as, "nested too deeply to audit"),), looked_at=False)
     skipped = tuple(Skipped(shown_as, str(failure)) for failure in failures)
     if document.notebook is not None:
-        kept = [_in_cell(document, finding) for finding in kept]
+        kept = [_in_cells(document, finding) for finding in kept]
         unused = [_comment_in_cell(document, comment) for comment in unused]
         problems = document.notebook.problems
         skipped += tuple(Skipped(shown_as, f"cell {number}: {reason}") for number, reason in problems)
@@ -94,7 +95,18 @@ def _with_digest(document: Document, findings: list[Finding]) -> list[Finding]:
         before = hashlib.sha256(document.raw.encode(document.encoding)).hexdigest()
     except (UnicodeError, LookupError):
         return findings
-    return [f.with_(fix=replace(f.fix, before=before)) if f.fix is not None and f.fix.edits else f for f in findings]
+
+    def known(finding: Finding) -> Finding:
+        finding = finding.with_(parts=tuple(map(known, finding.parts)))
+        fix = finding.fix
+        return finding.with_(fix=replace(fix, before=before)) if fix is not None and fix.edits else finding
+
+    return list(map(known, findings))
+
+
+def _in_cells(document: Document, finding: Finding) -> Finding:
+    parts = tuple(_in_cell(document, part) for part in finding.parts)
+    return _in_cell(document, finding).with_(parts=parts)
 
 
 def _in_cell(document: Document, finding: Finding) -> Finding:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from perfaudit.errors import ConfigError, UserError, refusal
 from perfaudit.files import reason, replace_file
-from perfaudit.findings import Finding
+from perfaudit.findings import Finding, only, parts_of
 from perfaudit.reading import MAX_RECORD_BYTES, json_of, read_bytes
 from perfaudit.static.discover import shown
 
@@ -68,7 +68,8 @@ def write_baseline(path: Path, known: Iterable[Known]) -> None:
 
 
 def as_known(findings: Iterable[Finding]) -> list[Known]:
-    return [Known(f.location.path if f.location else "", f.rule, f.text_digest, f.message) for f in findings]
+    found = parts_of(findings)
+    return [Known(f.location.path if f.location else "", f.rule, f.text_digest, f.message) for f in found]
 
 
 def compared(
@@ -81,22 +82,23 @@ def compared(
     """
     left = Counter((k.path, k.rule, k.digest) for k in known)
     unmatched = []
-    for finding in findings:
+    for finding in (parts := parts_of(findings)):
         key = (finding.location.path if finding.location else "", finding.rule, finding.text_digest)
         if left[key] > 0:
             left[key] -= 1
         else:
             unmatched.append(finding)
     moved = Counter({key[1:]: n for key, n in left.items() if n > 0 and not Path(key[0]).exists()})
-    new = []
+    new: set[int] = set()
     for finding in unmatched:  # of files that are no longer there, what stands in another file now is known as well
         if moved[finding.rule, finding.text_digest] > 0:
             moved[finding.rule, finding.text_digest] -= 1
         else:
-            new.append(finding)
+            new.add(id(finding))
     places = tuple(was_looked_at)
     gone = sum(n for (path, rule, _), n in left.items() if n > 0 and rule in rules and is_below(path, places))
-    return tuple(new), len(findings) - len(new), max(0, gone - (len(unmatched) - len(new)))
+    shown_as_new = tuple(only(findings, lambda part: id(part) in new))
+    return shown_as_new, len(parts) - len(new), max(0, gone - (len(unmatched) - len(new)))
 
 
 def is_below(path: str, places: tuple[str, ...]) -> bool:

@@ -187,5 +187,9 @@ def _finding(item: Json) -> Finding:
         "saving": Saving(**item["saving"]) if item["saving"] else None,
         "fix": Fix(fix["title"], fix["safety"], tuple(fix["changes"])) if fix else None,
         "places": tuple(Location(**place) for place in item["places"]),
+        "also": tuple(item.get("also", ())),
+        "instead": None,
+        "merged": tuple(item.get("merged", ())),
+        "parts": tuple(map(_finding, item.get("parts", ()))),
     }
     return Finding(**{**item, **made})

@@ -66,6 +66,7 @@ def allowed(finding: Finding, unsafe: bool, allow: frozenset[str] = frozenset())
 
 def unfixed(finding: Finding, reason: str) -> Finding:
     """The finding with its fix as advice: nothing that can be written, and why."""
+    finding = finding.with_(parts=tuple(unfixed(part, reason) for part in finding.parts))
     if finding.fix is None or not finding.fix.edits:
         return finding
     return finding.with_(fix=Fix(finding.fix.title, "manual"), note=reason)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from perfaudit.errors import RuleFileError
-from perfaudit.findings import Edit, Finding, Fix, Safety
+from perfaudit.findings import Edit, Finding, Fix, Location, Safety
 from perfaudit.rules import Rule, read_folder, rule_heads
 from perfaudit.static import edit
 from perfaudit.static.rule_folder import RuleFolder
@@ -34,6 +34,15 @@ class Proposal:
     changes: tuple[str, ...] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """What a check yields in place of its own words and fix where another rule reports the same node: one finding for both."""
+
+    rule: str
+    message: str
+    fix: Proposal | None
+
+
 class Seen(NamedTuple):
     """What a check yields: where, what in the user's own names, what to do, and further places of the same thing."""
 
@@ -42,6 +51,8 @@ class Seen(NamedTuple):
     fix: Proposal | None = None
     places: tuple[ast.AST, ...] = ()
     hot: bool = False  # runs on every step; ranks higher than set-up code
+    hint: bool = False  # true, but hardly worth a change here: reported on request only
+    joined: Joined | None = None
 
 
 CheckFunction = Callable[[Source, Any], Iterable[Seen]]  # Any: each check takes the node type it registered for
@@ -175,7 +186,7 @@ def run_what_works(
                     here: list[Finding] = []
                     for seen in item.function(source, node):
                         finding = finding_of(source, rules[item.rule], Seen(*seen))
-                        room -= len(finding.fix.diff) if finding.fix is not None else 0
+                        room -= sum(len(f.fix.diff) for f in (finding, finding.instead) if f is not None and f.fix)
                         here.append(finding if room >= 0 else _without_patch(finding))
                     found += here
             except (RecursionError, MemoryError):
@@ -191,6 +202,8 @@ def run_what_works(
 
 def _without_patch(finding: Finding) -> Finding:
     fix = finding.fix
+    if finding.instead is not None:
+        finding = finding.with_(instead=_without_patch(finding.instead))
     if fix is None or not fix.edits:
         return finding
     note = "; ".join(
@@ -208,10 +221,10 @@ def _wanted(source: Source, item: Check) -> Iterator[ast.AST]:
 
 def finding_of(source: Source, rule: Rule, seen: Seen) -> Finding:
     location = source.location(seen.node)
-    return Finding(
+    found = Finding(
         rule=rule.id,
         name=rule.name,
-        severity=rule.severity,
+        severity="hint" if seen.hint else rule.severity,
         message=seen.message,
         location=location,
         saving=rule.saving,
@@ -220,6 +233,29 @@ def finding_of(source: Source, rule: Rule, seen: Seen) -> Finding:
         hot=seen.hot,
         places=tuple(source.location(place) for place in seen.places),
     )
+    if (joined := seen.joined) is None:
+        return found
+    both = found.with_(message=joined.message, fix=_fix(source, rule, joined.fix), also=(joined.rule,))
+    return found.with_(instead=both)
+
+
+def joined(findings: list[Finding]) -> list[Finding]:
+    """The findings, one for two of them where the check of the one has said what it is together with the other."""
+    there = {(finding.rule, finding.location): finding for finding in findings}
+    gone: set[tuple[str, Location | None]] = set()
+    kept = []
+    for finding in findings:
+        if (both := finding.instead) is not None:
+            finding = finding.with_(instead=None)
+            others = [(rule, finding.location) for rule in both.also]
+            if there.keys() >= set(others):
+                gone |= set(others)
+                parts = (finding, *(there[other] for other in others))
+                prints = tuple(part.fingerprint for part in parts)
+                known_as = {"fingerprint": finding.fingerprint, "text_digest": finding.text_digest, "merged": prints}
+                finding = both.with_(parts=parts, **known_as)
+        kept.append(finding)
+    return [finding for finding in kept if (finding.rule, finding.location) not in gone]
 
 
 def _cut(line: str) -> str:

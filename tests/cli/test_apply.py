@@ -428,7 +428,10 @@ OTHER_FILE = edit.diff("nets/model.py", MODEL, MODEL.replace("64", "1"))
         (with_value(WON, "winners 0 path", "nets/model.py"), "nets/model.py: changed since it was read"),
         (with_value(SCAN, "findings", 1), "findings is no list"),
         (with_value(SCAN, "findings 0 rule", 1), "findings[0].rule is no text"),
-        (with_value(SCAN, "findings 0 severity", "deadly"), "findings[0].severity is none of error, warning, info"),
+        (
+            with_value(SCAN, "findings 0 severity", "deadly"),
+            "findings[0].severity is none of error, warning, info, hint",
+        ),
         (with_value(SCAN, "findings 0 path", 1), "findings[0].path is no text"),
         (with_value(SCAN, "findings 0 line", 1.5), "findings[0].line is no number"),
         (with_value(SCAN, "findings 0 fix", "yes"), "findings[0].fix is no object"),

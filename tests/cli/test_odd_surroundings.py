@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-PROGRAM = "import torch\nx = torch.zeros(3).cuda()\n"
+PROGRAM = "import torch\ntorch.autograd.set_detect_anomaly(True)\n"
 
 
 @pytest.mark.parametrize(

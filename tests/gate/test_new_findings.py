@@ -104,6 +104,24 @@ def test_what_moved_is_not_new(repository: Repository, before: dict[str, str], a
     assert numbers(verdict) == ("pass", 0, len(before["a.py"].splitlines()) // 2, 0)
 
 
+HINT = "import torch\nx = torch.zeros(3).cuda()\n"
+IN_A_LOOP = """import torch
+
+for batch in loader:
+    x = torch.zeros(3).cuda()
+    model(batch, x).backward()
+"""
+
+
+def test_a_hint_is_not_new_until_it_is_in_the_loop(repository: Repository) -> None:
+    repository.commit(**{"a.py": "import torch\n"})
+    repository.write(**{"a.py": HINT})
+    assert numbers(judged()[0]) == ("pass", 0, 0, 0)
+    repository.commit()
+    repository.write(**{"a.py": IN_A_LOOP})
+    assert [finding.rule for finding in judged()[1]] == ["PA105"]
+
+
 LOADER = "import torch\nloader = torch.utils.data.DataLoader(dataset, batch_size=%s, shuffle=True)\n"
 
 
@@ -116,6 +134,35 @@ def test_a_statement_that_was_edited_is_not_new(repository: Repository) -> None:
     assert numbers(judged()[0]) == ("regressed", 1, known - 1, 1)
     repository.write(**{"a.py": LOADER % 64 + LOADER % 64, "b.py": WITH_ITEM})
     assert {path for _, path, _ in places(judged()[1])} == {"a.py"}
+
+
+LOADER = """import torch
+from torch.utils.data import DataLoader
+
+loader = DataLoader(%s)
+for batch in loader:
+    model(batch.cuda(non_blocking=True)).backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "new"),
+    [
+        ("ds, 64", "ds, 64, pin_memory=True", []),
+        ("ds, 64", "ds, 64, num_workers=4", []),
+        ("ds, 64", "ds, 32", []),
+        ("ds, 64, num_workers=4", "ds, 64", ["PA101"]),
+        ("ds, 64, num_workers=4, pin_memory=True", "ds, 64", ["PA101"]),
+    ],
+)
+def test_a_loader_that_got_half_of_its_fix_is_not_new(
+    repository: Repository, before: str, after: str, new: list[str]
+) -> None:
+    """Two rules speak as one where both apply to a loader; the gate compares rule by rule."""
+    repository.commit(**{"train.py": LOADER % before})
+    repository.write(**{"train.py": LOADER % after})
+    _, seen, _ = judged()
+    assert [finding.rule for finding in seen] == new
 
 
 def test_a_file_that_moved_and_gained_one(repository: Repository) -> None:

@@ -28,6 +28,7 @@ REPORT = {
     "calibration",
     "files",
     "tests_left_out",
+    "hints_left_out",
     "rules_left_out",
     "baseline",
     "unused_suppressions",
@@ -55,8 +56,10 @@ FINDING = {
     "message",
     "note",
     "fingerprint",
+    "fingerprints",
     "saving",
     "fix",
+    "also",
     "places",
 }
 SAVING = {"basis", "low", "high", "seconds_per_step", "source", "clock", "conditions", "expected"}
@@ -126,6 +129,7 @@ def test_a_whole_report() -> None:
                 "message": "`größer` is slow",
                 "note": "",
                 "fingerprint": "0123",
+                "fingerprints": ["0123"],
                 "saving": {
                     "basis": "documented",
                     "low": 0.0,
@@ -143,6 +147,7 @@ def test_a_whole_report() -> None:
                     "diff": "--- a\n",
                     "before": "0" * 64,
                 },
+                "also": [],
                 "places": [
                     {"cell": None, "line": 3, "column": 5},
                     {"cell": None, "line": 7, "column": 1},
@@ -161,8 +166,10 @@ def test_a_whole_report() -> None:
                 "message": "slow",
                 "note": "",
                 "fingerprint": "",
+                "fingerprints": [""],
                 "saving": None,
                 "fix": None,
+                "also": [],
                 "places": [],
             },
         ],
@@ -174,6 +181,7 @@ def test_a_whole_report() -> None:
         "skipped": [{"path": "b.py", "reason": "binary"}],
         "notes": [],
         "tests_left_out": 0,
+        "hints_left_out": 0,
         "rules_left_out": [],
         "baseline": {"known": 0, "gone": 0},
         "unused_suppressions": [],

@@ -84,3 +84,9 @@ def test_what_is_in_a_model_that_was_not_built_comes_last_and_says_so() -> None:
 def test_what_waiting_for_batches_does_not_come_from_has_no_share_of_it(rule: str) -> None:
     """Workers that start with each epoch, which is counted apart; tensors that a model builds. An average of the script's own."""
     assert not order_findings([found(rule)], run())[0].note
+
+
+def test_a_hint_is_said_only_where_its_phase_takes_much() -> None:
+    hints = [found(rule).with_(severity="hint") for rule in ("PA101", "PA402", "PA204")]
+    assert [finding.rule for finding in order_findings(hints, run())] == ["PA101"]
+    assert order_findings(hints, Run("train.py", "failed", device="cpu")) == ()

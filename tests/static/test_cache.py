@@ -65,7 +65,7 @@ def scanned(folder: Path, **options: object) -> Report:
 
 
 def rules(report: Report) -> set[str]:
-    return {finding.rule for finding in report.findings}
+    return {rule for finding in report.findings for rule in (finding.rule, *finding.also)}
 
 
 def test_the_second_scan_reads_results(project: Project, audits: list[str]) -> None:

@@ -82,7 +82,7 @@ def with_edits(found: list[Finding]) -> list[Finding]:
 
 def offered(text: str, finding: Finding) -> int:
     """How often this very fix is offered for a text."""
-    found = with_edits(findings(text, rules=frozenset([finding.rule])))
+    found = with_edits(findings(text, rules=frozenset([finding.rule, *finding.also])))
     return sum(f.fix.title == finding.fix.title for f in found if f.fix is not None and finding.fix is not None)
 
 

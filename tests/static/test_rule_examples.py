@@ -23,6 +23,8 @@ def test_example(rule: Rule, example: Example) -> None:
     source = Source("example.py", example.text)
     findings = run_checks(source, all_rules(), frozenset([rule.id]))
     assert tuple(f.location.line for f in findings if f.location) == example.lines
+    hints = tuple(f.location.line for f in findings if f.location and f.severity == "hint")
+    assert hints == (example.lines if rule.severity == "hint" else example.hints)
     edits = [e for f in findings if f.fix for e in f.fix.edits]
     fixed = edit.apply(source.text, edits) if edits else None
     assert fixed == example.fixed

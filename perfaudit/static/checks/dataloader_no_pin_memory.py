@@ -7,13 +7,12 @@ import functools
 import re
 from collections.abc import Iterator
 
-from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.understanding.context import callers, last_name
 from perfaudit.static.understanding.datasets import is_on_device, may_be_on_device
 from perfaudit.static.understanding.devices import changes_default_device, device_text, moves_to_device, uses_cuda
-from perfaudit.static.understanding.loaders import is_made_on_host, passes
+from perfaudit.static.understanding.loaders import PIN_MEMORY, is_made_on_host, passes, pin_memory
 from perfaudit.static.understanding.values import (
     ABSENT,
     UNKNOWN,
@@ -25,7 +24,7 @@ from perfaudit.static.understanding.values import (
     resolve,
 )
 
-NUM_WORKERS, PIN_MEMORY = 5, 7  # positions in DataLoader.__init__ of every torch since 1.0
+NUM_WORKERS = 5  # position in DataLoader.__init__ of every torch since 1.0
 FOLLOW = 6  # expressions from the call outwards; real code needs two or three
 
 _INSIDE = (*LOOPS, ast.ListComp, ast.DictComp, ast.GeneratorExp)
@@ -60,7 +59,7 @@ def dataloader_no_pin_memory(source: Source, call: ast.Call) -> Iterator[Seen]:
     if may_be_on_device(source, call):
         yield Seen(call, message, Proposal("pin the memory of the batches, if no sample is made on the GPU"))
         return
-    yield Seen(call, message, Proposal("pin the memory of the batches", _edits(source, call, pinned)))
+    yield Seen(call, message, Proposal("pin the memory of the batches", pin_memory(source, call)))
 
 
 def _how(source: Source, pinned: Argument, unless: Default | None) -> str:
@@ -69,14 +68,6 @@ def _how(source: Source, pinned: Argument, unless: Default | None) -> str:
     if unless is None:
         return "with `pin_memory=False`"
     return f"with `pin_memory={source.brief(pinned)}`, which is False unless {unless.unless}"
-
-
-def _edits(source: Source, call: ast.Call, pinned: Argument) -> edit.Edits | None:
-    """`pin_memory=True` in the call; None where the False is somebody else's as well, in a dict or a variable."""
-    if not isinstance(pinned, ast.expr):
-        return edit.add_keyword(source, call, "pin_memory", "True")
-    written_here = isinstance(pinned, ast.Constant) and any(ancestor is call for ancestor in source.ancestors(pinned))
-    return edit.replace(source, pinned, "True") if written_here else None
 
 
 def _pins_in_training_process(source: Source, call: ast.Call) -> bool:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from perfaudit.static import edit
-from perfaudit.static.registry import Proposal, Seen, check
+from perfaudit.static.registry import Joined, Proposal, Seen, check
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.context import is_test, last_name
 from perfaudit.static.understanding.datasets import (
@@ -21,6 +21,7 @@ from perfaudit.static.understanding.datasets import (
 )
 from perfaudit.static.understanding.devices import changes_default_device
 from perfaudit.static.understanding.entry import ARGUMENTS_OF_TRAINER, runs_unguarded
+from perfaudit.static.understanding.loaders import PIN_MEMORY, pin_memory
 from perfaudit.static.understanding.values import (
     ABSENT,
     UNKNOWN,
@@ -36,6 +37,7 @@ LOADER = "torch.utils.data.DataLoader"
 NUM_WORKERS = 5  # position of the parameter in DataLoader.__init__ of every torch since 1.0
 COLLATE = 6  # likewise
 START_WITH = 2  # workers; enough to overlap loading with the step, cheap where it does not pay; `tune` finds the number
+PINNED = f"load with {START_WITH} workers and pin their batches"
 _CHANGES = re.compile(r"replay|buffer\.sample|\bagent\b|\benv\b", re.IGNORECASE)  # samples of reinforcement learning
 
 
@@ -66,12 +68,28 @@ def dataloader_no_workers(source: Source, call: ast.Call) -> Iterator[Seen]:
         return
     if is_on_device(source, call):  # a forked worker cannot use the device
         return
-    yield Seen(
-        call,
+    message = (
         f"`{source.brief(call.func)}` {_how(source, workers, unless)} loads every batch in the training process, "
-        "while the device waits",
-        _proposal(source, call, workers, unless, dataset),
+        "while the device waits"
     )
+    fix = _proposal(source, call, workers, unless, dataset)
+    yield Seen(call, message, fix, joined=_with_pinning(source, call, message, fix))
+
+
+def _with_pinning(source: Source, call: ast.Call, message: str, fix: Proposal | None) -> Joined:
+    """The one finding of a loader that neither has workers nor pins, which are two lines of one change.
+
+    The patch pins where the call itself says or leaves out whether it does, and only with workers: without them the
+    training process pins, which costs what it saves.
+    """
+    is_absent = argument(source, call, "pin_memory", PIN_MEMORY) is ABSENT
+    how = "without `pin_memory`" if is_absent else "with `pin_memory=False`"
+    message = f"{message}; {how} it is copied to the GPU from pageable memory"
+    if fix is None or not fix.edits:
+        return Joined("PA102", message, fix and Proposal(f"{fix.title}; then pin their batches as well"))
+    if (both := edit.together(fix.edits, pin_memory(source, call))) is None:
+        return Joined("PA102", message, fix)
+    return Joined("PA102", message, Proposal(f"{PINNED} (`perfaudit tune --dataloader` finds the number)", both))
 
 
 @check("PA101", call=ARGUMENTS_OF_TRAINER)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
+from perfaudit.static.understanding.model_size import has_large_model
 from perfaudit.static.understanding.values import ABSENT, argument, assigned_value, local_class, resolve
 
 FEW = 8  # tensors in a list written out; below it the update is a handful of kernels either way
@@ -31,26 +32,14 @@ def optimizer_not_fused(source: Source, call: ast.Call) -> Iterator[Seen]:
         return
     message = f"`{source.brief(call.func)}` without `fused` runs every operation of the update as kernels of its own"
     if is_adagrad:
-        yield Seen(
-            call,
-            message,
-            Proposal("pass `fused=True` (on CPU from torch 2.4; on a GPU only where this torch has the kernel)"),
+        fix = Proposal("pass `fused=True` (on CPU from torch 2.4; on a GPU only where this torch has the kernel)")
+    elif _belongs_to_lightning(source, call):
+        fix = Proposal(
+            "pass `fused=True`, unless Lightning clips gradients under mixed precision, which it refuses then"
         )
-        return
-    if _belongs_to_lightning(source, call):
-        yield Seen(
-            call,
-            message,
-            Proposal(
-                "pass `fused=True`, unless Lightning clips gradients under mixed precision, which it refuses then"
-            ),
-        )
-        return
-    yield Seen(
-        call,
-        message,
-        Proposal("update all parameters in a fused kernel", edit.add_keyword(source, call, "fused", "True")),
-    )
+    else:
+        fix = Proposal("update all parameters in a fused kernel", edit.add_keyword(source, call, "fused", "True"))
+    yield Seen(call, message, fix, hint=not has_large_model(source))
 
 
 def _updates_few_tensors(source: Source, call: ast.Call) -> bool:

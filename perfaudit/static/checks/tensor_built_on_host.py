@@ -9,7 +9,7 @@ from perfaudit.findings import Edit, Span
 from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
-from perfaudit.static.understanding.context import runs_every_step
+from perfaudit.static.understanding.context import runs_often, runs_seldom
 from perfaudit.static.understanding.devices import changes_default_device, names_accelerator
 from perfaudit.static.understanding.values import ABSENT, argument, constant, resolve
 
@@ -36,11 +36,11 @@ def tensor_built_on_host(source: Source, call: ast.Call) -> Iterator[Seen]:
     changes = _changes(source, built, name)
     edits = _edits(source, call, built, device) if device else None
     fix = Proposal("build it on the device", edits, "unsafe" if changes else "safe", changes)
-    hot = runs_every_step(source, call)
+    is_hint = runs_seldom(source, call)
+    hot = not is_hint and runs_often(source, call)
     often = ", on every step" if hot else ""
-    yield Seen(
-        call, f"`{source.brief(built)}` is filled in host memory and then copied to the device{often}", fix, hot=hot
-    )
+    message = f"`{source.brief(built)}` is filled in host memory and then copied to the device{often}"
+    yield Seen(call, message, fix, hot=hot, hint=is_hint)
 
 
 def _device(source: Source, call: ast.Call) -> str | None:

@@ -6,11 +6,13 @@ import ast
 import functools
 from dataclasses import dataclass
 
+from perfaudit.static import edit
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.understanding.context import called_function, callers, dotted_name, last_name
-from perfaudit.static.understanding.values import Argument, argument, assigned_value
+from perfaudit.static.understanding.values import ABSENT, Argument, argument, assigned_value
 
 LOADER = "torch.utils.data.DataLoader"
+PIN_MEMORY = 7  # position in DataLoader.__init__ of every torch since 1.0
 Calls = tuple[ast.Call, ...]
 
 _PASSES_ON = {  # yield what their first argument yields
@@ -57,6 +59,16 @@ class Part:
     loaders: Calls
     taken: ast.stmt
     names: tuple[str, ...]
+
+
+def pin_memory(source: Source, call: ast.Call) -> edit.Edits | None:
+    """`pin_memory=True` in a call of DataLoader; None where the False is somebody else's as well, in a dict or a variable."""
+    pinned = argument(source, call, "pin_memory", PIN_MEMORY)
+    if pinned is ABSENT:
+        return edit.add_keyword(source, call, "pin_memory", "True")
+    if not isinstance(pinned, ast.Constant) or not any(ancestor is call for ancestor in source.ancestors(pinned)):
+        return None
+    return edit.replace(source, pinned, "True")
 
 
 # ---- which loader --------------------------------------------------------------------------------------------------

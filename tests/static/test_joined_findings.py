@@ -1,0 +1,172 @@
+"""One finding for two rules: a loader that neither has workers nor pins its batches."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import Done
+
+from perfaudit.findings import Finding
+from perfaudit.report import Report, to_json
+from perfaudit.static.edit import apply
+from perfaudit.static.fix import patches
+from perfaudit.static.scan import Options, scan, scan_bytes
+
+PROGRAM = """import torch
+from torch.utils.data import DataLoader
+
+%s
+
+def train(model):
+    for batch in loader:
+        model(batch.cuda()).backward()
+"""
+BOTH = "without `pin_memory` it is copied to the GPU from pageable memory"
+
+
+def found(loader: str, *rules: str) -> tuple[Finding, ...]:
+    text = PROGRAM % loader
+    report, _ = scan_bytes(text.encode(), "train.py", Options(frozenset(rules or ("PA101", "PA102"))))
+    return report.findings
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("loader = DataLoader(ds, 64)", "loader = DataLoader(ds, 64, num_workers=2, pin_memory=True)"),
+        (
+            "loader = DataLoader(\n    ds,\n    num_workers=0,\n    pin_memory=False,\n)",
+            "loader = DataLoader(\n    ds,\n    num_workers=2,\n    pin_memory=True,\n)",
+        ),
+        (
+            "loader = DataLoader(\n    ds,\n    64,  # a few\n)",
+            "loader = DataLoader(\n    ds,\n    64,  # a few\n    num_workers=2,\n    pin_memory=True,\n)",
+        ),
+        (  # the option is for workers alone
+            "workers = 0\nloader = DataLoader(ds, 64, num_workers=workers)",
+            "workers = 2\nloader = DataLoader(ds, 64, num_workers=workers, pin_memory=True)",
+        ),
+        (  # whether it pins is said in a dict that others may share
+            "options = {'pin_memory': False}\nloader = DataLoader(ds, 64, **options)",
+            "options = {'pin_memory': False}\nloader = DataLoader(ds, 64, **options, num_workers=2)",
+        ),
+    ],
+)
+def test_one_patch_sets_both(before: str, after: str) -> None:
+    (finding,) = found(before)
+    assert (finding.rule, finding.also, finding.instead) == ("PA101", ("PA102",), None)
+    assert finding.fix is not None
+    assert (finding.fix.safety, finding.fix.changes) == ("unsafe", ("rng",))
+    assert apply(PROGRAM % before, finding.fix.edits) == PROGRAM % after
+    assert finding.fingerprint == found(before, "PA101")[0].fingerprint, "a baseline knows it as before"
+
+
+def test_the_words_of_both() -> None:
+    (finding,) = found("loader = DataLoader(ds, 64)")
+    assert finding.message.endswith(f"while the device waits; {BOTH}")
+    assert finding.fix is not None
+    assert finding.fix.title.startswith("load with 2 workers and pin their batches")
+
+
+def test_where_it_is_advice_it_is_one_advice() -> None:
+    stream = "class Log(torch.utils.data.IterableDataset):\n    def __iter__(self):\n        yield 1\n\n"
+    (finding,) = found(f"{stream}loader = DataLoader(Log(), 64)")
+    assert finding.also == ("PA102",)
+    assert finding.fix is not None
+    assert (finding.fix.safety, finding.fix.edits) == ("manual", ())
+    assert finding.fix.title.endswith("then pin their batches as well")
+
+
+@pytest.mark.parametrize(
+    ("loader", "rules", "also"),
+    [
+        ("loader = DataLoader(ds, 64, pin_memory=True)", ["PA101"], [()]),
+        ("loader = DataLoader(ds, 64, num_workers=4)", ["PA102"], [()]),
+        ("loader = DataLoader(ds, 64)  # perfaudit: ignore[PA102] none to spare", ["PA101"], [()]),
+        ("loader = DataLoader(ds, 64)  # perfaudit: ignore[PA101] in memory", ["PA102"], [()]),
+        ("loader = DataLoader(ds, 64)  # perfaudit: ignore[PA1]", [], []),
+        (  # two loaders in one line
+            "loader, other = DataLoader(ds, 64), DataLoader(ds, 32, num_workers=4)",
+            ["PA101", "PA102"],
+            [("PA102",), ()],
+        ),
+    ],
+)
+def test_each_rule_speaks_alone_where_the_other_does_not(loader: str, rules: list[str], also: list[object]) -> None:
+    findings = found(loader)
+    assert [finding.rule for finding in findings] == rules
+    assert [finding.also for finding in findings] == also
+    alone = [f.fix for f in findings if f.fix and f.rule == "PA101" and not f.also]
+    assert not any("pin_memory" in edit.text for fix in alone for edit in fix.edits)
+
+
+@pytest.mark.parametrize("rule", ["PA101", "PA102"])
+def test_a_rule_that_was_not_selected_is_not_spoken_for(rule: str) -> None:
+    (finding,) = found("loader = DataLoader(ds, 64)", rule)
+    assert (finding.rule, finding.also) == (rule, ())
+
+
+STREAM = "class Log(torch.utils.data.IterableDataset):\n    def __iter__(self): ...\n\nloader = DataLoader(Log(), 64)"
+IGNORING = "[tool.perfaudit.per-file-ignores]\n'train.py' = ['%s']\n"
+
+
+@pytest.mark.parametrize(("ignored", "left"), [("PA101", ["PA102"]), ("PA102", ["PA101"]), ("PA1", [])])
+@pytest.mark.parametrize("times", [1, 2])  # the second scan has it from the cache, where there is no patch
+@pytest.mark.parametrize("loader", ["loader = DataLoader(ds, 64)", STREAM])
+def test_a_rule_that_is_ignored_in_the_file_leaves_the_other(
+    project: Callable[..., Path], perfaudit: Callable[..., Done], ignored: str, left: list[str], times: int, loader: str
+) -> None:
+    project(**{"train.py": PROGRAM % loader, "pyproject.toml": IGNORING % ignored})
+    for _ in range(times):
+        done = perfaudit("scan", ".", "--format", "json", "--select", "PA101,PA102")
+    findings = json.loads(done.out)["findings"]
+    assert [(finding["rule"], finding["also"]) for finding in findings] == [(rule, []) for rule in left]
+    assert "pin_memory=True" not in done.out
+
+
+def test_a_baseline_knows_each_rule(project: Callable[..., Path], perfaudit: Callable[..., Done]) -> None:
+    folder = project(**{"train.py": PROGRAM % "loader = DataLoader(ds, 64)"})
+    scan = ("scan", ".", "--format", "json", "--select", "PA101,PA102", "--baseline", "known.json")
+    perfaudit(*scan, "--update-baseline")
+    known = json.loads((folder / "known.json").read_text())
+    assert [entry["rule"] for entry in known["findings"]] == ["PA101", "PA102"]
+    found = json.loads(perfaudit(*scan).out)
+    assert (found["findings"], found["baseline"]) == ([], {"known": 2, "gone": 0})
+    known["findings"].pop()
+    (folder / "known.json").write_text(json.dumps(known))
+    (finding,) = json.loads(perfaudit(*scan).out)["findings"]
+    assert (finding["rule"], finding["also"]) == ("PA102", [])
+
+
+@pytest.mark.parametrize(
+    ("severity", "expected"), [("PA101 = 'info'", "warning"), ("PA102 = 'error'", "error"), ("PA1 = 'info'", "info")]
+)
+def test_the_worst_severity_of_its_rules(
+    project: Callable[..., Path], perfaudit: Callable[..., Done], severity: str, expected: str
+) -> None:
+    project(
+        **{
+            "train.py": PROGRAM % "loader = DataLoader(ds, 64)",
+            "pyproject.toml": f"[tool.perfaudit.severity]\n{severity}\n",
+        }
+    )
+    (finding,) = json.loads(perfaudit("scan", ".", "--format", "json", "--select", "PA101,PA102").out)["findings"]
+    assert (finding["severity"], finding["also"]) == (expected, ["PA102"])
+
+
+def test_json_has_the_fingerprints_of_both() -> None:
+    (finding,) = found("loader = DataLoader(ds, 64)")
+    alone = [found("loader = DataLoader(ds, 64)", rule)[0].fingerprint for rule in ("PA101", "PA102")]
+    assert to_json(Report("scan", (finding,)))["findings"][0]["fingerprints"] == alone
+
+
+def test_what_is_written_needs_one_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(PROGRAM % "loader = DataLoader(ds, 64)")
+    options = Options(frozenset({"PA101", "PA102"}))
+    (patched,) = patches(scan(["train.py"], options).findings, unsafe=True)
+    Path("train.py").write_text(patched.after)
+    assert scan(["train.py"], options).findings == ()
