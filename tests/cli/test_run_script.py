@@ -277,7 +277,13 @@ def test_a_command_that_is_ended_ends_the_script(tmp_path: Path, number: int, co
     command = [sys.executable, "-m", "perfaudit", "run", "long.py"]
     environment = {**os.environ, "TMPDIR": str(scratch)}
     with subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        command,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
     ) as process:
         assert process.stderr is not None
         pid = int(next(line for line in process.stderr if line.startswith("pid ")).split()[1])

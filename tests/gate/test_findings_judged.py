@@ -43,19 +43,19 @@ def judged(
         ([finding("a.py", "1")], [], ["1"], (1, 0, 0)),
         ([finding("a.py", "1")], [known("a.py", "1")], [], (0, 1, 0)),
         ([], [known("a.py", "1"), known("a.py", "2")], [], (0, 0, 2)),
-        ([finding("a.py", "1")] * 2, [known("a.py", "1")], ["1"], (1, 1, 0)),  # one more of the same
+        ([finding("a.py", "1"), finding("a.py", "1")], [known("a.py", "1")], ["1"], (1, 1, 0)),  # one more of the same
         # a statement that moved to another file, which was there and is gone from the first
         ([finding("b.py", "1")], [known("a.py", "1")], [], (0, 1, 0)),
         ([finding("b.py", "1")], [known("gone.py", "1")], [], (0, 1, 0)),
         ([finding("a.py", "1"), finding("b.py", "1")], [known("a.py", "1")], ["1"], (1, 1, 0)),  # a copy
         ([finding("b.py", "1", rule="PA601")], [known("a.py", "1")], ["1"], (1, 0, 1)),
-        ([finding("b.py", "1")] * 2, [known("a.py", "1")], ["1"], (1, 1, 0)),  # it moved once
+        ([finding("b.py", "1"), finding("b.py", "1")], [known("a.py", "1")], ["1"], (1, 1, 0)),  # it moved once
         # a statement that was edited says the same of the same file
         ([finding("a.py", "2", "slow")], [known("a.py", "1", "slow")], [], (0, 1, 0)),
         ([finding("a.py", "2", "slow")], [known("a.py", "1", "fast")], ["2"], (1, 0, 1)),
         ([finding("b.py", "2", "slow")], [known("a.py", "1", "slow")], ["2"], (1, 0, 1)),
         ([finding("a.py", "2", "slow", "PA601")], [known("a.py", "1", "slow")], ["2"], (1, 0, 1)),
-        ([finding("a.py", "2", "slow")] * 2, [known("a.py", "1", "slow")], ["2"], (1, 1, 0)),
+        ([finding("a.py", "2", "slow"), finding("a.py", "2", "slow")], [known("a.py", "1", "slow")], ["2"], (1, 1, 0)),
         # of no file
         ([finding("", "1")], [], ["1"], (1, 0, 0)),
         ([finding("", "1")], [known("", "1")], [], (0, 1, 0)),
