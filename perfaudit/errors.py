@@ -44,3 +44,13 @@ class NothingMeasured(UserError):
 def refusal(error: OSError) -> str:
     """Why the system refused what it was asked for, in words for a sentence."""
     return (error.strerror or str(error)).lower()
+
+
+def words_of(error: BaseException) -> str:
+    """What an error of the user's code says, or what it means where it says nothing that helps.
+
+    A debugger that gets no answer ends with `bdb.BdbQuit`, which has no words.
+    """
+    if type(error).__name__ == "BdbQuit":
+        return "a breakpoint waits for a debugger, and none can answer here; take it out, or set PYTHONBREAKPOINT=0"
+    return str(error)

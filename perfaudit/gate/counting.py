@@ -35,8 +35,7 @@ def count(
 
     checkout: whose code runs, that of the working directory without it; the target's file is relative to either. timeout:
     seconds that building the training may take, and counting. on_stage: told in words what begins. twice: False for one
-    process, which cannot tell what another one would not agree on. `Counted.facts`
-    is what the first one built.
+    process, which cannot tell what another one would not agree on. `Counted.facts` is what the first one built.
     Raises ChildFailed for a training that does not build or run, TargetError for one that is not the code it should be.
     """
     folder, relocated = (checkout.folder, checkout.roots) if checkout else (None, None)

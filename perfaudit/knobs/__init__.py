@@ -81,8 +81,7 @@ class Bench:
 
     probe: one step with a setting, in a child of its own. ask(settings, question, **arguments): builds the training with a
     setting in a child and calls the knob's own `answer_<question>(training, **arguments)` there; raises Unanswered.
-    kept: whatever the knob
-    wants to find again in `remarks`. seconds: of the knob's whole search; seconds_left: of it, for asking.
+    kept: whatever the knob wants to find again in `remarks`. seconds: of its whole search; seconds_left: of it, for asking.
     """
 
     survey: Survey
@@ -176,7 +175,7 @@ class Knob(ABC):
         """Settings that cannot stand in a training that runs, and that a climb races behind the others; [] for none."""
         return []
 
-    def ready(self, bench: Bench, settings: Settings) -> bool:
+    def prepare(self, bench: Bench, settings: Settings) -> bool:
         """Whether a race of such a setting can come to a verdict; asked once, before it. `kept["why"]` says why not."""
         return True
 

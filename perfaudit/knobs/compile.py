@@ -78,7 +78,7 @@ class Compile(Knob):
         """Of a script, whose one process holds code that runs already."""
         return [{"compile": DEFAULT}] if survey.facts.is_script else []
 
-    def ready(self, bench: Bench, settings: Settings) -> bool:
+    def prepare(self, bench: Bench, settings: Settings) -> bool:
         """Compiled once, and once more from the cache on disk, within the time there is."""
         return _tried(bench, str(settings["compile"]), _countdown(bench.seconds))
 

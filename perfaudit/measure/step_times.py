@@ -20,8 +20,8 @@ def step_seconds(
     Restarts are left out; `training.restart_seconds` has them. The host never waits for the device between steps, as it does not
     in the user's training. Where the device has a clock, one event stands in its queue after each step, and steps in which an
     epoch restarts are dropped, because how much of the host's waiting the device had to wait for cannot be told. Where every
-    step restarts, as in epochs of one batch, none is dropped. A device without a clock
-    is waited for at the end, and each step counts as their mean.
+    step restarts, as in epochs of one batch, none is dropped. A device without a clock is waited for at the end, and each step
+    counts as their mean.
     """
     accelerator = accelerator_of(training.device)
     if accelerator.has_clock:

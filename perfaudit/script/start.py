@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from perfaudit.errors import words_of
 from perfaudit.processes import descendants
 from perfaudit.script import as_main
 from perfaudit.script.in_started import watch_in_started
@@ -147,7 +148,7 @@ def _shown(file: str, folder: Path) -> str:
 
 def _describe(error: BaseException, folder: Path) -> str:
     """An error in one line, with the innermost line of the script's own code. folder: of the command."""
-    text = " ".join(_COLOUR.sub("", str(error)).split())[:300]
+    text = " ".join(_COLOUR.sub("", words_of(error)).split())[:300]
     place = ""
     for frame in traceback.extract_tb(error.__traceback__):
         if is_own(os.path.abspath(frame.filename)):  # noqa: PTH100

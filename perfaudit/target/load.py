@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from perfaudit.errors import TargetError
+from perfaudit.errors import TargetError, words_of
 from perfaudit.reading import MAX_FILE_BYTES, read_bytes
 from perfaudit.target.names import ROLES, Target, defined_names, factories, how_to_define
 from perfaudit.target.overlay import imported_as
@@ -168,7 +168,7 @@ def said(error: BaseException) -> str:
     """The error's own words on one line; of one that came out of a loader's worker, those of the worker."""
     if isinstance(error, SyntaxError):
         return error.msg
-    text = str(error)
+    text = words_of(error)
     if "Original Traceback" in text:
         return f"in a loader worker: {text.strip().splitlines()[-1].strip()}"
     if text.startswith("DataLoader worker"):  # it died; the usual reason is a full /dev/shm, which torch names or not

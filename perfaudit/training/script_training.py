@@ -115,12 +115,8 @@ class ScriptTraining(ScriptLoading):
         self._watch = ScriptWatch(self)
         self._asking = greenlet.getcurrent()
         self._script = greenlet(self._run)
-        self._how, self._code, self._said, self._left_saying = (
-            "ended",
-            0,
-            "",
-            "",
-        )  # the script has come to its end, once it has
+        # How the script has come to its end, once it has.
+        self._how, self._code, self._said, self._left_saying = "ended", 0, "", ""
         _LEFT.append(self._script)
         self._begin()
 

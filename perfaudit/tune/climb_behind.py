@@ -129,7 +129,7 @@ def _make_ready(
 
     left = deadline.left() - seconds_to_check(profile)
     bench = Bench(survey, session.cores, memory_budget, _no_probe, ask, {}, deadline.left, left)
-    if not module.ready(bench, candidate.settings):
+    if not module.prepare(bench, candidate.settings):
         raise Refused("; ".join(map(str, bench.kept.get("why", []))))
 
 

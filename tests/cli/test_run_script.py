@@ -183,6 +183,7 @@ def test_a_module_in_place(project: Path) -> None:
         ("import sys; sys.exit('needs a GPU')", 1, "needs a GPU"),
         ("import sys; sys.exit(4)", 4, "it left with code 4"),
         ("input()", 1, "EOFError"),
+        ("breakpoint()\nweight = 1", 1, "a breakpoint waits for a debugger, and none can answer here; take it out"),
         ("pass", 3, "ended without a step that could be timed"),
         ("import os; os.chdir('/'); raise ValueError('elsewhere')", 1, "ValueError: elsewhere"),
     ],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bdb
+
 from perfaudit.target.load import MOST_SAID, is_out_of_memory, said
 
 
@@ -16,3 +18,7 @@ def test_what_onednn_does_not_have_is_no_lack_of_memory() -> None:
     assert not is_out_of_memory(
         RuntimeError("could not create a primitive descriptor for the LSTM forward propagation primitive")
     )
+
+
+def test_a_debugger_that_gets_no_answer() -> None:
+    assert said(bdb.BdbQuit()).startswith("a breakpoint waits for a debugger, and none can answer here")

@@ -968,7 +968,7 @@ class Compiled(Switch):
     def raced_behind(self, survey: Survey) -> list[Settings]:
         return [{self.name: 1}]
 
-    def ready(self, bench: Bench, settings: Settings) -> bool:
+    def prepare(self, bench: Bench, settings: Settings) -> bool:
         bench.kept["why"] = ["compiling (default) failed: no"]
         return self.is_ready
 
@@ -1020,7 +1020,7 @@ def test_what_is_raced_behind_the_others_needs_its_time_and_must_be_ready(
 
 
 class Asking(Compiled):
-    def ready(self, bench: Bench, settings: Settings) -> bool:
+    def prepare(self, bench: Bench, settings: Settings) -> bool:
         bench.ask(settings, "trial_compile", timeout=222.0)
         return True
 
