@@ -14,14 +14,16 @@ from perfaudit.findings import CHANGES, SEVERITIES, Saving, Severity
 from perfaudit.reading import MAX_SETTINGS_BYTES, read_bytes, toml_of
 
 FixKind = Literal["none", "safe", "unsafe", "manual"]
+Tier = Literal["stable", "preview"]
 AREAS = ("input", "model", "backend", "optimizer", "debugging", "host", "distributed", "evaluation", "environment")
 
 _REQUIRED = {"id", "name", "title", "area", "severity", "fix", "why", "sources", "example"}
-_OPTIONAL = {"accelerator_only", "changes", "settled_by", "saving"}
+_OPTIONAL = {"accelerator_only", "changes", "reading", "settled_by", "saving", "tier"}
 _RULE_FILE = re.compile(r"[^/]*\.toml")
 _EXAMPLE_KEYS = {"bad", "good", "lines", "hints", "fixed", "missed"}
 _DOCUMENTED = {"low", "high", "source", "says"}  # of a saving
 _BENCHMARKED = {"low", "high", "command", "device", "versions"}
+_LABELS = ("right", "arguable", "wrong")  # of a reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +46,26 @@ class Example:
 
 
 @dataclass(frozen=True, slots=True)
+class Reading:
+    """What somebody who read the rule's findings on code that it was not tuned on said of them, and where that is written.
+
+    `mended` are those of the arguable and wrong ones that are silent, a hint or worded otherwise since.
+    """
+
+    read: int
+    right: int
+    arguable: int
+    wrong: int
+    mended: int
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
 class Rule:
     """What a rule looks for and why; detection is Python, everything else is this.
 
-    `examples` are empty where only the head of the file was read.
+    `examples` are empty where only the head of the file was read. `reading` is None where none of its findings has been
+    read on code that the rule was not tuned on.
     """
 
     id: str
@@ -64,6 +82,13 @@ class Rule:
     examples: tuple[Example, ...]
     path: str
     accelerator_only: bool = False
+    tier: Tier = "stable"
+    reading: Reading | None = None
+
+    @property
+    def reported_as(self) -> Severity:
+        """The severity of its findings: those of a rule that is not known to be right are hints."""
+        return "hint" if self.tier == "preview" else self.severity
 
     @property
     def has_patch(self) -> bool:
@@ -145,6 +170,8 @@ def read_rule(path: Path, examples: bool = True, content: bytes | None = None) -
     _one_of(data, "severity", SEVERITIES, fail)
     _one_of(data, "area", AREAS, fail)
     _one_of(data, "fix", ("none", "safe", "unsafe", "manual"), fail)
+    if "tier" in data:  # a rule of the user's own needs none
+        _one_of(data, "tier", ("stable", "preview"), fail)
     changes = _texts(data, "changes", fail)
     for change in changes:
         if change not in CHANGES:
@@ -170,6 +197,8 @@ def read_rule(path: Path, examples: bool = True, content: bytes | None = None) -
         sources=sources,
         settled_by=settled_by,
         accelerator_only=accelerator_only,
+        tier=cast(Tier, data.get("tier", "stable")),
+        reading=_reading(data, fail),
         saving=_saving(data, fail),
         examples=_examples(data, fail) if examples else (),
         path=str(path),
@@ -204,6 +233,26 @@ def _texts(data: dict[str, Any], key: str, fail: Any) -> tuple[str, ...]:  # Any
     if not isinstance(value, list) or not all(isinstance(item, str) and item.strip() for item in value):
         raise fail(key, "must be a list of texts")
     return tuple(value)
+
+
+def _reading(data: dict[str, Any], fail: Any) -> Reading | None:  # Any: raw TOML, a closure
+    reading = data.get("reading")
+    if reading is None:
+        return None
+    keys = {"read", "where", *_LABELS}
+    if not isinstance(reading, dict) or not keys <= reading.keys() <= keys | {"mended"}:
+        raise fail("reading", f"must hold read, {', '.join(_LABELS)} and where, and may hold mended")
+    reading = {"mended": 0, **reading}
+    where = reading.pop("where")
+    if not isinstance(where, str) or not where.strip():
+        raise fail("reading", "where must be a text that is not empty")
+    if not all(type(number) is int and number >= 0 for number in reading.values()):
+        raise fail("reading", "all but where are numbers of findings")
+    if not reading["read"] or reading["read"] != sum(reading[label] for label in _LABELS):
+        raise fail("reading", f"read is the sum of {', '.join(_LABELS)}, and not 0")
+    if reading["mended"] > reading["read"] - reading["right"]:
+        raise fail("reading", "only what was arguable or wrong can be mended")
+    return Reading(**reading, where=where)
 
 
 def _saving(data: dict[str, Any], fail: Any) -> Saving | None:  # Any: raw TOML, a closure

@@ -9,7 +9,7 @@ import pytest
 
 from perfaudit.errors import RuleFileError
 from perfaudit.findings import Saving
-from perfaudit.rules import Example, all_rules, read_folder, read_rule
+from perfaudit.rules import Example, Reading, all_rules, read_folder, read_rule
 
 RULE = """id = "PA999"
 name = "slow-thing"
@@ -19,6 +19,8 @@ severity = "warning"
 fix = "unsafe"
 changes = ["rng"]
 settled_by = "dataloader"
+tier = "preview"
+reading = { read = 10, right = 7, arguable = 2, wrong = 1, mended = 2, where = "a page" }
 saving = { low = 0.0, high = 0.5, source = "https://example.org/a", says = "up to twice as fast" }
 why = '''
 Because of
@@ -41,6 +43,8 @@ good = "z"
 
 
 DOCUMENTED = 'source = "https://example.org/a", says = "up to twice as fast"'
+READING = 'reading = { read = 10, right = 7, arguable = 2, wrong = 1, mended = 2, where = "a page" }'
+READING_KEYS = "must hold read, right, arguable, wrong and where, and may hold mended"
 KEYS = "must hold low and high, and either source and says (documented), or command, device and versions (benchmarked)"
 
 
@@ -57,8 +61,14 @@ def test_a_rule(tmp_path: Path) -> None:
     assert (rule.why, rule.sources) == ("Because of this.", ("https://example.org",))
     documented = Saving("documented", 0.0, 0.5, source="https://example.org/a", conditions="up to twice as fast")
     assert rule.saving == documented
+    assert (rule.tier, rule.reading) == ("preview", Reading(10, 7, 2, 1, 2, "a page"))
     assert rule.examples == (Example("x\ny", (2,), "x\nz"), Example("w", missed=True), Example("z"))
     assert [example.is_bad for example in rule.examples] == [True, True, False]
+
+
+def test_a_rule_of_the_users_own_needs_no_tier_and_no_reading(tmp_path: Path) -> None:
+    rule = read_rule(written(tmp_path, RULE.replace('tier = "preview"\n', "").replace(READING + "\n", "")))
+    assert (rule.tier, rule.reading, rule.reported_as) == ("stable", None, "warning")
 
 
 def test_a_benchmarked_saving(tmp_path: Path) -> None:
@@ -114,6 +124,20 @@ def test_a_command_of_ours_is_no_document() -> None:
             "key 'changes': an unsafe fix names what it changes, any other fix names nothing",
         ),
         ('settled_by = "dataloader"', "accelerator_only = 1", "key 'accelerator_only': must be true or false"),
+        ('tier = "preview"', 'tier = "new"', "key 'tier': 'new' is none of stable, preview"),
+        (READING, "reading = 3", f"key 'reading': {READING_KEYS}"),
+        ("wrong = 1, ", "", f"key 'reading': {READING_KEYS}"),
+        ("wrong = 1, ", "wrong = 1, odd = 1, ", f"key 'reading': {READING_KEYS}"),
+        ('where = "a page"', "where = 1", "key 'reading': where must be a text that is not empty"),
+        ("right = 7", "right = true", "key 'reading': all but where are numbers of findings"),
+        ("right = 7", "right = -7", "key 'reading': all but where are numbers of findings"),
+        ("right = 7", "right = 8", "key 'reading': read is the sum of right, arguable, wrong, and not 0"),
+        (
+            READING,
+            'reading = { read = 0, right = 0, arguable = 0, wrong = 0, where = "a page" }',
+            "key 'reading': read is the sum of right, arguable, wrong, and not 0",
+        ),
+        ("mended = 2", "mended = 4", "key 'reading': only what was arguable or wrong can be mended"),
         ('settled_by = "dataloader"', "settled_by = 1", "key 'settled_by': must be the name of a knob, or empty"),
         ('sources = ["https://example.org"]', "sources = []", "key 'sources': at least one"),
         ('sources = ["https://example.org"]', "sources = ['']", "key 'sources': must be a list of texts"),

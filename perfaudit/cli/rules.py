@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,7 +21,7 @@ FurtherRules = Annotated[
     list[Path] | None, typer.Option("--rules", metavar="DIR", help="Also the rules of this folder (several times).")
 ]
 
-HELP = """List every rule: id, name, severity, what its fix changes, and the knob that measures it.
+HELP = """List every rule: id, name, severity, tier, what its fix changes, and the knob that measures it.
 
 \b
     perfaudit rules
@@ -66,8 +67,9 @@ def command(
 
     rules = list(every_rule(folders).values())
     if format == "json":
-        keys = ("id", "name", "title", "area", "severity", "fix", "changes", "settled_by")
-        write(json_text([{key: getattr(rule, key) for key in keys} for rule in rules]), output)
+        keys = ("id", "name", "title", "area", "severity", "tier", "fix", "changes", "settled_by", "reading")
+        plain_rules = [dataclasses.asdict(rule) for rule in rules]
+        write(json_text([{key: rule[key] for key in keys} for rule in plain_rules]), output)
         return
     if format == "markdown":
         from perfaudit.render import catalogue
@@ -79,5 +81,7 @@ def command(
     lines = []
     for rule in rules:
         fix = f"{rule.fix} ({', '.join(rule.changes)})" if rule.changes else rule.fix
-        lines.append(f"{paint(rule.id, 'bold')}  {rule.name:<{width}}  {rule.severity:<7}  {fix:<26}  {rule.title}")
+        lines.append(
+            f"{paint(rule.id, 'bold')}  {rule.name:<{width}}  {rule.severity:<7}  {rule.tier:<7}  {fix:<26}  {rule.title}"
+        )
     write("\n".join([*lines, f"{len(rules)} rules; `perfaudit explain {rules[0].id}` shows one whole", ""]), output)

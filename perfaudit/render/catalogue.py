@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from perfaudit.render.words import saving_text
+from perfaudit.render.words import reading_text, saving_text
 from perfaudit.rules import Example, Rule
 
 _AREAS = {
@@ -31,8 +31,10 @@ def render(rules: Iterable[Rule]) -> str:
         "`scan --measure` measures a finding that has a patch, where the measured step runs its line and the device is one where",
         "it can matter. An option of `tune` tries the same as a setting of the whole training. What has neither is not measured.",
         "",
-        "| rule | name | severity | fix | measured by |",
-        "|---|---|---|---|---|",
+        "Findings of a rule whose tier is `preview` are hints, whatever its severity: [which rules are](scan.md#tiers).",
+        "",
+        "| rule | name | severity | tier | fix | measured by |",
+        "|---|---|---|---|---|---|",
     ]
     lines += [_row(rule) for rule in rules]
     area = ""
@@ -46,7 +48,7 @@ def render(rules: Iterable[Rule]) -> str:
 
 def _row(rule: Rule) -> str:
     link = f"[{rule.id}](#{rule.id.lower()})"
-    return f"| {link} | `{rule.name}` | {rule.severity} | {_fix(rule)} | {_measured(rule)} |"
+    return f"| {link} | `{rule.name}` | {rule.severity} | {rule.tier} | {_fix(rule)} | {_measured(rule)} |"
 
 
 def _measured(rule: Rule) -> str:
@@ -60,11 +62,13 @@ def _fix(rule: Rule) -> str:
 
 
 def _section(rule: Rule) -> list[str]:
-    """One rule: why, one example with its fix, what it is known to miss, sources."""
+    """One rule: why, saving and tier, one example with its fix, what it is known to miss, sources."""
     lines = ["", f"### {rule.id}", "", f"**{rule.name}**: {rule.title}.", "", rule.why]
     if rule.saving is not None:
         said = saving_text(rule.saving)
         lines += ["", f"{said[0].upper()}{said[1:]}."]
+    tier = reading_text(rule)
+    lines += ["", f"{tier[0].upper()}{tier[1:]}."]
     shown = next((example for example in rule.examples if example.lines), None)
     if shown is not None:
         lines += ["", "Reported:", "", *_code(shown.text)]

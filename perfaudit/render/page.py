@@ -6,7 +6,7 @@ import difflib
 import textwrap
 
 from perfaudit.render.paint import Paint, painted_diff, plain
-from perfaudit.render.words import saving_text
+from perfaudit.render.words import reading_text, saving_text
 from perfaudit.rules import Example, Rule
 
 _WIDTH = 96
@@ -16,7 +16,7 @@ def render(rule: Rule, paint: Paint = plain) -> str:
     """The page: title, why, fix and what it changes, saving with its source, examples, what is missed, sources."""
     parts = [paint(f"{rule.id} {rule.name}", "bold"), rule.title, ""]
     parts += [textwrap.fill(rule.why, _WIDTH), ""]
-    parts += [f"severity  {rule.severity}", f"fix       {_fix(rule)}"]
+    parts += [f"severity  {rule.severity}", f"tier      {reading_text(rule)}", f"fix       {_fix(rule)}"]
     if rule.saving is not None:
         parts.append(f"saving    {saving_text(rule.saving)}")
     parts.append(f"measured  {_measured(rule)}")

@@ -12,6 +12,7 @@ from typing import Any
 from perfaudit.findings import Finding, Fix, Location, Saving
 from perfaudit.render.paint import Paint, plain
 from perfaudit.report import Report, UnusedSuppression
+from perfaudit.rules import Rule
 
 # Control characters, and what no UTF-8 stream and no XML can hold: halves of surrogate pairs, two that are no characters.
 # Also what changes the direction of the text behind it, so that code reads as other code (https://trojansource.codes), and
@@ -183,6 +184,17 @@ def fix_title(fix: Fix, paint: Paint = plain) -> str:
         return f"{paint('advice', 'cyan')}: {fix.title}"
     changes = f": changes {', '.join(fix.changes)}" if fix.changes else ""
     return f"{paint(f'fix ({fix.safety}{changes})', 'cyan')}: {fix.title}"
+
+
+def reading_text(rule: Rule) -> str:
+    """A rule's tier, with the reading of its findings that it rests on."""
+    shown = "preview (its findings are hints)" if rule.tier == "preview" else rule.tier
+    reading = rule.reading
+    if reading is None:
+        return f"{shown}; none of its findings has been read on code that it was not tuned on"
+    said = f"{shown}; of {count(reading.read, 'finding')} read {reading.right} right, {reading.arguable} arguable, "
+    mended = f", of which {reading.mended} mended since" if reading.mended else ""
+    return f"{said}{reading.wrong} wrong{mended} ({reading.where})"
 
 
 def saving_text(saving: Saving, paint: Paint = plain) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from perfaudit.errors import RuleFileError
-from perfaudit.findings import Edit, Finding, Fix, Location, Safety
+from perfaudit.findings import SEVERITIES, Edit, Finding, Fix, Location, Safety
 from perfaudit.rules import Rule, read_folder, rule_heads
 from perfaudit.static import edit
 from perfaudit.static.rule_folder import RuleFolder
@@ -224,7 +224,7 @@ def finding_of(source: Source, rule: Rule, seen: Seen) -> Finding:
     found = Finding(
         rule=rule.id,
         name=rule.name,
-        severity="hint" if seen.hint else rule.severity,
+        severity="hint" if seen.hint else rule.reported_as,
         message=seen.message,
         location=location,
         saving=rule.saving,
@@ -253,7 +253,8 @@ def joined(findings: list[Finding]) -> list[Finding]:
                 parts = (finding, *(there[other] for other in others))
                 prints = tuple(part.fingerprint for part in parts)
                 known_as = {"fingerprint": finding.fingerprint, "text_digest": finding.text_digest, "merged": prints}
-                finding = both.with_(parts=parts, **known_as)
+                worst = min((part.severity for part in parts), key=SEVERITIES.index)  # one of them may be a hint
+                finding = both.with_(parts=parts, severity=worst, **known_as)
         kept.append(finding)
     return [finding for finding in kept if (finding.rule, finding.location) not in gone]
 

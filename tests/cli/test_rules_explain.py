@@ -38,7 +38,12 @@ def test_rules(perfaudit: Run) -> None:
 def test_rules_as_json(perfaudit: Run) -> None:
     listed = json.loads(perfaudit("rules", "--format", "json").out)
     assert [rule["id"] for rule in listed] == list(all_rules())
-    assert set(listed[0]) == {"id", "name", "title", "area", "severity", "fix", "changes", "settled_by"}
+    keys = {"id", "name", "title", "area", "severity", "tier", "fix", "changes", "settled_by", "reading"}
+    assert all(set(rule) == keys for rule in listed)
+    by_id = {rule["id"]: rule for rule in listed}
+    reading = {"read": 3, "right": 0, "arguable": 3, "wrong": 0, "mended": 0, "where": "benchmarks/scan_quality.md"}
+    assert (by_id["PA207"]["tier"], by_id["PA207"]["reading"]) == ("preview", reading)
+    assert (by_id["PA501"]["tier"], by_id["PA501"]["reading"]) == ("stable", None)
 
 
 @pytest.mark.parametrize("command", [["rules"], ["explain", "PA501"]])

@@ -122,6 +122,12 @@ def test_a_hint_is_not_new_until_it_is_in_the_loop(repository: Repository) -> No
     assert [finding.rule for finding in judged()[1]] == ["PA105"]
 
 
+def test_a_finding_of_a_preview_rule_is_not_new(repository: Repository) -> None:
+    repository.commit(**{"a.py": "import torch\n"})
+    repository.write(**{"a.py": "import torch\nx = y\nwhile more():\n    x = torch.cat([x, y])\n"})  # PA207
+    assert numbers(judged()[0]) == ("pass", 0, 0, 0)
+
+
 LOADER = "import torch\nloader = torch.utils.data.DataLoader(dataset, batch_size=%s, shuffle=True)\n"
 
 

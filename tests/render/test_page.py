@@ -14,7 +14,7 @@ from perfaudit.render import catalogue
 from perfaudit.render.gate_words import counters_phrase, time_phrase
 from perfaudit.render.json import render as as_json
 from perfaudit.render.page import render
-from perfaudit.rules import Example, Rule
+from perfaudit.rules import Example, Reading, Rule
 from perfaudit.verdicts import CountersVerdict, TimeVerdict
 
 RULE = Rule(
@@ -29,6 +29,7 @@ RULE = Rule(
         Example("slow(3)\n", (1,)),
     ),
     "rules/PA900.md",
+    reading=Reading(20, 17, 2, 1, 2, "a page"),
 )  # fmt: skip
 PAGE = """\
 PA900 slow-thing
@@ -37,6 +38,7 @@ Something is slow
 It waits.
 
 severity  warning
+tier      stable; of 20 findings read 17 right, 2 arguable, 1 wrong, of which 2 mended since (a page)
 fix       unsafe: also changes rng, rounding
 saving    documented: saves up to 25 % of a step (a paper)
 measured  by `perfaudit scan FILE --measure`, where it has a patch and the measured step runs its line; as a setting of \
@@ -97,7 +99,23 @@ SETTING = "as a setting of the whole training by `perfaudit tune FILE --compile`
 )
 def test_what_a_page_says_of_fix_and_measuring(fix: str, settled_by: str, fix_line: str, measured: str) -> None:
     rule = replace(RULE, fix=fix, changes=(), settled_by=settled_by, saving=None)  # type: ignore[arg-type]  # a row's text
-    assert render(rule).splitlines()[6:9] == [f"fix       {fix_line}", f"measured  {measured}", ""]
+    assert render(rule).splitlines()[7:10] == [f"fix       {fix_line}", f"measured  {measured}", ""]
+
+
+@pytest.mark.parametrize(
+    ("reading", "said"),
+    [
+        (None, "preview (its findings are hints); none of its findings has been read on code that it was not tuned on"),
+        (
+            Reading(1, 0, 1, 0, 0, "a page"),
+            "preview (its findings are hints); of 1 finding read 0 right, 1 arguable, 0 wrong (a page)",
+        ),
+    ],
+)
+def test_what_a_page_says_of_a_preview_rule(reading: Reading | None, said: str) -> None:
+    rule = replace(RULE, tier="preview", reading=reading)
+    assert render(rule).splitlines()[6] == f"tier      {said}"
+    assert f"\n\nP{said[1:]}.\n\n" in catalogue.render([rule])
 
 
 def test_a_rule_in_the_catalogue() -> None:
@@ -105,6 +123,7 @@ def test_a_rule_in_the_catalogue() -> None:
     assert text.partition("\n## ")[2] == (
         "Model\n\n### PA900\n\n**slow-thing**: Something is slow.\n\nIt waits.\n\n"
         "Documented: saves up to 25 % of a step (a paper).\n\n"
+        "Stable; of 20 findings read 17 right, 2 arguable, 1 wrong, of which 2 mended since (a page).\n\n"
         "Reported:\n\n```python\nimport t\nslow(1)\nend()\n```\n\nafter the fix:\n\n"
         "```python\nimport t\nfast(1)\nend()\n```\n\n"
         "Silent on 1 kind of code in its examples; known to miss 1 (`perfaudit explain` shows them).\n\n"
