@@ -137,6 +137,7 @@ def block(record: Json) -> str:
 
 def write(record: Json) -> None:
     """Put a record where its figures stand: the README, the rules, their page."""
+    from perfaudit.knobs import settled_by
     from perfaudit.render.catalogue import render
 
     keep(record, RECORD, block(record))
@@ -153,7 +154,8 @@ def write(record: Json) -> None:
             re.sub(r"^saving = .*$", f"saving = {{ {said} }}", path.read_text(encoding="utf-8"), count=1, flags=re.M),
             encoding="utf-8",
         )
-    (ROOT / "docs" / "rules.md").write_text(render(read_folder(ROOT / "rules").values()), encoding="utf-8")
+    page = render(read_folder(ROOT / "rules").values(), settled_by())
+    (ROOT / "docs" / "rules.md").write_text(page, encoding="utf-8")
 
 
 def keep(record: Json, path: Path, block: str) -> None:

@@ -18,7 +18,7 @@ Tier = Literal["stable", "preview"]
 AREAS = ("input", "model", "backend", "optimizer", "debugging", "host", "distributed", "evaluation", "environment")
 
 _REQUIRED = {"id", "name", "title", "area", "severity", "fix", "why", "sources", "example"}
-_OPTIONAL = {"accelerator_only", "changes", "reading", "settled_by", "saving", "tier"}
+_OPTIONAL = {"accelerator_only", "changes", "reading", "saving", "tier"}
 _RULE_FILE = re.compile(r"[^/]*\.toml")
 _EXAMPLE_KEYS = {"bad", "good", "lines", "hints", "fixed", "missed"}
 _DOCUMENTED = {"low", "high", "source", "says"}  # of a saving
@@ -77,7 +77,6 @@ class Rule:
     changes: tuple[str, ...]
     why: str
     sources: tuple[str, ...]
-    settled_by: str
     saving: Saving | None
     examples: tuple[Example, ...]
     path: str
@@ -94,11 +93,6 @@ class Rule:
     def has_patch(self) -> bool:
         """Whether its findings can come with a patch, which is what `--measure` measures."""
         return self.fix in ("safe", "unsafe")
-
-    @property
-    def knob_option(self) -> str:
-        """The option of `perfaudit tune` that tries what the rule asks for as a setting, "" where none does."""
-        return f"--{self.settled_by.replace('_', '-')}" if self.settled_by else ""
 
 
 def rules_folder() -> Path:
@@ -181,8 +175,6 @@ def read_rule(path: Path, examples: bool = True, content: bytes | None = None) -
     sources = _texts(data, "sources", fail)
     if not sources:
         raise fail("sources", "at least one")
-    if not isinstance(settled_by := data.get("settled_by", ""), str):
-        raise fail("settled_by", "must be the name of a knob, or empty")
     if not isinstance(accelerator_only := data.get("accelerator_only", False), bool):
         raise fail("accelerator_only", "must be true or false")
     return Rule(
@@ -195,7 +187,6 @@ def read_rule(path: Path, examples: bool = True, content: bytes | None = None) -
         changes=changes,
         why=" ".join(data["why"].split()),
         sources=sources,
-        settled_by=settled_by,
         accelerator_only=accelerator_only,
         tier=cast(Tier, data.get("tier", "stable")),
         reading=_reading(data, fail),

@@ -174,18 +174,24 @@ def test_the_documented_table_is_this_one() -> None:
     assert documented == {name: needs for name, needs in MAY_IMPORT.items() if not name.startswith("__")}
 
 
-def test_a_scan_imports_neither_torch_nor_pandas_nor_rich(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "command", [["scan", "train.py", "--exit-zero"], ["explain", "PA101"], ["rules"], ["rules", "--format", "json"]]
+)
+def test_what_only_reads_imports_neither_torch_nor_pandas_nor_rich(tmp_path: Path, command: list[str]) -> None:
     (tmp_path / "train.py").write_text("import torch\nloader = torch.utils.data.DataLoader(d)\n")
     code = (
-        "import sys; sys.argv = ['perfaudit', 'scan', 'train.py', '--exit-zero']\n"
+        f"import sys; sys.argv = ['perfaudit', *{command}]\n"
         "from perfaudit.cli import main\n"
         "try: main()\n"
         "except SystemExit as leave: assert not leave.code, leave.code\n"
         "print([m for m in ('torch', 'pandas', 'numpy', 'rich', 'pydantic') if m in sys.modules])\n"
+        "print([m for m in sys.modules if m.startswith('perfaudit.knobs.') and '._' not in m])\n"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "PA101" in done.stdout
-    assert done.stdout.splitlines()[-1] == "[]"
+    *_, heavy, knobs = done.stdout.splitlines()
+    assert heavy == "[]"
+    assert (knobs == "[]") == (command[0] == "scan" or command == ["rules"])  # `settled_by` asks each knob
 
 
 # Inside the scanner: what no module of a folder may import. `registry` loads the checks by their folder, not by name.

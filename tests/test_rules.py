@@ -18,7 +18,6 @@ area = "host"
 severity = "warning"
 fix = "unsafe"
 changes = ["rng"]
-settled_by = "dataloader"
 tier = "preview"
 reading = { read = 10, right = 7, arguable = 2, wrong = 1, mended = 2, where = "a page" }
 saving = { low = 0.0, high = 0.5, source = "https://example.org/a", says = "up to twice as fast" }
@@ -57,7 +56,7 @@ def written(folder: Path, text: str, name: str = "PA999-slow-thing.toml") -> Pat
 def test_a_rule(tmp_path: Path) -> None:
     rule = read_rule(written(tmp_path, RULE))
     assert (rule.id, rule.name, rule.title, rule.area) == ("PA999", "slow-thing", "something is slow", "host")
-    assert (rule.severity, rule.fix, rule.changes, rule.settled_by) == ("warning", "unsafe", ("rng",), "dataloader")
+    assert (rule.severity, rule.fix, rule.changes) == ("warning", "unsafe", ("rng",))
     assert (rule.why, rule.sources) == ("Because of this.", ("https://example.org",))
     documented = Saving("documented", 0.0, 0.5, source="https://example.org/a", conditions="up to twice as fast")
     assert rule.saving == documented
@@ -123,7 +122,7 @@ def test_a_command_of_ours_is_no_document() -> None:
             'fix = "safe"',
             "key 'changes': an unsafe fix names what it changes, any other fix names nothing",
         ),
-        ('settled_by = "dataloader"', "accelerator_only = 1", "key 'accelerator_only': must be true or false"),
+        ('tier = "preview"', "accelerator_only = 1", "key 'accelerator_only': must be true or false"),
         ('tier = "preview"', 'tier = "new"', "key 'tier': 'new' is none of stable, preview"),
         (READING, "reading = 3", f"key 'reading': {READING_KEYS}"),
         ("wrong = 1, ", "", f"key 'reading': {READING_KEYS}"),
@@ -138,7 +137,7 @@ def test_a_command_of_ours_is_no_document() -> None:
             "key 'reading': read is the sum of right, arguable, wrong, and not 0",
         ),
         ("mended = 2", "mended = 4", "key 'reading': only what was arguable or wrong can be mended"),
-        ('settled_by = "dataloader"', "settled_by = 1", "key 'settled_by': must be the name of a knob, or empty"),
+        ('tier = "preview"', 'settled_by = "dataloader"', "key 'settled_by': unknown"),  # the knob says it
         ('sources = ["https://example.org"]', "sources = []", "key 'sources': at least one"),
         ('sources = ["https://example.org"]', "sources = ['']", "key 'sources': must be a list of texts"),
         (f"{DOCUMENTED} }}", "}", None),  # not TOML: the comma before it

@@ -30,6 +30,7 @@ def command(
     folders: FurtherRules = None,
 ) -> None:
     """Parse, find the rule, print its page, exit."""
+    from perfaudit.knobs import settled_by
     from perfaudit.render import page
     from perfaudit.render.paint import colour, plain
     from perfaudit.render.words import json_text
@@ -43,11 +44,12 @@ def command(
         near = difflib.get_close_matches(rule, names, n=3) or difflib.get_close_matches(rule.upper(), names, n=3)
         hint = f"did you mean {' or '.join(near)}?" if near else "`perfaudit rules` lists them"
         raise UserError(f"no rule is called {rule!r}; {hint}")
+    knob = settled_by().get(found.id, "")
     if format == "json":
-        write(json_text(_public(found)), output)
+        write(json_text(_public(found) | {"settled_by": knob}), output)
         return
     in_colour = output is None and is_terminal(sys.stdout)
-    write(page.render(found, colour if in_colour else plain), output)
+    write(page.render(found, colour if in_colour else plain, knob), output)
 
 
 def _public(rule: Rule) -> dict[str, object]:

@@ -67,14 +67,17 @@ def command(
 
     rules = list(every_rule(folders).values())
     if format == "json":
+        from perfaudit.knobs import settled_by
+
         keys = ("id", "name", "title", "area", "severity", "tier", "fix", "changes", "settled_by", "reading")
-        plain_rules = [dataclasses.asdict(rule) for rule in rules]
+        plain_rules = [dataclasses.asdict(rule) | {"settled_by": settled_by().get(rule.id, "")} for rule in rules]
         write(json_text([{key: rule[key] for key in keys} for rule in plain_rules]), output)
         return
     if format == "markdown":
+        from perfaudit.knobs import settled_by
         from perfaudit.render import catalogue
 
-        write(catalogue.render(rules), output)
+        write(catalogue.render(rules, settled_by()), output)
         return
     paint = colour if output is None and is_terminal(sys.stdout) else plain
     width = max(len(rule.name) for rule in rules)

@@ -7,6 +7,7 @@ A file holds `KNOB`, an instance of a subclass of `Knob`. What it leaves out has
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import pkgutil
 from abc import ABC, abstractmethod
@@ -118,7 +119,7 @@ class Knob(ABC):
     metric: Literal["seconds_per_step", "samples_per_second"] = "seconds_per_step"
     # Share of the step that must be gained, by the interval's lower bound, to give up the user's setting.
     min_gain = 0.01
-    rules: tuple[str, ...] = ()  # ids of findings whose saving it measures
+    rules: tuple[str, ...] = ()  # ids of findings whose saving it measures; no rule has two knobs
     phases: tuple[str, ...] = ()  # parts of the step that its settings change (`target.phases`); () for all of it
     gains_from: tuple[str, ...] = ()  # parts of the step that it could save, where its settings change others as well
     in_process = True  # nothing runs in other processes, so that processor time may be compared on a busy machine
@@ -291,3 +292,9 @@ def knob(name: str) -> Knob:
 def all_knobs() -> tuple[str, ...]:
     """Names of all knobs, as they stand in reports."""
     return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")))
+
+
+@functools.cache
+def settled_by() -> dict[str, str]:
+    """The name of the knob that measures the findings of a rule, by the rule's id; rules without a knob are missing."""
+    return {rule: name for name in all_knobs() for rule in knob(name).rules}

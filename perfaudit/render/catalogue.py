@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from perfaudit.render.words import reading_text, saving_text
+from perfaudit.render.words import option_of_knob, reading_text, saving_text
 from perfaudit.rules import Example, Rule
 
 _AREAS = {
@@ -20,8 +20,11 @@ _AREAS = {
 }
 
 
-def render(rules: Iterable[Rule]) -> str:
-    """The whole page; sections in order of id, headed by their area."""
+def render(rules: Iterable[Rule], knobs: Mapping[str, str]) -> str:
+    """The whole page; sections in order of id, headed by their area.
+
+    knobs: the names of those that measure findings, by the rule's id.
+    """
     rules = list(rules)
     lines = [
         "# Rules",
@@ -36,7 +39,7 @@ def render(rules: Iterable[Rule]) -> str:
         "| rule | name | severity | tier | fix | measured by |",
         "|---|---|---|---|---|---|",
     ]
-    lines += [_row(rule) for rule in rules]
+    lines += [_row(rule, knobs.get(rule.id, "")) for rule in rules]
     area = ""
     for rule in rules:
         if rule.area != area:
@@ -46,14 +49,14 @@ def render(rules: Iterable[Rule]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _row(rule: Rule) -> str:
+def _row(rule: Rule, knob: str) -> str:
     link = f"[{rule.id}](#{rule.id.lower()})"
-    return f"| {link} | `{rule.name}` | {rule.severity} | {rule.tier} | {_fix(rule)} | {_measured(rule)} |"
+    return f"| {link} | `{rule.name}` | {rule.severity} | {rule.tier} | {_fix(rule)} | {_measured(rule, knob)} |"
 
 
-def _measured(rule: Rule) -> str:
+def _measured(rule: Rule, knob: str) -> str:
     by = ["`scan --measure`"] if rule.has_patch else []
-    by += [f"`tune {rule.knob_option}`"] if rule.knob_option else []
+    by += [f"`tune {option_of_knob(knob)}`"] if knob else []
     return ", ".join(by) or "–"
 
 

@@ -6,20 +6,23 @@ import difflib
 import textwrap
 
 from perfaudit.render.paint import Paint, painted_diff, plain
-from perfaudit.render.words import reading_text, saving_text
+from perfaudit.render.words import option_of_knob, reading_text, saving_text
 from perfaudit.rules import Example, Rule
 
 _WIDTH = 96
 
 
-def render(rule: Rule, paint: Paint = plain) -> str:
-    """The page: title, why, fix and what it changes, saving with its source, examples, what is missed, sources."""
+def render(rule: Rule, paint: Paint = plain, knob: str = "") -> str:
+    """The page: title, why, fix and what it changes, saving with its source, examples, what is missed, sources.
+
+    knob: the name of the one that measures the rule's findings, "" for none.
+    """
     parts = [paint(f"{rule.id} {rule.name}", "bold"), rule.title, ""]
     parts += [textwrap.fill(rule.why, _WIDTH), ""]
     parts += [f"severity  {rule.severity}", f"tier      {reading_text(rule)}", f"fix       {_fix(rule)}"]
     if rule.saving is not None:
         parts.append(f"saving    {saving_text(rule.saving)}")
-    parts.append(f"measured  {_measured(rule)}")
+    parts.append(f"measured  {_measured(rule, knob)}")
     bad = [example for example in rule.examples if example.lines]
     parts += ["", paint("Reported", "bold")]
     for example in bad[:2]:
@@ -43,13 +46,13 @@ def _fix(rule: Rule) -> str:
     }[rule.fix]
 
 
-def _measured(rule: Rule) -> str:
+def _measured(rule: Rule, knob: str) -> str:
     """What can be measured of it: its patch, a setting of the whole training, or nothing."""
     patch = "by `perfaudit scan FILE --measure`, where it has a patch and the measured step runs its line"
-    setting = f"as a setting of the whole training by `perfaudit tune FILE {rule.knob_option}`"
+    setting = f"as a setting of the whole training by `perfaudit tune FILE {option_of_knob(knob)}`"
     if rule.has_patch:
-        return f"{patch}; {setting}" if rule.knob_option else patch
-    return f"no, for it has no patch; {setting}" if rule.knob_option else "no, for it has no patch"
+        return f"{patch}; {setting}" if knob else patch
+    return f"no, for it has no patch; {setting}" if knob else "no, for it has no patch"
 
 
 def _reported(example: Example, paint: Paint) -> list[str]:

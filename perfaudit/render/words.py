@@ -197,6 +197,11 @@ def reading_text(rule: Rule) -> str:
     return f"{said}{reading.wrong} wrong{mended} ({reading.where})"
 
 
+def option_of_knob(name: str) -> str:
+    """The option of `perfaudit tune` that asks for a knob."""
+    return f"--{name.replace('_', '-')}"
+
+
 def saving_text(saving: Saving, paint: Paint = plain) -> str:
     """What a saving is, with its basis: no two bases have the same words or the same colour."""
     low, high = 100 * saving.low, 100 * saving.high

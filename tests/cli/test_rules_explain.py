@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from conftest import OWN_RULE, Done
 
-from perfaudit.knobs import knob
+from perfaudit.knobs import settled_by
 from perfaudit.render import catalogue
+from perfaudit.render.words import option_of_knob
 from perfaudit.rules import Rule, all_rules
 
 Run = Callable[..., Done]
@@ -80,20 +81,24 @@ def test_explain(perfaudit: Run, rule: Rule) -> None:
 @pytest.mark.parametrize("rule", all_rules().values(), ids=lambda rule: rule.id)
 def test_no_measurement_is_promised_without_a_patch(perfaudit: Run, rule: Rule) -> None:
     (said,) = [line for line in perfaudit("explain", rule.id).out.splitlines() if line.startswith("measured ")]
-    row = next(line for line in catalogue.render([rule]).splitlines() if line.startswith(f"| [{rule.id}]"))
+    row = next(
+        line for line in catalogue.render([rule], settled_by()).splitlines() if line.startswith(f"| [{rule.id}]")
+    )
     patched = any(example.fixed is not None for example in rule.examples)
     assert ("scan FILE --measure" in said) == ("scan --measure" in row) == patched
     assert ("no, for it has no patch" in said) == (not patched)
-    assert ("perfaudit tune FILE --" in said) == ("`tune --" in row) == bool(rule.settled_by)
+    assert ("perfaudit tune FILE --" in said) == ("`tune --" in row) == (rule.id in settled_by())
 
 
-def test_an_option_that_is_named_exists_and_tries_it() -> None:
-    """A rule without a patch may point at a knob only where that knob says that it measures this rule."""
-    options = options_of_tune()
-    for rule in all_rules().values():
-        if rule.settled_by:
-            assert rule.knob_option in options, rule.id
-            assert rule.has_patch or rule.id in knob(rule.settled_by).rules, rule.id
+def test_an_option_that_is_named_exists() -> None:
+    assert {option_of_knob(name) for name in settled_by().values()} <= options_of_tune()
+
+
+def test_json_names_the_knob_that_settles_a_rule(perfaudit: Run) -> None:
+    listed = json.loads(perfaudit("rules", "--format", "json").out)
+    assert {rule["id"]: rule["settled_by"] for rule in listed if rule["settled_by"]} == settled_by()
+    for id_, knob in (("PA402", "optimizer"), ("PA701", "")):
+        assert json.loads(perfaudit("explain", id_, "--format", "json").out)["settled_by"] == knob
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from forked_programs import run_code
 
-from perfaudit.knobs import Knob, all_knobs, knob
+from perfaudit.knobs import Knob, all_knobs, knob, settled_by
 from perfaudit.target.phases import PHASES
 
 METHODS = ("current", "candidates", "setup", "words")  # without a default that could do
@@ -25,11 +25,14 @@ def test_every_knob_says_what_it_is(name: str) -> None:
     assert set(module.phases) <= set(PHASES)
 
 
-def test_the_knobs_the_rules_name_are_there() -> None:
+def test_a_rule_that_a_knob_names_is_there_and_has_no_other_knob() -> None:
     from perfaudit.rules import all_rules
 
-    named = {rule.settled_by for rule in all_rules().values() if rule.settled_by}
-    assert named - set(all_knobs()) <= {"alignment"}  # what a larger vocabulary gains is not searched yet
+    named = [rule for name in all_knobs() for rule in knob(name).rules]
+    assert set(named) <= all_rules().keys()
+    assert len(set(named)) == len(named)
+    assert settled_by() == {rule: name for name in all_knobs() for rule in knob(name).rules}
+    assert settled_by()["PA402"] == "optimizer"
 
 
 FLAGS = """

@@ -19,7 +19,7 @@ from perfaudit.verdicts import CountersVerdict, TimeVerdict
 
 RULE = Rule(
     "PA900", "slow-thing", "Something is slow", "model", "warning", "unsafe", ("rng", "rounding"), "It waits.",
-    ("https://example.org/a", "a book, page 3", "our own run: see https://example.org/b"), "batch_size",
+    ("https://example.org/a", "a book, page 3", "our own run: see https://example.org/b"),
     Saving("documented", 0.0, 0.25, source="a paper"),
     (
         Example("missed()\n", missed=True),
@@ -74,7 +74,7 @@ Silence one place with a comment on its line: # perfaudit: ignore[PA900] reason
 
 
 def test_a_rule_as_a_page() -> None:
-    assert render(RULE) == PAGE
+    assert render(RULE, knob="batch_size") == PAGE
 
 
 def test_what_is_bold_on_a_page() -> None:
@@ -89,7 +89,7 @@ SETTING = "as a setting of the whole training by `perfaudit tune FILE --compile`
 
 
 @pytest.mark.parametrize(
-    ("fix", "settled_by", "fix_line", "measured"),
+    ("fix", "knob", "fix_line", "measured"),
     [
         ("none", "", "none", "no, for it has no patch"),
         ("manual", "compile", "advice only, never applied", f"no, for it has no patch; {SETTING}"),
@@ -97,9 +97,9 @@ SETTING = "as a setting of the whole training by `perfaudit tune FILE --compile`
         ("safe", "compile", "safe: nothing but speed changes", f"{PATCH}; {SETTING}"),
     ],
 )
-def test_what_a_page_says_of_fix_and_measuring(fix: str, settled_by: str, fix_line: str, measured: str) -> None:
-    rule = replace(RULE, fix=fix, changes=(), settled_by=settled_by, saving=None)  # type: ignore[arg-type]  # a row's text
-    assert render(rule).splitlines()[7:10] == [f"fix       {fix_line}", f"measured  {measured}", ""]
+def test_what_a_page_says_of_fix_and_measuring(fix: str, knob: str, fix_line: str, measured: str) -> None:
+    rule = replace(RULE, fix=fix, changes=(), saving=None)  # type: ignore[arg-type]  # a row's text
+    assert render(rule, knob=knob).splitlines()[7:10] == [f"fix       {fix_line}", f"measured  {measured}", ""]
 
 
 @pytest.mark.parametrize(
@@ -115,11 +115,13 @@ def test_what_a_page_says_of_fix_and_measuring(fix: str, settled_by: str, fix_li
 def test_what_a_page_says_of_a_preview_rule(reading: Reading | None, said: str) -> None:
     rule = replace(RULE, tier="preview", reading=reading)
     assert render(rule).splitlines()[6] == f"tier      {said}"
-    assert f"\n\nP{said[1:]}.\n\n" in catalogue.render([rule])
+    assert f"\n\nP{said[1:]}.\n\n" in catalogue.render([rule], {})
 
 
 def test_a_rule_in_the_catalogue() -> None:
-    text = catalogue.render([RULE])
+    text = catalogue.render([RULE], {"PA900": "batch_size"})
+    row = "| [PA900](#pa900) | `slow-thing` | warning | stable | unsafe (rng, rounding) | `scan --measure`, `tune --batch-size` |"
+    assert row in text.splitlines()
     assert text.partition("\n## ")[2] == (
         "Model\n\n### PA900\n\n**slow-thing**: Something is slow.\n\nIt waits.\n\n"
         "Documented: saves up to 25 % of a step (a paper).\n\n"
@@ -138,12 +140,12 @@ def test_a_rule_in_the_catalogue() -> None:
      ("distributed", "Distributed"), ("evaluation", "Evaluation and memory"), ("environment", "Environment")],
 )  # fmt: skip
 def test_the_heading_of_an_area(area: str, heading: str) -> None:
-    text = catalogue.render([replace(RULE, area=area), replace(RULE, area=area, id="PA901")])  # type: ignore[arg-type]  # a row's text
+    text = catalogue.render([replace(RULE, area=area), replace(RULE, area=area, id="PA901")], {})  # type: ignore[arg-type]  # a row's text
     assert [line for line in text.splitlines() if line.startswith("## ")] == [f"## {heading}"]
 
 
 def test_a_source_with_a_space_is_no_link() -> None:
-    text = catalogue.render([replace(RULE, sources=("see https://example.org", "https://example.org"))])
+    text = catalogue.render([replace(RULE, sources=("see https://example.org", "https://example.org"))], {})
     assert text.endswith("\n\n- see https://example.org\n- <https://example.org>\n")
 
 

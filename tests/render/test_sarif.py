@@ -210,7 +210,7 @@ def test_the_rest_of_a_whole_report(tmp_path: Path) -> None:
 
 
 PLAIN_RULE = Rule(
-    "PA001", "other-thing", "Another thing", "data", "info", "safe", (), "It is dear.", ("a.org", "b.org"), "", None,
+    "PA001", "other-thing", "Another thing", "data", "info", "safe", (), "It is dear.", ("a.org", "b.org"), None,
     (Example("fast()"), Example("\nslow()\n", (1,), "fast()\n")), "rules/PA001.md",
 )  # fmt: skip
 
