@@ -74,8 +74,8 @@ def _rule(rule: Rule) -> Json:
         "shortDescription": {"text": f"{rule.title}."},
         "fullDescription": {"text": rule.why},
         "help": {"text": "\n\n".join([rule.why, *rule.sources]), "markdown": _help(rule)},
-        "defaultConfiguration": {"level": _LEVEL[rule.severity]},
-        "properties": {"tags": ["performance", rule.area], "problem.severity": _PROBLEM[rule.severity]},
+        "defaultConfiguration": {"level": _LEVEL[rule.reported_as]},
+        "properties": {"tags": ["performance", rule.area], "problem.severity": _PROBLEM[rule.reported_as]},
     }
 
 

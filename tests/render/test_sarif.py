@@ -219,6 +219,7 @@ PLAIN_RULE = Rule(
     ("rule", "level", "problem", "fix"),
     [
         (PLAIN_RULE, "note", "recommendation", "safe: nothing but speed changes"),
+        (replace(PLAIN_RULE, severity="error", tier="preview"), "note", "recommendation", "safe: nothing but speed changes"),
         (replace(PLAIN_RULE, severity="warning", fix="unsafe", changes=("rng", "order")), "warning", "warning",
          "unsafe: also changes rng, order"),
     ],
