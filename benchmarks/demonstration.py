@@ -1,30 +1,25 @@
-"""The README's demonstration: a sample model audited and measured, and what this run says of three rules.
+"""The README's demonstration: a sample model audited and measured.
 
     python benchmarks/demonstration.py [--write]
 
 Does what `perfaudit scan sample_models/digits_cnn.py --measure` does (about 2 minutes) and prints the README's block. With
---write it also writes the record (benchmarks/demonstration.json), the README between its two marks, the range of each rule
-whose saving is benchmarked by this command, and docs/rules.md. Run it on a machine that does nothing else.
+--write it also writes the record (benchmarks/demonstration.json) and the README between its two marks. Run it on a machine
+that does nothing else.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import platform
-import re
 import textwrap
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from perfaudit import scan
-from perfaudit.findings import Expected, Finding
-from perfaudit.rules import Rule, read_folder
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = ROOT / "benchmarks" / "demonstration.json"
@@ -67,8 +62,6 @@ def measured_record() -> Json:
         for finding in report.findings
         if finding.saving is not None and finding.saving.basis in TIMED
     }
-    rules = benchmarked_rules()
-    findings = tuple(beside_new_range(f) if f.rule in rules else f for f in report.findings)
     return {
         "command": COMMAND,
         "device": f"{seen.cores}-core {platform.machine()} CPU" if seen.device == "cpu" else seen.device,
@@ -76,31 +69,8 @@ def measured_record() -> Json:
         "load": [round(before, 1), round(os.getloadavg()[0], 1)],
         "seconds": round(time.monotonic() - began),
         "savings": savings,
-        "report": render(report.with_(findings=findings)).splitlines(),
+        "report": render(report).splitlines(),
     }
-
-
-def benchmarked_rules() -> dict[str, Rule]:
-    """The rules whose saving is what this command printed."""
-    rules = read_folder(ROOT / "rules", examples=False)
-    return {rule.id: rule for rule in rules.values() if rule.saving is not None and rule.saving.source == COMMAND}
-
-
-def range_of(saving: Json) -> tuple[float, float] | None:
-    """A measured saving in whole percent, rounded outwards; None where nothing was shown to be saved of the step."""
-    if saving["low"] <= 0 or saving["clock"] != "wall":
-        return None
-    low, high = (round(100 * saving[end], 6) for end in ("low", "high"))  # 0.14 is 14.000000000000002 %
-    return math.floor(low) / 100, math.ceil(high) / 100
-
-
-def beside_new_range(finding: Finding) -> Finding:
-    """The finding beside the range that this run gives its rule, not beside that of the run before."""
-    saving = finding.saving
-    if saving is None or saving.basis not in TIMED:
-        return finding
-    new = range_of({"low": saving.low, "high": saving.high, "clock": saving.clock})
-    return finding if new is None else finding.with_(saving=replace(saving, expected=Expected("benchmarked", *new)))
 
 
 def shown_lines(report: Iterable[str]) -> list[str]:
@@ -136,26 +106,8 @@ def block(record: Json) -> str:
 
 
 def write(record: Json) -> None:
-    """Put a record where its figures stand: the README, the rules, their page."""
-    from perfaudit.knobs import settled_by
-    from perfaudit.render.catalogue import render
-
+    """Put a record where its figures stand."""
     keep(record, RECORD, block(record))
-    for id_, rule in benchmarked_rules().items():
-        new = range_of(record["savings"][id_]) if id_ in record["savings"] else None
-        if new is None:
-            print(f"{id_}: nothing was shown to be saved, so {rule.path} stays as it is")
-            continue
-        keys = {"device": record["device"], "versions": record["versions"]}
-        figures = [f"low = {new[0]}, high = {new[1]}", f'command = "{COMMAND}"']
-        said = ", ".join([*figures, *(f'{key} = "{value}"' for key, value in keys.items())])
-        path = Path(rule.path)
-        path.write_text(
-            re.sub(r"^saving = .*$", f"saving = {{ {said} }}", path.read_text(encoding="utf-8"), count=1, flags=re.M),
-            encoding="utf-8",
-        )
-    page = render(read_folder(ROOT / "rules").values(), settled_by())
-    (ROOT / "docs" / "rules.md").write_text(page, encoding="utf-8")
 
 
 def keep(record: Json, path: Path, block: str) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from perfaudit.findings import SEVERITIES, Basis, Finding
+from perfaudit.findings import SEVERITIES, Finding
 
 PAYS, SCREENED, NOT_MEASURED, DOES_NOT_PAY = 0, 1, 2, 3
-_BASES: tuple[Basis, ...] = ("profiled", "benchmarked", "documented")  # of what was not measured
 
 
 def group(finding: Finding) -> int:
@@ -24,8 +23,9 @@ def group(finding: Finding) -> int:
 def ranked(findings: list[Finding] | tuple[Finding, ...]) -> tuple[Finding, ...]:
     """Findings in the order of a report.
 
-    What was not measured is ordered by severity, then by how the saving is known (a benchmark can be repeated, a document only
-    read), then by its upper bound, then by what runs on every step. What a profile of the user's run says stands before it.
+    What was not measured is ordered by severity, then by the lower bound of our own benchmark of the rule, then by what runs
+    on every step, then by what is documented: a figure that somebody cites for another program makes no finding come first.
+    What a profile of the user's run says stands before it.
     """
     return tuple(sorted(findings, key=_key))
 
@@ -37,7 +37,9 @@ def _key(finding: Finding) -> tuple[object, ...]:
     where = group(finding)
     if where != NOT_MEASURED and saving is not None:
         return (where, -saving.low, place)
-    basis = _BASES.index(saving.basis) if saving is not None else len(_BASES)
-    high = saving.high if saving else 0.0
+    basis = saving.basis if saving is not None else ""
+    ours = max(saving.low, 0.0) if saving is not None and basis in ("profiled", "benchmarked") else 0.0
+    theirs = saving.high if saving is not None and basis == "documented" else 0.0
     severity = SEVERITIES.index(finding.severity)
-    return (where, basis > 0, severity, basis, -high, not finding.hot, place, finding.rule)
+    known = (-ours, not finding.hot, -theirs)
+    return (where, basis != "profiled", severity, *known, place, finding.rule)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -18,7 +18,7 @@ Tier = Literal["stable", "preview"]
 AREAS = ("input", "model", "backend", "optimizer", "debugging", "host", "distributed", "evaluation", "environment")
 
 _REQUIRED = {"id", "name", "title", "area", "severity", "fix", "why", "sources", "example"}
-_OPTIONAL = {"accelerator_only", "changes", "reading", "saving", "tier"}
+_OPTIONAL = {"accelerator_only", "benchmarked", "changes", "reading", "saving", "tier"}
 _RULE_FILE = re.compile(r"[^/]*\.toml")
 _EXAMPLE_KEYS = {"bad", "good", "lines", "hints", "fixed", "missed"}
 _DOCUMENTED = {"low", "high", "source", "says"}  # of a saving
@@ -64,8 +64,9 @@ class Reading:
 class Rule:
     """What a rule looks for and why; detection is Python, everything else is this.
 
-    `examples` are empty where only the head of the file was read. `reading` is None where none of its findings has been
-    read on code that the rule was not tuned on.
+    `saving` is what is known of it, most often what somebody else documents; `benchmarked` is what our own benchmark of the
+    rule printed, and its findings say that one where both are there. `examples` are empty where only the head of the file was
+    read. `reading` is None where none of its findings has been read on code that the rule was not tuned on.
     """
 
     id: str
@@ -83,11 +84,17 @@ class Rule:
     accelerator_only: bool = False
     tier: Tier = "stable"
     reading: Reading | None = None
+    benchmarked: Saving | None = None
 
     @property
     def reported_as(self) -> Severity:
         """The severity of its findings: those of a rule that is not known to be right are hints."""
         return "hint" if self.tier == "preview" else self.severity
+
+    @property
+    def known_saving(self) -> Saving | None:
+        """What its findings say of the saving: a command that can be repeated before a text that can be read."""
+        return self.benchmarked or self.saving
 
     @property
     def has_patch(self) -> bool:
@@ -190,7 +197,8 @@ def read_rule(path: Path, examples: bool = True, content: bytes | None = None) -
         accelerator_only=accelerator_only,
         tier=cast(Tier, data.get("tier", "stable")),
         reading=_reading(data, fail),
-        saving=_saving(data, fail),
+        saving=_saving(data, "saving", (_DOCUMENTED, _BENCHMARKED), fail),
+        benchmarked=_saving(data, "benchmarked", (_BENCHMARKED,), fail),
         examples=_examples(data, fail) if examples else (),
         path=str(path),
     )
@@ -246,28 +254,30 @@ def _reading(data: dict[str, Any], fail: Any) -> Reading | None:  # Any: raw TOM
     return Reading(**reading, where=where)
 
 
-def _saving(data: dict[str, Any], fail: Any) -> Saving | None:  # Any: raw TOML, a closure
-    """What is known of the saving: documented by a source that can be opened, or benchmarked by a command that prints it."""
-    saving = data.get("saving")
+def _saving(
+    data: dict[str, Any], key: str, allowed: Sequence[set[str]], fail: Any
+) -> Saving | None:  # Any: raw TOML, a closure
+    """What this key says of the saving: documented by a source that can be opened, or benchmarked by a command that prints it."""
+    saving = data.get(key)
     if saving is None:
         return None
     keys = set(saving) if isinstance(saving, dict) else set()
-    if keys not in (_DOCUMENTED, _BENCHMARKED):
-        either = "source and says (documented), or command, device and versions (benchmarked)"
-        raise fail("saving", f"must hold low and high, and either {either}")
+    if keys not in allowed:
+        names = {"source": "source and says (documented)", "command": "command, device and versions (benchmarked)"}
+        said = [text for name, text in names.items() if any(name in keys for keys in allowed)]
+        raise fail(key, f"must hold low and high, and {'either ' if len(said) > 1 else ''}{', or '.join(said)}")
     low, high = saving["low"], saving["high"]
-    if not (isinstance(low, float) and isinstance(high, float) and 0 <= low <= high < 1):
-        raise fail("saving", "low and high are fractions of the step, 0.0 <= low <= high < 1.0")
-    for key in sorted(keys - {"low", "high"}):
-        if not isinstance(saving[key], str) or not saving[key].strip():
-            raise fail("saving", f"{key} must be a text that is not empty")
-    if keys == _BENCHMARKED:
+    ours = keys == _BENCHMARKED
+    if not (isinstance(low, float) and isinstance(high, float) and (ours or low >= 0) and low <= high < 1):
+        raise fail(key, f"low and high are fractions of the step, {'' if ours else '0.0 <= '}low <= high < 1.0")
+    for name in sorted(keys - {"low", "high"}):
+        if not isinstance(saving[name], str) or not saving[name].strip():
+            raise fail(key, f"{name} must be a text that is not empty")
+    if ours:
         where = f"{saving['device']}, {saving['versions']}"
         return Saving("benchmarked", low, high, source=saving["command"], conditions=where)
     if not re.fullmatch(r"https?://\S+", saving["source"]):
-        raise fail(
-            "saving", "source must be a link that a reader can open; our own runs have command, device and versions"
-        )
+        raise fail(key, "source must be a link that a reader can open; our own runs have command, device and versions")
     return Saving("documented", low, high, source=saving["source"], conditions=saving["says"])
 
 

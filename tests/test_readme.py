@@ -85,26 +85,11 @@ def test_names_of_rules_exist() -> None:
     assert names <= {rule.name for rule in all_rules().values()}
 
 
-def test_benchmarked_ranges_are_those_of_the_record() -> None:
-    """So the demonstration cannot exceed what the rules say of it; where a later run does, its report says so in words."""
-    record = json.loads((ROOT / "benchmarks" / "demonstration.json").read_text(encoding="utf-8"))
-    ours = demonstration.benchmarked_rules()
-    assert ours
-    for id_, rule in ours.items():
-        assert rule.saving is not None
-        measured = demonstration.range_of(record["savings"][id_]) if id_ in record["savings"] else None
-        if measured is not None:
-            assert (rule.saving.low, rule.saving.high) == measured, f"{id_}: run benchmarks/demonstration.py --write"
-            assert rule.saving.conditions == f"{record['device']}, {record['versions']}"
-    others = [rule.id for rule in all_rules().values() if rule.saving and rule.saving.basis == "benchmarked"]
-    assert set(others) == set(ours), "a benchmarked saving that no record in benchmarks/ holds"
-
-
 def test_the_record_says_what_its_report_says() -> None:
     record = json.loads((ROOT / "benchmarks" / "demonstration.json").read_text(encoding="utf-8"))
     report = "\n".join(record["report"])
     for saving in record["savings"].values():
-        if demonstration.range_of(saving) is not None:
+        if saving["low"] > 0 and saving["clock"] == "wall":
             assert f"saves {100 * saving['low']:.1f} to {100 * saving['high']:.1f} % of the step" in report
 
 
@@ -129,7 +114,7 @@ def test_what_the_demonstration_shows_of_a_report() -> None:
 
 
 def test_a_record_is_made_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without measuring: what the command would have measured is made up, within the range that the rules have or above it."""
+    """Without measuring: what the command would have measured is made up."""
     from perfaudit.tune import price
 
     def measured(target: Target, report: Report, *rest: Any) -> Report:
@@ -151,20 +136,17 @@ def test_a_record_is_made_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert record["savings"] == {"PA501": {"low": 0.61, "high": 0.7, "clock": "wall", "rounds": 12}}
     assert (record["versions"], record["device"].split("-")[0]) == ("torch 2.14.0", "2")
     shown = "\n".join(demonstration.shown_lines(record["report"]))
-    assert "saves 61.0 to 70.0 % of the step, 100.00 ms a step (measured)" in shown, (
-        "it sets the range that it is compared with"
+    assert (
+        "saves 61.0 to 70.0 % of the step, 100.00 ms a step (measured; more than the benchmarked 37 to 48 %)"
+        in " ".join(shown.split())
     )
     assert "PA402" not in shown
 
 
 def test_a_new_record_is_written_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("README.md", "docs", "rules"):
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        copy(ROOT / name, tmp_path / name)
+    shutil.copy(ROOT / "README.md", tmp_path / "README.md")
     record = json.loads(demonstration.RECORD.read_text(encoding="utf-8"))
     record["load"], record["seconds"], record["versions"] = [0.1, 0.9], 301, "torch 2.14.0"
-    record["savings"]["PA501"].update(low=0.211, high=0.3)
-    record["savings"]["PA402"].update(low=-0.1)
     monkeypatch.setattr(demonstration, "ROOT", tmp_path)
     monkeypatch.setattr(demonstration, "RECORD", tmp_path / "record.json")
     demonstration.write(record)
@@ -173,25 +155,6 @@ def test_a_new_record_is_written_everywhere(tmp_path: Path, monkeypatch: pytest.
     assert "(torch 2.14.0, load 0.1 before and 0.9 after, 301 s)" in " ".join(readme.split())
     assert readme.partition(demonstration.BEGIN)[0] == README.partition(demonstration.BEGIN)[0]
     assert readme.partition(demonstration.END)[2] == README.partition(demonstration.END)[2]
-    rules = demonstration.benchmarked_rules()
-    new, old = rules["PA501"].saving, rules["PA402"].saving
-    assert new is not None
-    assert (new.low, new.high, new.conditions) == (0.21, 0.3, f"{record['device']}, torch 2.14.0")
-    assert old == all_rules()["PA402"].saving, "nothing was shown to be saved"
-    assert "Benchmarked: 21 to 30 % of a step" in (tmp_path / "docs" / "rules.md").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "clock", "range_"),
-    [
-        (0.372, 0.475, "wall", (0.37, 0.48)),
-        (0.024, 0.14, "wall", (0.02, 0.14)),
-        (-0.01, 0.14, "wall", None),  # nothing was shown
-        (0.372, 0.475, "cpu", None),  # another share
-    ],
-)
-def test_a_range_is_rounded_outwards(low: float, high: float, clock: str, range_: tuple[float, float] | None) -> None:
-    assert demonstration.range_of({"low": low, "high": high, "clock": clock}) == range_
 
 
 def test_the_rule_in_the_documentation_works(

@@ -76,6 +76,20 @@ def test_a_benchmarked_saving(tmp_path: Path) -> None:
     assert rule.saving == Saving("benchmarked", 0.0, 0.5, source="make bench", conditions="2-core CPU, torch 2.13.0")
 
 
+def test_our_own_benchmark_stands_beside_what_is_documented(tmp_path: Path) -> None:
+    ours = 'benchmarked = { low = -0.1, high = 0.5, command = "make bench", device = "2-core CPU", versions = "torch 2.13.0" }'
+    rule = read_rule(written(tmp_path, RULE.replace("why = ", f"{ours}\nwhy = ")))
+    found = Saving("benchmarked", -0.1, 0.5, source="make bench", conditions="2-core CPU, torch 2.13.0")
+    assert (rule.benchmarked, rule.known_saving) == (found, found)
+    assert rule.saving is not None and rule.saving.basis == "documented"
+    with pytest.raises(RuleFileError, match=r"'benchmarked'.*command, device and versions"):
+        read_rule(
+            written(
+                tmp_path, RULE.replace("why = ", f"benchmarked = {{ low = 0.0, high = 0.5, {DOCUMENTED} }}\nwhy = ")
+            )
+        )
+
+
 def test_a_command_of_ours_is_no_document() -> None:
     """What our own runs printed was once told as documented: nobody else had written it anywhere."""
     documented = [

@@ -36,8 +36,12 @@ def render(rules: Iterable[Rule], knobs: Mapping[str, str]) -> str:
         "",
         "Findings of a rule whose tier is `preview` are hints, whatever its severity: [which rules are](scan.md#tiers).",
         "",
-        "| rule | name | severity | tier | fix | measured by |",
-        "|---|---|---|---|---|---|",
+        "*Our benchmark* is the time of a step after the rule's own fixes over that before, of one small program that has its",
+        "finding, on the device that the rule's section names: what is worth trying first, not what your step gains",
+        "([how, and what is not measured yet](../benchmarks/rule_effects.md)).",
+        "",
+        "| rule | name | severity | tier | fix | our benchmark | measured by |",
+        "|---|---|---|---|---|---|---|",
     ]
     lines += [_row(rule, knobs.get(rule.id, "")) for rule in rules]
     area = ""
@@ -51,7 +55,10 @@ def render(rules: Iterable[Rule], knobs: Mapping[str, str]) -> str:
 
 def _row(rule: Rule, knob: str) -> str:
     link = f"[{rule.id}](#{rule.id.lower()})"
-    return f"| {link} | `{rule.name}` | {rule.severity} | {rule.tier} | {_fix(rule)} | {_measured(rule, knob)} |"
+    ours = rule.benchmarked
+    ratio = f"{1 - ours.high:.2f} to {1 - ours.low:.2f}" if ours is not None else "–"
+    cells = (link, f"`{rule.name}`", rule.severity, rule.tier, _fix(rule), ratio, _measured(rule, knob))
+    return f"| {' | '.join(cells)} |"
 
 
 def _measured(rule: Rule, knob: str) -> str:
@@ -67,9 +74,10 @@ def _fix(rule: Rule) -> str:
 def _section(rule: Rule) -> list[str]:
     """One rule: why, saving and tier, one example with its fix, what it is known to miss, sources."""
     lines = ["", f"### {rule.id}", "", f"**{rule.name}**: {rule.title}.", "", rule.why]
-    if rule.saving is not None:
-        said = saving_text(rule.saving)
-        lines += ["", f"{said[0].upper()}{said[1:]}."]
+    for saving in (rule.benchmarked, rule.saving):
+        if saving is not None:
+            said = saving_text(saving)
+            lines += ["", f"{said[0].upper()}{said[1:]}."]
     tier = reading_text(rule)
     lines += ["", f"{tier[0].upper()}{tier[1:]}."]
     shown = next((example for example in rule.examples if example.lines), None)

@@ -20,8 +20,7 @@ def render(rule: Rule, paint: Paint = plain, knob: str = "") -> str:
     parts = [paint(f"{rule.id} {rule.name}", "bold"), rule.title, ""]
     parts += [textwrap.fill(rule.why, _WIDTH), ""]
     parts += [f"severity  {rule.severity}", f"tier      {reading_text(rule)}", f"fix       {_fix(rule)}"]
-    if rule.saving is not None:
-        parts.append(f"saving    {saving_text(rule.saving)}")
+    parts += [f"saving    {saving_text(saving)}" for saving in (rule.benchmarked, rule.saving) if saving is not None]
     parts.append(f"measured  {_measured(rule, knob)}")
     bad = [example for example in rule.examples if example.lines]
     parts += ["", paint("Reported", "bold")]

@@ -210,7 +210,12 @@ def saving_text(saving: Saving, paint: Paint = plain) -> str:
         return f"{paint('documented', 'dim')}: saves up to {high:.0f} % of a step ({known})"
     if saving.basis == "benchmarked":
         where = "; ".join(part for part in (saving.conditions, f"`{saving.source}`") if part)
-        return f"{paint('benchmarked', 'bold')}: {low:.0f} to {high:.0f} % of a step in our own run ({where})"
+        found = (
+            f"{low:.0f} to {high:.0f} % of a step"
+            if saving.low > 0
+            else f"no saving was shown ({low:+.0f} to {high:+.0f} %)"
+        )
+        return f"{paint('benchmarked', 'bold')}: {found} in our own run ({where})"
     basis = "; ".join(part for part in (saving.basis, _beside_expected(saving)) if part)
     step = "the step" if saving.clock == "wall" else "the step's processor time"
     of_what = "" if saving.clock == "wall" else " of processor time"

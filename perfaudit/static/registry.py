@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from perfaudit.errors import RuleFileError
-from perfaudit.findings import SEVERITIES, Edit, Finding, Fix, Location, Safety
+from perfaudit.findings import SEVERITIES, Edit, Finding, Fix, Location, Safety, Severity
 from perfaudit.rules import Rule, read_folder, rule_heads
 from perfaudit.static import edit
 from perfaudit.static.rule_folder import RuleFolder
@@ -52,6 +52,7 @@ class Seen(NamedTuple):
     places: tuple[ast.AST, ...] = ()
     hot: bool = False  # runs on every step; ranks higher than set-up code
     hint: bool = False  # true, but hardly worth a change here: reported on request only
+    worse: bool = False  # costs more than most of the rule's findings: a warning where the rule's severity is less
     joined: Joined | None = None
 
 
@@ -219,15 +220,21 @@ def _wanted(source: Source, item: Check) -> Iterator[ast.AST]:
         yield from source.calls(name)
 
 
+def _severity(rule: Rule, seen: Seen) -> Severity:
+    if seen.hint:
+        return "hint"
+    return "warning" if seen.worse and rule.reported_as == "info" else rule.reported_as
+
+
 def finding_of(source: Source, rule: Rule, seen: Seen) -> Finding:
     location = source.location(seen.node)
     found = Finding(
         rule=rule.id,
         name=rule.name,
-        severity="hint" if seen.hint else rule.reported_as,
+        severity=_severity(rule, seen),
         message=seen.message,
         location=location,
-        saving=rule.saving,
+        saving=rule.known_saving,
         fix=_fix(source, rule, seen.fix),
         snippet=_cut(source.lines[location.line - 1].strip()),
         hot=seen.hot,

@@ -120,8 +120,11 @@ def test_what_a_page_says_of_a_preview_rule(reading: Reading | None, said: str) 
 
 def test_a_rule_in_the_catalogue() -> None:
     text = catalogue.render([RULE], {"PA900": "batch_size"})
-    row = "| [PA900](#pa900) | `slow-thing` | warning | stable | unsafe (rng, rounding) | `scan --measure`, `tune --batch-size` |"
+    row = "| [PA900](#pa900) | `slow-thing` | warning | stable | unsafe (rng, rounding) | – | "
+    row += "`scan --measure`, `tune --batch-size` |"
     assert row in text.splitlines()
+    ours = catalogue.render([replace(RULE, benchmarked=Saving("benchmarked", -0.015, 0.14))], {"PA900": "batch_size"})
+    assert row.replace("–", "0.86 to 1.01") in ours.splitlines()
     assert text.partition("\n## ")[2] == (
         "Model\n\n### PA900\n\n**slow-thing**: Something is slow.\n\nIt waits.\n\n"
         "Documented: saves up to 25 % of a step (a paper).\n\n"

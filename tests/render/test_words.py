@@ -153,6 +153,10 @@ def test_the_title_of_a_fix(safety: Safety, changes: tuple[str, ...], said: str)
             "\x1b[1mbenchmarked\x1b[0m: 30 to 60 % of a step in our own run (`make x`)",
         ),
         (
+            Saving("benchmarked", -0.14, 0.02, source="make x"),
+            "\x1b[1mbenchmarked\x1b[0m: no saving was shown (-14 to +2 %) in our own run (`make x`)",
+        ),
+        (
             Saving("measured", 0.001, 0.2, 0.5, clock="cpu"),
             "\x1b[1;32msaves 0.1 to 20.0 % of the step's processor time, 500.00 ms of processor time a step\x1b[0m (measured)",
         ),

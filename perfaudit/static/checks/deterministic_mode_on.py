@@ -42,7 +42,7 @@ def deterministic_flag_on(source: Source, statement: ast.Assign) -> Iterator[See
         return
     if name.endswith("deterministic") and _has_no_convolution(source):
         return
-    yield Seen(statement, f"`{source.brief(statement)}` {cost}", Proposal(TITLE))
+    yield Seen(statement, f"`{source.brief(statement)}` {cost}", Proposal(TITLE), worse=name.endswith("enabled"))
 
 
 @check("PA302", call=ALL_KERNELS)

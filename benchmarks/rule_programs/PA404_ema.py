@@ -1,0 +1,27 @@
+"""A moving average of the weights, one parameter after the other."""
+
+import copy
+
+import torch
+from torch import nn
+
+
+def main() -> None:
+    torch.manual_seed(0)
+    layers = [part for _ in range(24) for part in (nn.Linear(128, 128), nn.LayerNorm(128), nn.ReLU())]
+    model = nn.Sequential(*layers, nn.Linear(128, 10))
+    average = copy.deepcopy(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    for _ in range(5000):
+        x, y = torch.randn(64, 128), torch.randint(0, 10, (64,))
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        with torch.no_grad():
+            for mean, p in zip(average.parameters(), model.parameters(), strict=True):
+                mean.mul_(0.999).add_(p, alpha=0.001)
+
+
+if __name__ == "__main__":
+    main()
