@@ -112,6 +112,22 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update", action="store_true", help="write expected output anew, from what the code prints now")
+
+
+@pytest.fixture
+def expect(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
+    """Compare what was printed with a file that a person has read; with `--update`, write that file."""
+
+    def compare(expected: Path, printed: str) -> None:
+        if request.config.getoption("--update"):
+            expected.write_text(printed, encoding="utf-8")
+        assert printed == expected.read_text(encoding="utf-8")
+
+    return compare
+
+
 MANY_MODULES = 100  # that were imported: torch, say, or what its first optimizer imports
 
 

@@ -201,7 +201,7 @@ def delete_statement(source: Source, statement: ast.stmt) -> Edits | None:
 
     None for a compound statement, one that shares its line with another, and one with a comment inside.
     """
-    if hasattr(statement, "body") or isinstance(statement, ast.Match) or not _has_own_lines(source, statement):
+    if hasattr(statement, "body") or isinstance(statement, ast.Match) or not has_own_lines(source, statement):
         return None
     span = source.span(statement)
     if _has_comment(source, span):
@@ -228,7 +228,7 @@ def wrap_block(source: Source, statements: list[ast.stmt], header: str) -> Edits
     unit = "\t" if "\t" in indent else _indent_unit(source)
     begin = source.offset(first_line(first), 0)
     span = Span(begin + len(indent), source.span(last).end)
-    in_string = _lines_in_strings(source, span)
+    in_string = lines_in_strings(source, span)
     text = f"{header}{source.newline}{indent}{unit}"
     for number in range(first_line(first), source.location(last).end_line + 1):
         line = source.line_at(source.offset(number, 0))
@@ -252,7 +252,7 @@ def insert_before(source: Source, statement: ast.stmt, text: str) -> Edits | Non
 
 def insert_after(source: Source, statement: ast.stmt, text: str) -> Edits | None:
     """Put one line after a statement, with the statement's indentation. None if it shares its line with another."""
-    if not _has_own_lines(source, statement):
+    if not has_own_lines(source, statement):
         return None
     line, addition = source.line_at(source.span(statement).end), f"{source.indent_of(statement)}{text}"
     if source.text[line.start : line.end].endswith(("\n", "\r")):
@@ -497,11 +497,11 @@ def _ends_line(source: Source, statement: ast.stmt) -> bool:
     return rest is not None and not source.text[rest.end() : source.line_at(end).end].strip()
 
 
-def _has_own_lines(source: Source, statement: ast.stmt) -> bool:
+def has_own_lines(source: Source, statement: ast.stmt) -> bool:
     return _begins_line(source, statement) and _ends_line(source, statement)
 
 
-def _lines_in_strings(source: Source, span: Span) -> set[int]:
+def lines_in_strings(source: Source, span: Span) -> set[int]:
     """Numbers of the lines that begin inside a string: their white space is data."""
     found: set[int] = set()
     opened: list[int] = []

@@ -715,6 +715,19 @@ class Neighbours:
         together |= project.below_top_of(self._folder)
         return project.first_where(fact, marked & together & ~project.only(self._path))
 
+    def some_relative(self, mark: str, fact: Callable[[Source], bool]) -> str:
+        """The path of a file that imports this one or that this one imports, directly or not, marked, and of which the fact
+        holds; "" if none. Of a file that nobody imports and that imports nobody's, another one of this project.
+        """
+        self.asked.marks.add(mark)
+        self.asked.imports = True
+        graph = self._project.graph
+        related = graph.importers(self._path) | graph.imported_by(self._path)
+        if not graph.importers(self._path) & ~self._project.only(self._path):
+            related |= self._project.below_top_of(self._folder)  # it may be imported by its name in a text
+        marked = self._project.marked(mark)
+        return self._project.first_where(fact, marked & related & ~self._project.only(self._path)) if marked else ""
+
     def some_importer(self, fact: Callable[[Source], bool]) -> str:
         """The path of a file of the scan that imports this one, directly or not, and of which the fact holds; "" if none."""
         self.asked.imports = self.asked.importers = True

@@ -26,7 +26,9 @@ from perfaudit.static.workers import Lost, in_children
 STRAY_LINK = "a link, whose target is left as it is; name this very file to patch it"
 POOL_BYTES = 1_500_000  # of Python text; below it two processes took longer than one (93 files against 497)
 MAX_PROCESSES = 8
-_TEST_NAME = re.compile(r"(^|/)(tests?/.*|test_[^/]*|[^/]*_test|conftest)\.(py|ipynb)$")
+_TEST_NAME = re.compile(r"(^|/)(tests?/.*|testing/.*|test_[^/]*|[^/]*_test|conftest)\.(py|ipynb)$")
+# What tests are written with: nobody trains it, whatever its text imports.
+_TEST_HELPER = re.compile(r"(^|/)(test(ing)?_?(utils?|helpers?|common)|mocks?|mock_[^/]*|[^/]*_mocks?)(\.py$|/)")
 _TEST_FOLDER = re.compile(r"(^|/)tests/")
 _TEST_TEXT = re.compile(rb"^[ \t]*(?:(?:import|from)[ \t]+(?:unittest|pytest)\b|def test_)|TestCase\b", re.MULTILINE)
 
@@ -139,6 +141,8 @@ def _is_test(file: discover.File, named_too: bool) -> bool:
     The text decides for the names, because `test_net.py` evaluates a network in many a repository.
     """
     inside = file.inside or (file.shown_as if named_too else "")
+    if not file.problem and _TEST_HELPER.search(inside):
+        return True
     if file.problem or not _TEST_NAME.search(inside):
         return False
     if _TEST_FOLDER.search(inside):

@@ -153,6 +153,24 @@ def test_tests_are_counted(project: Project, perfaudit: Run) -> None:
     assert perfaudit("scan", ".", "--tests").code == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "is_test"),
+    [
+        ("test_utils.py", True),
+        ("pkg/testing_utils.py", True),
+        ("mocks/model.py", True),
+        ("mock_net.py", True),
+        ("testing/net.py", False),  # it evaluates a network, and is written for no test runner
+        ("contest_utils.py", False),
+        ("hammocks.py", False),
+    ],
+)
+def test_what_tests_are_written_with_is_a_test(name: str, is_test: bool, project: Project, perfaudit: Run) -> None:
+    project(**{"a.py": "import torch\n", name: BAD})
+    assert perfaudit("scan", ".").code == (0 if is_test else 1)
+    assert perfaudit("scan", ".", "--tests").code == 1
+
+
 def test_no_cache(project: Project, perfaudit: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = project(**{"a.py": BAD, "pyproject.toml": ""})
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))

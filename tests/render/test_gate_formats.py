@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import xml.etree.ElementTree as ET
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,10 +47,9 @@ SARIF_SCHEMA = json.loads((Path(__file__).parent / "schemas" / "sarif-schema-2.1
 
 @pytest.mark.parametrize("name", GATES)
 @pytest.mark.parametrize(("format_", "ending"), [("text", "txt"), ("markdown", "md")])
-def test_the_whole_of_it(name: str, format_: str, ending: str) -> None:
+def test_the_whole_of_it(name: str, format_: str, ending: str, expect: Callable[[Path, str], None]) -> None:
     """Compared with a file that a person has read, `tests/render/whole/NAME.txt` or `.md`."""
-    expected = (WHOLE / f"{name.replace(' ', '-').replace(',', '')}.{ending}").read_text()
-    assert renderer(format_)(GATES[name]) == expected
+    expect(WHOLE / f"{name.replace(' ', '-').replace(',', '')}.{ending}", renderer(format_)(GATES[name]))
 
 
 def test_every_whole_text_is_of_a_gate() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -52,8 +53,8 @@ def test_a_whole_report() -> None:
     )
 
 
-def test_a_whole_gate() -> None:
-    assert render(SEVERAL) == (Path(__file__).parent / "whole" / "several.xml").read_text()
+def test_a_whole_gate(expect: Callable[[Path, str], None]) -> None:
+    expect(Path(__file__).parent / "whole" / "several.xml", render(SEVERAL))
 
 
 COULD_NOT_TELL = "could not tell whether train.py is slower"

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.understanding.context import callers, last_name
-from perfaudit.static.understanding.datasets import is_on_device, may_be_on_device
+from perfaudit.static.understanding.datasets import is_in_memory, is_on_device, may_be_on_device
 from perfaudit.static.understanding.devices import changes_default_device, device_text, moves_to_device, uses_cuda
 from perfaudit.static.understanding.loaders import PIN_MEMORY, is_made_on_host, passes, pin_memory
+from perfaudit.static.understanding.samples import has_nothing_to_pin
 from perfaudit.static.understanding.values import (
     ABSENT,
     UNKNOWN,
@@ -47,9 +48,15 @@ def dataloader_no_pin_memory(source: Source, call: ast.Call) -> Iterator[Seen]:
             return
     if not _goes_to_gpu(source, call) or changes_default_device(source) or is_on_device(source, call):
         return
+    if _runs_on_tpu(source) or has_nothing_to_pin(source, call):
+        return
+    has_no_thread = _pins_in_training_process(source, call)
+    dataset = argument(source, call, "dataset", 0)
+    if has_no_thread and isinstance(dataset, ast.expr) and is_in_memory(source, dataset):
+        return  # workers do not pay, and without them pinning costs the training process what it saves
     how = _how(source, pinned, unless)
     message = f"`{source.brief(call.func)}` {how}: its batches are copied to the GPU from pageable memory"
-    if _pins_in_training_process(source, call):
+    if has_no_thread:
         yield Seen(
             call,
             message,
@@ -60,6 +67,12 @@ def dataloader_no_pin_memory(source: Source, call: ast.Call) -> Iterator[Seen]:
         yield Seen(call, message, Proposal("pin the memory of the batches, if no sample is made on the GPU"))
         return
     yield Seen(call, message, Proposal("pin the memory of the batches", pin_memory(source, call)))
+
+
+def _runs_on_tpu(source: Source) -> bool:
+    """Whether the file trains on a TPU alone, whose loader copies in its own way and pins nothing."""
+    imports_xla = any(name.partition(".")[0] == "torch_xla" for name in source.aliases.values())
+    return imports_xla and not source.mentions("cuda")
 
 
 def _how(source: Source, pinned: Argument, unless: Default | None) -> str:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from perfaudit.static import edit
+from perfaudit.static.hoist import hoist
 from perfaudit.static.registry import Joined, Proposal, Seen, check
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.context import is_test, last_name
@@ -22,6 +23,7 @@ from perfaudit.static.understanding.datasets import (
 from perfaudit.static.understanding.devices import changes_default_device
 from perfaudit.static.understanding.entry import ARGUMENTS_OF_TRAINER, runs_unguarded
 from perfaudit.static.understanding.loaders import PIN_MEMORY, pin_memory
+from perfaudit.static.understanding.samples import unpicklable
 from perfaudit.static.understanding.values import (
     ABSENT,
     UNKNOWN,
@@ -59,6 +61,8 @@ def dataloader_no_workers(source: Source, call: ast.Call) -> Iterator[Seen]:
     dataset = argument(source, call, "dataset", 0)
     collate = argument(source, call, "collate_fn", COLLATE)
     if isinstance(dataset, ast.expr) and collate is ABSENT and is_in_memory(source, dataset):
+        return
+    if _imports_jax(source):
         return
     if (
         isinstance(dataset, ast.expr)
@@ -147,8 +151,28 @@ def _proposal(
             f'put what {script} runs under `if __name__ == "__main__":`, then load with {START_WITH} workers: where they '
             "are spawned (Windows, macOS, Linux from Python 3.14 on) each one runs the script again"
         )
+    if source.neighbours is not None and (script := source.neighbours.some_importer(_imports_jax)):
+        return Proposal(
+            f'load with {START_WITH} workers and `multiprocessing_context="spawn"`: `{script.rpartition("/")[2]}` uses JAX, '
+            "whose threads a forked worker may wait for for ever"
+        )
     title = f"load with {START_WITH} workers (`perfaudit tune --dataloader` finds the number)"
-    return Proposal(title, _start_workers(source, call, workers, unless))
+    edits = _start_workers(source, call, workers, unless)
+    if (kept := unpicklable(source, call)) is None:
+        return Proposal(title, edits)
+    where = "where workers are spawned (Windows, macOS, Linux from Python 3.14 on) it cannot be sent to them"
+    if (
+        kept.function is not None
+        and (moved := hoist(source, kept.function, kept.name)) is not None
+        and edits is not None
+    ):
+        return Proposal(f"{title}, with {kept.words} moved to the module: {where}", edit.together(moved, edits))
+    return Proposal(f"move {kept.words} to the module, then load with {START_WITH} workers: {where}")
+
+
+def _imports_jax(source: Source) -> bool:
+    """Whether a file uses JAX, whose threads a forked worker may wait for for ever."""
+    return any(name.partition(".")[0] == "jax" for name in source.aliases.values())
 
 
 def _unguarded_script(source: Source) -> str:

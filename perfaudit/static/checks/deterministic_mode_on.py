@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.context import is_main_guard, is_test, step_loops
-from perfaudit.static.understanding.devices import asks_for_gpu
+from perfaudit.static.understanding.devices import asks_for_gpu, uses_cuda
 from perfaudit.static.understanding.values import argument, constant
 
 FLAGS = {
@@ -40,7 +40,7 @@ def deterministic_flag_on(source: Source, statement: ast.Assign) -> Iterator[See
     costly, cost = FLAGS[name]
     if statement.value.value is not costly or _is_choice(source, statement):
         return
-    if name.endswith("deterministic") and _has_no_convolution(source):
+    if _trains_on_cpu(source) or (name.endswith("deterministic") and _has_no_convolution(source)):
         return
     yield Seen(statement, f"`{source.brief(statement)}` {cost}", Proposal(TITLE), worse=name.endswith("enabled"))
 
@@ -65,6 +65,13 @@ def _is_choice(source: Source, node: ast.AST) -> bool:
         if isinstance(ancestor, FUNCTIONS) and _MEANT.search(ancestor.name):
             return True
     return False
+
+
+def _trains_on_cpu(source: Source) -> bool:
+    """Whether this file trains, and neither it nor its program says anything of a GPU: cuDNN then runs nothing."""
+    if not step_loops(source) or uses_cuda(source):
+        return False
+    return source.neighbours is None or not source.neighbours.program_carries("accelerator")
 
 
 def _has_no_convolution(source: Source) -> bool:

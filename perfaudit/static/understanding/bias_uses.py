@@ -10,6 +10,7 @@ from functools import cache, lru_cache
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.branches import branches
 from perfaudit.static.understanding.flow import Layer
+from perfaudit.static.understanding.holders import class_gone_through, may_hold
 from perfaudit.static.understanding.members import attributes
 from perfaudit.static.understanding.values import is_false, resolve
 
@@ -19,6 +20,9 @@ _NORM_CLASS = re.compile(r"Norm(alization)?(\d?d)?$")
 _INITIALISER = re.compile(
     r"init.*(weight|param|module|layer|net|model|conv|bias)|(weight|param|kaiming|xavier|normal|module)s?_init"
 )
+
+
+ANY_LAYER = Layer(ast.Call(ast.Name(""), [], []))  # one that another file builds
 
 
 def needs_bias(source: Source, layer: Layer, kind: str) -> bool:
@@ -59,11 +63,19 @@ def _may_be(source: Source, owner: ast.expr, layer: Layer) -> bool:
         built = resolve(source, owner)
         if isinstance(built, ast.Call) and (source.qualified(built.func) or "").startswith("torch.nn."):
             return built is layer.call
+        gone_through = class_gone_through(source, owner)
+        if layer is not ANY_LAYER and gone_through is not None:
+            return may_hold(source, gone_through, layer.call)
     return True
 
 
 def _asks_for_bias(source: Source, read: ast.expr, owner: ast.expr) -> bool:
-    """Whether the read is itself the question, or stands where the answer is that there is a bias."""
+    """Whether the read is itself the question, or stands where the answer is that there is a bias.
+
+    Not where more than the bias hangs on the answer: a layer without one is then initialised otherwise.
+    """
+    if _decides_more(source, read, owner):
+        return False
     parent = source.parent(read)
     if isinstance(parent, ast.Compare) and isinstance(parent.comparators[0], ast.Constant):
         return parent.comparators[0].value is None
@@ -78,6 +90,19 @@ def _asks_for_bias(source: Source, read: ast.expr, owner: ast.expr) -> bool:
         return True
     there_is_none = rf"(not {text}\.bias|{text}\.bias is None)$"
     return any(re.match(there_is_none, source.text_of(test)) for test in _ruled_out(source, read))
+
+
+def _decides_more(source: Source, read: ast.expr, owner: ast.expr) -> bool:
+    """Whether a test for the bias decides what is done with the layer's weights: `if m.bias is not None: init(m.weight)`."""
+    asked = next((a for a in source.ancestors(read) if isinstance(a, (ast.stmt, ast.IfExp))), None)
+    if not isinstance(asked, ast.If) or not any(node is read for node in ast.walk(asked.test)):
+        return False
+    text = source.text_of(owner)
+    return any(
+        isinstance(node, ast.Attribute) and node.attr == "weight" and source.text_of(node.value) == text
+        for statement in (*asked.body, *asked.orelse)
+        for node in ast.walk(statement)
+    )
 
 
 def _is_about_others(source: Source, read: ast.expr, owner: ast.expr, kind: str) -> bool:
@@ -201,9 +226,36 @@ def freezes_norms(source: Source) -> bool:
     return False
 
 
+def unseen_initialiser(source: Source, layer: ast.Call | None = None) -> str | None:
+    """A function of another module that initialises layers here; what it does with a missing bias is not seen.
+
+    layer: the call that builds the layer; then not one that is only given parts of an object that cannot hold it.
+    """
+    for name, call in _unseen_initialisers(source):
+        definition = source.enclosing(call, ast.ClassDef)
+        is_own = isinstance(definition, ast.ClassDef) and _is_given_own(call)
+        if layer is None or not is_own or may_hold(source, definition, layer):  # type: ignore[arg-type]  # is_own says so
+            return name
+    return None
+
+
+def _is_given_own(call: ast.Call) -> bool:
+    """Whether a call is given `self` or parts of it and nothing else that has layers, or is a method of one: `self.apply(f)`."""
+    given = [*call.args, *(keyword.value for keyword in call.keywords)]
+    if isinstance(call.func, ast.Attribute) and call.func.attr == "apply":
+        return _is_part_of_self(call.func.value)
+    return bool(given) and all(_is_part_of_self(value) or isinstance(value, ast.Constant) for value in given)
+
+
+def _is_part_of_self(node: ast.expr) -> bool:
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        node = node.value
+    return isinstance(node, ast.Name) and node.id == "self"
+
+
 @lru_cache(maxsize=2)
-def unseen_initialiser(source: Source) -> str | None:
-    """A function of another module that initialises layers here; what it does with a missing bias is not seen."""
+def _unseen_initialisers(source: Source) -> tuple[tuple[str, ast.Call], ...]:
+    found = []
     here = {function.name for function in source.nodes(ast.FunctionDef)}
     here |= {name for name, nodes in attributes(source).items() if any(isinstance(n.ctx, ast.Store) for n in nodes)}
     for call in source.nodes(ast.Call):
@@ -213,28 +265,32 @@ def unseen_initialiser(source: Source) -> str | None:
         if module.partition(".")[0] == "torch" or name in here or not isinstance(function, (ast.Name, ast.Attribute)):
             continue
         if _INITIALISER.search(name.lower()) or is_applied:
-            return source.text_of(function)
-    return None
+            found.append((source.text_of(function), call))
+    return tuple(found)
 
 
-@cache  # one per kind of layer; the same function again, by which the project keeps its answers
-def sets_biases_of(kind: str) -> Callable[[Source], bool]:
-    """Whether a file sets the biases of layers it did not build, of this kind among them, without asking for one."""
+@cache  # one per question; the same function again, by which the project keeps its answers
+def sets_biases_of(kind: str, of_own: bool | None = None) -> Callable[[Source], bool]:
+    """Whether a file sets the biases of layers it did not build, of this kind among them, without asking for one.
+
+    of_own: True for a class that goes through its own layers alone, which may be those of a class of another file; False
+    for what may be given any model; None for both.
+    """
 
     def sets_biases(source: Source) -> bool:
-        return _sets_biases(source, kind)
+        return _sets_biases(source, kind, of_own)
 
-    sets_biases.__qualname__ = f"sets_biases_of({kind})"
+    sets_biases.__qualname__ = f"sets_biases_of({kind}, {of_own})"
     return sets_biases
 
 
-def _sets_biases(source: Source, kind: str) -> bool:
-    any_layer = Layer(ast.Call(ast.Name(""), [], []))
+def _sets_biases(source: Source, kind: str, of_own: bool | None) -> bool:
     return any(
         isinstance(owner, ast.Name)
-        and _may_be(source, owner, any_layer)
+        and _may_be(source, owner, ANY_LAYER)
+        and (of_own is None or of_own is (class_gone_through(source, owner) is not None))
         and not _is_about_others(source, read, owner, kind)
-        and _is_set(source, read)
+        and (_is_set(source, read) or _decides_more(source, read, owner))
         for read, owner in _bias_reads(source)[0]
     )
 

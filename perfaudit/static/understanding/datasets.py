@@ -6,8 +6,9 @@ import ast
 import functools
 
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
-from perfaudit.static.understanding.context import dotted_name, last_name
+from perfaudit.static.understanding.context import called_function, dotted_name, last_name
 from perfaudit.static.understanding.devices import device_text, moves_to_device
+from perfaudit.static.understanding.samples import only_looks_up
 from perfaudit.static.understanding.values import argument, assigned_value, local_class
 
 COLLATE = 6  # position of the parameter in DataLoader.__init__ of every torch since 1.0
@@ -113,8 +114,8 @@ def _stores(source: Source) -> dict[str, list[ast.AST]]:
 def is_in_memory(source: Source, dataset: ast.expr, depth: int = FOLLOW) -> bool:
     """Whether the samples surely are tensors or numbers in memory, or parts of such a dataset.
 
-    A TensorDataset, a tensor, a list or a range; an object of a class of this file whose `__getitem__` only indexes
-    what `__init__` made with torch. To hand them over from another process costs more than to take them.
+    A TensorDataset, a tensor, a list or a range; an object of a class whose `__getitem__` only looks up what it holds. To
+    hand them over from another process costs more than to take them.
     """
     if not depth:
         return False
@@ -135,8 +136,10 @@ def is_in_memory(source: Source, dataset: ast.expr, depth: int = FOLLOW) -> bool
         return bool(dataset.args) and is_in_memory(source, dataset.args[0], depth - 1)
     if _is_made_by_torch(source, dataset):
         return True
-    definition = local_class(source, dataset)
-    return definition is not None and _only_indexes_tensors(source, definition)
+    if isinstance(function := called_function(source, dataset), FUNCTIONS) and local_class(source, dataset) is None:
+        returned = [node.value for node in source.nodes(ast.Return) if source.scope(node) is function]
+        return bool(returned) and all(v is not None and is_in_memory(source, v, depth - 1) for v in returned)
+    return only_looks_up(source, dataset)
 
 
 def _is_bound_in_memory(source: Source, binding: ast.AST, depth: int) -> bool:
@@ -147,28 +150,6 @@ def _is_bound_in_memory(source: Source, binding: ast.AST, depth: int) -> bool:
         is_split = source.qualified(statement.value.func) == "torch.utils.data.random_split"
         value = statement.value if is_split else None
     return value is not None and is_in_memory(source, value, depth)
-
-
-def _only_indexes_tensors(source: Source, definition: ast.ClassDef) -> bool:
-    methods = {item.name: item for item in definition.body if isinstance(item, FUNCTIONS)}
-    item = methods.get("__getitem__")
-    if item is None or len(item.args.args) != 2:
-        return False
-    body = [s for s in item.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
-    if len(body) != 1 or not isinstance(body[0], ast.Return) or body[0].value is None:
-        return False
-    value = body[0].value
-    taken = list(value.elts) if isinstance(value, ast.Tuple) else [value]
-    index = item.args.args[1].arg
-    for part in taken:
-        is_plain = isinstance(part, ast.Subscript) and isinstance(part.slice, ast.Name) and part.slice.id == index
-        if not is_plain or not dotted_name(part.value).startswith("self."):  # type: ignore[attr-defined]  # a Subscript
-            return False
-    held = {last_name(part.value) for part in taken}  # type: ignore[attr-defined]  # Subscripts, as just seen
-    stores = [n for n in ast.walk(definition) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)]
-    values = [assigned_value(source, store) for store in stores if store.attr in held]
-    known = {store.attr for store in stores if store.attr in held}
-    return known == held and all(value is not None and _is_made_by_torch(source, value) for value in values)
 
 
 def _is_made_by_torch(source: Source, value: ast.expr) -> bool:

@@ -246,11 +246,10 @@ def _proposal(source: Source, biased: _Biased, joined: list[Link], alternatives:
         return Proposal(f"pass `bias=False` where {by_default}; another norm may need the bias")
     if not all(is_steady(source, test, biased.call) for where in alternatives for test, _ in where):
         return Proposal("pass `bias=False` where the norm follows")
-    initialiser = unseen_initialiser(source)
+    initialiser = unseen_initialiser(source, biased.layer)
     if initialiser is not None:
         return Proposal(f"{title}, if `{initialiser}` leaves a missing bias alone")
-    fact = sets_biases_of(biased.kind)
-    elsewhere = source.neighbours.some_file("bias", fact) if source.neighbours is not None else ""
+    elsewhere = _initialised_elsewhere(source, biased.kind)
     if elsewhere:
         return Proposal(
             f"{title}, if what `{elsewhere.rpartition('/')[2]}` does with biases leaves a missing one alone"
@@ -262,6 +261,17 @@ def _proposal(source: Source, biased: _Biased, joined: list[Link], alternatives:
     if isinstance(biased.value, ast.expr):
         return Proposal(title, edit.replace(source, biased.value, value))
     return Proposal(title, edit.add_keyword(source, biased.call, "bias", value))
+
+
+def _initialised_elsewhere(source: Source, kind: str) -> str:
+    """Another file that sets the bias of layers and may meet this one; "" if none.
+
+    A class that goes through its own layers meets those of files that it imports, or of a class derived from it.
+    """
+    if source.neighbours is None:
+        return ""
+    any_model = source.neighbours.some_file("bias", sets_biases_of(kind, of_own=False))
+    return any_model or source.neighbours.some_relative("bias", sets_biases_of(kind, of_own=True))
 
 
 def _as_written(source: Source, layer: Layer) -> str:

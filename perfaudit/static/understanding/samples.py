@@ -1,0 +1,331 @@
+"""What a DataLoader hands over: samples that lie ready in memory, and batches that have no memory to pin.
+
+A data set may be defined in another file of the project; its class is then read there.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from perfaudit.static.source import FUNCTIONS, Function, Source
+from perfaudit.static.understanding.context import dotted_name, last_name
+from perfaudit.static.understanding.values import argument, assigned_value, resolve
+
+COLLATE = 6  # position of the parameter in DataLoader.__init__ of every torch since 1.0
+
+# What is read when it is asked for, in the text of a class or of what it is given.
+_LAZY = re.compile(
+    r"h5py|memmap|mmap|lmdb|zarr|load_dataset|load_from_disk|netCDF|open_dataset|pyarrow|parquet|ffcv|decord"
+    r"|ImageFolder|DatasetFolder|torchvision\.datasets|datasets\.[A-Z]|Reader\(|Dataset\("
+)
+_OTHER_SETS = re.compile(r"dataset|subset|base|source|reader|loader|images?_?folder|hdf5|h5|env|store", re.IGNORECASE)
+# Calls and methods that make a tensor or a number of what lies in memory, at the price of a copy at most.
+_TAKES = {
+    "tensor",
+    "as_tensor",
+    "from_numpy",
+    "FloatTensor",
+    "LongTensor",
+    "Tensor",
+    "asarray",
+    "array",
+    "int",
+    "float",
+    "str",
+}
+_TAKES_METHODS = {
+    *(
+        "float",
+        "long",
+        "int",
+        "double",
+        "half",
+        "bool",
+        "copy",
+        "clone",
+        "squeeze",
+        "unsqueeze",
+        "view",
+        "reshape",
+        "astype",
+    ),
+    *("item", "tolist", "detach", "numpy", "permute", "transpose", "type", "contiguous", "flatten"),
+}
+_MAKES_STRINGS = {"splitlines", "readlines", "split", "strip", "rstrip", "lower", "join", "glob", "listdir", "replace"}
+_GRAPHS = {"dgl.batch"}  # objects without a `pin_memory` method that the loader's thread could call
+_FOLLOW = 4  # names and functions followed from the call to a class
+
+Found = tuple[Source, ast.ClassDef]
+
+
+def class_of_samples(source: Source, dataset: ast.expr) -> tuple[Found, ast.Call] | None:
+    """The class of the data set, of this file or of another one of the project, and the call that builds it."""
+    node = resolve(source, dataset) or dataset
+    if not isinstance(node, ast.Call):
+        return None
+    if isinstance(node.func, ast.Name):
+        for definition in source.bound_in(source.tree).get(node.func.id, []):
+            if isinstance(definition, ast.ClassDef):
+                return (source, definition), node
+    dotted = source.qualified(node.func) or ""
+    if source.neighbours is None or not dotted or dotted.partition(".")[0] == "torch":
+        return None
+    found = source.neighbours.defined(dotted)
+    return ((found[0], found[1]), node) if found is not None and isinstance(found[1], ast.ClassDef) else None
+
+
+# ---- ready in memory ---------------------------------------------------------------------------------------------------
+
+
+def only_looks_up(source: Source, dataset: ast.expr) -> bool:
+    """Whether a sample is what lies in memory under its index, of a class of this project that does nothing else.
+
+    Tensors, arrays, numbers or strings that `__init__` loaded or was given. Another process would have to send them back,
+    which costs more than to take them. Not where what is held may be read when it is asked for, as HDF5 and memory maps are.
+    """
+    found = class_of_samples(source, dataset)
+    if found is None:
+        return False
+    (inside, definition), call = found
+    item = _method(definition, "__getitem__")
+    if item is None or len(item.args.args) != 2 or item.decorator_list or _LAZY.search(_body(inside, definition)):
+        return False
+    returned = [node.value for node in ast.walk(item) if isinstance(node, ast.Return)]
+    steps = [node for node in ast.walk(item) if isinstance(node, (ast.For, ast.While, ast.With, ast.ListComp, ast.Try))]
+    if not returned or steps:
+        return False
+    reads = _Reads(inside, item)
+    if not all(value is not None and reads.is_plain(value) for value in returned) or not reads.held:
+        return False
+    given = [*call.args, *(keyword.value for keyword in call.keywords)]
+    if any(_LAZY.search(source.text_of(resolve(source, value) or value)) for value in given):
+        return False
+    return all(_is_held(inside, definition, name) for name in reads.held)
+
+
+class _Reads:
+    """What a `__getitem__` returns, as far as it only takes things held by the object at its index."""
+
+    def __init__(self, source: Source, item: Function) -> None:
+        self._source = source
+        self._index = item.args.args[1].arg
+        self.held: set[str] = set()
+
+    def is_plain(self, node: ast.expr, depth: int = _FOLLOW * 3) -> bool:
+        if not depth:
+            return False
+        if isinstance(node, ast.Constant):
+            return True
+        if isinstance(node, (ast.Tuple, ast.List)):
+            return all(self.is_plain(element, depth - 1) for element in node.elts)
+        if isinstance(node, ast.Dict):
+            return all(value is not None and self.is_plain(value, depth - 1) for value in node.values)
+        if isinstance(node, ast.Subscript):
+            return self._is_looked_up(node)
+        if isinstance(node, ast.Call):
+            return self._is_taken(node, depth)
+        if isinstance(node, ast.Name):
+            if node.id == self._index:
+                return True
+            values = [assigned_value(self._source, binding) for binding in self._source.lookup(node)]
+            return bool(values) and all(value is not None and self.is_plain(value, depth - 1) for value in values)
+        return False
+
+    def _is_taken(self, call: ast.Call, depth: int) -> bool:
+        name = last_name(call.func)
+        if isinstance(call.func, ast.Attribute) and name in _TAKES_METHODS:
+            return self.is_plain(call.func.value, depth - 1)
+        return name in _TAKES and bool(call.args) and self.is_plain(call.args[0], depth - 1)
+
+    def _is_looked_up(self, node: ast.Subscript) -> bool:
+        """`self.x[i]`, `self.x[i][0]`, `self.x[i : i + self.length]`, `self.x.iloc[i]`."""
+        if isinstance(node.value, ast.Subscript):
+            return self._is_looked_up(node.value)
+        name = dotted_name(node.value)
+        if not name.startswith("self.") or any(isinstance(n, ast.Call) for n in ast.walk(node.slice)):
+            return False
+        self.held.add(name.split(".")[1])
+        return any(isinstance(n, ast.Name) and n.id == self._index for n in ast.walk(node.slice))
+
+
+def _is_held(source: Source, definition: ast.ClassDef, name: str) -> bool:
+    """Whether what the object holds under a name is data: not another data set, which may do anything for a sample."""
+    values = list(_values_held(source, definition, name))
+    if not values:
+        return False
+    return not any(isinstance(value, ast.Name) and _OTHER_SETS.search(name) for value in values)
+
+
+def _values_held(source: Source, definition: ast.ClassDef, name: str) -> Iterator[ast.expr]:
+    """What is assigned to `self.name`; of `self.x, self.y = load()`, the right side."""
+    for node in ast.walk(definition):
+        if not isinstance(node, ast.Attribute) or node.attr != name or not isinstance(node.ctx, ast.Store):
+            continue
+        statement = source.statement(node)
+        if isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is not None:
+            yield assigned_value(source, node) or statement.value
+
+
+def _body(source: Source, definition: ast.ClassDef) -> str:
+    """The text of a class without the line that names it and its bases."""
+    return "\n".join(source.text_of(statement) for statement in definition.body)
+
+
+def _method(definition: ast.ClassDef, name: str) -> Function | None:
+    return next((item for item in definition.body if isinstance(item, FUNCTIONS) and item.name == name), None)
+
+
+# ---- nothing to pin ----------------------------------------------------------------------------------------------------
+
+
+def has_nothing_to_pin(source: Source, call: ast.Call) -> bool:
+    """Whether what a batch mostly consists of has no memory that a loader pins: strings, indices, graphs, own classes.
+
+    `pin_memory` goes through lists, tuples and dicts, and asks other objects for a method of this name; strings and objects
+    without one are passed by. A few labels beside a graph are not worth it.
+    """
+    dataset, collate = argument(source, call, "dataset", 0), argument(source, call, "collate_fn", COLLATE)
+    if isinstance(collate, ast.expr):
+        return _cannot_be_pinned(source, collate)
+    return isinstance(dataset, ast.expr) and (_are_indices(source, dataset) or _are_strings(source, dataset))
+
+
+def _are_indices(source: Source, dataset: ast.expr) -> bool:
+    """A `range`, or tensors of one: the batch says which rows to take of data that lie elsewhere."""
+    node = resolve(source, dataset) or dataset
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "list" and node.args:
+        node = resolve(source, node.args[0]) or node.args[0]
+    if not isinstance(node, ast.Call):
+        return False
+    name = source.qualified(node.func) or last_name(node.func)
+    if name in ("torch.utils.data.TensorDataset", "TensorDataset"):
+        return len(node.args) == 1 and _are_indices(source, node.args[0])
+    return name in ("range", "torch.arange", "torch.randperm", "numpy.arange")
+
+
+def _are_strings(source: Source, dataset: ast.expr) -> bool:
+    """Whether a sample of a class of the project is text, beside which there may be its index or a number."""
+    found = class_of_samples(source, dataset)
+    if found is None or (item := _method(found[0][1], "__getitem__")) is None or len(item.args.args) != 2:
+        return False
+    inside, definition = found[0]
+    index = item.args.args[1].arg
+    returned = [node.value for node in ast.walk(item) if isinstance(node, ast.Return)]
+    parts = [part for value in returned if value is not None for part in _parts(value)]
+    of_text = [_is_text(inside, definition, part) for part in parts]
+    small = [isinstance(part, ast.Name) and part.id == index for part in parts]
+    return any(of_text) and all(text or number for text, number in zip(of_text, small, strict=True))
+
+
+def _parts(value: ast.expr) -> list[ast.expr]:
+    if isinstance(value, (ast.Tuple, ast.List)):
+        return list(value.elts)
+    return [part for part in value.values if part is not None] if isinstance(value, ast.Dict) else [value]
+
+
+def _is_text(source: Source, definition: ast.ClassDef, node: ast.expr) -> bool:
+    node = resolve(source, node) or node
+    if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str)):
+        return True
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Attribute) and node.func.attr in _MAKES_STRINGS
+    if isinstance(node, ast.Subscript):
+        name = dotted_name(node.value)
+        held = list(_values_held(source, definition, name.split(".")[1])) if name.startswith("self.") else []
+        return bool(held) and all(_holds_text(value) for value in held)
+    return False
+
+
+def _holds_text(value: ast.expr) -> bool:
+    """`open(path).read().splitlines()`, `[line.strip() for line in file]`, `sorted(glob.glob(...))`."""
+    if isinstance(value, ast.ListComp):
+        return _holds_text(value.elt)
+    if isinstance(value, ast.Call):
+        if last_name(value.func) in ("sorted", "list") and value.args:
+            return _holds_text(value.args[0])
+        return last_name(value.func) in _MAKES_STRINGS
+    return False
+
+
+def _cannot_be_pinned(source: Source, collate: ast.expr) -> bool:
+    """Whether the collate function returns a graph or an object of a class of the project that has no `pin_memory`."""
+    found = _function(source, collate)
+    if found is None:
+        return False
+    inside, function = found
+    if isinstance(function, ast.Lambda):
+        returned: list[ast.expr | None] = [function.body]
+    else:
+        returned = [node.value for node in ast.walk(function) if isinstance(node, ast.Return)]
+    firsts = [_parts(value)[:1] for value in returned if value is not None]
+    return bool(firsts) and all(first and _is_unpinnable(inside, first[0]) for first in firsts)
+
+
+def _function(source: Source, node: ast.expr) -> tuple[Source, ast.AST] | None:
+    """The function that an expression names, here or in another file of the project; a lambda."""
+    if isinstance(node, ast.Lambda):
+        return source, node
+    if isinstance(node, ast.Name) and len(bindings := source.lookup(node)) == 1 and isinstance(bindings[0], FUNCTIONS):
+        return source, bindings[0]
+    dotted = source.qualified(node) or ""
+    if source.neighbours is None or not dotted or dotted.partition(".")[0] == "torch":
+        return None
+    found = source.neighbours.defined(dotted)
+    return found if found is not None and isinstance(found[1], FUNCTIONS) else None
+
+
+def _is_unpinnable(source: Source, node: ast.expr) -> bool:
+    node = resolve(source, node) or node
+    if not isinstance(node, ast.Call):
+        return False
+    if source.qualified(node.func) in _GRAPHS:
+        return True
+    definitions = source.lookup(node.func) if isinstance(node.func, ast.Name) else []
+    definition = definitions[0] if len(definitions) == 1 else None
+    if not isinstance(definition, ast.ClassDef):
+        return False
+    bases = {source.text_of(base) for base in definition.bases} - {"object"}
+    return not bases and _method(definition, "pin_memory") is None
+
+
+# ---- sent to a worker --------------------------------------------------------------------------------------------------
+
+
+class Unpicklable(NamedTuple):
+    """What a spawned worker cannot be sent, in words, and the function where it is one that may be moved."""
+
+    words: str
+    function: Function | ast.Lambda | None = None
+    name: str = "collate"  # of the function that a lambda becomes
+
+
+def unpicklable(source: Source, call: ast.Call) -> Unpicklable | None:
+    """A lambda, function or class that has no name in its module, and that a loader's workers need; None without one."""
+    collate, dataset = argument(source, call, "collate_fn", COLLATE), argument(source, call, "dataset", 0)
+    if isinstance(collate, ast.expr):
+        node = resolve(source, collate) or collate
+        if isinstance(node, ast.Lambda):
+            return Unpicklable("the lambda that collates", node)
+        if isinstance(function := _bound_inside(source, node), FUNCTIONS):
+            return Unpicklable(f"`{function.name}`", function)
+    built = resolve(source, dataset) if isinstance(dataset, ast.expr) else None
+    if isinstance(built, ast.Call):
+        if isinstance(definition := _bound_inside(source, built.func), ast.ClassDef):
+            return Unpicklable(f"`{definition.name}`")
+        given = [*built.args, *(keyword.value for keyword in built.keywords)]
+        transforms = [node for value in given for node in ast.walk(resolve(source, value) or value)]
+        lambdas = [node for node in transforms if isinstance(node, ast.Lambda)]
+        if lambdas:
+            return Unpicklable("the lambda in its transforms", lambdas[0] if len(lambdas) == 1 else None, "transform")
+    return None
+
+
+def _bound_inside(source: Source, node: ast.expr) -> ast.AST | None:
+    """The function or class that a name stands for, where it is defined inside a function."""
+    bindings = source.lookup(node) if isinstance(node, ast.Name) else []
+    found = bindings[0] if len(bindings) == 1 else None
+    is_definition = isinstance(found, (*FUNCTIONS, ast.ClassDef))
+    return found if found is not None and is_definition and source.enclosing(found, *FUNCTIONS) is not None else None

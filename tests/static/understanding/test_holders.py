@@ -1,0 +1,110 @@
+"""Which layers an initialiser meets: those of its own class and of what that builds, not those of a class beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from perfaudit.rules import all_rules
+from perfaudit.static.project import Project
+from perfaudit.static.registry import run_checks
+from perfaudit.static.source import Source
+
+OTHER = """
+class Other(nn.Module):
+    def __init__(self{parameters}):
+        super().__init__()
+        {built}
+        {initialised}
+"""
+LOOP = "for m in self.modules():\n            m.bias.data.zero_()"
+NET = """
+class Net({base}):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3)
+        self.norm = nn.BatchNorm2d(8)
+
+    def forward(self, x):
+        return self.norm(self.conv(x))
+"""
+HEAD = "import torch\nfrom torch import nn\nfrom weights import init_weights\n"
+
+
+def reports(other: str, base: str = "nn.Module") -> list[bool]:
+    """Whether each report of PA201 comes with an edit."""
+    found = run_checks(Source("a.py", HEAD + other + NET.format(base=base)), all_rules(), frozenset(["PA201"]))
+    return [bool(finding.fix and finding.fix.edits) for finding in found]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "built", "initialised", "meets"),
+    [
+        ("", "self.fc = nn.Linear(3, 4)", LOOP, False),
+        ("", "self.net = Net()", LOOP, True),
+        ("", "self.net = build()", LOOP, False),
+        (", block", "self.net = block()", LOOP, True),  # somebody may hand it the class
+        (", net", "self.net = net", LOOP, True),
+        (", net", "self.net = nn.Sequential(net)", LOOP, True),
+        (", width=4", "self.width = width", LOOP, False),
+        ("", "pass", LOOP.replace("self.modules()", "model.modules()"), True),
+        (
+            "",
+            "pass",
+            LOOP.replace("m.bias.data.zero_()", "if m.bias is not None:\n                m.bias.data.zero_()"),
+            False,
+        ),
+    ],
+)
+def test_what_a_loop_over_its_own_modules_meets(parameters: str, built: str, initialised: str, meets: bool) -> None:
+    assert reports(OTHER.format(parameters=parameters, built=built, initialised=initialised)) == (
+        [] if meets else [True]
+    )
+
+
+def test_a_class_derived_from_it_is_met() -> None:
+    assert reports(OTHER.format(parameters="", built="pass", initialised=LOOP), base="Other") == []
+
+
+def test_a_method_given_to_apply_meets_its_own() -> None:
+    method = OTHER.format(parameters="", built="self.apply(self.start)", initialised="") + (
+        "\n    def start(self, m):\n        m.bias.data.zero_()\n"
+    )
+    assert reports(method) == [True]
+    assert reports(method.replace("self.apply(self", "model.apply(self")) == []
+
+
+def test_more_than_the_bias_hangs_on_it() -> None:
+    ask = "for m in model.modules():\n            if m.bias is not None:\n                {}"
+    bias_only = OTHER.format(parameters="", built="pass", initialised=ask.format("m.bias.data.zero_()"))
+    weights = OTHER.format(
+        parameters="", built="pass", initialised=ask.format("m.weight.data.normal_(); m.bias.data.zero_()")
+    )
+    assert (reports(bias_only), reports(weights)) == ([True], [])
+
+
+def test_an_initialiser_of_another_module_that_is_given_its_own_parts() -> None:
+    given = OTHER.format(parameters="", built="self.fc = nn.Linear(3, 4)", initialised="init_weights(self.fc)")
+    assert reports(given) == [True]
+    assert reports(given.replace("init_weights(self.fc)", "init_weights(model)")) == [False]
+    assert reports(given.replace("nn.Linear(3, 4)", "Net()")) == [False]
+
+
+@pytest.mark.parametrize(
+    ("net", "other", "has_edit"),
+    [
+        ("", "", True),  # two models of one package know nothing of each other
+        ("", "from net import Net\n", False),
+        ("from other import Other\n", "", False),
+    ],
+)
+def test_a_loop_in_another_file(tmp_path: Path, net: str, other: str, has_edit: bool) -> None:
+    imports = "import torch\nfrom torch import nn\n"
+    (tmp_path / "net.py").write_text(imports + net + NET.format(base="nn.Module"))
+    (tmp_path / "other.py").write_text(imports + other + OTHER.format(parameters="", built="pass", initialised=LOOP))
+    (tmp_path / "train.py").write_text("from net import Net\nfrom other import Other\nprint(Net(), Other())\n")
+    path = tmp_path / "net.py"
+    source = Source("net.py", path.read_text(), neighbours=Project(sorted(tmp_path.glob("*.py"))).seen_from(path))
+    found = run_checks(source, all_rules(), frozenset(["PA201"]))
+    assert [bool(finding.fix and finding.fix.edits) for finding in found] == [has_edit]

@@ -1,0 +1,189 @@
+"""What a loader hands over: samples that are looked up, batches that cannot be pinned, functions that cannot be sent."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from perfaudit.rules import all_rules
+from perfaudit.static.project import Project
+from perfaudit.static.registry import run_checks
+from perfaudit.static.source import Source
+from perfaudit.static.understanding.samples import has_nothing_to_pin, only_looks_up, unpicklable
+
+HEAD = """import dgl
+import json
+import h5py
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torchvision import transforms
+from torchvision.datasets import ImageFolder
+
+"""
+SET = """class Samples(Dataset):
+    def __init__(self, path, x=None, dataset=None):
+        {init}
+
+    def __getitem__(self, i):
+        {item}
+
+loader = DataLoader(Samples("a"))
+"""
+
+
+def loader_of(text: str) -> tuple[Source, ast.Call]:
+    source = Source("a.py", HEAD + text)
+    return source, source.calls("torch.utils.data.DataLoader")[-1]
+
+
+@pytest.mark.parametrize(
+    ("init", "item", "is_looked_up"),
+    [
+        ("self.x, self.y = torch.load(path)", "return self.x[i], self.y[i]", True),
+        ("self.x = np.load(path)", "return torch.from_numpy(self.x[i]).float()", True),
+        (
+            "self.x = json.load(open(path))",
+            'return {"text": self.x[i]["text"], "label": int(self.x[i]["label"])}',
+            True,
+        ),
+        ("self.lines = open(path).read().splitlines()", "return self.lines[i]", True),
+        ("self.x = x", "return self.x[i]", True),
+        (
+            "self.ids = np.load(path)",
+            "return torch.tensor(self.ids[i : i + 8]), torch.tensor(self.ids[i + 1 : i + 9])",
+            True,
+        ),
+        ("self.x = np.load(path)", "x = self.x[i]\n        return x, i", True),
+        ("self.x = np.load(path, mmap_mode='r')", "return self.x[i]", False),
+        ("self.x = h5py.File(path)['x']", "return self.x[i]", False),
+        ("self.dataset = dataset", "return self.dataset[i]", False),  # what it does for a sample is not seen
+        ("self.x = np.load(path)", "return self.change(self.x[i])", False),
+        ("self.paths = json.load(open(path))", "return Image.open(self.paths[i])", False),
+        ("self.x = x", "return [ord(c) for c in self.x[i]]", False),
+        ("self.x = x", "return self.x", False),  # not what lies under the index
+        ("self.x = x", "return self.x[hash(i)]", False),
+        ("pass", "return self.x[i]", False),
+    ],
+)
+def test_samples_that_are_only_looked_up(init: str, item: str, is_looked_up: bool) -> None:
+    source, call = loader_of(SET.format(init=init, item=item))
+    assert only_looks_up(source, call.args[0]) is is_looked_up
+    found = run_checks(source, all_rules(), frozenset(["PA101"]))
+    assert bool(found) is not is_looked_up
+
+
+def test_what_a_class_is_given_may_be_read_late() -> None:
+    text = SET.format(init="self.x = x", item="return self.x[i]").replace(
+        'Samples("a")', "Samples(None, h5py.File('a')['x'])"
+    )
+    source, call = loader_of(text)
+    assert not only_looks_up(source, call.args[0])
+
+
+def test_a_class_of_another_file(tmp_path: Path) -> None:
+    (tmp_path / "sets.py").write_text(HEAD + SET.format(init="self.x = torch.load(path)", item="return self.x[i]"))
+    script = tmp_path / "train.py"
+    script.write_text(
+        "from sets import Samples\nfrom torch.utils.data import DataLoader\nloader = DataLoader(Samples('a'))\n"
+    )
+    source = Source(str(script), script.read_text(), neighbours=Project([*tmp_path.glob("*.py")]).seen_from(script))
+    assert only_looks_up(source, source.calls("torch.utils.data.DataLoader")[0].args[0])
+
+
+TEXTS = SET.format(init="self.lines = [line.strip() for line in open(path)]", item="return self.lines[i], i")
+COLLATE = """
+class Ragged:
+    {method}
+    def __init__(self, parts):
+        self.parts = parts
+
+def collate(samples):
+    return {returned}
+
+loader = DataLoader(ImageFolder("x"), collate_fn=collate)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "has_nothing"),
+    [
+        ("loader = DataLoader(range(100))", True),
+        ("n = list(range(100))\nloader = DataLoader(n)", True),
+        ("loader = DataLoader(TensorDataset(torch.arange(100)))", True),
+        ("loader = DataLoader(TensorDataset(torch.arange(100), torch.rand(100, 3)))", False),
+        ("loader = DataLoader(ImageFolder('x'))", False),
+        (TEXTS, True),
+        (TEXTS.replace("self.lines[i], i", "self.lines[i], torch.rand(3)"), False),
+        (COLLATE.format(method="", returned="Ragged(samples), torch.tensor(1)"), True),
+        (COLLATE.format(method="", returned="dgl.batch(samples)"), True),
+        (COLLATE.format(method="def pin_memory(self): return self", returned="Ragged(samples)"), False),
+        (COLLATE.format(method="", returned="torch.stack(samples)"), False),
+        ("loader = DataLoader(ImageFolder('x'), collate_fn=lambda b: dgl.batch(b))", True),
+    ],
+)
+def test_batches_that_have_nothing_to_pin(text: str, has_nothing: bool) -> None:
+    assert has_nothing_to_pin(*loader_of(text)) is has_nothing
+
+
+INSIDE = """
+def main():
+    def collate(batch):
+        return batch
+
+    class Own(Dataset):
+        pass
+
+    loader = DataLoader({arguments})
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("ImageFolder('x'), collate_fn=collate", "`collate`"),
+        ("ImageFolder('x'), collate_fn=lambda b: b", "the lambda that collates"),
+        ("Own()", "`Own`"),
+        ("ImageFolder('x', transforms.Lambda(lambda x: x))", "the lambda in its transforms"),
+        ("ImageFolder('x'), collate_fn=torch.stack", ""),
+        ("ImageFolder('x')", ""),
+    ],
+)
+def test_what_a_spawned_worker_cannot_be_sent(arguments: str, words: str) -> None:
+    found = unpicklable(*loader_of(INSIDE.format(arguments=arguments)))
+    assert (found.words if found is not None else "") == words
+
+
+@pytest.mark.parametrize("line", ["import jax", "from jax import numpy as jnp"])
+def test_no_workers_beside_jax(line: str) -> None:
+    text = "from torch.utils.data import DataLoader\nfrom torchvision.datasets import ImageFolder\nDataLoader(ImageFolder('x'))\n"
+    assert run_checks(Source("a.py", text), all_rules(), frozenset(["PA101"]))
+    assert not run_checks(Source("a.py", f"{line}\n{text}"), all_rules(), frozenset(["PA101"]))
+
+
+def test_workers_are_spawned_where_an_importer_uses_jax(tmp_path: Path) -> None:
+    data = tmp_path / "data.py"
+    data.write_text("from torch.utils.data import DataLoader\n\ndef loader(photos):\n    return DataLoader(photos)\n")
+    for script, has_edit in (("import data\n", True), ("import jax\nimport data\n", False)):
+        (tmp_path / "train.py").write_text(script)
+        source = Source("data.py", data.read_text(), neighbours=Project(sorted(tmp_path.glob("*.py"))).seen_from(data))
+        (found,) = run_checks(source, all_rules(), frozenset(["PA101"]))
+        assert found.fix is not None
+        assert (bool(found.fix.edits), '"spawn"' in found.fix.title) == (has_edit, not has_edit)
+
+
+def test_no_pinning_on_a_tpu() -> None:
+    text = """
+device = xm.xla_device()
+loader = torch.utils.data.DataLoader(data, num_workers=2)
+for x in loader:
+    loss = model(x.to(device))
+    loss.backward()
+    optimizer.step()
+"""
+    on_gpu = "import torch\n" + text.replace("xm.xla_device()", "torch.device('cuda')")
+    assert run_checks(Source("a.py", on_gpu), all_rules(), frozenset(["PA102"]))
+    on_tpu = "import torch\nimport torch_xla.core.xla_model as xm\n" + text
+    assert not run_checks(Source("a.py", on_tpu), all_rules(), frozenset(["PA102"]))
