@@ -40,6 +40,13 @@ NUM_WORKERS = 5  # position of the parameter in DataLoader.__init__ of every tor
 COLLATE = 6  # likewise
 START_WITH = 2  # workers; enough to overlap loading with the step, cheap where it does not pay; `tune` finds the number
 PINNED = f"load with {START_WITH} workers and pin their batches"
+SAMPLERS = (  # of neighbours in a graph, on the CPU
+    *(
+        f"torch_geometric.loader.{name}"
+        for name in ("NeighborLoader", "LinkNeighborLoader", "HGTLoader", "NeighborSampler", "ShaDowKHopSampler")
+    ),
+    *(f"dgl.dataloading.{name}" for name in ("DataLoader", "NodeDataLoader", "EdgeDataLoader")),
+)
 _CHANGES = re.compile(r"replay|buffer\.sample|\bagent\b|\benv\b", re.IGNORECASE)  # samples of reinforcement learning
 
 
@@ -110,6 +117,26 @@ def trainer_without_workers(source: Source, call: ast.Call) -> Iterator[Seen]:
         f"`{source.brief(call.func)}` without `dataloader_num_workers`: the training process itself makes every sample, by "
         f"`{source.brief(made[0])}`, while the device waits",
         Proposal(f"load with workers: `dataloader_num_workers={START_WITH}`, then measure more"),
+    )
+
+
+@check("PA101", call=SAMPLERS)
+def graph_sampler_without_workers(source: Source, call: ast.Call) -> Iterator[Seen]:
+    """Loaders of PyG and DGL that sample neighbours for every batch, where that is not done on the GPU."""
+    workers = argument(source, call, "num_workers")
+    if workers is UNKNOWN or (workers is not ABSENT and constant(source, workers) != 0) or is_test(source, call):
+        return
+    is_dgl = (source.qualified(call.func) or "").startswith("dgl.")
+    if is_dgl and any(argument(source, call, name) is not ABSENT for name in ("use_uva", "device")):
+        return  # it may sample on the GPU, which workers cannot
+    if is_on_device(source, call):
+        return
+    or_gpu = "or on the GPU, `use_uva=True`" if is_dgl else "and keep graph and features in host memory"
+    yield Seen(
+        call,
+        f"`{source.brief(call.func)}` {_how(source, workers, None)} samples neighbours in the training process, while the "
+        "device waits",
+        Proposal(f"sample with workers, `num_workers={START_WITH}, persistent_workers=True`, {or_gpu}"),
     )
 
 
