@@ -50,18 +50,14 @@ def dataloader_no_pin_memory(source: Source, call: ast.Call) -> Iterator[Seen]:
         return
     if _runs_on_tpu(source) or has_nothing_to_pin(source, call):
         return
-    has_no_thread = _pins_in_training_process(source, call)
-    dataset = argument(source, call, "dataset", 0)
-    if has_no_thread and isinstance(dataset, ast.expr) and is_in_memory(source, dataset):
-        return  # workers do not pay, and without them pinning costs the training process what it saves
     how = _how(source, pinned, unless)
     message = f"`{source.brief(call.func)}` {how}: its batches are copied to the GPU from pageable memory"
-    if has_no_thread:
-        yield Seen(
-            call,
-            message,
-            Proposal("load with workers and pin: without workers the training process pins, which costs time itself"),
-        )
+    if _pins_in_training_process(source, call):
+        dataset = argument(source, call, "dataset", 0)
+        is_ready = isinstance(dataset, ast.expr) and is_in_memory(source, dataset)
+        advice = "keep the data on the GPU where they fit, else pin" if is_ready else "load with workers and pin"
+        why = "without workers the training process pins, which costs time itself"
+        yield Seen(call, message, Proposal(f"{advice}: {why}"))
         return
     if may_be_on_device(source, call):
         yield Seen(call, message, Proposal("pin the memory of the batches, if no sample is made on the GPU"))
