@@ -10,7 +10,7 @@ from perfaudit.static import edit
 from perfaudit.static.hoist import hoist
 from perfaudit.static.registry import Joined, Proposal, Seen, check
 from perfaudit.static.source import Source
-from perfaudit.static.understanding.context import is_test, last_name
+from perfaudit.static.understanding.context import is_shown_only, is_test, last_name
 from perfaudit.static.understanding.datasets import (
     is_in_memory,
     is_iterable,
@@ -84,7 +84,8 @@ def dataloader_no_workers(source: Source, call: ast.Call) -> Iterator[Seen]:
         "while the device waits"
     )
     fix = _proposal(source, call, workers, unless, dataset)
-    yield Seen(call, message, fix, joined=_with_pinning(source, call, message, fix))
+    is_shown = is_shown_only(source, call) and source.neighbours is not None and source.neighbours.is_imported()
+    yield Seen(call, message, fix, joined=_with_pinning(source, call, message, fix), hint=is_shown)
 
 
 def _with_pinning(source: Source, call: ast.Call, message: str, fix: Proposal | None) -> Joined:

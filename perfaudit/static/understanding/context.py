@@ -545,7 +545,7 @@ def is_test(source: Source, node: ast.AST) -> bool:
     return any(isinstance(a, FUNCTIONS) and a.name.startswith("test_") for a in source.ancestors(node))
 
 
-def _is_shown_only(source: Source, node: ast.AST) -> bool:
+def is_shown_only(source: Source, node: ast.AST) -> bool:
     """Whether the node is under a main guard in which nothing is trained."""
     guard = next((ancestor for ancestor in source.ancestors(node) if is_main_guard(ancestor)), None)
     return guard is not None and not any(_lies_in(step.loop, guard) for step in step_loops(source))
@@ -561,7 +561,7 @@ def runs_every_step(source: Source, node: ast.AST) -> bool:
     """
     around = {id(ancestor) for ancestor in source.ancestors(node)}
     in_step_method = any(isinstance(a, FUNCTIONS) and a.name in STEP_METHODS for a in source.ancestors(node))
-    if in_step_method and not _is_shown_only(source, node):
+    if in_step_method and not is_shown_only(source, node):
         return True
     return any(id(step.loop) in around or any(id(h) in around for h in step.helpers) for step in step_loops(source))
 
@@ -570,7 +570,7 @@ def runs_often(source: Source, node: ast.AST) -> bool:
     """Whether the node runs on every step, batch or sample: there, or in a function of this file that is called there."""
     if runs_every_step(source, node):
         return True
-    if _is_shown_only(source, node):
+    if is_shown_only(source, node):
         return False
     places: tuple[ast.AST, ...] = (node,)
     for _ in range(3):  # the function itself, and two calls followed outwards

@@ -158,6 +158,8 @@ def summands(source: Source, node: ast.expr) -> Iterator[ast.expr]:
             yield from summands(source, node.right)
         if isinstance(node.op, ast.Mult):
             for side, other in ((node.left, node.right), (node.right, node.left)):
+                if not isinstance(other, ast.Constant) and _COEFFICIENT.search(last_name(side)):  # `loss * loss_scale`
+                    continue
                 is_number = isinstance(other, ast.Constant) or _COEFFICIENT.search(last_name(other))
                 if is_number or _LOSS_NAME.search(key(side).rpartition(".")[2]):
                     yield from summands(source, side)

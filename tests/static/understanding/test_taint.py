@@ -102,6 +102,11 @@ def test_kind(line: str, expression: str, expected: Kind) -> None:
         ("kl = f(x)\n    loss = kl + self.decay\n    loss.backward()", {"loss", "kl"}, {"x"}),
         ("loss = 0.1 * kl + weight * l1_loss\n    l1_loss = g(y)\n    loss.backward()", {"loss", "l1_loss"}, {"y"}),
         ("loss = loss_fn(out, labels)\n    loss.backward()", {"loss"}, {"out", "labels"}),
+        (
+            "loss_scale = f(n)\n    loss = loss * loss_scale\n    loss.backward()",
+            {"loss"},
+            set(),
+        ),  # a number, by its name
         ("y.backward(torch.ones_like(y))", {"y"}, set()),
     ],
 )
