@@ -109,6 +109,7 @@ _SAID_BY_WORDS = {  # a mark, and the words of which one is enough
 _WIDE = tuple(  # numbers of channels that keep a GPU busy, beside a convolution
     re.compile(pattern) for pattern in (rb"512\b", rb"1024\b", rb"256, ?(?:128|256)\b", rb"128, ?256\b")
 )
+_SEARCH_PATH = re.compile(rb"sys\.path\.(?:append\(|insert\(\s*\d+\s*,)\s*[\"']([\w./-]+)[\"']\s*\)")
 _HOOK_WORDS = (b"register_forward", b"register_full_backward", b"register_backward")
 
 
@@ -123,6 +124,7 @@ class Glance:
     marks: frozenset[str]
     imports: tuple[str, ...]
     subclasses: dict[str, str]
+    search_path: tuple[str, ...] = ()  # what it adds to `sys.path` as it is written
 
     def may_bind(self, name: str, bases: Collection[str] = _PLAIN, hops: int = 4) -> bool:
         """Whether the module may bind a name to something of torch's, so that it is worth parsing.
@@ -157,7 +159,8 @@ def glance(data: bytes) -> Glance:
     classes = ((match[1].decode(), match[2].decode().rpartition(".")[2]) for match in headers)
     subclasses = {name: base for name, base in classes if base not in _NOT_PLAIN}
     imports = tuple(islice(dict.fromkeys(islice(_imported(data), 2 * MAX_GLANCED)), MAX_GLANCED))
-    return Glance(hashlib.sha256(data).hexdigest()[:32], len(data), _marks(data), imports, subclasses)
+    added = tuple(match[1].decode() for match in _SEARCH_PATH.finditer(data)) if b"sys.path" in data else ()
+    return Glance(hashlib.sha256(data).hexdigest()[:32], len(data), _marks(data), imports, subclasses, added)
 
 
 def _imported(data: bytes) -> Iterator[str]:
@@ -333,7 +336,10 @@ class Project:
         return self._listings[folder]
 
     def _roots_of(self, folder: str) -> tuple[str, ...]:
-        """Folders in which absolute imports of a file are looked for: its own and those above, up to the project's top."""
+        """Folders in which absolute imports of a file are looked for: its own and those above, up to the project's top.
+
+        And what its scripts add to `sys.path`, where that lies inside the project: nothing outside is read for what they say.
+        """
         if folder not in self._roots:
             roots = [folder]
             while len(roots) < MAX_LEVELS and not self._listing(roots[-1]).intersection(_TOPS):
@@ -341,10 +347,21 @@ class Project:
                 if above == roots[-1]:
                     break
                 roots.append(above)
+            top = os.path.join(roots[-1], "")
             if "src" in self._listing(roots[-1]):
                 roots.append(os.path.join(roots[-1], "src"))
-            self._roots[folder] = tuple(roots)
+            added = (os.path.normpath(os.path.join(folder, name)) for name in self._search_paths.get(folder, ()))
+            self._roots[folder] = tuple(dict.fromkeys([*roots, *(path for path in added if path.startswith(top))]))
         return self._roots[folder]
+
+    @cached_property
+    def _search_paths(self) -> dict[str, list[str]]:
+        """What scripts add to `sys.path`, by the folder in which they lie and from which they are most often started."""
+        found: dict[str, list[str]] = {}
+        for file in self.files:
+            if (seen := self.glance(file)) is not None and seen.search_path:
+                found.setdefault(os.path.dirname(file), []).extend(seen.search_path)
+        return found
 
     def top(self, folder: str) -> str:
         """The folder of the project to which a folder belongs.

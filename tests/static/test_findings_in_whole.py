@@ -529,3 +529,31 @@ def test_a_loader_that_leaves_a_file_whose_program_uses_an_accelerator(carried: 
     text = GPU.format("def make():\n    return DataLoader(d, num_workers=2)")
     source = Source("t.py", text, Others())  # type: ignore[arg-type]
     assert bool(run_checks(source, all_rules(), frozenset(["PA102"]))) is found
+
+
+WIDE = """import torch
+from torch import nn
+model = nn.Sequential(nn.Conv2d(3, 512, 3), nn.Conv2d(512, 512, 3)).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in loader:
+    optimizer.zero_grad()
+    out = model(x.cuda())
+    {loss}
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("loss", "said"),
+    [
+        ("loss = criterion(out, y)", "`loss = criterion(out, y)` and its backward pass run in float32"),
+        (
+            "loss = 0\n    for each in out:\n        loss += f(each)",
+            "`loss.backward()` and the forward pass before it run in float32",
+        ),
+    ],
+)
+def test_where_mixed_precision_is_missing(loss: str, said: str) -> None:
+    ((_, _, message, *_),) = told("PA304", WIDE.format(loss=loss))
+    assert message.startswith(said)

@@ -189,6 +189,29 @@ def test_hundreds_of_star_imports_are_read_once(project: Folder, monkeypatch: py
     assert {str(folder / f"lib/m{n}.py") for n in range(100)} <= names.asked.files  # tomorrow one of them may bind it
 
 
+@pytest.mark.parametrize(
+    ("line", "is_found"),
+    [
+        ("sys.path.append('core')", True),
+        ("sys.path.insert(0, 'core')", True),
+        ("sys.path.append('./core/')", True),
+        ("sys.path.append(name)", False),
+        ("sys.path.append('../outside')", False),  # of the project nothing is known there
+        ("", False),
+    ],
+)
+def test_what_a_script_adds_to_the_search_path(project: Folder, line: str, is_found: bool) -> None:
+    layers = "import torch.nn as nn\nclass Conv(nn.Conv2d): pass\n"
+    root = project(**{
+        "inside/pyproject.toml": "", "inside/core/layers.py": layers, "outside/layers.py": layers,
+        "inside/train.py": f"import sys\n{line}\nfrom layers import Conv\nConv(3, 8)\n",
+    })  # fmt: skip
+    path = root / "inside" / "train.py"
+    neighbours = Project(sorted((root / "inside").rglob("*.py"))).seen_from(path)
+    source = Source("train.py", path.read_text(), neighbours=neighbours)
+    assert bool(source.calls("torch.nn.Conv2d")) is is_found
+
+
 def test_who_imports_whom(project: Folder) -> None:
     folder = project(
         **{

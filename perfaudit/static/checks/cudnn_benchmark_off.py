@@ -38,6 +38,7 @@ _SIZES_CHANGE = re.compile(
 )
 _BATCH_OF_ONE = re.compile(r"batch_?size\W[^\n]{0,60}\bdefault\s*=\s*1\b", re.IGNORECASE)
 _NO_CONVOLUTIONS = re.compile(r"vit|swin")
+_SET_NO_FLAG = {"apex", "flash"}  # frameworks that run no training: they leave cuDNN as it is
 _AUDIO = {"torchaudio", "librosa"}  # clips differ in length
 
 
@@ -69,7 +70,7 @@ def _has_convolutions(source: Source) -> bool:
     """Whether the file builds convolutions, or a file that it imports does in a program that no framework runs."""
     if any(source.calls(name) for name in CONVOLUTIONS):
         return True
-    if FRAMEWORKS & imported_packages(source) or imported_files_say(source, "framework"):
+    if (FRAMEWORKS - _SET_NO_FLAG) & imported_packages(source) or imported_files_say(source, "framework"):
         return False
     built = (source.text_of(call.func) for call in whole_models(source))
     return any(not _NO_CONVOLUTIONS.search(name) for name in built) or imported_files_say(source, "convolutions")

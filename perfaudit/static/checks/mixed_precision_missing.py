@@ -69,8 +69,9 @@ def mixed_precision_missing(source: Source, module: ast.Module) -> Iterator[Seen
     ):
         return
     if start is not None:
-        shown = source.brief(_first_line(start))
-        message = f"`{shown}` starts a training in float32, off most of the tensor cores: no file of it uses autocast"
+        is_import = isinstance(start, (ast.Import, ast.ImportFrom))
+        shown = "this script" if is_import else f"`{source.brief(_first_line(start))}`"
+        message = f"{shown} starts a training in float32, off most of the tensor cores: no file of it uses autocast"
         yield Seen(start, message, Proposal(TITLE))
         return
     step = loops[0]
@@ -133,6 +134,7 @@ def _made_before(source: Source, statement: ast.stmt, name: str) -> ast.Assign |
             isinstance(earlier, ast.Assign)
             and len(earlier.targets) == 1
             and dotted_name(earlier.targets[0]) == name != ""
+            and not isinstance(earlier.value, ast.Constant)  # `loss = 0`, to which others are added
         ):
             found = earlier
     return None
