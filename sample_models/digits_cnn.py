@@ -1,7 +1,7 @@
 """Trains a small convolutional network on the UCI digits (8 x 8 pixels) that scikit-learn brings.
+They lie in memory, so workers would cost more than they save.
 
 Slow on purpose:
-- PA101: the loader has no workers
 - PA102: the loader does not pin memory, and batches are moved to the accelerator
 - PA201: every convolution has a bias that the batch norm behind it cancels
 - PA204: GELU is written out with tanh, one kernel and one saved tensor per operation
