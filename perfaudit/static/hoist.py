@@ -21,11 +21,12 @@ _BUILTIN = frozenset(dir(builtins))
 def hoist(source: Source, node: Function | ast.Lambda, name: str) -> Edits | None:
     """The edits that define it in the module, before the statement around it; None where that may change what it does.
 
-    name: of the new function where the node is a lambda; numbered if it is taken. None where it reads a variable of the
+    name: of the new function where the node is a lambda, with the number of the lambda if the file has several, for two may be
+    moved at once. None for a function of which the file has another by the same name, where it reads a variable of the
     function around it, or one that a module has only when it runs as a script, and where the layout does not allow it.
     """
     top = _statement_of_module(source, node)
-    if node.args.defaults or any(node.args.kw_defaults):
+    if node.args.defaults or any(node.args.kw_defaults) or _has_star(source):  # which may bring the same name
         return None
     if (
         top is None
@@ -40,15 +41,24 @@ def hoist(source: Source, node: Function | ast.Lambda, name: str) -> Edits | Non
     at = source.offset(edit.first_line(top), 0)
     gap = source.newline * 3
     if isinstance(node, ast.Lambda):
-        free = next(word for number in range(100) if _is_free(source, word := f"{name}{number or ''}"))
+        several = [each for each in ast.walk(source.tree) if isinstance(each, ast.Lambda)]
+        first = name if len(several) == 1 else f"{name}_{1 + next(n for n, each in enumerate(several) if each is node)}"
+        free = next(word for number in range(100) if _is_free(source, word := f"{first}{number or ''}"))
         text = _as_function(source, node, free)
         return (
             None if text is None else edit.together((Edit(Span(at, at), text + gap),), edit.replace(source, node, free))
         )
-    taken = source.bound_in(source.tree).get(node.name) or node.name in source.module_imports
+    named = [each for each in ast.walk(source.tree) if isinstance(each, FUNCTIONS) and each.name == node.name]
+    taken = (
+        source.bound_in(source.tree).get(node.name) or node.name in source.module_imports | _BUILTIN or len(named) > 1
+    )
     text = None if taken or node.decorator_list else _dedented(source, node)
     removed = _removal(source, node)
     return None if text is None or removed is None else edit.together((Edit(Span(at, at), text + gap),), removed)
+
+
+def _has_star(source: Source) -> bool:
+    return any(alias.name == "*" for each in source.nodes(ast.ImportFrom) for alias in each.names)
 
 
 def _statement_of_module(source: Source, node: ast.AST) -> ast.stmt | None:

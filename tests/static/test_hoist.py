@@ -71,6 +71,7 @@ def test_one_that_needs_what_is_around_it_stays(body: str) -> None:
         ("def collate(batch):", "def collate(batch, k=numbers):"),
         ("    def collate", "    @torch.no_grad()\n    def collate"),
         ("LIMIT = 3", "collate = 3"),  # the name is taken
+        ("import torch", "import torch\nfrom helpers import *"),  # it may be
         ("        # keeps its comment", '        """Two\n        lines."""'),  # white space of a text
         ("import torch", "if __name__ == '__main__':\n    LIMIT = 3\nimport torch"),  # a worker has no such name
     ],
@@ -84,6 +85,19 @@ def test_no_edit_where_it_may_mean_something_else(old: str, new: str) -> None:
 def test_a_lambda_becomes_a_function() -> None:
     after = hoisted("def main():\n    return load(f=lambda batch: tuple(zip(*batch)))\n")
     assert after == "def collate(batch):\n    return tuple(zip(*batch))\n\n\ndef main():\n    return load(f=collate)\n"
+
+
+def test_two_that_are_moved_at_once_keep_apart() -> None:
+    """All fixes of a file are applied together, so what one moves must not take the name of what another moves."""
+    lambdas = "def main():\n    return load(f=lambda batch: batch[0]), load(f=lambda batch: batch[1])\n"
+    source = Source("a.py", lambdas)
+    moved = [hoist(source, n, "collate") for n in ast.walk(source.tree) if isinstance(n, ast.Lambda)]
+    after = edit.apply(lambdas, [each for edits in moved for each in edits or ()])
+    assert "return load(f=collate_1), load(f=collate_2)" in after
+    assert after.count("def collate_") == 2
+    nested = "def one():\n    x = 1\n    def collate(b):\n        return b\n    return load(collate)\n"
+    assert hoisted(nested) is not None
+    assert hoisted(nested + nested.replace("one", "two").replace("return b\n", "return b[0]\n")) is None
 
 
 def test_a_lambda_gets_a_name_that_is_free() -> None:
