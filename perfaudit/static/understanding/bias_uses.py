@@ -10,7 +10,7 @@ from functools import cache, lru_cache
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.branches import branches
 from perfaudit.static.understanding.flow import Layer
-from perfaudit.static.understanding.holders import class_gone_through, may_hold
+from perfaudit.static.understanding.holders import class_gone_through, is_closed, may_hold
 from perfaudit.static.understanding.members import attributes
 from perfaudit.static.understanding.values import is_false, resolve
 
@@ -288,11 +288,17 @@ def _sets_biases(source: Source, kind: str, of_own: bool | None) -> bool:
     return any(
         isinstance(owner, ast.Name)
         and _may_be(source, owner, ANY_LAYER)
-        and (of_own is None or of_own is (class_gone_through(source, owner) is not None))
+        and (of_own is None or of_own is _is_met_alone(source, owner))
         and not _is_about_others(source, read, owner, kind)
         and (_is_set(source, read) or _decides_more(source, read, owner))
         for read, owner in _bias_reads(source)[0]
     )
+
+
+def _is_met_alone(source: Source, owner: ast.Name) -> bool:
+    """Whether the variable stands for layers of one class only, which holds none that somebody hands it."""
+    definition = class_gone_through(source, owner)
+    return definition is not None and is_closed(source, definition)
 
 
 def _is_set(source: Source, read: ast.expr) -> bool:

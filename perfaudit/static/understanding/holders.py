@@ -7,12 +7,17 @@ a class beside it that it never names, unless somebody may hand it one of those.
 from __future__ import annotations
 
 import ast
+import re
 from functools import lru_cache
 
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.members import attributes
 
 _THROUGH = {"modules", "named_modules", "children", "named_children"}
+# What builds a layer that only a text names: from a registry, a module, a configuration.
+_BY_NAME = re.compile(
+    r"^(getattr|eval|globals|locals|import_module|instantiate|build|create|(build|create|make|get)_\w+)$"
+)
 _HOLD = {"Sequential", "ModuleList", "ModuleDict", "add_module", "append", "extend", "register_module", "setattr"}
 
 
@@ -75,6 +80,11 @@ def _is_applied_to_self(source: Source, method: ast.FunctionDef | ast.AsyncFunct
     return True
 
 
+def is_closed(source: Source, definition: ast.ClassDef) -> bool:
+    """Whether an object of a class of the module holds only layers that it builds itself, as far as names tell."""
+    return _reached(source).get(definition.name) is not None
+
+
 def may_hold(source: Source, definition: ast.ClassDef, layer: ast.Call) -> bool:
     """Whether an object of a class may hold a layer that is built in this file: its own, or of something that it builds.
 
@@ -115,7 +125,10 @@ def _reached(source: Source) -> dict[str, frozenset[str] | None]:
                 pending += named[item]
         # A table of classes at the top of the module may lead anywhere in it.
         through_table = any(isinstance(n, ast.Name) and n.id in others for each in seen for n in ast.walk(tops[each]))
-        is_open = through_table or any(_takes_layers(source, tops[each]) for each in seen)
+        is_open = through_table or any(
+            _takes_layers(source, tops[each], is_built_here=each != name) or _builds_by_name(tops[each])
+            for each in seen
+        )
         found[name] = None if is_open else frozenset(seen)
     return found
 
@@ -131,15 +144,34 @@ def _bases(source: Source, definition: ast.ClassDef) -> set[str]:
     return found
 
 
-def _takes_layers(source: Source, node: ast.AST) -> bool:
-    """Whether a parameter of what is defined here is called, kept as it is or put into a container: it may be a layer."""
+def _builds_by_name(node: ast.AST) -> bool:
+    calls = [each for each in ast.walk(node) if isinstance(each, ast.Call)]
+    return any(isinstance(call.func, (ast.Call, ast.Subscript)) and not _is_super(call.func) for call in calls) or any(
+        _BY_NAME.search(_last(call.func)) and not _is_own_method(call.func) for call in calls
+    )
+
+
+def _is_super(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
+
+
+def _is_own_method(node: ast.expr) -> bool:
+    """`self.make_layer(...)`, which stands in a class that is read itself."""
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
+
+
+def _takes_layers(source: Source, node: ast.AST, is_built_here: bool) -> bool:
+    """Whether a parameter of what is defined here is called, kept as it is or put into a container: it may be a layer.
+
+    is_built_here: only the calls of this file matter. Where none of them passes the parameter, it is its default.
+    """
     for name in ast.walk(node):
         if not isinstance(name, ast.Name) or not isinstance(name.ctx, ast.Load) or name.id in ("self", "cls"):
             continue
         bindings = source.lookup(name)
         if not any(isinstance(binding, ast.arg) for binding in bindings):
             continue
-        if _is_number(source, bindings):
+        if _is_number(source, bindings) or _is_default(source, bindings, is_built_here):
             continue
         parent = source.parent(name)
         while isinstance(parent, (ast.Starred, ast.List, ast.Tuple, ast.IfExp, ast.BoolOp)):
@@ -168,6 +200,38 @@ def _is_number(source: Source, bindings: list[ast.AST]) -> bool:
         if function is None or not _has_plain_default(function, binding):
             return False
     return True
+
+
+def _is_default(source: Source, bindings: list[ast.AST], is_built_here: bool) -> bool:
+    """Whether every binding is a parameter with a default that no call of this file replaces."""
+    for binding in bindings:
+        function = source.enclosing(binding, *FUNCTIONS, ast.Lambda)
+        if not isinstance(binding, ast.arg) or not isinstance(function, FUNCTIONS):
+            return False
+        definition = source.parent(function)
+        is_method = isinstance(definition, ast.ClassDef)
+        builds = is_method and function.name == "__init__"
+        called = definition.name if builds and isinstance(definition, ast.ClassDef) else function.name
+        if (builds and not is_built_here) or not _has_default(function, binding):
+            return False
+        names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
+        place = names.index(binding.arg) - is_method if binding.arg in names else len(names)
+        for call in source.nodes(ast.Call):
+            if _last(call.func) != called:
+                continue
+            if len(call.args) > place or any(isinstance(a, ast.Starred) for a in call.args):
+                return False
+            if any(keyword.arg in (None, binding.arg) for keyword in call.keywords):
+                return False
+    return True
+
+
+def _has_default(function: ast.FunctionDef | ast.AsyncFunctionDef, parameter: ast.arg) -> bool:
+    arguments = function.args
+    positional = [*arguments.posonlyargs, *arguments.args]
+    with_default = [*positional[len(positional) - len(arguments.defaults) :]]
+    with_default += [a for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if d is not None]
+    return any(a is parameter for a in with_default)
 
 
 def _has_plain_default(function: ast.AST, parameter: ast.arg) -> bool:

@@ -43,11 +43,15 @@ def reports(other: str, base: str = "nn.Module") -> list[bool]:
     [
         ("", "self.fc = nn.Linear(3, 4)", LOOP, False),
         ("", "self.net = Net()", LOOP, True),
-        ("", "self.net = build()", LOOP, False),
+        ("", "self.net = wide()", LOOP, False),
         (", block", "self.net = block()", LOOP, True),  # somebody may hand it the class
         (", net", "self.net = net", LOOP, True),
         (", net", "self.net = nn.Sequential(net)", LOOP, True),
         (", width=4", "self.width = width", LOOP, False),
+        ("", "self.net = getattr(models, 'Net')()", LOOP, True),
+        ("", "self.net = create_model('net')", LOOP, True),
+        ("", "self.net = MODELS['net']()", LOOP, True),
+        ("", "self.net = self.make_net()", LOOP, False),
         ("", "pass", LOOP.replace("self.modules()", "model.modules()"), True),
         (
             "",
@@ -61,6 +65,20 @@ def test_what_a_loop_over_its_own_modules_meets(parameters: str, built: str, ini
     assert reports(OTHER.format(parameters=parameters, built=built, initialised=initialised)) == (
         [] if meets else [True]
     )
+
+
+BLOCK = """
+class Block(nn.Module):
+    def __init__(self, layer=nn.Linear):
+        super().__init__()
+        self.layer = layer(3, 4)
+"""
+
+
+@pytest.mark.parametrize(("built", "meets"), [("Block()", False), ("Block(kind)", True), ("Block(layer=kind)", True)])
+def test_a_parameter_that_keeps_its_default(built: str, meets: bool) -> None:
+    other = OTHER.format(parameters=", kind=3", built=f"self.net = {built}", initialised=LOOP)
+    assert reports(BLOCK + other) == ([] if meets else [True])
 
 
 def test_a_class_derived_from_it_is_met() -> None:
@@ -97,12 +115,18 @@ def test_an_initialiser_of_another_module_that_is_given_its_own_parts() -> None:
         ("", "", True),  # two models of one package know nothing of each other
         ("", "from net import Net\n", False),
         ("from other import Other\n", "", False),
+        ("", "# block\n", False),  # whoever builds it may hand it a class of any file
     ],
 )
 def test_a_loop_in_another_file(tmp_path: Path, net: str, other: str, has_edit: bool) -> None:
     imports = "import torch\nfrom torch import nn\n"
     (tmp_path / "net.py").write_text(imports + net + NET.format(base="nn.Module"))
-    (tmp_path / "other.py").write_text(imports + other + OTHER.format(parameters="", built="pass", initialised=LOOP))
+    given = (
+        {"parameters": ", block", "built": "self.net = block()"}
+        if "block" in other
+        else {"parameters": "", "built": "pass"}
+    )
+    (tmp_path / "other.py").write_text(imports + other + OTHER.format(**given, initialised=LOOP))
     (tmp_path / "train.py").write_text("from net import Net\nfrom other import Other\nprint(Net(), Other())\n")
     path = tmp_path / "net.py"
     source = Source("net.py", path.read_text(), neighbours=Project(sorted(tmp_path.glob("*.py"))).seen_from(path))
