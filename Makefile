@@ -10,11 +10,10 @@ STAMP := $(VENV)/.installed
 demo: $(STAMP)
 	$(BIN)/perfaudit scan sample_models/digits_cnn.py --measure --exit-zero
 
-# Files with slow tests come first (tests/conftest.py), so that all workers end at about the same time. Three of them keep two cores
-# busy: many a test waits for a script that hangs, or for a budget to end.
+# Files with slow tests come first (tests/conftest.py), so that both workers end at about the same time.
 test: $(STAMP)
 	@$(MAKE) --no-print-directory -j2 --output-sync=target check gate
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # Sample programs that train with Hugging Face, Lightning and Accelerate, in an environment that has these.
 trainers: pyproject.toml constraints.txt

@@ -327,7 +327,7 @@ def test_a_killed_run_leaves_no_process_and_no_lock_and_is_resumed(project: Proj
         first.send_signal(signal.SIGKILL)
         first.wait(30)
     _waited(lambda: not _working_in(here))
-    done = perfaudit("tune", "train.py", "--threads", "--budget", "15s", "--resume", "--format", "json")
+    done = perfaudit("tune", "train.py", "--threads", "--budget", "25s", "--resume", "--format", "json")
     assert done.code in (0, 1), done.err
     assert {trial["status"] for trial in json.loads(done.out)["trials"]} == {"ok"}
     (run,) = all_runs(here)
