@@ -13,6 +13,7 @@ from perfaudit.findings import Finding, Fix, Saving
 if TYPE_CHECKING:  # a plain scan has none of them
     from perfaudit.measurements import Calibration, Comparison, Environment, Ladder, NotApplicable, Trial, Winner
     from perfaudit.runs import Run
+    from perfaudit.traces import Traces
     from perfaudit.verdicts import Gate
 
 SCHEMA = "perfaudit.report/1"
@@ -77,6 +78,7 @@ class Report:
     unused_suppressions: tuple[UnusedSuppression, ...] = ()
     gate: Gate | None = None
     run: Run | None = None
+    traces: Traces | None = None
 
     def with_(self, **changes: Any) -> Report:  # Any: one type per field
         """A copy with some fields replaced."""
@@ -112,6 +114,7 @@ def to_json(report: Report) -> Json:
         ],
         "gate": _gate(report.gate) if report.gate else None,
         "run": _plain(dataclasses.asdict(report.run)) if report.run else None,
+        "trace": _trace(report.traces) if report.traces else None,
     }
 
 
@@ -193,6 +196,14 @@ def _ladder(ladder: Ladder) -> Json:
         if entry["high"] == float("inf"):
             entry["low"] = entry["high"] = None
     return cast(Json, _plain(data))
+
+
+def _trace(traces: Traces) -> Json:
+    """Traces as plain data; of a rank's timeline every stretch is a list of start, end and kind, since there are many."""
+    data: Json = _plain(dataclasses.asdict(traces))
+    for rank in data["ranks"]:
+        rank["timeline"] = [[one["start"], one["end"], one["kind"]] for one in rank["timeline"]]
+    return data
 
 
 def _gate(gate: Gate) -> Json:

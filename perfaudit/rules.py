@@ -15,10 +15,11 @@ from perfaudit.reading import MAX_SETTINGS_BYTES, read_bytes, toml_of
 
 FixKind = Literal["none", "safe", "unsafe", "manual"]
 Tier = Literal["stable", "preview"]
+FoundIn = Literal["code", "trace"]
 AREAS = ("input", "model", "backend", "optimizer", "debugging", "host", "distributed", "evaluation", "environment")
 
 _REQUIRED = {"id", "name", "title", "area", "severity", "fix", "why", "sources", "example"}
-_OPTIONAL = {"accelerator_only", "benchmarked", "changes", "reading", "saving", "tier"}
+_OPTIONAL = {"accelerator_only", "found_in", "benchmarked", "changes", "reading", "saving", "tier"}
 _RULE_FILE = re.compile(r"[^/]*\.toml")
 _EXAMPLE_KEYS = {"bad", "good", "lines", "hints", "fixed", "missed"}
 _DOCUMENTED = {"low", "high", "source", "says"}  # of a saving
@@ -66,7 +67,8 @@ class Rule:
 
     `saving` is what is known of it, most often what somebody else documents; `benchmarked` is what our own benchmark of the
     rule printed, and its findings say that one where both are there. `examples` are empty where only the head of the file was
-    read. `reading` is None where none of its findings has been read on code that the rule was not tuned on.
+    read; a rule that is found in traces has none. `reading` is None where none of its findings has been read on code
+    that the rule was not tuned on.
     """
 
     id: str
@@ -85,6 +87,7 @@ class Rule:
     tier: Tier = "stable"
     reading: Reading | None = None
     benchmarked: Saving | None = None
+    found_in: FoundIn = "code"
 
     @property
     def reported_as(self) -> Severity:
@@ -159,7 +162,8 @@ def read_rule(path: Path, examples: bool = True, content: bytes | None = None) -
         name, _, number = key.partition(" ")
         return RuleFileError(f"{path.name}{line_of(text, name, nth=int(number or 1))}: key {key!r}: {problem}")
 
-    for key in sorted(_REQUIRED - data.keys() - (set() if examples else {"example"})):
+    in_trace = data.get("found_in") == "trace"  # its examples are traces, which the tests make
+    for key in sorted(_REQUIRED - data.keys() - (set() if examples and not in_trace else {"example"})):
         raise fail(key, "missing")
     for key in sorted(data.keys() - _REQUIRED - _OPTIONAL):
         raise fail(key, "unknown")
@@ -170,6 +174,10 @@ def read_rule(path: Path, examples: bool = True, content: bytes | None = None) -
         raise fail("name", f"the file must be called {data['id']}-{data['name']}.toml")
     _one_of(data, "severity", SEVERITIES, fail)
     _one_of(data, "area", AREAS, fail)
+    if "found_in" in data:
+        _one_of(data, "found_in", ("code", "trace"), fail)
+    if in_trace and "example" in data:
+        raise fail("example", "a rule that is found in traces has no examples of code")
     _one_of(data, "fix", ("none", "safe", "unsafe", "manual"), fail)
     if "tier" in data:  # a rule of the user's own needs none
         _one_of(data, "tier", ("stable", "preview"), fail)
@@ -199,7 +207,8 @@ def read_rule(path: Path, examples: bool = True, content: bytes | None = None) -
         reading=_reading(data, fail),
         saving=_saving(data, "saving", (_DOCUMENTED, _BENCHMARKED), fail),
         benchmarked=_saving(data, "benchmarked", (_BENCHMARKED,), fail),
-        examples=_examples(data, fail) if examples else (),
+        examples=_examples(data, fail) if examples and not in_trace else (),
+        found_in="trace" if in_trace else "code",
         path=str(path),
     )
 

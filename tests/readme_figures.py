@@ -165,8 +165,9 @@ def _scan() -> tuple[str, list[str]]:
 def _rules() -> tuple[str, list[str]]:
     areas = ["input", "model", "backend and precision", "optimizer and averaging", "debugging left on", "host and device",
              "distributed", "evaluation and memory"]  # fmt: skip
-    counts = [sum(id_.startswith(f"PA{number}") for id_ in all_rules()) for number in range(1, len(areas) + 1)]
-    pieces = [f"{len(all_rules())} rules read code"]
+    rules = {id_ for id_, rule in all_rules().items() if rule.found_in == "code"}
+    counts = [sum(id_.startswith(f"PA{number}") for id_ in rules) for number in range(1, len(areas) + 1)]
+    pieces = [f"{len(rules)} rules read code"]
     pieces += [
         f"| PA{n} {area} | {count} |" for n, (area, count) in enumerate(zip(areas, counts, strict=True), start=1)
     ]

@@ -9,6 +9,7 @@ import typer
 
 from perfaudit.cli import apply, explain, gate, history, migrate_checkpoint, rules, scan, tune
 from perfaudit.cli import run as run_script
+from perfaudit.cli import trace as read_trace
 from perfaudit.cli.output import say
 from perfaudit.cli.script_command import ScriptCommand
 from perfaudit.errors import NOTHING_MEASURED, UserError, refusal
@@ -19,6 +20,7 @@ HELP = """Find out why PyTorch training is slow, prove it, and get the patch.
     perfaudit scan train.py                  static rules; your code is not run
     perfaudit scan train.py --measure        the same, each patch priced on your model
     perfaudit run train.py -- ARGS           some steps of an unmodified script, and where they go
+    perfaudit trace FOLDER                   traces of torch.profiler, of one rank or many; nothing is run
     perfaudit tune train.py --all            climb: patches that pay, one on top of the other, proven
     perfaudit apply report.json              the patches of a saved report
     perfaudit gate train.py --against main   the check in CI: findings, counters, time
@@ -41,6 +43,7 @@ app = typer.Typer(
 )
 app.command("scan", help=scan.HELP, cls=ScriptCommand)(scan.command)
 app.command("run", help=run_script.HELP, cls=ScriptCommand)(run_script.command)
+app.command("trace", help=read_trace.HELP)(read_trace.command)
 app.command("tune", help=tune.HELP, cls=ScriptCommand)(tune.command)
 app.command("apply", help=apply.HELP)(apply.command)
 app.add_typer(gate.app, name="gate", help=gate.HELP)

@@ -27,6 +27,9 @@ SHARED = {
     "sparkline",
     "tables",
     "time_words",
+    "trace",
+    "trace_html",
+    "trace_markdown",
     "words",
 }
 

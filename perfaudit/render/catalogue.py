@@ -64,6 +64,7 @@ def _row(rule: Rule, knob: str) -> str:
 def _measured(rule: Rule, knob: str) -> str:
     by = ["`scan --measure`"] if rule.has_patch else []
     by += [f"`tune {option_of_knob(knob)}`"] if knob else []
+    by += ["`trace`"] if rule.found_in == "trace" else []
     return ", ".join(by) or "–"
 
 
@@ -87,7 +88,10 @@ def _section(rule: Rule) -> list[str]:
             lines += ["", "after the fix:", "", *_code(shown.fixed)]
     quiet = sum(not example.is_bad for example in rule.examples)
     missed = [example for example in rule.examples if example.missed]
-    lines += ["", f"Silent on {quiet} kind{'' if quiet == 1 else 's'} of code in its examples{_missed(missed)}."]
+    if rule.found_in == "trace":
+        lines += ["", "Found in traces, by [`perfaudit trace`](trace.md)."]
+    else:
+        lines += ["", f"Silent on {quiet} kind{'' if quiet == 1 else 's'} of code in its examples{_missed(missed)}."]
     lines += [
         "",
         *(f"- <{source}>" if "://" in source and " " not in source else f"- {source}" for source in rule.sources),

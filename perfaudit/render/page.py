@@ -22,6 +22,17 @@ def render(rule: Rule, paint: Paint = plain, knob: str = "") -> str:
     parts += [f"severity  {rule.severity}", f"tier      {reading_text(rule)}", f"fix       {_fix(rule)}"]
     parts += [f"saving    {saving_text(saving)}" for saving in (rule.benchmarked, rule.saving) if saving is not None]
     parts.append(f"measured  {_measured(rule, knob)}")
+    parts += [*_examples(rule, paint), "", paint("Sources", "bold"), *(f"  {source}" for source in rule.sources)]
+    if rule.found_in == "code":
+        parts += ["", f"Silence one place with a comment on its line: # perfaudit: ignore[{rule.id}] reason"]
+    return "\n".join([*parts, ""])
+
+
+def _examples(rule: Rule, paint: Paint) -> list[str]:
+    """Code that is reported and code that is not; of a rule that is found in traces, the command that finds it."""
+    if rule.found_in == "trace":
+        return ["", "Found in traces of torch.profiler: perfaudit trace FILE_OR_FOLDER"]
+    parts: list[str] = []
     bad = [example for example in rule.examples if example.lines]
     parts += ["", paint("Reported", "bold")]
     for example in bad[:2]:
@@ -31,9 +42,7 @@ def render(rule: Rule, paint: Paint = plain, knob: str = "") -> str:
     missed = [example for example in rule.examples if example.missed]
     if missed:
         parts += ["", paint("Known miss", "bold"), "", *_indented(missed[0].text)]
-    parts += ["", paint("Sources", "bold"), *(f"  {source}" for source in rule.sources)]
-    parts += ["", f"Silence one place with a comment on its line: # perfaudit: ignore[{rule.id}] reason", ""]
-    return "\n".join(parts)
+    return parts
 
 
 def _fix(rule: Rule) -> str:

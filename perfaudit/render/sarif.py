@@ -81,9 +81,11 @@ def _rule(rule: Rule) -> Json:
 
 def _help(rule: Rule) -> str:
     """The rule's page in Markdown: why, an example, what the fix changes, sources."""
-    example = next(example for example in rule.examples if example.lines)
-    parts = [rule.why, f"Reported:\n\n{_python(example.text)}"]
-    if example.fixed is not None:
+    example = next((example for example in rule.examples if example.lines), None)
+    parts = [rule.why]
+    if example is not None:
+        parts.append(f"Reported:\n\n{_python(example.text)}")
+    if example is not None and example.fixed is not None:
         changes = f"also changes {', '.join(rule.changes)}" if rule.changes else "nothing but speed changes"
         parts.append(f"After the fix ({rule.fix}: {changes}):\n\n{_python(example.fixed)}")
     parts += ["\n".join(f"- {source}" for source in rule.sources), f"`perfaudit explain {rule.id}` shows more."]

@@ -37,6 +37,10 @@ def render(report: Report, in_colour: bool = False, width: int = 100, verbose: b
         return _gate(report, paint, width)
     if report.ladder is not None:
         return "\n".join(climb(report, paint, width, verbose))
+    if report.command == "trace":
+        from perfaudit.render.trace import trace_page
+
+        return trace_page(report, paint, width, verbose)
     if report.run is not None:
         from perfaudit.render.run import run_page
 

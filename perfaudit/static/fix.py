@@ -14,12 +14,12 @@ from pathlib import Path
 from perfaudit.errors import UserError
 from perfaudit.files import reason, replace_source
 from perfaudit.findings import Edit, Finding, Fix
+from perfaudit.forked_work import Lost, in_children
 from perfaudit.reading import read_bytes
 from perfaudit.static import edit
 from perfaudit.static.document import Document, read_document
 from perfaudit.static.edit import Edits
 from perfaudit.static.source import Unreadable, decoded
-from perfaudit.static.workers import Lost, in_children
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from typing import TypeVar
 
 from perfaudit.errors import UserError
 from perfaudit.findings import FilePatch
+from perfaudit.forked_work import Lost, in_children
 from perfaudit.static import edit, unified
 from perfaudit.static.ondisk import Opened, Planned, digest, known, named_twice, opened, refuse
-from perfaudit.static.workers import Lost, in_children
 
 T = TypeVar("T")
 

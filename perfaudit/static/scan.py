@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfaudit.findings import Finding
+from perfaudit.forked_work import Lost, in_children
 from perfaudit.reading import read_bytes
 from perfaudit.report import Report, Skipped, UnusedSuppression
 from perfaudit.rules import Rule
@@ -21,7 +22,6 @@ from perfaudit.static.project import Project
 from perfaudit.static.registry import all_checks, catalogue
 from perfaudit.static.rule_folder import RuleFolder
 from perfaudit.static.source import Unreadable, decoded
-from perfaudit.static.workers import Lost, in_children
 
 STRAY_LINK = "a link, whose target is left as it is; name this very file to patch it"
 POOL_BYTES = 1_500_000  # of Python text; below it two processes took longer than one (93 files against 497)

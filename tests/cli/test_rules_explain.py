@@ -71,9 +71,10 @@ def test_explain(perfaudit: Run, rule: Rule) -> None:
     assert (done.code, done.err) == (0, "")
     assert done.out.startswith(f"{rule.id} {rule.name}\n{rule.title}\n")
     assert all(source in done.out for source in rule.sources)
-    assert "\nReported\n" in done.out
-    assert "\nSilent\n" in done.out
-    assert f"# perfaudit: ignore[{rule.id}] reason\n" in done.out
+    of_code = rule.found_in == "code"
+    assert ("\nReported\n" in done.out) == ("\nSilent\n" in done.out) == of_code
+    assert (f"# perfaudit: ignore[{rule.id}] reason\n" in done.out) == of_code
+    assert ("perfaudit trace FILE_OR_FOLDER" in done.out) == (not of_code)
     assert "\x1b" not in done.out
     assert perfaudit("explain", rule.name).out == perfaudit("explain", rule.id.lower()).out == done.out
 

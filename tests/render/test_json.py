@@ -39,6 +39,7 @@ REPORT = {
     "ladder",
     "gate",
     "run",
+    "trace",
     "not_applicable",
     "skipped",
     "notes",
@@ -187,6 +188,7 @@ def test_a_whole_report() -> None:
         "unused_suppressions": [],
         "gate": None,
         "run": None,
+        "trace": None,
     }
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from perfaudit import forked_work as workers
 from perfaudit.report import Report
 from perfaudit.static import scan as scanning
-from perfaudit.static import workers
 from perfaudit.static.cache import FOLDER
 from perfaudit.static.scan import Options, scan
 from perfaudit.user_folder import cache_folder

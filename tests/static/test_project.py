@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from perfaudit import forked_work as workers
+from perfaudit.forked_work import in_children
 from perfaudit.rules import all_rules
-from perfaudit.static import workers
 from perfaudit.static.call_index import CallShape
 from perfaudit.static.project import MAX_GLANCED, Project, glance
 from perfaudit.static.registry import run_checks
 from perfaudit.static.source import Source
-from perfaudit.static.workers import in_children
 
 Folder = Callable[..., Path]
 

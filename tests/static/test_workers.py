@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from perfaudit import forked_work as workers
 from perfaudit.errors import UserError
-from perfaudit.static import workers
+from perfaudit.forked_work import Lost, in_children
 from perfaudit.static.scan import Options, scan
-from perfaudit.static.workers import Lost, in_children
 
 Run = Callable[..., Any]
 

@@ -31,13 +31,40 @@ _LENGTH = struct.Struct("!q")
 
 
 @dataclass(frozen=True, slots=True)
+class Limits:
+    """What one item may take; None for what a file of code may. doing: what the process does, for the reason of a loss."""
+
+    cpu_seconds: float | None = None
+    wall_seconds: float | None = None
+    memory_bytes: int | None = None
+    doing: str = "audited"
+
+    @property
+    def cpu(self) -> float:
+        return CPU_SECONDS if self.cpu_seconds is None else self.cpu_seconds
+
+    @property
+    def wall(self) -> float:
+        return WALL_SECONDS if self.wall_seconds is None else self.wall_seconds
+
+    @property
+    def memory(self) -> int:
+        return MEMORY_BYTES if self.memory_bytes is None else self.memory_bytes
+
+
+OF_CODE = Limits()
+
+
+@dataclass(frozen=True, slots=True)
 class Lost:
     """What an item gave that ended its child; reason: in the words of a report."""
 
     reason: str
 
 
-def in_children(work: Callable[[T], R], items: Sequence[T], processes: int = 1) -> Iterator[tuple[T, R | Lost]]:
+def in_children(
+    work: Callable[[T], R], items: Sequence[T], processes: int = 1, limits: Limits = OF_CODE
+) -> Iterator[tuple[T, R | Lost]]:
     """What `work` makes of each item, as they come; in this process, without limits, where none can be forked.
 
     What `work` raises is raised here. The kernel counts the time, so that C code which never returns to the interpreter
@@ -53,7 +80,7 @@ def in_children(work: Callable[[T], R], items: Sequence[T], processes: int = 1) 
         with selectors.DefaultSelector() as ready:
             while waiting or crew:
                 while waiting and len(crew) < processes:
-                    child = _Child(work, items, [one.pipe for one in crew.values()])
+                    child = _Child(work, items, [one.pipe for one in crew.values()], limits)
                     crew[child.pipe] = child
                     ready.register(child.pipe, selectors.EVENT_READ)
                     child.take(waiting.pop()[0])
@@ -65,7 +92,7 @@ def in_children(work: Callable[[T], R], items: Sequence[T], processes: int = 1) 
                         lost += 1
                     yield items[number], result
                     if lost >= MAX_LOST:
-                        reason = f"not looked at: {lost} others ended the process that audited them"
+                        reason = f"not looked at: {lost} others ended the process that {limits.doing} them"
                         yield from ((items[number], Lost(reason)) for number, _ in reversed(waiting))
                         waiting.clear()
                     if isinstance(result, Lost) or not waiting:
@@ -104,8 +131,9 @@ def _in_this_process(work: Callable[[T], R], items: Sequence[T]) -> Iterator[tup
 class _Child(Generic[T, R]):
     """One forked process that works on one item at a time; number: of the item."""
 
-    def __init__(self, work: Callable[[T], R], items: Sequence[T], others: list[socket.socket]) -> None:
+    def __init__(self, work: Callable[[T], R], items: Sequence[T], others: list[socket.socket], limits: Limits) -> None:
         self.number = -1
+        self._limits = limits
         self._status: int | None = None
         self.pipe, far = socket.socketpair()
         with warnings.catch_warnings():
@@ -115,7 +143,7 @@ class _Child(Generic[T, R]):
         if self._pid == 0:
             for other in (*others, self.pipe):  # else it would not see that this process has gone
                 other.close()
-            _live(work, items, far)
+            _live(work, items, far, limits)
         far.close()
 
     def take(self, number: int) -> None:
@@ -128,7 +156,7 @@ class _Child(Generic[T, R]):
         head = self._read(_LENGTH.size)
         body = self._read(_LENGTH.unpack(head)[0]) if head is not None else None
         if body is None:
-            return Lost(_reason(self._wait()))
+            return Lost(_reason(self._wait(), self._limits))
         value, error = pickle.loads(body)  # of our own process
         if error is not None:
             raise error
@@ -161,25 +189,25 @@ class _Child(Generic[T, R]):
             self._wait()
 
 
-def _reason(status: int) -> str:
+def _reason(status: int, limits: Limits) -> str:
     """Why a child ended, from its exit status."""
     if os.WIFEXITED(status) and os.WEXITSTATUS(status) == OUT_OF_MEMORY:
-        return f"needs more than {MEMORY_BYTES >> 30} GiB of memory"
+        return f"needs more than {limits.memory >> 30} GiB of memory"
     ended_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
     if ended_by == signal.SIGPROF:
-        return f"took longer than {CPU_SECONDS} s"
+        return f"took longer than {limits.cpu:g} s"
     if ended_by == signal.SIGALRM:
-        return f"took longer than {WALL_SECONDS} s, most of them waiting"
+        return f"took longer than {limits.wall:g} s, most of them waiting"
     if ended_by == signal.SIGKILL:
-        return "the process that audited it was killed, as the system does where memory is short"
-    return "the process that audited it died; a file that does that deserves a bug report"
+        return f"the process that {limits.doing} it was killed, as the system does where memory is short"
+    return f"the process that {limits.doing} it died; a file that does that deserves a bug report"
 
 
-def _live(work: Callable[[T], R], items: Sequence[T], pipe: socket.socket) -> NoReturn:
+def _live(work: Callable[[T], R], items: Sequence[T], pipe: socket.socket, limits: Limits) -> NoReturn:
     """The life of a child, which never returns into the code of its parent."""
     status = 1
     try:
-        _limit_memory()
+        _limit_memory(limits.memory)
         for number in (signal.SIGPROF, signal.SIGALRM):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPROF, signal.SIGALRM})
@@ -187,8 +215,8 @@ def _live(work: Callable[[T], R], items: Sequence[T], pipe: socket.socket) -> No
         gc.freeze()
         done = 0
         while order := pipe.recv(_LENGTH.size, socket.MSG_WAITALL):
-            signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
-            signal.setitimer(signal.ITIMER_REAL, WALL_SECONDS)
+            signal.setitimer(signal.ITIMER_PROF, limits.cpu)
+            signal.setitimer(signal.ITIMER_REAL, limits.wall)
             body = _answer(work, items[_LENGTH.unpack(order)[0]])
             signal.setitimer(signal.ITIMER_PROF, 0)
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -219,14 +247,14 @@ def _answer(work: Callable[[T], R], item: T) -> bytes:
         return pickle.dumps((None, RuntimeError(traceback.format_exc())))
 
 
-def _limit_memory() -> None:
+def _limit_memory(most_bytes: int) -> None:
     """Let memory beyond the limit be a MemoryError; nothing where the system does not say what is taken already."""
     try:
         import resource
 
         taken = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
         _, most = resource.getrlimit(resource.RLIMIT_AS)
-        wanted = taken + MEMORY_BYTES
+        wanted = taken + most_bytes
         resource.setrlimit(resource.RLIMIT_AS, (wanted if most < 0 else min(wanted, most), most))
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     except (ImportError, OSError, ValueError):

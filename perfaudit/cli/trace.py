@@ -1,0 +1,178 @@
+"""`perfaudit trace`: what traces of torch.profiler say about why a training is slow."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from perfaudit.cli.output import check_writable, emit, format_option, is_terminal, say, write
+from perfaudit.errors import FOUND, NOTHING_MEASURED, OK, UserError
+
+if TYPE_CHECKING:
+    from perfaudit.report import Report
+    from perfaudit.trace.analyse import FileResult
+
+HELP = """Read traces of torch.profiler, of one rank or many: why devices were idle, and what could be saved. Nothing is run.
+
+\b
+    perfaudit trace trace.json.gz                 one trace
+    perfaudit trace traces/                       a folder: the ranks of a job
+    perfaudit trace before.json.gz after.json.gz  two traces of one rank: what changed
+    perfaudit trace --compare monday/ tuesday/    two folders: what changed
+    perfaudit trace traces/ --rank 3 --window 2:4
+    perfaudit trace trace.json.gz --source .      with the lines of your code that the scanner finds for the same
+    perfaudit trace traces/ --format html --output report.html
+
+FILES are .json, .json.gz, .zip or .tar.gz, or folders with them. Traces of old and new versions of PyTorch, of CUDA and ROCm
+devices are read; a trace without a device tells where the host waits for data.
+
+A saving of a finding is an upper bound: its time, if nothing else took its place. Findings overlap in time, so they
+do not add up.
+
+Exit codes: 0 nothing worth doing was found · 1 findings · 2 wrong use · 3 nothing could be read · 130 interrupted.
+"""
+MOST_PROCESSES = 8  # of which each may need a gigabyte
+
+
+def command(
+    paths: Annotated[list[Path], typer.Argument(metavar="FILES...", help="Traces, or folders with traces.")],
+    compare: Annotated[
+        bool | None,
+        typer.Option(
+            "--compare/--ranks",
+            help="Two paths are traces before and after a change, or ranks of one job. Default: ranks, unless both files "
+            "are of the same rank.",
+        ),
+    ] = None,
+    rank: Annotated[int | None, typer.Option(min=0, help="Look at this rank only.")] = None,
+    window: Annotated[
+        str, typer.Option(metavar="FIRST:LAST", help="Steps to look at, by the numbers of ProfilerStep#N.")
+    ] = "",
+    source: Annotated[
+        list[Path] | None,
+        typer.Option(help="Code of the training: findings are joined with those of the scanner (several times)."),
+    ] = None,
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            "--export-perfetto",
+            metavar="FILE",
+            help="Also write the step with the largest finding as a trace for ui.perfetto.dev.",
+        ),
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=0, help="Processes; 0: as many as there are cores.")] = 0,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Also kernels, where idle time lies, and what the notes mean.")
+    ] = False,
+    exit_zero: Annotated[bool, typer.Option("--exit-zero", help="Exit with 0 where there are findings.")] = False,
+    format: Annotated[str, format_option("text", "json", "html", "markdown")] = "text",
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to a file.")] = None,
+) -> None:
+    from perfaudit.trace.report import are_two_jobs
+
+    check_writable(output)
+    check_writable(export)
+    steps = _window(window)
+    if compare and len(paths) != 2:
+        raise UserError(f"--compare takes two paths, before and after; {len(paths)} given")
+    by_path = _read(paths, steps, jobs)
+    if compare is None:
+        compare = len(paths) == 2 and are_two_jobs([one for results in by_path for one in results], paths)
+    if compare:
+        report = _compared(paths, by_path, rank)
+    else:
+        report = _report([one for results in by_path for one in results], rank)
+    if source:
+        from perfaudit.cli.trace_source import joined
+
+        report = joined(report, source)
+    if export is not None:
+        _export(report, export)
+    emit(report, format, output, verbose)
+    if report.traces is None:
+        for item in report.skipped if format != "text" else ():
+            say(f"perfaudit: {item.path}: {item.reason}")
+        raise typer.Exit(NOTHING_MEASURED)
+    raise typer.Exit(FOUND if report.findings and not exit_zero else OK)
+
+
+def _window(text: str) -> tuple[int, int] | None:
+    """The numbers of the first and the last step; raises UserError."""
+    if not text:
+        return None
+    found = re.fullmatch(r"(\d+)(?:[:-](\d+))?", text)
+    if found is None or int(found[2] or found[1]) < int(found[1]):
+        raise UserError(f"--window {text}: give the first and the last step, as 2:4")
+    return int(found[1]), int(found[2] or found[1])
+
+
+def _read(paths: list[Path], steps: tuple[int, int] | None, jobs: int) -> list[list[FileResult]]:
+    """What is in the traces below each path."""
+    from perfaudit.trace.report import read_all
+    from perfaudit.trace.trace_files import find_traces
+
+    files = [find_traces([path]) for path in paths]
+    if not any(files):
+        names = ", ".join(str(path) for path in paths)
+        raise UserError(f"{names}: no traces there; they are called *.json, *.json.gz, *.zip or *.tar.gz")
+    everything = [file for several in files for file in several]
+    processes = jobs or min(_cores(), MOST_PROCESSES)
+    with _Progress(len(everything)) as progress:
+        results = read_all(everything, steps, min(processes, len(everything)), progress)
+    by_file = dict(zip(everything, results, strict=True))
+    return [[by_file[file] for file in several] for several in files]
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class _Progress:
+    """A line that stays current on a terminal while several files are read; nothing elsewhere."""
+
+    def __init__(self, files: int) -> None:
+        self._is_shown = files > 1 and is_terminal(sys.stderr)
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def __call__(self, done: int, files: int, name: str) -> None:
+        if self._is_shown:
+            print(f"\r\x1b[Kread {done} of {files} traces: {name[-50:]}", end="", file=sys.stderr, flush=True)
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def _report(results: list[FileResult], rank: int | None) -> Report:
+    from perfaudit.rules import rule_heads
+    from perfaudit.trace.report import report_of
+
+    report = report_of(results, rule_heads(), rank)
+    ranks = sorted({one.rank for one in results if one.rank is not None})
+    if rank is not None and report.traces is None and ranks:
+        raise UserError(f"--rank {rank}: no such rank; there are {', '.join(map(str, ranks))}")
+    return report
+
+
+def _compared(paths: list[Path], by_path: list[list[FileResult]], rank: int | None) -> Report:
+    from perfaudit.trace.report import compared
+
+    before, after = (_report(results, rank) for results in by_path)
+    return compared(before, after, (str(paths[0]), str(paths[1])))
+
+
+def _export(report: Report, into: Path) -> None:
+    from perfaudit.trace.perfetto import step_as_trace
+
+    text = step_as_trace(report)
+    if text is None:
+        say(f"perfaudit: {into}: not written: no trace of a device was read")
+        return
+    write(text, into)

@@ -1,0 +1,300 @@
+"""One trace file from its bytes to what a report says of it: shares, findings, and the collectives that ranks are compared by."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from dataclasses import dataclass
+
+from perfaudit.trace.checks import look_at
+from perfaudit.trace.checks.communication import operation
+from perfaudit.trace.device_view import SAMPLED, DeviceView, views_of
+from perfaudit.trace.host_threads import Instant, data_waits, main_thread
+from perfaudit.trace.idle import CAUSES, longest_first, microseconds_by_cause
+from perfaudit.trace.intervals import Total, clipped, difference, intersection, total, union
+from perfaudit.trace.matrix_products import products_of
+from perfaudit.trace.read import read_trace
+from perfaudit.trace.recording import COMMUNICATION, MICROSECOND, Recording
+from perfaudit.trace.steps import Step, are_consecutive, steps_of
+from perfaudit.trace.timeline import timeline_of
+from perfaudit.trace.trace_files import NotReadable, TraceFile
+from perfaudit.trace.warm_up import warm_up_steps
+from perfaudit.trace.whereabouts import Whereabouts, whereabouts
+from perfaudit.traces import IdleWhere, KernelRow, RankTrace
+
+MOST_KERNELS = 20
+UNMATCHED = 0.2  # of the work without a call that launched it, from which on the file is said to be filtered
+
+
+@dataclass(frozen=True, slots=True)
+class TraceFinding:
+    """What a check saw on one device: seconds is the most it could save of the window, share the same as a part of it."""
+
+    rule: str
+    message: str
+    seconds: float
+    share: float
+    steps: int
+    rank: int | None
+    device: str
+    where: Whereabouts
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveRow:
+    """A collective as one rank saw it, in seconds from the start of its window. key: the same on all ranks for the same one."""
+
+    key: tuple[str, str, int]
+    start: float
+    end: float
+    busy_before: float  # computing since the collective before it
+
+
+@dataclass(frozen=True, slots=True)
+class FileResult:
+    """All that is kept of a file once it was read."""
+
+    file: str
+    devices: tuple[RankTrace, ...] = ()
+    findings: tuple[TraceFinding, ...] = ()
+    collectives: tuple[CollectiveRow, ...] = ()
+    rank: int | None = None
+    world_size: int | None = None
+    job: str = ""
+    problem: str = ""
+
+
+def analyse(file: TraceFile, window: tuple[int, int] | None = None) -> FileResult:
+    """What is in a file; `problem` says why nothing is. window: numbers of the first and the last step to look at."""
+    try:
+        recording = read_trace(file)
+    except NotReadable as error:
+        return FileResult(file.name, problem=str(error))
+    steps = steps_of(recording)
+    if window is not None:
+        steps = [step for step in steps if window[0] <= step.number <= window[1]]
+        if not steps:
+            return FileResult(file.name, problem=f"no step between {window[0]} and {window[1]} is marked in it")
+    recording.notes |= _notes(recording, steps)
+    views = views_of(recording, steps)
+    if not views:
+        return _of_host(recording, steps)
+    return FileResult(
+        file.name,
+        tuple(_device(view) for view in views),
+        tuple(_findings(views)),
+        tuple(collectives_of(max(views, key=lambda view: total(view.communication)))),
+        recording.rank,
+        recording.world_size,
+        recording.job,
+    )
+
+
+def _notes(recording: Recording, steps: list[Step]) -> set[str]:
+    notes = set()
+    if not steps:
+        notes.add("no-steps")
+    elif not are_consecutive(steps):
+        notes.add("missing-steps")
+    if warm_up_steps(recording, steps):
+        notes.add("warm-up")
+    if not len(recording.work):
+        notes.add("no-device")
+    if len(recording.work) and not len(recording.calls) and not len(recording.operators):
+        notes.add("no-host")
+    if recording.rank is not None and "distributedInfo" not in recording.head:
+        notes.add("rank-from-name")
+    return notes
+
+
+def _device(view: DeviceView) -> RankTrace:
+    recording = view.recording
+    notes = set(recording.notes)
+    if view.launches.ambiguous:
+        notes.add("overlapping-ids")
+    launched = sum(row in view.launches.of for row in view.rows)
+    if recording.spread_of_ids > SAMPLED:
+        notes.add("sampled")
+    if "no-host" not in notes and launched < (1 - UNMATCHED) * len(view.rows):
+        notes.add("filtered")
+    communication = total(view.communication)
+    lengths = [(step.end - step.start) * MICROSECOND for step in view.steps]
+    return RankTrace(
+        file=recording.file,
+        rank=recording.rank,
+        device=f"{recording.device_kind}:{view.device}",
+        window_seconds=view.length * MICROSECOND,
+        steps=len(view.steps),
+        shares=_shares(view),
+        communication_overlap=(
+            total(intersection(view.communication, view.compute)) / communication if communication else None
+        ),
+        tensor_core_share=products_of(view).tensor_core_share,
+        notes=tuple(sorted(notes)),
+        device_name=recording.device_names.get(view.device, ""),
+        seconds_per_step=view.length * MICROSECOND / len(view.steps) if view.steps else None,
+        step_seconds=tuple(lengths),
+        events=recording.events,
+        where=tuple(_where(view)),
+        kernels=tuple(_kernels(view)),
+        timeline=tuple(timeline_of(view)),
+    )
+
+
+def _shares(view: DeviceView) -> dict[str, float]:
+    """Shares of the window; the last one takes what rounding leaves, so that they add up to 1."""
+    idle = microseconds_by_cause(view.idle)
+    parts = {
+        "compute": total(view.compute),
+        "communication_exposed": total(view.exposed_communication),
+        "memory_exposed": total(view.exposed_memory),
+        **{f"idle_{cause}": idle[cause] for cause in CAUSES},
+    }
+    whole = sum(parts.values())
+    return {name: value / whole for name, value in parts.items()}
+
+
+def _where(view: DeviceView) -> list[IdleWhere]:
+    """Of each cause, where in the program most of it lies."""
+    lost = microseconds_by_cause(view.idle)
+    main = main_thread(view.recording)
+    found = []
+    for cause in CAUSES:
+        if lost[cause] < 0.005 * view.length:
+            continue
+        instants = []
+        for one in longest_first(view.idle, cause)[:200]:
+            gap = view.gaps[one.gap]
+            thread = gap.thread if cause == "launch" and gap.thread is not None else main
+            if thread is not None:
+                instants.append(Instant((one.start + one.end) / 2, thread))
+        place = whereabouts(view.recording, instants)
+        found.append(IdleWhere(cause, lost[cause] / view.length, place.annotation, place.operator, place.source_line))
+    return found
+
+
+def _kernels(view: DeviceView) -> list[KernelRow]:
+    spent: Counter[int] = Counter()
+    calls: Counter[int] = Counter()
+    for row in view.rows:
+        name = view.recording.work.name[row]
+        spent[name] += view.microseconds(row)  # type: ignore[assignment]  # counts microseconds
+        calls[name] += 1
+    return [
+        KernelRow(view.recording.names[name], microseconds / view.length, calls[name])
+        for name, microseconds in spent.most_common(MOST_KERNELS)
+    ]
+
+
+def _findings(views: list[DeviceView]) -> list[TraceFinding]:
+    """Of all devices of a file; of one rule the one that could save most."""
+    found: dict[str, TraceFinding] = {}
+    for view in views:
+        for seen in look_at(view):
+            share = min(1.0, seen.microseconds / view.length)
+            if seen.rule in found and found[seen.rule].share >= share:
+                continue
+            found[seen.rule] = TraceFinding(
+                seen.rule,
+                seen.message,
+                seen.microseconds * MICROSECOND,
+                share,
+                len(view.steps),
+                view.recording.rank,
+                f"{view.recording.device_kind}:{view.device}",
+                whereabouts(view.recording, seen.at),
+            )
+    return sorted(found.values(), key=lambda one: -one.share)
+
+
+def collectives_of(view: DeviceView) -> list[CollectiveRow]:
+    """The collectives of a device in the order of their start, numbered by kind and group."""
+    work = view.recording.work
+    rows = [row for row in view.rows if work.kind[row] == COMMUNICATION and work.start[row] >= view.start]
+    numbers: Counter[tuple[str, str]] = Counter()
+    compute = Total(view.compute)
+    found = []
+    before = view.start
+    for row in rows:
+        said = work.collectives.get(row)
+        kind = (operation(view, row), said.group if said is not None else "")
+        computing = compute.between(before, max(before, work.start[row]))
+        found.append(
+            CollectiveRow(
+                (*kind, numbers[kind]),
+                (work.start[row] - view.start) * MICROSECOND,
+                (work.end[row] - view.start) * MICROSECOND,
+                computing * MICROSECOND,
+            )
+        )
+        numbers[kind] += 1
+        before = max(before, work.end[row])
+    return found
+
+
+def _of_host(recording: Recording, steps: list[Step]) -> FileResult:
+    """A trace without work of a device: the thread that trains is looked at instead."""
+    main = main_thread(recording)
+    operators = recording.operators
+    if main is None or not len(operators):
+        return FileResult(recording.file, problem="no operators and no work of a device in it", rank=recording.rank)
+    mine = [
+        (operators.start[row], operators.end[row]) for row in range(len(operators)) if operators.thread[row] == main
+    ]
+    busy = union((operators.start[row], operators.end[row]) for row in range(len(operators)))
+    start, end = (steps[0].start, steps[-1].end) if steps else (min(mine)[0], max(pair[1] for pair in mine))
+    if end <= start:
+        return FileResult(recording.file, problem="its operators take no time", rank=recording.rank)
+    data = clipped(data_waits(recording, frozenset({main})), start, end)
+    computing = difference(clipped(busy, start, end), data)
+    length = end - start
+    shares = dict.fromkeys(("compute", "communication_exposed", "memory_exposed"), 0.0)
+    shares |= {f"idle_{cause}": 0.0 for cause in CAUSES}
+    shares["compute"], shares["idle_data"] = total(computing) / length, total(data) / length
+    shares["idle_other"] = max(0.0, 1.0 - shares["compute"] - shares["idle_data"])
+    device = RankTrace(
+        recording.file,
+        recording.rank,
+        "cpu",
+        length * MICROSECOND,
+        len(steps),
+        shares,
+        notes=tuple(sorted(recording.notes)),
+        seconds_per_step=length * MICROSECOND / len(steps) if steps else None,
+        step_seconds=tuple((step.end - step.start) * MICROSECOND for step in steps),
+        events=recording.events,
+    )
+    return FileResult(recording.file, (device,), tuple(_waits_of_host(recording, device, data)), rank=recording.rank)
+
+
+def _waits_of_host(recording: Recording, device: RankTrace, data: list[tuple[float, float]]) -> list[TraceFinding]:
+    """The one finding that a trace without a device allows: the training waits for its data."""
+    from perfaudit.trace.host_threads import SINGLE_PROCESS, data_wait_spans
+
+    share = device.shares["idle_data"]
+    main = main_thread(recording)
+    if share < 0.02 or main is None:
+        return []
+    spans = data_wait_spans(recording, frozenset({main}))
+    is_alone = sum(SINGLE_PROCESS in name for _, _, name in spans) > len(spans) / 2
+    how = "loads it in the training process" if is_alone else "does not have it ready"
+    seconds = share * device.window_seconds
+    each = f"{1000 * seconds / device.steps:.3g} ms a step" if device.steps else f"{seconds:.3g} s in all"
+    return [
+        TraceFinding(
+            "PA101" if is_alone else "PA901",
+            f"the training waits for its next batch for {100 * share:.0f} % of the time ({each}): the loader {how}",
+            seconds,
+            share,
+            device.steps,
+            recording.rank,
+            "cpu",
+            whereabouts(recording, [Instant(start, main) for start, _ in data]),
+        )
+    ]
+
+
+def median_step(steps: list[Step]) -> Step:
+    """The step whose length is nearest to the median."""
+    usual = statistics.median(step.end - step.start for step in steps)
+    return min(steps, key=lambda step: abs(step.end - step.start - usual))

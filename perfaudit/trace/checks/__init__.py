@@ -1,0 +1,48 @@
+"""Checks of one device in a trace: each module has `RULES` and `look(view)`; it is found by its file's name."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+
+from perfaudit.trace.device_view import DeviceView
+from perfaudit.trace.host_threads import Instant
+
+LEAST = 0.02  # of the window; what could save less is not worth a line
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a check saw: the rule, what is there, and what it could save at most, in microseconds of the window.
+
+    at: instants of the host that belong to it, for its annotation and source line; the costliest first.
+    """
+
+    rule: str
+    message: str
+    microseconds: float
+    at: tuple[Instant, ...] = field(default=())
+
+
+Look = Callable[[DeviceView], Iterable[Seen]]
+
+
+@cache
+def all_checks() -> tuple[tuple[tuple[str, ...], Look], ...]:
+    """The rules and the function of every check, in the order of their files."""
+    found = []
+    for module in sorted(pkgutil.iter_modules(__path__), key=lambda item: item.name):
+        check = importlib.import_module(f"{__name__}.{module.name}")
+        found.append((check.RULES, check.look))
+    return tuple(found)
+
+
+def look_at(view: DeviceView) -> Iterator[Seen]:
+    """What all checks see of a device and what is worth a line."""
+    for _, look in all_checks():
+        for seen in look(view):
+            if seen.microseconds >= LEAST * view.length:
+                yield seen

@@ -1,0 +1,98 @@
+"""Communication during which the device computes nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from perfaudit.trace import kernel_names
+from perfaudit.trace.checks import Seen
+from perfaudit.trace.device_view import DeviceView
+from perfaudit.trace.host_threads import Instant
+from perfaudit.trace.intervals import intersection, total
+from perfaudit.trace.recording import COMMUNICATION
+from perfaudit.trace.words import a_step, percent, times_a_step
+
+RULES = ("PA903", "PA708")
+SMALL = 256 << 10  # bytes of an all-reduce; buckets of DistributedDataParallel have 25 MiB
+MANY = 30  # of them in a step: one for each parameter
+_BYTES = {
+    "float": 4,
+    "float32": 4,
+    "double": 8,
+    "half": 2,
+    "float16": 2,
+    "bfloat16": 2,
+    "int": 4,
+    "long": 8,
+    "byte": 1,
+    "char": 1,
+}
+
+
+def look(view: DeviceView) -> Iterator[Seen]:
+    rows = [row for row in view.rows if view.recording.work.kind[row] == COMMUNICATION]
+    exposed = total(view.exposed_communication)
+    if not rows or not exposed:
+        return
+    overlap = total(intersection(view.communication, view.compute)) / total(view.communication)
+    calls, of = view.recording.calls, view.launches.of
+    at = tuple(
+        Instant(calls.start[of[row]], calls.thread[of[row]])
+        for row in sorted(rows, key=view.microseconds, reverse=True)[:200]
+        if row in of
+    )
+    lost = f"{percent(view, exposed)} of the time ({a_step(view, exposed)})"
+    if _one_by_one(view, rows):
+        yield Seen(
+            "PA708",
+            f"gradients are reduced one by one ({times_a_step(view, len(rows))}, {_sizes(view, rows)}): the device communicates "
+            f"and does not compute for {lost}",
+            exposed,
+            at,
+        )
+        return
+    yield Seen(
+        "PA903",
+        f"the device communicates and does not compute for {lost}; {100 * overlap:.0f} % of communication is overlapped. "
+        f"{_pattern(view, rows)}",
+        exposed,
+        at,
+    )
+
+
+def _one_by_one(view: DeviceView, rows: list[int]) -> bool:
+    sizes = [_bytes(view, row) for row in rows if operation(view, row) == "all_reduce"]
+    known = [size for size in sizes if size is not None]
+    return len(known) >= MANY * max(1, len(view.steps)) and sum(size <= SMALL for size in known) > 0.8 * len(known)
+
+
+def operation(view: DeviceView, row: int) -> str:
+    """Which collective a kernel belongs to, "" for unknown."""
+    said = view.recording.work.collectives.get(row)
+    by_said = kernel_names.operation_of(said.name) if said is not None else ""
+    return by_said or kernel_names.operation_of(view.name_of(row))
+
+
+def _pattern(view: DeviceView, rows: list[int]) -> str:
+    """How many collectives of which kind a step has, and how large they are."""
+    numbers = Counter(operation(view, row) or "other" for row in rows)
+    words = ", ".join(f"{name} {times_a_step(view, number)}" for name, number in numbers.most_common(3))
+    sizes = _sizes(view, rows)
+    return f"{words[:1].upper()}{words[1:]}{f' ({sizes})' if sizes else ''}"
+
+
+def _sizes(view: DeviceView, rows: list[int]) -> str:
+    sizes = sorted(size for row in rows if (size := _bytes(view, row)) is not None)
+    if not sizes:
+        return ""
+    small, large = (f"{size / 2**20:.3g} MiB" for size in (sizes[0], sizes[-1]))
+    return f"{small} each" if small == large else f"{small} to {large} each"
+
+
+def _bytes(view: DeviceView, row: int) -> int | None:
+    said = view.recording.work.collectives.get(row)
+    if said is None or said.elements is None or not said.dtype:
+        return None
+    width = next((width for name, width in _BYTES.items() if said.dtype.lower() == name), None)
+    return None if width is None else said.elements * width

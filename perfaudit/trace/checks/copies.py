@@ -1,0 +1,69 @@
+"""Copies that keep a device from computing: of memory that is not pinned, and many tiny ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from perfaudit.trace import kernel_names
+from perfaudit.trace.checks import Seen
+from perfaudit.trace.device_view import DeviceView
+from perfaudit.trace.host_threads import Instant
+from perfaudit.trace.intervals import intersection, total, union
+from perfaudit.trace.recording import MEMORY
+from perfaudit.trace.words import a_step, percent, times_a_step
+
+RULES = ("PA102", "PA907")
+TINY = 4096  # bytes; a copy of less takes as long as its launch
+MANY = 20  # of them in a step; a step of Adam with a schedule copies fewer
+
+
+def look(view: DeviceView) -> Iterator[Seen]:
+    copies = [row for row in view.rows if view.recording.work.kind[row] == MEMORY and "emset" not in view.name_of(row)]
+    pageable = [
+        row
+        for row in copies
+        if kernel_names.is_pageable_copy(view.name_of(row)) and kernel_names.direction_of(view.name_of(row)) == "HtoD"
+    ]
+    if pageable:
+        exposed = _exposed(view, pageable)
+        moved = sum(max(0, view.recording.work.bytes[row]) for row in pageable)
+        size = f", {moved / 2**20 / max(1, len(view.steps)):.3g} MiB" if moved else ""
+        yield Seen(
+            "PA102",
+            f"copies to the device come from memory that is not pinned ({times_a_step(view, len(pageable))}{size}); the device "
+            f"does nothing else for {percent(view, exposed)} of the time ({a_step(view, exposed)})",
+            exposed,
+            _launched_at(view, pageable),
+        )
+    yield from _tiny(view, [row for row in copies if 0 <= view.recording.work.bytes[row] <= TINY])
+
+
+def _tiny(view: DeviceView, tiny: list[int]) -> Iterator[Seen]:
+    if len(tiny) < MANY * max(1, len(view.steps)):
+        return
+    lost = _exposed(view, tiny) + _idle_before(view, tiny)
+    yield Seen(
+        "PA907",
+        f"copies of at most {TINY >> 10} KiB ({times_a_step(view, len(tiny))}): with the idle time before each they take "
+        f"{percent(view, lost)} of the time ({a_step(view, lost)})",
+        lost,
+        _launched_at(view, tiny),
+    )
+
+
+def _exposed(view: DeviceView, rows: list[int]) -> float:
+    work = view.recording.work
+    return total(intersection(view.exposed_memory, union((work.start[row], work.end[row]) for row in rows)))
+
+
+def _idle_before(view: DeviceView, rows: list[int]) -> float:
+    """Idle time by launching that ends with one of these."""
+    starts = {view.recording.work.start[row] for row in rows}
+    return sum(one.end - one.start for one in view.idle if one.cause == "launch" and view.gaps[one.gap].end in starts)
+
+
+def _launched_at(view: DeviceView, rows: list[int]) -> tuple[Instant, ...]:
+    calls = view.recording.calls
+    longest = sorted(rows, key=view.microseconds, reverse=True)[:200]
+    of = view.launches.of
+    return tuple(Instant(calls.start[of[row]], calls.thread[of[row]]) for row in longest if row in of)

@@ -1,0 +1,114 @@
+"""The host waits until the device has done everything, so that nothing is queued and the device is idle afterwards."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator
+
+from perfaudit.trace import kernel_names
+from perfaudit.trace.checks import Seen
+from perfaudit.trace.device_view import DeviceView
+from perfaudit.trace.host_threads import Instant, around
+from perfaudit.trace.idle import BEGAN_BUSY, Idle
+from perfaudit.trace.recording import MEMORY
+from perfaudit.trace.words import a_step, percent, times_a_step
+
+RULES = ("PA601", "PA602", "PA604", "PA104", "PA102")
+_SHAPE_FROM_DATA = re.compile(r"^aten::(nonzero|masked_select|_?unique\w*|argwhere|repeat_interleave|bincount)$")
+_READS = ("aten::item", "aten::_local_scalar_dense", "aten::is_nonzero")
+JUST_BEFORE = 50.0  # microseconds from a copy to the wait for its stream, in the same operator
+_WORDS = {
+    "PA601": "the host reads a value from the device ({what}, {often})",
+    "PA602": "the host waits until the device has finished ({what}, {often})",
+    "PA604": "an operation whose shape depends on values makes the host wait for the device ({what}, {often})",
+    "PA104": "a copy to the device makes the host wait ({what}, {often})",
+    "PA102": "a copy to the device from memory that is not pinned makes the host wait ({what}, {often})",
+}
+
+
+def look(view: DeviceView) -> Iterator[Seen]:
+    stretches = [one for one in view.idle if one.cause == "sync"]
+    waits = view.waits
+    if not stretches or not waits:
+        return
+    calls = view.recording.calls
+    stacks = around(view.recording.operators, [Instant(calls.start[row], calls.thread[row]) for row in waits])
+    copies = _copies_by_wait(view, waits)
+    kinds = {row: _kind(view, row, stacks[Instant(calls.start[row], calls.thread[row])], copies) for row in waits}
+    lost: Counter[str] = Counter()
+    whats: dict[str, Counter[str]] = {}
+    at: dict[str, list[tuple[float, Instant]]] = {}
+    starts = [calls.start[row] for row in waits]
+    for stretch in stretches:
+        row = _wait_before(view, stretch, waits, starts)
+        rule, what = kinds[row]
+        length = stretch.end - stretch.start
+        lost[rule] += length  # type: ignore[assignment]  # counts microseconds
+        whats.setdefault(rule, Counter())[what] += length  # type: ignore[assignment]  # the same
+        at.setdefault(rule, []).append((length, Instant(calls.start[row], calls.thread[row])))
+    for rule, microseconds in lost.items():
+        number = sum(kind[0] == rule for kind in kinds.values())
+        what = ", ".join(f"`{name}`" for name, _ in whats[rule].most_common(2))
+        said = _WORDS[rule].format(what=what, often=times_a_step(view, number))
+        yield Seen(
+            rule,
+            f"{said}; until the next kernel arrives the device is idle, for {percent(view, microseconds)} of the time "
+            f"({a_step(view, microseconds)})",
+            microseconds,
+            tuple(instant for _, instant in sorted(at[rule], key=lambda pair: -pair[0])),
+        )
+
+
+def _wait_before(view: DeviceView, stretch: Idle, waits: list[int], starts: list[float]) -> int:
+    """The wait that a stretch is due to: the last one that began before its gap, else the one inside."""
+    gap = view.gaps[stretch.gap]
+    calls = view.recording.calls
+    for index in range(bisect_right(starts, gap.start + BEGAN_BUSY) - 1, -1, -1):
+        if calls.end[waits[index]] >= gap.start - BEGAN_BUSY:
+            return waits[index]
+        if starts[index] < gap.start - 60e6:  # a minute
+            break
+    return waits[min(bisect_right(starts, stretch.start), len(waits) - 1)]
+
+
+def _kind(view: DeviceView, call: int, stack: list[int], copies: dict[int, list[int]]) -> tuple[str, str]:
+    """The rule for a wait, and what the reader is told that it is: the operator it lies in, else the call itself."""
+    operators = view.recording.operators
+    names = [view.recording.names[operators.name[row]] for row in stack]
+    call_name = view.recording.names[view.recording.calls.name[call]]
+    what = next((name for name in names if not name.startswith("Optimizer.")), call_name)
+    if shaped := next((name for name in names if _SHAPE_FROM_DATA.match(name)), None):
+        return "PA604", shaped
+    if read := next((name for name in _READS if name in names), None):
+        return "PA601", read
+    for row in copies.get(call, []):
+        name = view.name_of(row)
+        direction = kernel_names.direction_of(name)
+        if direction == "HtoD":
+            return ("PA102" if kernel_names.is_pageable_copy(name) else "PA104"), what
+        if direction == "DtoH":
+            return "PA601", what
+    return ("PA601" if names else "PA602"), what
+
+
+def _copies_by_wait(view: DeviceView, waits: list[int]) -> dict[int, list[int]]:
+    """The copies that a wait is for: its own, or one that its thread handed over just before it."""
+    calls = view.recording.calls
+    own: dict[int, list[int]] = {}
+    for row in view.rows:
+        if view.recording.work.kind[row] == MEMORY and row in view.launches.of:
+            own.setdefault(view.launches.of[row], []).append(row)
+    handed_over = sorted(own, key=calls.end.__getitem__)
+    ends = [calls.end[call] for call in handed_over]
+    found: dict[int, list[int]] = {}
+    for wait in waits:
+        rows = own.get(wait)
+        before = bisect_right(ends, calls.start[wait]) - 1
+        if rows is None and before >= 0 and calls.start[wait] - ends[before] <= JUST_BEFORE:
+            copy = handed_over[before]
+            rows = own[copy] if calls.thread[copy] == calls.thread[wait] else None
+        if rows:
+            found[wait] = rows
+    return found

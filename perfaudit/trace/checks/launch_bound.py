@@ -1,0 +1,41 @@
+"""The host hands out kernels more slowly than the device runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from perfaudit.trace.checks import Seen
+from perfaudit.trace.device_view import SAMPLED, DeviceView
+from perfaudit.trace.host_threads import Instant
+from perfaudit.trace.idle import longest_first
+from perfaudit.trace.intervals import clipped, total, union
+from perfaudit.trace.launch_order import arrivals, longest_graphable
+from perfaudit.trace.words import a_step, percent, times_a_step
+
+RULES = ("PA902",)
+KNOWN = 0.5  # of the work of which the launch must be known
+
+
+def look(view: DeviceView) -> Iterator[Seen]:
+    stretches = longest_first(view.idle, "launch")
+    lost = sum(one.end - one.start for one in stretches)
+    seen = arrivals(view)
+    if not lost or seen.known < KNOWN * len(view.rows) or view.recording.spread_of_ids > SAMPLED:
+        return  # events are missing: what the host did in between is not known
+    kernels = f"{times_a_step(view, seen.known)} a kernel is launched"
+    said = (
+        f"the device waits for launches for {percent(view, lost)} of the time ({a_step(view, lost)}): {kernels}, and "
+        f"{100 * seen.share:.0f} % of them arrive when the device has nothing to do"
+    )
+    graph = longest_graphable(view)
+    if graph is not None and graph.kernels >= 10:
+        idle = union((one.start, one.end) for one in stretches)
+        inside = sum(total(clipped(idle, start, end)) for start, end in graph.places) / len(graph.places)
+        said += (
+            f"; {graph.kernels:,} kernels in a row are the same in every step, without a wait or an allocation "
+            "between them: a CUDA "
+            f"graph could hold them ({a_step(view, inside * len(view.steps))} of the idle time)"
+        )
+    launched = [(view.gaps[one.gap].launch, view.gaps[one.gap].thread) for one in stretches[:200]]
+    at = tuple(Instant(launch[0], thread) for launch, thread in launched if launch is not None and thread is not None)
+    yield Seen("PA902", said, lost, at)

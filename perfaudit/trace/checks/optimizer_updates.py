@@ -1,0 +1,90 @@
+"""The optimizer updates parameters one after the other, or in several passes over them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from perfaudit.trace import kernel_names
+from perfaudit.trace.checks import Seen
+from perfaudit.trace.device_view import DeviceView
+from perfaudit.trace.host_threads import Instant
+from perfaudit.trace.intervals import intersection, total, union
+from perfaudit.trace.words import a_step, percent, times_a_step
+
+RULES = ("PA403", "PA402")
+IS_UPDATE = re.compile(r"^Optimizer\.step#(\w+)")
+_CAN_FUSE = ("Adam", "AdamW", "SGD", "Adagrad")  # with fused=True
+MANY = 60  # kernels of one update; foreach Adam has about 10 to 40, whatever the model
+OF_MANY_TENSORS = 0.2  # of the kernels, below which the update is a loop
+PASSES = 3  # kernels over the same parameters, which fused=True makes one of
+
+
+def look(view: DeviceView) -> Iterator[Seen]:
+    updates = _updates(view)
+    rows, lost = _launched_in(view, updates)
+    if not updates or not rows:
+        return
+    name = IS_UPDATE.match(updates[0][2])
+    optimizer = name[1] if name else "the optimizer"
+    at = tuple(Instant(start, thread) for start, _, _, thread in updates)
+    each = len(rows) / len(updates)
+    together = sum(kernel_names.is_foreach(view.name_of(row)) for row in rows)
+    took = f"{percent(view, lost)} of the time ({a_step(view, lost)})"
+    if each >= MANY and together < OF_MANY_TENSORS * len(rows):
+        yield Seen(
+            "PA403",
+            f"{optimizer} updates parameters one after the other: {each:,.0f} kernels an update, which take {took} "
+            "with the idle time "
+            "between them",
+            lost,
+            at,
+        )
+    elif together >= PASSES * len(updates) and optimizer in _CAN_FUSE and not _is_fused(view, rows):
+        busy = view.sum_of([row for row in rows if kernel_names.is_foreach(view.name_of(row))])
+        yield Seen(
+            "PA402",
+            f"{optimizer} passes over the parameters several times ({times_a_step(view, together)} a kernel over "
+            "many tensors), for "
+            f"{percent(view, busy)} of the time ({a_step(view, busy)}); fused=True passes once",
+            busy * (1 - len(updates) / together),
+            at,
+        )
+
+
+def _updates(view: DeviceView) -> list[tuple[float, float, str, int]]:
+    """Start, end, name and thread of each update in the window, in the order of time."""
+    found = []
+    for spans in (view.recording.annotations, view.recording.operators):
+        updates = [bool(IS_UPDATE.match(name)) for name in view.recording.names]
+        found += [
+            (spans.start[row], spans.end[row], view.recording.names[spans.name[row]], spans.thread[row])
+            for row in range(len(spans))
+            if updates[spans.name[row]] and view.start <= spans.start[row] < view.host_end
+        ]
+    return sorted(found)
+
+
+def _launched_in(view: DeviceView, updates: list[tuple[float, float, str, int]]) -> tuple[list[int], float]:
+    """Kernels launched in updates, and how long the device is busy with them or idle between them."""
+    calls, work, of = view.recording.calls, view.recording.work, view.launches.of
+    times = sorted((calls.start[of[row]], row) for row in view.rows if row in of)
+    rows: list[int] = []
+    stretches: list[tuple[float, float]] = []
+    index = 0
+    for start, end, _, _ in updates:
+        mine = []
+        while index < len(times) and times[index][0] < start:
+            index += 1
+        while index < len(times) and times[index][0] < end:
+            mine.append(times[index][1])
+            index += 1
+        if mine:
+            stretches.append((min(work.start[row] for row in mine), max(work.end[row] for row in mine)))
+            rows += mine
+    idle = union((one.start, one.end) for one in view.idle if one.cause == "launch")
+    return rows, view.sum_of(rows) + total(intersection(idle, union(stretches)))
+
+
+def _is_fused(view: DeviceView, rows: list[int]) -> bool:
+    return any("Fused" in view.name_of(row) for row in rows)

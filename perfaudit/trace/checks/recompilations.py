@@ -1,0 +1,76 @@
+"""Code is compiled anew on usual steps, or a compiled model has graph breaks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from perfaudit.trace.checks import Seen
+from perfaudit.trace.device_view import DeviceView
+from perfaudit.trace.host_threads import Instant
+from perfaudit.trace.intervals import Intervals, clipped, difference, intersection, total, union, without_short_holes
+from perfaudit.trace.warm_up import warm_up_steps
+from perfaudit.trace.words import a_step, percent, times_a_step
+
+RULES = ("PA909",)
+_COMPILE = re.compile(
+    r"entire_frame_compile|compile_inner|backend_compile|compile_fx|create_aot_dispatcher_function|inductor_compile|"
+    r"convert_frame|_compile\.<locals>|async_compile\.wait|compile_wrapper"
+)
+_REGION = re.compile(r"Torch-Compiled Region|CompiledFxGraph\b|^## Call CompiledFxGraph")
+_RESUME = re.compile(r"torch_dynamo_resume_in_")
+
+
+def look(view: DeviceView) -> Iterator[Seen]:
+    warm_up = warm_up_steps(view.recording, view.steps)
+    start = view.steps[warm_up].start if warm_up else view.start
+    idle = union((one.start, one.end) for one in view.idle if one.cause in ("launch", "other") and one.end > start)
+    compiling = _spans(view, _COMPILE, start)
+    lost = total(intersection(idle, union((begin, end) for begin, end, _ in compiling)))
+    if lost:
+        yield Seen(
+            "PA909",
+            f"code is compiled on usual steps, not only on the first: the device is idle meanwhile for "
+            f"{percent(view, lost)} of the "
+            f"time ({a_step(view, lost)})",
+            lost,
+            tuple(Instant(begin, thread) for begin, _, thread in compiling[:200]),
+        )
+        return
+    regions = _spans(view, _REGION, start)
+    if not view.steps or (not _spans(view, _RESUME, start) and len(regions) < 3 * len(view.steps)):
+        return
+    between = intersection(idle, _between(regions, [(step.start, step.end) for step in view.steps[warm_up:]]))
+    lost = total(between)
+    yield Seen(
+        "PA909",
+        f"the compiled model has graph breaks ({times_a_step(view, len(regions))} a compiled region is called): "
+        "between the regions "
+        f"the device is idle for {percent(view, lost)} of the time ({a_step(view, lost)})",
+        lost,
+        tuple(Instant(begin, thread) for begin, _, thread in regions[:200]),
+    )
+
+
+def _spans(view: DeviceView, pattern: re.Pattern[str], start: float) -> list[tuple[float, float, int]]:
+    """Start, end and thread of what a host thread does under such a name, the order of time."""
+    names = [bool(pattern.search(name)) for name in view.recording.names]
+    if not any(names):
+        return []
+    found = [
+        (spans.start[row], spans.end[row], spans.thread[row])
+        for spans in (view.recording.operators, view.recording.annotations, view.recording.frames)
+        for row in range(len(spans))
+        if names[spans.name[row]] and start <= spans.start[row] < view.host_end
+    ]
+    return sorted(found)
+
+
+def _between(regions: list[tuple[float, float, int]], steps: list[tuple[float, float]]) -> Intervals:
+    """The holes between the first and the last region of each step."""
+    inside = union((begin, end) for begin, end, _ in regions)
+    found: Intervals = []
+    for start, end in steps:
+        mine = clipped(inside, start, end)
+        found += difference(without_short_holes(mine, end - start), mine)
+    return found

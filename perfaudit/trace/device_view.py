@@ -1,0 +1,265 @@
+"""What one device did in the window of a trace: busy by kind of work, idle by cause, and the calls that handed the work over.
+
+The window goes from the start of the first marked step to the end of the work that the last one launched; without marks from the
+first piece of work to the end of the last. Times are microseconds since the recording's base.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from perfaudit.trace import kernel_names, runtime_names
+from perfaudit.trace.host_threads import data_waits, main_thread
+from perfaudit.trace.idle import Gap, Host, Idle, causes_of
+from perfaudit.trace.intervals import Intervals, clipped, difference, total, union, without_short_holes
+from perfaudit.trace.recording import COMMUNICATION, COMPUTE, MEMORY, Recording
+from perfaudit.trace.steps import Step
+
+PYTHON_BETWEEN = 1000.0  # microseconds of Python between two operators that still count as work towards the next launch
+MIN_LAUNCHES = 0.01  # of a device's launches, from which on a thread counts as one that trains
+SAMPLED = 3.0  # ids for each operator that is there; whole traces have 1.0 to 1.1, as each operator takes the next
+SHORT_CALL = 20.0  # microseconds; a copy that returns sooner has waited for nothing
+
+
+@dataclass(slots=True)
+class Launches:
+    """Which call handed each piece of work over: the row of `Recording.calls` by the row of `Recording.work`."""
+
+    of: dict[int, int] = field(default_factory=dict)
+    ambiguous: bool = False  # several calls have one correlation
+
+
+def launches_of(recording: Recording) -> Launches:
+    """By correlation; of several calls with the same one, the latest that began before the work."""
+    calls, work = recording.calls, recording.work
+    first: dict[int, int] = {}
+    more: dict[int, list[int]] = {}
+    handing_over = [
+        runtime_names.call_of(name) in ("launch", "copy", "sync") for name in recording.names
+    ]  # a synchronous cudaMemcpy waits, and hands over too
+    for row, correlation in enumerate(calls.correlation):
+        if correlation > 0 and handing_over[calls.name[row]]:
+            if correlation in first:
+                more.setdefault(correlation, [first[correlation]]).append(row)
+            else:
+                first[correlation] = row
+    found = Launches(ambiguous=bool(more))
+    for row, correlation in enumerate(work.correlation):
+        if correlation <= 0:
+            continue
+        call = first.get(correlation)
+        if call is None:
+            continue
+        if correlation in more:
+            before = [one for one in more[correlation] if calls.start[one] <= work.start[row]]
+            call = max(before, key=lambda one: calls.start[one], default=call)
+        found.of[row] = call
+    return found
+
+
+@dataclass(eq=False)
+class DeviceView:
+    """One device of one recording, in its window. rows: its work in the window, in the order of start."""
+
+    recording: Recording
+    device: int
+    steps: list[Step]
+    launches: Launches
+    start: float
+    end: float
+    host_end: float  # of the last step, or of the window
+    rows: list[int]
+
+    @property
+    def length(self) -> float:
+        """Microseconds of the window."""
+        return self.end - self.start
+
+    @cached_property
+    def compute(self) -> Intervals:
+        return self._busy(COMPUTE)
+
+    @cached_property
+    def communication(self) -> Intervals:
+        return self._busy(COMMUNICATION)
+
+    @cached_property
+    def memory(self) -> Intervals:
+        return self._busy(MEMORY)
+
+    def _busy(self, kind: int) -> Intervals:
+        work = self.recording.work
+        pairs = ((work.start[row], work.end[row]) for row in self.rows if work.kind[row] == kind)
+        return clipped(union(pairs), self.start, self.end)
+
+    @cached_property
+    def exposed_communication(self) -> Intervals:
+        """Where the device communicates and does not compute."""
+        return difference(self.communication, self.compute)
+
+    @cached_property
+    def exposed_memory(self) -> Intervals:
+        """Where it only copies."""
+        return difference(difference(self.memory, self.compute), self.communication)
+
+    @cached_property
+    def threads(self) -> frozenset[int]:
+        """Host threads that hand work to this device, and the one that runs the steps."""
+        calls = self.recording.calls
+        launching = Counter(calls.thread[self.launches.of[row]] for row in self.rows if row in self.launches.of)
+        least = MIN_LAUNCHES * sum(launching.values())
+        found = {thread for thread, number in launching.items() if number >= least}
+        main = main_thread(self.recording)
+        return frozenset(found if main is None else found | {main})
+
+    def calls(self, kind: runtime_names.Call) -> list[int]:
+        """Rows of the calls of this kind by threads that train, in the window, in the order of start."""
+        return self._calls_by_kind.get(kind, [])
+
+    @cached_property
+    def _calls_by_kind(self) -> dict[str, list[int]]:
+        calls, names = self.recording.calls, self.recording.names
+        kinds = [runtime_names.call_of(name) for name in names]
+        found: dict[str, list[int]] = {}
+        for row in range(len(calls)):
+            if calls.thread[row] in self.threads and calls.end[row] > self.start and calls.start[row] < self.end:
+                found.setdefault(kinds[calls.name[row]], []).append(row)
+        for rows in found.values():
+            rows.sort(key=calls.start.__getitem__)
+        return found
+
+    @cached_property
+    def waits(self) -> list[int]:
+        """Rows of calls in which the host waits for the device, in the order of start: synchronisations, and copies that
+        block.
+        """
+        calls, work = self.recording.calls, self.recording.work
+        blocking = {
+            call
+            for row, call in self.launches.of.items()
+            if work.kind[row] == MEMORY
+            and work.device[row] == self.device
+            and calls.thread[call] in self.threads
+            and calls.end[call] - calls.start[call] > SHORT_CALL
+            and calls.end[call] >= work.start[row]
+            and runtime_names.call_of(self.recording.names[calls.name[call]]) == "copy"
+            and kernel_names.direction_of(self.recording.names[work.name[row]]) in ("HtoD", "DtoH")
+            and self.start < calls.end[call]
+            and calls.start[call] < self.end
+        }
+        return sorted({*self.calls("sync"), *blocking} - self._of_profiler, key=calls.start.__getitem__)
+
+    @cached_property
+    def _of_profiler(self) -> set[int]:
+        """The wait for the device with which a profiler ends: the last call of its thread."""
+        calls, names = self.recording.calls, self.recording.names
+        last: dict[int, int] = {}
+        for row, thread in enumerate(calls.thread):
+            if thread not in last or calls.start[row] >= calls.start[last[thread]]:
+                last[thread] = row
+        return {row for row in last.values() if names[calls.name[row]].endswith("DeviceSynchronize")}
+
+    @cached_property
+    def host(self) -> Host:
+        """What its threads did."""
+        calls = self.recording.calls
+        return Host(
+            data=clipped(data_waits(self.recording, self.threads), self.start, self.end),
+            waits=[(calls.start[row], calls.end[row]) for row in self.waits],
+            allocations=[(calls.start[row], calls.end[row]) for row in self.calls("allocation")],
+            active=self._active(),
+        )
+
+    def _active(self) -> Intervals:
+        pairs: list[tuple[float, float]] = []
+        for spans in (self.recording.calls, self.recording.operators):
+            starts, ends, threads = spans.start, spans.end, spans.thread
+            pairs += [
+                (starts[row], ends[row])
+                for row in range(len(spans))
+                if threads[row] in self.threads and ends[row] > self.start and starts[row] < self.end
+            ]
+        return without_short_holes(union(pairs), PYTHON_BETWEEN)
+
+    @cached_property
+    def gaps(self) -> list[Gap]:
+        """Where it is idle, in the order of time."""
+        work, calls = self.recording.work, self.recording.calls
+        found: list[Gap] = []
+        reached = self.start
+        for row in self.rows:
+            start = work.start[row]
+            if start > reached:
+                call = self.launches.of.get(row)
+                launch = None if call is None else (calls.start[call], calls.end[call])
+                found.append(Gap(reached, start, launch, None if call is None else calls.thread[call]))
+            reached = max(reached, work.end[row])
+        if reached < self.end:
+            found.append(Gap(reached, self.end, None))
+        return found
+
+    @cached_property
+    def idle(self) -> list[Idle]:
+        """The same by cause."""
+        return causes_of(self.gaps, self.host)
+
+    def name_of(self, row: int) -> str:
+        """The name of a piece of work."""
+        return self.recording.names[self.recording.work.name[row]]
+
+    def microseconds(self, row: int) -> float:
+        """How long a piece of work takes."""
+        return self.recording.work.end[row] - self.recording.work.start[row]
+
+    def sum_of(self, rows: list[int]) -> float:
+        """How long the device is busy with these; instants that two share count once."""
+        work = self.recording.work
+        return total(union((work.start[row], work.end[row]) for row in rows))
+
+
+def views_of(recording: Recording, steps: list[Step]) -> list[DeviceView]:
+    """A view of each device that works at least a hundredth of what the busiest does; [] without work."""
+    work = recording.work
+    launches = launches_of(recording)
+    by_device: dict[int, list[int]] = {}
+    for row, device in enumerate(work.device):
+        by_device.setdefault(device, []).append(row)
+    views = []
+    for device, rows in sorted(by_device.items()):
+        rows.sort(key=lambda row: (work.start[row], work.end[row]))
+        view = _view(recording, device, steps, launches, rows)
+        if view is not None:
+            views.append(view)
+    busiest = max((_busy(view) for view in views), default=0.0)
+    return [view for view in views if _busy(view) >= busiest / 100]
+
+
+def _busy(view: DeviceView) -> float:
+    return total(view.compute) + total(view.communication) + total(view.memory)
+
+
+def _view(
+    recording: Recording, device: int, steps: list[Step], launches: Launches, rows: list[int]
+) -> DeviceView | None:
+    work, calls = recording.work, recording.calls
+    if recording.only is not None:
+        first, last = recording.only
+        rows = [row for row in rows if work.start[row] < last and work.end[row] > first]
+    if not steps:
+        if not rows:
+            return None
+        start, end = work.start[rows[0]], max(work.end[row] for row in rows)
+        return DeviceView(recording, device, [], launches, start, end, end, rows) if end > start else None
+    start, host_end = steps[0].start, steps[-1].end
+
+    def launched(row: int) -> float:
+        call = launches.of.get(row)
+        return work.start[row] if call is None else calls.start[call]
+
+    inside = [row for row in rows if launched(row) <= host_end and work.end[row] > start]
+    if not inside:
+        return None
+    end = max(work.end[row] for row in inside)
+    return DeviceView(recording, device, steps, launches, start, end, host_end, inside)

@@ -1,0 +1,235 @@
+"""The events of a trace file as its bytes come: pieces of the list are decoded, so that memory does not grow with the file."""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Iterator
+from typing import IO, Any
+
+import msgspec
+
+from perfaudit.trace.trace_files import NotReadable
+
+PIECE = 4 << 20  # bytes that are decoded at once
+MAX_HEAD = 64 << 20  # bytes before the first event; device properties take some kilobytes
+MAX_EVENT = 256 << 20  # bytes of one event; call stacks take some kilobytes
+_EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
+_BETWEEN = re.compile(rb"\}\s*,\s*(?=\{)")
+_TAIL = 1 << 16  # bytes at the end of a piece in which the end of an event is looked for first
+
+
+class Arguments(msgspec.Struct):
+    """`args` of an event: those that are used. Any: old and foreign profilers write numbers as texts, and the other way round."""
+
+    correlation: Any = None
+    external_id: Any = msgspec.field(default=None, name="External id")
+    external_id_old: Any = msgspec.field(default=None, name="external id")
+    stream: Any = None
+    device: Any = None
+    bytes: Any = None
+    bytes_new: Any = msgspec.field(default=None, name="Bytes")
+    collective: Any = msgspec.field(default=None, name="Collective name")
+    elements: Any = msgspec.field(default=None, name="In msg nelems")
+    dtype: Any = None
+    group: Any = msgspec.field(default=None, name="Process Group Name")
+    group_size: Any = msgspec.field(default=None, name="Group size")
+    group_ranks: Any = msgspec.field(default=None, name="Process Group Ranks")
+    name: Any = None
+    grid: Any = None
+
+
+class Event(msgspec.Struct):
+    """One event of the Chrome trace format: the fields that are used."""
+
+    ph: Any = None
+    cat: Any = None
+    name: Any = None
+    pid: Any = None
+    tid: Any = None
+    ts: Any = None
+    dur: Any = None
+    args: Arguments | None = None
+
+
+_DECODER = msgspec.json.Decoder(list[Event])
+
+
+class EventReader:
+    """Reads one stream. `head` and `notes` are complete when `pieces` has come to its end.
+
+    head: what stands beside the events, as plain data. notes: "truncated" where the file ends in the middle, "damaged-text" for
+    bytes that are no UTF-8, "odd-events" where the list holds what is no event.
+    """
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._buffer = b""
+        self._has_ended = False
+        self.bytes_read = 0
+        self.head: dict[str, Any] = {}  # Any: JSON
+        self.notes: set[str] = set()
+
+    def pieces(self) -> Iterator[list[Event]]:
+        """Lists of events in the order of the file. Raises NotReadable for what is no trace."""
+        self._find_events()
+        while True:
+            while len(self._buffer) < PIECE and self._read_more():
+                pass
+            if self._has_ended:
+                yield from self._last_piece()
+                return
+            yield self._next_piece()
+
+    def _read_more(self) -> bool:
+        """Whether there was more; a file that is cut off inside its compression ends there."""
+        if self._has_ended:
+            return False
+        try:
+            data = self._stream.read(PIECE)
+        except (EOFError, zlib.error):
+            self.notes.add("truncated")
+            data = b""
+        except OSError as error:  # `gzip.BadGzipFile` among them
+            if not self.bytes_read:
+                raise NotReadable(f"cannot be decompressed: {error}") from error
+            self.notes.add("truncated")
+            data = b""
+        self._has_ended = not data
+        self.bytes_read += len(data)
+        self._buffer += data
+        return bool(data)
+
+    def _find_events(self) -> None:
+        """Read up to the first event; what stands before it is the head."""
+        while True:
+            more = self._read_more()
+            start = self._buffer.lstrip(b"\xef\xbb\xbf \t\r\n")
+            if start[:1] == b"[":
+                self._buffer = start[1:]
+                return
+            if start and start[:1] != b"{":
+                raise NotReadable("no trace: neither a JSON object nor a list")
+            if found := _EVENTS.search(start):
+                self._take_head(start[: found.start()] + b'"":0}')
+                self._buffer = start[found.end() :]
+                return
+            if not more:
+                raise NotReadable(_why_no_events(start))
+            if len(start) > MAX_HEAD:
+                raise NotReadable(f"no trace: no list of events in its first {MAX_HEAD >> 20} MiB")
+
+    def _take_head(self, text: bytes) -> None:
+        try:
+            value = json.loads(text.decode("utf-8", "replace"), strict=False)
+        except (ValueError, RecursionError):
+            return
+        if isinstance(value, dict):
+            self.head.update({key: item for key, item in value.items() if key})
+
+    def _next_piece(self) -> list[Event]:
+        """Events up to the last one that ends in the buffer; more is read where none does."""
+        tail = _TAIL
+        while True:
+            start = max(0, len(self._buffer) - tail)
+            for found in reversed(list(_BETWEEN.finditer(self._buffer, start))):
+                events = self._decoded(self._buffer[: found.start() + 1])
+                if events is not None:
+                    self._buffer = self._buffer[found.end() :]
+                    return events
+            if start:
+                tail *= 16
+            elif len(self._buffer) > MAX_EVENT:
+                raise NotReadable(f"damaged: no event ends in {MAX_EVENT >> 20} MiB")
+            elif not self._read_more():
+                return []
+
+    def _last_piece(self) -> Iterator[list[Event]]:
+        """What is left when the stream has ended: the last events, the end of the list, and what stands behind it."""
+        text = self._buffer.strip()
+        ends = [found.start() for found in re.finditer(rb"\]", text)]
+        for end in reversed(ends[-1000:]):
+            events = self._decoded(text[:end].rstrip().rstrip(b","))
+            if events is not None:
+                self._take_head(b'{"":0' + text[end + 1 :].lstrip())
+                yield events
+                return
+        # The list may lack its end: the format allows that, and a job that was killed leaves it so.
+        text = text.rstrip(b",")
+        events = self._decoded(text)
+        if events is None:
+            self.notes.add("truncated")
+            events = self._up_to_last_whole(text)
+        yield events
+
+    def _up_to_last_whole(self, text: bytes) -> list[Event]:
+        for found in reversed(list(re.finditer(rb"\}", text))[-1000:]):
+            events = self._decoded(text[: found.end()])
+            if events is not None:
+                return events
+        return []
+
+    def _decoded(self, text: bytes) -> list[Event] | None:
+        """The events of a piece of the list; None where it ends inside one."""
+        listed = b"[" + text + b"]"
+        try:
+            return _DECODER.decode(listed)
+        except msgspec.ValidationError:
+            pass  # an event with a list for arguments, or no object: the slow way takes what is usable
+        except (msgspec.DecodeError, RecursionError):
+            if _is_plain(text):
+                return None
+        except UnicodeDecodeError:
+            pass
+        return self._decoded_slowly(listed)
+
+    def _decoded_slowly(self, text: bytes) -> list[Event] | None:
+        """With the decoder of the standard library, which takes NaN and control characters; bytes that are no UTF-8 are
+        replaced.
+        """
+        words = text.decode("utf-8", "replace")
+        if "\ufffd" in words:
+            self.notes.add("damaged-text")
+        try:
+            values = json.loads(words, strict=False)
+        except (ValueError, RecursionError):
+            return None
+        events = [event for value in values if (event := _event_of(value)) is not None]
+        if len(events) < len(values):
+            self.notes.add("odd-events")
+        return events
+
+
+def _is_plain(text: bytes) -> bool:
+    """Whether nothing is in it that only the standard library's decoder takes, so that asking that would be in vain."""
+    if b"NaN" in text or b"Infinity" in text or _CONTROL.search(text):
+        return False
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+_CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+_FIELDS = {field.encode_name: field.name for field in msgspec.structs.fields(Arguments)}
+
+
+def _event_of(value: Any) -> Event | None:  # Any: JSON
+    if not isinstance(value, dict):
+        return None
+    given = value.get("args")
+    named = {_FIELDS[key]: item for key, item in given.items() if key in _FIELDS} if isinstance(given, dict) else {}
+    known = {key: value.get(key) for key in ("ph", "cat", "name", "pid", "tid", "ts", "dur")}
+    return Event(**known, args=Arguments(**named))
+
+
+def _why_no_events(text: bytes) -> str:
+    if not text:
+        return "no trace: the file is empty"
+    try:
+        json.loads(text.decode("utf-8", "replace"), strict=False)
+    except (ValueError, RecursionError):
+        return "no trace: not JSON, or cut off before its first event"
+    return "no trace: JSON without traceEvents"

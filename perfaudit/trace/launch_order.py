@@ -1,0 +1,95 @@
+"""Kernels in the order in which the host launched them, step by step."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from perfaudit.trace.device_view import DeviceView
+from perfaudit.trace.idle import LATENCY
+from perfaudit.trace.recording import MEMORY
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """Kernels whose launch is known, and those of them that came when the device had nothing left to do."""
+
+    known: int
+    at_empty_queue: int
+
+    @property
+    def share(self) -> float:
+        return self.at_empty_queue / self.known if self.known else 0.0
+
+
+def arrivals(view: DeviceView) -> Arrivals:
+    """A kernel arrives at an empty queue where all work before it had ended when its launch returned."""
+    work, calls = view.recording.work, view.recording.calls
+    known = empty = 0
+    reached = view.start
+    for row in view.rows:
+        call = view.launches.of.get(row)
+        if call is not None and work.kind[row] != MEMORY:
+            known += 1
+            empty += reached <= calls.end[call] and work.start[row] - calls.end[call] <= 4 * LATENCY
+        reached = max(reached, work.end[row])
+    return Arrivals(known, empty)
+
+
+@dataclass(frozen=True, slots=True)
+class Graphable:
+    """A stretch of a step that a CUDA graph could hold: the same kernels in every step, without a wait or an allocation.
+
+    kernels: in one step. start, end: of it in each step, microseconds of the device.
+    """
+
+    kernels: int
+    places: tuple[tuple[float, float], ...]
+
+
+def longest_graphable(view: DeviceView) -> Graphable | None:
+    """The longest such stretch; None with fewer than two steps, or where no stretch is the same in all of them.
+
+    Criteria of the Mask R-CNN work of NVIDIA and AWS: no synchronisation, no allocation, the same shapes in each step
+    (here: the same
+    kernels; the first step of several does not count, as it may set things up).
+    """
+    steps = view.steps[1:] if len(view.steps) > 2 else view.steps
+    if len(steps) < 2:
+        return None
+    blockers = sorted(view.recording.calls.start[row] for kind in ("sync", "allocation") for row in view.calls(kind))
+    segments = [list(_segments(view, step.start, step.end, blockers)) for step in steps]
+    common = set.intersection(*({names for names, _ in one} for one in segments))
+    if not common:
+        return None
+    longest = max(common, key=lambda names: (len(names), names))
+    work = view.recording.work
+    places = []
+    for one in segments:
+        rows = next(rows for names, rows in one if names == longest)
+        places.append((min(work.start[row] for row in rows), max(work.end[row] for row in rows)))
+    return Graphable(len(longest), tuple(places))
+
+
+def _segments(
+    view: DeviceView, start: float, end: float, blockers: list[float]
+) -> Iterator[tuple[tuple[int, ...], list[int]]]:
+    """Kernels launched between two blockers of a step: their names, and their rows."""
+    calls, of = view.recording.calls, view.launches.of
+    launched = sorted(
+        (calls.start[of[row]], row) for row in view.rows if row in of and start <= calls.start[of[row]] < end
+    )
+    names: list[int] = []
+    rows: list[int] = []
+    segment = -1
+    for time, row in launched:
+        here = bisect_right(blockers, time)
+        if here != segment and rows:
+            yield tuple(names), rows
+            names, rows = [], []
+        segment = here
+        names.append(view.recording.work.name[row])
+        rows.append(row)
+    if rows:
+        yield tuple(names), rows

@@ -1,0 +1,186 @@
+"""Ranks of one job against each other: who comes last to the collectives, and how long the others wait there.
+
+Clocks of machines differ, so starts are not compared. A collective ends on all ranks at the same time; a rank whose kernel took
+less time has come later. The shortest kernel is that of the last rank, and what others took longer is their waiting.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from perfaudit.trace.analyse import CollectiveRow, FileResult, TraceFinding
+from perfaudit.trace.kernel_names import WAIT_FOR_ALL
+from perfaudit.trace.whereabouts import Whereabouts
+from perfaudit.traces import CollectiveWaits, Straggler
+
+LEAST_WAIT = 0.1  # of a collective's longest kernel, and LEAST_SECONDS: less is no waiting
+LEAST_SECONDS = 30e-6
+LEAST_MATCHED = 5  # collectives; fewer tell nothing about who is late
+LEAST_SHARE = 0.02  # of the window that the others wait
+MOSTLY = 0.5  # of the waiting that one rank causes, from which on it is a straggler
+LONGER = 1.0  # times: the last rank must have computed at least as long as the others since the collective before
+MOST_SHOWN = 120  # collectives of the map
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """One collective on all ranks that took part: seconds of each rank's kernel, and of computing before it."""
+
+    name: str
+    took: dict[int, float]
+    before: dict[int, float]
+
+    @property
+    def last(self) -> int:
+        return min(self.took, key=lambda rank: (self.took[rank], rank))
+
+    @property
+    def waits(self) -> dict[int, float]:
+        """How long each rank waits for the last one."""
+        shortest = min(self.took.values())
+        return {rank: took - shortest for rank, took in self.took.items()}
+
+    @property
+    def is_late(self) -> bool:
+        """Whether somebody waits for the last rank."""
+        longest, shortest = max(self.took.values()), min(self.took.values())
+        return longest - shortest >= max(LEAST_SECONDS, LEAST_WAIT * longest)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What comparing the ranks showed. waiting: share of its window that each rank waits for others."""
+
+    stragglers: tuple[Straggler, ...] = ()
+    waits: CollectiveWaits = field(default_factory=CollectiveWaits)
+    findings: tuple[TraceFinding, ...] = ()
+    waiting: dict[int, float] | None = None
+
+
+def compare_ranks(results: Sequence[FileResult]) -> Job:
+    """Stragglers and imbalance over the ranks of one job; nothing for fewer than two, or without collectives that match."""
+    by_rank = {one.rank: one for one in results if one.rank is not None and one.collectives}
+    if len(by_rank) < 2:
+        return Job()
+    meetings = list(_meetings(by_rank))
+    late = [meeting for meeting in meetings if meeting.is_late]
+    waits = _map(sorted(by_rank), meetings)
+    if len(meetings) < LEAST_MATCHED:
+        return Job(waits=waits)
+    windows = {rank: max(device.window_seconds for device in one.devices) for rank, one in by_rank.items()}
+    waiting = {rank: sum(meeting.waits.get(rank, 0.0) for meeting in late) / windows[rank] for rank in by_rank}
+    caused: Counter[int] = Counter()
+    times_last: Counter[int] = Counter()
+    for meeting in late:
+        others = [wait for rank, wait in meeting.waits.items() if rank != meeting.last]
+        caused[meeting.last] += sum(others) / len(others)  # type: ignore[assignment]  # counts seconds
+        times_last[meeting.last] += 1
+    whole = sum(caused.values())
+    share = whole / (sum(windows.values()) / len(windows))
+    if share < LEAST_SHARE or not caused:
+        return Job(waits=waits, waiting=waiting)
+    stragglers = tuple(
+        Straggler(rank, times_last[rank], len(meetings), seconds / (sum(windows.values()) / len(windows)))
+        for rank, seconds in caused.most_common()
+        if seconds >= _mostly(len(by_rank)) * whole
+    )
+    steps = max((device.steps for one in by_rank.values() for device in one.devices), default=0)
+    finding = _straggling(stragglers, late, whole, share, steps) or _imbalance(
+        by_rank, late, len(meetings), whole, share, steps
+    )
+    return Job(stragglers, waits, (finding,), waiting)
+
+
+def _mostly(ranks: int) -> float:
+    """The part of all waiting that one rank must cause: of two ranks either causes half by chance."""
+    return max(MOSTLY, min(0.8, 1.6 / ranks))
+
+
+def _meetings(by_rank: dict[int, FileResult]) -> list[Meeting]:
+    """Collectives that wait for all, matched by kind, group and number; of kinds whose numbers agree on all ranks that
+    have them.
+    """
+    rows: dict[tuple[str, str, int], dict[int, CollectiveRow]] = {}
+    numbers: dict[tuple[str, str], Counter[int]] = {}
+    for rank, result in by_rank.items():
+        for row in result.collectives:
+            operation, group, _ = row.key
+            numbers.setdefault((operation, group), Counter())[rank] += 1
+            if operation in WAIT_FOR_ALL:
+                rows.setdefault(row.key, {})[rank] = row
+    found = []
+    for (operation, group, _), of_rank in rows.items():
+        counts = set(numbers[operation, group].values())
+        if len(of_rank) < 2 or len(counts) > 1:
+            continue
+        found.append(
+            Meeting(
+                operation,
+                {rank: row.end - row.start for rank, row in of_rank.items()},
+                {rank: row.busy_before for rank, row in of_rank.items()},
+            )
+        )
+    return found
+
+
+def _straggling(
+    stragglers: tuple[Straggler, ...], late: list[Meeting], whole: float, share: float, steps: int
+) -> TraceFinding | None:
+    if not stragglers:
+        return None
+    first = stragglers[0]
+    mine = [meeting for meeting in late if meeting.last == first.rank]
+    others = [
+        sum(value for rank, value in meeting.before.items() if rank != first.rank) / max(1, len(meeting.before) - 1)
+        for meeting in mine
+    ]
+    own = sum(meeting.before.get(first.rank, 0.0) for meeting in mine)
+    why = ""
+    if own > LONGER * sum(others) * 1.05:
+        why = f": before these it computes {own / sum(others):.2f} times as long" if sum(others) else ""
+    elif mine:
+        why = ", and computes no longer before them: its device is idle, so its host is late"
+    each = f"{1000 * whole / steps:.3g} ms a step" if steps else f"{whole:.3g} s in all"
+    return TraceFinding(
+        "PA904",
+        f"rank {first.rank} comes last to {first.last} of {first.of} collectives{why}; the other ranks wait for late ones for "
+        f"{100 * share:.0f} % of the time ({each})",
+        whole,
+        share,
+        steps,
+        first.rank,
+        "",
+        Whereabouts(),
+    )
+
+
+def _imbalance(
+    by_rank: dict[int, FileResult], late: list[Meeting], meetings: int, whole: float, share: float, steps: int
+) -> TraceFinding:
+    last = Counter(meeting.last for meeting in late)
+    words = ", ".join(f"rank {rank} {number} times" for rank, number in last.most_common(3))
+    each = f"{1000 * whole / steps:.3g} ms a step" if steps else f"{whole:.3g} s in all"
+    return TraceFinding(
+        "PA905",
+        f"ranks come to collectives at different times, now one and now another last ({words}; {len(late)} of {meetings} "
+        f"collectives): they wait for each other for {100 * share:.0f} % of the time ({each})",
+        whole,
+        share,
+        steps,
+        None,
+        "",
+        Whereabouts(),
+    )
+
+
+def _map(ranks: list[int], meetings: list[Meeting]) -> CollectiveWaits:
+    """The collectives at which most was waited, in the order of their time."""
+    kept = sorted(range(len(meetings)), key=lambda index: -sum(meetings[index].waits.values()))[:MOST_SHOWN]
+    shown = [meetings[index] for index in sorted(kept)]
+    return CollectiveWaits(
+        tuple(ranks),
+        tuple(meeting.name for meeting in shown),
+        tuple(tuple(meeting.waits.get(rank, 0.0) for meeting in shown) for rank in ranks),
+    )

@@ -1,0 +1,207 @@
+"""Traces of a job, or of two, as a report: verdict, ranks, at most five findings in the order of what they could save."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from perfaudit.findings import Finding, Location, Saving
+from perfaudit.forked_work import Limits, Lost, in_children
+from perfaudit.report import Report, Skipped
+from perfaudit.rules import Rule
+from perfaudit.trace.analyse import FileResult, TraceFinding, analyse
+from perfaudit.trace.ranks import Job, compare_ranks
+from perfaudit.trace.trace_files import TraceFile
+from perfaudit.traces import SHARE_WORDS, FindingChange, RankTrace, TraceChange, Traces
+
+MOST_FINDINGS = 5
+LEAST = 0.02  # of the window
+LIMITS = Limits(cpu_seconds=3600, wall_seconds=7200, memory_bytes=3 << 30, doing="read")
+Progress = Callable[[int, int, str], None]
+
+
+def read_all(
+    files: Sequence[TraceFile], window: tuple[int, int] | None, processes: int, progress: Progress | None = None
+) -> list[FileResult]:
+    """What is in each file, in the order given; in child processes with a bound on memory where there are several."""
+    results: dict[TraceFile, FileResult] = {}
+    work = in_children(lambda file: analyse(file, window), files, processes, LIMITS)
+    for number, (file, result) in enumerate(work, start=1):
+        results[file] = FileResult(file.name, problem=result.reason) if isinstance(result, Lost) else result
+        if progress is not None:
+            progress(number, len(files), file.name)
+    return [results[file] for file in files]
+
+
+def report_of(results: Sequence[FileResult], rules: dict[str, Rule], rank: int | None = None) -> Report:
+    """One job. rank: the only one to look at, None for all."""
+    skipped = [Skipped(one.file, one.problem) for one in results if one.problem]
+    usable, more, notes = _one_job([one for one in results if not one.problem])
+    skipped += more
+    if rank is not None:
+        skipped += [
+            Skipped(one.file, f"rank {one.rank}; --rank {rank} was asked for") for one in usable if one.rank != rank
+        ]
+        usable = [one for one in usable if one.rank == rank]
+    job = compare_ranks(usable)
+    found = _together([*(finding for one in usable for finding in _without_waiting(one, job)), *job.findings])
+    found = [one for one in found if one.share >= LEAST]
+    devices = tuple(device for one in usable for device in one.devices)
+    traces = Traces(
+        verdict(devices, found),
+        devices,
+        job.stragglers,
+        job.waits,
+        max(0, len(found) - MOST_FINDINGS),
+    )
+    findings = tuple(_finding(one, rules) for one in found[:MOST_FINDINGS])
+    return Report(
+        "trace", findings, tuple(skipped), files=len(usable), notes=tuple(notes), traces=traces if devices else None
+    )
+
+
+def _one_job(results: list[FileResult]) -> tuple[list[FileResult], list[Skipped], list[str]]:
+    """The files of the job that most are of, those left out, and remarks: ranks of another job, a rank that is there twice."""
+    skipped: list[Skipped] = []
+    notes: list[str] = []
+    sizes = {one.world_size for one in results if one.world_size is not None}
+    if len(results) > 1 and len(sizes) > 1:
+        usual = max(sizes, key=lambda size: (sum(one.world_size == size for one in results), size))
+        other = [one for one in results if one.world_size not in (usual, None)]
+        skipped += [
+            Skipped(one.file, f"of another job: {one.world_size} ranks, and {usual} in most files") for one in other
+        ]
+        results = [one for one in results if one not in other]
+    kept: dict[int | None, FileResult] = {}
+    unknown = []
+    for one in results:
+        if one.rank is None:
+            unknown.append(one)
+        elif one.rank in kept:
+            skipped.append(Skipped(one.file, f"rank {one.rank} again, which {kept[one.rank].file} is already"))
+        else:
+            kept[one.rank] = one
+    ordered = [*(kept[rank] for rank in sorted(kept, key=lambda rank: rank or 0)), *unknown]
+    size = next(iter(sizes), None) if len(sizes) == 1 else None
+    if size is not None and 1 < len(kept) < size:
+        notes.append(f"{len(kept)} of {size} ranks are there; who is late is told among these.")
+    if len(ordered) > 1 and len(unknown) == len(ordered):
+        notes.append("No file tells its rank: each is looked at by itself.")
+    return ordered, skipped, notes
+
+
+def _without_waiting(result: FileResult, job: Job) -> Iterable[TraceFinding]:
+    """The findings of a rank, where waiting for other ranks is no communication that could be overlapped."""
+    waiting = (job.waiting or {}).get(result.rank if result.rank is not None else -1, 0.0)
+    for finding in result.findings:
+        if finding.rule in ("PA903", "PA708") and waiting and finding.share > 0:
+            left = max(0.0, finding.share - waiting)
+            yield replace(
+                finding,
+                share=left,
+                seconds=finding.seconds * left / finding.share,
+                message=f"{finding.message}; {100 * min(waiting, finding.share):.0f} % of the time is waiting for other ranks",
+            )
+        else:
+            yield finding
+
+
+def _together(findings: Iterable[TraceFinding]) -> list[TraceFinding]:
+    """One finding a rule, that of the rank where it could save most; it says which other ranks have it. The largest first."""
+    by_rule: dict[str, list[TraceFinding]] = {}
+    for finding in findings:
+        by_rule.setdefault(finding.rule, []).append(finding)
+    found = []
+    for several in by_rule.values():
+        most = max(several, key=lambda one: one.share)
+        ranks = sorted({one.rank for one in several if one.rank is not None})
+        if len(several) > 1 and len(ranks) > 1:
+            most = replace(most, message=f"{most.message} (rank {most.rank}; {ranks_in_words(ranks)} have it)")
+        found.append(most)
+    return sorted(found, key=lambda one: -one.share)
+
+
+def ranks_in_words(ranks: Sequence[int]) -> str:
+    """ "ranks 0 to 7", "ranks 1, 3 and 5" """
+    if list(ranks) == list(range(ranks[0], ranks[-1] + 1)) and len(ranks) > 2:
+        return f"ranks {ranks[0]} to {ranks[-1]}"
+    words = [str(rank) for rank in ranks]
+    return f"ranks {', '.join(words[:-1])} and {words[-1]}" if len(words) < 9 else f"{len(words)} ranks"
+
+
+def _finding(found: TraceFinding, rules: dict[str, Rule]) -> Finding:
+    rule = rules[found.rule]
+    where = found.where
+    location = Location(where.source, where.line, 1, where.line, 1) if where.source else None
+    parts = []
+    if where.annotation:
+        parts.append(f"under `{where.annotation}`")
+    if where.operator and where.operator not in found.message:
+        parts.append(f"in `{where.operator}`")
+    each = found.seconds / found.steps if found.steps else None
+    return Finding(
+        rule=rule.id,
+        name=rule.name,
+        severity="warning",
+        message=found.message,
+        location=location,
+        saving=Saving("profiled", 0.0, found.share, seconds_per_step=each),
+        note=f"mostly {' '.join(parts)}" if parts else "",
+        hot=True,
+    )
+
+
+def verdict(devices: Sequence[RankTrace], findings: Sequence[TraceFinding]) -> str:
+    """The one line: how long a step takes, what the devices do, and what could be saved most."""
+    if not devices:
+        return "nothing could be read"
+    mean = {name: sum(device.shares[name] for device in devices) / len(devices) for name in SHARE_WORDS}
+    times = [device.seconds_per_step for device in devices if device.seconds_per_step]
+    step = f"{1000 * sum(times) / len(times):.4g} ms a step; " if times else ""
+    is_host = all("no-device" in device.notes for device in devices)
+    what = "the host computes" if is_host else "the device computes" if len(devices) == 1 else "devices compute"
+    head = f"{step}{what} for {100 * mean['compute']:.0f} % of the time"
+    lost = {name: share for name, share in mean.items() if name != "compute"}
+    worst = max(lost, key=lambda name: lost[name])
+    if lost[worst] >= LEAST:
+        head += f", {100 * lost[worst]:.0f} % {SHARE_WORDS[worst].replace('idle: ', 'idle, ')}"
+    if not findings:
+        return f"{head}: nothing worth doing was found"
+    return f"{head}; most to save: {findings[0].rule}, at most {100 * findings[0].share:.0f} %"
+
+
+def compared(before: Report, after: Report, names: tuple[str, str]) -> Report:
+    """The report of the second, with what changed since the first."""
+    first, second = before.traces, after.traces
+    if first is None or second is None:
+        return after
+    mean = [
+        {name: sum(one.shares[name] for one in traces.ranks) / len(traces.ranks) for name in SHARE_WORDS}
+        for traces in (first, second)
+    ]
+    savings = [{one.rule: one.saving.high for one in report.findings if one.saving} for report in (before, after)]
+    rules = sorted(
+        {*savings[0], *savings[1]}, key=lambda rule: -max(savings[0].get(rule, 0.0), savings[1].get(rule, 0.0))
+    )
+    change = TraceChange(
+        *names,
+        _step(first.ranks),
+        _step(second.ranks),
+        {name: mean[1][name] - mean[0][name] for name in SHARE_WORDS},
+        tuple(FindingChange(rule, savings[0].get(rule), savings[1].get(rule)) for rule in rules),
+    )
+    both = tuple(replace(item, path=item.path) for item in (*before.skipped, *after.skipped))
+    return after.with_(traces=replace(second, compared=change), skipped=both)
+
+
+def _step(ranks: Sequence[RankTrace]) -> float | None:
+    times = [device.seconds_per_step for device in ranks if device.seconds_per_step]
+    return sum(times) / len(times) if times else None
+
+
+def are_two_jobs(results: Sequence[FileResult], paths: Sequence[Path]) -> bool:
+    """Whether two files are traces of one rank before and after, and not of two ranks of a job."""
+    ranks = {one.rank for one in results}
+    sizes = {one.world_size for one in results}
+    return len(paths) == 2 and (len(ranks) == 1 or len(sizes) > 1)

@@ -1,0 +1,126 @@
+"""Trace files below what a user names: plain, compressed, or members of an archive. Nothing is unpacked to disk."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, cast
+
+from perfaudit.errors import UserError, refusal
+
+SUFFIXES = (".json", ".json.gz", ".gz", ".zip", ".tar.gz", ".tgz", ".tar")
+MAX_FILES = 8192  # of one command; a job of so many ranks is analysed by part
+_GZIP = b"\x1f\x8b"
+
+
+@dataclass(frozen=True, slots=True)
+class TraceFile:
+    """One trace: the file it is in, and its name in that where the file is an archive ("" where it is not)."""
+
+    path: str
+    member: str = ""
+
+    @property
+    def name(self) -> str:
+        """How reports call it; a member of an archive as `archive.zip:rank0.json`."""
+        return f"{self.path}:{self.member}" if self.member else self.path
+
+
+def find_traces(paths: list[Path]) -> list[TraceFile]:
+    """All traces in these files and folders, in the order of their names. Links to folders are not followed.
+
+    Raises UserError for a path that does not exist, and for more than MAX_FILES files.
+    """
+    found: list[TraceFile] = []
+    for path in paths:
+        if not path.exists():
+            raise UserError(f"{path}: no such file or folder")
+        files = sorted(_below(path)) if path.is_dir() else [path]
+        for file in files:
+            found += [TraceFile(_shown(file), member) for member in _members(file)]
+        if len(found) > MAX_FILES:
+            raise UserError(f"{path}: more than {MAX_FILES} files; name some of them")
+    return found
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    for here, _, names in os.walk(folder):
+        yield from (Path(here) / name for name in names if name.endswith(SUFFIXES))
+
+
+def _shown(path: Path) -> str:
+    """Relative to the working directory where it lies below, with `/`."""
+    try:
+        return path.absolute().relative_to(Path.cwd()).as_posix()
+    except ValueError:
+        return path.as_posix()
+
+
+def _members(path: Path) -> list[str]:
+    """Names of the traces in an archive; [""] for a file that is none, or that cannot be read as what it is named."""
+    try:
+        if path.name.endswith(".zip"):
+            with zipfile.ZipFile(path) as archive:
+                names = [item.filename for item in archive.infolist() if not item.is_dir()]
+        elif path.name.endswith((".tar.gz", ".tgz", ".tar")):
+            with tarfile.open(path) as tar:
+                names = [item.name for item in tar if item.isfile()]
+        else:
+            return [""]
+    except (OSError, EOFError, zipfile.BadZipFile, tarfile.TarError):
+        return [""]  # reading it says what is wrong
+    traces = [name for name in sorted(names) if name.endswith((".json", ".json.gz", ".gz")) and "__MACOSX/" not in name]
+    return traces or [""]
+
+
+class NotReadable(Exception):
+    """A file that is no trace, or of which nothing can be read; the message is for a report."""
+
+
+@contextmanager
+def opened(file: TraceFile) -> Iterator[IO[bytes]]:
+    """The bytes of the trace, decompressed as they are read. Raises NotReadable."""
+    try:
+        if file.member:
+            with _opened_member(file) as stream:
+                yield _plain(stream)
+        else:
+            path = Path(file.path)
+            if not path.is_file():
+                raise NotReadable("not a regular file")
+            if path.name.endswith((".zip", ".tar", ".tar.gz", ".tgz")):
+                raise NotReadable("an archive without traces in it, or damaged")
+            with path.open("rb") as raw:
+                yield _plain(raw)
+    except OSError as error:
+        raise NotReadable(refusal(error)) from error
+    except (zipfile.BadZipFile, tarfile.TarError, NotImplementedError, RuntimeError) as error:
+        raise NotReadable(f"damaged archive: {error}") from error  # RuntimeError: of an encrypted zip
+
+
+@contextmanager
+def _opened_member(file: TraceFile) -> Iterator[IO[bytes]]:
+    if file.path.endswith(".zip"):
+        with zipfile.ZipFile(file.path) as archive, archive.open(file.member) as stream:
+            yield stream
+        return
+    with tarfile.open(file.path) as tar:
+        stream_of_member = tar.extractfile(file.member)
+        if stream_of_member is None:
+            raise NotReadable("not a regular file")
+        yield stream_of_member
+
+
+def _plain(stream: IO[bytes]) -> IO[bytes]:
+    """The stream, decompressed where its first bytes say that it is a gzip file, whatever its name."""
+    buffered = stream if isinstance(stream, io.BufferedReader) else io.BufferedReader(stream)  # type: ignore[type-var]  # readable
+    if buffered.peek(2)[:2] == _GZIP:
+        return cast(IO[bytes], gzip.GzipFile(fileobj=buffered))
+    return buffered

@@ -1,0 +1,74 @@
+"""Where in the user's program an instant of the host lies: annotation, operator, and with stacks the source line."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from perfaudit.trace.host_threads import Instant, around
+from perfaudit.trace.recording import Recording, Spans
+from perfaudit.trace.steps import IS_STEP
+
+MOST = 200  # instants that are looked up; the costliest come first
+_FRAME = re.compile(r"^(?P<path>[^():]*\.py)\((?P<line>\d+)\): ?(?P<function>.*)$")
+# Code that is not the user's: installed packages, the standard library, and frames without a file.
+_INSTALLED = re.compile(
+    r"(^|/)(site-packages|dist-packages|lib/python3[^/]*)/|^torch/|^(<frozen|<string>|<built-in)|(^|/)torch/(nn|optim|utils|autograd|"
+    r"_|profiler|cuda|distributed)|^(contextlib|threading|runpy|functools)\.py"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """The commonest of some instants; "" and 0 for what is not known. source: the path as the trace has it."""
+
+    annotation: str = ""
+    operator: str = ""
+    source: str = ""
+    line: int = 0
+
+    @property
+    def source_line(self) -> str:
+        return f"{self.source}:{self.line}" if self.source else ""
+
+
+def whereabouts(recording: Recording, instants: Sequence[Instant]) -> Whereabouts:
+    """What most of them lie in: the innermost annotation that is no step, the outermost operator, the innermost line of
+    the user's.
+    """
+    asked = list(instants[:MOST])
+    annotations = around(recording.annotations, asked)
+    operators = around(recording.operators, asked)
+    frames = around(recording.frames, asked) if len(recording.frames) else {}
+    source = _commonest(_line(recording, frames.get(one, [])) for one in asked)
+    path, _, line = (source or "").rpartition(":")
+    return Whereabouts(
+        _commonest(_innermost(recording, recording.annotations, annotations.get(one, [])) for one in asked),
+        _commonest(_outermost(recording, recording.operators, operators.get(one, [])) for one in asked),
+        path,
+        int(line) if line else 0,
+    )
+
+
+def _commonest(words: object) -> str:
+    counted = Counter(word for word in words if word)  # type: ignore[attr-defined]  # an iterable of texts
+    return counted.most_common(1)[0][0] if counted else ""
+
+
+def _innermost(recording: Recording, spans: Spans, rows: list[int]) -> str:
+    names = [recording.names[spans.name[row]] for row in reversed(rows)]
+    return next((name for name in names if not IS_STEP(name)), "")
+
+
+def _outermost(recording: Recording, spans: Spans, rows: list[int]) -> str:
+    return recording.names[spans.name[rows[0]]] if rows else ""
+
+
+def _line(recording: Recording, rows: list[int]) -> str:
+    for row in reversed(rows):
+        found = _FRAME.match(recording.names[recording.frames.name[row]])
+        if found and not _INSTALLED.search(found["path"]):
+            return f"{found['path']}:{found['line']}"
+    return ""

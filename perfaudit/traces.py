@@ -1,0 +1,149 @@
+"""What traces of a profiler showed: `trace` of the report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+# In the order of bars and tables; `trace.ranks[].shares` of the JSON has these names, which add up to 1.
+SHARE_WORDS = {
+    "compute": "computing",
+    "communication_exposed": "communicating, not computing",
+    "memory_exposed": "copying, nothing else",
+    "idle_data": "idle: waiting for data",
+    "idle_sync": "idle: the host waited for the device",
+    "idle_allocation": "idle: memory allocation",
+    "idle_launch": "idle: launching",
+    "idle_other": "idle: other",
+}
+
+# What `notes` of a rank may hold, and what that means for its figures.
+NOTE_WORDS = {
+    "truncated": "The file ends in the middle: what comes after is missing.",
+    "damaged-text": "Some texts of the file are not UTF-8 and are read with replaced characters.",
+    "odd-events": "Some events have no usable time (negative durations, texts) and are left out.",
+    "times-as-text": "The file writes times as texts.",
+    "nanoseconds": "The file counts nanoseconds.",
+    "stacks": "Python stacks were recorded, which slows the host: idle time by launching is larger than without them.",
+    "part": "The file is too large to be analysed as a whole: some steps from its middle were.",
+    "no-steps": "No steps are marked: the window goes from the first to the last piece of work, set-up included.",
+    "missing-steps": "Some steps between the first and the last are missing.",
+    "warm-up": "The first steps are longer and allocate or load: they are warm-up.",
+    "sampled": "Only a sample of the events is in the file: times between them are not known.",
+    "filtered": "Calls that launched part of the work are missing: why the device was idle is known less well.",
+    "overlapping-ids": "Several calls have the same correlation id: each piece of work is matched to the latest call before it.",
+    "no-device": "No work of a device is in the file: the shares are of the host thread that trains.",
+    "no-host": "Nothing of the host is in the file: why the device was idle cannot be told.",
+    "rank-from-name": "The rank is taken from the name of the file.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class IdleWhere:
+    """Where in the program a cause of idle time lies: its share of the window, the host's innermost annotation, its
+    source line.
+    """
+
+    cause: str
+    share: float
+    annotation: str = ""
+    operator: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRow:
+    """A kernel by name: its share of the window, and how often it runs in the window."""
+
+    name: str
+    share: float
+    calls: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A stretch of one step: seconds from the step's start; kind: a name of SHARE_WORDS; row: the stream it is drawn at."""
+
+    start: float
+    end: float
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class RankTrace:
+    """One device of one trace file.
+
+    device: as PyTorch calls it ("cuda:0", "cpu"). window_seconds: from the first step to the end of the work that the
+    last one launched.
+    steps: how many are marked. shares: of the window, named as in SHARE_WORDS, adding up to 1. communication_overlap: the part of
+    communication during which the device computes; None without communication. tensor_core_share: of the time in matrix products,
+    the part on tensor cores; None where names do not tell. timeline: of the step that is nearest to the median.
+    """
+
+    file: str
+    rank: int | None
+    device: str
+    window_seconds: float
+    steps: int
+    shares: dict[str, float]
+    communication_overlap: float | None = None
+    tensor_core_share: float | None = None
+    notes: tuple[str, ...] = ()
+    device_name: str = ""
+    seconds_per_step: float | None = None
+    step_seconds: tuple[float, ...] = ()
+    events: int = 0
+    where: tuple[IdleWhere, ...] = ()
+    kernels: tuple[KernelRow, ...] = ()
+    timeline: tuple[Stretch, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Straggler:
+    """A rank for which the others wait: it comes last to `last` of `of` collectives, for `share` of their window together."""
+
+    rank: int
+    last: int
+    of: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveWaits:
+    """Waiting at collectives, for a map of ranks by collectives: seconds of each rank, a row a rank."""
+
+    ranks: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
+    seconds: tuple[tuple[float, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FindingChange:
+    """A rule whose finding differs between two traces: upper bounds of the saving, None where there is no finding."""
+
+    rule: str
+    before: float | None
+    after: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class TraceChange:
+    """What changed from one trace to another. shares: differences in points of the window, by name."""
+
+    before: str
+    after: str
+    seconds_per_step_before: float | None
+    seconds_per_step_after: float | None
+    shares: dict[str, float]
+    findings: tuple[FindingChange, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Traces:
+    """All that was read. verdict: one line. more_findings: those beyond the five that a report shows."""
+
+    verdict: str
+    ranks: tuple[RankTrace, ...]
+    stragglers: tuple[Straggler, ...] = ()
+    waits: CollectiveWaits = field(default_factory=CollectiveWaits)
+    more_findings: int = 0
+    compared: TraceChange | None = None

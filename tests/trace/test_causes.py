@@ -1,0 +1,227 @@
+"""Why a device is idle: traces in which one cause is known, and the shares, findings and places that come out of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from made_traces import GEMM, RELU, SGEMM, Host, step_of_training
+
+from perfaudit.trace.analyse import FileResult, analyse
+from perfaudit.trace.trace_files import TraceFile
+from perfaudit.traces import RankTrace
+
+Story = Callable[[Host], None]
+
+
+def busy(host: Host) -> None:
+    step_of_training(host)
+
+
+def waits_for_workers(host: Host) -> None:
+    host.next_batch(12_000)
+    host.catch_up()
+    step_of_training(host)
+    host.catch_up()
+
+
+def loads_itself(host: Host) -> None:
+    host.next_batch(12_000, workers=False)
+    step_of_training(host)
+    host.catch_up()
+
+
+def reads_the_loss(host: Host) -> None:
+    step_of_training(host)
+    host.item()
+    host.python(3_000)
+
+
+def synchronizes(host: Host) -> None:
+    step_of_training(host)
+    host.synchronize()
+    host.python(3_000)
+
+
+def waits_by_itself(host: Host) -> None:
+    """The host does something unknown for a long time, while nothing is queued; no call waits for the device."""
+    step_of_training(host)
+    host.catch_up()
+    host.python(5_000)
+
+
+def allocates(host: Host) -> None:
+    step_of_training(host)
+    host.catch_up()
+    host.allocate(3_000)
+
+
+def launches_slowly(host: Host) -> None:
+    for _ in range(200):
+        host.kernel(RELU, 2.0, "aten::relu", host=12.0)
+
+
+def copies_pageable(host: Host) -> None:
+    host.copy(3_000, blocking=True)
+    step_of_training(host)
+
+
+def in_float32(host: Host) -> None:
+    step_of_training(host, name=SGEMM)
+
+
+def communicates(host: Host) -> None:
+    step_of_training(host)
+    host.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 9_000, "nccl:all_reduce")
+
+
+CASES = [
+    (busy, "compute", ()),
+    (waits_for_workers, "idle_data", ("PA901",)),
+    (loads_itself, "idle_data", ("PA101",)),
+    (reads_the_loss, "idle_sync", ("PA601",)),
+    (synchronizes, "idle_sync", ("PA602",)),
+    (waits_by_itself, "idle_other", ()),
+    (allocates, "idle_allocation", ("PA906",)),
+    (launches_slowly, "idle_launch", ("PA902", "PA306")),
+    (copies_pageable, "memory_exposed", ("PA102",)),
+    (in_float32, "compute", ("PA303",)),
+    (communicates, "communication_exposed", ("PA903",)),
+]
+
+
+def result_of(story: Story, tmp_path: Path, steps: int = 4, host: Host | None = None) -> FileResult:
+    host = host or Host()
+    for _ in range(steps):
+        with host.step():
+            story(host)
+    return analyse(TraceFile(str(host.write(tmp_path / "trace.json"))))
+
+
+def device_of(result: FileResult) -> RankTrace:
+    (device,) = result.devices
+    return device
+
+
+@pytest.mark.parametrize(("story", "largest", "rules"), CASES, ids=lambda value: getattr(value, "__name__", None))
+def test_a_cause_that_is_known(story: Story, largest: str, rules: tuple[str, ...], tmp_path: Path) -> None:
+    result = result_of(story, tmp_path)
+    shares = device_of(result).shares
+    assert sum(shares.values()) == pytest.approx(1, abs=1e-9)
+    lost = {name: share for name, share in shares.items() if name != "compute"}
+    assert max(lost, key=lambda name: lost[name]) == largest or (largest == "compute" and max(lost.values()) < 0.01)
+    assert tuple(finding.rule for finding in result.findings) == rules
+
+
+def test_the_window_goes_from_the_first_step_to_the_end_of_the_last_steps_work(tmp_path: Path) -> None:
+    host = Host()
+    host.kernel(GEMM, 50_000)  # before the first step
+    host.catch_up()
+    start = host.now
+    with host.step():
+        host.kernel(GEMM, 1_000, host=10)
+    end = max(host.free.values())
+    host.python(20_000)
+    host.kernel(GEMM, 5_000)  # behind the last one
+    device = device_of(analyse(TraceFile(str(host.write(tmp_path / "trace.json")))))
+    assert device.window_seconds == pytest.approx((end - start) * 1e-6)
+    assert device.shares["compute"] == pytest.approx(1_000 / (end - start))
+
+
+def test_a_wait_for_a_device_that_has_nothing_to_do_is_not_why_it_is_idle(tmp_path: Path) -> None:
+    def story(host: Host) -> None:
+        step_of_training(host)
+        host.catch_up()
+        host.python(4_000)
+        host.synchronize()
+
+    shares = device_of(result_of(story, tmp_path)).shares
+    assert shares["idle_other"] > 10 * shares["idle_sync"]
+
+
+def test_the_wait_with_which_a_profiler_ends_is_nobodys(tmp_path: Path) -> None:
+    host = Host()
+    with host.step():
+        step_of_training(host)
+        host.synchronize()
+    host_result = analyse(TraceFile(str(host.write(tmp_path / "trace.json"))))
+    assert [finding.rule for finding in host_result.findings] == []
+
+
+def test_where_the_host_was(tmp_path: Path) -> None:
+    def story(host: Host) -> None:
+        with host.frame("/home/me/train.py(41): train_one_epoch"), host.frame("torch/_tensor.py(10): item"):
+            step_of_training(host)
+            with host.annotation("## metrics ##"):
+                host.item()
+                host.python(3_000)
+
+    result = result_of(story, tmp_path)
+    (finding,) = result.findings
+    assert (finding.where.annotation, finding.where.source_line) == ("## metrics ##", "/home/me/train.py:41")
+    assert "stacks" in device_of(result).notes
+    assert [(one.cause, one.annotation) for one in device_of(result).where] == [("sync", "## metrics ##")]
+
+
+def test_each_stretch_has_the_first_cause_that_holds(tmp_path: Path) -> None:
+    """A batch that is waited for after a read of the loss is data, not a wait for the device."""
+
+    def story(host: Host) -> None:
+        step_of_training(host)
+        host.item()
+        host.next_batch(8_000)
+
+    shares = device_of(result_of(story, tmp_path)).shares
+    assert shares["idle_data"] > 20 * shares["idle_sync"] > 0
+
+
+def test_work_that_was_queued_in_time_is_not_launched_late(tmp_path: Path) -> None:
+    host = Host()
+    with host.step():
+        for _ in range(10):
+            host.kernel(GEMM, 1_000)
+            for stream in host.free:
+                host.free[stream] += 300  # the device is late by itself
+    device = device_of(analyse(TraceFile(str(host.write(tmp_path / "trace.json")))))
+    assert device.shares["idle_other"] > 0.2
+    assert device.shares["idle_launch"] < 0.01
+
+
+def test_overlap_of_communication(tmp_path: Path) -> None:
+    def story(host: Host) -> None:
+        host.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 10_000, "nccl:all_reduce", stream=13)
+        host.kernel(GEMM, 5_000)
+
+    device = device_of(result_of(story, tmp_path, steps=1))
+    assert device.communication_overlap == pytest.approx(0.5, abs=0.01)
+    assert device.shares["communication_exposed"] == pytest.approx(0.5, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("names", "share"),
+    [
+        ([GEMM], 1.0),
+        ([SGEMM], 0.0),
+        ([GEMM, SGEMM], 0.5),
+        (["a_kernel_of_my_own_gemm"], None),
+        ([GEMM, "my_gemm", "my_other_gemm"], None),
+        ([RELU], None),
+    ],
+)
+def test_the_share_on_tensor_cores(names: list[str], share: float | None, tmp_path: Path) -> None:
+    def story(host: Host) -> None:
+        for name in names:
+            host.kernel(name, 500)
+
+    assert device_of(result_of(story, tmp_path)).tensor_core_share == share
+
+
+def test_a_device_without_tensor_cores_is_asked_for_nothing(tmp_path: Path) -> None:
+    old = {"id": 0, "name": "Tesla P100-PCIE-16GB", "computeMajor": 6, "computeMinor": 0}
+    assert result_of(in_float32, tmp_path, host=Host(properties=[old])).findings == ()
+
+
+def test_what_could_be_held_by_a_cuda_graph(tmp_path: Path) -> None:
+    (finding, *_) = result_of(launches_slowly, tmp_path).findings
+    assert "200 kernels in a row are the same in every step" in finding.message
