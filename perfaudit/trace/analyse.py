@@ -167,7 +167,7 @@ def _where(view: DeviceView) -> list[IdleWhere]:
             gap = view.gaps[one.gap]
             thread = gap.thread if cause == "launch" and gap.thread is not None else main
             if thread is not None:
-                instants.append(Instant((one.start + one.end) / 2, thread))
+                instants.append(Instant((one.start + one.end) / 2, thread, one.end - one.start))
         place = whereabouts(view.recording, instants)
         found.append(IdleWhere(cause, lost[cause] / view.length, place.annotation, place.operator, place.source_line))
     return found

@@ -6,7 +6,7 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from perfaudit.trace.intervals import Intervals, union
 from perfaudit.trace.recording import Recording, Spans
@@ -81,10 +81,11 @@ def _launches_kernels(recording: Recording, start: float, end: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """A time of a host thread of which somebody asks what it was in."""
+    """A time of a host thread of which somebody asks what it was in. weight: how much of what is asked about it stands for."""
 
     time: float
     thread: int
+    weight: float = field(default=1.0, compare=False)
 
 
 class Nested:

@@ -17,6 +17,7 @@ from perfaudit.traces import SHARE_WORDS, FindingChange, RankTrace, TraceChange,
 
 MOST_FINDINGS = 5
 LEAST = 0.02  # of the window
+MUCH = 0.1  # of the window; so much loss without a finding is said
 LIMITS = Limits(cpu_seconds=3600, wall_seconds=7200, memory_bytes=3 << 30, doing="read")
 Progress = Callable[[int, int, str], None]
 
@@ -167,7 +168,8 @@ def verdict(devices: Sequence[RankTrace], findings: Sequence[TraceFinding]) -> s
     if lost[worst] >= LEAST:
         head += f", {100 * lost[worst]:.0f} % {SHARE_WORDS[worst].replace('idle: ', 'idle, ')}"
     if not findings:
-        return f"{head}: nothing worth doing was found"
+        is_idle = lost[worst] >= MUCH
+        return f"{head}: no cause is known to a rule" if is_idle else f"{head}: nothing worth doing was found"
     return f"{head}; most to save: {findings[0].rule}, at most {100 * findings[0].share:.0f} %"
 
 

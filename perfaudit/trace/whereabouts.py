@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from perfaudit.trace.host_threads import Instant, around
@@ -22,7 +21,7 @@ _INSTALLED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Whereabouts:
-    """The commonest of some instants; "" and 0 for what is not known. source: the path as the trace has it."""
+    """Where most of some instants lie; "" and 0 for nowhere that is known. source: the path as the trace has it."""
 
     annotation: str = ""
     operator: str = ""
@@ -35,26 +34,29 @@ class Whereabouts:
 
 
 def whereabouts(recording: Recording, instants: Sequence[Instant]) -> Whereabouts:
-    """What most of them lie in: the innermost annotation that is no step, the outermost operator, the innermost line of
+    """What most of their weight lies in: the innermost annotation that is no step, the outermost operator, the innermost line of
     the user's.
     """
     asked = list(instants[:MOST])
     annotations = around(recording.annotations, asked)
     operators = around(recording.operators, asked)
     frames = around(recording.frames, asked) if len(recording.frames) else {}
-    source = _commonest(_line(recording, frames.get(one, [])) for one in asked)
-    path, _, line = (source or "").rpartition(":")
+    source = _heaviest((one, _line(recording, frames.get(one, []))) for one in asked)
+    path, _, line = source.rpartition(":")
     return Whereabouts(
-        _commonest(_innermost(recording, recording.annotations, annotations.get(one, [])) for one in asked),
-        _commonest(_outermost(recording, recording.operators, operators.get(one, [])) for one in asked),
+        _heaviest((one, _innermost(recording, recording.annotations, annotations.get(one, []))) for one in asked),
+        _heaviest((one, _outermost(recording, recording.operators, operators.get(one, []))) for one in asked),
         path,
         int(line) if line else 0,
     )
 
 
-def _commonest(words: object) -> str:
-    counted = Counter(word for word in words if word)  # type: ignore[attr-defined]  # an iterable of texts
-    return counted.most_common(1)[0][0] if counted else ""
+def _heaviest(words: Iterable[tuple[Instant, str]]) -> str:
+    """The word, also "", that stands for most of what is asked about."""
+    weights: dict[str, float] = {}
+    for instant, word in words:
+        weights[word] = weights.get(word, 0.0) + instant.weight
+    return max(weights, key=lambda word: weights[word], default="")
 
 
 def _innermost(recording: Recording, spans: Spans, rows: list[int]) -> str:

@@ -41,8 +41,20 @@ def all_checks() -> tuple[tuple[tuple[str, ...], Look], ...]:
 
 
 def look_at(view: DeviceView) -> Iterator[Seen]:
-    """What all checks see of a device and what is worth a line."""
+    """What all checks see of a device and what is worth a line; what two of them see for one rule is one thing."""
+    by_rule: dict[str, list[Seen]] = {}
     for _, look in all_checks():
         for seen in look(view):
-            if seen.microseconds >= LEAST * view.length:
-                yield seen
+            by_rule.setdefault(seen.rule, []).append(seen)
+    for rule, several in by_rule.items():
+        several.sort(key=lambda seen: -seen.microseconds)
+        worth = [seen for seen in several if seen.microseconds >= LEAST * view.length / 2]
+        whole = sum(seen.microseconds for seen in several)
+        if whole >= LEAST * view.length:
+            shown = worth or several[:1]
+            yield Seen(
+                rule,
+                "; ".join(seen.message for seen in shown),
+                min(whole, view.length),
+                tuple(at for seen in shown for at in seen.at),
+            )

@@ -25,7 +25,13 @@ def look(view: DeviceView) -> Iterator[Seen]:
     alone = sum(end - start for start, end, name in spans if SINGLE_PROCESS in name)
     is_alone = alone > 0.5 * sum(end - start for start, end, _ in spans)
     thread = main_thread(view.recording)
-    at = () if thread is None else tuple(Instant(one.start, thread) for one in longest_first(view.idle, "data"))
+    at = (
+        ()
+        if thread is None
+        else tuple(
+            Instant((one.start + one.end) / 2, thread, one.end - one.start) for one in longest_first(view.idle, "data")
+        )
+    )
     how = "loads it in the training process" if is_alone else "does not have it ready"
     yield Seen(
         "PA101" if is_alone else "PA901",

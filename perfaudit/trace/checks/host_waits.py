@@ -15,12 +15,14 @@ from perfaudit.trace.idle import BEGAN_BUSY, Idle
 from perfaudit.trace.recording import MEMORY
 from perfaudit.trace.words import a_step, percent, times_a_step
 
-RULES = ("PA601", "PA602", "PA604", "PA104", "PA102")
+RULES = ("PA601", "PA602", "PA604", "PA104", "PA102", "PA908")
 _SHAPE_FROM_DATA = re.compile(r"^aten::(nonzero|masked_select|_?unique\w*|argwhere|repeat_interleave|bincount)$")
+_CHOOSES = re.compile(r"conv|Convolution", re.IGNORECASE)  # cuDNN and MIOpen time algorithms inside it, which waits
 _READS = ("aten::item", "aten::_local_scalar_dense", "aten::is_nonzero")
 JUST_BEFORE = 50.0  # microseconds from a copy to the wait for its stream, in the same operator
 _WORDS = {
     "PA601": "the host reads a value from the device ({what}, {often})",
+    "PA908": "algorithms of convolutions are timed and chosen ({what}, {often})",
     "PA602": "the host waits until the device has finished ({what}, {often})",
     "PA604": "an operation whose shape depends on values makes the host wait for the device ({what}, {often})",
     "PA104": "a copy to the device makes the host wait ({what}, {often})",
@@ -47,7 +49,7 @@ def look(view: DeviceView) -> Iterator[Seen]:
         length = stretch.end - stretch.start
         lost[rule] += length  # type: ignore[assignment]  # counts microseconds
         whats.setdefault(rule, Counter())[what] += length  # type: ignore[assignment]  # the same
-        at.setdefault(rule, []).append((length, Instant(calls.start[row], calls.thread[row])))
+        at.setdefault(rule, []).append((length, Instant(calls.start[row], calls.thread[row], length)))
     for rule, microseconds in lost.items():
         number = sum(kind[0] == rule for kind in kinds.values())
         what = ", ".join(f"`{name}`" for name, _ in whats[rule].most_common(2))
@@ -81,6 +83,8 @@ def _kind(view: DeviceView, call: int, stack: list[int], copies: dict[int, list[
     what = next((name for name in names if not name.startswith("Optimizer.")), call_name)
     if shaped := next((name for name in names if _SHAPE_FROM_DATA.match(name)), None):
         return "PA604", shaped
+    if any(_CHOOSES.search(name) for name in names) and not copies.get(call):
+        return "PA908", what
     if read := next((name for name in _READS if name in names), None):
         return "PA601", read
     for row in copies.get(call, []):
@@ -90,7 +94,7 @@ def _kind(view: DeviceView, call: int, stack: list[int], copies: dict[int, list[
             return ("PA102" if kernel_names.is_pageable_copy(name) else "PA104"), what
         if direction == "DtoH":
             return "PA601", what
-    return ("PA601" if names else "PA602"), what
+    return "PA602", what
 
 
 def _copies_by_wait(view: DeviceView, waits: list[int]) -> dict[int, list[int]]:

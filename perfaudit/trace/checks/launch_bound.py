@@ -10,6 +10,7 @@ from perfaudit.trace.host_threads import Instant
 from perfaudit.trace.idle import longest_first
 from perfaudit.trace.intervals import clipped, total, union
 from perfaudit.trace.launch_order import arrivals, longest_graphable
+from perfaudit.trace.whereabouts import MOST
 from perfaudit.trace.words import a_step, percent, times_a_step
 
 RULES = ("PA902",)
@@ -36,6 +37,9 @@ def look(view: DeviceView) -> Iterator[Seen]:
             "between them: a CUDA "
             f"graph could hold them ({a_step(view, inside * len(view.steps))} of the idle time)"
         )
-    launched = [(view.gaps[one.gap].launch, view.gaps[one.gap].thread) for one in stretches[:200]]
-    at = tuple(Instant(launch[0], thread) for launch, thread in launched if launch is not None and thread is not None)
-    yield Seen("PA902", said, lost, at)
+    at = []
+    for one in stretches[:MOST]:
+        gap = view.gaps[one.gap]
+        if gap.launch is not None and gap.thread is not None:
+            at.append(Instant(gap.launch[0], gap.thread, one.end - one.start))
+    yield Seen("PA902", said, lost, tuple(at))

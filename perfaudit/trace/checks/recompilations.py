@@ -12,10 +12,10 @@ from perfaudit.trace.intervals import Intervals, clipped, difference, intersecti
 from perfaudit.trace.warm_up import warm_up_steps
 from perfaudit.trace.words import a_step, percent, times_a_step
 
-RULES = ("PA909",)
+RULES = ("PA909", "PA908")
 _COMPILE = re.compile(
-    r"entire_frame_compile|compile_inner|backend_compile|compile_fx|create_aot_dispatcher_function|inductor_compile|"
-    r"convert_frame|_compile\.<locals>|async_compile\.wait|compile_wrapper"
+    r"entire_frame_compile|compile_inner|backend_compile|: compile_fx\b|compile_fx_inner|create_aot_dispatcher_function|"
+    r"convert_frame_assert|\(dynamo_timed\)"
 )
 _REGION = re.compile(r"Torch-Compiled Region|CompiledFxGraph\b|^## Call CompiledFxGraph")
 _RESUME = re.compile(r"torch_dynamo_resume_in_")
@@ -28,9 +28,11 @@ def look(view: DeviceView) -> Iterator[Seen]:
     compiling = _spans(view, _COMPILE, start)
     lost = total(intersection(idle, union((begin, end) for begin, end, _ in compiling)))
     if lost:
+        usual = len(view.steps) > 1
         yield Seen(
-            "PA909",
-            f"code is compiled on usual steps, not only on the first: the device is idle meanwhile for "
+            "PA909" if usual else "PA908",
+            f"code is compiled {'on usual steps, not only on the first' if usual else 'inside the trace'}: the device is idle "
+            f"meanwhile for "
             f"{percent(view, lost)} of the "
             f"time ({a_step(view, lost)})",
             lost,
