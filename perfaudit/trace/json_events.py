@@ -88,10 +88,7 @@ class EventReader:
             return False
         try:
             data = self._stream.read(PIECE)
-        except (EOFError, zlib.error):
-            self.notes.add("truncated")
-            data = b""
-        except OSError as error:  # `gzip.BadGzipFile` among them
+        except (EOFError, zlib.error, OSError) as error:  # `gzip.BadGzipFile` is an OSError
             if not self.bytes_read:
                 raise NotReadable(f"cannot be decompressed: {error}") from error
             self.notes.add("truncated")

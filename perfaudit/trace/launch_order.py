@@ -13,8 +13,9 @@ from perfaudit.trace.recording import MEMORY
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """Kernels whose launch is known, and those of them that came when the device had nothing left to do."""
+    """Kernels, those whose launch is known, and those of them that came when the device had nothing left to do."""
 
+    kernels: int
     known: int
     at_empty_queue: int
 
@@ -26,15 +27,16 @@ class Arrivals:
 def arrivals(view: DeviceView) -> Arrivals:
     """A kernel arrives at an empty queue where all work before it had ended when its launch returned."""
     work, calls = view.recording.work, view.recording.calls
-    known = empty = 0
+    kernels = known = empty = 0
     reached = view.start
     for row in view.rows:
         call = view.launches.of.get(row)
+        kernels += work.kind[row] != MEMORY
         if call is not None and work.kind[row] != MEMORY:
             known += 1
             empty += reached <= calls.end[call] and work.start[row] - calls.end[call] <= 4 * LATENCY
         reached = max(reached, work.end[row])
-    return Arrivals(known, empty)
+    return Arrivals(kernels, known, empty)
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,6 +166,36 @@ class Host:
         return path
 
 
+@dataclass
+class Job:
+    """Several ranks whose collectives end together."""
+
+    ranks: list[Host]
+
+    @classmethod
+    def of(cls, number: int) -> Job:
+        # Clocks of machines differ: by seconds here.
+        return cls([Host(rank=rank, world_size=number, now=1e6 * (1 + rank)) for rank in range(number)])
+
+    def all_reduce(self, microseconds: float = 500.0, name: str = ALL_REDUCE) -> None:
+        """A collective on the stream of the model: each rank's kernel runs from its coming to the common end."""
+        for host in self.ranks:
+            host.now += 5
+        ready = [
+            max(host.free.get(7, 0.0), host.now + 5 + LATENCY) - 1e6 * (1 + rank)
+            for rank, host in enumerate(self.ranks)
+        ]
+        end = max(ready) + microseconds
+        for begin, host in zip(ready, self.ranks, strict=True):
+            with host.operator("nccl:all_reduce"):
+                host._launch("cudaLaunchKernel", "kernel", name, end - begin, 7, 5, {})
+
+    def write(self, folder: Path) -> Path:
+        for host in self.ranks:
+            host.write(folder / f"rank{host.rank}.json")
+        return folder
+
+
 def step_of_training(host: Host, layers: int = 20, microseconds: float = 400.0, name: str = GEMM) -> None:
     """Forward, backward and update, in which the device has always enough to do."""
     for _ in range(layers):

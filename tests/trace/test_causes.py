@@ -84,7 +84,7 @@ CASES = [
     (synchronizes, "idle_sync", ("PA602",)),
     (waits_by_itself, "idle_other", ()),
     (allocates, "idle_allocation", ("PA906",)),
-    (launches_slowly, "idle_launch", ("PA902", "PA306")),
+    (launches_slowly, "idle_launch", ("PA902",)),
     (copies_pageable, "memory_exposed", ("PA102",)),
     (in_float32, "compute", ("PA303",)),
     (communicates, "communication_exposed", ("PA903",)),

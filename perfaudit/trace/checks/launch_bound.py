@@ -14,14 +14,14 @@ from perfaudit.trace.whereabouts import MOST
 from perfaudit.trace.words import a_step, percent, times_a_step
 
 RULES = ("PA902",)
-KNOWN = 0.5  # of the work of which the launch must be known
+KNOWN = 0.5  # of the kernels of which the launch must be known
 
 
 def look(view: DeviceView) -> Iterator[Seen]:
     stretches = longest_first(view.idle, "launch")
     lost = sum(one.end - one.start for one in stretches)
     seen = arrivals(view)
-    if not lost or seen.known < KNOWN * len(view.rows) or view.recording.spread_of_ids > SAMPLED:
+    if not lost or seen.known < KNOWN * seen.kernels or view.recording.spread_of_ids > SAMPLED:
         return  # events are missing: what the host did in between is not known
     kernels = f"{times_a_step(view, seen.known)} a kernel is launched"
     said = (

@@ -8,6 +8,7 @@ from perfaudit.trace import kernel_names
 from perfaudit.trace.checks import Seen
 from perfaudit.trace.device_view import DeviceView
 from perfaudit.trace.host_threads import Instant
+from perfaudit.trace.intervals import Intervals, Total, union
 from perfaudit.trace.words import a_step, percent, times_a_step
 
 RULES = ("PA306",)
@@ -16,7 +17,7 @@ SHARE = 0.05  # of the window that they take
 
 
 def look(view: DeviceView) -> Iterator[Seen]:
-    runs = [run for run in _runs(view) if len(run) >= LEAST]
+    runs = [run for run in _runs(view, _of_optimizer(view)) if len(run) >= LEAST and _differ(view, run)]
     taken = sum(view.microseconds(row) for run in runs for row in run)
     if taken < SHARE * view.length:
         return
@@ -33,13 +34,31 @@ def look(view: DeviceView) -> Iterator[Seen]:
     )
 
 
-def _runs(view: DeviceView) -> Iterator[list[int]]:
+def _differ(view: DeviceView, run: list[int]) -> bool:
+    """Whether a row has several kernels; the same one again and again most often works on tensors that have nothing in common."""
+    return len({view.recording.work.name[row] for row in run}) > 1
+
+
+def _of_optimizer(view: DeviceView) -> Intervals:
+    """When updates and `zero_grad` run on the host: they do the same to each parameter, and have rules of their own."""
+    found = []
+    for spans in (view.recording.annotations, view.recording.operators):
+        marked = [name.startswith("Optimizer.") for name in view.recording.names]
+        found += [(spans.start[row], spans.end[row]) for row in range(len(spans)) if marked[spans.name[row]]]
+    return union(found)
+
+
+def _runs(view: DeviceView, left_out: Intervals) -> Iterator[list[int]]:
     """Rows of pointwise kernels of one stream without another kernel between them."""
+    calls, of = view.recording.calls, view.launches.of
+    inside = Total(left_out)
     work = view.recording.work
     open_runs: dict[int, list[int]] = {}
     for row in view.rows:
         stream = work.stream[row]
-        if kernel_names.is_pointwise(view.name_of(row)):
+        launch = of.get(row)
+        is_left_out = launch is not None and inside.between(calls.start[launch], calls.end[launch]) > 0
+        if kernel_names.is_pointwise(view.name_of(row)) and not is_left_out:
             open_runs.setdefault(stream, []).append(row)
         elif run := open_runs.pop(stream, None):
             yield run

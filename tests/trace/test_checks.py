@@ -1,0 +1,248 @@
+"""What each check sees, and where it is silent: a story of a step, and the rules that are found in four such steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from made_traces import ALL_REDUCE, GEMM, RELU, Host, step_of_training
+
+from perfaudit.rules import all_rules
+from perfaudit.trace.analyse import FileResult, analyse
+from perfaudit.trace.checks import all_checks
+from perfaudit.trace.trace_files import TraceFile
+
+Story = Callable[[Host], None]
+TANH = "void at::native::vectorized_elementwise_kernel<4, at::native::tanh_kernel>"
+MUL = "void at::native::elementwise_kernel<128, 2, at::native::mul_kernel>"
+ADAM = "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<TensorListMetadata, {}>"
+OF_RANKS = {"PA904", "PA905"}  # looked for over all ranks
+
+
+def rules_of(story: Story, tmp_path: Path, steps: int = 4) -> list[str]:
+    return [finding.rule for finding in result_of(story, tmp_path, steps).findings]
+
+
+def result_of(story: Story, tmp_path: Path, steps: int = 4) -> FileResult:
+    host = Host()
+    for _ in range(steps):
+        with host.step():
+            story(host)
+    return analyse(TraceFile(str(host.write(tmp_path / "trace.json"))))
+
+
+def pointwise_rows(host: Host) -> None:
+    for _ in range(20):
+        host.kernel(GEMM, 500)
+        for name in (MUL, TANH, MUL, RELU):
+            host.kernel(name, 100, "aten::mul")
+
+
+def same_kernel_for_each_tensor(host: Host) -> None:
+    for _ in range(20):
+        host.kernel(GEMM, 500)
+        for _ in range(5):
+            host.kernel(MUL, 100, "aten::mul")
+
+
+def layout_changes(host: Host) -> None:
+    for _ in range(10):
+        host.kernel("void cudnn::ops::nchwToNhwcKernel<__half, __half, float, false, true>", 100, "aten::conv2d")
+        host.kernel(GEMM, 500, "aten::conv2d")
+
+
+def written_out_attention(host: Host) -> None:
+    for _ in range(8):
+        host.kernel(GEMM, 400, "aten::bmm")
+        host.kernel(MUL, 100, "aten::mul")
+        host.kernel(
+            "void (anonymous namespace)::softmax_warp_forward<float, float, float, 10, false>", 150, "aten::softmax"
+        )
+        host.kernel(GEMM, 400, "aten::bmm")
+
+
+def loss_after_the_head(host: Host) -> None:
+    for _ in range(8):
+        host.kernel(GEMM, 400)
+        host.kernel(
+            "void at::native::cunn_SoftMaxForward<4, float, LogSoftMaxForwardEpilogue>", 200, "aten::log_softmax"
+        )
+        host.kernel("nll_loss_forward_reduce_cuda_kernel_2d", 50, "aten::nll_loss")
+        host.kernel(GEMM, 400)
+
+
+def update_in_a_loop(host: Host) -> None:
+    step_of_training(host)
+    with host.annotation("Optimizer.step#Adam.step"):
+        for _ in range(80):
+            host.kernel(MUL, 20, "aten::mul_")
+
+
+def update_in_passes(host: Host) -> None:
+    step_of_training(host)
+    with host.annotation("Optimizer.step#AdamW.step"):
+        for name in ("BinaryOpListAlphaFunctor", "PointwiseOpScalarListFunctor", "UnaryOpFunctor") * 4:
+            host.kernel(ADAM.format(name), 300, "aten::_foreach_add_")
+
+
+def fused_update(host: Host) -> None:
+    step_of_training(host)
+    with host.annotation("Optimizer.step#AdamW.step"):
+        for _ in range(4):
+            host.kernel(ADAM.format("FusedAdamMathFunctor"), 900, "aten::_fused_adamw_")
+
+
+def tiny_copies(host: Host) -> None:
+    host.catch_up()
+    for _ in range(60):
+        host.copy(2, "HtoD (Pinned -> Device)", moved=8)
+    step_of_training(host, layers=2)
+
+
+def one_large_copy(host: Host) -> None:
+    host.copy(400, "HtoD (Pinned -> Device)", moved=1 << 24)
+    step_of_training(host)
+
+
+def shape_from_values(host: Host) -> None:
+    step_of_training(host)
+    with host.operator("aten::nonzero"):
+        host.item()
+    host.python(3_000)
+
+
+def chooses_algorithms(host: Host) -> None:
+    step_of_training(host)
+    with host.operator("aten::cudnn_convolution"):
+        host.synchronize()
+    host.python(2_000)
+
+
+def copy_that_blocks(host: Host) -> None:
+    step_of_training(host)
+    host.copy(1_000, "HtoD (Pinned -> Device)", blocking=True)
+    host.python(4_000)
+
+
+def reduced_one_by_one(host: Host) -> None:
+    step_of_training(host, layers=5)
+    for _ in range(40):
+        host.kernel(
+            ALL_REDUCE,
+            100,
+            "nccl:all_reduce",
+            **{"Collective name": "allreduce", "In msg nelems": 512, "dtype": "Float"},
+        )
+
+
+def in_buckets(host: Host) -> None:
+    step_of_training(host, layers=5)
+    for _ in range(3):
+        host.kernel(
+            ALL_REDUCE,
+            1500,
+            "nccl:all_reduce",
+            **{"Collective name": "allreduce", "In msg nelems": 6 << 20, "dtype": "Float"},
+        )
+
+
+def in_tf32(host: Host) -> None:
+    step_of_training(host, name="ampere_sgemm_128x64_tf32_s1688gemm")
+
+
+def graph_breaks(host: Host) -> None:
+    for number in range(6):
+        with host.operator(f"Torch-Compiled Region: {number}/0"):
+            for _ in range(5):
+                host.kernel(GEMM, 100, "triton_poi_fused")
+        host.catch_up()
+        host.python(900)
+
+
+@pytest.mark.parametrize(
+    ("story", "rules"),
+    [
+        (pointwise_rows, ["PA306"]),
+        (same_kernel_for_each_tensor, []),
+        (layout_changes, ["PA211"]),
+        (written_out_attention, ["PA203"]),
+        (loss_after_the_head, []),
+        (update_in_a_loop, ["PA403"]),
+        (update_in_passes, ["PA402"]),
+        (fused_update, []),
+        (tiny_copies, ["PA907", "PA902"]),
+        (one_large_copy, []),
+        (shape_from_values, ["PA604"]),
+        (chooses_algorithms, ["PA908"]),
+        (copy_that_blocks, ["PA104"]),
+        (reduced_one_by_one, ["PA708"]),
+        (in_buckets, ["PA903"]),
+        (in_tf32, ["PA304"]),
+        (graph_breaks, ["PA909"]),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_what_a_check_sees(story: Story, rules: list[str], tmp_path: Path) -> None:
+    assert rules_of(story, tmp_path) == rules
+
+
+def test_warm_up_is_told_from_usual_steps(tmp_path: Path) -> None:
+    host = Host()
+    for number in range(6):
+        with host.step():
+            if number == 0:
+                for _ in range(10):
+                    host.allocate(4_000)
+            step_of_training(host, layers=5)
+            host.catch_up()
+    result = analyse(TraceFile(str(host.write(tmp_path / "trace.json"))))
+    (device,) = result.devices
+    assert "warm-up" in device.notes
+    (finding,) = result.findings
+    assert finding.rule == "PA908"
+    assert finding.message.startswith("the first of 6 steps is warm-up")
+
+
+def test_code_that_is_compiled_again(tmp_path: Path) -> None:
+    def story(host: Host) -> None:
+        host.catch_up()
+        with host.annotation("_compile.compile_inner (dynamo_timed)"):
+            host.python(30_000)
+        step_of_training(host, layers=5)
+
+    assert rules_of(story, tmp_path) == ["PA909"]
+    assert rules_of(story, tmp_path, steps=1) == ["PA908"]
+
+
+def test_memory_that_is_taken_for_each_tensor(tmp_path: Path) -> None:
+    def story(host: Host) -> None:
+        for _ in range(15):
+            host.allocate(800)
+            host.kernel(GEMM, 100)
+            host.allocate(300, "cudaFree")
+
+    (finding, *_) = result_of(story, tmp_path).findings
+    assert finding.rule == "PA906"
+    assert finding.message.startswith("the allocator keeps no memory (`cudaFree`, `cudaMalloc`, 30 times a step)")
+
+
+def test_every_rule_of_traces_has_a_check_and_the_other_way_round() -> None:
+    checked = {rule for rules, _ in all_checks() for rule in rules} | OF_RANKS
+    assert {rule.id for rule in all_rules().values() if rule.found_in == "trace"} <= checked <= set(all_rules())
+
+
+def test_one_finding_a_rule(tmp_path: Path) -> None:
+    """Copies that are waited for and copies during which nothing else runs are one finding, with both in its saving."""
+
+    def story(host: Host) -> None:
+        step_of_training(host, layers=5)
+        host.copy(3_000, blocking=True)
+        host.python(3_000)
+
+    result = result_of(story, tmp_path)
+    (finding,) = result.findings
+    assert finding.rule == "PA102"
+    assert "; " in finding.message
+    shares = result.devices[0].shares
+    assert finding.share == pytest.approx(shares["memory_exposed"] + shares["idle_sync"], abs=0.01)

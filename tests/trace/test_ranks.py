@@ -1,0 +1,145 @@
+"""Ranks of one job: who is late, and that nobody is named where all come at the same time."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from made_traces import GEMM, Job
+
+from perfaudit.report import Report
+from perfaudit.rules import rule_heads
+from perfaudit.trace.analyse import FileResult, analyse
+from perfaudit.trace.report import are_two_jobs, compared, read_all, report_of
+from perfaudit.trace.trace_files import find_traces
+from perfaudit.traces import Traces
+
+Extra = Callable[[int, int], float]  # microseconds that a rank computes longer in a step
+
+
+def job_of(extra: Extra, ranks: int = 4, steps: int = 5, idle: Extra = lambda rank, step: 0.0) -> Job:
+    job = Job.of(ranks)
+    for step in range(steps):
+        with ExitStack() as stack:
+            for host in job.ranks:
+                stack.enter_context(host.step())
+            for rank, host in enumerate(job.ranks):
+                host.python(idle(rank, step))
+                for _ in range(20):
+                    host.kernel(GEMM, 500 + extra(rank, step) / 20)
+            job.all_reduce()
+            for host in job.ranks:
+                host.kernel(GEMM, 200)
+            job.all_reduce()
+            for host in job.ranks:
+                host.catch_up()
+    return job
+
+
+def report_of_job(job: Job, folder: Path) -> Report:
+    return report_of([analyse(file) for file in find_traces([job.write(folder)])], rule_heads())
+
+
+def traces_of(report: Report) -> Traces:
+    assert report.traces is not None
+    return report.traces
+
+
+def test_a_straggler_is_named_though_all_steps_take_as_long(tmp_path: Path) -> None:
+    report = report_of_job(job_of(lambda rank, _: 5_000 if rank == 1 else 0), tmp_path)
+    (straggler,) = traces_of(report).stragglers
+    assert (straggler.rank, straggler.last, straggler.of) == (1, 5, 10)
+    times = [rank.seconds_per_step for rank in traces_of(report).ranks]
+    assert max(times) == pytest.approx(min(times), rel=0.01)  # type: ignore[type-var]  # all have steps
+    (finding,) = [finding for finding in report.findings if finding.rule == "PA904"]
+    assert "rank 1 comes last to 5 of 10 collectives: before these it computes 1.5" in finding.message
+
+
+def test_a_rank_whose_host_is_late(tmp_path: Path) -> None:
+    report = report_of_job(job_of(lambda *_: 0, idle=lambda rank, _: 6_000 if rank == 2 else 0), tmp_path)
+    assert [one.rank for one in traces_of(report).stragglers] == [2]
+    (finding,) = [finding for finding in report.findings if finding.rule == "PA904"]
+    assert "its host is late" in finding.message
+
+
+def test_each_rank_is_late_in_turn(tmp_path: Path) -> None:
+    report = report_of_job(job_of(lambda rank, step: 5_000 if step % 4 == rank else 0, steps=8), tmp_path)
+    assert traces_of(report).stragglers == ()
+    assert "PA905" in [finding.rule for finding in report.findings]
+    assert "PA904" not in [finding.rule for finding in report.findings]
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("ranks", [2, 8])
+def test_nobody_is_named_in_a_balanced_job(seed: int, ranks: int, tmp_path: Path) -> None:
+    chance = random.Random(seed)
+    report = report_of_job(job_of(lambda *_: chance.gauss(0, 60), ranks=ranks), tmp_path)
+    assert traces_of(report).stragglers == ()
+    assert not {"PA904", "PA905"} & {finding.rule for finding in report.findings}
+
+
+def test_waiting_for_others_is_no_communication_that_could_be_hidden(tmp_path: Path) -> None:
+    report = report_of_job(job_of(lambda rank, _: 5_000 if rank == 1 else 0), tmp_path)
+    waiting = next(one.saving.high for one in report.findings if one.rule == "PA904" and one.saving)
+    exposed = next(one.saving.high for one in report.findings if one.rule == "PA903" and one.saving)
+    assert waiting > 0.2
+    assert exposed < 0.1
+
+
+def test_ranks_are_read_in_children_in_the_order_of_their_files(tmp_path: Path) -> None:
+    files = find_traces([job_of(lambda *_: 0, ranks=3, steps=2).write(tmp_path)])
+    results = read_all(files, None, 2)
+    assert [one.rank for one in results] == [0, 1, 2]
+    assert results == [analyse(file) for file in files]
+
+
+def other(result: FileResult, **changes: object) -> FileResult:
+    from dataclasses import replace
+
+    return replace(result, **changes)  # type: ignore[arg-type]  # fields of a row
+
+
+def test_files_that_do_not_belong_together(tmp_path: Path) -> None:
+    results = [analyse(file) for file in find_traces([job_of(lambda *_: 0, ranks=3, steps=2).write(tmp_path)])]
+    again = other(results[1], file="again.json")
+    foreign = other(results[0], file="foreign.json", rank=7, world_size=16)
+    broken = FileResult("broken.json", problem="no trace: the file is empty")
+    report = report_of([*results, again, foreign, broken], rule_heads())
+    assert [one.rank for one in traces_of(report).ranks] == [0, 1, 2]
+    reasons = {item.path: item.reason for item in report.skipped}
+    assert reasons["again.json"] == f"rank 1 again, which {results[1].file} is already"
+    assert reasons["foreign.json"] == "of another job: 16 ranks, and 3 in most files"
+    assert reasons["broken.json"] == "no trace: the file is empty"
+
+
+def test_some_ranks_of_a_job(tmp_path: Path) -> None:
+    results = [analyse(file) for file in find_traces([job_of(lambda *_: 0).write(tmp_path)])]
+    assert report_of(results[:2], rule_heads()).notes == ("2 of 4 ranks are there; who is late is told among these.",)
+    assert report_of(results, rule_heads()).notes == ()
+    only = report_of(results, rule_heads(), rank=2)
+    assert [one.rank for one in traces_of(only).ranks] == [2]
+
+
+def test_before_and_after(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    before = report_of_job(job_of(lambda rank, _: 5_000 if rank == 1 else 0), tmp_path / "a")
+    after = report_of_job(job_of(lambda *_: 0), tmp_path / "b")
+    change = traces_of(compared(before, after, ("a", "b"))).compared
+    assert change is not None
+    assert change.seconds_per_step_before is not None and change.seconds_per_step_after is not None
+    assert change.seconds_per_step_after < change.seconds_per_step_before
+    assert sum(change.shares.values()) == pytest.approx(0, abs=1e-9)
+    gone = [one for one in change.findings if one.rule == "PA904"]
+    assert gone[0].before is not None and gone[0].after is None
+
+
+def test_two_files_are_ranks_or_two_traces_of_one(tmp_path: Path) -> None:
+    results = [analyse(file) for file in find_traces([job_of(lambda *_: 0, ranks=2, steps=2).write(tmp_path)])]
+    paths = [Path(one.file) for one in results]
+    assert not are_two_jobs(results, paths)
+    assert are_two_jobs([results[0], results[0]], paths)
+    assert are_two_jobs([results[0], other(results[1], world_size=8)], paths)

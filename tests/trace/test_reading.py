@@ -1,0 +1,304 @@
+"""Files as profilers and people leave them: compressed, in archives, old, damaged, huge; none of them is unpacked or run."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_traces import Host, step_of_training
+
+from perfaudit.errors import UserError
+from perfaudit.trace.analyse import analyse
+from perfaudit.trace.job import rank_in_name
+from perfaudit.trace.json_events import EventReader
+from perfaudit.trace.read import read_trace
+from perfaudit.trace.trace_files import NotReadable, TraceFile, find_traces
+
+Json = dict[str, Any]
+
+
+def made(steps: int = 4, rank: int | None = None) -> Json:
+    host = Host(rank=rank, world_size=2)
+    for _ in range(steps):
+        with host.step():
+            host.next_batch(12_000)
+            step_of_training(host)
+            host.catch_up()
+    return host.trace()
+
+
+def shares_of(path: Path) -> dict[str, float]:
+    (device,) = analyse(TraceFile(str(path))).devices
+    return {name: round(share, 4) for name, share in device.shares.items()}
+
+
+def notes_of(path: Path) -> tuple[str, ...]:
+    (device,) = analyse(TraceFile(str(path))).devices
+    return device.notes
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Path:
+    path = tmp_path / "plain.json"
+    path.write_text(json.dumps(made()))
+    return path
+
+
+def written(tmp_path: Path, trace: Json | str, name: str = "other.json") -> Path:
+    path = tmp_path / name
+    path.write_text(trace if isinstance(trace, str) else json.dumps(trace))
+    return path
+
+
+def test_the_same_compressed_and_in_archives(plain: Path, tmp_path: Path) -> None:
+    text = plain.read_bytes()
+    (tmp_path / "a.json.gz").write_bytes(gzip.compress(text))
+    (tmp_path / "named_plain.json").write_bytes(gzip.compress(text))  # by its first bytes
+    with zipfile.ZipFile(tmp_path / "b.zip", "w") as archive:
+        archive.writestr("traces/r.json", text)
+        archive.writestr("readme.txt", "no trace")
+    with tarfile.open(tmp_path / "c.tar.gz", "w:gz") as tar:
+        info = tarfile.TarInfo("r.json.gz")
+        packed = gzip.compress(text)
+        info.size = len(packed)
+        tar.addfile(info, io.BytesIO(packed))
+    files = find_traces([tmp_path])
+    members = ["", "traces/r.json", "r.json.gz", "", ""]
+    assert [file.member for file in files] == members
+    first = analyse(files[0]).devices[0].shares
+    assert all(analyse(file).devices[0].shares == first for file in files)
+
+
+def test_a_list_without_a_head(plain: Path, tmp_path: Path) -> None:
+    assert shares_of(written(tmp_path, json.dumps(made()["traceEvents"]))) == shares_of(plain)
+
+
+def test_head_behind_the_events(plain: Path, tmp_path: Path) -> None:
+    trace = made(rank=1)
+    events = trace.pop("traceEvents")
+    result = analyse(TraceFile(str(written(tmp_path, json.dumps({"traceEvents": events, **trace}, indent=1)))))
+    assert (result.rank, result.world_size) == (1, 2)
+
+
+def test_old_categories_and_texts_for_numbers(plain: Path, tmp_path: Path) -> None:
+    old = {
+        "kernel": "Kernel",
+        "gpu_memcpy": "Memcpy",
+        "cuda_runtime": "Runtime",
+        "cpu_op": "Operator",
+        "user_annotation": "Operator",
+    }
+    trace = made()
+    for event in trace["traceEvents"]:
+        event["cat"] = old[event["cat"]]
+        event["ts"], event["dur"] = str(event["ts"]), f"{event['dur']:.3f}"
+        event["args"] = {key: str(value) for key, value in event["args"].items()}
+    path = written(tmp_path, trace)
+    assert shares_of(path) == pytest.approx(shares_of(plain), abs=1e-3)
+    assert "times-as-text" in notes_of(path)
+
+
+@pytest.mark.parametrize("base", [0, 1_700_000_000_000_000])
+def test_nanoseconds(base: int, plain: Path, tmp_path: Path) -> None:
+    trace = made()
+    for event in trace["traceEvents"]:
+        event["ts"], event["dur"] = round(1000 * (event["ts"] + base)), round(1000 * event["dur"])
+    path = written(tmp_path, trace)
+    assert shares_of(path) == pytest.approx(shares_of(plain), abs=1e-3)
+    assert "nanoseconds" in notes_of(path)
+    assert "nanoseconds" not in notes_of(plain)
+
+
+def test_text_that_is_no_utf8_and_numbers_that_are_no_json(plain: Path, tmp_path: Path) -> None:
+    text = (
+        plain.read_bytes()
+        .replace(b"aten::mm", b"aten::m\xff\x01m", 3)
+        .replace(b'"correlation": 9,', b'"correlation": 9, "x": NaN,', 1)
+    )
+    path = tmp_path / "bad.json"
+    path.write_bytes(text)
+    assert shares_of(path) == shares_of(plain)
+    assert "damaged-text" in notes_of(path)
+
+
+def without_time(event: Json) -> None:
+    event["ts"] = None
+
+
+def negative(event: Json) -> None:
+    event["dur"] = -5
+
+
+def with_a_list(event: Json) -> None:
+    event["args"] = ["what"]
+
+
+@pytest.mark.parametrize("spoil", [without_time, negative, with_a_list])
+def test_odd_events_are_left_out(spoil: Callable[[Json], None], plain: Path, tmp_path: Path) -> None:
+    trace = made()
+    extra = dict(next(event for event in trace["traceEvents"] if event["cat"] == "cpu_op"))
+    spoil(extra)
+    trace["traceEvents"] += [extra, "nonsense", None, 7]
+    path = written(tmp_path, trace)
+    assert shares_of(path) == pytest.approx(shares_of(plain), abs=1e-3)
+    assert "odd-events" in notes_of(path)
+
+
+def test_ids_that_are_there_twice(plain: Path, tmp_path: Path) -> None:
+    trace = made()
+    later = [dict(event, ts=event["ts"] + 1e7) for event in trace["traceEvents"] if event["cat"] == "cuda_runtime"]
+    path = written(tmp_path, {**trace, "traceEvents": [*trace["traceEvents"], *later]})
+    assert shares_of(path) == pytest.approx(shares_of(plain), abs=1e-3)
+    assert "overlapping-ids" in notes_of(path)
+
+
+@pytest.mark.parametrize("compress", [False, True])
+@pytest.mark.parametrize("part", [0.5, 0.9])
+def test_a_file_that_ends_in_the_middle(part: float, compress: bool, plain: Path, tmp_path: Path) -> None:
+    text = plain.read_bytes()
+    data = gzip.compress(text)[: int(part * len(gzip.compress(text)))] if compress else text[: int(part * len(text))]
+    path = tmp_path / "cut.json"
+    path.write_bytes(data)
+    result = analyse(TraceFile(str(path)))
+    if result.devices:
+        assert "truncated" in result.devices[0].notes
+    else:
+        assert result.problem
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "no trace: the file is empty"),
+        (b"0123456789", "no trace: neither a JSON object nor a list"),
+        (b'{"loss": [1, 2, 3]}', "no trace: JSON without traceEvents"),
+        (b'{"traceEvents": []}', "no trace: its list of events is empty"),
+        (b'{"traceEve', "no trace: not JSON, or cut off before its first event"),
+        (b"\x1f\x8b\x08garbage-garbage", "cannot be decompressed"),
+        (b'{"traceEvents": [{"ph": "M", "name": "process_name"}]}', "no operators and no work of a device in it"),
+    ],
+)
+def test_what_is_no_trace_is_told_in_a_sentence(content: bytes, problem: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_bytes(content)
+    assert analyse(TraceFile(str(path))).problem.startswith(problem)
+
+
+def test_archives_that_are_damaged(tmp_path: Path) -> None:
+    (tmp_path / "a.zip").write_bytes(b"PK\x03\x04 no zip")
+    (tmp_path / "b.tar.gz").write_bytes(b"no tar")
+    assert {analyse(file).problem for file in find_traces([tmp_path])} == {
+        "an archive without traces in it, or damaged"
+    }
+
+
+def test_a_path_that_does_not_exist(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="gone"):
+        find_traces([tmp_path / "gone"])
+
+
+def test_pieces_of_any_size_are_the_same_events(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = plain.read_bytes()
+    whole = [event for piece in EventReader(io.BytesIO(text)).pieces() for event in piece]
+    for size in (300, 1_000, 7_919):
+        monkeypatch.setattr("perfaudit.trace.json_events.PIECE", size)
+        assert [event for piece in EventReader(io.BytesIO(text)).pieces() for event in piece] == whole
+
+
+def test_braces_and_commas_in_names_are_no_ends_of_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perfaudit.trace.json_events.PIECE", 64)
+    names = ["a}, {b", '"}', "]}", "\\", "},{"] * 20
+    events = [
+        {"ph": "X", "name": name, "ts": 1, "dur": 1, "args": {"stack": [{"f": name}, {"f": 2}]}} for name in names
+    ]
+    text = json.dumps({"traceEvents": events, "tail": [{"a": 1}, {"b": 2}]}).encode()
+    reader = EventReader(io.BytesIO(text))
+    assert [event.name for piece in reader.pieces() for event in piece] == names
+    assert reader.head["tail"] == [{"a": 1}, {"b": 2}]
+
+
+def test_of_a_file_that_is_too_large_some_steps_are_kept(tmp_path: Path) -> None:
+    path = written(tmp_path, made(steps=40))
+    whole = read_trace(TraceFile(str(path)))
+    part = read_trace(TraceFile(str(path)), max_rows=len(whole.work) // 2)
+    assert "part" in part.notes
+    assert 0 < len(part.work) + len(part.calls) + len(part.operators) <= len(whole.work)
+    result = analyse(TraceFile(str(path)))
+    assert result.devices[0].steps == 40
+
+
+def test_a_trace_without_a_device_tells_where_the_host_waits(tmp_path: Path) -> None:
+    trace = made()
+    trace["traceEvents"] = [event for event in trace["traceEvents"] if event["cat"] in ("cpu_op", "user_annotation")]
+    (device,) = analyse(TraceFile(str(written(tmp_path, trace)))).devices
+    assert (device.device, device.steps) == ("cpu", 4)
+    assert "no-device" in device.notes
+    assert device.shares["idle_data"] > 0.1
+    assert sum(device.shares.values()) == pytest.approx(1)
+
+
+def test_a_trace_of_the_device_alone(tmp_path: Path) -> None:
+    trace = made()
+    trace["traceEvents"] = [event for event in trace["traceEvents"] if event["cat"] == "kernel"]
+    result = analyse(TraceFile(str(written(tmp_path, trace))))
+    assert {"no-host", "no-steps"} <= set(result.devices[0].notes)
+    assert not result.findings
+
+
+def test_a_trace_without_launches_does_not_say_that_launches_are_slow(tmp_path: Path) -> None:
+    host = Host()
+    for _ in range(4):
+        with host.step():
+            for _ in range(100):
+                host.kernel("k", 2.0)
+    trace = host.trace()
+    trace["traceEvents"] = [event for event in trace["traceEvents"] if event["cat"] != "cuda_runtime"]
+    result = analyse(TraceFile(str(written(tmp_path, trace))))
+    assert "filtered" in result.devices[0].notes
+    assert result.findings == ()
+
+
+def test_steps_that_are_missing(tmp_path: Path) -> None:
+    trace = made(steps=6)
+    trace["traceEvents"] = [event for event in trace["traceEvents"] if event["name"] != "ProfilerStep#3"]
+    assert "missing-steps" in notes_of(written(tmp_path, trace))
+
+
+def test_only_some_steps_are_looked_at(plain: Path) -> None:
+    assert analyse(TraceFile(str(plain)), (2, 3)).devices[0].steps == 2
+    assert analyse(TraceFile(str(plain)), (9, 9)).problem == "no step between 9 and 9 is marked in it"
+
+
+@pytest.mark.parametrize(
+    ("name", "rank"),
+    [
+        ("rank3.json", 3),
+        ("traces/rank-12.json.gz", 12),
+        ("trace_rank_7.Apr_03.pt.trace.json.gz", 7),
+        ("rank4/trace.json", 4),
+        ("worker0.pt.trace.json", 0),
+        ("5.json", 5),
+        ("a.zip:run/rank_2.json", 2),
+        ("host_1234.1679055439000.pt.trace.json", None),
+        ("bert__1016001.json.gz", None),
+        ("resnet50.json", None),
+        ("trace.json", None),
+    ],
+)
+def test_ranks_in_names(name: str, rank: int | None) -> None:
+    assert rank_in_name(name) == rank
+
+
+def test_a_special_file_is_not_opened(tmp_path: Path) -> None:
+    import os
+
+    os.mkfifo(tmp_path / "pipe.json")
+    with pytest.raises(NotReadable, match="not a regular file"):
+        read_trace(TraceFile(str(tmp_path / "pipe.json")))
