@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -61,7 +61,12 @@ def longest_graphable(view: DeviceView) -> Graphable | None:
     if len(steps) < 2:
         return None
     blockers = sorted(view.recording.calls.start[row] for kind in ("sync", "allocation") for row in view.calls(kind))
-    segments = [list(_segments(view, step.start, step.end, blockers)) for step in steps]
+    calls, of = view.recording.calls, view.launches.of
+    launched = sorted((calls.start[of[row]], row) for row in view.rows if row in of)
+    segments = []
+    for step in steps:
+        inside = launched[bisect_left(launched, (step.start, -1)) : bisect_left(launched, (step.end, -1))]
+        segments.append(list(_segments(view, inside, blockers)))
     common = set.intersection(*({names for names, _ in one} for one in segments))
     if not common:
         return None
@@ -75,13 +80,9 @@ def longest_graphable(view: DeviceView) -> Graphable | None:
 
 
 def _segments(
-    view: DeviceView, start: float, end: float, blockers: list[float]
+    view: DeviceView, launched: list[tuple[float, int]], blockers: list[float]
 ) -> Iterator[tuple[tuple[int, ...], list[int]]]:
-    """Kernels launched between two blockers of a step: their names, and their rows."""
-    calls, of = view.recording.calls, view.launches.of
-    launched = sorted(
-        (calls.start[of[row]], row) for row in view.rows if row in of and start <= calls.start[of[row]] < end
-    )
+    """Kernels launched between two blockers of a step: their names, and their rows. launched: times and rows of the step."""
     names: list[int] = []
     rows: list[int] = []
     segment = -1
