@@ -7,7 +7,6 @@ from collections import Counter
 from dataclasses import dataclass
 
 from perfaudit.trace.checks import look_at
-from perfaudit.trace.checks.communication import operation
 from perfaudit.trace.device_view import SAMPLED, DeviceView, views_of
 from perfaudit.trace.host_threads import Instant, data_waits, main_thread
 from perfaudit.trace.idle import CAUSES, longest_first, microseconds_by_cause
@@ -217,7 +216,7 @@ def collectives_of(view: DeviceView) -> list[CollectiveRow]:
     before = view.start
     for row in rows:
         said = work.collectives.get(row)
-        kind = (operation(view, row), said.group if said is not None else "")
+        kind = (view.operations[row], said.group if said is not None else "")
         computing = compute.between(before, max(before, work.start[row]))
         found.append(
             CollectiveRow(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from perfaudit.trace import kernel_names, runtime_names
-from perfaudit.trace.host_threads import data_waits, main_thread
+from perfaudit.trace.host_threads import Instant, around, data_waits, main_thread
 from perfaudit.trace.idle import Gap, Host, Idle, causes_of
 from perfaudit.trace.intervals import Intervals, clipped, difference, total, union, without_short_holes
 from perfaudit.trace.recording import COMMUNICATION, COMPUTE, MEMORY, Recording
@@ -204,6 +204,29 @@ class DeviceView:
     def idle(self) -> list[Idle]:
         """The same by cause."""
         return causes_of(self.gaps, self.host)
+
+    @cached_property
+    def operations(self) -> dict[int, str]:
+        """Which collective each row of communication belongs to, "" for unknown.
+
+        A kernel of sends and receives does not tell what it is part of; its arguments, or the marks around its launch, do.
+        """
+        work, calls, of = self.recording.work, self.recording.calls, self.launches.of
+        rows = [row for row in self.rows if work.kind[row] == COMMUNICATION]
+        at = {row: Instant(calls.start[of[row]], calls.thread[of[row]]) for row in rows if row in of}
+        marks = [around(spans, at.values()) for spans in (self.recording.annotations, self.recording.operators)]
+        found = {}
+        for row in rows:
+            names = [said.name] if (said := work.collectives.get(row)) is not None else []
+            for spans, stacks in zip((self.recording.annotations, self.recording.operators), marks, strict=True):
+                if row in at:
+                    names += [self.recording.names[spans.name[one]] for one in reversed(stacks[at[row]])]
+            names = [name for name in names if name.startswith(("nccl:", "c10d::")) or (names and name == names[0])]
+            operations = [kernel_names.operation_of(name) for name in [*names, self.name_of(row)]]
+            found[row] = next(
+                (one for one in operations if one and one != "send_recv"), next(filter(None, operations), "")
+            )
+        return found
 
     def name_of(self, row: int) -> str:
         """The name of a piece of work."""

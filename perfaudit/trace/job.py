@@ -9,9 +9,7 @@ from typing import Any
 from perfaudit.trace.recording import Recording
 
 _RANK_IN_NAME = re.compile(r"(?:rank|worker|gpu|proc|process)[-_.]?(\d{1,5})(?!\d)", re.IGNORECASE)
-_ONLY_NUMBER = re.compile(
-    r"^(?:trace|profile)?[-_.]?(\d{1,5})(?:[-_.]trace)?(?:\.pt)?(?:\.trace)?\.json(?:\.gz)?$", re.IGNORECASE
-)
+_ONLY_NUMBER = re.compile(r"^(\d{1,5})(?:[-_.]trace)?(?:\.pt)?(?:\.trace)?\.json(?:\.gz)?$", re.IGNORECASE)
 
 
 def take_head(recording: Recording) -> None:

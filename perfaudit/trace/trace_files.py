@@ -52,7 +52,7 @@ def find_traces(paths: list[Path]) -> list[TraceFile]:
 
 def _below(folder: Path) -> Iterator[Path]:
     for here, _, names in os.walk(folder):
-        yield from (Path(here) / name for name in names if name.endswith(SUFFIXES))
+        yield from (Path(here) / name for name in names if name.endswith(SUFFIXES) and not name.startswith("."))
 
 
 def _shown(path: Path) -> str:

@@ -171,7 +171,7 @@ def graph_breaks(host: Host) -> None:
         (update_in_a_loop, ["PA403"]),
         (update_in_passes, ["PA402"]),
         (fused_update, []),
-        (tiny_copies, ["PA907", "PA902"]),
+        (tiny_copies, ["PA907"]),
         (one_large_copy, []),
         (shape_from_values, ["PA604"]),
         (chooses_algorithms, ["PA908"]),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from perfaudit.trace import kernel_names
 from perfaudit.trace.checks import Seen
 from perfaudit.trace.device_view import DeviceView
 from perfaudit.trace.host_threads import Instant
@@ -62,21 +61,14 @@ def look(view: DeviceView) -> Iterator[Seen]:
 
 
 def _one_by_one(view: DeviceView, rows: list[int]) -> bool:
-    sizes = [_bytes(view, row) for row in rows if operation(view, row) == "all_reduce"]
+    sizes = [_bytes(view, row) for row in rows if view.operations[row] == "all_reduce"]
     known = [size for size in sizes if size is not None]
     return len(known) >= MANY * max(1, len(view.steps)) and sum(size <= SMALL for size in known) > 0.8 * len(known)
 
 
-def operation(view: DeviceView, row: int) -> str:
-    """Which collective a kernel belongs to, "" for unknown."""
-    said = view.recording.work.collectives.get(row)
-    by_said = kernel_names.operation_of(said.name) if said is not None else ""
-    return by_said or kernel_names.operation_of(view.name_of(row))
-
-
 def _pattern(view: DeviceView, rows: list[int]) -> str:
     """How many collectives of which kind a step has, and how large they are."""
-    numbers = Counter(operation(view, row) or "other" for row in rows)
+    numbers = Counter(view.operations[row] or "other" for row in rows)
     words = ", ".join(f"{name} {times_a_step(view, number)}" for name, number in numbers.most_common(3))
     sizes = _sizes(view, rows)
     return f"{words[:1].upper()}{words[1:]}{f' ({sizes})' if sizes else ''}"

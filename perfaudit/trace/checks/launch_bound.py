@@ -14,6 +14,8 @@ from perfaudit.trace.whereabouts import MOST
 from perfaudit.trace.words import a_step, percent, times_a_step
 
 RULES = ("PA902",)
+FEW = 20  # kernels, of which nothing can be said
+LEAST = 5  # of them that arrive late, or one long pause would make a program launch-bound
 KNOWN = 0.5  # of the kernels of which the launch must be known
 
 
@@ -21,7 +23,9 @@ def look(view: DeviceView) -> Iterator[Seen]:
     stretches = longest_first(view.idle, "launch")
     lost = sum(one.end - one.start for one in stretches)
     seen = arrivals(view)
-    if not lost or seen.known < KNOWN * seen.kernels or view.recording.spread_of_ids > SAMPLED:
+    if seen.kernels < FEW or seen.at_empty_queue < LEAST or seen.known < KNOWN * seen.kernels:
+        return
+    if not lost or view.recording.spread_of_ids > SAMPLED:
         return  # events are missing: what the host did in between is not known
     kernels = f"{times_a_step(view, seen.known)} a kernel is launched"
     said = (

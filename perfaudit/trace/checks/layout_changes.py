@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from perfaudit.trace import kernel_names
@@ -12,11 +13,21 @@ from perfaudit.trace.words import a_step, percent, short_name, times_a_step
 RULES = ("PA211",)
 
 
+_CONVOLUTION = re.compile(r"conv|fprop|dgrad|wgrad|winograd", re.IGNORECASE)
+
+
+def _has_convolutions(view: DeviceView) -> bool:
+    names = {view.name_of(row) for row in view.rows} | {
+        view.recording.names[name] for name in set(view.recording.operators.name)
+    }
+    return any(_CONVOLUTION.search(name) and not kernel_names.is_layout_change(name) for name in names)
+
+
 def look(view: DeviceView) -> Iterator[Seen]:
     rows = [row for row in view.rows if kernel_names.is_layout_change(view.name_of(row))]
-    lost = view.sum_of(rows)
-    if not rows:
+    if not rows or not _has_convolutions(view):
         return
+    lost = view.sum_of(rows)
     longest = max(rows, key=view.microseconds)
     yield Seen(
         "PA211",

@@ -1,0 +1,186 @@
+"""How long `perfaudit trace` takes and how much memory, beside HolisticTraceAnalysis: `python benchmarks/trace_speed.py --write`.
+
+The traces are made: a training whose kernels, calls, operators and flows have the fields that Kineto writes, repeated
+step by step
+until a file is as large as asked for. `--hta PYTHON` names an interpreter that has HolisticTraceAnalysis; without it,
+that column is
+left out. Each command is a process of its own; its processor time and peak memory are those that the system counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "trace"))
+
+from made_traces import GEMM, RELU, Host  # noqa: E402  # found there
+
+PAGE = ROOT / "benchmarks" / "trace_speed.md"
+RECORDS = ROOT / "benchmarks" / "trace_speed.json"
+MIB = 1 << 20
+HTA = """
+import sys
+from hta.trace_analysis import TraceAnalysis
+analysis = TraceAnalysis(trace_files={int(n): f for n, f in (item.split("=", 1) for item in sys.argv[1:])}, trace_dir="")
+analysis.get_temporal_breakdown(visualize=False)
+analysis.get_idle_time_breakdown(ranks=[0], visualize=False)
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One command over some files: medians of the runs."""
+
+    what: str
+    tool: str
+    files: int
+    megabytes: float
+    wall_seconds: float
+    cpu_seconds: float
+    peak_mib: float
+    runs: int
+
+
+def step(host: Host) -> None:
+    """A step with what traces of trainings hold: operators in operators, kernels, a copy, a read of the loss."""
+    host.next_batch(200)
+    host.copy(300, "HtoD (Pinned -> Device)")
+    for layer in range(120):
+        with host.annotation(f"layer {layer % 12}"), host.operator("aten::linear"):
+            host.kernel(GEMM, 90, "aten::addmm", **ARGUMENTS)
+        host.kernel(RELU, 12, "aten::relu", **ARGUMENTS)
+    with host.annotation("Optimizer.step#AdamW.step"):
+        host.kernel("multi_tensor_apply_kernel<FusedAdamMathFunctor>", 300, "aten::_fused_adamw_", **ARGUMENTS)
+    host.item()
+
+
+ARGUMENTS: dict[str, Any] = {
+    "queued": 0, "context": 1, "registers per thread": 90, "shared memory": 0, "blocks per SM": 2.5, "warps per SM": 20.0,
+    "grid": [128, 2, 1], "block": [128, 1, 1], "est. achieved occupancy %": 31,
+}  # fmt: skip
+
+
+def make(path: Path, size: int, rank: int = 0, ranks: int = 1) -> Path:
+    """A trace of at least so many bytes, written step by step."""
+    host = Host(rank=rank, world_size=ranks)
+    head = {key: value for key, value in host.trace().items() if key != "traceEvents"}
+    with path.open("w") as file:
+        file.write(json.dumps(head)[:-1] + ',\n"traceEvents": [\n')
+        while file.tell() < size:
+            with host.step():
+                step(host)
+            write_events(file, host)
+        file.write('{"ph": "M", "name": "end"}\n]}\n')
+    return path
+
+
+def write_events(file: IO[str], host: Host) -> None:
+    """Those of one step, with the flows from calls to kernels that Kineto draws, as Kineto lays them out."""
+    for event in host.events:
+        file.write("  {\n    " + json.dumps(event)[1:-1] + "\n  },\n")
+        correlation = event["args"].get("correlation")
+        if correlation is not None:
+            flow = {
+                "ph": "f" if event["cat"] == "kernel" else "s",
+                "id": correlation,
+                "pid": event["pid"],
+                "tid": event["tid"],
+            }
+            flow |= {"ts": event["ts"], "cat": "ac2g", "name": "ac2g", "bp": "e"}
+            file.write("  " + json.dumps(flow) + ",\n")
+    host.events.clear()
+
+
+def measure(what: str, tool: str, command: list[str], files: list[Path], runs: int) -> Row:
+    """The medians of some runs; raises where a command fails otherwise than by finding something."""
+    times, cpu, peak = [], [], []
+    for _ in range(runs):
+        begin = time.perf_counter()
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        _, status, used = os.wait4(process.pid, 0)
+        times.append(time.perf_counter() - begin)
+        if os.waitstatus_to_exitcode(status) not in (0, 1):
+            assert process.stderr is not None
+            raise SystemExit(f"{tool} failed: {process.stderr.read().decode()[-2000:]}")
+        cpu.append(used.ru_utime + used.ru_stime)
+        peak.append(used.ru_maxrss / 1024)
+    size = sum(file.stat().st_size for file in files) / MIB
+    return Row(
+        what, tool, len(files), round(size, 1), *(round(statistics.median(row), 2) for row in (times, cpu, peak)), runs
+    )
+
+
+def rows_of(folder: Path, hta: str, runs: int, large: int) -> list[Row]:
+    """All rows of the page."""
+    one = [make(folder / "one.json", 35 * MIB)]
+    (folder / "eight").mkdir()
+    eight = [make(folder / "eight" / f"rank{rank}.json", 35 * MIB, rank, 8) for rank in range(8)]
+    rows = []
+    for what, files, path in (("one trace", one, folder / "one.json"), ("eight ranks", eight, folder / "eight")):
+        rows.append(measure(what, "perfaudit", perfaudit(path), files, runs))
+        if hta:
+            named = [f"{rank}={file}" for rank, file in enumerate(files)]
+            rows.append(measure(what, "HTA", [hta, "-c", HTA, *named], files, runs))
+    for file in eight:
+        file.unlink()
+    huge = [make(folder / "huge.json", large * MIB)]
+    rows.append(measure("one large trace", "perfaudit", perfaudit(huge[0]), huge, 1))
+    return rows
+
+
+def perfaudit(path: Path) -> list[str]:
+    return [sys.executable, "-m", "perfaudit", "trace", str(path), "--format", "json"]
+
+
+def page(rows: list[Row], load: tuple[float, float]) -> str:
+    lines = [
+        "# How fast traces are read",
+        "",
+        f"Printed by `python benchmarks/trace_speed.py --write`, on {os.cpu_count()} cores, load {load[0]:.1f} "
+        f"before and {load[1]:.1f} after.",
+        "Each row is the median of its runs; memory is the peak of the process, of several the largest child's. HTA computes its",
+        "temporal breakdown and the idle time of one rank, which is part of what `perfaudit trace` does.",
+        "",
+        "| traces | tool | files | MiB | wall, s | CPU, s | peak, MiB | runs |",
+        "|---|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    lines += [
+        f"| {row.what} | {row.tool} | {row.files} | {row.megabytes:,.0f} | {row.wall_seconds:.2f} | {row.cpu_seconds:.2f} | "
+        f"{row.peak_mib:.0f} | {row.runs} |"
+        for row in rows
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--hta", default="", metavar="PYTHON", help="an interpreter that has HolisticTraceAnalysis")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--large", type=int, default=2048, help="MiB of the large trace")
+    parser.add_argument("--write", action="store_true", help="write the page and the records")
+    options = parser.parse_args()
+    before = os.getloadavg()[0]
+    with tempfile.TemporaryDirectory() as folder:
+        rows = rows_of(Path(folder), options.hta, options.runs, options.large)
+    text = page(rows, (before, os.getloadavg()[0]))
+    print(text, end="")
+    if options.write:
+        PAGE.write_text(text)
+        RECORDS.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    main()
