@@ -1,0 +1,233 @@
+"""`perfaudit trace` as it is typed: reports, exit codes, what is said of files that are none, and that nothing heavy is
+imported.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Done
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "trace"))
+
+from made_traces import Host, Job, step_of_training  # lies beside the tests of traces
+
+Run = Callable[..., Done]
+
+
+def trace(path: Path, milliseconds: float = 12.0, steps: int = 4, rank: int | None = None) -> Path:
+    host = Host(rank=rank, world_size=2)
+    for _ in range(steps):
+        with host.step(), host.frame("/home/me/project/train.py(9): main"):
+            host.next_batch(1000 * milliseconds, workers=False)
+            step_of_training(host)
+            host.catch_up()
+    return host.write(path)
+
+
+def in_json(done: Done) -> dict[str, Any]:
+    report: dict[str, Any] = json.loads(done.out)
+    return report
+
+
+def test_a_report(perfaudit: Run, tmp_path: Path) -> None:
+    done = perfaudit("trace", str(trace(tmp_path / "a.json")))
+    assert (done.code, done.err) == (1, "")
+    lines = done.out.splitlines()
+    assert lines[0].startswith(
+        "36.41 ms a step; the device computes for 67 % of the time, 33 % idle, waiting for data; most"
+    )
+    assert "  1  at most 33 %  PA101 dataloader-no-workers" in done.out
+    assert "do not add up" in done.out
+    assert max(len(line) for line in lines if not line.startswith("  ")) <= 100
+
+
+def test_json(perfaudit: Run, tmp_path: Path) -> None:
+    report = in_json(perfaudit("trace", str(trace(tmp_path / "a.json", rank=0)), "--format", "json"))
+    assert report["command"] == "trace"
+    (rank,) = report["trace"]["ranks"]
+    assert {
+        "file",
+        "rank",
+        "device",
+        "window_seconds",
+        "steps",
+        "shares",
+        "communication_overlap",
+        "tensor_core_share",
+        "notes",
+    } <= rank.keys()
+    assert (rank["rank"], rank["device"], rank["device_name"], rank["steps"]) == (
+        0,
+        "cuda:0",
+        "NVIDIA A100-SXM4-40GB",
+        4,
+    )
+    assert list(rank["shares"]) == [
+        "compute",
+        "communication_exposed",
+        "memory_exposed",
+        "idle_data",
+        "idle_sync",
+        "idle_allocation",
+        "idle_launch",
+        "idle_other",
+    ]
+    assert sum(rank["shares"].values()) == pytest.approx(1)
+    (finding,) = report["findings"]
+    assert finding["rule"] == "PA101"
+    assert (finding["saving"]["basis"], finding["saving"]["low"]) == ("profiled", 0.0)
+    assert finding["saving"]["high"] == pytest.approx(rank["shares"]["idle_data"])
+    assert (finding["path"], finding["line"]) == ("/home/me/project/train.py", 9)
+    assert report["trace"]["stragglers"] == []
+
+
+def test_nothing_worth_doing_is_an_answer(perfaudit: Run, tmp_path: Path) -> None:
+    done = perfaudit("trace", str(trace(tmp_path / "a.json", milliseconds=0)))
+    assert done.code == 0
+    assert "nothing worth doing was found" in done.out
+
+
+def test_what_can_be_read_is_read(perfaudit: Run, tmp_path: Path) -> None:
+    trace(tmp_path / "a.json")
+    (tmp_path / "b.json").write_text("{}")
+    (tmp_path / "c.json.gz").write_bytes(b"\x1f\x8bx")
+    done = perfaudit("trace", str(tmp_path), "--format", "json")
+    report = in_json(done)
+    assert done.code == 1
+    assert len(report["trace"]["ranks"]) == 1
+    assert {Path(item["path"]).name for item in report["skipped"]} == {"b.json", "c.json.gz"}
+
+
+def test_nothing_that_can_be_read(perfaudit: Run, tmp_path: Path) -> None:
+    (tmp_path / "b.json").write_text("0123456789")
+    done = perfaudit("trace", str(tmp_path / "b.json"))
+    assert done.code == 3
+    assert "no trace: neither a JSON object nor a list" in done.out
+    assert perfaudit("trace", str(tmp_path / "b.json"), "--format", "json").code == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["gone.json"], "gone.json: no such file or folder"),
+        (["empty"], "no traces there"),
+        (["a.json", "--window", "x"], "--window x: give the first and the last step"),
+        (["a.json", "--window", "4:2"], "--window 4:2: give the first and the last step"),
+        (["a.json", "--rank", "7"], "--rank 7: no such rank; there are 0"),
+        (["a.json", "--compare"], "--compare takes two paths"),
+    ],
+)
+def test_wrong_use(
+    perfaudit: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    trace(tmp_path / "a.json", rank=0)
+    (tmp_path / "empty").mkdir()
+    done = perfaudit("trace", *arguments)
+    assert (done.code, done.out) == (2, "")
+    assert message in done.err
+
+
+def test_two_traces_of_one_rank_are_compared(perfaudit: Run, tmp_path: Path) -> None:
+    before, after = trace(tmp_path / "before.json"), trace(tmp_path / "after.json", milliseconds=0)
+    report = in_json(perfaudit("trace", str(before), str(after), "--format", "json"))
+    change = report["trace"]["compared"]
+    assert change["seconds_per_step_after"] < change["seconds_per_step_before"]
+    assert change["findings"] == [{"rule": "PA101", "before": pytest.approx(0.329, abs=0.01), "after": None}]
+    text = perfaudit("trace", str(before), str(after)).out
+    assert "36.41 ms -> 24.41" in text
+    assert "gone" in text
+
+
+def test_two_ranks_are_one_job(perfaudit: Run, tmp_path: Path) -> None:
+    for rank in (0, 1):
+        trace(tmp_path / f"r{rank}.json", rank=rank)
+    names = [str(tmp_path / f"r{rank}.json") for rank in (0, 1)]
+    assert len(in_json(perfaudit("trace", *names, "--format", "json"))["trace"]["ranks"]) == 2
+    assert in_json(perfaudit("trace", *names, "--compare", "--format", "json"))["trace"]["compared"] is not None
+
+
+def test_one_rank_and_some_steps(perfaudit: Run, tmp_path: Path) -> None:
+    for rank in (0, 1):
+        trace(tmp_path / f"r{rank}.json", rank=rank)
+    report = in_json(perfaudit("trace", str(tmp_path), "--rank", "1", "--window", "2:3", "--format", "json"))
+    assert [(rank["rank"], rank["steps"]) for rank in report["trace"]["ranks"]] == [(1, 2)]
+
+
+def test_a_straggler_is_told(perfaudit: Run, tmp_path: Path) -> None:
+    job = Job.of(3)
+    for _ in range(4):
+        for host in job.ranks:
+            host.steps += 1
+        starts = [host.now for host in job.ranks]
+        for rank, host in enumerate(job.ranks):
+            step_of_training(host, layers=5, microseconds=800 if rank == 2 else 400)
+        job.all_reduce()
+        job.all_reduce()
+        for start, host in zip(starts, job.ranks, strict=True):
+            host.event("user_annotation", f"ProfilerStep#{host.steps}", start, host.now)
+            host.catch_up()
+    done = perfaudit("trace", str(job.write(tmp_path)), "--format", "json")
+    (straggler,) = in_json(done)["trace"]["stragglers"]
+    assert (straggler["rank"], straggler["last"], straggler["of"]) == (2, 4, 8)
+    assert "rank 2 comes last to 4 of 8 collectives" in perfaudit("trace", str(tmp_path)).out
+
+
+def test_findings_are_joined_with_those_of_the_scanner(perfaudit: Run, tmp_path: Path) -> None:
+    code = tmp_path / "project"
+    code.mkdir()
+    (code / "train.py").write_text(
+        "import torch\nfrom torch.utils.data import DataLoader\nfrom data import Pictures\n\n"
+        "def main(model, optimizer):\n"
+        "    loader = DataLoader(Pictures(), batch_size=64)\n"
+        "    for x, y in loader:\n        loss = model(x.cuda(), y.cuda())\n        loss.backward()\n        optimizer.step()\n"
+    )
+    (code / "data.py").write_text(
+        "from PIL import Image\n\nclass Pictures:\n    def __len__(self):\n        return 9\n"
+        "    def __getitem__(self, i):\n        return Image.open(str(i)).load(), i\n"
+    )
+    done = perfaudit("trace", str(trace(tmp_path / "a.json")), "--source", str(code), "--format", "json")
+    (finding,) = in_json(done)["findings"]
+    assert finding["path"].endswith("project/train.py")
+    assert finding["line"] == 6
+    assert "the scanner finds here" in finding["note"]
+    assert "num_workers" in finding["fix"]["diff"]
+
+
+def test_a_step_is_exported(perfaudit: Run, tmp_path: Path) -> None:
+    perfaudit("trace", str(trace(tmp_path / "a.json")), "--export-perfetto", str(tmp_path / "step.json"))
+    events = json.loads((tmp_path / "step.json").read_text())["traceEvents"]
+    assert {event["cat"] for event in events if event["ph"] == "X"} == {"compute", "idle_data"}
+    assert perfaudit("trace", str(tmp_path / "step.json")).code in (0, 1, 3)
+
+
+def test_names_from_a_trace_command_no_terminal(perfaudit: Run, tmp_path: Path) -> None:
+    host = Host()
+    for _ in range(4):
+        with host.step(), host.annotation("\x1b[31mred\x1b]0;title\x07"):
+            step_of_training(host)
+            host.item()
+            host.python(3_000)
+    done = perfaudit("trace", str(host.write(tmp_path / "a.json")), "--verbose")
+    assert "\x1b" not in done.out and "\x07" not in done.out
+    assert "PA601" in done.out
+
+
+def test_nothing_heavy_is_imported_and_nothing_is_run(tmp_path: Path) -> None:
+    path = trace(tmp_path / "a.json")
+    code = (
+        f"import sys; sys.argv = ['perfaudit', 'trace', {str(path)!r}, '--exit-zero']\n"
+        "from perfaudit.cli import main\n"
+        "try: main()\n"
+        "except SystemExit as leave: assert not leave.code, leave.code\n"
+        "print([m for m in ('torch', 'pandas', 'numpy', 'rich', 'json5') if m in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
