@@ -133,11 +133,12 @@ def command(
                 tell(seen)
 
             kept = MOST_UPDATES if export is not None else 0
-            into = trace.fileno() if profile and export is Export.chrome else -1
+            into = trace.fileno() if profile else -1
             seen = observe(request, longest, heed, stream, kept, into)
             said = last_lines()
         if export is not None and seen.kept and not rank:
             write_steps(export, seen, str(wanted), trace)
+        in_trace = _findings_of_trace(trace) if profile else ()
     if seen.refused:
         raise UserError(
             f"nothing was run: what {script} writes cannot be kept away from your files here ({seen.refused}); "
@@ -160,10 +161,29 @@ def command(
         machine, device=run.device or "cpu", torch=seen.facts.get("torch", ""), threads=seen.facts.get("threads", 0)
     )
     found = _report(run, seen.facts)
+    found = found.with_(findings=(*in_trace, *found.findings))
     emit(found.with_(environment=machine), format, output)
     if quiet and run.ended == "failed" and said:
         say(f"{script} said last:\n{said}")
     raise typer.Exit(_exit_code(run))
+
+
+def _findings_of_trace(trace: IO[bytes]) -> tuple[Finding, ...]:
+    """What `perfaudit trace` finds in the trace of the profiled steps; nothing without work of a device in it."""
+    from perfaudit.rules import rule_heads
+    from perfaudit.trace.analyse import analyse
+    from perfaudit.trace.report import report_of
+    from perfaudit.trace.trace_files import TraceFile
+
+    if not os.fstat(trace.fileno()).st_size:
+        return ()
+    result = analyse(TraceFile("the profile", descriptor=trace.fileno()))
+    on_device = [device for device in result.devices if "no-device" not in device.notes]
+    findings = report_of([result], rule_heads()).findings if on_device else ()
+    return tuple(
+        finding.with_(note=". ".join(part for part in ("observed in the profile", finding.note) if part))
+        for finding in findings
+    )
 
 
 def _check_script(script: str, is_module: bool) -> None:

@@ -51,7 +51,8 @@ def run_page(report: Report, run: Run, paint: Paint, width: int) -> str:
         parts.append(_profile(run.profile, width))
     findings = [finding for finding in report.findings if not (finding.note or "").startswith(NEVER_BUILT)]
     for number, finding in enumerate(findings[:_SHOWN], start=1):
-        lines = [f"{number:>3}  {paint(str(finding.location), 'bold')}  {finding.rule} {finding.name}"]
+        place = f"{paint(str(finding.location), 'bold')}  " if finding.location else ""
+        lines = [f"{number:>3}  {place}{finding.rule} {finding.name}"]
         lines += [wrapped(text, width, "     ") for text in (finding.message, finding.note) if text]
         parts.append("\n".join(lines) + "\n")
     parts += [f"{item.path}: not audited: {item.reason}\n" for item in report.skipped]
@@ -61,7 +62,8 @@ def run_page(report: Report, run: Run, paint: Paint, width: int) -> str:
         files = list(dict.fromkeys(finding.location.path for finding in findings if finding.location))
         more = len(findings) - _SHOWN
         rest = f"{count(more, 'more finding')}. " if more > 0 else ""
-        parts.append(f"{rest}With patches: {paint(f'perfaudit scan {shlex.join(files)}', 'bold')}\n")
+        with_patches = f"With patches: {paint(f'perfaudit scan {shlex.join(files)}', 'bold')}" if files else ""
+        parts += [f"{rest}{with_patches}\n"] if rest or with_patches else []
     if run.counted and not run.in_started and run.ranks < 2:  # `tune` leaves the only process between two steps
         parts.append(f"To have patches tried and measured: {paint(next_command(run), 'bold')}\n")
     return "\n".join(parts)

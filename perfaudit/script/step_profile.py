@@ -42,10 +42,11 @@ class StepProfile:
         with torch.profiler.record_function(OUTSIDE):
             self._began = time.perf_counter()
 
-    def end(self, steps: int, trace: int = -1) -> Json:
+    def end(self, steps: int, trace: int = -1, is_exported: bool = True) -> Json:
         """The table of so many steps: `steps`, and `operators` and `kernels`, see `rows`; `why` where there is none.
 
-        trace: a descriptor to which the trace is written, as chrome://tracing opens it.
+        trace: a descriptor to which the trace is written, as chrome://tracing opens it. Of a CPU alone only where it is exported:
+        the table has all that it tells.
         """
         if self._profiler is None:
             return {"steps": 0, "why": self.why}
@@ -66,7 +67,7 @@ class StepProfile:
             for each in events
             if each.device_type != cpu and not each.is_user_annotation
         ]
-        if trace >= 0:
+        if trace >= 0 and (is_exported or kernels):
             self._write(trace)
         return {
             "steps": steps,

@@ -50,6 +50,7 @@ class Teller:
         self._steps, self._seconds = order["steps"], order["seconds"]
         self._is_live = order["is_live"]
         self._wants_profile, self._trace = order["profile"], order["trace"]
+        self._is_exported = order["is_whole"]
         self._profile: StepProfile | None = None  # under way
         self._profiled = 0  # updates since it began
         self._told = time.monotonic()
@@ -148,7 +149,7 @@ class Teller:
         steps = self._profiled // self._so_far.updates_per_step
         found: Json = {"steps": 0, "why": "the profiler failed"}
         with contextlib.suppress(Exception):  # parts of torch that change; a run counts without a profile
-            found = self._profile.end(steps, self._trace)
+            found = self._profile.end(steps, self._trace, self._is_exported)
         self._profile = None
         self._pipe.tell({"profile": found})
 

@@ -22,10 +22,14 @@ _GZIP = b"\x1f\x8b"
 
 @dataclass(frozen=True, slots=True)
 class TraceFile:
-    """One trace: the file it is in, and its name in that where the file is an archive ("" where it is not)."""
+    """One trace: the file it is in, and its name in that where the file is an archive ("" where it is not).
+
+    descriptor: of a file that is open already, whose name is `path` in reports; -1 for none.
+    """
 
     path: str
     member: str = ""
+    descriptor: int = -1
 
     @property
     def name(self) -> str:
@@ -88,7 +92,11 @@ class NotReadable(Exception):
 def opened(file: TraceFile) -> Iterator[IO[bytes]]:
     """The bytes of the trace, decompressed as they are read. Raises NotReadable."""
     try:
-        if file.member:
+        if file.descriptor >= 0:
+            with os.fdopen(os.dup(file.descriptor), "rb") as raw:
+                raw.seek(0)
+                yield _plain(raw)
+        elif file.member:
             with _opened_member(file) as stream:
                 yield _plain(stream)
         else:

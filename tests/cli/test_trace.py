@@ -220,6 +220,22 @@ def test_names_from_a_trace_command_no_terminal(perfaudit: Run, tmp_path: Path) 
     assert "PA601" in done.out
 
 
+@pytest.mark.parametrize(("is_device", "rules"), [(True, ["PA101"]), (False, [])])
+def test_a_run_reads_the_trace_of_its_profile(tmp_path: Path, is_device: bool, rules: list[str]) -> None:
+    from perfaudit.cli.run import _findings_of_trace
+
+    made = json.loads(trace(tmp_path / "a.json").read_text())
+    if not is_device:
+        made["traceEvents"] = [event for event in made["traceEvents"] if event["cat"] in ("cpu_op", "user_annotation")]
+    with (tmp_path / "b.json").open("w+b") as file:
+        assert _findings_of_trace(file) == ()  # none was written
+        file.write(json.dumps(made).encode())
+        file.flush()
+        found = _findings_of_trace(file)
+    assert [finding.rule for finding in found] == rules
+    assert all(finding.note.startswith("observed in the profile") for finding in found)
+
+
 def test_nothing_heavy_is_imported_and_nothing_is_run(tmp_path: Path) -> None:
     path = trace(tmp_path / "a.json")
     code = (
