@@ -26,7 +26,9 @@ def times_a_step(view: DeviceView, number: int) -> str:
     if not view.steps:
         return "once" if number == 1 else f"{number:,} times"
     rate = number / len(view.steps)
-    return "once a step" if 0.95 <= rate <= 1.05 else f"{rate:.3g} times a step"
+    if 0.95 <= rate <= 1.05:
+        return "once a step"
+    return f"{rate:,.0f} times a step" if rate >= 100 else f"{rate:.3g} times a step"
 
 
 def percent(view: DeviceView, microseconds: float) -> str:

@@ -14,7 +14,6 @@ from perfaudit.trace.words import a_step, milliseconds, percent, times_a_step
 
 RULES = ("PA906", "PA908")
 MANY = 30  # calls of the driver; a set-up has fewer
-AFTERWARDS = 0.2  # of the work is launched after the last allocation, where they belong to the set-up
 OF_ALL = 0.3  # of the tensors that are made; so many calls of the driver mean that no memory is kept
 
 
@@ -58,21 +57,21 @@ def look(view: DeviceView) -> Iterator[Seen]:
 
 
 def _set_up(view: DeviceView) -> Seen | None:
-    """Of a trace without steps: memory that is taken before most of the work is launched belongs to the program's start."""
+    """Of a trace without steps: memory that is no longer taken in the second half of the work belongs to the program's start."""
     calls, of = view.recording.calls, view.launches.of
-    rows = [row for row in view.calls("allocation") if calls.start[row] >= view.start]
+    rows = view.calls("allocation")
     launched = sorted(calls.start[of[row]] for row in view.rows if row in of)
     if not rows or not launched:
         return None
-    last = max(calls.end[row] for row in rows)
-    if sum(time > last for time in launched) < AFTERWARDS * len(launched):
+    middle = launched[len(launched) // 2]
+    if sum(calls.start[row] > middle for row in rows) >= MANY / 2:
         return None
     lost = sum(one.end - one.start for one in view.idle if one.cause == "allocation")
     return Seen(
         "PA908",
-        f"set-up is inside the trace: memory is taken {len(rows)} times before the last {100 * AFTERWARDS:.0f} % of "
-        "the work, and the "
-        f"device is idle meanwhile for {percent(view, lost)} of the time ({milliseconds(lost)})",
+        f"set-up is inside the trace: memory is taken {len(rows)} times, nearly all of it before the second half of "
+        "the work, and "
+        f"the device is idle meanwhile for {percent(view, lost)} of the time ({milliseconds(lost)})",
         lost,
     )
 

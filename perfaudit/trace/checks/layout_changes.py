@@ -13,7 +13,7 @@ from perfaudit.trace.words import a_step, percent, short_name, times_a_step
 RULES = ("PA211",)
 
 
-_CONVOLUTION = re.compile(r"conv|fprop|dgrad|wgrad|winograd", re.IGNORECASE)
+_CONVOLUTION = re.compile(r"conv|fprop|dgrad|wgrad|winograd|igemm|im2col|miopen", re.IGNORECASE)
 
 
 def _has_convolutions(view: DeviceView) -> bool:
