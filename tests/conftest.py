@@ -147,7 +147,12 @@ MANY_MODULES = 100  # that were imported: torch, say, or what its first optimize
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """Garbage collections, which counting a step makes, look neither at thousands of tests nor at what torch consists of."""
+    """Garbage collections, which counting a step makes, look neither at thousands of tests nor at what torch consists of.
+
+    Threads of trainings as small as those of this process wait for each other, and for other tests, more than they compute.
+    """
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(1)
     if len(sys.modules) > _modules_frozen[-1] + MANY_MODULES:
         gc.collect()
         gc.freeze()
