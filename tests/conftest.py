@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import sys
 import textwrap
@@ -9,8 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer.main
 
 
 class FakeClock:
@@ -82,10 +85,21 @@ class Done:
     err: str
 
 
+_GET_COMMAND = typer.main.get_command  # which the fixture below replaces
+
+
+@functools.cache
+def _command_of(app: typer.Typer) -> Any:  # a command of click, in the typer that is installed
+    """What typer makes of all commands and their options: the same each time, and longer than most commands run."""
+    return _GET_COMMAND(app)
+
+
 @pytest.fixture
 def perfaudit(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
     """Run a command in this process, in the working directory: `perfaudit("scan", "train.py").code`."""
     from perfaudit.cli.app import run
+
+    monkeypatch.setattr("typer.main.get_command", _command_of)
 
     def call(*arguments: str) -> Done:
         monkeypatch.setattr(sys, "argv", ["perfaudit", *arguments])
@@ -133,7 +147,12 @@ MANY_MODULES = 100  # that were imported: torch, say, or what its first optimize
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """Garbage collections, which counting a step makes, look neither at thousands of tests nor at what torch consists of."""
+    """Garbage collections, which counting a step makes, look neither at thousands of tests nor at what torch consists of.
+
+    Threads of trainings as small as those of this process wait for each other, and for other tests, more than they compute.
+    """
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(1)
     if len(sys.modules) > _modules_frozen[-1] + MANY_MODULES:
         gc.collect()
         gc.freeze()

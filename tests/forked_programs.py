@@ -117,6 +117,14 @@ def run_code(
         return Ended(exit_code, out.read_text(), err.read_text())
 
 
+def run_perfaudit(
+    folder: Path, *arguments: str, seconds: float = 120.0, variables: Mapping[str, str] | None = None
+) -> Ended:
+    """`perfaudit run ...` as it is typed in a folder; its script runs in a fork, too, with torch imported already."""
+    code = "from tests.forked_command import run\nrun()\n"
+    return run_code(code, "perfaudit", list(arguments), folder, seconds, variables)
+
+
 def run_programs(programs: dict[Path, list[str]], seconds_each: float = 45.0) -> dict[Path, Ended]:
     """Each program run as a script with its arguments, in its own folder: see `run_code`."""
     return {

@@ -49,8 +49,9 @@ class BuiltModules:
 
     def never_built(self, files: Collection[str]) -> dict[str, list[str]]:
         """Names of the modules' classes in these files, by file, of which, and of whose subclasses, none was built."""
-        from torch.nn import Module
-
+        if (torch := sys.modules.get("torch.nn")) is None:
+            return {}  # a script that ended before it imported torch has no such class; to import it takes seconds
+        Module = torch.Module
         built, others = {base for kind in self.kinds for base in kind.__mro__}, []
         known: dict[str, set[str]] = {}  # a file may be imported under two names, and has each class twice then
         for module in list(sys.modules.values()):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from conftest import Done
 
 from perfaudit.cli import tune
 from perfaudit.cli.measuring import needs_no_launcher
@@ -17,10 +18,9 @@ from perfaudit.measure.journal import Journal
 from perfaudit.target.names import Target
 
 pytest.importorskip("greenlet")
-ROOT = Path(__file__).parents[2]
+Run = Callable[..., Done]
 SCRIPT = """
 import argparse
-import os
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -58,26 +58,26 @@ if __name__ == "__main__":
 """
 
 
-def perfaudit(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "perfaudit", *arguments],
-        cwd=cwd, capture_output=True, text=True, timeout=300, check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+@pytest.fixture(autouse=True)
+def _in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.slow
-def test_an_unmodified_script_is_tuned_and_its_files_stay(tmp_path: Path) -> None:
+def test_an_unmodified_script_is_tuned_and_its_files_stay(tmp_path: Path, perfaudit: Run) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     (tmp_path / "checkpoints").mkdir()
     last = tmp_path / "checkpoints" / "last.pt"
     last.write_bytes(b"mine")
     os.utime(last, (1, 1))
-    done = perfaudit(
-        "tune", "train.py", "--anomaly", "--allow", "safe", "--budget", "12s", "--format", "json", "--output", "report.json",
-        "--out", "plan.patch", "--", "--width", "16", cwd=tmp_path,
-    )  # fmt: skip
-    assert done.returncode in (0, 1), done.stderr
+    for budget in ("10s", "60s"):  # a machine that does other work needs more
+        done = perfaudit(
+            "tune", "train.py", "--anomaly", "--allow", "safe", "--budget", budget, "--format", "json",
+            "--output", "report.json", "--out", "plan.patch", "--", "--width", "16",
+        )  # fmt: skip
+        if done.code != 3:
+            break
+    assert done.code in (0, 1), done.err
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["target"] == "train.py --width 16"
     (seen,) = report["comparisons"]
@@ -86,7 +86,7 @@ def test_an_unmodified_script_is_tuned_and_its_files_stay(tmp_path: Path) -> Non
     assert sorted(path.name for path in tmp_path.iterdir() if path.suffix != ".patch") == [
         ".perfaudit", "checkpoints", "report.json", "train.py",
     ]  # fmt: skip
-    if done.returncode:
+    if done.code:
         ladder = report["ladder"]
         assert "losses to the bit" in ladder["verified"]
         subprocess.run(["git", "apply", "plan.patch"], cwd=tmp_path, check=True)
@@ -94,20 +94,20 @@ def test_an_unmodified_script_is_tuned_and_its_files_stay(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_findings_of_a_script_are_priced(tmp_path: Path) -> None:
+def test_findings_of_a_script_are_priced(tmp_path: Path, perfaudit: Run) -> None:
     script = SCRIPT.replace("zero_grad()", "zero_grad(set_to_none=False)")  # in a loop that runs for the whole training
     (tmp_path / "train.py").write_text(script + "\n\ndef never():\n    torch.autograd.set_detect_anomaly(True)\n")
     (tmp_path / "checkpoints").mkdir()
     for budget in ("20s", "60s"):  # a machine that does other work needs more
         done = perfaudit(
             "scan", "train.py", "--measure", "--select", "PA501,PA401", "--budget", budget, "--format", "json",
-            "--output", "report.json", "--", "--width", "16", cwd=tmp_path,
+            "--output", "report.json", "--", "--width", "16",
         )  # fmt: skip
         report = json.loads((tmp_path / "report.json").read_text())
         compared = {seen["candidate"]["patch"]: seen for seen in report["comparisons"]}
         if set(compared) == {"PA401", "PA501"}:
             break
-    assert done.returncode == 1, done.stderr
+    assert done.code == 1, done.err
     assert report["target"] == "train.py --width 16"
     zeros, anomaly = compared["PA401"], compared["PA501"]
     assert (zeros["basis"], zeros["way"]) == ("screened", "code")
@@ -138,13 +138,13 @@ def test_findings_of_a_script_are_priced(tmp_path: Path) -> None:
     ],
 )
 def test_a_script_that_does_not_train_is_one_clear_message(
-    text: str, arguments: tuple[str, ...], said: str, tmp_path: Path
+    text: str, arguments: tuple[str, ...], said: str, tmp_path: Path, perfaudit: Run
 ) -> None:
     (tmp_path / "train.py").write_text(text)
-    done = perfaudit("tune", "train.py", "--anomaly", "--budget", "10s", *arguments, cwd=tmp_path)
-    assert done.returncode == 2, done.stdout
-    assert said in " ".join(done.stderr.split())
-    assert "Traceback" not in done.stderr
+    done = perfaudit("tune", "train.py", "--anomaly", "--budget", "10s", *arguments)
+    assert done.code == 2, done.out
+    assert said in " ".join(done.err.split())
+    assert "Traceback" not in done.err
 
 
 IN_PROCESS = """
@@ -166,11 +166,11 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-def test_a_script_that_trains_in_a_process_is_refused_at_once(tmp_path: Path) -> None:
+def test_a_script_that_trains_in_a_process_is_refused_at_once(tmp_path: Path, perfaudit: Run) -> None:
     (tmp_path / "train.py").write_text(IN_PROCESS)
-    done = perfaudit("tune", "train.py", "--anomaly", "--timeout", "100s", cwd=tmp_path)
-    assert done.returncode == 2, done.stdout
-    assert "it trains in a process that it starts" in " ".join(done.stderr.split())
+    done = perfaudit("tune", "train.py", "--anomaly", "--timeout", "100s")
+    assert done.code == 2, done.out
+    assert "it trains in a process that it starts" in " ".join(done.err.split())
 
 
 def test_a_process_of_a_launcher_is_not_tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,9 +180,9 @@ def test_a_process_of_a_launcher_is_not_tuned(tmp_path: Path, monkeypatch: pytes
     needs_no_launcher("tune", Target("train.py"))
 
 
-def test_arguments_are_for_scripts(tmp_path: Path) -> None:
-    done = perfaudit("tune", "nowhere.py", "--", "--width", "3", cwd=tmp_path)
-    assert (done.returncode, "nowhere.py" in done.stderr) == (2, True)
+def test_arguments_are_for_scripts(tmp_path: Path, perfaudit: Run) -> None:
+    done = perfaudit("tune", "nowhere.py", "--", "--width", "3")
+    assert (done.code, "nowhere.py" in done.err) == (2, True)
 
 
 def test_a_run_of_a_script_is_resumed_with_its_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from perfaudit.gate.comparable import fingerprint
 from perfaudit.gate.counted import Counted, Spot
 from perfaudit.gate.counters_compared import compared
 from perfaudit.gate.counting import agreed, count, hash_seeds
-from perfaudit.measure.child import ChildFailed
+from perfaudit.measure.child import Child, ChildFailed
 from perfaudit.measure.environment import host
 from perfaudit.measure.facts import to_json
 from perfaudit.target.names import Target
@@ -246,7 +246,12 @@ for step in range(20):
 
 
 @pytest.mark.slow
-def test_a_script_is_counted_in_its_own_loop_and_its_files_stay(project: Project) -> None:
+def test_a_script_is_counted_in_its_own_loop_and_its_files_stay(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # That its processes are started, and with which seeds, is a test of its own; forks have torch imported.
+    monkeypatch.setattr(counting, "Child", lambda fresh, folder: Child(folder=folder))
+    monkeypatch.setattr(counting, "hash_seeds", lambda fresh: hash_seeds(fresh=False))
     more = SCRIPT.replace("    torch.save", "    loss.item()\n    torch.save")
     folder = project(**{"train.py": more, "last.pt": "mine", "base/train.py": SCRIPT, "base/last.pt": "theirs"})
     target, base = Target("train.py", {}, (), name="small"), Checkout(folder / "base", folder, folder)

@@ -66,7 +66,7 @@ def results(module):
     survey = Survey(facts_of(FactoryTraining(Target("train.py", {}), "cpu")), findings=findings)
     tried, changed = [module.current(survey)], []
     if not module.not_applicable(survey):
-        bench = Bench(survey, 2, 1 << 30, lambda settings: Probe(settings, 1 << 20, 1 << 20), ask)
+        bench = Bench(survey, 2, 1 << 26, lambda settings: Probe(settings, 1 << 20, 1 << 20), ask)
         before = flags()
         with contextlib.suppress(Unanswered):
             tried += module.candidates(bench)

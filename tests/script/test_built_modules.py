@@ -57,6 +57,14 @@ def test_classes_of_which_no_module_was_built(tmp_path: Path, monkeypatch: pytes
     assert _lines_of_classes(given, names) == [(str(file.resolve()), 10, 11)]
 
 
+def test_a_script_that_never_imported_torch_has_no_classes_and_torch_is_not_imported_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "torch.nn")
+    assert BuiltModules().never_built({str(tmp_path / "models.py")}) == {}
+    assert "torch.nn" not in sys.modules
+
+
 def test_what_runs_only_where_its_file_is_the_script(tmp_path: Path) -> None:
     helper = tmp_path / "helper.py"
     helper.write_text('import torch\n\nif __name__ == "__main__":\n    a = 1\n    b = 2\nelse:\n    c = 3\n')

@@ -232,12 +232,11 @@ def test_steps_of_a_twin_leave_the_first_training_alone(build: Build) -> None:
     ("line", "name", "there"),
     [
         ("torch.backends.cudnn.benchmark = True", "cudnn.benchmark", True),
-        ("torch.set_num_threads(1)", "threads", 1),
+        ("torch.set_num_threads(2)", "threads", 2),  # one, as tests are run
         ("torch.autograd.set_detect_anomaly(True)", "anomaly", True),
     ],
 )
 def test_switches_that_a_patch_sets_hold_while_it_is_entered(build: Build, line: str, name: str, there: object) -> None:
-    torch.set_num_threads(2)
     first = build()
     before = flags()
     twin = build_twin(first, patched("train.py", ("SCALE = 1.0", f"SCALE = 1.0\n{line}")))

@@ -47,7 +47,7 @@ def test_biases_before_a_norm_that_is_frozen_are_trained(project: Callable[..., 
     target = {"file": "train.py", "names": {}, "arguments": [], "scratch": "", "shared": ""}
     reference = Reference(lambda command: None, lambda variant: 0, steps=6, is_of_script=True)
     with Verifier("base", {"patch": ("rounding", "rng", "checkpoint")}, reference) as verifier:
-        lab = ChildLab(target, "cpu", fresh=True, check=verifier.check, start_of=verifier.start_of)
+        lab = ChildLab(target, "cpu", check=verifier.check, start_of=verifier.start_of)
         assert lab.examine(Variant("base", "", {})) == ""
         why = lab.examine(Variant("patch", "", {}, {"train.py": without_bias(FROZEN)}))
     assert why.startswith("the patch leaves out 0.bias, which is trained: its first gradient is ")
@@ -67,7 +67,7 @@ def test_biases_of_a_script_that_shuffles(project: Callable[..., Path]) -> None:
     most = 1 << 30
     promised = {"right": changes, "wrong": changes, "draws": ()}
     with Verifier("base", promised, reference, memory_budget=most) as verifier:
-        lab = ChildLab(target, "cpu", fresh=True, check=verifier.check, start_of=verifier.start_of)
+        lab = ChildLab(target, "cpu", check=verifier.check, start_of=verifier.start_of)
         assert [lab.examine(variant) for variant in (Variant("base", "", {}), without)] == ["", ""]
         said = verifier.said["right"]
         assert said.startswith("6 steps from one seed") and "the gradients of the first step agree within" in said

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -35,17 +34,6 @@ ROLES = {
     "step": "training_step",
 }
 FLAGS = {"cudnn.allow_tf32": True, "matmul_precision": "high"}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    """Threads of trainings as small as these wait for each other more than they compute."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 class Here:
