@@ -19,8 +19,11 @@ SHARED = {
     "gate_sarif",
     "gate_tables",
     "gate_words",
+    "html_data",
+    "html_style",
     "ladder",
     "ladder_details",
+    "markup",
     "page",
     "paint",
     "run",
@@ -28,19 +31,27 @@ SHARED = {
     "tables",
     "time_words",
     "trace",
+    "trace_bars",
     "trace_html",
+    "trace_map",
     "trace_markdown",
+    "trace_ranks",
+    "trace_timeline",
     "words",
 }
 
+
+# Formats that only commands offer which name them: the page draws what a trace showed, and nothing else yet.
+BY_NAME_ONLY = {"html"}
 
 # Formats with a line or an annotation for each place, which say the same as often as it stands there.
 BY_PLACE = {"concise", "github", "gitlab"}
 
 
 def all_formats() -> tuple[str, ...]:
-    """Names of all formats; none of them is imported."""
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name not in SHARED))
+    """Names of all formats that every command offers; none of them is imported."""
+    hidden = SHARED | BY_NAME_ONLY
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name not in hidden))
 
 
 def renderer(name: str) -> Callable[[Report], str]:

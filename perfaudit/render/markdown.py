@@ -22,6 +22,10 @@ _SPECIAL = re.compile(r"([\\`*_\[\]<>~&$])")
 def render(report: Report) -> str:
     """The page, `LIMIT` bytes at most; what did not fit is counted in its last line."""
     report = printable(report)
+    if report.command == "trace":
+        from perfaudit.render import trace_markdown  # which writes with what is here
+
+        return _within(LIMIT, *trace_markdown.parts(report, _text, _code))
     gate = report.gate
     head = [f"## perfaudit {report.command}\n\n{_total(report)}\n"]
     if gate is not None:

@@ -1,0 +1,164 @@
+"""Traces as parts of an HTML page: the verdict and the bars before the findings, pictures and notes after them."""
+
+from __future__ import annotations
+
+from perfaudit.render.markup import Markup, Part, element, shortened, table, together, words
+from perfaudit.render.trace_bars import bars, patterns
+from perfaudit.render.trace_map import waits_map
+from perfaudit.render.trace_ranks import chosen, label, left_out, share
+from perfaudit.render.trace_timeline import timelines
+from perfaudit.render.words import step_time
+from perfaudit.report import Report
+from perfaudit.traces import NOTE_WORDS, SHARE_WORDS, KernelRow, RankTrace, TraceChange, Traces
+
+MOST_WHERE = 8  # ranks whose idle places are listed
+MOST_TABLES = 6  # ranks whose kernels are listed
+MOST_NAMED = 3  # ranks that a note names
+
+
+def titled(report: Report) -> str:
+    """What the window of the browser is called."""
+    first = report.traces.verdict.partition(";")[0] if report.traces is not None else ""
+    return f"perfaudit {report.command}" + (f": {shortened(first, 80)}" if first else "")
+
+
+def before_findings(report: Report, traces: Traces) -> Markup:
+    """The verdict, what changed, and how each rank spends its time."""
+    head = element(
+        "header",
+        element("h1", f"perfaudit {report.command}"),
+        element("p", words(traces.verdict), class_="verdict"),
+    )
+    changed = _changes(traces.compared) if traces.compared is not None else Markup()
+    return together(
+        patterns(), head, changed, _section("How time is spent", "shares", bars(traces), _stragglers(traces))
+    )
+
+
+def after_findings(report: Report, traces: Traces) -> Markup:
+    """One step as a picture, waiting at collectives, where idle time lies, kernels, and what the notes mean."""
+    return together(
+        _section("One step", "step", timelines(traces)),
+        _section("Who waits at which collective", "waits", waits_map(traces)),
+        _section("Where idle time lies", "where", _where(traces)),
+        _section("Kernels", "kernels", _kernels(traces)),
+        _section("What to know of these figures", "notes", _notes(report, traces)),
+    )
+
+
+def _section(heading: str, id_: str, *parts: Part) -> Markup:
+    """A section with its heading, nothing where it has nothing to show."""
+    inner = together(*parts)
+    if not inner:
+        return inner
+    return element("section", element("h2", heading, id=id_), inner, aria_labelledby=id_)
+
+
+def _stragglers(traces: Traces) -> Markup:
+    said = (
+        f"Rank {one.rank} comes last to {one.last} of {one.of} collectives; the others wait for it for "
+        f"{100 * one.share:.0f} % of the time."
+        for one in traces.stragglers
+    )
+    return together(element("p", one) for one in said)
+
+
+def _changes(change: TraceChange) -> Markup:
+    """What changed from the first trace to the second: the step, the shares, the findings."""
+    parts: list[Part] = [element("p", "From ", _file(change.before), " to ", _file(change.after))]
+    before, after = change.seconds_per_step_before, change.seconds_per_step_after
+    if before and after:
+        said = f"{step_time(before)} → {step_time(after)} a step, {after / before:.3f} of the time before"
+        parts.append(element("p", said, class_="better" if after < before else None))
+    moved = [(name, points) for name, points in change.shares.items() if abs(points) >= 0.005]
+    moved.sort(key=lambda item: -abs(item[1]))
+    if moved:
+        rows = [[SHARE_WORDS[name], f"{100 * points:+.1f}"] for name, points in moved]
+        parts.append(table("Shares of the time that changed", ("", "points"), rows))
+    if change.findings:
+        findings = [
+            [
+                one.rule,
+                "none" if one.before is None else share(one.before),
+                "gone" if one.after is None else share(one.after),
+            ]
+            for one in change.findings
+        ]
+        parts.append(table("Findings: what they could save at most", ("rule", "before", "after"), findings))
+    return _section("What changed", "changes", parts)
+
+
+def _file(path: str) -> Markup:
+    return element("code", shortened(path, 200))
+
+
+def _where(traces: Traces) -> Markup:
+    ranks = [rank for rank in traces.ranks if rank.where]
+    shown = chosen(ranks, traces, MOST_WHERE)
+    rows = [
+        [
+            label(rank),
+            share(one.share),
+            _words_cell(SHARE_WORDS[f"idle_{one.cause}"].removeprefix("idle: ")),
+            _words_cell(one.annotation or "outside what is marked"),
+            _words_cell(one.operator),
+            _words_cell(one.source),
+        ]
+        for rank in shown
+        for one in rank.where
+    ]
+    if not rows:
+        return Markup()
+    columns = ("device", "of the time", "cause", "mostly under", "operator", "source line")
+    caption = "Shares of the window, and where most of each lies"
+    return together(table(caption, columns, rows, class_="places"), left_out(len(shown), len(ranks)))
+
+
+def _words_cell(text: str) -> Markup:
+    return element("td", shortened(text, 200), class_="words")
+
+
+def _kernels(traces: Traces) -> Markup:
+    ranks = [rank for rank in traces.ranks if rank.kernels]
+    shown = chosen(ranks, traces, MOST_TABLES)
+    parts: list[Part] = []
+    for number, rank in enumerate(shown):
+        inner = table(
+            f"Kernels of {label(rank)} that take most", ("kernel", "of the time", "calls"), _rows(rank.kernels), "names"
+        )
+        summary = element("summary", f"{label(rank)}{_about(rank)}")
+        parts.append(element("details", summary, inner, open=number == 0))
+    return together(parts, left_out(len(shown), len(ranks)))
+
+
+def _rows(kernels: tuple[KernelRow, ...]) -> list[list[Part]]:
+    return [[element("code", shortened(row.name, 240)), share(row.share, 1), f"{row.calls:,}"] for row in kernels]
+
+
+def _about(rank: RankTrace) -> str:
+    said = [f"{rank.steps} steps in {step_time(rank.window_seconds)}", f"{rank.events:,} events"]
+    if rank.device_name:
+        said.insert(0, shortened(rank.device_name, 60))
+    if rank.communication_overlap is not None:
+        said.append(f"{share(rank.communication_overlap)} of communication overlapped with computing")
+    if rank.tensor_core_share is not None:
+        said.append(f"{share(rank.tensor_core_share)} of matrix products' time on tensor cores")
+    return ": " + ", ".join(said)
+
+
+def _notes(report: Report, traces: Traces) -> Markup:
+    items = []
+    for note, meaning in NOTE_WORDS.items():
+        ranks = [rank for rank in traces.ranks if note in rank.notes]
+        if ranks:
+            items.append(element("li", meaning, _of_which(ranks, len(traces.ranks))))
+    items += [element("li", words(note)) for note in report.notes]
+    return element("ul", items, class_="plain") if items else Markup()
+
+
+def _of_which(ranks: list[RankTrace], of: int) -> str:
+    if len(ranks) == of:
+        return ""
+    named = ", ".join(label(rank) for rank in ranks[:MOST_NAMED])
+    more = f" and {len(ranks) - MOST_NAMED} more" if len(ranks) > MOST_NAMED else ""
+    return f" ({named}{more})"

@@ -1,0 +1,46 @@
+"""Which ranks of many a page shows, and what they are called in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perfaudit.render.markup import Markup, element, shortened, words
+from perfaudit.traces import RankTrace, Traces
+
+
+def label(rank: RankTrace) -> str:
+    """ "rank 3 cuda:0"; the end of the file's name where no rank is known."""
+    name = f"rank {rank.rank}" if rank.rank is not None else rank.file.rpartition("/")[2][-40:]
+    return shortened(f"{name} {rank.device}", 60)
+
+
+def share(value: float, digits: int = 0) -> str:
+    """A share in percent: "12 %"."""
+    return f"{100 * value:.{digits}f} %"
+
+
+def chosen(ranks: Sequence[RankTrace], traces: Traces, most: int) -> list[RankTrace]:
+    """At most so many, in their order: those that others wait for, those that compute least and most, and every n-th."""
+    if len(ranks) <= most:
+        return list(ranks)
+    late = {one.rank for one in traces.stragglers}
+    by_compute = sorted(range(len(ranks)), key=lambda index: ranks[index].shares["compute"])
+    evenly = [number * len(ranks) // most for number in range(most)]
+    wanted = [
+        *(index for index, rank in enumerate(ranks) if rank.rank in late),
+        by_compute[0],
+        by_compute[-1],
+        *evenly,
+    ]
+    return [ranks[index] for index in sorted(list(dict.fromkeys(wanted))[:most])]
+
+
+def left_out(shown: int, of: int, what: str = "ranks") -> Markup:
+    """A sentence on what is not drawn, nothing where all is."""
+    if shown == of:
+        return Markup()
+    said = (
+        f"{shown} of {of:,} {what} are shown: those that others wait for, those that compute least and most, and others at "
+        "equal distances. `--format json` has all of them."
+    )
+    return element("p", words(said), class_="dim")
