@@ -24,7 +24,7 @@ _FIELDS = {"data", "detach", "clone", "float", "permute", "transpose", "contiguo
 
 @check("PA111", ast.Module)
 def batch_through_numpy(source: Source, module: ast.Module) -> Iterator[Seen]:
-    if not source.mentions("numpy") or not source.imports_torch or not uses_accelerator(source):
+    if not source.calls(".numpy") or not source.imports_torch or not uses_accelerator(source):
         return
     for step in step_loops(source):
         if not isinstance(step.loop, ast.For) or takes_few_long_steps(source, step):

@@ -26,6 +26,7 @@ from perfaudit.static.understanding.entry import module_classes
 from perfaudit.static.understanding.values import ABSENT, argument, assigned_value
 
 _FROM_NUMBERS = {f"torch.{n}" for n in ("tensor", "as_tensor", "Tensor", "FloatTensor", "LongTensor", "DoubleTensor")}
+_MAY_COPY = re.compile(r"^(to|cuda|(as_)?tensor|[A-Z]?[a-z]*Tensor)$")
 _TAKES_DEVICE = {"torch.tensor", "torch.as_tensor"}
 _ON_DEVICE = re.compile(r"^torch\.cuda\.\w+Tensor$")
 _SHAPES = {"view", "reshape", "unsqueeze", "float", "long", "half", "double", "repeat", "expand", "type"}
@@ -36,10 +37,13 @@ _MAX_FOLLOWED = 4  # names, from the numbers to where they are written
 def constant_copied_every_step(source: Source, module: ast.Module) -> Iterator[Seen]:
     if not source.imports_torch or changes_default_device(source):
         return
+    copied = {id(call): made for call in source.calls_named(_MAY_COPY) if (made := _copied(source, call)) is not None}
+    if not any(_is_constant(source, made.args[0]) for made in copied.values()):
+        return
     told: set[int] = set()
     for root in _code_of_steps(source):
         for call in (node for part in root.body for node in ast.walk(part) if isinstance(node, ast.Call)):
-            made = _copied(source, call)
+            made = copied.get(id(call))
             if made is None or id(call) in told or is_test(source, call) or in_no_grad(source, call):
                 continue
             if _is_constant(source, made.args[0]) and _runs_in_step(source, call, root):

@@ -26,7 +26,9 @@ _OF_MODELS = {"parameters", "train", "eval", "load_state_dict", "state_dict", "n
 
 @check("PA804", ast.Module)
 def graph_dropped_at_once(source: Source, module: ast.Module) -> Iterator[Seen]:
-    if not source.mentions("detach") or source.says(_TURNS_OFF) or not uses_accelerator(source):
+    if not source.calls(".detach") or not step_loops(source):
+        return
+    if not uses_accelerator(source) or _TURNS_OFF.search(source.text):
         return
     for step in step_loops(source):
         for part in step_code(source, step):

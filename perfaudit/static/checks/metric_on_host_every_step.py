@@ -19,6 +19,7 @@ from perfaudit.static.understanding.context import (
 )
 from perfaudit.static.understanding.devices import uses_accelerator
 
+_LIBRARY = re.compile(r"^(sklearn|scipy|skimage|seqeval|nltk)(\.|$)")
 _METRICS = re.compile(
     r"^(sklearn\.metrics|scipy\.stats|skimage\.metrics|seqeval\.metrics|nltk\.translate)\.\w+(\.\w+)?$"
 )
@@ -26,9 +27,9 @@ _METRICS = re.compile(
 
 @check("PA606", ast.Module)
 def metric_on_host_every_step(source: Source, module: ast.Module) -> Iterator[Seen]:
-    if not source.imports_torch or not uses_accelerator(source):
+    if not any(_LIBRARY.match(name) for name in source.aliases.values()) or not step_loops(source):
         return
-    if not any(_METRICS.match(name) for name in source.aliases.values()) and not source.mentions("metrics"):
+    if not source.imports_torch or not uses_accelerator(source):
         return
     for step in step_loops(source):
         if takes_few_long_steps(source, step):

@@ -28,7 +28,7 @@ class _Turn:
 
 @check("PA212", ast.For)
 def recurrent_cell_in_loop(source: Source, loop: ast.For) -> Iterator[Seen]:
-    if not source.mentions("Cell") or not _goes_through_time(loop):
+    if not _goes_through_time(loop) or not any(source.calls(name) for name in _LAYERS):
         return
     if not all(isinstance(statement, (ast.Assign, ast.AugAssign, ast.Expr)) for statement in loop.body):
         return

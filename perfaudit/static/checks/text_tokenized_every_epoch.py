@@ -30,10 +30,10 @@ _MAX_FOLLOWED = 6  # names, from what is tokenized to where it comes from
 
 @check("PA112", ast.ClassDef)
 def text_tokenized_every_epoch(source: Source, definition: ast.ClassDef) -> Iterator[Seen]:
-    if not source.mentions("okeni") or not _is_dataset(source, definition) or _makes_one_pass(source):
-        return
     taken = next((f for f in definition.body if isinstance(f, FUNCTIONS) and f.name == "__getitem__"), None)
-    if taken is None or is_test(source, definition) or _KEEPS.search(source.text_of(definition)):
+    if taken is None or not _is_dataset(source, definition) or not source.mentions("okeni"):
+        return
+    if is_test(source, definition) or _makes_one_pass(source) or _KEEPS.search(source.text_of(definition)):
         return
     text = _all_text(source, definition, taken)
     if _CHANCE.search(text) or _READS_MORE.search(text):
