@@ -137,8 +137,8 @@ def _is_one_number(node: ast.expr) -> bool:
 def _is_constant(source: Source, node: ast.expr, depth: int = _MAX_FOLLOWED) -> bool:
     """Whether numbers are the same on every step: written there, at the top of the module, or once in `__init__`."""
     match node:
-        case ast.Constant(value=bool() | int() | float()):
-            return True
+        case ast.Constant(value=value):
+            return isinstance(value, (bool, int, float))
         case ast.List(elts=parts) | ast.Tuple(elts=parts):
             return bool(parts) and all(_is_constant(source, part, depth) for part in parts)
         case ast.UnaryOp(operand=operand):
