@@ -10,12 +10,11 @@ from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.understanding.context import callers, dotted_name, last_name
+from perfaudit.static.understanding.loader_workers import NUM_WORKERS, counts_cores, is_positive
 from perfaudit.static.understanding.loaders import LOADER, Pass, loaders, passes, seen_by_caller
-from perfaudit.static.understanding.values import ABSENT, UNKNOWN, argument, constant, resolve
+from perfaudit.static.understanding.values import ABSENT, UNKNOWN, argument, constant
 
-NUM_WORKERS = 5  # position of the parameter in DataLoader.__init__ of every torch since 1.0
 FOLLOW = 3  # calls followed outwards from the loop over the loader to the loop over epochs
-_CORES = {"os.cpu_count", "multiprocessing.cpu_count", "torch.multiprocessing.cpu_count"}
 _ASKED_ONCE = ("train_dataloader", "val_dataloader")  # not `test_dataloader`: a test is one run
 _LIGHTNING = ("LightningModule", "LightningDataModule")
 _SETS = re.compile(r"^(set_|update|shuffle|resample|reset|on_|next_|build|generate|sample)|epoch")
@@ -24,7 +23,7 @@ _SETS = re.compile(r"^(set_|update|shuffle|resample|reset|on_|next_|build|genera
 @check("PA103", call=LOADER)
 def dataloader_workers_not_persistent(source: Source, call: ast.Call) -> Iterator[Seen]:
     workers = argument(source, call, "num_workers", NUM_WORKERS)
-    if not isinstance(workers, ast.expr) or not _is_positive(source, workers):
+    if not isinstance(workers, ast.expr) or not is_positive(source, workers):
         return
     persistent = argument(source, call, "persistent_workers")
     if persistent is not ABSENT and (persistent is UNKNOWN or constant(source, persistent) is not False):
@@ -60,7 +59,7 @@ def _is_kept_by_lightning(source: Source, call: ast.Call) -> bool:
 
 def _keep_workers(source: Source, call: ast.Call, workers: ast.expr) -> edit.Edits | None:
     """`persistent_workers=` in the call; without workers it would raise, so a number that may be 0 is asked."""
-    is_sure = type(constant(source, workers)) is int or _counts_cores(source, workers)
+    is_sure = type(constant(source, workers)) is int or counts_cores(source, workers)
     value = "True" if is_sure else f"{source.text_of(workers)} > 0"
     own = edit.keyword(call, "persistent_workers")
     if own is None and argument(source, call, "persistent_workers") is not ABSENT:
@@ -70,35 +69,6 @@ def _keep_workers(source: Source, call: ast.Call, workers: ast.expr) -> edit.Edi
     if not any(ancestor is call for ancestor in source.ancestors(workers)) and value != "True":
         return None  # from a dict elsewhere: its names may not be known here
     return edit.set_keyword(source, call, "persistent_workers", value)
-
-
-def _is_positive(source: Source, workers: ast.expr) -> bool:
-    """Whether there are workers: a positive number, the number of cores, or an option whose default is positive."""
-    value = constant(source, workers)
-    if value is not UNKNOWN:
-        return type(value) is int and value > 0
-    if _counts_cores(source, workers):
-        return True
-    option = resolve(source, workers)
-    if isinstance(option, ast.Call) and last_name(option.func) == "int" and len(option.args) == 1:
-        option = option.args[0]
-    return isinstance(option, ast.Attribute) and _default_of(source, option) > 0
-
-
-def _counts_cores(source: Source, workers: ast.expr) -> bool:
-    value = resolve(source, workers)
-    return isinstance(value, ast.Call) and source.qualified(value.func) in _CORES
-
-
-def _default_of(source: Source, option: ast.Attribute) -> int:
-    """The default of the command-line option that `args.workers` reads; 0 where there is none, or several."""
-    found: list[int] = []
-    for call in source.calls(".add_argument"):
-        texts = [a.value.lstrip("-") for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
-        if option.attr in [text.replace("-", "_") for text in texts]:
-            default = constant(source, argument(source, call, "default"))
-            found.append(default if type(default) is int else 0)
-    return found[0] if len(found) == 1 and isinstance(option.value, ast.Name) else 0
 
 
 def _runs_again(source: Source, item: Pass, built: ast.Call) -> bool:

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 
 from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen, check
-from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
+from perfaudit.static.source import LOOPS, Function, Loop, Source
 from perfaudit.static.understanding.context import (
     EVALUATION_NAME,
     StepLoop,
+    evaluates,
     in_no_grad,
     is_main_guard,
     is_over_written_values,
@@ -52,7 +53,7 @@ def host_sync_in_training_loop(source: Source, module: ast.Module) -> Iterator[S
             continue
         others = {id(other.loop) for other in steps if other is not step}
         regions = device_values(source, step)
-        regions = tuple(region for region in regions if not _evaluates(step, region))
+        regions = tuple(region for region in regions if not evaluates(step, region.code.root))
         places = [place for region in regions for place in _syncs(source, region, others)]
         yield from _in_other_files(source, regions, others, places)
         if not places:
@@ -137,15 +138,6 @@ def _trains(step: StepLoop) -> bool:
     descents = [n.value for n in nodes if isinstance(n, ast.AugAssign) and isinstance(n.op, ast.Sub)]
     descents += [a for n in nodes if isinstance(n, ast.Call) and last_name(n.func) == "sub_" for a in n.args]
     return any("grad" in (found := {last_name(n) for n in ast.walk(v)}) and "sign" not in found for v in descents)
-
-
-def _evaluates(step: StepLoop, region: Region) -> bool:
-    """Whether a function that the loop calls is no part of the step: it evaluates or draws samples."""
-    root = region.code.root
-    if not isinstance(root, FUNCTIONS) or any(root is helper for helper in step.helpers):
-        return False
-    called = {last_name(node.func) for node in ast.walk(root) if isinstance(node, ast.Call)}
-    return "eval" in called or bool(EVALUATION_NAME.search(root.name.lower()))
 
 
 def _message(source: Source, step: StepLoop, places: list[ast.expr]) -> str:

@@ -14,10 +14,10 @@ from perfaudit.static.understanding.context import (
     step_loops,
     takes_few_long_steps,
 )
+from perfaudit.static.understanding.loader_workers import has_workers
 from perfaudit.static.understanding.loaders import Calls, loaders
-from perfaudit.static.understanding.values import ABSENT, UNKNOWN, argument, constant, default, is_true, resolve
+from perfaudit.static.understanding.values import ABSENT, argument, is_true, resolve
 
-NUM_WORKERS = 5  # position of the parameter in DataLoader.__init__ of every torch since 1.0
 _RANDOM = {f"torch.utils.data.{kind}RandomSampler" for kind in ("", "Subset", "Weighted")}
 
 
@@ -58,21 +58,13 @@ def _loader_of(source: Source, call: ast.Call) -> ast.expr | None:
 
 def _cost(source: Source, calls: Calls) -> str:
     """What beginning a pass costs, of whichever of the loaders it is; "" where it is little, or cannot be told."""
-    if all(_has_workers(source, call) for call in calls):
+    if all(has_workers(source, call) for call in calls):
         if any(argument(source, call, "persistent_workers") is not ABSENT for call in calls):
             return "throws away the batches that its workers have prepared"
         return "starts its workers anew and throws away the batches that they have prepared"
     if all(_draws_an_order(source, call) for call in calls):
         return "draws a new order of all samples for one batch"
     return ""
-
-
-def _has_workers(source: Source, call: ast.Call) -> bool:
-    workers = argument(source, call, "num_workers", NUM_WORKERS)
-    value = constant(source, workers)
-    if value is UNKNOWN and (option := default(source, workers)) is not None:
-        value = option.value
-    return type(value) is int and value > 0
 
 
 def _draws_an_order(source: Source, call: ast.Call) -> bool:

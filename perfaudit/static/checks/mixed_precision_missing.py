@@ -36,6 +36,8 @@ _DECIDED_FOR_TRAINER = re.compile(
     r"|fsdp|xla|tpu|accelerate\.Accelerator",
     re.IGNORECASE,
 )
+# No CUDA device, a configuration elsewhere, or matmuls on the tensor cores all the same.
+_SAYS_OTHERWISE = ("use_cpu", "no_cuda", "deepspeed", "fsdp", "use_mps_device", "tf32")
 # Autocast runs these in float32.
 _SAFE_LOSSES = {"CrossEntropy", "NLL", "MSE", "L1", "SmoothL1", "BCEWithLogits", "Huber"}
 _SAFE_FUNCTIONS = {
@@ -98,13 +100,15 @@ def trainer_in_float32(source: Source, call: ast.Call) -> Iterator[Seen]:
         return
     if any(argument(source, call, name) is UNKNOWN for name in ("bf16", "fp16")) or not source.calls(".train"):
         return
-    told = [argument(source, call, name) for name in ("use_cpu", "no_cuda", "deepspeed", "fsdp", "use_mps_device")]
+    told = [argument(source, call, name) for name in _SAYS_OTHERWISE]
     if any(value is not ABSENT for value in told) or is_test(source, call):
         return
     yield Seen(
         call,
         f"`{source.brief(call.func)}` without `bf16` or `fp16` has the Trainer compute in float32, off most of the tensor cores",
-        Proposal("give `bf16=True` (GPUs from Ampere on; before, `fp16=True`)"),
+        Proposal(
+            "give `bf16=True` (GPUs from Ampere on; before, `fp16=True`), or `tf32=True`, which rounds only what matmuls read"
+        ),
     )
 
 

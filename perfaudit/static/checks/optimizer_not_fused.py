@@ -9,13 +9,19 @@ from collections.abc import Iterator
 from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
+from perfaudit.static.understanding.context import is_test
+from perfaudit.static.understanding.entry import ARGUMENTS_OF_TRAINER
 from perfaudit.static.understanding.model_size import has_large_model
-from perfaudit.static.understanding.values import ABSENT, argument, assigned_value, local_class, resolve
+from perfaudit.static.understanding.values import ABSENT, argument, assigned_value, constant, local_class, resolve
 
 FEW = 8  # tensors in a list written out; below it the update is a handful of kernels either way
 FOREACH_OF_ADAGRAD = 6  # position; keyword-only in the others
 COMPLEX = {"cfloat", "cdouble", "complex64", "complex128"}
 _DTENSORS = re.compile(r"\bfully_shard\b|DTensor|parallelize_module|distribute_(tensor|module)")  # have fused Adam only
+UNFUSED_OF_TRAINER = ("adamw_torch", "adamw_hf")
+_LOADS_LITTLE = re.compile(
+    r"\bpeft\b|\blora\b|xla|tpu", re.IGNORECASE
+)  # few parameters are trained; no kernel for the device
 NO_FUSED = {"torch_xla", "torch_directml", "higher"}  # devices without the kernel; differentiable optimizers
 
 
@@ -40,6 +46,22 @@ def optimizer_not_fused(source: Source, call: ast.Call) -> Iterator[Seen]:
     else:
         fix = Proposal("update all parameters in a fused kernel", edit.add_keyword(source, call, "fused", "True"))
     yield Seen(call, message, fix, hint=not has_large_model(source))
+
+
+@check("PA402", call=ARGUMENTS_OF_TRAINER)
+def trainer_not_fused(source: Source, call: ast.Call) -> Iterator[Seen]:
+    """Hugging Face's Trainer with an AdamW that is not fused. Left out, it is the fused one from torch 2.8 on."""
+    chosen = constant(source, argument(source, call, "optim"))
+    if chosen not in UNFUSED_OF_TRAINER or is_test(source, call) or _LOADS_LITTLE.search(source.text):
+        return
+    if any(argument(source, call, name) is not ABSENT for name in ("deepspeed", "fsdp", "use_cpu", "no_cuda")):
+        return
+    yield Seen(
+        call,
+        f'`{source.brief(call.func)}` with `optim="{chosen}"` runs every operation of the update as kernels of its own',
+        Proposal('give `optim="adamw_torch_fused"`, or leave `optim` out from torch 2.8 on'),
+        hint=not has_large_model(source),
+    )
 
 
 def _updates_few_tensors(source: Source, call: ast.Call) -> bool:

@@ -278,6 +278,14 @@ def step_code(source: Source, step: StepLoop) -> tuple[StepCode, ...]:
     return (StepCode(step.loop, ()), *helpers)
 
 
+def evaluates(step: StepLoop, root: Loop | Function) -> bool:
+    """Whether a function that a training loop calls is no part of the step: it evaluates or draws samples."""
+    if not isinstance(root, FUNCTIONS) or any(root is helper for helper in step.helpers):
+        return False
+    called = {last_name(node.func) for node in ast.walk(root) if isinstance(node, ast.Call)}
+    return "eval" in called or bool(EVALUATION_NAME.search(root.name.lower()))
+
+
 def takes_few_long_steps(source: Source, step: StepLoop) -> bool:
     """Whether a step loop numbers epochs, and a wait in each of them is not worth a word.
 

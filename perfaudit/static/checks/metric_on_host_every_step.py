@@ -1,0 +1,56 @@
+"""PA606: metrics that scikit-learn computes from the outputs of the model in every training step."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from perfaudit.static.registry import Proposal, Seen, check
+from perfaudit.static.source import LOOPS, Source
+from perfaudit.static.understanding.context import (
+    evaluates,
+    in_no_grad,
+    is_test,
+    runs_each_time,
+    step_code,
+    step_loops,
+    takes_few_long_steps,
+)
+from perfaudit.static.understanding.devices import uses_accelerator
+
+_LIBRARY = re.compile(r"^(sklearn|scipy|skimage|seqeval|nltk)(\.|$)")
+_METRICS = re.compile(
+    r"^(sklearn\.metrics|scipy\.stats|skimage\.metrics|seqeval\.metrics|nltk\.translate)\.\w+(\.\w+)?$"
+)
+
+
+@check("PA606", ast.Module)
+def metric_on_host_every_step(source: Source, module: ast.Module) -> Iterator[Seen]:
+    if not any(_LIBRARY.match(name) for name in source.aliases.values()) or not step_loops(source):
+        return
+    if not source.imports_torch or not uses_accelerator(source):
+        return
+    for step in step_loops(source):
+        if takes_few_long_steps(source, step):
+            continue
+        for part in step_code(source, step):
+            if evaluates(step, part.root):
+                continue
+            for call in (node for node in ast.walk(part.root) if isinstance(node, ast.Call)):
+                if not _METRICS.match(source.qualified(call.func) or "") or is_test(source, call):
+                    continue
+                inner = source.enclosing(call, *LOOPS, within=part.root)
+                if in_no_grad(source, call) and inner is not None:
+                    continue  # an evaluation of its own
+                if runs_each_time(source, call, part.root):
+                    yield Seen(
+                        call,
+                        f"`{source.brief(call)}` computes a metric on the host on every step: the device is waited for, and "
+                        "has nothing to do meanwhile",
+                        Proposal(
+                            "keep predictions and targets (`.detach()`), and compute it once an epoch or every so many "
+                            "steps; or count on the device, with torch or torchmetrics"
+                        ),
+                        hot=True,
+                    )

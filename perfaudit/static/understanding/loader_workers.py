@@ -1,0 +1,55 @@
+"""Whether a DataLoader has worker processes, as far as the text says."""
+
+from __future__ import annotations
+
+import ast
+
+from perfaudit.static.source import Source
+from perfaudit.static.understanding.context import last_name
+from perfaudit.static.understanding.values import UNKNOWN, Argument, argument, constant, default, resolve
+
+NUM_WORKERS = 5  # position of the parameter in DataLoader.__init__ of every torch since 1.0
+_CORES = {"os.cpu_count", "multiprocessing.cpu_count", "torch.multiprocessing.cpu_count"}
+
+
+def has_workers(source: Source, call: ast.Call) -> bool:
+    """Whether a DataLoader call asks for workers: by a number, the number of cores, or an option's default."""
+    workers = argument(source, call, "num_workers", NUM_WORKERS)
+    if not isinstance(workers, ast.expr):
+        return False
+    return is_positive(source, workers) or _is_positive_default(source, workers)
+
+
+def is_positive(source: Source, workers: ast.expr) -> bool:
+    """Whether there are workers: a positive number, the number of cores, or an option whose default is positive."""
+    value = constant(source, workers)
+    if value is not UNKNOWN:
+        return type(value) is int and value > 0
+    if counts_cores(source, workers):
+        return True
+    option = resolve(source, workers)
+    if isinstance(option, ast.Call) and last_name(option.func) == "int" and len(option.args) == 1:
+        option = option.args[0]
+    return isinstance(option, ast.Attribute) and _default_of(source, option) > 0
+
+
+def counts_cores(source: Source, workers: ast.expr) -> bool:
+    """Whether an expression is the number of cores, by one of the functions that count them."""
+    value = resolve(source, workers)
+    return isinstance(value, ast.Call) and source.qualified(value.func) in _CORES
+
+
+def _is_positive_default(source: Source, workers: Argument) -> bool:
+    option = default(source, workers)
+    return option is not None and type(option.value) is int and option.value > 0
+
+
+def _default_of(source: Source, option: ast.Attribute) -> int:
+    """The default of the command-line option that `args.workers` reads; 0 where there is none, or several."""
+    found: list[int] = []
+    for call in source.calls(".add_argument"):
+        texts = [a.value.lstrip("-") for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+        if option.attr in [text.replace("-", "_") for text in texts]:
+            value = constant(source, argument(source, call, "default"))
+            found.append(value if type(value) is int else 0)
+    return found[0] if len(found) == 1 and isinstance(option.value, ast.Name) else 0
