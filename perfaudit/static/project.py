@@ -109,6 +109,7 @@ _SAID_BY_WORDS = {  # a mark, and the words of which one is enough
 _WIDE = tuple(  # numbers of channels that keep a GPU busy, beside a convolution
     re.compile(pattern) for pattern in (rb"512\b", rb"1024\b", rb"256, ?(?:128|256)\b", rb"128, ?256\b")
 )
+_LIBRARY_MODEL = re.compile(rb"(?:Model|For\w{1,60})\.from_(?:pretrained|config)\(")
 _SEARCH_PATH = re.compile(rb"sys\.path\.(?:append\(|insert\(\s*\d+\s*,)\s*[\"']([\w./-]+)[\"']\s*\)")
 _HOOK_WORDS = (b"register_forward", b"register_full_backward", b"register_backward")
 
@@ -225,8 +226,11 @@ class BehindStars:
 def _said_to_program(data: bytes, imports: Iterable[str]) -> frozenset[str]:
     """What a file says that matters to a script which imports it. More words than a first look at every file can afford."""
     marks = {mark for mark, words in _SAID_BY_WORDS.items() if any(word in data for word in words)}
-    if any(module.partition(".")[0] in FRAMEWORKS for module in imports):
+    frameworks = FRAMEWORKS & {module.partition(".")[0] for module in imports}
+    if frameworks - {"transformers"} or (frameworks and b"Trainer" in data):  # else it lends the model only
         marks.add("framework")
+    if "transformers" in frameworks and _LIBRARY_MODEL.search(data):
+        marks.add("library model")
     if b"timm.create_model" in data or ("convolutions" in marks and (b"torchvision" in data or _finds(_WIDE, data))):
         marks.add("wide convolutions")
     if b".backward(" in data and b".step(" in data:

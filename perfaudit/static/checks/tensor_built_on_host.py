@@ -36,11 +36,10 @@ def tensor_built_on_host(source: Source, call: ast.Call) -> Iterator[Seen]:
     changes = _changes(source, built, name)
     edits = _edits(source, call, built, device) if device else None
     fix = Proposal("build it on the device", edits, "unsafe" if changes else "safe", changes)
-    is_hint = runs_seldom(source, call)
-    hot = not is_hint and runs_often(source, call)
+    hot = not runs_seldom(source, call) and runs_often(source, call)
     often = ", on every step" if hot else ""
     message = f"`{source.brief(built)}` is filled in host memory and then copied to the device{often}"
-    yield Seen(call, message, fix, hot=hot, hint=is_hint)
+    yield Seen(call, message, fix, hot=hot, hint=not hot)  # elsewhere it is a copy now and then
 
 
 def _device(source: Source, call: ast.Call) -> str | None:
