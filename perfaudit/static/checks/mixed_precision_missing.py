@@ -15,6 +15,7 @@ from perfaudit.static.understanding.entry import (
     has_large_convolutions,
     has_large_matmuls,
     has_transformer_of_library,
+    has_wide_convolutions_1d,
     imported_files_say,
     is_whole,
     script_loops,
@@ -93,7 +94,9 @@ def mixed_precision_missing(source: Source, module: ast.Module) -> Iterator[Seen
 
 def _has_large_model(source: Source) -> bool:
     """Whether the model is wide enough for tensor cores, as far as this file and those that it imports say."""
-    if has_large_convolutions(source) or has_large_matmuls(source) or has_transformer_of_library(source):
+    if has_large_convolutions(source) or has_wide_convolutions_1d(source):
+        return True
+    if has_large_matmuls(source) or has_transformer_of_library(source):
         return True
     if imported_files_say(source, "framework"):
         return False

@@ -83,11 +83,11 @@ def imported_files_say(source: Source, mark: str) -> bool:
 def starts_training(source: Source) -> ast.stmt | None:
     """The first statement under the main guard of a script whose training loop is in a file that it imports.
 
-    None for any other file: one that others import, that does not name training, or whose program uses no accelerator or
-    a framework.
+    Without a guard, the first statement of the file that calls something by the name of a training. None for any other
+    file: one that others import, that does not name training, or whose program uses no accelerator or a framework.
     """
-    guard = next((s for s in source.tree.body if isinstance(s, ast.If) and is_main_guard(s)), None)
-    if guard is None or source.neighbours is None or step_loops(source) or source.neighbours.is_imported():
+    start = _first_of_program(source)
+    if start is None or source.neighbours is None or step_loops(source) or source.neighbours.is_imported():
         return None
     if _NO_TRAINING.search(source.path.rpartition("/")[2]) or not imported_files_say(source, "steps"):
         return None
@@ -95,23 +95,30 @@ def starts_training(source: Source) -> ast.stmt | None:
         return None
     if _is_run_by_framework(source) or imported_files_say(source, "framework"):
         return None
-    return guard.body[0] if uses_cuda(source) or imported_files_say(source, "accelerator") else None
+    return start if uses_cuda(source) or imported_files_say(source, "accelerator") else None
+
+
+def _first_of_program(source: Source) -> ast.stmt | None:
+    guard = next((s for s in source.tree.body if isinstance(s, ast.If) and is_main_guard(s)), None)
+    if guard is not None:
+        return guard.body[0]
+    calls = (s for s in source.tree.body if isinstance(s, (ast.Expr, ast.Assign)))
+    return next((statement for statement in calls if _TRAINS.search(_called(statement))), None)
 
 
 def shown_start(source: Source, start: ast.stmt) -> ast.stmt:
     """The statement to point at where a training starts: what the main block calls last, not the options it reads first."""
     guard = source.parent(start)
     block = guard.body if isinstance(guard, ast.If) else [start]
-    calls = [
-        s for s in block if isinstance(getattr(s, "value", None), ast.Call) and isinstance(s, (ast.Expr, ast.Assign))
-    ]
-    named = [s for s in calls if (name := _called(s)) and (_STARTS.search(name) or _TRAINS.search(name))]
+    calls = [statement for statement in block if _called(statement)]
+    named = [statement for statement in calls if _STARTS.search(name := _called(statement)) or _TRAINS.search(name)]
     return (named or calls or [start])[-1]
 
 
 def _called(statement: ast.stmt) -> str:
-    call = getattr(statement, "value", None)
-    return last_name(call.func) if isinstance(call, ast.Call) else ""
+    """The last name of what a statement calls: "fit" of `result = trainer.fit(model)`; "" where it is no call."""
+    value = statement.value if isinstance(statement, (ast.Expr, ast.Assign)) else None
+    return last_name(value.func) if isinstance(value, ast.Call) else ""
 
 
 def is_script(source: Source, loops: tuple[StepLoop, ...]) -> bool:
@@ -261,6 +268,12 @@ def has_large_convolutions(source: Source) -> bool:
         and any(source.lookup(call.func)[0] is around for c in convolutions for around in source.ancestors(c))
     ]
     return any(_at_least(source, a, WIDE_CONVOLUTION) for call in (*convolutions, *blocks) for a in call.args[:2])
+
+
+def has_wide_convolutions_1d(source: Source) -> bool:
+    """Whether the file builds a convolution along one axis, of a sequence or of points, with many channels."""
+    calls = [call for name in ("torch.nn.Conv1d", "torch.nn.ConvTranspose1d") for call in source.calls(name)]
+    return any(_at_least(source, a, WIDE_ATTENTION) for call in calls for a in call.args[:2])
 
 
 def has_small_convolutions_only(source: Source) -> bool:
