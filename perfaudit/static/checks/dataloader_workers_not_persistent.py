@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
-from perfaudit.static.understanding.context import callers, dotted_name, last_name
+from perfaudit.static.understanding.context import backward_calls, callers, dotted_name, last_name, step_loops
 from perfaudit.static.understanding.loaders import LOADER, Pass, loaders, passes, seen_by_caller
 from perfaudit.static.understanding.values import ABSENT, UNKNOWN, argument, constant, resolve
 
@@ -37,7 +37,14 @@ def dataloader_workers_not_persistent(source: Source, call: ast.Call) -> Iterato
         call,
         f"`{source.brief(call.func)}` with `num_workers={source.brief(workers)}` starts its workers anew for every epoch",
         Proposal("keep the workers between epochs", _keep_workers(source, call, workers)),
+        hint=bool(over) and not any(_trains(source, item) for item in over),
     )
+
+
+def _trains(source: Source, item: Pass) -> bool:
+    """Whether a loop over a loader is one of training steps, or may be: in a file that shows no backward pass at all."""
+    inside = (loop for step in step_loops(source) for loop in (step.loop, *source.ancestors(step.loop)))
+    return not backward_calls(source) or any(loop is item.loop for loop in inside)
 
 
 def _is_kept_by_lightning(source: Source, call: ast.Call) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.understanding.context import is_main_guard, is_test, step_loops
+from perfaudit.static.understanding.context import is_main_guard, is_test, only_evaluates, step_loops
 from perfaudit.static.understanding.devices import asks_for_gpu, uses_cuda
 from perfaudit.static.understanding.entry import has_large_convolutions, imported_files_say
 from perfaudit.static.understanding.values import argument, constant
@@ -45,8 +45,9 @@ def deterministic_flag_on(source: Source, statement: ast.Assign) -> Iterator[See
         return
     is_choosing = name.endswith("deterministic")
     is_small = is_choosing and bool(step_loops(source)) and not _has_wide_convolution(source)
+    is_hint = is_small or _is_script_without_training(source)
     message = f"`{source.brief(statement)}` {cost}"
-    yield Seen(statement, message, Proposal(TITLE), hint=is_small, worse=not is_choosing)
+    yield Seen(statement, message, Proposal(TITLE), hint=is_hint, worse=not is_choosing)
 
 
 @check("PA302", call=ALL_KERNELS)
@@ -76,6 +77,15 @@ def _trains_on_cpu(source: Source) -> bool:
     if not step_loops(source) or uses_cuda(source):
         return False
     return source.neighbours is None or not source.neighbours.program_carries("accelerator")
+
+
+def _is_script_without_training(source: Source) -> bool:
+    """Whether the file is a script that only evaluates, with all that it imports."""
+    return (
+        only_evaluates(source)
+        and any(is_main_guard(s) for s in source.tree.body)
+        and not imported_files_say(source, "steps")
+    )
 
 
 def _has_wide_convolution(source: Source) -> bool:

@@ -54,7 +54,14 @@ def _freezes_layers(source: Source) -> bool:
     """Whether the file freezes parameters: how many the optimizer still updates, it does not show."""
     stores = [n for n in source.nodes(ast.Attribute) if n.attr == "requires_grad" and isinstance(n.ctx, ast.Store)]
     calls = [c for c in source.calls(".requires_grad_") if is_false(source, argument(source, c, "requires_grad", 0))]
-    return bool(calls) or any(is_false(source, assigned_value(source, n) or UNKNOWN) for n in stores)
+    places = [*calls, *(n for n in stores if is_false(source, assigned_value(source, n) or UNKNOWN))]
+    return not all(_is_an_option(source, place) for place in places)
+
+
+def _is_an_option(source: Source, place: ast.AST) -> bool:
+    """Whether a flag decides that it happens, as `if freeze:`."""
+    around = [ancestor for ancestor in source.ancestors(place) if isinstance(ancestor, ast.If)]
+    return any(isinstance(condition.test, (ast.Name, ast.Attribute)) for condition in around)
 
 
 def _updates_few_tensors(source: Source, call: ast.Call) -> bool:

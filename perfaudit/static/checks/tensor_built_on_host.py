@@ -39,7 +39,18 @@ def tensor_built_on_host(source: Source, call: ast.Call) -> Iterator[Seen]:
     hot = not runs_seldom(source, call) and runs_often(source, call)
     often = ", on every step" if hot else ""
     message = f"`{source.brief(built)}` is filled in host memory and then copied to the device{often}"
-    yield Seen(call, message, fix, hot=hot, hint=not hot)  # elsewhere it is a copy now and then
+    is_hint = runs_seldom(source, call) or not (hot or _goes_where_given_tensor_is(source, call))
+    yield Seen(call, message, fix, hot=hot, hint=is_hint)
+
+
+def _goes_where_given_tensor_is(source: Source, call: ast.Call) -> bool:
+    """Whether the device is that of a tensor which the function is given, `x.device`: such a function works on batches."""
+    targets = [*call.args, *(keyword.value for keyword in call.keywords if keyword.arg == "device")]
+    owners = [t.value for t in targets if isinstance(t, ast.Attribute) and t.attr == "device"]
+    return any(
+        isinstance(owner, ast.Name) and owner.id != "self" and any(isinstance(b, ast.arg) for b in source.lookup(owner))
+        for owner in owners
+    )
 
 
 def _device(source: Source, call: ast.Call) -> str | None:

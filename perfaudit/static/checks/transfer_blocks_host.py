@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
-from perfaudit.static.understanding.context import backward_calls, runs_every_step
+from perfaudit.static.understanding.context import only_evaluates, runs_every_step
 from perfaudit.static.understanding.devices import device_text, names_accelerator, uses_cuda
 from perfaudit.static.understanding.host_writes import host_may_write
 from perfaudit.static.understanding.loaders import LOADER, Part, batch_part, unseen_passes
@@ -43,9 +43,9 @@ def transfer_blocks_host(source: Source, _: ast.Module) -> Iterator[Seen]:
             places.setdefault(id(part.taken), []).append((call, part))
     if not places or not uses_cuda(source) or _has_doubtful_copies(source):
         return
-    only_evaluates = not backward_calls(source) and bool(source.calls(".eval"))
+    is_hint = only_evaluates(source)
     for found in places.values():
-        yield _seen(source, [call for call, _ in found], found[0][1], only_evaluates)
+        yield _seen(source, [call for call, _ in found], found[0][1], is_hint)
 
 
 def _seen(source: Source, calls: list[ast.Call], part: Part, is_hint: bool) -> Seen:
