@@ -39,6 +39,7 @@ _NEW_TENSORS = {
         *("rand", "randn", "randint", "randperm", "zeros_like", "ones_like", "rand_like", "randn_like", "full_like"),
     )
 }
+_ASKS_DICT = {"items", "keys", "values", "get"}
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
@@ -256,14 +257,23 @@ def _held(source: Source, node: ast.expr, known: frozenset[int]) -> Calls | None
     if isinstance(node, ast.Dict):
         return _all([loaders(source, value, known) for value in node.values])
     if isinstance(node, ast.Name) and len(bindings := source.lookup(node)) == 1:
-        is_changed = any(
-            isinstance(parent := source.parent(use), (ast.Subscript, ast.Attribute))
-            and (isinstance(parent, ast.Attribute) or not isinstance(parent.ctx, ast.Load))
-            for use in source.uses_of(bindings[0], node.id)
-        )
         value = assigned_value(source, bindings[0])
-        return None if value is None or is_changed or id(value) in known else _held(source, value, known | {id(value)})
+        if value is None or id(value) in known:
+            return None
+        added = [_added(source, use, known) for use in source.uses_of(bindings[0], node.id)]
+        return _all([_held(source, value, known | {id(value)}), *(calls for calls in added if calls != ())])
     return None
+
+
+def _added(source: Source, use: ast.Name, known: frozenset[int]) -> Calls | None:
+    """The loaders that a use of a dict adds to it: `held["x"] = DataLoader(...)`; None for a use that may change it otherwise."""
+    parent = source.parent(use)
+    if isinstance(parent, ast.Attribute):
+        return () if parent.attr in _ASKS_DICT else None
+    if not isinstance(parent, ast.Subscript) or isinstance(parent.ctx, ast.Load):
+        return ()
+    value = assigned_value(source, parent)
+    return loaders(source, value, known) if value is not None else None
 
 
 # ---- what is a batch -----------------------------------------------------------------------------------------------
