@@ -19,7 +19,7 @@ from perfaudit.static.understanding.context import (
     step_loops,
 )
 from perfaudit.static.understanding.devices import uses_cuda
-from perfaudit.static.understanding.values import Argument, argument, constant, enclosing_function
+from perfaudit.static.understanding.values import UNKNOWN, Argument, argument, constant, default, enclosing_function
 
 CONVOLUTIONS = tuple(f"torch.nn.{name}{n}d" for name in ("Conv", "ConvTranspose") for n in (2, 3))
 ALL_CONVOLUTIONS = (*CONVOLUTIONS, "torch.nn.Conv1d", "torch.nn.ConvTranspose1d")
@@ -33,7 +33,7 @@ ATTENTION = (
 WIDE_LINEAR = 2048  # features in and out, where each sample is one vector
 WIDE_ATTENTION = 512  # features, where each sample is a sequence of vectors
 WIDE_CONVOLUTION = 256  # channels
-FEW_CHANNELS = 128  # with fewer in every layer, as for MNIST, the choice of an algorithm saves little
+FEW_CHANNELS = 128  # with no more in any layer, as for MNIST, the choice of an algorithm saves little
 _WHOLE_MODELS = re.compile(
     r"torchvision\.models\.([a-z0-9]+\.)?"
     r"(get_model|vgg|resnet|resnext|wide_resnet|densenet|efficientnet|convnext|regnet|inception|googlenet|vit|swin)_?\w*$"
@@ -284,8 +284,14 @@ def has_small_convolutions_only(source: Source) -> bool:
     channels = [
         argument(source, call, name, n) for call in calls for n, name in enumerate(("in_channels", "out_channels"))
     ]
-    known = [constant(source, node) for node in channels]
-    return all(isinstance(value, int) and value < FEW_CHANNELS for value in known)
+    known = [_written(source, node) for node in channels]
+    return all(isinstance(value, int) and value <= FEW_CHANNELS for value in known)
+
+
+def _written(source: Source, node: Argument) -> object:
+    """What an argument is worth, of an option its default."""
+    value = constant(source, node)
+    return value if value is not UNKNOWN or (option := default(source, node)) is None else option.value
 
 
 def module_classes(source: Source) -> list[ast.ClassDef]:
