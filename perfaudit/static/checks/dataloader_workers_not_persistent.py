@@ -29,7 +29,7 @@ def dataloader_workers_not_persistent(source: Source, call: ast.Call) -> Iterato
     persistent = argument(source, call, "persistent_workers")
     if persistent is not ABSENT and (persistent is UNKNOWN or constant(source, persistent) is not False):
         return
-    over = [item for item in passes(source) if call in item.loaders]
+    over = [] if _is_added_to_others(source, call) else [item for item in passes(source) if call in item.loaders]
     is_run_again = any(_runs_again(source, item, call) for item in over) or _is_kept_by_lightning(source, call)
     if not is_run_again or dataset_changes(source, call):
         return
@@ -39,6 +39,12 @@ def dataloader_workers_not_persistent(source: Source, call: ast.Call) -> Iterato
         Proposal("keep the workers between epochs", _keep_workers(source, call, workers)),
         hint=bool(over) and not any(_trains(source, item) for item in over),
     )
+
+
+def _is_added_to_others(source: Source, call: ast.Call) -> bool:
+    """Whether the loader is put under one key of a dict: a loop over others of that dict may never come to it."""
+    parent = source.parent(call)
+    return isinstance(parent, ast.Assign) and any(isinstance(target, ast.Subscript) for target in parent.targets)
 
 
 def _trains(source: Source, item: Pass) -> bool:
