@@ -109,7 +109,15 @@ _SAID_BY_WORDS = {  # a mark, and the words of which one is enough
 _WIDE = tuple(  # numbers of channels that keep a GPU busy, beside a convolution
     re.compile(pattern) for pattern in (rb"512\b", rb"1024\b", rb"256, ?(?:128|256)\b", rb"128, ?256\b")
 )
+_WIDE_1D = re.compile(rb"Conv1d\(\s*(?:\d+,\s*)?(?:512|1024|2048)\b")
+_LIBRARY_MODEL = re.compile(rb"(?:Model|For\w{1,60})\.from_(?:pretrained|config)\(")
 _SEARCH_PATH = re.compile(rb"sys\.path\.(?:append\(|insert\(\s*\d+\s*,)\s*[\"']([\w./-]+)[\"']\s*\)")
+# The arguments of a loader, with brackets in brackets; what lies deeper is not read.
+_LOADER_CALL = re.compile(rb"DataLoader\(((?:[^()]++|\((?:[^()]++|\([^()]*+\))*+\))*+)\)")
+_PINS = re.compile(
+    rb"pin_memory\s*=\s*(?:True\b|torch\.cuda\.is_available\(\)|(?:self\.|args\.)?(?:use_|is_)?(?:cuda|gpu)\b)"
+)
+_PINS_BY_KEY = re.compile(rb"[\"']pin_memory[\"']\s*(?::|\]\s*=)\s*(\w+)")
 _HOOK_WORDS = (b"register_forward", b"register_full_backward", b"register_backward")
 
 
@@ -209,9 +217,25 @@ def _marks(data: bytes) -> frozenset[str]:
         marks.append("forward")
     if any(word in data for word in _TYPE_WORDS) and _finds(_MIXED_TYPES, data):
         marks.append("mixed types")
+    if b"DataLoader(" in data:
+        marks += _marks_of_loaders(data)
     if any(word in data for word in _SECOND_WORDS) or b"innerloop_ctx" in data:
         marks.append("second derivatives")
     return frozenset(marks)
+
+
+def _marks_of_loaders(data: bytes) -> set[str]:
+    """Whether loaders pin their batches, surely leave some pageable or may do so, and collate in a way of their own."""
+    calls = [match[1] for match in _LOADER_CALL.finditer(data)]
+    values = _PINS_BY_KEY.findall(data)
+    by_key = bool(values) and set(values) == {b"True"}
+    pinned = [call for call in calls if _PINS.search(call) or (by_key and b"**" in call and b"pin_memory" not in call)]
+    marks = {"pinned loaders"} if pinned else set()
+    if len(pinned) < data.count(b"DataLoader("):
+        marks.add("pageable loaders")
+    if any(b"collate_fn" in call for call in calls):
+        marks.add("collating loaders")
+    return marks
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,8 +249,13 @@ class BehindStars:
 def _said_to_program(data: bytes, imports: Iterable[str]) -> frozenset[str]:
     """What a file says that matters to a script which imports it. More words than a first look at every file can afford."""
     marks = {mark for mark, words in _SAID_BY_WORDS.items() if any(word in data for word in words)}
-    if any(module.partition(".")[0] in FRAMEWORKS for module in imports):
+    frameworks = FRAMEWORKS & {module.partition(".")[0] for module in imports}
+    if frameworks - {"transformers"} or (frameworks and b"Trainer" in data):  # else it lends the model only
         marks.add("framework")
+    if "transformers" in frameworks and _LIBRARY_MODEL.search(data):
+        marks.add("library model")
+    if b"Conv1d(" in data and _WIDE_1D.search(data):
+        marks.add("wide convolutions")
     if b"timm.create_model" in data or ("convolutions" in marks and (b"torchvision" in data or _finds(_WIDE, data))):
         marks.add("wide convolutions")
     if b".backward(" in data and b".step(" in data:

@@ -96,6 +96,61 @@ def test_processes_that_a_script_starts_do_not_run_its_main_block(tmp_path: Path
     assert finding.fix is not None and finding.fix.safety == "manual"
 
 
+def test_the_call_that_trains_is_pointed_at_not_the_options_before_it(tmp_path: Path) -> None:
+    script = START.replace(
+        "    main()\n", "    parser = ArgumentParser()\n    args = parser.parse_args()\n    main()\n"
+    )
+    folder = write(tmp_path, {"net.py": NET, "engine.py": ENGINE, "train.py": script})
+    (finding,) = findings_in(folder, "train.py", {"PA304"})
+    assert finding.message.startswith("`main()` starts a training in float32")
+
+
+def test_a_script_without_a_main_guard_starts_where_it_calls_the_training(tmp_path: Path) -> None:
+    script = "from engine import train\nfrom net import Net\n\nmodel = Net()\ntrain(model, loader, optimizer)\n"
+    folder = write(tmp_path, {"net.py": NET, "engine.py": ENGINE, "train.py": script})
+    found = findings_in(folder, "train.py", {"PA301", "PA304"})
+    assert [(f.rule, f.location.line) for f in found if f.location] == [("PA301", 5), ("PA304", 5)]
+
+
+PINNED = """
+from torch.utils.data import DataLoader
+from engine import train
+
+def main():
+    train(Net(), DataLoader(dataset, 32, num_workers=4, pin_memory=True), optimizer)
+"""
+
+
+def test_the_host_waits_for_the_batches_of_a_loader_in_another_file(tmp_path: Path) -> None:
+    folder = write(tmp_path, {"engine.py": ENGINE, "train.py": PINNED})
+    (finding,) = findings_in(folder, "engine.py", {"PA104"})
+    assert finding.message.startswith("`x.cuda()` and 1 more: the loaders of this program pin their batches")
+    assert finding.fix is not None
+    assert "model(x.cuda(non_blocking=True), y.cuda(non_blocking=True))" in apply(ENGINE, finding.fix.edits)
+
+
+def test_of_what_is_collated_in_another_file_the_copy_is_advice(tmp_path: Path) -> None:
+    script = PINNED.replace("32,", "32, collate_fn=join,")
+    folder = write(tmp_path, {"engine.py": ENGINE, "train.py": script})
+    (finding,) = findings_in(folder, "engine.py", {"PA104"})
+    assert finding.fix is not None and finding.fix.safety == "manual"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        PINNED.replace("pin_memory=True", "pin_memory=False"),
+        PINNED.replace("pin_memory=True", "pin_memory=args.pin"),
+        PINNED.replace(", pin_memory=True", ""),
+        PINNED + "\n    test(Net(), DataLoader(others, 32))\n",  # which of the two it is handed is not known
+        PINNED.replace("DataLoader(", "batches("),
+    ],
+)
+def test_silent_where_not_all_loaders_of_the_program_pin(tmp_path: Path, script: str) -> None:
+    folder = write(tmp_path, {"engine.py": ENGINE, "train.py": script})
+    assert findings_in(folder, "engine.py", {"PA104"}) == []
+
+
 def change(old: str, new: str) -> Callable[[str], str]:
     def changed(text: str) -> str:
         assert old in text

@@ -14,6 +14,7 @@ from perfaudit.static.understanding.context import StepLoop, called_function, st
 from perfaudit.static.understanding.devices import uses_cuda
 from perfaudit.static.understanding.entry import (
     CONVOLUTIONS,
+    has_small_convolutions_only,
     imported_files_say,
     imported_packages,
     is_script,
@@ -52,18 +53,20 @@ def cudnn_benchmark_off(source: Source, module: ast.Module) -> Iterator[Seen]:
         return
     if _sizes_change(source, loops) or _seeds_elsewhere(source):
         return
+    is_small = has_small_convolutions_only(source)
     mentions = _DECIDED.findall(source.text)
     if mentions:
         off = _switched_off(source)
         if off is not None and len(mentions) == 1 and not _is_deliberate(source, off):
             fix = Proposal(TITLE, edit.replace(source, off.value, "True"))
-            yield Seen(off, f"with `{source.brief(off)}` {COST}", fix)
+            yield Seen(off, f"with `{source.brief(off)}` {COST}", fix, hint=is_small)
         return
     place = start or place_of_setting(source, loops[0])
     if start is not None and starts_processes(source):
-        yield Seen(place, f"without `{FLAG}` {COST}", Proposal(f"{TITLE}, in each process"))
+        yield Seen(place, f"without `{FLAG}` {COST}", Proposal(f"{TITLE}, in each process"), hint=is_small)
         return
-    yield Seen(place, f"without `{FLAG}` {COST}", Proposal(TITLE, setting(source, place, FLAG, " = True")))
+    fix = Proposal(TITLE, setting(source, place, FLAG, " = True"))
+    yield Seen(place, f"without `{FLAG}` {COST}", fix, hint=is_small)
 
 
 def _has_convolutions(source: Source) -> bool:

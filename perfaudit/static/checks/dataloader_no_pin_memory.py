@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
-from perfaudit.static.understanding.context import callers, last_name
+from perfaudit.static.understanding.context import callers, last_name, only_evaluates
 from perfaudit.static.understanding.datasets import is_in_memory, is_on_device, may_be_on_device
 from perfaudit.static.understanding.devices import changes_default_device, device_text, moves_to_device, uses_cuda
 from perfaudit.static.understanding.loaders import PIN_MEMORY, is_made_on_host, passes, pin_memory
@@ -22,6 +22,7 @@ from perfaudit.static.understanding.values import (
     argument,
     constant,
     default,
+    is_false,
     resolve,
 )
 
@@ -57,12 +58,29 @@ def dataloader_no_pin_memory(source: Source, call: ast.Call) -> Iterator[Seen]:
         is_ready = isinstance(dataset, ast.expr) and is_in_memory(source, dataset)
         advice = "keep the data on the GPU where they fit, else pin" if is_ready else "load with workers and pin"
         why = "without workers the training process pins, which costs time itself"
-        yield Seen(call, message, Proposal(f"{advice}: {why}"))
+        yield Seen(call, message, Proposal(f"{advice}: {why}"), hint=is_ready)
         return
     if may_be_on_device(source, call):
         yield Seen(call, message, Proposal("pin the memory of the batches, if no sample is made on the GPU"))
         return
-    yield Seen(call, message, Proposal("pin the memory of the batches", pin_memory(source, call)))
+    fix = Proposal("pin the memory of the batches", pin_memory(source, call))
+    yield Seen(call, message, fix, hint=_takes_samples_in_order(source, call) or _serves_evaluation_only(source))
+
+
+def _serves_evaluation_only(source: Source) -> bool:
+    """Whether the file is a script that evaluates and that no other file imports: its loaders feed no training."""
+    return only_evaluates(source) and (source.neighbours is None or not source.neighbours.is_imported())
+
+
+def _takes_samples_in_order(source: Source, call: ast.Call) -> bool:
+    """Whether the loader yields single samples in order, as for a test: each copy is a small part of what is done with it."""
+    is_single = constant(source, argument(source, call, "batch_size", 1)) == 1
+    shuffle = argument(source, call, "shuffle", 2)
+    return (
+        is_single
+        and argument(source, call, "sampler", 3) is ABSENT
+        and (shuffle is ABSENT or is_false(source, shuffle))
+    )
 
 
 def _runs_on_tpu(source: Source) -> bool:

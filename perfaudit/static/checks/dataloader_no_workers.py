@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from perfaudit.static import edit
 from perfaudit.static.hoist import hoist
 from perfaudit.static.registry import Joined, Proposal, Seen, check
-from perfaudit.static.source import Source
+from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.context import is_shown_only, is_test, last_name
 from perfaudit.static.understanding.datasets import (
     is_in_memory,
@@ -47,6 +47,7 @@ SAMPLERS = (  # of neighbours in a graph, on the CPU
     ),
     *(f"dgl.dataloading.{name}" for name in ("DataLoader", "NodeDataLoader", "EdgeDataLoader")),
 )
+_WORKS = re.compile(r"token|open\(|load|read|image|resize|decode|encode|augment|transform", re.IGNORECASE)
 _CHANGES = re.compile(r"replay|buffer\.sample|\bagent\b|\benv\b", re.IGNORECASE)  # samples of reinforcement learning
 
 
@@ -67,7 +68,8 @@ def dataloader_no_workers(source: Source, call: ast.Call) -> Iterator[Seen]:
         return
     dataset = argument(source, call, "dataset", 0)
     collate = argument(source, call, "collate_fn", COLLATE)
-    if isinstance(dataset, ast.expr) and collate is ABSENT and is_in_memory(source, dataset):
+    is_ready = isinstance(dataset, ast.expr) and is_in_memory(source, dataset)
+    if is_ready and collate is ABSENT:
         return
     if _imports_jax(source):
         return
@@ -85,7 +87,14 @@ def dataloader_no_workers(source: Source, call: ast.Call) -> Iterator[Seen]:
     )
     fix = _proposal(source, call, workers, unless, dataset)
     is_shown = is_shown_only(source, call) and source.neighbours is not None and source.neighbours.is_imported()
-    yield Seen(call, message, fix, joined=_with_pinning(source, call, message, fix), hint=is_shown)
+    is_hint = is_shown or (is_ready and _only_joins(source, collate))
+    yield Seen(call, message, fix, joined=_with_pinning(source, call, message, fix), hint=is_hint)
+
+
+def _only_joins(source: Source, collate: Argument) -> bool:
+    """Whether a collate function of this file reads, decodes and tokenises nothing: it joins what lies in memory."""
+    named = source.lookup(collate) if isinstance(collate, ast.Name) else []
+    return len(named) == 1 and isinstance(named[0], FUNCTIONS) and not _WORKS.search(source.text_of(named[0]))
 
 
 def _with_pinning(source: Source, call: ast.Call, message: str, fix: Proposal | None) -> Joined:

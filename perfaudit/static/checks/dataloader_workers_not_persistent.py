@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
-from perfaudit.static.understanding.context import callers, dotted_name, last_name
+from perfaudit.static.understanding.context import backward_calls, callers, dotted_name, last_name, step_loops
 from perfaudit.static.understanding.loader_workers import NUM_WORKERS, counts_cores, is_positive
 from perfaudit.static.understanding.loaders import LOADER, Pass, loaders, passes, seen_by_caller
 from perfaudit.static.understanding.values import ABSENT, UNKNOWN, argument, constant
@@ -28,7 +28,7 @@ def dataloader_workers_not_persistent(source: Source, call: ast.Call) -> Iterato
     persistent = argument(source, call, "persistent_workers")
     if persistent is not ABSENT and (persistent is UNKNOWN or constant(source, persistent) is not False):
         return
-    over = [item for item in passes(source) if call in item.loaders]
+    over = [] if _is_added_to_others(source, call) else [item for item in passes(source) if call in item.loaders]
     is_run_again = any(_runs_again(source, item, call) for item in over) or _is_kept_by_lightning(source, call)
     if not is_run_again or dataset_changes(source, call):
         return
@@ -36,7 +36,20 @@ def dataloader_workers_not_persistent(source: Source, call: ast.Call) -> Iterato
         call,
         f"`{source.brief(call.func)}` with `num_workers={source.brief(workers)}` starts its workers anew for every epoch",
         Proposal("keep the workers between epochs", _keep_workers(source, call, workers)),
+        hint=bool(over) and not any(_trains(source, item) for item in over),
     )
+
+
+def _is_added_to_others(source: Source, call: ast.Call) -> bool:
+    """Whether the loader is put under one key of a dict: a loop over others of that dict may never come to it."""
+    parent = source.parent(call)
+    return isinstance(parent, ast.Assign) and any(isinstance(target, ast.Subscript) for target in parent.targets)
+
+
+def _trains(source: Source, item: Pass) -> bool:
+    """Whether a loop over a loader is one of training steps, or may be: in a file that shows no backward pass at all."""
+    inside = (loop for step in step_loops(source) for loop in (step.loop, *source.ancestors(step.loop)))
+    return not backward_calls(source) or any(loop is item.loop for loop in inside)
 
 
 def _is_kept_by_lightning(source: Source, call: ast.Call) -> bool:

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.understanding.context import is_main_guard, is_test, step_loops
+from perfaudit.static.understanding.context import is_main_guard, is_test, only_evaluates, step_loops
 from perfaudit.static.understanding.devices import asks_for_gpu, uses_cuda
+from perfaudit.static.understanding.entry import has_large_convolutions, imported_files_say
 from perfaudit.static.understanding.values import argument, constant
 
 FLAGS = {
@@ -42,7 +43,11 @@ def deterministic_flag_on(source: Source, statement: ast.Assign) -> Iterator[See
         return
     if _trains_on_cpu(source) or (name.endswith("deterministic") and _has_no_convolution(source)):
         return
-    yield Seen(statement, f"`{source.brief(statement)}` {cost}", Proposal(TITLE), worse=name.endswith("enabled"))
+    is_choosing = name.endswith("deterministic")
+    is_small = is_choosing and bool(step_loops(source)) and not _has_wide_convolution(source)
+    is_hint = is_small or _is_script_without_training(source)
+    message = f"`{source.brief(statement)}` {cost}"
+    yield Seen(statement, message, Proposal(TITLE), hint=is_hint, worse=not is_choosing)
 
 
 @check("PA302", call=ALL_KERNELS)
@@ -72,6 +77,20 @@ def _trains_on_cpu(source: Source) -> bool:
     if not step_loops(source) or uses_cuda(source):
         return False
     return source.neighbours is None or not source.neighbours.program_carries("accelerator")
+
+
+def _is_script_without_training(source: Source) -> bool:
+    """Whether the file is a script that only evaluates, with all that it imports."""
+    return (
+        only_evaluates(source)
+        and any(is_main_guard(s) for s in source.tree.body)
+        and not imported_files_say(source, "steps")
+    )
+
+
+def _has_wide_convolution(source: Source) -> bool:
+    """Whether a convolution is known to be wide, so that another algorithm would show in the time of a step."""
+    return has_large_convolutions(source) or imported_files_say(source, "wide convolutions")
 
 
 def _has_no_convolution(source: Source) -> bool:

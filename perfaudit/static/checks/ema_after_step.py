@@ -27,6 +27,7 @@ _FUNCTION = re.compile(r"(update|step|apply).*(ema|averag)|ema.*(update|step)|^a
 _NO_WEIGHTS = re.compile(
     r"loss|acc(?!um)|meter|metric|grad|time|score|target|reward|err|(^|_)lr(_|$)|sched", re.IGNORECASE
 )
+_WAITS = re.compile(r"\.item\(|\.cpu\(|\.tolist\(|\bfloat\(|isnan|isfinite|isinf|synchronize|\bprint\(")
 _OPTIMIZER = re.compile(r"opt|adam|sgd|solver", re.IGNORECASE)
 
 
@@ -57,7 +58,17 @@ def ema_after_step(source: Source, _: ast.Module) -> Iterator[Seen]:
                     "gradients there, the device idles until the average is launched",
                     _before_step(source, step, behind[0], update),
                     hot=True,
+                    hint=not _waits_before(source, statements[: statements.index(step)], call),
                 )
+
+
+def _waits_before(source: Source, before: list[ast.stmt], step: ast.Call) -> bool:
+    """Whether the host waits for the gradients: a scaler asks whether they are finite, or a value is read behind `backward`."""
+    if step.args:
+        return True
+    texts = [source.text_of(statement) for statement in before]
+    last = max((n for n, text in enumerate(texts) if ".backward(" in text), default=0)
+    return any(_WAITS.search(text) for text in texts[last:])
 
 
 def _is_plain_step(source: Source, call: ast.Call) -> bool:

@@ -22,7 +22,7 @@ from perfaudit.static.understanding.context import (
 from perfaudit.static.understanding.escape import graph_escapes, proves_no_graph
 from perfaudit.static.understanding.models import is_visible
 from perfaudit.static.understanding.opaque import is_opaque, made_of, reports
-from perfaudit.static.understanding.values import enclosing_function, resolve
+from perfaudit.static.understanding.values import argument, assigned_value, enclosing_function, is_false, resolve
 
 HOOK = re.compile(  # functions that a framework calls, without gradients as a rule
     r"(training|validation|test|predict)_step|(on_|configure_).*|.*_epoch_(end|start)|forward"
@@ -66,15 +66,16 @@ FAST_PATHS = {
 @check("PA801", call=".eval")
 def eval_without_no_grad(source: Source, call: ast.Call) -> Iterator[Seen]:
     model = _put_in_eval_mode(source, call)
-    if not model or not source.imports_torch or _gradients_are_off(source, call):
+    if not model or not source.imports_torch or _gradients_are_off(source, call) or _may_be_frozen(source, model):
         return
     statement = source.statement(call)
     value = statement.value if isinstance(statement, ast.Assign) else call.func
-    for loop in _loops_behind(source, statement, model):
-        runs = [node for node in ast.walk(loop) if isinstance(node, ast.Call) and _runs_model(source, node, model)]
+    yield from _trained_or_evaluated(source, statement, model)
+    for loop, name in _evaluations(source, statement, model):
+        runs = [node for node in ast.walk(loop) if isinstance(node, ast.Call) and _runs_model(source, node, name)]
         if not runs or not all(_records_graph(source, run) for run in runs):
             continue
-        if _needs_gradients(source, loop, model) or proves_no_graph(loop, runs):
+        if _needs_gradients(source, loop, name) or proves_no_graph(loop, runs):
             continue
         first = min(runs, key=lambda run: (run.lineno, run.col_offset))
         if graph_escapes(source, loop, runs):
@@ -85,7 +86,7 @@ def eval_without_no_grad(source: Source, call: ast.Call) -> Iterator[Seen]:
                     Proposal("run the function under `torch.no_grad()`, if nothing differentiates what it returns"),
                 )
             continue
-        unseen = _unseen_call(source, loop, runs, model)
+        unseen = _unseen_call(source, loop, runs, name)
         if unseen is not None:
             yield Seen(
                 first,
@@ -162,6 +163,84 @@ def _loops_behind(source: Source, statement: ast.stmt, model: str) -> Iterator[a
             return
 
 
+def _evaluations(source: Source, statement: ast.stmt, model: str) -> Iterator[tuple[ast.For, str]]:
+    """The loops in which the model is in eval mode, with its name there.
+
+    Behind the statement, around it where each turn puts the model into eval mode, and in functions that are handed the model.
+    """
+    around = source.parent(statement)
+    if isinstance(around, ast.For) and not _ends_eval_mode(around, model):
+        yield around, model
+    block = source.block(statement)
+    for item in block[next(n for n, item in enumerate(block) if item is statement) + 1 :]:
+        yield from ((loop, model) for loop in _outermost_loops(item))
+        if any(_ends_eval_mode(node, model) for node in ast.walk(item)):
+            return
+        yield from _evaluations_by_call(source, item, model)
+
+
+def _evaluations_by_call(source: Source, statement: ast.stmt, model: str) -> Iterator[tuple[ast.For, str]]:
+    """The loops of functions of this file that a statement calls with the model."""
+    if not isinstance(statement, (ast.Expr, ast.Assign, ast.AugAssign, ast.Return)):
+        return
+    for call in (node for node in ast.walk(statement) if isinstance(node, ast.Call)):
+        function = called_function(source, call)
+        if function is None or not _plain_decorators(function) or not _plain_surroundings(source, call):
+            continue
+        for name in _names_given(call, function, {model}):
+            yield from ((loop, name) for loop in _in_eval_mode_still(function, name))
+
+
+def _in_eval_mode_still(function: Function, model: str) -> Iterator[ast.For]:
+    for item in function.body:
+        yield from _outermost_loops(item)
+        if any(_ends_eval_mode(node, model) for node in ast.walk(item)):
+            return
+
+
+def _trained_or_evaluated(source: Source, statement: ast.stmt, model: str) -> Iterator[Seen]:
+    """Loops that train or evaluate, as a flag says that also chose the mode: `if train: model.train() else: model.eval()`."""
+    choice = source.parent(statement)
+    if not isinstance(choice, ast.If) or not choice.orelse:
+        return
+    other = choice.body if any(item is statement for item in choice.orelse) else choice.orelse
+    is_train = any(
+        f"{model}.train" == dotted_name(n.func) for s in other for n in ast.walk(s) if isinstance(n, ast.Call)
+    )
+    if not is_train:
+        return
+    test = source.text_of(choice.test)
+    flag = test if other is choice.body else f"not ({test})"
+    for loop in _loops_behind(source, choice, model):
+        calls = [node for node in ast.walk(loop) if isinstance(node, ast.Call)]
+        runs = [call for call in calls if _runs_model(source, call, model)]
+        steps = [c for c in calls if isinstance(c.func, ast.Attribute) and c.func.attr == "backward"]
+        if not runs or not steps or not all(_records_graph(source, run) for run in runs):
+            continue
+        if not all(_is_under(source, step, choice.test, other is choice.body) for step in steps):
+            continue
+        if not any(_is_under(source, run, choice.test, other is choice.body) for run in runs):
+            first = min(runs, key=lambda run: (run.lineno, run.col_offset))
+            yield Seen(
+                first,
+                f"`{source.brief(first)}` also evaluates, in eval mode, and records a graph then, which no backward pass uses",
+                Proposal(f"run the forward pass and the loss under `torch.set_grad_enabled({flag})`"),
+            )
+
+
+def _is_under(source: Source, node: ast.AST, test: ast.expr, in_body: bool) -> bool:
+    """Whether a condition with the same words decides that the node runs, with the same answer."""
+    child = node
+    for ancestor in source.ancestors(node):
+        if isinstance(ancestor, ast.If) and ast.dump(ancestor.test) == ast.dump(test):
+            branch = ancestor.body if in_body else ancestor.orelse
+            return any(child is item for item in branch)
+        if isinstance(ancestor, FUNCTIONS):
+            return False
+        child = ancestor
+    return False
+
+
 def _outermost_loops(statement: ast.stmt) -> Iterator[ast.For]:
     if isinstance(statement, ast.For):
         yield statement
@@ -203,14 +282,48 @@ def _runs_model(source: Source, call: ast.Call, model: str) -> bool:
 
 @functools.lru_cache(maxsize=4)  # the same for every loop of a file
 def _program_sets_gradients(source: Source) -> bool:
-    """Whether the file switches gradients off in general, freezes parameters, or differentiates by itself."""
+    """Whether the file switches gradients off in general, or differentiates by itself."""
     if any(isinstance(source.parent(c), ast.Expr) for name in SET_GRAD for c in source.calls(name)):
         return True
-    if source.calls(".requires_grad_") or any(
-        node.attr == "requires_grad" and isinstance(node.ctx, ast.Store) for node in source.nodes(ast.Attribute)
-    ):
-        return True
     return any((source.qualified(c.func) or "").startswith(DIFFERENTIATES) for c in source.nodes(ast.Call))
+
+
+@functools.lru_cache(maxsize=4)
+def _frozen(source: Source) -> frozenset[str] | None:
+    """The modules whose parameters the file freezes, as they are written; None where it is not clear whose it sets."""
+    found = set()
+    for node in source.nodes(ast.Attribute):
+        if node.attr == "requires_grad" and isinstance(node.ctx, ast.Store):
+            value = assigned_value(source, node)
+            if value is None or not is_false(source, value):
+                return None
+            found.add(_whose(source, node.value))
+    for call in source.calls(".requires_grad_"):
+        if not isinstance(call.func, ast.Attribute) or not is_false(source, argument(source, call, "requires_grad", 0)):
+            return None
+        found.add(_whose(source, call.func.value))
+    return None if "" in found else frozenset(found)
+
+
+def _whose(source: Source, node: ast.expr) -> str:
+    """The module of a parameter, `net.stem` of `p` in `for p in net.stem.parameters()`; else what is written; "" if neither."""
+    loop = source.enclosing(node, ast.For)
+    if not isinstance(loop, ast.For) or not isinstance(node, ast.Name):
+        return dotted_name(node)
+    if not any(isinstance(n, ast.Name) and n.id == node.id for n in ast.walk(loop.target)):
+        return dotted_name(node)
+    listed = loop.iter.func if isinstance(loop.iter, ast.Call) else None
+    is_listed = isinstance(listed, ast.Attribute) and listed.attr in ("parameters", "named_parameters")
+    return dotted_name(listed.value) if isinstance(listed, ast.Attribute) and is_listed else ""
+
+
+def _may_be_frozen(source: Source, model: str) -> bool:
+    """Whether all parameters of a model may be frozen: it, or what holds it; a part of it leaves the others."""
+    frozen = _frozen(source)
+    if frozen is None:
+        return True
+    last = model.rpartition(".")[2]
+    return any(m == model or model.startswith(f"{m}.") or m.rpartition(".")[2] == last for m in frozen)
 
 
 def _gradients_are_off(source: Source, call: ast.Call) -> bool:

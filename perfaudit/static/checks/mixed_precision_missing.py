@@ -14,9 +14,12 @@ from perfaudit.static.understanding.entry import (
     ARGUMENTS_OF_TRAINER,
     has_large_convolutions,
     has_large_matmuls,
+    has_transformer_of_library,
+    has_wide_convolutions_1d,
     imported_files_say,
     is_whole,
     script_loops,
+    shown_start,
     starts_training,
     whole_models,
 )
@@ -65,12 +68,10 @@ def mixed_precision_missing(source: Source, module: ast.Module) -> Iterator[Seen
     start = starts_training(source)
     if (not loops and start is None) or source.says(_DECIDED) or imported_files_say(source, "precision"):
         return
-    is_large = has_large_convolutions(source) or has_large_matmuls(source)
-    if not is_large and (
-        imported_files_say(source, "framework") or not imported_files_say(source, "wide convolutions")
-    ):
+    if not _has_large_model(source):
         return
     if start is not None:
+        start = shown_start(source, start)
         is_import = isinstance(start, (ast.Import, ast.ImportFrom))
         shown = "this script" if is_import else f"`{source.brief(_first_line(start))}`"
         message = f"{shown} starts a training in float32, off most of the tensor cores: no file of it uses autocast"
@@ -91,6 +92,17 @@ def mixed_precision_missing(source: Source, module: ast.Module) -> Iterator[Seen
     other = "the forward pass before it" if ".backward(" in shown else "its backward pass"
     message = f"`{shown}` and {other} run in float32, off most of the tensor cores"
     yield Seen(place, message, Proposal(TITLE, edits), hot=True)
+
+
+def _has_large_model(source: Source) -> bool:
+    """Whether the model is wide enough for tensor cores, as far as this file and those that it imports say."""
+    if has_large_convolutions(source) or has_wide_convolutions_1d(source):
+        return True
+    if has_large_matmuls(source) or has_transformer_of_library(source):
+        return True
+    if imported_files_say(source, "framework"):
+        return False
+    return imported_files_say(source, "wide convolutions") or imported_files_say(source, "library model")
 
 
 @check("PA304", call=ARGUMENTS_OF_TRAINER)

@@ -12,7 +12,16 @@ from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.context import is_test
 from perfaudit.static.understanding.entry import ARGUMENTS_OF_TRAINER
 from perfaudit.static.understanding.model_size import has_large_model
-from perfaudit.static.understanding.values import ABSENT, argument, assigned_value, constant, local_class, resolve
+from perfaudit.static.understanding.values import (
+    ABSENT,
+    UNKNOWN,
+    argument,
+    assigned_value,
+    constant,
+    is_false,
+    local_class,
+    resolve,
+)
 
 FEW = 8  # tensors in a list written out; below it the update is a handful of kernels either way
 FOREACH_OF_ADAGRAD = 6  # position; keyword-only in the others
@@ -45,7 +54,21 @@ def optimizer_not_fused(source: Source, call: ast.Call) -> Iterator[Seen]:
         )
     else:
         fix = Proposal("update all parameters in a fused kernel", edit.add_keyword(source, call, "fused", "True"))
-    yield Seen(call, message, fix, hint=not has_large_model(source))
+    yield Seen(call, message, fix, hint=not has_large_model(source) or _freezes_layers(source))
+
+
+def _freezes_layers(source: Source) -> bool:
+    """Whether the file freezes parameters: how many the optimizer still updates, it does not show."""
+    stores = [n for n in source.nodes(ast.Attribute) if n.attr == "requires_grad" and isinstance(n.ctx, ast.Store)]
+    calls = [c for c in source.calls(".requires_grad_") if is_false(source, argument(source, c, "requires_grad", 0))]
+    places = [*calls, *(n for n in stores if is_false(source, assigned_value(source, n) or UNKNOWN))]
+    return not all(_is_an_option(source, place) for place in places)
+
+
+def _is_an_option(source: Source, place: ast.AST) -> bool:
+    """Whether a flag decides that it happens, as `if freeze:`."""
+    around = [ancestor for ancestor in source.ancestors(place) if isinstance(ancestor, ast.If)]
+    return any(isinstance(condition.test, (ast.Name, ast.Attribute)) for condition in around)
 
 
 @check("PA402", call=ARGUMENTS_OF_TRAINER)

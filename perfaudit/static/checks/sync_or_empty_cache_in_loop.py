@@ -7,19 +7,27 @@ import re
 from collections.abc import Iterator
 
 from perfaudit.static.registry import Proposal, Seen, check
-from perfaudit.static.source import Source
+from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.context import (
     StepCode,
     last_name,
     runs_each_time,
+    runs_often,
+    runs_rarely,
     step_code,
     step_loops,
     takes_few_long_steps,
 )
+from perfaudit.static.understanding.entry import module_classes
 
 DEVICES = ("cuda", "xpu", "mps", "npu", "hpu", "accelerator", "accelerator.memory", "cuda.memory", "xpu.memory")
 SYNCHRONIZE = {f"torch.{device}.synchronize" for device in DEVICES}
 EMPTY_CACHE = {f"torch.{device}.empty_cache" for device in DEVICES}
+_EMPTIES = (
+    "gives memory back to the driver, which waits for the device, and asks for it again on the next step",
+    "take it out; against fragmentation set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+)
+_SELDOM = re.compile(r"training|eval|test|memory|oom|%", re.IGNORECASE)
 STREAMS = {"torch.cuda.current_stream", "torch.cuda.default_stream", "torch.xpu.current_stream"}
 TIMER = re.compile(r"(^|_)(tic|toc)(_|$)|timers?$|stop_?watch")
 CLOCKS = {
@@ -51,6 +59,30 @@ def sync_or_empty_cache_in_loop(source: Source, module: ast.Module) -> Iterator[
                     yield Seen(call, f"`{source.brief(call)}` on every step {cost}", Proposal(cure), hot=True)
 
 
+@check("PA602", call=tuple(sorted(EMPTY_CACHE)))
+def cache_emptied_in_forward(source: Source, call: ast.Call) -> Iterator[Seen]:
+    """In a model or loss, whose forward pass the training loop of another file runs."""
+    owner = source.enclosing(call, ast.ClassDef)
+    if not isinstance(owner, ast.ClassDef) or step_loops(source) or not runs_often(source, call):
+        return
+    if not any(owner is definition for definition in module_classes(source)) or _is_exceptional(source, call):
+        return
+    cost, cure = _EMPTIES
+    yield Seen(call, f"`{source.brief(call)}` in each forward pass of `{owner.name}` {cost}", Proposal(cure), hot=True)
+
+
+def _is_exceptional(source: Source, call: ast.Call) -> bool:
+    """Whether the call is there for running out of memory, for evaluation, or for every so many steps."""
+    for ancestor in source.ancestors(call):
+        if isinstance(ancestor, ast.ExceptHandler):
+            return True
+        if isinstance(ancestor, ast.If) and _SELDOM.search(source.text_of(ancestor.test)):
+            return True
+        if isinstance(ancestor, FUNCTIONS):
+            return runs_rarely(source, call, ancestor)
+    return False
+
+
 def _cost_and_cure(source: Source, call: ast.Call, is_timed: bool) -> tuple[str, str] | None:
     name = source.qualified(call.func)
     if name in SYNCHRONIZE or _is_stream_sync(source, call):
@@ -61,10 +93,7 @@ def _cost_and_cure(source: Source, call: ast.Call, is_timed: bool) -> tuple[str,
             "take it out: reading a result waits by itself",
         )
     if name in EMPTY_CACHE:
-        return (
-            "gives memory back to the driver, which waits for the device, and asks for it again on the next step",
-            "take it out; against fragmentation set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-        )
+        return _EMPTIES
     if name == "gc.collect" and not (source.calls("gc.disable") or source.calls("gc.freeze")):
         return "stops the host to look at every Python object", "take it out, or collect every so many steps"
     return None

@@ -36,11 +36,21 @@ def tensor_built_on_host(source: Source, call: ast.Call) -> Iterator[Seen]:
     changes = _changes(source, built, name)
     edits = _edits(source, call, built, device) if device else None
     fix = Proposal("build it on the device", edits, "unsafe" if changes else "safe", changes)
-    is_hint = runs_seldom(source, call)
-    hot = not is_hint and runs_often(source, call)
+    hot = not runs_seldom(source, call) and runs_often(source, call)
     often = ", on every step" if hot else ""
     message = f"`{source.brief(built)}` is filled in host memory and then copied to the device{often}"
+    is_hint = runs_seldom(source, call) or not (hot or _goes_where_given_tensor_is(source, call))
     yield Seen(call, message, fix, hot=hot, hint=is_hint)
+
+
+def _goes_where_given_tensor_is(source: Source, call: ast.Call) -> bool:
+    """Whether the device is that of a tensor which the function is given, `x.device`: such a function works on batches."""
+    targets = [*call.args, *(keyword.value for keyword in call.keywords if keyword.arg == "device")]
+    owners = [t.value for t in targets if isinstance(t, ast.Attribute) and t.attr == "device"]
+    return any(
+        isinstance(owner, ast.Name) and owner.id != "self" and any(isinstance(b, ast.arg) for b in source.lookup(owner))
+        for owner in owners
+    )
 
 
 def _device(source: Source, call: ast.Call) -> str | None:

@@ -48,6 +48,7 @@ def tensor_built_then_cast(source: Source, call: ast.Call) -> Iterator[Seen]:
         f"`{source.brief(built)}` is filled in one dtype and converted by a second kernel{often}",
         Proposal(f"build it with `dtype={dtype}`", _edits(source, call, built, dtype)),
         hot=hot,
+        hint=not hot,
     )
 
 

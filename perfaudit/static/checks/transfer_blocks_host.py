@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
-from perfaudit.static.understanding.context import runs_every_step
+from perfaudit.static.understanding.context import only_evaluates, runs_every_step
 from perfaudit.static.understanding.devices import device_text, names_accelerator, uses_cuda
 from perfaudit.static.understanding.host_writes import host_may_write
-from perfaudit.static.understanding.loaders import LOADER, Part, batch_part
-from perfaudit.static.understanding.values import ABSENT, argument, constant, is_true, resolve
+from perfaudit.static.understanding.loaders import LOADER, Part, batch_part, unseen_passes
+from perfaudit.static.understanding.values import (
+    ABSENT,
+    argument,
+    assigned_value,
+    constant,
+    dict_items,
+    is_true,
+    resolve,
+)
 
 BATCH_SIZE, COLLATE, PIN_MEMORY = 1, 6, 7  # positions in DataLoader.__init__ of every torch since 1.0
 # A cast on the GPU gives these values, too.
@@ -23,39 +31,87 @@ STREAMS = ("torch.cuda.Stream", "torch.cuda.stream", "torch.cuda.default_stream"
 
 @check("PA104", ast.Module)
 def transfer_blocks_host(source: Source, _: ast.Module) -> Iterator[Seen]:
-    if not any(_pins_tensors(source, call) for call in source.calls(LOADER)):
+    own = source.calls(LOADER)
+    pins_here = any(_pins_tensors(source, call) for call in own)
+    pins_elsewhere = _is_handed_pinned(source, own)
+    if not pins_here and not pins_elsewhere:
         return
-    places: dict[int, list[ast.Call]] = {}
+    places: dict[int, list[tuple[ast.Call, Part]]] = {}
     for call in sorted([*source.calls(".to"), *source.calls(".cuda")], key=lambda c: source.span(c).end):
         part = _blocking_copy(source, call)
-        if part is not None:
-            places.setdefault(id(part.taken), []).append(call)
+        if part is not None and (pins_elsewhere if not part.loaders else pins_here):
+            places.setdefault(id(part.taken), []).append((call, part))
     if not places or not uses_cuda(source) or _has_doubtful_copies(source):
         return
-    for calls in places.values():
-        first = calls[0]
-        also = f" and {len(calls) - 1} more" if len(calls) > 1 else ""
-        yield Seen(
-            first,
-            f"`{source.brief(first)}`{also}: the batch is pinned, yet the host waits until it is copied",
-            Proposal(
-                "copy with `non_blocking=True`",
-                edit.together(*(edit.add_keyword(source, call, "non_blocking", "True") for call in calls)),
-            ),
-            tuple(calls[1:]),
-            hot=runs_every_step(source, first),
-        )
+    is_hint = only_evaluates(source)
+    for found in places.values():
+        yield _seen(source, [call for call, _ in found], found[0][1], is_hint)
+
+
+def _seen(source: Source, calls: list[ast.Call], part: Part, is_hint: bool) -> Seen:
+    """What is reported of the copies of one batch."""
+    first = calls[0]
+    also = f" and {len(calls) - 1} more" if len(calls) > 1 else ""
+    who = "the batch is pinned" if part.loaders else "the loaders of this program pin their batches"
+    title = "copy with `non_blocking=True`"
+    if part.loaders or not _program_says(source, "collating loaders"):
+        edits = edit.together(*(edit.add_keyword(source, call, "non_blocking", "True") for call in calls))
+    else:
+        title, edits = f"{title}, where what is collated are tensors", None
+    return Seen(
+        first,
+        f"`{source.brief(first)}`{also}: {who}, yet the host waits until it is copied",
+        Proposal(title, edits),
+        tuple(calls[1:]),
+        hot=runs_every_step(source, first),
+        hint=is_hint,
+    )
+
+
+def _is_handed_pinned(source: Source, own: Sequence[ast.Call]) -> bool:
+    """Whether a training loop runs over what other files hand in, and every loader of the program pins."""
+    if not unseen_passes(source) or not all(_pins_tensors(source, call) for call in own):
+        return False
+    return _program_says(source, "pinned loaders") and not _program_says(source, "pageable loaders")
+
+
+def _program_says(source: Source, mark: str) -> bool:
+    return source.neighbours is not None and source.neighbours.program_carries(mark)
 
 
 def _pins_tensors(source: Source, call: ast.Call) -> bool:
     """Whether a loader surely pins on a machine with a GPU, and yields nothing with a `.to` of its own."""
     pinned = argument(source, call, "pin_memory", PIN_MEMORY)
-    if not isinstance(pinned, ast.expr) or not (is_true(source, pinned) or _asks_for_gpu(source, pinned)):
+    if isinstance(pinned, ast.expr):
+        if not (is_true(source, pinned) or _asks_for_gpu(source, pinned)):
+            return False
+    elif pinned is ABSENT or not _is_pinned_by_key(source, call):
         return False
     if argument(source, call, "collate_fn", COLLATE) is not ABSENT:
         return False
     batch_size = argument(source, call, "batch_size", BATCH_SIZE)
     return constant(source, batch_size) is not None
+
+
+def _is_pinned_by_key(source: Source, call: ast.Call) -> bool:
+    """Whether a dict that the call unpacks has the key where there is a GPU, and the file gives it no value but True."""
+    dicts = [dict_items(source, keyword.value) for keyword in call.keywords if keyword.arg is None]
+    if not any(items is not None and "pin_memory" in items for items in dicts):
+        return False
+    values = [k.value for k in source.nodes(ast.keyword) if k.arg == "pin_memory"]
+    for node in source.nodes(ast.Dict):
+        values += [v for k, v in zip(node.keys, node.values, strict=True) if _is_key(k)]
+    for target in source.nodes(ast.Subscript):
+        if isinstance(target.ctx, ast.Store) and _is_key(target.slice):
+            value = assigned_value(source, target)
+            if value is None:
+                return False
+            values.append(value)
+    return all(is_true(source, value) or _asks_for_gpu(source, value) for value in values)
+
+
+def _is_key(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Constant) and node.value == "pin_memory"
 
 
 def _asks_for_gpu(source: Source, node: ast.expr) -> bool:
@@ -77,8 +133,16 @@ def _blocking_copy(source: Source, call: ast.Call) -> Part | None:
         return None
     if _may_be_encoding(source, call.func.value, part):
         return None
+    if not part.loaders and not _is_picked_out(source, call.func.value) and _program_says(source, "collating loaders"):
+        return None
     goes = functools.partial(_goes_to_device, source)
     return None if host_may_write(source, call, part, goes) else part
+
+
+def _is_picked_out(source: Source, node: ast.expr) -> bool:
+    """Whether a name is one part of a batch that was taken apart, `x` of `x, y = batch`: a tensor, as good as always."""
+    bindings = source.lookup(node) if isinstance(node, ast.Name) else []
+    return any(isinstance(source.parent(binding), (ast.Tuple, ast.List, ast.comprehension)) for binding in bindings)
 
 
 def _goes_to_device(source: Source, call: ast.Call) -> bool:

@@ -553,6 +553,13 @@ def is_test(source: Source, node: ast.AST) -> bool:
     return any(isinstance(a, FUNCTIONS) and a.name.startswith("test_") for a in source.ancestors(node))
 
 
+def only_evaluates(source: Source) -> bool:
+    """Whether the file puts a model into eval mode, or runs without gradients, and trains nothing: a test, a demonstration."""
+    if backward_calls(source):
+        return False
+    return bool(source.calls(".eval")) or any(source.calls(name) for name in NO_GRAD)
+
+
 def is_shown_only(source: Source, node: ast.AST) -> bool:
     """Whether the node is under a main guard in which nothing is trained."""
     guard = next((ancestor for ancestor in source.ancestors(node) if is_main_guard(ancestor)), None)

@@ -19,9 +19,10 @@ from perfaudit.static.understanding.context import (
     step_loops,
 )
 from perfaudit.static.understanding.devices import uses_cuda
-from perfaudit.static.understanding.values import Argument, constant, enclosing_function
+from perfaudit.static.understanding.values import UNKNOWN, Argument, argument, constant, default, enclosing_function
 
 CONVOLUTIONS = tuple(f"torch.nn.{name}{n}d" for name in ("Conv", "ConvTranspose") for n in (2, 3))
+ALL_CONVOLUTIONS = (*CONVOLUTIONS, "torch.nn.Conv1d", "torch.nn.ConvTranspose1d")
 ATTENTION = (
     "torch.nn.functional.scaled_dot_product_attention",
     "torch.nn.MultiheadAttention",
@@ -32,10 +33,12 @@ ATTENTION = (
 WIDE_LINEAR = 2048  # features in and out, where each sample is one vector
 WIDE_ATTENTION = 512  # features, where each sample is a sequence of vectors
 WIDE_CONVOLUTION = 256  # channels
+FEW_CHANNELS = 128  # with no more in any layer, as for MNIST, the choice of an algorithm saves little
 _WHOLE_MODELS = re.compile(
     r"torchvision\.models\.([a-z0-9]+\.)?"
     r"(get_model|vgg|resnet|resnext|wide_resnet|densenet|efficientnet|convnext|regnet|inception|googlenet|vit|swin)_?\w*$"
 )
+_BUILT = ("from_pretrained", "from_config")  # methods that build a model of a library
 # What takes the arguments of the Trainer of Hugging Face, which builds loader, optimizer and precision from them.
 ARGUMENTS_OF_TRAINER = tuple(
     f"transformers.{module}{name}"
@@ -60,9 +63,15 @@ _STARTS_PROCESSES = re.compile(r"spawn|multiprocessing|Process\(")
 def script_loops(source: Source) -> tuple[StepLoop, ...]:
     """The training loops of a script that trains on CUDA, none where another file or a framework runs the training."""
     loops = step_loops(source)
-    if not loops or not uses_cuda(source) or not is_script(source, loops) or FRAMEWORKS & imported_packages(source):
+    if not loops or not uses_cuda(source) or not is_script(source, loops) or _is_run_by_framework(source):
         return ()
     return loops
+
+
+def _is_run_by_framework(source: Source) -> bool:
+    """Whether the file imports what runs a training; transformers does so only as its Trainer, else it lends the model."""
+    frameworks = FRAMEWORKS & imported_packages(source)
+    return bool(frameworks - {"transformers"} or (frameworks and "Trainer" in source.text))
 
 
 def imported_files_say(source: Source, mark: str) -> bool:
@@ -74,19 +83,42 @@ def imported_files_say(source: Source, mark: str) -> bool:
 def starts_training(source: Source) -> ast.stmt | None:
     """The first statement under the main guard of a script whose training loop is in a file that it imports.
 
-    None for any other file: one that others import, that does not name training, or whose program uses no accelerator or
-    a framework.
+    Without a guard, the first statement of the file that calls something by the name of a training. None for any other
+    file: one that others import, that does not name training, or whose program uses no accelerator or a framework.
     """
-    guard = next((s for s in source.tree.body if isinstance(s, ast.If) and is_main_guard(s)), None)
-    if guard is None or source.neighbours is None or step_loops(source) or source.neighbours.is_imported():
+    start = _first_of_program(source)
+    if start is None or source.neighbours is None or step_loops(source) or source.neighbours.is_imported():
         return None
     if _NO_TRAINING.search(source.path.rpartition("/")[2]) or not imported_files_say(source, "steps"):
         return None
     if not any(_TRAINS.search(last_name(call.func)) for call in source.nodes(ast.Call)):
         return None
-    if FRAMEWORKS & imported_packages(source) or imported_files_say(source, "framework"):
+    if _is_run_by_framework(source) or imported_files_say(source, "framework"):
         return None
-    return guard.body[0] if uses_cuda(source) or imported_files_say(source, "accelerator") else None
+    return start if uses_cuda(source) or imported_files_say(source, "accelerator") else None
+
+
+def _first_of_program(source: Source) -> ast.stmt | None:
+    guard = next((s for s in source.tree.body if isinstance(s, ast.If) and is_main_guard(s)), None)
+    if guard is not None:
+        return guard.body[0]
+    calls = (s for s in source.tree.body if isinstance(s, (ast.Expr, ast.Assign)))
+    return next((statement for statement in calls if _TRAINS.search(_called(statement))), None)
+
+
+def shown_start(source: Source, start: ast.stmt) -> ast.stmt:
+    """The statement to point at where a training starts: what the main block calls last, not the options it reads first."""
+    guard = source.parent(start)
+    block = guard.body if isinstance(guard, ast.If) else [start]
+    calls = [statement for statement in block if _called(statement)]
+    named = [statement for statement in calls if _STARTS.search(name := _called(statement)) or _TRAINS.search(name)]
+    return (named or calls or [start])[-1]
+
+
+def _called(statement: ast.stmt) -> str:
+    """The last name of what a statement calls: "fit" of `result = trainer.fit(model)`; "" where it is no call."""
+    value = statement.value if isinstance(statement, (ast.Expr, ast.Assign)) else None
+    return last_name(value.func) if isinstance(value, ast.Call) else ""
 
 
 def is_script(source: Source, loops: tuple[StepLoop, ...]) -> bool:
@@ -189,6 +221,23 @@ def whole_models(source: Source) -> list[ast.Call]:
     return found
 
 
+def builds_of_library(source: Source, call: ast.Call) -> bool:
+    """Whether a call builds a model of timm or of transformers: not a tokenizer, nor a configuration."""
+    if source.qualified(call.func) in ("timm.create_model", "torch.hub.load"):
+        return True
+    if not isinstance(call.func, ast.Attribute) or call.func.attr not in _BUILT:
+        return False
+    name = last_name(call.func.value)
+    return "Model" in name or "For" in name or name.startswith("UNet")
+
+
+def has_transformer_of_library(source: Source) -> bool:
+    """Whether the file builds a model of transformers: `BertModel.from_pretrained(name)`. They are 768 wide or wider."""
+    if "transformers" not in imported_packages(source):
+        return False
+    return any(builds_of_library(source, call) for method in _BUILT for call in source.calls(f".{method}"))
+
+
 def has_large_matmuls(source: Source) -> bool:
     """Whether the file builds attention of a known width, or a linear layer, that keeps a GPU busy."""
     if source.calls("torch.nn.Transformer"):  # 512 wide unless it says otherwise
@@ -219,6 +268,30 @@ def has_large_convolutions(source: Source) -> bool:
         and any(source.lookup(call.func)[0] is around for c in convolutions for around in source.ancestors(c))
     ]
     return any(_at_least(source, a, WIDE_CONVOLUTION) for call in (*convolutions, *blocks) for a in call.args[:2])
+
+
+def has_wide_convolutions_1d(source: Source) -> bool:
+    """Whether the file builds a convolution along one axis, of a sequence or of points, with many channels."""
+    calls = [call for name in ("torch.nn.Conv1d", "torch.nn.ConvTranspose1d") for call in source.calls(name)]
+    return any(_at_least(source, a, WIDE_ATTENTION) for call in calls for a in call.args[:2])
+
+
+def has_small_convolutions_only(source: Source) -> bool:
+    """Whether the file builds its convolutions itself, writes the channels of all, and none is wide."""
+    calls = [call for name in ALL_CONVOLUTIONS for call in source.calls(name)]
+    if not calls or whole_models(source):
+        return False
+    channels = [
+        argument(source, call, name, n) for call in calls for n, name in enumerate(("in_channels", "out_channels"))
+    ]
+    known = [_written(source, node) for node in channels]
+    return all(isinstance(value, int) and value <= FEW_CHANNELS for value in known)
+
+
+def _written(source: Source, node: Argument) -> object:
+    """What an argument is worth, of an option its default."""
+    value = constant(source, node)
+    return value if value is not UNKNOWN or (option := default(source, node)) is None else option.value
 
 
 def module_classes(source: Source) -> list[ast.ClassDef]:

@@ -27,6 +27,7 @@ def host_may_write(source: Source, copy: ast.Call, part: Part, moves: Moves) -> 
     given to is no host memory any longer. Everything that is not known to read only counts as a write.
     """
     moved = _moved(source, copy)
+    along = _moved_along(source, copy, moves)
     own = {name: _key_of(source, copy, name) for name in part.names}
     first_use = 0.0 if _repeats(source, copy, part) else source.span(copy).end
     pending = [(name, inf if name in moved else first_use) for name in own]  # what is moved counts under other names
@@ -42,6 +43,8 @@ def host_may_write(source: Source, copy: ast.Call, part: Part, moves: Moves) -> 
             if _is_other_element(source, use, own.get(name)):
                 continue
             if name in moved and source.span(use).start > source.span(copy).start:
+                continue
+            if source.span(use).start > along.get(name, inf):
                 continue
             aliases = _aliases(source, use, moves)
             if aliases is None and source.span(use).start >= behind:
@@ -62,6 +65,17 @@ def _moved(source: Source, copy: ast.Call) -> set[str]:
     return {n.id for n in plain if isinstance(n, ast.Name)} | (
         entries if is_whole and _is_same_entry(source, copy) else set()
     )
+
+
+def _moved_along(source: Source, copy: ast.Call, moves: Moves) -> dict[str, int]:
+    """Names to which a statement beside the copy gives what it moved itself, and where: in one branch, as `if cuda:`."""
+    found = {}
+    for statement in source.block(source.statement(copy)):
+        targets = statement.targets if isinstance(statement, ast.Assign) else []
+        for name in (n for target in targets for n in _plain(target) if isinstance(n, ast.Name)):
+            if _is_move(source, name, moves):
+                found[name.id] = source.span(statement).end
+    return found
 
 
 def _is_same_entry(source: Source, copy: ast.Call) -> bool:
@@ -116,11 +130,21 @@ def _is_move(source: Source, binding: ast.Name, moves: Moves) -> bool:
     if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Tuple) and isinstance(parent, ast.Tuple):
         pairs = zip(parent.elts, statement.value.elts, strict=False)
         value = next((given for element, given in pairs if element is binding), None)
+    value = _each(value)
     while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
         if moves(value):
             return True
         value = value.func.value
     return False
+
+
+def _each(value: ast.expr | None) -> ast.expr | None:
+    """What each element of a collection is that a comprehension makes: `t.cuda()` of `tuple(t.cuda() for t in batch)`."""
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in ("list", "tuple"):
+        value = value.args[0] if len(value.args) == 1 else None
+    if isinstance(value, (ast.ListComp, ast.GeneratorExp)):
+        return value.elt
+    return value.value if isinstance(value, ast.DictComp) else value
 
 
 def _key_of(source: Source, copy: ast.Call, name: str) -> object:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from perfaudit.static import edit
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
-from perfaudit.static.understanding.context import called_function, callers, dotted_name, last_name
+from perfaudit.static.understanding.context import called_function, callers, dotted_name, last_name, step_loops
 from perfaudit.static.understanding.values import ABSENT, Argument, argument, assigned_value
 
 LOADER = "torch.utils.data.DataLoader"
@@ -39,6 +39,7 @@ _NEW_TENSORS = {
         *("rand", "randn", "randint", "randperm", "zeros_like", "ones_like", "rand_like", "randn_like", "full_like"),
     )
 }
+_ASKS_DICT = {"items", "keys", "values", "get"}
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
@@ -54,7 +55,10 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a batch: the loaders it may come from, the statement that takes the batch, the names on the way."""
+    """A part of a batch: the loaders it may come from, the statement that takes the batch, the names on the way.
+
+    No loaders where a training loop runs over what another file hands in.
+    """
 
     loaders: Calls
     taken: ast.stmt
@@ -87,6 +91,27 @@ def passes(source: Source) -> tuple[Pass, ...]:
         if calls:
             found.append(Pass(loop, batch, over, calls))
     return tuple(found)
+
+
+@functools.lru_cache(maxsize=4)
+def unseen_passes(source: Source) -> tuple[Pass, ...]:
+    """The training loops over what the file is handed: a parameter, or an attribute of an object; it shows no loader."""
+    found = []
+    for step in step_loops(source):
+        if isinstance(step.loop, (ast.For, ast.AsyncFor)):
+            batch, over = _without_count(source, step.loop.target, step.loop.iter)
+            while isinstance(over, ast.Call) and over.args and source.qualified(over.func) in _PASSES_ON:
+                over = over.args[0]
+            if _is_handed_in(source, over) and loaders(source, over) is None:
+                found.append(Pass(step.loop, batch, over, ()))
+    return tuple(found)
+
+
+def _is_handed_in(source: Source, node: ast.expr) -> bool:
+    if isinstance(node, ast.Attribute):
+        return dotted_name(node.value) == "self"
+    bindings = source.lookup(node) if isinstance(node, ast.Name) else []
+    return len(bindings) == 1 and isinstance(bindings[0], ast.arg)
 
 
 def _without_count(source: Source, target: ast.expr, over: ast.expr) -> tuple[ast.expr, ast.expr]:
@@ -232,14 +257,23 @@ def _held(source: Source, node: ast.expr, known: frozenset[int]) -> Calls | None
     if isinstance(node, ast.Dict):
         return _all([loaders(source, value, known) for value in node.values])
     if isinstance(node, ast.Name) and len(bindings := source.lookup(node)) == 1:
-        is_changed = any(
-            isinstance(parent := source.parent(use), (ast.Subscript, ast.Attribute))
-            and (isinstance(parent, ast.Attribute) or not isinstance(parent.ctx, ast.Load))
-            for use in source.uses_of(bindings[0], node.id)
-        )
         value = assigned_value(source, bindings[0])
-        return None if value is None or is_changed or id(value) in known else _held(source, value, known | {id(value)})
+        if value is None or id(value) in known:
+            return None
+        added = [_added(source, use, known) for use in source.uses_of(bindings[0], node.id)]
+        return _all([_held(source, value, known | {id(value)}), *(calls for calls in added if calls != ())])
     return None
+
+
+def _added(source: Source, use: ast.Name, known: frozenset[int]) -> Calls | None:
+    """The loaders that a use of a dict adds to it: `held["x"] = DataLoader(...)`; None for a use that may change it otherwise."""
+    parent = source.parent(use)
+    if isinstance(parent, ast.Attribute):
+        return () if parent.attr in _ASKS_DICT else None
+    if not isinstance(parent, ast.Subscript) or isinstance(parent.ctx, ast.Load):
+        return ()
+    value = assigned_value(source, parent)
+    return loaders(source, value, known) if value is not None else None
 
 
 # ---- what is a batch -----------------------------------------------------------------------------------------------
@@ -280,7 +314,8 @@ def _bound_part(source: Source, binding: ast.Name, name: str, depth: int) -> Par
     """What the name is where this node binds it."""
     statement = source.statement(binding)
     if isinstance(statement, (ast.For, ast.AsyncFor)):
-        own = next((item for item in passes(source) if item.loop is statement), None)
+        known = (*passes(source), *unseen_passes(source))
+        own = next((item for item in known if item.loop is statement), None)
         if own is None:
             return _element(source, statement.target, statement.iter, name, depth)
         is_of_batch = any(node is binding for node in ast.walk(own.batch))

@@ -6,13 +6,12 @@ import ast
 import functools
 
 from perfaudit.static.source import LOOPS, Source
-from perfaudit.static.understanding.context import last_name
-from perfaudit.static.understanding.entry import is_module_class, module_classes, whole_models
+from perfaudit.static.understanding.entry import builds_of_library, is_module_class, module_classes, whole_models
 from perfaudit.static.understanding.values import constant
 
 # Limits by judgement, not measured: the update of a smaller model is a few kernels, or a few milliseconds of one core.
 MANY_LAYERS = 24  # with weights
-MANY_WEIGHTS = 1_000_000
+MANY_WEIGHTS = 8_000_000  # in one layer
 REPEATED = 4  # as often a layer built in a loop counts whose number of rounds is not written
 _DEEP = 6  # classes inside of classes
 
@@ -22,7 +21,6 @@ _LAYERS = _SIZED | {
     *("LayerNorm", "GroupNorm", "RMSNorm", "SyncBatchNorm", "PReLU", "LSTM", "GRU", "RNN", "LSTMCell", "GRUCell"),
 }
 _WHOLE = {f"torch.nn.{name}" for name in ("Transformer", "TransformerEncoder", "TransformerDecoder")}
-_BUILT = {"from_pretrained", "from_config"}  # methods that build a model of a library
 _REPEATS = (*LOOPS, ast.ListComp, ast.GeneratorExp)
 
 
@@ -31,7 +29,7 @@ def has_large_model(source: Source) -> bool:
     """Whether a file builds a model of many weights or of many layers; False where it does not show what it builds."""
     if whole_models(source) or any(source.calls(name) for name in _WHOLE):
         return True
-    if any(_builds_of_library(source, call) for call in source.nodes(ast.Call)):
+    if any(builds_of_library(source, call) for call in source.nodes(ast.Call)):
         return True
     if any(_weights(source, call) >= MANY_WEIGHTS for name in _SIZED for call in source.calls(f"torch.nn.{name}")):
         return True
@@ -40,16 +38,6 @@ def has_large_model(source: Source) -> bool:
     return max((_layers_in(source, root, classes) for root in classes.values()), default=0) >= MANY_LAYERS or (
         _layers(source, outside, source.tree, classes, frozenset()) >= MANY_LAYERS
     )
-
-
-def _builds_of_library(source: Source, call: ast.Call) -> bool:
-    """Whether a call builds a model of timm or of transformers: not a tokenizer, nor a configuration."""
-    if source.qualified(call.func) in ("timm.create_model", "torch.hub.load"):
-        return True
-    if not isinstance(call.func, ast.Attribute) or call.func.attr not in _BUILT:
-        return False
-    name = last_name(call.func.value)
-    return "Model" in name or "For" in name or name.startswith("UNet")
 
 
 def _weights(source: Source, call: ast.Call) -> float:
