@@ -112,7 +112,7 @@ figure{margin:.6rem 0}
 .scale span{display:flex;justify-content:space-between;color:var(--dim)}
 .map{font-size:.8rem}
 .map td,.map thead th{min-width:2.6rem;padding:.2rem .3rem}
-.map thead th{max-width:5rem;overflow-wrap:anywhere;font-weight:400}
+.map thead th{max-width:5rem;overflow-wrap:break-word;font-weight:400}
 .better{font-weight:700}
 .mark{stroke:var(--mark);fill:none;stroke-width:1.6}
 .dot{fill:var(--mark)}

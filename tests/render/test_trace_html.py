@@ -114,6 +114,7 @@ def test_nothing_could_be_read() -> None:
     assert "Nothing could be read." in page
     assert "no trace" in page
     assert "Nothing worth doing" not in page
+    assert "#findings" not in page
 
 
 def brightness(colour: str) -> float:
