@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 
 from perfaudit.static import edit
+from perfaudit.static.checks.optimizer_not_fused.model_size import has_large_model
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.understanding.model_size import has_large_model
 from perfaudit.static.understanding.values import ABSENT, argument, assigned_value, local_class, resolve
 
 FEW = 8  # tensors in a list written out; below it the update is a handful of kernels either way

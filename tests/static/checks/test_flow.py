@@ -9,10 +9,10 @@ import ast
 
 import pytest
 
+from perfaudit.static.checks.conv_bias_before_norm.flow import Link, links
+from perfaudit.static.checks.conv_bias_before_norm.layer_rows import elements, rows
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.branches import branches, exclude_each_other, is_steady, text_where_all
-from perfaudit.static.understanding.flow import Link, links
-from perfaudit.static.understanding.layer_rows import elements, rows
 
 HEAD = "import torch\nfrom torch import nn\nfrom collections import OrderedDict\n"
 
