@@ -107,10 +107,15 @@ class Reader:
             case ast.With() | ast.AsyncWith():
                 for item in node.items:
                     self.value(item.context_expr)
+                    if item.optional_vars is not None:
+                        self.bind(item.optional_vars, PLAIN, item.context_expr)
                 self.block(node.body)
-            case ast.Try():
+            case ast.Try() | ast.TryStar():
                 self.branches([[*node.body, *node.orelse], *([*h.body] for h in node.handlers)])
                 self.block(node.finalbody)
+            case ast.Match():
+                want(self.value(node.subject))
+                self.branches([*(case.body for case in node.cases), []])
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 self.close_over(node)
             case ast.Delete():
