@@ -269,6 +269,13 @@ def test_elements(code: str, expected: list[str | None]) -> None:
     assert [item and source.text_of(item) for item in row] == expected
 
 
+@pytest.mark.parametrize("handler", ["except ValueError", "except* ValueError"])
+def test_what_a_try_holds_may_not_run_to_its_end(handler: str) -> None:
+    source = Source("net.py", f"try:\n    one\n{handler}:\n    two\nfour")
+    guarded = {name.id: bool(branches(source, name)) for name in source.nodes(ast.Name) if name.id != "ValueError"}
+    assert guarded == {"one": True, "two": True, "four": False}
+
+
 def test_branches_exclude_each_other() -> None:
     source = Source("net.py", "if a:\n    one\nelif b:\n    two\nelse:\n    three\nfour")
     place = {name.id: branches(source, name) for name in source.nodes(ast.Name)}
