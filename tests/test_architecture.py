@@ -211,11 +211,69 @@ INSIDE_STATIC = {
 }
 
 
-@pytest.mark.parametrize("path", sorted((PACKAGE / "static").rglob("*.py")), ids=lambda p: p.stem)
+STATIC = PACKAGE / "static"
+
+
+@pytest.mark.parametrize("path", sorted(STATIC.rglob("*.py")), ids=lambda p: str(p.relative_to(STATIC)))
 def test_the_scanner_knows_no_rule_and_no_rule_the_scanner(path: Path) -> None:
-    folder = path.parent.name if path.parent.name != "static" else ""
+    inside = path.relative_to(STATIC).parts
+    folder = inside[0] if len(inside) > 1 else ""
     for module, _ in imports(path):
-        inside = (
-            module.removeprefix("perfaudit.static.").split(".")[0] if module.startswith("perfaudit.static.") else ""
-        )
-        assert inside not in INSIDE_STATIC[folder], f"{path.stem} imports {module}"
+        of_static = module.removeprefix("perfaudit.static.") if module.startswith("perfaudit.static.") else ""
+        assert of_static.split(".")[0] not in INSIDE_STATIC[folder], f"{path.stem} imports {module}"
+
+
+# What fewer than three rules use lies beside one of them, but for these.
+SHARED_BY_FEWER = {
+    "taint": "where tensors lie is asked of any program; both rules that ask it are about other things",
+    "kinds": "the lattice of taint",
+    "device_calls": "what calls do in taint",
+    "opaque": "whether a call runs code that nobody sees; both rules that ask it are about other things",
+}
+
+
+def static_imports(name: str) -> set[str]:
+    """What a module of the scanner imports of `checks` and `understanding`, by names below `static`."""
+    base = STATIC.joinpath(*name.split("."))
+    path = base.with_suffix(".py") if base.with_suffix(".py").exists() else base / "__init__.py"
+    modules = {module.removeprefix("perfaudit.static.") for module, _ in imports(path)}
+    return {module for module in modules if module.startswith(("checks.", "understanding."))}
+
+
+def rules_that_use() -> dict[str, set[str]]:
+    """The rules whose checks import a module, directly or through others."""
+    users: dict[str, set[str]] = {}
+    for check in sorted(path.stem for path in (STATIC / "checks").iterdir() if not path.name.startswith("__")):
+        reached, waiting = set(), [f"checks.{check}"]
+        while waiting:
+            module = waiting.pop()
+            if module not in reached:
+                reached.add(module)
+                waiting += static_imports(module)
+        for module in reached:
+            users.setdefault(module, set()).add(check)
+    return users
+
+
+def test_what_serves_one_or_two_rules_lies_beside_one_of_them_and_what_serves_more_is_shared() -> None:
+    users = rules_that_use()
+    shared = {path.stem for path in (STATIC / "understanding").glob("*.py") if path.stem != "__init__"}
+    assert {name for name in shared if len(users.get(f"understanding.{name}", ())) < 3} == set(SHARED_BY_FEWER)
+    for path in (STATIC / "checks").glob("*/*.py"):
+        if path.stem != "__init__":
+            rules = users.get(f"checks.{path.parent.name}.{path.stem}", set())
+            assert path.parent.name in rules, f"{path}: its own rule does not use it"
+            assert len(rules) < 3, f"{path} serves {rules}: it belongs into understanding"
+
+
+def test_a_check_imports_private_modules_of_another_never_the_check_itself() -> None:
+    checks = {f"checks.{path.stem}" for path in (STATIC / "checks").iterdir()}
+    for path in (STATIC / "checks").rglob("*.py"):
+        name = ".".join(path.relative_to(STATIC).with_suffix("").parts).removesuffix(".__init__")
+        assert not static_imports(name) & checks, f"{path} imports a check"
+
+
+def test_what_is_shared_is_documented() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    shared = {path.stem for path in (STATIC / "understanding").glob("*.py") if path.stem != "__init__"}
+    assert {name for name in shared if f"`{name}`" not in text} == set()

@@ -131,16 +131,24 @@ def _has_fix(result: Audited) -> bool:
 @functools.cache
 def _program_digest() -> str:
     """Changes when a file of the scanner or a rule file does, so that no stale result survives an update."""
-    package = Path(__file__).parent
-    folders = [package, package / "understanding", package / "checks", package.parent, rules_folder()]
     parts = []
-    for folder in folders:
+    for folder in _program_folders():
         with os.scandir(folder) as entries:
             for entry in entries:
                 if entry.name.endswith((".py", ".toml")):
                     status = entry.stat()
                     parts.append((entry.name, status.st_size, status.st_mtime_ns))
     return _digest(sorted(parts))
+
+
+def _program_folders() -> list[str]:
+    """The scanner's folder with all below it, those of checks too, then the package's own and that of the rule files."""
+    package = Path(__file__).parent
+    folders = []
+    for folder, below, _ in os.walk(package):
+        below[:] = [name for name in below if name != "__pycache__"]
+        folders.append(folder)
+    return [*folders, str(package.parent), str(rules_folder())]
 
 
 def _digest(value: object) -> str:

@@ -88,7 +88,10 @@ def check(rule: str, *kinds: type[ast.AST], call: str | Iterable[str] = ()) -> C
 
 
 def all_checks() -> tuple[Check, ...]:
-    """Every check of `perfaudit.static.checks`, imported on first use, and those of the user's own that were loaded."""
+    """Every check of `perfaudit.static.checks`, imported on first use, and those of the user's own that were loaded.
+
+    A check is a file named as its rule, or a folder of that name: its `__init__.py` is the check, what lies beside that its own.
+    """
     _load_ours()
     return tuple(_CHECKS)
 
@@ -113,7 +116,7 @@ class Catalogue:
 def catalogue(folders: tuple[RuleFolder, ...] = ()) -> Catalogue:
     """Our rules and those of the user's folders, whose checks are imported: this runs the Python files in them.
 
-    A user's rule is a TOML file and, beside it, a Python file named as the rule with underscores, as ours are.
+    A user's rule is a TOML file and, beside it, a Python file or folder named as the rule with underscores, as ours are.
     Raises RuleFileError for a rule file that is wrong, an id of ours, or a missing or broken Python file.
     """
     rules = dict(rule_heads())
@@ -128,8 +131,9 @@ def catalogue(folders: tuple[RuleFolder, ...] = ()) -> Catalogue:
 
 def _load_check(rule: Rule, folder: RuleFolder) -> None:
     stem = rule.name.replace("-", "_")
-    path = folder.path / f"{stem}.py"
-    if path.name not in folder.files:
+    name = next((name for name in (f"{stem}/__init__.py", f"{stem}.py") if name in folder.files), f"{stem}.py")
+    path = folder.path / name
+    if name not in folder.files:
         raise RuleFileError(f"{rule.path}: its check is missing: {path}")
     try:
         module = import_rule(folder, stem).__name__

@@ -11,14 +11,19 @@ from perfaudit.findings import Finding, Fix, Location
 from perfaudit.knobs._code import Site, call_at, read_project
 from perfaudit.static import edit
 from perfaudit.static.checks.conv_bias_before_norm import BIAS, CONVOLUTIONS
+from perfaudit.static.checks.conv_bias_before_norm.bias_uses import (
+    freezes_norms,
+    needs_bias,
+    sets_biases_of,
+    unseen_initialiser,
+)
+from perfaudit.static.checks.conv_bias_before_norm.flow import Layer as Written
+from perfaudit.static.checks.conv_bias_before_norm.redundant_bias import kind_of, true_or_absent
 from perfaudit.static.checks.linear_bias_before_norm import BIAS as LINEAR_BIAS
 from perfaudit.static.registry import Proposal, Seen, catalogue, finding_of
 from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.understanding.bias_uses import freezes_norms, needs_bias, sets_biases_of, unseen_initialiser
 from perfaudit.static.understanding.branches import branches
-from perfaudit.static.understanding.flow import Layer as Written
 from perfaudit.static.understanding.members import attributes
-from perfaudit.static.understanding.redundant_bias import kind_of, true_or_absent
 
 RULES = ("PA201", "PA202")
 _POSITIONS = {**dict.fromkeys(CONVOLUTIONS, BIAS), "torch.nn.Linear": LINEAR_BIAS}

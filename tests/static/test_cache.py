@@ -278,3 +278,13 @@ def test_a_changed_rule_file_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     cache._program_digest.cache_clear()
     assert cache._program_digest() != before
     cache._program_digest.cache_clear()
+
+
+def test_every_file_of_the_scanner_counts() -> None:
+    """Also those of a check that is a folder: a result of the old code must not outlive an update."""
+    from perfaudit.static import cache
+
+    package = Path(cache.__file__).parent
+    folders = {Path(folder) for folder in cache._program_folders()}
+    assert folders >= {path.parent for path in package.rglob("*.py")}
+    assert not [folder for folder in folders if folder.name == "__pycache__"]

@@ -409,3 +409,23 @@ def test_what_a_user_trusts_is_theirs_alone(own: Path) -> None:
     with config_folder() as folder:
         assert (folder.path / TRUSTED).stat().st_mode & 0o777 == 0o600
     assert list(trust().folders) == [str(own / "mine")]
+
+
+def test_a_rule_may_be_a_folder_with_modules_of_its_own(own: Path, perfaudit: Run) -> None:
+    folder = own / "mine" / "no_such_thing"
+    folder.mkdir()
+    (own / "mine" / "no_such_thing.py").rename(folder / "__init__.py")
+    (folder / "__init__.py").write_text("from .words import WORD\n" + CHECK.format(text="WORD"))
+    (folder / "words.py").write_text("WORD = 'from the file beside it'\n")
+    assert "from the file beside it" in scanned(perfaudit, "--rules", "mine").out
+
+
+@pytest.mark.parametrize(("text", "says"), [("1 / 0\n", "cannot be imported"), ("WORD = 1\n", "registers no check")])
+def test_a_rule_that_is_a_folder_is_named_by_its_file(own: Path, perfaudit: Run, text: str, says: str) -> None:
+    folder = own / "mine" / "no_such_thing"
+    folder.mkdir()
+    (own / "mine" / "no_such_thing.py").unlink()
+    (folder / "__init__.py").write_text(text)
+    done = scanned(perfaudit, "--rules", "mine")
+    assert done.code == 2
+    assert f"{folder / '__init__.py'}: {says}" in done.err.replace("it registers", "registers")

@@ -7,13 +7,13 @@ import functools
 import re
 from collections.abc import Iterator
 
+from perfaudit.static.checks.dataloader_no_workers.datasets import is_in_memory, is_on_device, may_be_on_device
+from perfaudit.static.checks.dataloader_no_workers.samples import has_nothing_to_pin
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.understanding.context import callers, last_name, only_evaluates
-from perfaudit.static.understanding.datasets import is_in_memory, is_on_device, may_be_on_device
 from perfaudit.static.understanding.devices import changes_default_device, device_text, moves_to_device, uses_cuda
 from perfaudit.static.understanding.loaders import PIN_MEMORY, is_made_on_host, passes, pin_memory
-from perfaudit.static.understanding.samples import has_nothing_to_pin
 from perfaudit.static.understanding.values import (
     ABSENT,
     UNKNOWN,

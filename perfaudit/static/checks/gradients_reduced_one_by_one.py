@@ -6,15 +6,15 @@ import ast
 import re
 from collections.abc import Iterator
 
-from perfaudit.static.registry import Proposal, Seen, check
-from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.understanding.context import is_test, last_name
-from perfaudit.static.understanding.gradient_loops import (
+from perfaudit.static.checks.gradient_norm_per_parameter.gradient_loops import (
     is_gradient,
     parameter_of,
     plain_statements,
     runs_in_every_step,
 )
+from perfaudit.static.registry import Proposal, Seen, check
+from perfaudit.static.source import FUNCTIONS, Source
+from perfaudit.static.understanding.context import is_test, last_name
 from perfaudit.static.understanding.values import ABSENT, Argument, argument, constant
 
 _COLLECTIVES = ("torch.distributed.all_reduce", "torch.distributed.reduce")

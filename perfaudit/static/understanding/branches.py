@@ -40,7 +40,7 @@ def branches(source: Source, node: ast.AST) -> Path:
             if child is not ancestor.test:
                 body = ancestor.body if isinstance(ancestor.body, list) else [ancestor.body]
                 found.append((ancestor, any(child is item for item in body)))
-        elif isinstance(ancestor, (*LOOPS, *_COMPREHENSIONS, ast.Try, ast.ExceptHandler, ast.match_case)):
+        elif isinstance(ancestor, (*LOOPS, *_COMPREHENSIONS, ast.Try, ast.TryStar, ast.ExceptHandler, ast.match_case)):
             found.append((ancestor, None))
         child = ancestor
     return tuple(reversed(found))

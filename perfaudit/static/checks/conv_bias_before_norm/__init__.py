@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from perfaudit.static.checks.conv_bias_before_norm.redundant_bias import biases_before_norm
 from perfaudit.static.registry import Seen, check
 from perfaudit.static.source import Source
-from perfaudit.static.understanding.redundant_bias import biases_before_norm
 
 BIAS = 7  # position of the parameter in every convolution, plain or transposed, of every torch since 1.0
 

@@ -7,11 +7,11 @@ import functools
 from collections.abc import Iterator, Sequence
 
 from perfaudit.static import edit
+from perfaudit.static.checks.transfer_blocks_host.host_writes import host_may_write
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.context import only_evaluates, runs_every_step
 from perfaudit.static.understanding.devices import device_text, names_accelerator, uses_cuda
-from perfaudit.static.understanding.host_writes import host_may_write
 from perfaudit.static.understanding.loaders import LOADER, Part, batch_part, unseen_passes
 from perfaudit.static.understanding.values import (
     ABSENT,

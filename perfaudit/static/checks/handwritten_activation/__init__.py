@@ -6,10 +6,10 @@ import ast
 from collections.abc import Iterator
 
 from perfaudit.static import edit
+from perfaudit.static.checks.handwritten_activation.formulas import is_wanted_written_out, may_hold_integers
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.context import dotted_name, runs_every_step
-from perfaudit.static.understanding.formulas import is_wanted_written_out, may_hold_integers
 from perfaudit.static.understanding.members import built_as, own_values
 from perfaudit.static.understanding.values import assigned_value, constant
 

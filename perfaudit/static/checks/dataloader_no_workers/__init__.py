@@ -7,11 +7,7 @@ import re
 from collections.abc import Iterator
 
 from perfaudit.static import edit
-from perfaudit.static.hoist import hoist
-from perfaudit.static.registry import Joined, Proposal, Seen, check
-from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.understanding.context import is_shown_only, is_test, last_name
-from perfaudit.static.understanding.datasets import (
+from perfaudit.static.checks.dataloader_no_workers.datasets import (
     is_in_memory,
     is_iterable,
     is_on_device,
@@ -20,10 +16,14 @@ from perfaudit.static.understanding.datasets import (
     shards_itself,
     writes_to_itself,
 )
+from perfaudit.static.checks.dataloader_no_workers.samples import unpicklable
+from perfaudit.static.hoist import hoist
+from perfaudit.static.registry import Joined, Proposal, Seen, check
+from perfaudit.static.source import FUNCTIONS, Source
+from perfaudit.static.understanding.context import is_shown_only, is_test, last_name
 from perfaudit.static.understanding.devices import changes_default_device
 from perfaudit.static.understanding.entry import ARGUMENTS_OF_TRAINER, runs_unguarded
 from perfaudit.static.understanding.loaders import PIN_MEMORY, pin_memory
-from perfaudit.static.understanding.samples import unpicklable
 from perfaudit.static.understanding.values import (
     ABSENT,
     UNKNOWN,

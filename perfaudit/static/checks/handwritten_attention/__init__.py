@@ -6,14 +6,14 @@ import ast
 from collections.abc import Iterator
 
 from perfaudit.static import edit
+from perfaudit.static.checks.handwritten_attention.attention import written_out
+from perfaudit.static.checks.handwritten_attention.attention_call import plain_call
+from perfaudit.static.checks.handwritten_attention.attention_hooks import place_of_hooks
+from perfaudit.static.checks.handwritten_attention.attention_values import Chain
+from perfaudit.static.checks.handwritten_attention.second_derivatives import place_of_second_derivatives
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
-from perfaudit.static.understanding.attention import written_out
-from perfaudit.static.understanding.attention_call import plain_call
-from perfaudit.static.understanding.attention_hooks import place_of_hooks
-from perfaudit.static.understanding.attention_values import Chain
 from perfaudit.static.understanding.context import runs_every_step
-from perfaudit.static.understanding.second_derivatives import place_of_second_derivatives
 
 FUSED = "torch.nn.functional.scaled_dot_product_attention"
 AXES = 4  # of what the fused kernels take: batch, heads, positions, width

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import functools
 
+from perfaudit.static.checks.dataloader_no_workers.samples import only_looks_up
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.understanding.context import called_function, dotted_name, last_name
 from perfaudit.static.understanding.devices import device_text, moves_to_device
-from perfaudit.static.understanding.samples import only_looks_up
 from perfaudit.static.understanding.values import argument, assigned_value, local_class
 
 COLLATE = 6  # position of the parameter in DataLoader.__init__ of every torch since 1.0

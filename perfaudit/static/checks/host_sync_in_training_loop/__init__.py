@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from perfaudit.static import edit
+from perfaudit.static.checks.host_sync_in_training_loop.device_sums import sums_on_device
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import LOOPS, Function, Loop, Source
 from perfaudit.static.understanding.context import (
@@ -23,7 +24,6 @@ from perfaudit.static.understanding.context import (
     takes_few_long_steps,
 )
 from perfaudit.static.understanding.device_calls import is_text, names_cpu
-from perfaudit.static.understanding.device_sums import sums_on_device
 from perfaudit.static.understanding.devices import device_text, uses_accelerator
 from perfaudit.static.understanding.elsewhere import Elsewhere, called_elsewhere
 from perfaudit.static.understanding.host_models import trains_on_host

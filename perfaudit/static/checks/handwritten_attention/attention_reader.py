@@ -6,8 +6,7 @@ import ast
 import re
 from dataclasses import replace
 
-from perfaudit.static.source import Function, Source
-from perfaudit.static.understanding.attention_axes import (
+from perfaudit.static.checks.handwritten_attention.attention_axes import (
     equation,
     letters,
     pattern_axes,
@@ -15,7 +14,7 @@ from perfaudit.static.understanding.attention_axes import (
     sums_over,
     width_in_pattern,
 )
-from perfaudit.static.understanding.attention_steps import (
+from perfaudit.static.checks.handwritten_attention.attention_steps import (
     RESHAPES,
     SAME,
     TURNS,
@@ -28,7 +27,7 @@ from perfaudit.static.understanding.attention_steps import (
     turned,
     turned_operand,
 )
-from perfaudit.static.understanding.attention_values import (
+from perfaudit.static.checks.handwritten_attention.attention_values import (
     PLAIN,
     Chain,
     Operand,
@@ -42,6 +41,7 @@ from perfaudit.static.understanding.attention_values import (
     piece,
     want,
 )
+from perfaudit.static.source import Function, Source
 from perfaudit.static.understanding.context import called_function, dotted_name, last_name
 from perfaudit.static.understanding.members import built_as
 from perfaudit.static.understanding.values import Known, argument, constant, resolve
@@ -107,10 +107,15 @@ class Reader:
             case ast.With() | ast.AsyncWith():
                 for item in node.items:
                     self.value(item.context_expr)
+                    if item.optional_vars is not None:
+                        self.bind(item.optional_vars, PLAIN, item.context_expr)
                 self.block(node.body)
-            case ast.Try():
+            case ast.Try() | ast.TryStar():
                 self.branches([[*node.body, *node.orelse], *([*h.body] for h in node.handlers)])
                 self.block(node.finalbody)
+            case ast.Match():
+                want(self.value(node.subject))
+                self.branches([*(case.body for case in node.cases), []])
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 self.close_over(node)
             case ast.Delete():

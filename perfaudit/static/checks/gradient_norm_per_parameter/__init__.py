@@ -6,16 +6,16 @@ import ast
 import re
 from collections.abc import Callable, Iterator
 
-from perfaudit.static.registry import Proposal, Seen, check
-from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.understanding.context import is_test, last_name
-from perfaudit.static.understanding.devices import uses_accelerator
-from perfaudit.static.understanding.gradient_loops import (
+from perfaudit.static.checks.gradient_norm_per_parameter.gradient_loops import (
     is_gradient,
     parameter_of,
     plain_statements,
     runs_in_every_step,
 )
+from perfaudit.static.registry import Proposal, Seen, check
+from perfaudit.static.source import FUNCTIONS, Source
+from perfaudit.static.understanding.context import is_test, last_name
+from perfaudit.static.understanding.devices import uses_accelerator
 
 _NORMS = {"torch.norm", "torch.linalg.norm", "torch.linalg.vector_norm"}
 # What needs sums of its own: gradients of which this process holds a part; and what already takes lists.

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from perfaudit.rules import all_rules
+from perfaudit.static.checks.dataloader_no_workers.samples import has_nothing_to_pin, only_looks_up, unpicklable
 from perfaudit.static.project import Project
 from perfaudit.static.registry import run_checks
 from perfaudit.static.source import Source
-from perfaudit.static.understanding.samples import has_nothing_to_pin, only_looks_up, unpicklable
 
 HEAD = """import dgl
 import json

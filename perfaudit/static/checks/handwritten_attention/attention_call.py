@@ -8,9 +8,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from perfaudit.static.checks.handwritten_attention.attention_lengths import have_one_length
+from perfaudit.static.checks.handwritten_attention.attention_values import Chain
 from perfaudit.static.source import LOOPS, Source
-from perfaudit.static.understanding.attention_lengths import have_one_length
-from perfaudit.static.understanding.attention_values import Chain
 from perfaudit.static.understanding.members import built_as, own_values
 from perfaudit.static.understanding.values import assigned_value, constant
 

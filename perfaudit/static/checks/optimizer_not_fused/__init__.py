@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator
 
 from perfaudit.static import edit
+from perfaudit.static.checks.optimizer_not_fused.model_size import has_large_model
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.context import is_test
 from perfaudit.static.understanding.entry import ARGUMENTS_OF_TRAINER
-from perfaudit.static.understanding.model_size import has_large_model
 from perfaudit.static.understanding.values import (
     ABSENT,
     UNKNOWN,

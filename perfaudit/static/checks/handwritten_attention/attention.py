@@ -10,10 +10,10 @@ from __future__ import annotations
 import ast
 from functools import lru_cache
 
+from perfaudit.static.checks.handwritten_attention.attention_fallbacks import is_wanted_so
+from perfaudit.static.checks.handwritten_attention.attention_reader import Reader
+from perfaudit.static.checks.handwritten_attention.attention_values import Chain, want
 from perfaudit.static.source import FUNCTIONS, Function, Source
-from perfaudit.static.understanding.attention_fallbacks import is_wanted_so
-from perfaudit.static.understanding.attention_reader import Reader
-from perfaudit.static.understanding.attention_values import Chain, want
 from perfaudit.static.understanding.context import last_name
 
 

@@ -1,6 +1,6 @@
 """What feeds what: which layer's output goes directly, and only, into which other layer.
 
-Two ways of writing it are read: layers in a row (`static.layer_rows`), and layers that a class builds as attributes and
+Two ways of writing it are read: layers in a row (`layer_rows`), and layers that a class builds as attributes and
 calls in turn. What is not certain is left out: every link here holds whenever the code runs.
 """
 
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeGuard
 
+from perfaudit.static.checks.conv_bias_before_norm.layer_rows import DESCRIPTIVE, SEQUENTIAL, Row, arguments, rows
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.understanding.branches import Path, Where, branches, exclude_each_other, leaves_between
-from perfaudit.static.understanding.layer_rows import DESCRIPTIVE, SEQUENTIAL, Row, arguments, rows
 from perfaudit.static.understanding.members import attributes, is_own, may_be_of, opens_itself, texts
 from perfaudit.static.understanding.values import assigned_value
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 
 from perfaudit.static import edit
+from perfaudit.static.checks.eval_without_no_grad.escape import graph_escapes, proves_no_graph
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.understanding.context import (
@@ -19,7 +20,6 @@ from perfaudit.static.understanding.context import (
     in_no_grad,
     last_name,
 )
-from perfaudit.static.understanding.escape import graph_escapes, proves_no_graph
 from perfaudit.static.understanding.models import is_visible
 from perfaudit.static.understanding.opaque import is_opaque, made_of, reports
 from perfaudit.static.understanding.values import argument, assigned_value, enclosing_function, is_false, resolve

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from perfaudit.static import edit
+from perfaudit.static.checks.ema_per_parameter_loop.plain_numbers import is_plain_number
+from perfaudit.static.checks.ema_per_parameter_loop.same_structure import have_same_structure
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.averages import SAME_VALUE, Polynomial, Values, may_mix_types, mixture
@@ -19,8 +21,6 @@ from perfaudit.static.understanding.context import (
     runs_every_step,
     runs_rarely,
 )
-from perfaudit.static.understanding.plain_numbers import is_plain_number
-from perfaudit.static.understanding.same_structure import have_same_structure
 from perfaudit.static.understanding.values import constant, resolve
 
 WALKS = {"parameters", "named_parameters", "state_dict", "buffers", "named_buffers"}

@@ -6,9 +6,8 @@ import ast
 import re
 from dataclasses import replace
 
-from perfaudit.static.source import Source
-from perfaudit.static.understanding.attention_axes import width_in_sizes
-from perfaudit.static.understanding.attention_values import (
+from perfaudit.static.checks.handwritten_attention.attention_axes import width_in_sizes
+from perfaudit.static.checks.handwritten_attention.attention_values import (
     PLAIN,
     Operand,
     Peak,
@@ -20,6 +19,7 @@ from perfaudit.static.understanding.attention_values import (
     piece,
     want,
 )
+from perfaudit.static.source import Source
 from perfaudit.static.understanding.context import last_name
 from perfaudit.static.understanding.values import constant
 

@@ -9,10 +9,10 @@ import ast
 
 import pytest
 
+from perfaudit.static.checks.conv_bias_before_norm.flow import Link, links
+from perfaudit.static.checks.conv_bias_before_norm.layer_rows import elements, rows
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.branches import branches, exclude_each_other, is_steady, text_where_all
-from perfaudit.static.understanding.flow import Link, links
-from perfaudit.static.understanding.layer_rows import elements, rows
 
 HEAD = "import torch\nfrom torch import nn\nfrom collections import OrderedDict\n"
 
@@ -267,6 +267,13 @@ def test_elements(code: str, expected: list[str | None]) -> None:
     source = Source("net.py", code)
     row = elements(source, source.nodes(ast.Expr)[0].value)
     assert [item and source.text_of(item) for item in row] == expected
+
+
+@pytest.mark.parametrize("handler", ["except ValueError", "except* ValueError"])
+def test_what_a_try_holds_may_not_run_to_its_end(handler: str) -> None:
+    source = Source("net.py", f"try:\n    one\n{handler}:\n    two\nfour")
+    guarded = {name.id: bool(branches(source, name)) for name in source.nodes(ast.Name) if name.id != "ValueError"}
+    assert guarded == {"one": True, "two": True, "four": False}
 
 
 def test_branches_exclude_each_other() -> None:

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from perfaudit.static import edit
-from perfaudit.static.registry import Proposal, Seen
-from perfaudit.static.source import FUNCTIONS, Function, Source
-from perfaudit.static.understanding.bias_uses import (
+from perfaudit.static.checks.conv_bias_before_norm.bias_uses import (
     freezes_norms,
     needs_bias,
     sets_biases_of,
     unseen_initialiser,
 )
+from perfaudit.static.checks.conv_bias_before_norm.flow import Layer, Link, links
+from perfaudit.static.registry import Proposal, Seen
+from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.branches import Where, is_steady, text_where_all, text_where_none
-from perfaudit.static.understanding.flow import Layer, Link, links
 from perfaudit.static.understanding.values import (
     ABSENT,
     UNKNOWN,

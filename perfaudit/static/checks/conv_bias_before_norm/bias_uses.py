@@ -7,10 +7,10 @@ import re
 from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 
+from perfaudit.static.checks.conv_bias_before_norm.flow import Layer
+from perfaudit.static.checks.conv_bias_before_norm.holders import class_gone_through, is_closed, may_hold
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.branches import branches
-from perfaudit.static.understanding.flow import Layer
-from perfaudit.static.understanding.holders import class_gone_through, is_closed, may_hold
 from perfaudit.static.understanding.members import attributes
 from perfaudit.static.understanding.values import is_false, resolve
 
