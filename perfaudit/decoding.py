@@ -15,7 +15,6 @@ from perfaudit.reading import json_of, toml_of, value_in_words
 
 T = TypeVar("T", bound=str)
 
-MAX_ENTRIES = 100_000  # of one list; a report of 5,000 findings is the largest that was seen
 LARGEST = sys.float_info.max
 _MISSING = object()
 _PLAIN = re.compile(r"[\w-]+")
@@ -48,7 +47,7 @@ class Value:
 
     def damaged(self, problem: str) -> Damaged:
         """The error that this value `problem`, as in "must be a date"."""
-        return Damaged(f"{self.path or 'the whole'} {problem}")
+        return Damaged(f"{self.path or 'the file'} {problem}")
 
     def must(self, holds: bool, be: str) -> None:
         """Raises Damaged, that the value must be so and what it is instead, unless that holds."""
@@ -89,7 +88,7 @@ class Value:
         for key, value in self.raw.items():
             yield key, Value(value, self._below(key))
 
-    def items(self, most: int = MAX_ENTRIES) -> list[Value]:
+    def items(self, most: int = sys.maxsize) -> list[Value]:
         """The entries of a list of at most so many."""
         self.must(isinstance(self.raw, list), "a list")
         if len(self.raw) > most:
@@ -125,10 +124,11 @@ class Value:
         self.must(type(self.raw) is int and self.raw >= least, f"a whole number of at least {least}")
         return int(self.raw)
 
-    def number(self, most: float = LARGEST) -> float:
-        """A finite number of at most this."""
+    def number(self, least: float = -LARGEST, most: float = LARGEST) -> float:
+        """A finite number within these bounds."""
         is_number = isinstance(self.raw, (int, float)) and not isinstance(self.raw, bool)
+        bounds = [f"at least {least:g}"] * (least > -LARGEST) + [f"at most {most:g}"] * (most < LARGEST)
         self.must(
-            is_number and -LARGEST <= self.raw <= most, "a number" if most == LARGEST else f"a number up to {most:g}"
+            is_number and least <= self.raw <= most, f"a number of {' and '.join(bounds)}" if bounds else "a number"
         )
         return float(self.raw)

@@ -48,7 +48,8 @@ def test_what_is_there(take: Callable[[], Any], value: object) -> None:
         (lambda: HERE.at("yes").whole(), "yes must be a whole number of at least 0, it is True"),
         (lambda: HERE.at("low").whole(), "low must be a whole number of at least 0, it is -1.5"),
         (lambda: Value(3, "n").whole(least=4), "n must be a whole number of at least 4, it is 3"),
-        (lambda: Value(3, "n").number(most=2), "n must be a number up to 2, it is 3"),
+        (lambda: Value(3, "n").number(most=2), "n must be a number of at most 2, it is 3"),
+        (lambda: Value(-1, "n").number(least=0, most=1), "n must be a number of at least 0 and at most 1, it is -1"),
         (lambda: Value(float("nan"), "n").number(), "n must be a number, it is nan"),
         (lambda: Value(float("inf"), "n").number(), "n must be a number, it is inf"),
         (lambda: Value(1, "n").is_true(), "n must be true or false, it is 1"),
@@ -59,7 +60,7 @@ def test_what_is_there(take: Callable[[], Any], value: object) -> None:
             lambda: Value("A" * 64, "n").digest(),
             "n must be a SHA-256 in hexadecimal, it is 'AAAAAAAAAAAA...AAAAAAAAAAAAA'",
         ),
-        (lambda: Value(1).text(), "the whole must be a text, it is 1"),
+        (lambda: Value(1).text(), "the file must be a text, it is 1"),
         (lambda: Value({"\x1b[2J": 1}, "n").at("\x1b[2J").text(), "n['\\x1b[2J'] must be a text, it is 1"),
     ],
 )

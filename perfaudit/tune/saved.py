@@ -12,6 +12,7 @@ from perfaudit.measurements import Ladder, Winner
 from perfaudit.reading import TooLarge, read_bytes
 from perfaudit.report import SCHEMA, Report
 
+MAX_ENTRIES = 100_000  # of one list
 MAX_REPORT_BYTES = 64 << 20  # 5,000 findings, each with the longest diff that a scan writes for one, are 100 MB
 
 _SAFETIES: tuple[Safety, ...] = ("safe", "unsafe", "manual")
@@ -69,7 +70,7 @@ def _json(path: Path) -> Value:
 def _entries(of: Value, key: str) -> list[Value]:
     """The entries of a list, none where it is missing."""
     values = of.maybe(key)
-    return values.items() if values is not None else []
+    return values.items(MAX_ENTRIES) if values is not None else []
 
 
 def _finding(item: Value) -> Finding:
@@ -113,7 +114,7 @@ def _edits(of: Value) -> tuple[Edit, ...]:
     if of.maybe("edits") is None and of.maybe("diff") is not None:
         raise _WithoutEdits(f"{of.path} has a diff and no edits")
     edits = []
-    for item in of.at("edits").items():
+    for item in of.at("edits").items(MAX_ENTRIES):
         start = item.at("start").whole()
         edits.append(Edit(Span(start, item.at("end").whole(least=start)), item.at("text").text()))
     return tuple(edits)
