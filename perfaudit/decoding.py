@@ -22,7 +22,11 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class Damaged(ValueError):
-    """A value that is missing or of another kind. The message begins with the path of its key."""
+    """A value that is missing or of another kind. The message begins with the path of its key; key: the last one of that."""
+
+    def __init__(self, message: str, key: str = "") -> None:
+        super().__init__(message)
+        self.key = key
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,8 @@ class Value:
 
     raw: Any  # nested JSON or TOML
     path: str = ""
+    key: str = ""  # the last of the path
+    table: str = "an object"  # what the language calls one
 
     @classmethod
     def of_json(cls, data: str | bytes) -> Value:
@@ -41,13 +47,13 @@ class Value:
         return cls(json_of(data))
 
     @classmethod
-    def of_toml(cls, text: str, path: str = "") -> Value:
+    def of_toml(cls, text: str) -> Value:
         """The whole of a TOML text. Raises ValueError, as `reading.toml_of` does."""
-        return cls(toml_of(text), path)
+        return cls(toml_of(text), table="a table")
 
     def damaged(self, problem: str) -> Damaged:
         """The error that this value `problem`, as in "must be a date"."""
-        return Damaged(f"{self.path or 'the file'} {problem}")
+        return Damaged(f"{self.path or 'the file'} {problem}", self.key)
 
     def must(self, holds: bool, be: str) -> None:
         """Raises Damaged, that the value must be so and what it is instead, unless that holds."""
@@ -60,40 +66,40 @@ class Value:
 
     def at(self, key: str) -> Value:
         """The value of a key; that it is missing is said when it is taken apart."""
-        self.must(isinstance(self.raw, dict), "an object")
-        return Value(self.raw.get(key, _MISSING), self._below(key))
+        self.must(isinstance(self.raw, dict), self.table)
+        return self._below(key, self.raw.get(key, _MISSING))
 
     def maybe(self, key: str) -> Value | None:
         """The value of a key, None where it is missing or null."""
         value = self.at(key)
         return None if value.raw is None or value.raw is _MISSING else value
 
-    def _below(self, key: str) -> str:
-        if not _PLAIN.fullmatch(key):
-            return f"{self.path}[{value_in_words(key)}]"
-        return f"{self.path}.{key}" if self.path else key
+    def _below(self, key: str, value: Any) -> Value:
+        path = f".{key}" if _PLAIN.fullmatch(key) else f"[{value_in_words(key)}]"
+        return Value(value, f"{self.path}{path}".removeprefix("."), key, self.table)
 
     def keys(self, needed: Collection[str], optional: Collection[str] = ()) -> Value:
         """The object itself, which has these keys and no others: one that is misspelt must not count as missing."""
-        self.must(isinstance(self.raw, dict), "an object")
+        self.must(isinstance(self.raw, dict), self.table)
         for key in sorted(self.raw.keys() - set(needed) - set(optional)):
-            raise self.damaged(f"has no key {value_in_words(key)} (it has: {', '.join(sorted({*needed, *optional}))})")
+            has = ", ".join(sorted({*needed, *optional}))
+            raise Damaged(f"{self.path or 'the file'} has no key {value_in_words(key)} (it has: {has})", key)
         for key in sorted(set(needed) - self.raw.keys()):
             raise self.damaged(f"lacks {key!r}")
         return self
 
     def fields(self) -> Iterator[tuple[str, Value]]:
         """Each key of an object with its value."""
-        self.must(isinstance(self.raw, dict), "an object")
+        self.must(isinstance(self.raw, dict), self.table)
         for key, value in self.raw.items():
-            yield key, Value(value, self._below(key))
+            yield key, self._below(key, value)
 
     def items(self, most: int = sys.maxsize) -> list[Value]:
         """The entries of a list of at most so many."""
         self.must(isinstance(self.raw, list), "a list")
         if len(self.raw) > most:
             raise self.damaged(f"has {len(self.raw):,} entries, and at most {most:,} are read")
-        return [Value(value, f"{self.path}[{number}]") for number, value in enumerate(self.raw)]
+        return [Value(value, f"{self.path}[{number}]", self.key, self.table) for number, value in enumerate(self.raw)]
 
     def text(self) -> str:
         self.must(isinstance(self.raw, str), "a text")
