@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from perfaudit.decoding import Damaged, Value
 from perfaudit.errors import ConfigError, refusal
 from perfaudit.findings import SEVERITIES, Finding, Severity, only
 from perfaudit.ownership import folders_above, is_ours, not_ours
 from perfaudit.patterns import MAX_PATTERNS, is_pattern, spec_of
-from perfaudit.reading import MAX_SETTINGS_BYTES, read_bytes, toml_of, value_in_words
+from perfaudit.reading import MAX_SETTINGS_BYTES, read_bytes, toml_of
 from perfaudit.rules import Rule, line_of
 
 _LISTS = ("select", "ignore", "exclude", "rules")
@@ -106,79 +107,65 @@ def read_config(path: Path) -> Config:
     """`[tool.perfaudit]` of one file. Raises ConfigError that names file and key."""
     try:
         text = read_bytes(path, MAX_SETTINGS_BYTES).decode().replace("\r\n", "\n")
-        table = toml_of(text)
+        return _config(path, Value.of_toml(text))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {refusal(error)}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not UTF-8 (byte {error.start})") from error
+    except Damaged as error:
+        line = line_of(text, error.key, "tool.perfaudit") or line_of(text, error.key)
+        raise ConfigError(f"{path}{line}: {error}") from error
     except ValueError as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
 
-    def at(key: str) -> str:
-        return f"{path}{line_of(text, key, 'tool.perfaudit')}"
 
-    for name in ("tool", "perfaudit"):
-        table = table.get(name, {})
-        if not isinstance(table, dict):
-            raise ConfigError(f"{path}{line_of(text, name)}: {name!r} must be a table, it is {value_in_words(table)}")
-    for key in table:
-        if key not in _KEYS:
-            raise ConfigError(f"{at(key)}: [tool.perfaudit] has no key {key!r} (it has: {', '.join(sorted(_KEYS))})")
-    lists = {key: _texts(table.get(key, []), key, f"[tool.perfaudit] {key}", at) for key in _LISTS}
-    ignores = _table(table, "per-file-ignores", at)
-    for key, patterns in (("exclude", lists["exclude"]), ("per-file-ignores", tuple(ignores))):
-        if len(patterns) > MAX_PATTERNS:
-            raise ConfigError(f"{at(key)}: [tool.perfaudit] {key}: more than {MAX_PATTERNS:,} patterns")
-        for pattern in patterns:
-            if is_pattern(pattern):
-                continue
-            raise ConfigError(f"{at(key)}: [tool.perfaudit] {key}: {pattern!r} is no pattern of .gitignore")
-    severity = _table(table, "severity", at)
-    for name, level in severity.items():
-        if level not in SEVERITIES:
-            raise ConfigError(
-                f"{at(name)}: [tool.perfaudit.severity] {name} = {value_in_words(level)}: levels are {', '.join(SEVERITIES)}"
-            )
-    if not isinstance(tests := table.get("tests", False), bool):
-        raise ConfigError(f"{at('tests')}: [tool.perfaudit] tests must be true or false, it is {value_in_words(tests)}")
-    target = _table(table, "target", at)
-    for key, name in target.items():
-        if key not in TARGET_KEYS or not isinstance(name, str):
-            raise ConfigError(
-                f"{at(key)}: [tool.perfaudit.target] {key} = {value_in_words(name)}: keys are {', '.join(TARGET_KEYS)}, "
-                "values texts"
-            )
-    targets = _table(table, "targets", at)
+def _config(path: Path, file: Value) -> Config:
+    """The settings in a project file. Raises Damaged."""
+    tool = file.maybe("tool")
+    table = tool.maybe("perfaudit") if tool is not None else None
+    if table is None:
+        return Config(path)
+    table.keys((), _KEYS)
+    lists = {key: value.texts() for key, value in table.fields() if key in _LISTS}
+    ignores = _table(table, "per-file-ignores")
+    for key, patterns in (("exclude", lists.get("exclude", ())), ("per-file-ignores", tuple(ignores))):
+        _check_patterns(table.at(key), patterns)
+    target, targets = _table(table, "target"), _table(table, "targets")
+    if target:
+        table.at("target").keys((), TARGET_KEYS)
     for name, text in targets.items():
-        if why := _why_no_target(name, text):
-            raise ConfigError(f"{at(name)}: [tool.perfaudit.targets] {name} = {value_in_words(text)}: {why}")
+        if why := _why_no_target(name, text.text()):
+            raise text.damaged(f"is no target: {why}")
+    tests = table.maybe("tests")
     return Config(
         path,
-        lists["select"],
-        lists["ignore"],
-        lists["exclude"],
-        lists["rules"],
-        tuple(
-            (
-                pattern,
-                _texts(names, pattern, f"[tool.perfaudit.per-file-ignores] {pattern}", at),
-            )
-            for pattern, names in ignores.items()
-        ),
-        tuple(severity.items()),
-        tests,
-        target,
-        targets,
-        _table(table, "gate", at),
+        select=lists.get("select", ()),
+        ignore=lists.get("ignore", ()),
+        exclude=lists.get("exclude", ()),
+        rule_folders=lists.get("rules", ()),
+        per_file_ignores=tuple((pattern, names.texts()) for pattern, names in ignores.items()),
+        severity=tuple((name, level.one_of(SEVERITIES)) for name, level in _table(table, "severity").items()),
+        tests=tests is not None and tests.is_true(),
+        target={role: name.text() for role, name in target.items()},
+        targets={name: text.text() for name, text in targets.items()},
+        gate={key: value.raw for key, value in _table(table, "gate").items()},
     )
 
 
-def _why_no_target(name: str, text: object) -> str:
+def _check_patterns(value: Value, patterns: tuple[str, ...]) -> None:
+    if len(patterns) > MAX_PATTERNS:
+        raise value.damaged(f"has more than {MAX_PATTERNS:,} patterns")
+    for pattern in patterns:
+        if not is_pattern(pattern):
+            raise value.damaged(f"has {pattern!r}, which is no pattern of .gitignore")
+
+
+def _why_no_target(name: str, text: str) -> str:
     """Why an entry of `[tool.perfaudit.targets]` names no target, "" where it may."""
     if not _NAME.fullmatch(name):
         return "a name has letters, digits, _, - and dots, and is not that of a Python file"
     try:
-        words = shlex.split(text) if isinstance(text, str) else []
+        words = shlex.split(text)
     except ValueError as error:  # a quote that is not closed
         return f"it cannot be read as the words of a command line: {error}".lower()
     if not (words[1:] if words[:1] == ["-m"] else words):
@@ -204,17 +191,10 @@ def named_target(config: Config, name: str, folder: Path) -> str | None:
     return text
 
 
-def _texts(value: object, key: str, where: str, at: Callable[[str], str]) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise ConfigError(f"{at(key)}: {where} must be a list of texts, it is {value_in_words(value)}")
-    return tuple(value)
-
-
-def _table(table: dict[str, Any], key: str, at: Callable[[str], str]) -> dict[str, Any]:  # Any: raw TOML
-    value = table.get(key, {})
-    if not isinstance(value, dict):
-        raise ConfigError(f"{at(key)}: [tool.perfaudit.{key}] must be a table, it is {value_in_words(value)}")
-    return dict(value)
+def _table(of: Value, key: str) -> dict[str, Value]:
+    """The values of a table by key, none where it is missing."""
+    table = of.maybe(key)
+    return dict(table.fields()) if table is not None else {}
 
 
 def selected(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 Severity = Literal["error", "warning", "info", "hint"]
@@ -44,19 +44,24 @@ class Span:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Edit:
-    """Replace the text of `span` by `text`; an empty span inserts."""
+    """Replace the text of `span` by `text`; an empty span inserts.
+
+    `place` is where that is as people count, once the file is known; two edits are the same without it.
+    """
 
     span: Span
     text: str
+    place: Location | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Fix:
     """A set of edits to one file that go together, and what besides speed they change.
 
-    `changes` is empty for a safe fix. `diff` is the unified diff of this fix alone against the file that was read;
-    a manual fix has neither edits nor diff: its title is the advice. `before` is what that file is known by: SHA-256 of its
-    bytes, in hexadecimal, "" where nobody asked.
+    `changes` is empty for a safe fix. `diff` shows this fix alone as a unified diff of the file that was read; it is printed
+    and never read. A manual fix has neither edits nor diff: its title is the advice. `before` is what that file is known by:
+    SHA-256 of its bytes, in hexadecimal, "" where nobody asked; `after` the same with this fix alone, "" where that takes too
+    long for a large file. `encoding` is that of its characters behind a byte-order mark.
     """
 
     title: str
@@ -65,14 +70,17 @@ class Fix:
     edits: tuple[Edit, ...] = ()
     diff: str = ""
     before: str = ""
+    after: str = ""
+    encoding: str = "utf-8"
 
 
 @dataclass(frozen=True, slots=True)
 class FilePatch:
-    """One file of a patch that was measured: what the file was, what it becomes, and the difference.
+    """One file of a patch that was measured: what the file was, what it becomes, and the edits that make it so.
 
-    before, after: SHA-256 of the file's bytes, in hexadecimal. diff: unified, with `path` relative to the working directory;
-    a byte-order mark is a character of it. encoding: in which the diff has the bytes of the file.
+    before, after: SHA-256 of the file's bytes, in hexadecimal. edits: of its text without a byte-order mark. diff: the same to
+    be printed, unified, with `path` relative to the working directory; a byte-order mark is a character of it, and it is
+    never read. encoding: in which edits and diff have the bytes of the file.
     """
 
     path: str
@@ -80,6 +88,7 @@ class FilePatch:
     after: str
     diff: str
     encoding: str = "utf-8"
+    edits: tuple[Edit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from perfaudit import __version__
-from perfaudit.findings import Finding, Fix, Saving
+from perfaudit.findings import Edit, Finding, Fix, Location, Saving
 
 if TYPE_CHECKING:  # a plain scan has none of them
     from perfaudit.measurements import Calibration, Comparison, Environment, Ladder, NotApplicable, Trial, Winner
@@ -125,11 +125,7 @@ def _finding(finding: Finding) -> Json:
         "name": finding.name,
         "severity": finding.severity,
         "path": place.path if place else None,
-        "cell": place.cell if place else None,
-        "line": place.line if place else None,
-        "column": place.column if place else None,
-        "end_line": place.end_line if place else None,
-        "end_column": place.end_column if place else None,
+        **_range(place),
         "message": finding.message,
         "note": finding.note,
         "fingerprint": finding.fingerprint,
@@ -153,8 +149,20 @@ def _fix(fix: Fix | None) -> Json | None:
         "changes": list(fix.changes),
         "title": fix.title,
         "diff": fix.diff,
-        "before": fix.before or None,  # SHA-256 of the file that the diff is of
+        "before": fix.before or None,
+        "after": fix.after or None,
+        "encoding": fix.encoding,
+        "edits": [_edit(edit) for edit in fix.edits],
     }
+
+
+def _edit(edit: Edit) -> Json:
+    """start, end: characters of the text, as `docs/formats.md` has it. The other numbers are for people and editors."""
+    return {"start": edit.span.start, "end": edit.span.end, "text": edit.text, **_range(edit.place)}
+
+
+def _range(place: Location | None) -> Json:
+    return {key: getattr(place, key, None) for key in ("cell", "line", "column", "end_line", "end_column")}
 
 
 def _trial(trial: Trial) -> Json:
@@ -195,6 +203,8 @@ def _ladder(ladder: Ladder) -> Json:
     for entry in [data, *data["rungs"]]:
         if entry["high"] == float("inf"):
             entry["low"] = entry["high"] = None
+    for entry, file in zip(data["files"], ladder.files, strict=True):
+        entry["edits"] = [_edit(edit) for edit in file.edits]
     return cast(Json, _plain(data))
 
 

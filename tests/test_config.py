@@ -68,67 +68,50 @@ def test_a_target_by_its_name(project: Project) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"),
+    ("text", "names"),
     [
-        ("x = ", "not valid TOML: Invalid value (at end of document)"),
-        ("tool = 3", "'tool' must be a table, it is 3"),
-        ("tool.perfaudit = 'on'", "'perfaudit' must be a table, it is 'on'"),
+        ("x = ", ["not valid TOML: Invalid value (at end of document)"]),
+        ("tool = 3", ["tool must be a table", "3"]),
+        ("tool.perfaudit = 'on'", ["tool.perfaudit must be a table", "'on'"]),
         (
             "[tool.perfaudit]\nselects = []",
-            "[tool.perfaudit] has no key 'selects' "
-            "(it has: exclude, gate, ignore, per-file-ignores, rules, select, severity, target, targets, tests)",
+            ["tool.perfaudit has no key 'selects'", "exclude, gate, ignore, per-file-ignores"],
         ),
-        ("[tool.perfaudit]\nselect = 'PA1'", "[tool.perfaudit] select must be a list of texts, it is 'PA1'"),
-        ("[tool.perfaudit]\nignore = [1]", "[tool.perfaudit] ignore must be a list of texts, it is [1]"),
-        ("[tool.perfaudit]\nexclude = {}", "[tool.perfaudit] exclude must be a list of texts, it is {}"),
-        ("[tool.perfaudit]\nexclude = ['a', '!']", "[tool.perfaudit] exclude: '!' is no pattern of .gitignore"),
-        ("[tool.perfaudit]\nrules = 'mine'", "[tool.perfaudit] rules must be a list of texts, it is 'mine'"),
-        ("[tool.perfaudit]\ntests = 1", "[tool.perfaudit] tests must be true or false, it is 1"),
-        ("[tool.perfaudit]\nseverity = 1", "[tool.perfaudit.severity] must be a table, it is 1"),
+        ("[tool.perfaudit]\nselect = 'PA1'", ["tool.perfaudit.select", "'PA1'"]),
+        ("[tool.perfaudit]\nignore = [1]", ["tool.perfaudit.ignore[0]", "1"]),
+        ("[tool.perfaudit]\nexclude = {}", ["tool.perfaudit.exclude", "{}"]),
+        ("[tool.perfaudit]\nexclude = ['a', '!']", ["tool.perfaudit.exclude", "'!'", ".gitignore"]),
+        ("[tool.perfaudit]\nrules = 'mine'", ["tool.perfaudit.rules", "'mine'"]),
+        ("[tool.perfaudit]\ntests = 1", ["tool.perfaudit.tests", "true or false", "1"]),
+        ("[tool.perfaudit]\nseverity = 1", ["tool.perfaudit.severity must be a table", "1"]),
         (
             "[tool.perfaudit.severity]\nPA1 = 'bad'",
-            "[tool.perfaudit.severity] PA1 = 'bad': levels are error, warning, info, hint",
+            ["tool.perfaudit.severity.PA1", "error, warning, info, hint", "'bad'"],
         ),
-        (
-            "[tool.perfaudit.per-file-ignores]\n'a.py' = 'PA1'",
-            "[tool.perfaudit.per-file-ignores] a.py must be a list of texts, it is 'PA1'",
-        ),
-        (
-            "[tool.perfaudit.per-file-ignores]\n'!' = []",
-            "[tool.perfaudit] per-file-ignores: '!' is no pattern of .gitignore",
-        ),
-        ("[tool.perfaudit]\ntarget = 'train.py'", "[tool.perfaudit.target] must be a table, it is 'train.py'"),
+        ("[tool.perfaudit.per-file-ignores]\n'a.py' = 'PA1'", ["tool.perfaudit.per-file-ignores['a.py']", "'PA1'"]),
+        ("[tool.perfaudit.per-file-ignores]\n'!' = []", ["tool.perfaudit.per-file-ignores", "'!'", ".gitignore"]),
+        ("[tool.perfaudit]\ntarget = 'train.py'", ["tool.perfaudit.target must be a table", "'train.py'"]),
         (
             "[tool.perfaudit.target]\nmodels = 'make'",
-            "[tool.perfaudit.target] models = 'make': keys are file, model, dataloader, optimizer, step, ema, values texts",
+            ["tool.perfaudit.target", "'models'", "dataloader, ema, file, model"],
         ),
         (
             "[tool.perfaudit.targets]\n'train.py' = 'train.py'",
-            "[tool.perfaudit.targets] train.py = 'train.py': a name has letters, digits, _, - and dots, and is not that of a "
-            "Python file",
+            ["tool.perfaudit.targets['train.py']", "of a Python file"],
         ),
-        (
-            "[tool.perfaudit.targets]\nsmall = '-m'",
-            "[tool.perfaudit.targets] small = '-m': name a script and its arguments as after `python`: "
-            '"train.py --epochs 1", "-m package.train"',
-        ),
-        (
-            '[tool.perfaudit.targets]\nsmall = "train.py \'a"',
-            """[tool.perfaudit.targets] small = "train.py 'a": it cannot be read as the words of a command line: no closing """
-            "quotation",
-        ),
-        (
-            "[tool.perfaudit.target]\nmodel = 1",
-            "[tool.perfaudit.target] model = 1: keys are file, model, dataloader, optimizer, step, ema, values texts",
-        ),
+        ("[tool.perfaudit.targets]\nsmall = '-m'", ["tool.perfaudit.targets.small", "as after `python`"]),
+        ('[tool.perfaudit.targets]\nsmall = "train.py \'a"', ["tool.perfaudit.targets.small", "no closing quotation"]),
+        ("[tool.perfaudit.targets]\nsmall = 1", ["tool.perfaudit.targets.small", "a text", "1"]),
+        ("[tool.perfaudit.target]\nmodel = 1", ["tool.perfaudit.target.model", "a text", "1"]),
     ],
 )
-def test_errors_name_file_and_key(project: Project, text: str, problem: str) -> None:
+def test_errors_name_file_and_key(project: Project, text: str, names: list[str]) -> None:
     path = project(**{"pyproject.toml": text}) / "pyproject.toml"
     with pytest.raises(ConfigError) as caught:
         read_config(path)
     said = re.sub(r"\.toml:\d+: ", ".toml: ", str(caught.value))  # which line: tests/cli/test_bad_input.py
-    assert said == f"{path}: {problem}"
+    assert said.startswith(f"{path}: {names[0]}")
+    assert [name for name in names if name not in said] == []
 
 
 def test_a_file_that_is_no_text(project: Project) -> None:

@@ -98,7 +98,7 @@ def test_settings_with_too_many_patterns(project: Any, perfaudit: Run) -> None:
     done = perfaudit("scan", ".")
     assert (done.code, done.err.partition("pyproject.toml")[2]) == (
         2,
-        ":2: [tool.perfaudit] exclude: more than 2,000 patterns\n",
+        ":2: tool.perfaudit.exclude has more than 2,000 patterns\n",
     )
 
 

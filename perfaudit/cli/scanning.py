@@ -139,7 +139,8 @@ class Plan:
 
     def as_read(self, report: Report) -> Report:
         """The report with findings that say the same of one file as one, for formats in which that is not said by place."""
-        from perfaudit.static.alike import merge_alike, read_again
+        from perfaudit.static.alike import merge_alike
+        from perfaudit.static.document import read_again
 
         document = self.document
         read = read_again if document is None else lambda path: document

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from perfaudit.config import Config
+from perfaudit.decoding import Value
 from perfaudit.errors import UserError
 from perfaudit.gate.baseline import TargetState, gate_baseline_if_there, read_gate_baseline
 from perfaudit.gate.baseline_changes import named
@@ -156,4 +157,4 @@ def _stored_counters(
         return CountersVerdict(target, "not_judged", f"not comparable: {comparable.reason}", dict(now.values))
     if not state.counters:
         return CountersVerdict(target, "not_judged", "the file holds no counters of it", dict(now.values))
-    return counters_compared(target, Counted.from_json(state.counters), now, settings.tolerance)
+    return counters_compared(target, Counted.from_json(Value(state.counters)), now, settings.tolerance)

@@ -15,15 +15,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from perfaudit.decoding import Value
 from perfaudit.errors import ConfigError, UserError, refusal
 from perfaudit.files import reason, replace_file
 from perfaudit.gate.baseline_versions import SCHEMA, in_this_version
 from perfaudit.gate.committed_json import dumped, loaded
-from perfaudit.gate.comparable import Fingerprint, Seconds, damaged_unless, text_of, texts_of
+from perfaudit.gate.comparable import Fingerprint, Seconds
 from perfaudit.gate.counted import Counted
 from perfaudit.gate.settings import BASELINE
 from perfaudit.reading import MAX_RECORD_BYTES, read_bytes
-from perfaudit.static.baseline import Known
+from perfaudit.static.baseline import Known, known_finding
 from perfaudit.static.discover import shown
 from perfaudit.target.names import ROLES, Target
 
@@ -94,8 +95,7 @@ def gate_baseline_if_there(path: Path, stands_for: Path | None = None) -> Baseli
 def parsed(data: bytes, path: Path) -> Baseline:
     """The content of a baseline file from its bytes; path: where it lies. Raises ConfigError that says what and where."""
     try:
-        content = in_this_version(loaded(data), path)
-        return _content(content, path)
+        return _content(Value(in_this_version(loaded(data), path)), path)
     except (ValueError, RecursionError) as error:
         cure = f"take a version of it from git, or write it again with `{_init(path)} --force`"
         raise ConfigError(f"{path}: a damaged baseline: {error}; {cure}") from error
@@ -106,21 +106,18 @@ def _init(path: Path) -> str:
     return "perfaudit gate init" + ("" if str(path) == BASELINE else f" --baseline {shlex.quote(str(path))}")
 
 
-def _content(data: Json, path: Path) -> Baseline:
-    _has_keys(data, {"schema", "accepted", "findings", "targets"}, "the file")
-    findings = [_known(entry, f"findings[{i}]", path) for i, entry in enumerate(_list(data["findings"], "findings"))]
-    damaged_unless(isinstance(data["targets"], dict), "targets must be an object")
+def _content(data: Value, path: Path) -> Baseline:
+    data.keys({"schema", "accepted", "findings", "targets"})
+    findings = [_known(entry, path) for entry in data.at("findings").items()]
     targets: dict[str, TargetState] = {}
     labels: dict[str, str] = {}  # by what stands in the file
-    for name, entry in data["targets"].items():
-        state = _state(entry, f"targets[{name!r}]", path)
-        labels[name] = label = _label(name, state.script, path) if state.script else _placed(name, "a target", path)
-        damaged_unless(label not in targets, f"targets: {label!r} stands there twice, as {name!r} too")
+    for name, entry in data.at("targets").fields():
+        state = _state(entry, path)
+        labels[name] = label = _label(name, state.script, path) if state.script else _placed(name, entry, path)
+        if label in targets:
+            raise entry.damaged(f"is the second target called {label!r}")
         targets[label] = state
-    accepted = [
-        _acceptance(entry, f"accepted[{i}]", path, labels)
-        for i, entry in enumerate(_list(data["accepted"], "accepted"))
-    ]
+    accepted = [_acceptance(entry, path, labels) for entry in data.at("accepted").items()]
     return Baseline(tuple(findings), targets, tuple(accepted))
 
 
@@ -139,94 +136,71 @@ def _relative(path: Path, name: str) -> str:
     return Path(os.path.relpath(name, path.absolute().parent)).as_posix() if name else ""
 
 
-def _has_keys(data: Any, keys: set[str], where: str, *optional: str) -> None:
-    """Raises ValueError for an object with other keys: a misspelt one must not mean that nothing is known."""
-    damaged_unless(isinstance(data, dict), f"{where} must be an object")
-    for key in sorted(data.keys() - keys - set(optional)):
-        raise ValueError(f"{where} has no key {key!r} (it has: {', '.join(sorted(keys))})")
-    for key in sorted(keys - data.keys()):
-        raise ValueError(f"{where} lacks {key!r}")
+def _known(entry: Value, path: Path) -> Known:
+    known = known_finding(entry.keys({"path", "rule", "digest", "message"}))
+    return replace(known, path=_placed(known.path, entry.at("path"), path))
 
 
-def _list(value: Any, where: str) -> list[Any]:
-    damaged_unless(isinstance(value, list), f"{where} must be a list")
-    return list(value)
-
-
-def _known(entry: Any, where: str, path: Path) -> Known:
-    _has_keys(entry, {"path", "rule", "digest", "message"}, where)
-    texts = {key: text_of(value, f"{where}.{key}") for key, value in entry.items()}
-    return Known(_placed(texts["path"], where, path), texts["rule"], texts["digest"], texts["message"])
-
-
-def _acceptance(entry: Any, where: str, path: Path, labels: Mapping[str, str]) -> Acceptance:
+def _acceptance(entry: Value, path: Path, labels: Mapping[str, str]) -> Acceptance:
     """labels: of the targets of the file, by what they are called there."""
-    _has_keys(entry, {"at", "reason", "targets", "changes", "slower"}, where)
-    at, reason = text_of(entry["at"], f"{where}.at"), text_of(entry["reason"], f"{where}.reason")
+    entry.keys({"at", "reason", "targets", "changes", "slower"})
+    at, reason = entry.at("at").text(), entry.at("reason").text()
     try:
         date.fromisoformat(at)
     except ValueError:
-        raise ValueError(f"{where}.at: {at!r} is no date such as 2026-11-22") from None
-    damaged_unless(bool(reason.strip()), f"{where}.reason is empty")
+        entry.at("at").must(False, "a date such as 2026-11-22")
+    entry.at("reason").must(bool(reason.strip()), "a text that is not empty")
 
-    def label(name: str) -> str:
-        return labels[name] if name in labels else _placed(name, where, path)
+    def label(name: str, value: Value) -> str:
+        return labels[name] if name in labels else _placed(name, value, path)
 
-    targets = tuple(map(label, texts_of(entry["targets"], f"{where}.targets")))
-    changes = texts_of(entry["changes"], f"{where}.changes")
-    return Acceptance(at, reason, targets, changes, _slower(entry["slower"], f"{where}.slower", label))
-
-
-def _slower(entry: Any, where: str, label: Callable[[str], str]) -> tuple[tuple[str, float], ...]:
-    damaged_unless(isinstance(entry, dict), f"{where} must be an object of targets and shares")
-    for name, share in entry.items():
-        is_share = isinstance(share, (int, float)) and not isinstance(share, bool) and share >= 0
-        damaged_unless(is_share, f"{where}: {name!r} must have a share of a step such as 0.15, it has {share!r}")
-    return tuple(sorted((label(name), float(share)) for name, share in entry.items()))
+    targets = tuple(label(name.text(), name) for name in entry.at("targets").items())
+    shares = [(label(name, share), share.number(least=0)) for name, share in entry.at("slower").fields()]
+    return Acceptance(at, reason, targets, entry.at("changes").texts(), tuple(sorted(shares)))
 
 
-def _state(entry: Any, where: str, path: Path) -> TargetState:
-    _has_keys(entry, {"environment", "counters", "seconds_per_step"}, where, "factories", "script")
-    environment = Fingerprint.from_json(entry["environment"], f"{where}.environment")
-    counters, seconds = entry["counters"], entry["seconds_per_step"]
-    damaged_unless(isinstance(counters, dict), f"{where}.counters must be an object")
+def _state(entry: Value, path: Path) -> TargetState:
+    entry.keys({"environment", "counters", "seconds_per_step"}, {"factories", "script"})
+    environment, counted = Fingerprint.from_json(entry.at("environment")), entry.at("counters")
+    counted.must(isinstance(counted.raw, dict), "an object")
+    counters: Json = counted.raw
     if counters:
-        try:
-            _refuse_two_environments(Counted.from_json(counters), environment)
-        except ValueError as error:
-            raise ValueError(f"{where}.counters: {error}") from error
-        counters = _with_places(counters, lambda name: _placed(name, f"{where}.counters.places", path))
-    stored = None if seconds is None else Seconds.from_json(seconds, f"{where}.seconds_per_step")
-    names = _names(entry.get("factories", {}), f"{where}.factories", path)
-    script = _script(entry["script"], f"{where}.script", path) if "script" in entry else None
-    return TargetState(environment, counters, stored, names, script)
+        _refuse_two_environments(Counted.from_json(counted), environment, counted)
+        counters = _with_places(counters, lambda name: _placed(name, counted.at("places"), path))
+    seconds = entry.maybe("seconds_per_step")
+    return TargetState(
+        environment,
+        counters,
+        Seconds.from_json(seconds) if seconds is not None else None,
+        _names(entry.at("factories"), path) if "factories" in entry.raw else {},
+        _script(entry.at("script"), path) if "script" in entry.raw else None,
+    )
 
 
-def _script(entry: Any, where: str, path: Path) -> Target:
-    _has_keys(entry, {"file", "arguments", "module"}, where)
-    file, module = text_of(entry["file"], f"{where}.file"), text_of(entry["module"], f"{where}.module")
-    damaged_unless(bool(file), f"{where}.file is empty")
-    return Target(_placed(file, where, path), {}, texts_of(entry["arguments"], f"{where}.arguments"), module)
+def _script(entry: Value, path: Path) -> Target:
+    entry.keys({"file", "arguments", "module"})
+    file = entry.at("file").text()
+    entry.at("file").must(bool(file), "a text that is not empty")
+    return Target(_placed(file, entry.at("file"), path), {}, entry.at("arguments").texts(), entry.at("module").text())
 
 
-def _refuse_two_environments(counted: Counted, environment: Fingerprint) -> None:
-    """Raises ValueError for counters of another torch or device than the environment beside them says.
+def _refuse_two_environments(counted: Counted, environment: Fingerprint, counters: Value) -> None:
+    """Raises Damaged for counters of another torch or device than the environment beside them says.
 
     Types may differ: those of the environment are of the training as it was built, and a first step may change them.
     """
-    for name, here, beside in (
-        ("torch", counted.torch, environment.torch),
-        ("device", counted.device, environment.device),
-    ):
-        damaged_unless(here == beside, f"{name} is {here!r}, and {beside!r} in the environment of the same target")
+    for name in ("torch", "device"):
+        beside = getattr(environment, name)
+        is_same = getattr(counted, name) == beside
+        counters.at(name).must(is_same, f"{beside!r} as in the environment of the same target")
 
 
-def _names(entry: Any, where: str, path: Path) -> dict[str, str]:
-    damaged_unless(isinstance(entry, dict), f"{where} must be an object of roles and names")
-    for role, name in entry.items():
-        damaged_unless(role in ROLES, f"{where} has no role {role!r} (there are {', '.join(ROLES)})")
-        damaged_unless(bool(text_of(name, f"{where}.{role}")), f"{where}.{role} is empty")
-    return {role: _with_file(name, lambda file: _placed(file, where, path)) for role, name in entry.items()}
+def _names(entry: Value, path: Path) -> dict[str, str]:
+    names = {}
+    for role, name in entry.keys((), ROLES).fields():
+        name.must(bool(name.text()), "a text that is not empty")
+        names[role] = _with_file(name.text(), partial(_placed, value=name, path=path))
+    return names
 
 
 def _script_json(script: Target) -> Json:
@@ -252,12 +226,12 @@ def counter_values(state: TargetState) -> dict[str, int]:
     return dict(state.counters.get("values", {}))
 
 
-def _placed(name: str, where: str, path: Path) -> str:
-    """A path of the file as reports show it; "" stays, for findings without a place. Raises ValueError."""
-    damaged_unless(
-        not Path(name).is_absolute(), f"{where}: {name!r} is an absolute path, which holds on one machine only"
-    )
-    damaged_unless("\0" not in name, f"{where}: {name!r} is no path")
+def _placed(name: str, value: Value, path: Path) -> str:
+    """A path of the file as reports show it; "" stays, for findings without a place. Raises Damaged of the value it is in."""
+    if Path(name).is_absolute():
+        raise value.damaged(f"holds {name!r}, an absolute path, which holds on one machine only")
+    if "\0" in name:
+        raise value.damaged(f"holds {name!r}, which is no path")
     return shown(path.parent / name) if name else ""
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import platform
 import re
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from perfaudit.decoding import Value
 from perfaudit.measure.facts import Facts
 from perfaudit.measurements import Environment
 from perfaudit.quantities import percent
@@ -39,18 +39,13 @@ class Fingerprint:
         return {**asdict(self), "dtypes": list(self.dtypes)}
 
     @classmethod
-    def from_json(cls, data: Any, where: str = "environment") -> Fingerprint:
-        """Raises ValueError that names what is missing, unknown or of the wrong type."""
+    def from_json(cls, data: Value) -> Fingerprint:
+        """Raises Damaged."""
         names = set(cls.__dataclass_fields__)
-        damaged_unless(isinstance(data, dict), f"{where} must be an object")
-        for key in sorted(names ^ data.keys()):
-            raise ValueError(f"{where} lacks {key!r}" if key in names else f"{where} has no key {key!r}")
-        values = dict(data, dtypes=texts_of(data["dtypes"], f"{where}.dtypes"))
-        for key in ("cores", "threads"):
-            damaged_unless(_is_count(data[key]), f"{where}.{key} must be a count, it is {data[key]!r}")
-        for key in names - {"cores", "threads", "dtypes"}:
-            text_of(data[key], f"{where}.{key}")
-        return cls(**values)
+        data.keys(names)
+        counts = {key: data.at(key).whole() for key in ("cores", "threads")}
+        texts = {key: data.at(key).text() for key in names - {"dtypes", *counts}}
+        return cls(dtypes=data.at("dtypes").texts(), **texts, **counts)  # type: ignore[arg-type]  # by name
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,46 +63,16 @@ class Seconds:
         return {**rounded, "n": self.n}
 
     @classmethod
-    def from_json(cls, data: Any, where: str = "seconds_per_step") -> Seconds:
-        """Raises ValueError for what are no times."""
-        damaged_unless(
-            isinstance(data, dict) and data.keys() == {"median", "low", "high", "n"},
-            f"{where} must be null, or have median, low, high and n",
-        )
-        times = [data[key] for key in ("low", "median", "high")]
-        are_times = all(isinstance(t, (int, float)) and not isinstance(t, bool) for t in times)
-        damaged_unless(
-            are_times and 0 < times[0] <= times[1] <= times[2] < math.inf,
-            f"{where}: low, median and high must be times in this order, they are {times}",
-        )
-        damaged_unless(_is_count(data["n"]) and data["n"] > 0, f"{where}.n must be a count, it is {data['n']!r}")
-        return cls(float(data["median"]), float(data["low"]), float(data["high"]), data["n"])
+    def from_json(cls, data: Value) -> Seconds:
+        """Raises Damaged for what are no times."""
+        data.keys({"median", "low", "high", "n"})
+        low, median, high = (data.at(key).number() for key in ("low", "median", "high"))
+        data.must(0 < low <= median <= high, "times with low, median and high in this order")
+        return cls(median, low, high, data.at("n").whole(least=1))
 
     def is_apart_from(self, other: Seconds) -> bool:
         """Whether the quartiles of the two do not meet."""
         return self.high < other.low or other.high < self.low
-
-
-def damaged_unless(holds: bool, problem: str) -> None:
-    """Raises ValueError with the problem."""
-    if not holds:
-        raise ValueError(problem)
-
-
-def text_of(value: Any, where: str) -> str:
-    """The value, which must be a text. Raises ValueError."""
-    damaged_unless(isinstance(value, str), f"{where} must be a text, it is {value!r}")
-    return str(value)
-
-
-def texts_of(value: Any, where: str) -> tuple[str, ...]:
-    """The values of a list of texts. Raises ValueError."""
-    damaged_unless(isinstance(value, list), f"{where} must be a list of texts")
-    return tuple(text_of(item, f"{where}[{i}]") for i, item in enumerate(value))
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def fingerprint(facts: Facts, host: Environment, cpuinfo: Path = Path("/proc/cpuinfo")) -> Fingerprint:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from perfaudit.decoding import Value
 from perfaudit.measure.facts import Facts
 
 COUNTERS = (
@@ -106,28 +107,23 @@ class Counted:
         }
 
     @classmethod
-    def from_json(cls, found: object) -> Counted:
-        """What `as_json` gave. Raises ValueError, with words, for anything that it could not have given."""
-        parts = _mapping(found, "the counters")
-        known = [name for name in cls.__dataclass_fields__ if name not in _IN_NO_FILE]
-        if strange := sorted(set(parts) - set(known)):
-            raise ValueError(f"the counters have {strange[0]!r}, which is none of {', '.join(known)}")
-        if lacking := sorted(set(known) - set(parts)):
-            raise ValueError(f"the counters lack {lacking[0]!r}")
-        values = _numbers(parts["values"], "values")
-        by_name = {
-            name: _numbers(inner, f"by_name.{name}") for name, inner in _mapping(parts["by_name"], "by_name").items()
-        }
+    def from_json(cls, found: Value) -> Counted:
+        """What `as_json` gave. Raises Damaged for anything that it could not have given."""
+        found.keys([name for name in cls.__dataclass_fields__ if name not in _IN_NO_FILE])
+        values = _numbers(found.at("values"))
+        by_name = {name: _numbers(inner) for name, inner in found.at("by_name").fields()}
         for name, inner in by_name.items():
             if sum(inner.values()) != values.get(name):
                 total = f"{values[name]:,}" if name in values else "not there"
-                raise ValueError(f"by_name.{name} adds up to {sum(inner.values()):,}, and values.{name} is {total}")
-        places = {name: _spots(spots, f"places.{name}") for name, spots in _mapping(parts["places"], "places").items()}
-        aside, absent = (_texts(parts[part], part) for part in ("set_aside", "absent"))
-        device, torch, dtype = (_text(parts[part], part) for part in ("device", "torch", "dtype"))
+                raise found.damaged(
+                    f"has by_name.{name}, which adds up to {sum(inner.values()):,}, and values.{name} is {total}"
+                )
+        places = {name: [_spot(spot) for spot in spots.items()] for name, spots in found.at("places").fields()}
+        aside, absent = (_texts(found.at(part)) for part in ("set_aside", "absent"))
+        device, torch, dtype = (found.at(part).text() for part in ("device", "torch", "dtype"))
         if strange := sorted(places.keys() - values.keys()):
-            raise ValueError(f"places has {strange[0]!r}, which is not among values")
-        _refuse_gaps(values, aside, absent, device)
+            raise found.at("places").damaged(f"has {strange[0]!r}, which is not among values")
+        _refuse_gaps(values, aside, absent, device, found)
         if device == "cuda" and values.get("operators") and not any(values.get(name, 1) for name in _ON_CUDA):
             absent.update(dict.fromkeys(_ON_CUDA, NOT_SEEN))
             values = {name: value for name, value in values.items() if name not in _ON_CUDA}
@@ -135,68 +131,36 @@ class Counted:
         return cls(values, by_name, places, aside, absent, device, torch, dtype)
 
 
-def _refuse_gaps(values: Mapping[str, int], aside: Mapping[str, str], absent: Mapping[str, str], device: str) -> None:
-    """Raises ValueError for a name that is no counter, stands twice, or is missing: it would not be compared, unnoticed."""
+def _refuse_gaps(
+    values: Mapping[str, int], aside: Mapping[str, str], absent: Mapping[str, str], device: str, found: Value
+) -> None:
+    """Raises Damaged for a name that is no counter, stands twice, or is missing: it would not be compared, unnoticed."""
     stand = Counter([*values, *aside, *absent])
     for name, times in stand.items():
         if name not in COUNTERS:
-            raise ValueError(f"{name!r} is no counter; there are {', '.join(COUNTERS)}")
+            raise found.damaged(f"has {name!r}, which is no counter; there are {', '.join(COUNTERS)}")
         if times > 1:
-            raise ValueError(f"{name!r} stands {times} times in values, set_aside and absent")
+            raise found.damaged(f"has {name!r} {times} times in values, set_aside and absent")
     needed = [*OF_ALL, *(_ON_ACCELERATORS if device != "cpu" else ()), *(_ON_CUDA if device == "cuda" else ())]
     needed += [name for name, other in _TOGETHER if other in values or other in aside]
     for name in needed:
         if name not in stand:
-            raise ValueError(f"{name!r} is neither in values nor in set_aside nor in absent")
+            raise found.damaged(f"has {name!r} neither in values nor in set_aside nor in absent")
 
 
 def _sorted(found: Mapping[str, Any]) -> dict[str, Any]:  # values as they were
     return dict(sorted(found.items()))
 
 
-def _mapping(found: object, name: str) -> dict[str, object]:
-    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
-        raise ValueError(f"{name} is {_kind(found)}, not an object")
-    return found
+def _numbers(found: Value) -> dict[str, int]:
+    return {key: value.whole() for key, value in found.fields()}
 
 
-def _numbers(found: object, name: str) -> dict[str, int]:
-    return {key: _number(value, f"{name}.{key}") for key, value in _mapping(found, name).items()}
+def _texts(found: Value) -> dict[str, str]:
+    return {key: value.text() for key, value in found.fields()}
 
 
-def _number(found: object, name: str) -> int:
-    if isinstance(found, bool) or not isinstance(found, int) or found < 0:
-        raise ValueError(f"{name} is {_kind(found)}, not a whole number from 0")
-    return found
-
-
-def _text(found: object, name: str) -> str:
-    if not isinstance(found, str):
-        raise ValueError(f"{name} is {_kind(found)}, not a text")
-    return found
-
-
-def _texts(found: object, name: str) -> dict[str, str]:
-    return {key: _text(value, f"{name}.{key}") for key, value in _mapping(found, name).items()}
-
-
-def _spots(found: object, name: str) -> list[Spot]:
-    if not isinstance(found, list):
-        raise ValueError(f"{name} is {_kind(found)}, not a list")
-    spots = []
-    for number, item in enumerate(found):
-        parts = _mapping(item, f"{name}[{number}]")
-        names = [field.name for field in fields(Spot)]
-        if set(parts) != set(names):
-            raise ValueError(f"{name}[{number}] has {', '.join(sorted(parts)) or 'nothing'}, not {', '.join(names)}")
-        texts = [_text(parts[key], f"{name}[{number}].{key}") for key in ("path", "text", "what")]
-        numbers = [_number(parts[key], f"{name}[{number}].{key}") for key in ("line", "count")]
-        spots.append(Spot(texts[0], numbers[0], texts[1], texts[2], numbers[1]))
-    return spots
-
-
-def _kind(found: object) -> str:
-    """A value of a file as messages name it: short ones as they are."""
-    if isinstance(found, (dict, list)):
-        return "an object" if isinstance(found, dict) else "a list"
-    return "null" if found is None else repr(found)[:60]
+def _spot(found: Value) -> Spot:
+    found.keys([field.name for field in fields(Spot)])
+    path, text, what = (found.at(key).text() for key in ("path", "text", "what"))
+    return Spot(path, found.at("line").whole(), text, what, found.at("count").whole())

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from perfaudit.config import Config
+from perfaudit.decoding import Damaged, Value
 from perfaudit.errors import ConfigError, UserError
 from perfaudit.gate.counted import COUNTERS
 from perfaudit.quantities import seconds_of, share_of
@@ -45,16 +46,16 @@ class GateSettings:
 def settings_of(config: Config) -> GateSettings:
     """The settings of a configuration. Raises ConfigError that names file and key."""
     known = {}
-    for key, value in config.gate.items():
-        if key not in _READ:
-            raise ConfigError(
-                f"{config.path}: [tool.perfaudit.gate] has no key {key!r} (it has: {', '.join(sorted(_READ))})"
-            )
-        name, read = _READ[key]
-        try:
-            known[name] = read(value)
-        except UserError as error:
-            raise ConfigError(f"{config.path}: [tool.perfaudit.gate] {key}: {error}") from error
+    try:
+        table = Value(config.gate, "tool.perfaudit.gate", table="a table").keys((), _READ)
+        for key, value in table.fields():
+            name, read = _READ[key]
+            try:
+                known[name] = read(value)
+            except UserError as error:
+                raise ConfigError(f"{config.path}: {value.path}: {error}") from error
+    except Damaged as error:
+        raise ConfigError(f"{config.path}: {error}") from error
     return checked(GateSettings(**known))
 
 
@@ -90,44 +91,21 @@ def baseline_in(folder: Path) -> str:
     return BASELINE if (folder / BASELINE).is_file() else ""
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise UserError(f"must be a text, it is {value!r}")
-    return value
+def _tolerances(value: Value) -> dict[str, float]:
+    return {name: share_of(share.text()) for name, share in value.keys((), COUNTERS).fields()}
 
 
-def _yes_or_no(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise UserError(f"must be true or false, it is {value!r}")
-    return value
-
-
-def _texts(value: object) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise UserError(f"must be a list of texts, it is {value!r}")
-    return tuple(value)
-
-
-def _tolerances(value: object) -> dict[str, float]:
-    if not isinstance(value, dict):
-        raise UserError(f"must be a table of percentages by counter, it is {value!r}")
-    for name in value:
-        if name not in COUNTERS:
-            raise UserError(f"{name!r} is no counter; there are {', '.join(COUNTERS)}")
-    return {str(name): share_of(_text(share)) for name, share in value.items()}
-
-
-_READ: dict[str, tuple[str, Callable[[object], Any]]] = {  # Any: each field has a type of its own
-    "targets": ("targets", _texts),
-    "paths": ("paths", _texts),
-    "against": ("against", _text),
-    "baseline": ("baseline", _text),
-    "layers": ("layers", lambda value: layers_of(_texts(value))),
-    "max-regression": ("max_regression", lambda value: share_of(_text(value))),
-    "tolerate": ("tolerate", lambda value: share_of(_text(value))),
-    "budget": ("budget", lambda value: seconds_of(_text(value))),
-    "inconclusive": ("inconclusive", lambda value: outcome_of(_text(value))),
-    "link": ("links", _texts),
-    "in-place": ("in_place", _yes_or_no),
+_READ: dict[str, tuple[str, Callable[[Value], Any]]] = {  # Any: each field has a type of its own
+    "targets": ("targets", Value.texts),
+    "paths": ("paths", Value.texts),
+    "against": ("against", Value.text),
+    "baseline": ("baseline", Value.text),
+    "layers": ("layers", lambda value: layers_of(value.texts())),
+    "max-regression": ("max_regression", lambda value: share_of(value.text())),
+    "tolerate": ("tolerate", lambda value: share_of(value.text())),
+    "budget": ("budget", lambda value: seconds_of(value.text())),
+    "inconclusive": ("inconclusive", lambda value: outcome_of(value.text())),
+    "link": ("links", Value.texts),
+    "in-place": ("in_place", Value.is_true),
     "counters": ("tolerance", _tolerances),
 }

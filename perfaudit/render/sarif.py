@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from urllib.parse import quote
 
 from perfaudit import __version__
-from perfaudit.findings import Finding, Fix, Location
+from perfaudit.findings import Edit, Finding, Fix, Location, Span
 from perfaudit.render import gate_sarif
 from perfaudit.render.words import fix_title, in_cell, json_text, place_of, printable, remarks, sentences, signs, unused
 from perfaudit.report import Json, Report
@@ -25,8 +24,6 @@ _PROBLEM = {"error": "error", "warning": "warning", "info": "recommendation", "h
 _ROOT = "%SRCROOT%"
 _NOT_AUDITED, _UNUSED = "not-audited", "unused-suppression"
 _NOTIFICATIONS = {_NOT_AUDITED: "A file that could not be audited.", _UNUSED: "A comment that silences nothing."}
-_HUNK = re.compile(r"@@ -(\d+)")
-_NO_LINE_END = "\\ No newline at end of file\n"
 
 
 def render(report: Report, rules: Mapping[str, Rule] | None = None) -> str:
@@ -110,7 +107,7 @@ def _result(finding: Finding, shown: Finding, index: int) -> Json:
         result["relatedLocations"] = [_location(other) for other in finding.places if other != place]
     if finding.fingerprint:  # `primaryLocationLineHash`, which GitHub reads, is left to the action that uploads
         result["partialFingerprints"] = {"perfaudit/v1": finding.fingerprint}
-    if place is not None and place.cell is None and finding.fix is not None and finding.fix.diff:
+    if place is not None and place.cell is None and finding.fix is not None and finding.fix.edits:
         result["fixes"] = [_fix(place.path, finding.fix)]
     if finding.saving is not None:
         result["properties"] = {"saving": dataclasses.asdict(finding.saving)}
@@ -122,13 +119,17 @@ def _location(place: Location) -> Json:
     physical: Json = {"artifactLocation": _artifact(place.path)}
     if place.cell is not None:
         return {"physicalLocation": physical, "logicalLocations": [{"name": f"cell {place.cell}", "kind": "module"}]}
-    physical["region"] = {
+    physical["region"] = _region(place)
+    return {"physicalLocation": physical}
+
+
+def _region(place: Location) -> Json:
+    return {
         "startLine": place.line,
         "startColumn": place.column,
         "endLine": place.end_line,
         "endColumn": place.end_column,
     }
-    return {"physicalLocation": physical}
 
 
 def _artifact(path: str) -> Json:
@@ -137,71 +138,27 @@ def _artifact(path: str) -> Json:
 
 
 def _fix(path: str, fix: Fix) -> Json:
-    """The fix as replaced lines, read from its diff: the edits count characters of a text that a report does not hold."""
-    change = {"artifactLocation": _artifact(path), "replacements": _replacements(fix.diff)}
+    change = {"artifactLocation": _artifact(path), "replacements": _replacements(fix.edits)}
     return {"description": {"text": signs(fix_title(fix))}, "artifactChanges": [change]}
 
 
-def _replacements(diff: str) -> list[Json]:
-    """For each run of changed lines in a unified diff, what it replaces by what.
-
-    The last line end is left alone on both sides. A run that only adds or only removes takes a neighbour in, and runs
-    with one line between them are one, so that no region begins behind the end of the file and no two meet.
-    """
-    found: list[Json] = []
-    for number, hunk in _hunks(diff):
-        changed = [sign != " " for sign, _ in hunk]
-        at = 0
-        while at < len(hunk):
-            if not changed[at]:
-                number, at = number + 1, at + 1
-                continue
-            start = at
-            while any(changed[at : at + 2]):
-                at += 1
-            run = hunk[start:at]
-            lines = sum(sign != "+" for sign, _ in run)
-            if lines and any(sign != "-" for sign, _ in run):
-                found.append(_replacement(number, run))
-            elif at < len(hunk):
-                found.append(_replacement(number, [*run, hunk[at]]))
-            elif start:
-                found.append(_replacement(number - 1, [hunk[start - 1], *run]))
-            else:
-                found.append(_replacement(number, run))
-            number += lines
-    return found
+def _replacements(edits: Iterable[Edit]) -> list[Json]:
+    """What each edit replaces by what; those that touch are one, because regions must not meet."""
+    found: list[Edit] = []
+    for edit in sorted(dict.fromkeys(edits), key=lambda edit: edit.span):
+        if found and found[-1].span.end == edit.span.start:
+            edit = _as_one(found.pop(), edit)
+        found.append(edit)
+    return [
+        {"deletedRegion": _region(e.place), "insertedContent": {"text": e.text}} for e in found if e.place is not None
+    ]
 
 
-def _hunks(diff: str) -> list[tuple[int, list[tuple[str, str]]]]:
-    """Each hunk's first line number in the old file and its lines, each after its sign."""
-    hunks: list[tuple[int, list[tuple[str, str]]]] = []
-    for line in re.findall(r"[^\n]*\n", diff)[2:]:  # the first two name the file
-        if header := _HUNK.match(line):
-            hunks.append((int(header[1]), []))
-        elif line == _NO_LINE_END:
-            sign, text = hunks[-1][1][-1]
-            hunks[-1][1][-1] = (sign, text.removesuffix("\n"))
-        else:
-            hunks[-1][1].append((line[0], line[1:]))
-    return hunks
-
-
-def _replacement(first: int, run: list[tuple[str, str]]) -> Json:
-    old = [text for sign, text in run if sign in " -"]
-    new = "".join(text for sign, text in run if sign in " +")
-    last = old[-1] if old else ""
-    for line_end in ("\r\n", "\n"):
-        if last.endswith(line_end) and new.endswith(line_end):
-            last, new = last.removesuffix(line_end), new.removesuffix(line_end)
-            break
-    region = {
-        "startLine": max(first, 1),
-        "startColumn": 1,
-        "endLine": max(first + len(old) - 1, 1),
-        "endColumn": len(last) + 1,
-    }
-    return {"deletedRegion": region, "insertedContent": {"text": new}}
+def _as_one(first: Edit, second: Edit) -> Edit:
+    place = first.place
+    if place is not None and second.place is not None:
+        place = dataclasses.replace(place, end_line=second.place.end_line, end_column=second.place.end_column)
+    return Edit(Span(first.span.start, second.span.end), first.text + second.text, place)
 
 
 def _invocation(report: Report, shown: Report) -> Json:

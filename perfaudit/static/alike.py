@@ -5,25 +5,14 @@ Baselines and gates compare finding by finding, and fixes are applied so; this i
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from perfaudit.findings import Finding, Fix, Location
-from perfaudit.static.document import Document, read_document
+from perfaudit.static.document import Document, read_again
 from perfaudit.static.fix import patch
-from perfaudit.static.source import Unreadable
 
 Reading = Callable[[str], Document | None]
-
-
-def read_again(path: str) -> Document | None:
-    """The file as it is now, None where it cannot be read."""
-    try:
-        return read_document(Path(path))
-    except Unreadable:
-        return None
 
 
 def merge_alike(findings: Sequence[Finding], read: Reading = read_again) -> tuple[Finding, ...]:
@@ -80,12 +69,13 @@ def _fix_of_all(group: list[Finding], fix: Fix, document: Reading) -> Fix | None
     """One fix with the edits of all: of those that overlap only the first, as `--fix` applies them."""
     path = group[0].location.path if group[0].location is not None else ""
     found = document(path)
-    if found is None or hashlib.sha256(found.raw.encode(found.encoding)).hexdigest() != fix.before:
+    if found is None or not fix.before or found.digest != fix.before:
         return None
     done = patch(path, found.text, group, found.encoding)
     if not done.applied:
         return None
     try:
-        return replace(fix, edits=done.edits, diff=found.diff(path, done.edits))
+        fix = replace(fix, edits=done.edits, diff=found.diff(path, done.edits))
+        return found.as_handed_over(path, fix, with_after=bool(fix.after))
     except ValueError:  # a notebook into which they cannot be written back together
         return None

@@ -18,6 +18,8 @@ from perfaudit.static.registry import joined, run_what_works
 from perfaudit.static.source import FUNCTIONS, Source, Unreadable
 from perfaudit.static.suppress import silence, suppressions
 
+MAX_REHASHED = 32 << 20  # characters of a file, once for each of its fixes: about 0.1 s; above, fixes have no `after`
+
 Statements = dict[int, tuple[ast.stmt, str]]  # by line: the innermost statement there and the name of its scope
 
 
@@ -66,7 +68,7 @@ def audit(
         problems = document.notebook.problems
         skipped += tuple(Skipped(shown_as, f"cell {number}: {reason}") for number, reason in problems)
     asked = neighbours.asked if neighbours else Asked()
-    kept = _with_digest(document, kept)
+    kept = _handed_over(document, kept)
     return Audited(tuple(kept), skipped, tuple(unused), asked=asked)
 
 
@@ -84,24 +86,18 @@ def _reported(
     return silence(with_lines, comments, source.path, rules, selected)
 
 
-def _with_digest(document: Document, findings: list[Finding]) -> list[Finding]:
-    """The findings, their fixes with what the file is known by, so that they can be applied later.
+def _handed_over(document: Document, findings: list[Finding]) -> list[Finding]:
+    """The findings, their fixes with all that is needed to apply them later."""
+    fixed = sum(finding.fix is not None and bool(finding.fix.edits) for finding in findings)
+    with_after = fixed * len(document.raw) <= MAX_REHASHED
 
-    Without it where the encoding reads more than it writes; such a file is not written either.
-    """
-    if not any(finding.fix is not None and finding.fix.edits for finding in findings):
-        return findings
-    try:
-        before = hashlib.sha256(document.raw.encode(document.encoding)).hexdigest()
-    except (UnicodeError, LookupError):
-        return findings
-
-    def known(finding: Finding) -> Finding:
-        finding = finding.with_(parts=tuple(map(known, finding.parts)))
+    def handed_over(finding: Finding) -> Finding:
         fix = finding.fix
-        return finding.with_(fix=replace(fix, before=before)) if fix is not None and fix.edits else finding
+        if fix is not None and fix.edits and finding.location is not None:
+            fix = document.as_handed_over(finding.location.path, fix, with_after)
+        return finding.with_(fix=fix, parts=tuple(map(handed_over, finding.parts)))
 
-    return list(map(known, findings))
+    return [handed_over(finding) if finding.fix is not None or finding.parts else finding for finding in findings]
 
 
 def _in_cells(document: Document, finding: Finding) -> Finding:

@@ -9,10 +9,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from perfaudit.decoding import Damaged, Value
 from perfaudit.errors import ConfigError, UserError, refusal
 from perfaudit.files import reason, replace_file
 from perfaudit.findings import Finding, only, parts_of
-from perfaudit.reading import MAX_RECORD_BYTES, json_of, read_bytes
+from perfaudit.reading import MAX_RECORD_BYTES, read_bytes
 from perfaudit.static.discover import shown
 
 SCHEMA = "perfaudit.baseline/1"
@@ -34,25 +35,29 @@ class Known:
 def read_baseline(path: Path) -> tuple[Known, ...]:
     """The findings of a baseline file. Raises ConfigError for one that is missing, damaged, or of a newer version."""
     try:
-        data = json_of(read_bytes(path, MAX_RECORD_BYTES))
+        data = Value.of_json(read_bytes(path, MAX_RECORD_BYTES))
     except FileNotFoundError as error:
         raise ConfigError(f"{path}: no such baseline; write it with --update-baseline") from error
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {refusal(error)}") from error
     except ValueError as error:
         raise ConfigError(f"{path}: a damaged baseline: {error}; write it again with --update-baseline") from error
-    schema = data.get("schema") if isinstance(data, dict) else None
+    schema = data.raw.get("schema") if isinstance(data.raw, dict) else None
     if schema != SCHEMA:
         newer = isinstance(schema, str) and schema.startswith("perfaudit.baseline/")
         problem = f"made by another version of perfaudit ({schema})" if newer else "not a baseline of perfaudit"
         raise ConfigError(f"{path}: {problem}; this one reads {SCHEMA}")
     try:
-        known = [Known(e["path"], e["rule"], e["digest"], e["message"]) for e in data["findings"]]
-    except (KeyError, TypeError) as error:
-        raise ConfigError(f"{path}: a damaged baseline: a finding lacks {error}") from error
-    if not all(isinstance(part, str) for k in known for part in (k.path, k.rule, k.digest, k.message)):
-        raise ConfigError(f"{path}: a damaged baseline: path, rule, digest and message are texts")
+        known = [known_finding(entry) for entry in data.at("findings").items()]
+    except Damaged as error:
+        raise ConfigError(f"{path}: a damaged baseline: {error}") from error
     return tuple(replace(k, path=shown(path.parent / k.path)) for k in known)
+
+
+def known_finding(entry: Value) -> Known:
+    """A finding as a baseline has it. Raises Damaged."""
+    path, rule, digest, message = (entry.at(key).text() for key in ("path", "rule", "digest", "message"))
+    return Known(path, rule, digest, message)
 
 
 def write_baseline(path: Path, known: Iterable[Known]) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from perfaudit.findings import Edit, Location
+from perfaudit.findings import Edit, Fix, Location
 from perfaudit.reading import MAX_FILE_BYTES
 from perfaudit.static import edit
 from perfaudit.static.notebook import Notebook, read_notebook
-from perfaudit.static.source import MAX_BYTES, read_text
+from perfaudit.static.source import MAX_BYTES, Unreadable, location, read_text
 
 MAX_DIFF = 20_000  # characters; a notebook that is saved on one line has itself twice in its diff
 
@@ -23,7 +26,7 @@ class Document:
     encoding: str = "utf-8"
     notebook: Notebook | None = None
 
-    def rewritten(self, edits: tuple[Edit, ...] | list[Edit]) -> str:
+    def rewritten(self, edits: Iterable[Edit]) -> str:
         """The file's own text after edits of the Python text. Raises ValueError where they cannot be written back."""
         return self.notebook.rewritten(edits) if self.notebook else edit.apply(self.raw, edits)
 
@@ -43,6 +46,36 @@ class Document:
         """A place in the Python text as the user counts: in a notebook by cell."""
         return self.notebook.place(location) if self.notebook else location
 
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the file's bytes; "" where the encoding does not write what it reads."""
+        return _digest_of_file(self.raw, self.encoding)
+
+    def as_handed_over(self, path: str, fix: Fix, with_after: bool = True) -> Fix:
+        """A fix of this document with all that a report says of it: places of its edits, digests of the file before and after.
+
+        The digests are "" in an encoding that does not write what it reads; such a file is not written either.
+        """
+        ordered = edit.in_order(fix.edits, len(self.text))
+        edits = tuple(replace(e, place=self.place(location(path, self.text, e.span))) for e in ordered)
+        after = _digest_of(self.rewritten(edits), self.encoding) if with_after and self.digest else ""
+        return replace(fix, edits=edits, before=self.digest, after=after, encoding=edit.plain(self.encoding))
+
+
+def digest(data: bytes) -> str:
+    """What a file is known by: SHA-256 of its bytes, in hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def _digest_of(text: str, encoding: str) -> str:
+    try:
+        return digest(text.encode(encoding))
+    except (UnicodeError, LookupError):
+        return ""
+
+
+_digest_of_file = functools.lru_cache(maxsize=1)(_digest_of)  # asked for by each fix of a file
+
 
 def is_notebook(path: Path) -> bool:
     return path.suffix == ".ipynb"
@@ -52,6 +85,20 @@ def read_document(path: Path) -> Document:
     """The file on disk. Raises Unreadable with the reason, in words, when it cannot be audited."""
     raw, encoding = read_text(path, MAX_FILE_BYTES if is_notebook(path) else MAX_BYTES)
     return document(raw, path, encoding)
+
+
+def read_again(path: str) -> Document | None:
+    """The file as it is now, None where it cannot be read."""
+    try:
+        return read_document(Path(path))
+    except Unreadable:
+        return None
+
+
+def handed_over(path: str, text: str, fix: Fix) -> Fix:
+    """The fix of a file as `Document.as_handed_over` has it, as it is where the file no longer holds this text."""
+    found = read_again(path)
+    return found.as_handed_over(path, fix) if found is not None and found.text == text else fix
 
 
 def document(raw: str, path: Path, encoding: str = "utf-8") -> Document:

@@ -9,8 +9,10 @@ import ast
 import bisect
 import difflib
 import functools
+import os
 import re
 import tokenize
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from perfaudit.findings import Edit, Span
@@ -18,6 +20,7 @@ from perfaudit.static.source import Source
 
 Edits = tuple[Edit, ...]
 
+_MARKED = "utf-8-sig"  # what Python calls UTF-8 behind a byte-order mark
 CONTEXT_LINES = 3  # around a change in a diff, as `diff -u` shows them
 
 _SPACE = re.compile(r"(?:[\s\\]|#[^\r\n]*)*")  # what may stand before an argument
@@ -306,18 +309,28 @@ def insert_import(source: Source, text: str) -> Edits:
 # ---- edits and diffs ---------------------------------------------------------------------------------------------
 
 
-def apply(text: str, edits: Edits | list[Edit]) -> str:
-    """The text with all edits made at once. Raises ValueError where two overlap.
+def apply(text: str, edits: Iterable[Edit]) -> str:
+    """The text with all edits made at once. Raises ValueError where two overlap or one leaves the text.
 
     Edits that stand twice count once; insertions at one place keep the order in which they are given.
     """
     result, position = [], 0
-    for edit in sorted(dict.fromkeys(edits), key=lambda e: (e.span.start, e.span.end)):
-        if edit.span.start < position:
-            raise ValueError(f"edits overlap at character {edit.span.start}")
+    for edit in in_order(edits, len(text)):
         result += [text[position : edit.span.start], edit.text]
         position = edit.span.end
     return "".join([*result, text[position:]])
+
+
+def in_order(edits: Iterable[Edit], length: int) -> list[Edit]:
+    """Edits of a text of this length, each once, in the order of their places. Raises ValueError as `apply` does."""
+    ordered, position = sorted(dict.fromkeys(edits), key=lambda e: (e.span.start, e.span.end)), 0
+    for edit in ordered:
+        if not position <= edit.span.start <= edit.span.end:
+            raise ValueError(f"edits overlap at character {edit.span.start}")
+        position = edit.span.end
+    if position > length:
+        raise ValueError(f"an edit ends at character {position} of a text of {length}")
+    return ordered
 
 
 def overlap(first: Edits, second: Edits) -> bool:
@@ -389,6 +402,23 @@ def diff(path: str, before: str, after: str, above: int = 0) -> str:
     above += before.count("\n", 0, start)
     moved = (_moved(line, above) if line.startswith("@@") else line for line in lines)
     return "".join(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in moved)
+
+
+def plain(encoding: str) -> str:
+    """The encoding of what follows a byte-order mark."""
+    return "utf-8" if encoding == _MARKED else encoding
+
+
+def diff_of_file(path: str, before: str, after: str, encoding: str) -> str:
+    """The `diff` of two whole texts of a file, its byte-order mark included: git compares bytes."""
+    mark = "\ufeff" if encoding == _MARKED else ""
+    return diff(path, mark + before, mark + after)
+
+
+def in_bytes(diff: str, encoding: str) -> bytes:
+    """A diff as git reads it: names as the file system has them, lines in the encoding of the file."""
+    begin = diff.find("\n", diff.find("\n") + 1) + 1
+    return os.fsencode(diff[:begin]) + diff[begin:].encode(plain(encoding))
 
 
 def _name_in_diff(name: str) -> str:

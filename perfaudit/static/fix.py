@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import bisect
 import hashlib
-import os
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -49,17 +48,14 @@ class Patched:
 
     @property
     def diff_bytes(self) -> bytes:
-        """The diff in the encoding of the file, byte-order mark included: `git apply` compares bytes."""
-        mark, encoding = ("\ufeff", "utf-8") if self.encoding == "utf-8-sig" else ("", self.encoding)
-        text = edit.diff(self.path, mark + self.before, mark + self.after)
-        header = "".join(text.splitlines(keepends=True)[:2])
-        return os.fsencode(header) + text[len(header) :].encode(encoding)
+        """The diff as `git apply` takes it."""
+        return edit.in_bytes(edit.diff_of_file(self.path, self.before, self.after, self.encoding), self.encoding)
 
 
 def allowed(finding: Finding, unsafe: bool, allow: frozenset[str] = frozenset()) -> bool:
     """Whether a finding's fix may be applied: safe always, unsafe on request or when all it changes is allowed."""
     fix = finding.fix
-    if fix is None or not (fix.edits or fix.diff) or fix.safety == "manual":  # one of a saved report has its diff only
+    if fix is None or not fix.edits or fix.safety == "manual":
         return False
     return fix.safety == "safe" or unsafe or (bool(fix.changes) and set(fix.changes) <= allow)
 
@@ -164,7 +160,7 @@ def _is_taken(text: str, flags: int) -> bool:
 def patches(findings: Iterable[Finding], unsafe: bool, allow: frozenset[str] = frozenset()) -> list[Patched]:
     """One patch per file that has an allowed fix, in order of path.
 
-    Files are read again. Raises UserError if one no longer gives the diffs of its findings.
+    Files are read again. Raises UserError if one is no longer what its findings were read from.
     """
     by_path: dict[str, list[Finding]] = {}
     for finding in findings:
@@ -180,14 +176,10 @@ def patches(findings: Iterable[Finding], unsafe: bool, allow: frozenset[str] = f
 
 def _patch_file(path: str, findings: list[Finding]) -> Patched:
     found = _read_again(path)
-    for finding in findings:
-        assert finding.fix is not None
-        try:
-            diff = found.diff(path, finding.fix.edits)
-        except ValueError as error:
-            raise UserError(f"{path}: changed since it was read; scan it again") from error
-        if diff != finding.fix.diff:
-            raise UserError(f"{path}: changed since it was read; scan it again")
+    if not found.digest:
+        raise UserError(f"{path}: not fixed: its text cannot be written in {found.encoding}")
+    if any(finding.fix is not None and finding.fix.before != found.digest for finding in findings):
+        raise UserError(f"{path}: changed since it was read; scan it again")
     return patch_document(path, found, findings)
 
 

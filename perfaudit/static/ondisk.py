@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from perfaudit.errors import UserError, refusal
 from perfaudit.files import Kept, Refused, forget, keep, put_back, reason, replace_source, source_place, sweep
 from perfaudit.reading import MAX_FILE_BYTES, TooLarge, read_bytes
 from perfaudit.static.discover import SUFFIXES
-from perfaudit.static.document import is_notebook
+from perfaudit.static.document import digest, is_notebook
 from perfaudit.static.source import MAX_BYTES, Unreadable, decoded
 
 _UNUSUAL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # in a path: nothing that a terminal obeys
@@ -43,20 +42,6 @@ class Planned:
     before: bytes
     after: bytes
     diff: bytes
-
-
-def digest(data: bytes) -> str:
-    """What a file is known by: SHA-256 of its bytes, in hexadecimal."""
-    return hashlib.sha256(data).hexdigest()
-
-
-def digest_of(path: str, text: str) -> str:
-    """The digest of the file on disk where it holds this text; "" where it cannot be read or holds another."""
-    try:
-        data = read_bytes(path, MAX_FILE_BYTES)
-        return digest(data) if decoded(data)[0] == text else ""
-    except (OSError, Unreadable):
-        return ""
 
 
 def inside(path: str, root: Path) -> Path:

@@ -2,43 +2,42 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 from perfaudit.errors import UserError
-from perfaudit.findings import FilePatch
+from perfaudit.findings import Edit, FilePatch
 from perfaudit.forked_work import Lost, in_children
-from perfaudit.static import edit, unified
-from perfaudit.static.ondisk import Opened, Planned, digest, known, named_twice, opened, refuse
+from perfaudit.static import edit
+from perfaudit.static.document import digest
+from perfaudit.static.ondisk import Opened, Planned, known, named_twice, opened, refuse
+from perfaudit.static.source import location
 
 T = TypeVar("T")
 
-_MARK = "\ufeff"  # a byte-order mark is a character of a diff: git compares bytes
 
-
-def file_patch(path: str, before: str, after: str, encoding: str = "utf-8") -> FilePatch:
-    """The patch that turns one text of this file into the other; text and encoding as `source.read_text` gives them.
+def file_patch(path: str, before: str, edits: Sequence[Edit], encoding: str = "utf-8") -> FilePatch:
+    """The patch that makes these edits of this file; text and encoding as `source.read_text` gives them.
 
     path: as `discover.shown` has it. Raises UserError where the encoding cannot hold the new text.
     """
-    mark, plain = _mark(encoding)
+    after = edit.apply(before, edits)
     old, new = _encoded(path, before, encoding), _encoded(path, after, encoding)
-    return FilePatch(path, digest(old), digest(new), edit.diff(path, mark + before, mark + after), plain)
+    placed = (replace(e, place=location(path, before, e.span)) for e in edit.in_order(edits, len(before)))
+    diff = edit.diff_of_file(path, before, after, encoding)
+    return FilePatch(path, digest(old), digest(new), diff, edit.plain(encoding), tuple(placed))
 
 
 def git_patch(files: Iterable[FilePatch]) -> bytes:
-    """One patch of all these files that `git apply` and `patch -p1` take, each file in its encoding.
-
-    Raises UserError for an encoding that Python does not know or that cannot hold the diff.
-    """
-    return b"".join(_in_git_format(item.path, _bytes_of(item)) for item in files if item.diff)
+    """One patch of all these files that `git apply` and `patch -p1` take, each file in its encoding."""
+    return b"".join(_in_git_format(edit.in_bytes(item.diff, item.encoding)) for item in files if item.diff)
 
 
 def git_patch_of(planned: Iterable[Planned]) -> bytes:
     """The same of files that were checked."""
-    return b"".join(_in_git_format(item.path, item.diff) for item in planned)
+    return b"".join(_in_git_format(item.diff) for item in planned)
 
 
 def planned(files: Sequence[FilePatch], root: Path) -> list[Planned]:
@@ -80,57 +79,33 @@ def _planned(item: FilePatch, root: Path) -> Planned | None:
     if file.digest == item.after:
         return None
     known(file, item.before, "tune")
-    return _with_patch(file, item)
+    try:
+        done = replaced(file, edit.apply(file.text, item.edits))
+    except ValueError as error:
+        raise UserError(f"{item.path}: its edits do not fit: {error}") from error
+    return as_promised(done, item.after)
+
+
+def as_promised(done: Planned, after: str) -> Planned:
+    """The file itself. Raises UserError unless it becomes what the report says."""
+    if digest(done.after) != after:
+        raise UserError(f"{done.path}: its edits do not give the file that the report says")
+    return done
 
 
 def replaced(file: Opened, after: str) -> Planned:
     """The file with another text. Raises UserError where its encoding cannot hold it, or does not give its bytes again."""
-    mark, plain = _mark(file.encoding)
     same = _encoded(file.path, file.text, file.encoding)
     if same != file.data:  # some old encodings write one character in several ways
         raise UserError(f"{file.path}: its text in {file.encoding} would not give the same bytes again")
     data = _encoded(file.path, after, file.encoding)
-    diff = edit.diff(file.path, mark + file.text, mark + after)
-    return Planned(file.path, file.real, file.data, data, _bytes_of(FilePatch(file.path, "", "", diff, plain)))
+    diff = edit.diff_of_file(file.path, file.text, after, file.encoding)
+    return Planned(file.path, file.real, file.data, data, edit.in_bytes(diff, file.encoding))
 
 
-def with_diff(file: Opened, diff: str) -> Planned:
-    """The file with one diff made, which has no byte-order mark. Raises UserError where it does not fit."""
-    try:
-        return replaced(file, edit.apply(file.text, unified.edits(file.path, diff, file.text)))
-    except unified.DoesNotFit as error:
-        raise UserError(f"{file.path}: {error}") from error
-
-
-def has_diff(file: Opened, diff: str, before: str) -> bool:
-    """Whether the file is the one of that digest with this diff made."""
-    try:
-        text = edit.apply(file.text, unified.edits(file.path, unified.undoing(file.path, diff), file.text))
-        return digest(_encoded(file.path, text, file.encoding)) == before
-    except (unified.DoesNotFit, UserError):
-        return False
-
-
-def _with_patch(file: Opened, item: FilePatch) -> Planned:
-    mark, _ = _mark(file.encoding)
-    try:
-        text = edit.apply(mark + file.text, unified.edits(item.path, item.diff, mark + file.text))
-    except unified.DoesNotFit as error:
-        raise UserError(f"{item.path}: {error}") from error
-    done = replaced(file, text.removeprefix(mark))
-    if digest(done.after) != item.after:
-        raise UserError(f"{item.path}: its diff does not give the file that was measured")
-    return done
-
-
-def _in_git_format(path: str, diff: bytes) -> bytes:
-    a, b = (os.fsencode(line[4:].rstrip("\t\n")) for line in unified.lines_of(unified.header(path)))
+def _in_git_format(diff: bytes) -> bytes:
+    a, b, _ = (line[4:].rstrip(b"\t") for line in diff.split(b"\n", 2))
     return b"diff --git " + a + b" " + b + b"\n" + diff
-
-
-def _bytes_of(item: FilePatch) -> bytes:
-    head = unified.header(item.path)
-    return os.fsencode(head) + _encoded(item.path, item.diff.removeprefix(head), item.encoding)
 
 
 def _encoded(path: str, text: str, encoding: str) -> bytes:
@@ -138,8 +113,3 @@ def _encoded(path: str, text: str, encoding: str) -> bytes:
         return text.encode(encoding)
     except (LookupError, UnicodeError) as error:
         raise UserError(f"{path}: its text cannot be written in {encoding}") from error
-
-
-def _mark(encoding: str) -> tuple[str, str]:
-    """The byte-order mark that a text of this encoding begins with, and the encoding of what follows."""
-    return (_MARK, "utf-8") if encoding == "utf-8-sig" else ("", encoding)

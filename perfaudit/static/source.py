@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import bisect
 import codecs
+import functools
 import io
 import re
 import tokenize
@@ -300,7 +301,7 @@ class Source:
 
     @cached_property
     def _line_starts(self) -> list[int]:
-        return [0, *(match.end() for match in NEWLINE.finditer(self.text))]
+        return line_starts(self.text)
 
     @cached_property
     def lines(self) -> list[str]:
@@ -675,6 +676,19 @@ def canonical(name: str) -> str:
 def read_source(path: Path, shown_as: str) -> Source:
     """The file as a Source. Raises Unreadable with the reason, in words, when it cannot be audited."""
     return Source(shown_as, read_text(path)[0])
+
+
+@functools.lru_cache(maxsize=1)  # asked for by each edit of a file
+def line_starts(text: str) -> list[int]:
+    """Where the lines of a text begin."""
+    return [0, *(match.end() for match in NEWLINE.finditer(text))]
+
+
+def location(path: str, text: str, span: Span) -> Location:
+    """Where a span of a text is, by line and column."""
+    starts = line_starts(text)
+    line, end_line = bisect.bisect_right(starts, span.start), bisect.bisect_right(starts, span.end)
+    return Location(path, line, span.start - starts[line - 1] + 1, end_line, span.end - starts[end_line - 1] + 1)
 
 
 def read_text(path: Path, limit: int = MAX_BYTES) -> tuple[str, str]:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
 from perfaudit.errors import UserError
-from perfaudit.findings import Finding
+from perfaudit.findings import FilePatch, Finding
 from perfaudit.measurements import Winner
 from perfaudit.report import Report
-from perfaudit.static import unified
-from perfaudit.static.document import is_notebook
-from perfaudit.static.fix import allowed, patch
-from perfaudit.static.ondisk import Planned, known, named_twice, opened, refuse, sweep_beside, write_all
-from perfaudit.static.patching import git_patch, git_patch_of, has_diff, planned, replaced, with_diff, within_limits
+from perfaudit.static.document import document
+from perfaudit.static.edit import in_order
+from perfaudit.static.fix import allowed, patch_document
+from perfaudit.static.ondisk import Opened, Planned, known, named_twice, opened, refuse, sweep_beside, write_all
+from perfaudit.static.patching import as_promised, git_patch, git_patch_of, planned, replaced, within_limits
+from perfaudit.static.source import Unreadable
 
 ALREADY = "already applied"
 NOTHING = "nothing to apply: every knob keeps what you have"
@@ -73,7 +74,7 @@ def of_tuning(report: Report, root: Path) -> Plan:
 
 
 def _of_winners(winners: tuple[Winner, ...], root: Path) -> Plan:
-    patches = [w for w in winners if w.fix is not None and w.location is not None and w.fix.diff]
+    patches = [w for w in winners if w.fix is not None and w.location is not None and w.fix.edits]
     left = [f"{w.knob}: nothing to apply, {w.words}" for w in winners if w not in patches and not w.keeps_current]
     ordered = sorted(patches, key=lambda w: (_is_another_training(w), -w.saving.low if w.saving else 0.0))
     for winner in ordered[1:]:
@@ -83,35 +84,29 @@ def _of_winners(winners: tuple[Winner, ...], root: Path) -> Plan:
         left.append(f"{winner.knob}: not applied, {why}")
     if not ordered:
         return Plan(left=tuple(left) or (NOTHING,))
-    refused: list[str] = []
-    made = within_limits(lambda _: _of_winner(ordered[0], root), [_path_of(ordered[0])], refused)
-    if refused:
-        raise UserError("; ".join(refused))
-    ((file, words),) = made
-    return Plan((file,) if file else (), (words,), tuple(left))
+    first = ordered[0]
+    files = planned([_patch_of(first)], root)
+    return Plan(tuple(files), (f"{_path_of(first)}: {first.knob} {'applied' if files else ALREADY}",), tuple(left))
 
 
 def _is_another_training(winner: Winner) -> bool:
     return winner.fix is not None and "algorithm" in winner.fix.changes
 
 
-def _of_winner(winner: Winner, root: Path) -> tuple[Planned | None, str]:
-    assert winner.fix is not None and winner.location is not None
-    fix, file = winner.fix, opened(winner.location.path, root)
-    if not fix.before:
-        raise UserError(f"{file.path}: not applied: the report does not say which text {winner.knob} was measured on")
-    if file.digest != fix.before and has_diff(file, fix.diff, fix.before):
-        return None, f"{file.path}: {winner.knob} {ALREADY}"
-    known(file, fix.before, "tune")
-    return with_diff(file, fix.diff), f"{file.path}: {winner.knob} applied"
+def _patch_of(winner: Winner) -> FilePatch:
+    fix, path = winner.fix, _path_of(winner)
+    assert fix is not None
+    if not (fix.before and fix.after):
+        raise UserError(f"{path}: not applied: the report does not say which text {winner.knob} was measured on")
+    return FilePatch(path, fix.before, fix.after, fix.diff, fix.encoding, fix.edits)
 
 
 def of_scan(report: Report, root: Path, unsafe: bool, allow: frozenset[str]) -> Plan:
-    """The allowed fixes of a scan, as `scan --fix` takes them, from their diffs; fixes of one line are for another scan.
+    """The allowed fixes of a scan, as `scan --fix` takes them; of those that touch the same text, the first.
 
-    Raises UserError where a file is not the one that was scanned, or a diff is not of it.
+    Raises UserError where a file is not the one that was scanned, or edits are not of it.
     """
-    with_fix = [f for f in report.findings if f.location is not None and f.fix is not None and f.fix.diff]
+    with_fix = [f for f in report.findings if f.location is not None and f.fix is not None and f.fix.edits]
     wanted = sorted((f for f in with_fix if allowed(f, unsafe, allow)), key=_path_of)
     refused = named_twice({_path_of(f): None for f in wanted}, root)
     groups = {path: list(group) for path, group in groupby(wanted, key=_path_of)}
@@ -142,24 +137,33 @@ def _path_of(of: Finding | Winner) -> str:
 
 def _of_file(path: str, findings: list[Finding], root: Path) -> Plan:
     file = opened(path, root)
-    if is_notebook(file.real):  # cells are JSON on disk, and the diff of a long one is not of the file
-        return Plan(left=(f"{path}: not applied: `perfaudit scan --fix` writes notebooks",))
-    fixes = []
-    for finding in findings:
-        assert finding.fix is not None
-        if not finding.fix.before:
-            raise UserError(f"{path}: the report does not say which text it is of; run `perfaudit scan` again")
-        known(file, finding.fix.before, "scan")
-        try:
-            edits = unified.edits(path, finding.fix.diff, file.text)
-        except unified.DoesNotFit as error:
-            raise UserError(f"{path}: {finding.rule}: {error}") from error
-        fixes.append(finding.with_(fix=replace(finding.fix, edits=edits)))
-    patched = patch(path, file.text, fixes, file.encoding)
+    try:
+        found = document(file.text, file.real, file.encoding)
+        for finding in findings:
+            _check(finding, file, len(found.text))
+        patched = patch_document(path, found, findings)
+    except (Unreadable, ValueError) as error:
+        raise UserError(f"{path}: {error}") from error
     waiting = tuple(
         f"{f.location}: {f.rule} not applied, it touches the text of another; run `perfaudit scan` again"
         for f in patched.waiting
     )
     if not patched.applied:
         return Plan(left=waiting)
-    return Plan((replaced(file, patched.after),), (f"{path}: {len(patched.applied)} fixed",), waiting)
+    done = replaced(file, patched.after)
+    alone = patched.applied[0].fix if len(patched.applied) == 1 else None
+    if alone is not None and alone.after:
+        as_promised(done, alone.after)
+    return Plan((done,), (f"{path}: {len(patched.applied)} fixed",), waiting)
+
+
+def _check(finding: Finding, file: Opened, length: int) -> None:
+    """Raises UserError for the fix of another text, ValueError for one whose edits leave it or overlap."""
+    assert finding.fix is not None
+    if not finding.fix.before:
+        raise UserError(f"{file.path}: the report does not say which text it is of; run `perfaudit scan` again")
+    known(file, finding.fix.before, "scan")
+    try:
+        in_order(finding.fix.edits, length)
+    except ValueError as error:
+        raise ValueError(f"{finding.rule}: its edits do not fit: {error}") from error

@@ -10,7 +10,7 @@ from perfaudit.knobs import Survey, knob
 from perfaudit.knobs._code import Code, Patch
 from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measurements import Calibration, Settings
-from perfaudit.static.ondisk import digest_of
+from perfaudit.static.document import handed_over
 from perfaudit.tune.raced import Raced
 from perfaudit.tune.session import Session
 from perfaudit.tune.workshop import Json
@@ -66,8 +66,9 @@ def fix_for(session: Session, name: str, survey: Survey, settings: Settings, kep
     if patch is None:
         return None
     changes = patch.changes if patch.changes is not None else module.changes_found(settings, survey, kept)
-    words, before = module.words(settings, survey), digest_of(patch.path, patch.before)
-    return patch, Fix(words, "unsafe" if changes else "safe", changes, patch.edits, patch.diff, before)
+    words = module.words(settings, survey)
+    fix = Fix(words, "unsafe" if changes else "safe", changes, patch.edits, patch.diff)
+    return patch, handed_over(patch.path, patch.before, fix)
 
 
 def key_of(name: str, settings: Settings) -> str:

@@ -10,6 +10,7 @@ from perfaudit.findings import FilePatch, Saving
 from perfaudit.measure.judge import comparison
 from perfaudit.measure.stats import LOOKS
 from perfaudit.measurements import Comparison, Interval, Ladder, NotApplicable, Rung, Winner
+from perfaudit.static import edit
 from perfaudit.static.patching import file_patch
 from perfaudit.tune.candidates import Candidate, texts_of
 from perfaudit.tune.climb_state import Climb
@@ -210,13 +211,14 @@ def _rung(state: Climb, rung: Candidate, diff: str, dropped: str = "") -> Rung:
 def _diff(state: Climb, below: list[Candidate], rung: Candidate) -> str:
     """What a rung changes of its file, as the rungs before it have left that."""
     before = texts_of(below).get(rung.path, rung.before)
-    return file_patch(rung.path, before, texts_of([*below, rung])[rung.path], state.originals[rung.path][1]).diff
+    return edit.diff_of_file(rung.path, before, texts_of([*below, rung])[rung.path], state.originals[rung.path][1])
 
 
 def _files(state: Climb) -> tuple[FilePatch, ...]:
     """The patch of all rungs, file by file, against what was measured."""
     patches = []
-    for path, after in state.texts.items():
+    for path in state.texts:
         before, encoding = state.originals[path]
-        patches.append(file_patch(path, before, after, encoding))
+        edits = [item for rung in state.rungs if rung.path == path for item in rung.edits]
+        patches.append(file_patch(path, before, edits, encoding))
     return tuple(patches)

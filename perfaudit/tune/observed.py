@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from perfaudit.findings import Finding, Location
 from perfaudit.knobs import Survey
 from perfaudit.knobs._code import Code
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.ledger import Variant
-from perfaudit.static.ondisk import digest_of
+from perfaudit.static.document import handed_over
 from perfaudit.static.registry import Proposal, Seen, catalogue, finding_of
 from perfaudit.static.source import Source
 from perfaudit.static.suppress import suppressions
@@ -80,17 +80,17 @@ def merged(findings: Iterable[Finding], seen: Json, on_accelerator: bool = True)
     kept, more = _with_syncs(kept, seen.get("syncs") or [], code)
     new += more if on_accelerator else []
     kept, more = _with_dimensions(kept, seen.get("unaligned") or [], code)
-    told = [_with_digest(finding, code) for finding in (*new, *more) if not _is_silenced(finding, code)]
+    told = [_handed_over(finding, code) for finding in (*new, *more) if not _is_silenced(finding, code)]
     return Merged((*kept, *told), tuple(withdrawn), tuple(seen.get("problems") or ()))
 
 
-def _with_digest(finding: Finding, code: ReadOnce) -> Finding:
-    """The finding, its fix with what the file is known by, so that it can be applied later."""
+def _handed_over(finding: Finding, code: ReadOnce) -> Finding:
+    """The finding, its fix with all that is needed to apply it later."""
     if finding.fix is None or not finding.fix.edits or finding.location is None:
         return finding
-    source = code.source(finding.location.path)
-    before = digest_of(finding.location.path, source.text) if source is not None else ""
-    return finding.with_(fix=replace(finding.fix, before=before))
+    path = finding.location.path
+    source = code.source(path)
+    return finding.with_(fix=handed_over(path, source.text, finding.fix)) if source is not None else finding
 
 
 def _is_silenced(finding: Finding, code: ReadOnce) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from perfaudit.findings import Finding, Fix
+from perfaudit.static.document import handed_over
 from perfaudit.static.fix import together
 
 
@@ -20,6 +21,7 @@ def merge(findings: list[Finding]) -> tuple[Finding, dict[str, str]] | None:
     unsafe = any(f.fix and f.fix.safety == "unsafe" for f in done.applied)
     title = first.fix.title if n == 1 else f"{first.fix.title} ({n} places)"
     fix = Fix(title, "unsafe" if unsafe else "safe", done.changes, done.edits, done.diff, first.fix.before)
+    fix = handed_over(done.path, done.before, fix)
     places = tuple(place for f in done.applied for place in (f.places or ((f.location,) if f.location else ())))
     merged = first.with_(fix=fix, places=places if n > 1 or first.places else ())
     return merged, {done.path: done.after}

@@ -2,175 +2,147 @@
 
 from __future__ import annotations
 
-import math
 import re
 from pathlib import Path
-from typing import TypeVar
 
+from perfaudit.decoding import Damaged, Value
 from perfaudit.errors import UserError, refusal
-from perfaudit.findings import CHANGES, SEVERITIES, FilePatch, Finding, Fix, Location, Saving
+from perfaudit.findings import CHANGES, SEVERITIES, Edit, FilePatch, Finding, Fix, Location, Safety, Saving, Span
 from perfaudit.measurements import Ladder, Winner
-from perfaudit.reading import TooLarge, json_of, read_bytes
-from perfaudit.report import SCHEMA, Json, Report
+from perfaudit.reading import TooLarge, read_bytes
+from perfaudit.report import SCHEMA, Report
 
-T = TypeVar("T")
-
-MAX_REPORT_BYTES = 64 << 20  # 5,000 findings, each with the longest diff that a scan writes for one, are 100 MB
 MAX_ENTRIES = 100_000  # of one list
+MAX_REPORT_BYTES = 64 << 20  # 5,000 findings, each with the longest diff that a scan writes for one, are 100 MB
 
+_SAFETIES: tuple[Safety, ...] = ("safe", "unsafe", "manual")
 _FEWER_BITS = {"PA303", "PA304", "precision"}  # rules and the knob whose fixes compute in fewer bits
-
-_DIGEST = re.compile(r"[0-9a-f]{64}")
 _SCHEMA = re.compile(r"perfaudit\.report/(\d{1,9})")
 
 
-class _Damaged(ValueError):
-    """What is wrong with which key."""
-
-
 def read_report(path: Path) -> Report:
-    """What a saved report hands over: findings, winners and the ladder, each with path and patch and little else.
+    """What a saved report hands over: findings, winners and the ladder, each with path and edits and little else.
 
-    Raises UserError for what is no report, is damaged, or was made by a newer version.
+    Raises UserError for what is no report, is damaged, or was made by another version.
     """
-    data = _json(path)
-    schema = data.get("schema")
+    report = _json(path)
+    schema = report.raw.get("schema")
     version = _SCHEMA.fullmatch(schema) if isinstance(schema, str) else None
     if version is None:
         raise UserError(f"{path}: no report of perfaudit (those of `--format json` begin with a schema)")
     if schema != SCHEMA:
         raise UserError(f"{path}: its schema is {schema}, and this version reads {SCHEMA}: update perfaudit")
     try:
-        ladder = _get(data, "ladder", dict, "", optional=True)
+        ladder, command = report.maybe("ladder"), report.at("command").text()
         return Report(
-            _get(data, "command", str, ""),
-            findings=tuple(_finding(item, where) for item, where in _entries(data, "findings", "")),
-            winners=tuple(_winner(item, where) for item, where in _entries(data, "winners", "")),
+            command,
+            findings=tuple(map(_finding, _entries(report, "findings"))),
+            winners=tuple(map(_winner, _entries(report, "winners"))),
             ladder=_ladder(ladder) if ladder is not None else None,
         )
-    except _Damaged as error:
+    except _WithoutEdits as error:
+        again = f"run `perfaudit {command}` again, or apply it with the version that made it"
+        raise UserError(f"{path}: made by an older perfaudit: {error}; {again}") from error
+    except Damaged as error:
         raise UserError(f"{path}: damaged report: {error}") from error
 
 
-def _json(path: Path) -> Json:
+class _WithoutEdits(Damaged):
+    """A patch that is only there as a diff, which is for people."""
+
+
+def _json(path: Path) -> Value:
     try:
         if not path.is_file():
             raise UserError(f"{path}: {'no file' if path.exists() else 'no such file'}")
-        data = json_of(read_bytes(path, MAX_REPORT_BYTES))
+        data = Value.of_json(read_bytes(path, MAX_REPORT_BYTES))
     except TooLarge as error:
         raise UserError(f"{path}: larger than {MAX_REPORT_BYTES >> 20} MiB, which no report is") from error
     except OSError as error:
         raise UserError(f"{path}: {refusal(error)}") from error
     except ValueError as error:
         raise UserError(f"{path}: no JSON, so no report of perfaudit") from error
-    if not isinstance(data, dict):
+    if not isinstance(data.raw, dict):
         raise UserError(f"{path}: no report of perfaudit: JSON of something else")
     return data
 
 
-def _get(item: Json, key: str, kind: type[T], where: str, optional: bool = False) -> T:
-    """The value of a key. Raises _Damaged for another type; None is one where the value is optional."""
-    value = item.get(key)
-    if value is None and optional:
-        return value  # type: ignore[return-value]  # the caller asked for it
-    if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
-        names = {str: "no text", dict: "no object", list: "no list", bool: "neither true nor false"}
-        raise _Damaged(f"{where}{key} is {names.get(kind, 'no number')}" if key in item else f"{where}{key} is missing")
-    return value
+def _entries(of: Value, key: str) -> list[Value]:
+    """The entries of a list, none where it is missing."""
+    values = of.maybe(key)
+    return values.items(MAX_ENTRIES) if values is not None else []
 
 
-def _entries(item: Json, key: str, where: str) -> list[tuple[Json, str]]:
-    """The objects of a list, each with how to name its keys; none where the list is missing."""
-    values = _get(item, key, list, where, optional=True) or []
-    if len(values) > MAX_ENTRIES:
-        raise _Damaged(f"{where}{key} has {len(values)} entries")
-    for number, value in enumerate(values):
-        if not isinstance(value, dict):
-            raise _Damaged(f"{where}{key}[{number}] is no object")
-    return [(value, f"{where}{key}[{number}].") for number, value in enumerate(values)]
+def _finding(item: Value) -> Finding:
+    severity = item.at("severity").one_of(SEVERITIES)
+    rule, name, message = (item.at(key).text() for key in ("rule", "name", "message"))
+    return Finding(rule, name, severity, message, _location(item), fix=_fix(item, rule))
 
 
-def _finding(item: Json, where: str) -> Finding:
-    severity = _get(item, "severity", str, where)
-    known = next((name for name in SEVERITIES if name == severity), None)
-    if known is None:
-        raise _Damaged(f"{where}severity is none of {', '.join(SEVERITIES)}")
-    return Finding(
-        _get(item, "rule", str, where),
-        _get(item, "name", str, where),
-        known,
-        _get(item, "message", str, where),
-        _location(item, where),
-        fix=_fix(item, where),
-    )
-
-
-def _location(item: Json, where: str) -> Location | None:
-    path = _get(item, "path", str, where, optional=True)
+def _location(item: Value) -> Location | None:
+    path, cell = item.maybe("path"), item.maybe("cell")
     if path is None:
         return None
-    line, cell = _get(item, "line", int, where), _get(item, "cell", int, where, optional=True)
-    return Location(path, line, 1, line, 1, cell)
+    line = item.at("line").whole()
+    return Location(path.text(), line, 1, line, 1, cell.whole() if cell is not None else None)
 
 
-def _fix(item: Json, where: str) -> Fix | None:
-    data = _get(item, "fix", dict, where, optional=True)
-    if data is None:
+def _fix(item: Value, of: str) -> Fix | None:
+    """The fix of a finding or a winner; of: its rule or knob."""
+    fix = item.maybe("fix")
+    if fix is None:
         return None
-    where += "fix."
-    safety, changes = _get(data, "safety", str, where), _get(data, "changes", list, where)
-    if not all(isinstance(change, str) and change in CHANGES for change in changes):
-        raise _Damaged(f"{where}changes holds something else than {', '.join(CHANGES)}")
-    if _FEWER_BITS & {str(item.get("rule")), str(item.get("knob"))}:  # before `precision` had a name, it was `rounding`
-        changes = ["precision" if change == "rounding" else change for change in changes]
-    title, diff = _get(data, "title", str, where), _get(data, "diff", str, where)
-    before = _digest(data, "before", where, optional=True)
-    if safety == "safe" and not changes:
-        return Fix(title, "safe", (), (), diff, before)
-    if safety in ("unsafe", "manual"):
-        return Fix(title, "unsafe" if safety == "unsafe" else "manual", tuple(changes), (), diff, before)
-    raise _Damaged(f"{where}safety is {safety!r}" + (" and something changes" if safety == "safe" else ""))
-
-
-def _digest(item: Json, key: str, where: str, optional: bool = False) -> str:
-    text = _get(item, key, str, where, optional)
-    if text and not _DIGEST.fullmatch(text):
-        raise _Damaged(f"{where}{key} is no SHA-256")
-    return text or ""
-
-
-def _winner(item: Json, where: str) -> Winner:
-    saving = _get(item, "saving", dict, where, optional=True)
-    return Winner(
-        _get(item, "knob", str, where),
-        {},
-        _get(item, "keeps_current", bool, where),
-        _get(item, "words", str, where),
-        _saving(saving, f"{where}saving.") if saving is not None else None,
-        _fix(item, where),
-        _location(item, where),
+    safety = fix.at("safety").one_of(_SAFETIES)
+    changes = tuple(change.one_of(CHANGES) for change in fix.at("changes").items())
+    if of in _FEWER_BITS:  # before `precision` had a name, it was `rounding`
+        changes = tuple("precision" if change == "rounding" else change for change in changes)
+    if safety == "safe" and changes:
+        raise fix.at("changes").damaged("must be empty, because the fix is safe")
+    title, before, after = fix.at("title").text(), fix.maybe("before"), fix.maybe("after")
+    return Fix(
+        title,
+        safety,
+        changes,
+        _edits(fix) if safety != "manual" else (),
+        before=before.digest() if before is not None else "",
+        after=after.digest() if after is not None else "",
     )
 
 
-def _saving(item: Json, where: str) -> Saving:
-    return Saving("measured", _share(item, "low", where), _share(item, "high", where))
+def _edits(of: Value) -> tuple[Edit, ...]:
+    """The edits of a patch. That they lie in the text and do not overlap is for those to check who have the text."""
+    if of.maybe("edits") is None and of.maybe("diff") is not None:
+        raise _WithoutEdits(f"{of.path} has a diff and no edits")
+    edits = []
+    for item in of.at("edits").items(MAX_ENTRIES):
+        start = item.at("start").whole()
+        edits.append(Edit(Span(start, item.at("end").whole(least=start)), item.at("text").text()))
+    return tuple(edits)
 
 
-def _share(item: Json, key: str, where: str) -> float:
-    """A share of a step, at most all of it; below 0 where it gets slower."""
-    value = item.get(key)
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not -math.inf < value <= 1:
-        raise _Damaged(f"{where}{key} is no share of a step")
-    return float(max(value, -1e9))
+def _winner(item: Value) -> Winner:
+    saving, knob = item.maybe("saving"), item.at("knob").text()
+    return Winner(
+        knob,
+        {},
+        item.at("keeps_current").is_true(),
+        item.at("words").text(),
+        _saving(saving) if saving is not None else None,
+        _fix(item, knob),
+        _location(item),
+    )
 
 
-def _ladder(item: Json) -> Ladder:
+def _saving(saving: Value) -> Saving:
+    """Shares of a step, at most all of it; below 0 where it gets slower."""
+    return Saving("measured", saving.at("low").number(most=1), saving.at("high").number(most=1))
+
+
+def _ladder(ladder: Value) -> Ladder:
     files = []
-    for entry, where in _entries(item, "files", "ladder."):
-        path, diff = _get(entry, "path", str, where), _get(entry, "diff", str, where)
-        before, after = _digest(entry, "before", where), _digest(entry, "after", where)
-        encoding = _get(entry, "encoding", str, where, optional=True) or "utf-8"
-        files.append(FilePatch(path, before, after, diff, encoding))
-    trouble = _get(item, "trouble", str, "ladder.", optional=True) or ""
-    changes = tuple(str(c) for c in _get(item, "changes", list, "ladder."))
-    return Ladder(files=tuple(files), changes=changes, trouble=trouble)
+    for file in _entries(ladder, "files"):
+        path, before, after = file.at("path").text(), file.at("before").digest(), file.at("after").digest()
+        files.append(FilePatch(path, before, after, "", edits=_edits(file)))
+    trouble = ladder.maybe("trouble")
+    changes = ladder.at("changes").texts()
+    return Ladder(files=tuple(files), changes=changes, trouble=trouble.text() if trouble is not None else "")

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from perfaudit.errors import UserError
-from perfaudit.findings import FilePatch, Fix, Location, Saving
+from perfaudit.findings import Edit, FilePatch, Finding, Fix, Location, Saving, Span
 from perfaudit.measurements import Ladder, Winner
 from perfaudit.report import Report, to_json
-from perfaudit.static import edit, workers
-from perfaudit.static.ondisk import digest
+from perfaudit.static import workers
+from perfaudit.static.document import Document, digest
 from perfaudit.static.patching import file_patch
 from perfaudit.tune.apply import of_scan, of_tuning, patch_bytes
 from perfaudit.tune.saved import read_report
 
+DOCS = Path(__file__).parents[2] / "docs"
 Run = Callable[..., Any]
 Project = Callable[..., Path]
 Json = dict[str, Any]
@@ -43,11 +46,20 @@ MODEL = "WIDTH = 64\nDEPTH = 2\n"
 
 
 def patched(path: str, before: str, *changes: tuple[str, str]) -> FilePatch:
-    after = before
-    for old, new in changes:
-        assert old in after
-        after = after.replace(old, new)
-    return file_patch(path, before, after)
+    return file_patch(path, before, [edit_of(before, old, new) for old, new in changes])
+
+
+def edit_of(text: str, old: str, new: str) -> Edit:
+    """That replaces a text where it stands first."""
+    at = text.index(old)
+    return Edit(Span(at, at + len(old)), new)
+
+
+def fix_of(path: str, text: str, title: str, old: str, new: str, *changes: str) -> Fix:
+    """One edit as a fix, with all that a report has of it."""
+    fix = Fix(title, "unsafe" if changes else "safe", changes, (edit_of(text, old, new),))
+    found = Document(text, text)
+    return found.as_handed_over(path, replace(fix, diff=found.diff(path, fix.edits)))
 
 
 LADDER = Ladder(
@@ -62,8 +74,7 @@ LADDER = Ladder(
 
 
 def winner(knob: str, old: str, new: str, low: float, *changes: str, path: str = "train.py") -> Winner:
-    diff = edit.diff(path, TRAIN, TRAIN.replace(old, new))
-    fix = Fix(knob, "unsafe" if changes else "safe", changes, (), diff, digest(TRAIN.encode()))
+    fix = fix_of(path, TRAIN, knob, old, new, *changes)
     return Winner(knob, {}, False, knob, Saving("measured", low, low + 0.1), fix, Location(path, 1, 1, 1, 1))
 
 
@@ -229,13 +240,11 @@ def test_a_file_that_changed_after_the_scan_refuses_all(project: Project, perfau
 
 def scan_of(*changes: tuple[str, str], text: str = TRAIN) -> Json:
     """A report of a scan whose findings each have one safe fix: replace one text by another."""
-    report = to_json(Report("scan"))
+    found = []
     for number, (old, new) in enumerate(changes):
-        diff = edit.diff("train.py", text, text.replace(old, new, 1))
-        fix = {"safety": "safe", "changes": [], "title": "", "diff": diff, "before": digest(text.encode())}
-        finding = {"rule": f"PA90{number}", "name": "x", "severity": "info", "message": "", "path": "train.py"}
-        report["findings"].append({**finding, "line": number + 1, "fix": fix})
-    return report
+        place = Location("train.py", number + 1, 1, number + 1, 1)
+        found.append(Finding(f"PA90{number}", "x", "info", "", place, fix=fix_of("train.py", text, "", old, new)))
+    return to_json(Report("scan", tuple(found)))
 
 
 def test_fixes_of_one_line_wait_and_others_are_put_together_where_they_stood(saved: Run, perfaudit: Run) -> None:
@@ -271,12 +280,13 @@ def test_patches_that_take_long_to_try_are_refused(
     """Of 4,000 lines that do not compile, each was tried: minutes, and days for the 100,000 that a report may hold."""
     text = "".join(f"x{number} = 1\n" for number in range(1500))
     project(**{"a.py": text})
-    fix = {"safety": "safe", "changes": [], "title": "", "before": digest(text.encode())}
+    fix = {"safety": "safe", "changes": [], "title": "", "diff": "", "before": digest(text.encode())}
     finding = {"rule": "PA901", "name": "x", "severity": "info", "message": "", "path": "a.py"}
     findings = []
     for number in range(1500):
-        diff = f"@@ -{number + 1} +{number + 1} @@\n-x{number} = 1\n+x{number} = = 1\n"
-        findings.append({**finding, "line": number, "fix": {**fix, "diff": f"--- a/a.py\n+++ b/a.py\n{diff}"}})
+        at = text.index(f"x{number} = 1") + len(f"x{number} ")
+        edits = [{"start": at, "end": at, "text": "= "}]
+        findings.append({**finding, "line": number, "fix": {**fix, "edits": edits}})
     report = json.dumps({"schema": "perfaudit.report/1", "command": "scan", "findings": findings})
     Path("report.json").write_text(report)
     monkeypatch.setattr(workers, "CPU_SECONDS", 0.25)
@@ -285,34 +295,87 @@ def test_patches_that_take_long_to_try_are_refused(
     assert (done.code, Path("a.py").read_text()) == (2, text)
 
 
-def test_a_notebook_is_for_scan(project: Project, perfaudit: Run) -> None:
-    cell = {"cell_type": "code", "source": TRAIN.splitlines(keepends=True), "metadata": {}, "outputs": []}
-    notebook = json.dumps({"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}, indent=1)
+def notebook_of(*cells: str) -> str:
+    written = [{"cell_type": "markdown", "source": ["# training"], "metadata": {}}]
+    for cell in cells:
+        lines = cell.splitlines(keepends=True)
+        written.append({"cell_type": "code", "source": lines, "metadata": {}, "outputs": []})  # type: ignore[dict-item]
+    return json.dumps({"cells": written, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}, indent=1) + "\n"
+
+
+@pytest.mark.parametrize("options", [[], ["--unsafe-fixes"]])
+def test_a_notebook_is_written_as_scan_writes_it(project: Project, perfaudit: Run, options: list[str]) -> None:
+    notebook = notebook_of("%matplotlib inline\nimport torch", TRAIN)
     project(**{"train.ipynb": notebook})
     perfaudit("scan", "train.ipynb", "--no-cache", "--format", "json", "-o", "report.json")
-    done = perfaudit("apply", "report.json")
-    assert (done.code, done.err.splitlines()[0]) == (
-        0,
-        "train.ipynb: not applied: `perfaudit scan --fix` writes notebooks",
-    )
-    assert Path("train.ipynb").read_text().strip() == notebook
+    edits = [e for f in json.loads(Path("report.json").read_text())["findings"] if f["fix"] for e in f["fix"]["edits"]]
+    assert {(e["cell"], e["line"]) for e in edits} >= {(3, 5), (3, 9)}
+    assert perfaudit("apply", "report.json", *options).code == 0
+    later = Path("train.ipynb").read_text()
+    project(**{"train.ipynb": notebook})
+    perfaudit("scan", "train.ipynb", "--no-cache", "--fix", *options)
+    assert later == Path("train.ipynb").read_text() != notebook
 
 
 @pytest.mark.parametrize(
-    "data",
+    ("start", "end", "text", "said"),
     [
-        TRAIN.replace("\n", "\r\n").encode(),
-        b"\xef\xbb\xbf" + TRAIN.encode(),
-        ("# -*- coding: latin-1 -*-\n# \xe9\n" + TRAIN).encode("latin-1"),
-        TRAIN.rstrip("\n").encode(),
+        (0, 2, "1#", "an edit of lines that only IPython understands"),
+        (31, 45, "\n", "an edit across two cells"),
+        (10_000, 10_000, "1", "an edit ends at character 10000 of a text of"),
     ],
 )
+def test_edits_that_a_notebook_cannot_take(
+    project: Project, perfaudit: Run, start: int, end: int, text: str, said: str
+) -> None:
+    notebook = notebook_of("%matplotlib inline\nimport torch", TRAIN)
+    project(**{"train.ipynb": notebook})
+    report = scan_of(("ReLU", "GELU"))
+    report["findings"][0]["path"] = "train.ipynb"
+    fix = report["findings"][0]["fix"]
+    fix |= {"before": digest(notebook.encode()), "edits": [{"start": start, "end": end, "text": text}]}
+    Path("report.json").write_text(json.dumps(report))
+    done = perfaudit("apply", "report.json")
+    assert (done.code, Path("train.ipynb").read_text()) == (2, notebook)
+    assert said in done.err
+
+
+TEXTS = [
+    TRAIN.replace("\n", "\r\n").encode(),
+    b"\xef\xbb\xbf" + TRAIN.encode(),
+    ("# -*- coding: latin-1 -*-\n# \xe9\n" + TRAIN).encode("latin-1"),
+    ("# größe, 训练 𝒳\n" + TRAIN).encode(),
+    TRAIN.rstrip("\n").encode(),
+]
+
+
+@pytest.mark.parametrize("data", TEXTS)
 def test_line_ends_mark_and_encoding_stay(project: Project, perfaudit: Run, data: bytes) -> None:
     project()
     Path("train.py").write_bytes(data)
     perfaudit("scan", "train.py", "--no-cache", "--format", "json", "-o", "report.json")
     assert perfaudit("apply", "report.json").err.startswith("train.py: 1 fixed\n")
     assert Path("train.py").read_bytes() == data.replace(b"anomaly(True)", b"anomaly(False)")
+
+
+EXAMPLE = textwrap.dedent(
+    re.search(r"In Python, without perfaudit:\n\n((?:    .*\n)+)", (DOCS / "formats.md").read_text())[1]  # type: ignore[index]
+)
+
+
+@pytest.mark.parametrize("data", TEXTS)
+def test_another_program_applies_what_the_page_on_formats_describes(
+    project: Project, perfaudit: Run, data: bytes
+) -> None:
+    project()
+    Path("train.py").write_bytes(data)
+    perfaudit("scan", "train.py", "--no-cache", "--format", "json", "-o", "report.json")
+    fixes = [
+        f["fix"] for f in json.loads(Path("report.json").read_text())["findings"] if f["fix"] and f["fix"]["edits"]
+    ]
+    assert len(fixes) > 2
+    for fix in fixes:
+        exec("import codecs, hashlib\n" + EXAMPLE, {"path": "train.py", "fix": fix})  # its last line compares `after`
 
 
 def test_a_report_from_the_cache_can_be_applied(project: Project, perfaudit: Run) -> None:
@@ -356,7 +419,7 @@ def with_value(report: Json, where: str, value: object) -> Json:
     return changed
 
 
-OTHER_FILE = edit.diff("nets/model.py", MODEL, MODEL.replace("64", "1"))
+EVIL = {"start": 0, "end": 0, "text": "import os\n"}
 
 
 @pytest.mark.parametrize(
@@ -376,25 +439,24 @@ OTHER_FILE = edit.diff("nets/model.py", MODEL, MODEL.replace("64", "1"))
         ('{"schema": "sarif"}', "no report of perfaudit"),
         (with_value(TUNE, "schema", "perfaudit.report/1\n"), "no report of perfaudit"),
         (with_value(TUNE, "schema", "perfaudit.report/2"), "and this version reads perfaudit.report/1: update"),
-        (with_value(TUNE, "command", 1), "command is no text"),
+        (with_value(TUNE, "command", 1), "command must be a text, it is 1"),
         (with_value(TUNE, "command", "gate"), "a report of 'gate' has no patches"),
         (with_value(TUNE, "command", "\x1b[2J"), "a report of '\\x1b[2J' has no patches"),
         ({"schema": "perfaudit.report/1"}, "command is missing"),
-        (with_value(TUNE, "ladder", []), "ladder is no object"),
-        (with_value(TUNE, "ladder", True), "ladder is no object"),
-        (with_value(TUNE, "ladder files", {}), "ladder.files is no list"),
-        (with_value(TUNE, "ladder files", [1]), "ladder.files[0] is no object"),
-        (with_value(TUNE, "ladder files", [{}] * 100_001), "ladder.files has 100001 entries"),
+        (with_value(TUNE, "ladder", []), "ladder must be an object"),
+        (with_value(TUNE, "ladder", True), "ladder must be an object"),
+        (with_value(TUNE, "ladder files", {}), "ladder.files must be a list"),
+        (with_value(TUNE, "ladder files", [1]), "ladder.files[0] must be an object"),
+        (with_value(TUNE, "ladder files", [{}] * 100_001), "ladder.files has 100,001 entries"),
         (with_value(TUNE, "ladder files 0", {}), "ladder.files[0].path is missing"),
-        (with_value(TUNE, "ladder files 1 path", None), "ladder.files[1].path is no text"),
-        (with_value(TUNE, "ladder files 1 path", ["train.py"]), "ladder.files[1].path is no text"),
-        (with_value(TUNE, "ladder files 1 diff", 3), "ladder.files[1].diff is no text"),
-        (with_value(TUNE, "ladder files 1 before", "x"), "ladder.files[1].before is no SHA-256"),
-        (with_value(TUNE, "ladder files 1 before", "A" * 64), "ladder.files[1].before is no SHA-256"),
-        (with_value(TUNE, "ladder files 1 after", ""), "nets/model.py: its diff does not give the file"),
-        (with_value(TUNE, "ladder files 1 after", "0" * 63), "ladder.files[1].after is no SHA-256"),
-        (with_value(TUNE, "ladder files 1 encoding", 8), "ladder.files[1].encoding is no text"),
-        (with_value(TUNE, "ladder changes", "rounding"), "ladder.changes is no list"),
+        (with_value(TUNE, "ladder files 1 path", None), "ladder.files[1].path must be a text"),
+        (with_value(TUNE, "ladder files 1 path", ["train.py"]), "ladder.files[1].path must be a text"),
+        (with_value(TUNE, "ladder files 1 before", "x"), "ladder.files[1].before must be a SHA-256"),
+        (with_value(TUNE, "ladder files 1 before", "A" * 64), "ladder.files[1].before must be a SHA-256"),
+        (with_value(TUNE, "ladder files 1 after", ""), "ladder.files[1].after must be a SHA-256"),
+        (with_value(TUNE, "ladder files 1 after", "0" * 63), "ladder.files[1].after must be a SHA-256"),
+        (with_value(TUNE, "ladder files 1 after", "0" * 64), "nets/model.py: its edits do not give the file"),
+        (with_value(TUNE, "ladder changes", "rounding"), "ladder.changes must be a list"),
         (with_value(TUNE, "ladder files 1 path", "../model.py"), "'../model.py': not a path inside the project"),
         (with_value(TUNE, "ladder files 1 path", "/etc/passwd"), "'/etc/passwd': not a path inside the project"),
         (with_value(TUNE, "ladder files 1 path", "\x1b[2J.py"), "'\\x1b[2J.py': not a path inside the project"),
@@ -402,48 +464,97 @@ OTHER_FILE = edit.diff("nets/model.py", MODEL, MODEL.replace("64", "1"))
         (with_value(TUNE, "ladder files 1 path", "train.py"), "train.py: has two patches"),
         (with_value(TUNE, "ladder files 1 path", "report.json"), "report.json: neither a Python file nor a notebook"),
         (with_value(TUNE, "ladder files 1 path", "gone.py"), "gone.py: no such file here"),
-        (with_value(TUNE, "ladder files 0 diff", OTHER_FILE), "train.py: its diff is of another file"),
-        (with_value(TUNE, "ladder files 1 diff", OTHER_FILE), "nets/model.py: its diff does not give the file"),
-        (with_value(TUNE, "ladder files 1 diff", OTHER_FILE + "\ud800"), "nets/model.py: its diff cannot be read"),
+        (with_value(TUNE, "ladder files 1 edits", 3), "ladder.files[1].edits must be a list, it is 3"),
         (
-            with_value(TUNE, "ladder files 1 diff", OTHER_FILE.replace("+WIDTH", "+\ud800")),
-            "cannot be written in utf-8",
+            with_value(TUNE, "ladder files 1 edits", None),
+            "ladder.files[1] has a diff and no edits; run `perfaudit tune`",
         ),
-        (with_value(WON, "winners", {"a": 1}), "winners is no list"),
-        (with_value(WON, "winners 0 knob", None), "winners[0].knob is no text"),
-        (with_value(WON, "winners 0 keeps_current", "no"), "winners[0].keeps_current is neither true nor false"),
-        (with_value(WON, "winners 0 saving", 1), "winners[0].saving is no object"),
-        (with_value(WON, "winners 0 saving low", "much"), "winners[0].saving.low is no share of a step"),
-        (with_value(WON, "winners 0 saving low", True), "winners[0].saving.low is no share of a step"),
-        (with_value(WON, "winners 0 saving low", float("nan")), "winners[0].saving.low is no share of a step"),
-        (with_value(WON, "winners 0 saving high", 10**400), "winners[0].saving.high is no share of a step"),
-        (with_value(WON, "winners 0 line", "1"), "winners[0].line is no number"),
-        (with_value(WON, "winners 0 fix safety", "fine"), "winners[0].fix.safety is 'fine'"),
+        (with_value(TUNE, "ladder files 1 edits", []), "nets/model.py: its edits do not give the file"),
+        (with_value(TUNE, "ladder files 1 edits", [EVIL] * 100_001), "ladder.files[1].edits has 100,001 entries"),
+        (with_value(TUNE, "ladder files 0 edits 1", [EVIL]), "ladder.files[0].edits[1] must be an object"),
+        (with_value(TUNE, "ladder files 0 edits 1", EVIL), "train.py: its edits do not give the file"),
+        (with_value(TUNE, "ladder files 0 edits 1", {}), "ladder.files[0].edits[1].start is missing"),
+        (
+            with_value(TUNE, "ladder files 0 edits 1 start", -1),
+            "ladder.files[0].edits[1].start must be a whole number of at",
+        ),
+        (
+            with_value(TUNE, "ladder files 0 edits 1 start", "9"),
+            "ladder.files[0].edits[1].start must be a whole number",
+        ),
+        (
+            with_value(TUNE, "ladder files 0 edits 1 start", True),
+            "ladder.files[0].edits[1].start must be a whole number",
+        ),
+        (
+            with_value(TUNE, "ladder files 0 edits 1 start", 9.0),
+            "ladder.files[0].edits[1].start must be a whole number",
+        ),
+        (
+            with_value(TUNE, "ladder files 0 edits 1 start", 0),
+            "train.py: its edits do not fit: edits overlap at character",
+        ),
+        (
+            with_value(TUNE, "ladder files 0 edits 1 end", 2),
+            "ladder.files[0].edits[1].end must be a whole number of at least",
+        ),
+        (with_value(TUNE, "ladder files 0 edits 1 end", 10**9), "an edit ends at character 1000000000 of a text of"),
+        (with_value(TUNE, "ladder files 0 edits 1 text", None), "ladder.files[0].edits[1].text must be a text"),
+        (
+            with_value(TUNE, "ladder files 1 edits 0 text", "\ud800"),
+            "nets/model.py: its text cannot be written in utf-8",
+        ),
+        (with_value(WON, "winners", {"a": 1}), "winners must be a list"),
+        (with_value(WON, "winners 0 knob", None), "winners[0].knob must be a text"),
+        (
+            with_value(WON, "winners 0 keeps_current", "no"),
+            "winners[0].keeps_current must be true or false, it is 'no'",
+        ),
+        (with_value(WON, "winners 0 saving", 1), "winners[0].saving must be an object"),
+        (with_value(WON, "winners 0 saving low", "much"), "winners[0].saving.low must be a number of at most 1"),
+        (with_value(WON, "winners 0 saving low", True), "winners[0].saving.low must be a number of at most 1"),
+        (with_value(WON, "winners 0 saving low", float("nan")), "winners[0].saving.low must be a number of at most 1"),
+        (with_value(WON, "winners 0 saving high", 10**400), "winners[0].saving.high must be a number of at most 1"),
+        (with_value(WON, "winners 0 line", "1"), "winners[0].line must be a whole number"),
+        (with_value(WON, "winners 0 fix safety", "fine"), "winners[0].fix.safety must be one of safe, unsafe, manual"),
         (
             with_value(WON, "winners 0 fix before", None),
             "the report does not say which text dataloader was measured on",
         ),
+        (with_value(WON, "winners 0 fix after", None), "the report does not say which text dataloader was measured on"),
+        (with_value(WON, "winners 0 fix after", "0" * 64), "train.py: its edits do not give the file"),
         (with_value(WON, "winners 0 fix before", "0" * 64), "train.py: changed since it was read"),
-        (with_value(WON, "winners 0 fix diff", OTHER_FILE), "train.py: its diff is of another file"),
+        (with_value(WON, "winners 0 fix edits", [EVIL]), "train.py: its edits do not give the file"),
         (with_value(WON, "winners 0 path", "nets/model.py"), "nets/model.py: changed since it was read"),
-        (with_value(SCAN, "findings", 1), "findings is no list"),
-        (with_value(SCAN, "findings 0 rule", 1), "findings[0].rule is no text"),
+        (with_value(SCAN, "findings", 1), "findings must be a list"),
+        (with_value(SCAN, "findings 0 rule", 1), "findings[0].rule must be a text"),
         (
             with_value(SCAN, "findings 0 severity", "deadly"),
-            "findings[0].severity is none of error, warning, info, hint",
+            "findings[0].severity must be one of error, warning, info, hint",
         ),
-        (with_value(SCAN, "findings 0 path", 1), "findings[0].path is no text"),
-        (with_value(SCAN, "findings 0 line", 1.5), "findings[0].line is no number"),
-        (with_value(SCAN, "findings 0 fix", "yes"), "findings[0].fix is no object"),
-        (with_value(SCAN, "findings 0 fix changes", None), "findings[0].fix.changes is no list"),
-        (with_value(SCAN, "findings 0 fix changes", ["world"]), "findings[0].fix.changes holds something else than"),
-        (with_value(SCAN, "findings 0 fix changes", [[]]), "findings[0].fix.changes holds something else than"),
-        (with_value(SCAN, "findings 0 fix changes", ["rng"]), "findings[0].fix.safety is 'safe' and something changes"),
-        (with_value(SCAN, "findings 0 fix diff", None), "findings[0].fix.diff is no text"),
+        (with_value(SCAN, "findings 0 path", 1), "findings[0].path must be a text"),
+        (with_value(SCAN, "findings 0 line", 1.5), "findings[0].line must be a whole number"),
+        (with_value(SCAN, "findings 0 fix", "yes"), "findings[0].fix must be an object"),
+        (with_value(SCAN, "findings 0 fix changes", None), "findings[0].fix.changes must be a list"),
+        (with_value(SCAN, "findings 0 fix changes", ["world"]), "findings[0].fix.changes[0] must be one of rounding, "),
+        (with_value(SCAN, "findings 0 fix changes", [[]]), "findings[0].fix.changes[0] must be one of rounding, "),
+        (with_value(SCAN, "findings 0 fix changes", ["rng"]), "findings[0].fix.changes must be empty"),
         (with_value(SCAN, "findings 0 fix before", None), "train.py: the report does not say which text it is of"),
         (with_value(SCAN, "findings 0 fix before", "0" * 64), "train.py: changed since it was read"),
-        (with_value(SCAN, "findings 0 fix diff", OTHER_FILE), "train.py: PA900: its diff is of another file"),
-        (with_value(SCAN, "findings 0 fix diff", "x" * 1_000_000), "train.py: PA900: its diff is of another file"),
+        (with_value(SCAN, "findings 0 fix after", "0" * 64), "train.py: its edits do not give the file"),
+        (
+            with_value(SCAN, "findings 0 fix edits", None),
+            "findings[0].fix has a diff and no edits; run `perfaudit scan`",
+        ),
+        (with_value(SCAN, "findings 0 fix edits", [EVIL]), "train.py: its edits do not give the file"),
+        (
+            with_value(SCAN, "findings 0 fix edits 0 end", 10**9),
+            "train.py: PA900: its edits do not fit: an edit ends at",
+        ),
+        (
+            with_value(SCAN, "findings 0 fix edits", [{**EVIL, "end": 5}, {**EVIL, "start": 4, "end": 9}]),
+            "train.py: PA900: its edits do not fit: edits overlap at character 4",
+        ),
         (with_value(SCAN, "findings 0 path", "nets/../train.py"), "not a path inside the project"),
     ],
 )

@@ -297,12 +297,12 @@ def test_exclude_is_relative_to_the_file_that_says_it(
         ("[tool.perfaudit\n", "not valid TOML: Expected"),
         (
             "[tool.perfaudit]\ncolour = 1\n",
-            "[tool.perfaudit] has no key 'colour' (it has: exclude, gate, ignore, per-file-ignores, rules, select,",
+            "tool.perfaudit has no key 'colour' (it has: exclude, gate, ignore, per-file-ignores, rules, select,",
         ),
-        ("[tool.perfaudit]\nselect = 'PA1'\n", "[tool.perfaudit] select must be a list of texts, it is 'PA1'"),
+        ("[tool.perfaudit]\nselect = 'PA1'\n", "tool.perfaudit.select must be a list of texts, it is 'PA1'"),
         ("[tool.perfaudit]\nselect = ['PA999']\n", "[tool.perfaudit] select: no rule is called 'PA999'"),
         ("[tool.perfaudit]\nignore = ['']\n", "[tool.perfaudit] ignore: no rule is called ''"),
-        ("[tool.perfaudit]\nexclude = ['!']\n", "[tool.perfaudit] exclude: '!' is no pattern of .gitignore"),
+        ("[tool.perfaudit]\nexclude = ['!']\n", "tool.perfaudit.exclude has '!', which is no pattern of .gitignore"),
     ],
 )
 def test_configuration_errors(project: Project, perfaudit: Run, settings: str, message: str) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from perfaudit.decoding import Damaged, Value
 from perfaudit.gate.change_points import _best_split, _rows, change_points
 from perfaudit.gate.comparable import Seconds, cpu_model
 from perfaudit.gate.counted import Counted
@@ -88,8 +89,8 @@ def test_of_equal_splits_the_first_counts() -> None:
     ("low", "median", "high"), [(0.1, 0.2, math.inf), (0.0, 0.2, 0.3), (0.2, 0.1, 0.3), (0.1, 0.3, 0.2), (True, 1, 1)]
 )
 def test_what_are_no_times(low: float, median: float, high: float) -> None:
-    with pytest.raises(ValueError, match="low, median and high must be times in this order"):
-        Seconds.from_json({"low": low, "median": median, "high": high, "n": 4})
+    with pytest.raises(Damaged, match=r"low|high"):
+        Seconds.from_json(Value({"low": low, "median": median, "high": high, "n": 4}))
 
 
 def test_the_processor_is_that_of_this_machine() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfaudit.findings import Finding, Fix, Location, Saving
+from perfaudit.findings import Edit, Finding, Fix, Location, Saving, Span
 from perfaudit.report import Report, Skipped, UnusedSuppression
 
 EMPTY = Report("scan", files=2)
@@ -15,7 +15,7 @@ ERROR = Finding(
     "`slow(True)` waits for the device: 100 % of the time",
     Location("pkg/a.py", 2, 1, 2, 11),
     Saving("documented", 0.0, 0.5, source="a paper"),
-    Fix("switch it off", "safe", diff=DIFF),
+    Fix("switch it off", "safe", (), (Edit(Span(18, 22), "False", Location("pkg/a.py", 2, 6, 2, 10)),), DIFF),
     "0123",
     "slow(True)",
     places=(Location("pkg/a.py", 2, 1, 2, 11), Location("pkg/a.py", 9, 1, 9, 11)),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from perfaudit import __version__
-from perfaudit.findings import Expected, Finding, Fix, Location, Saving
+from perfaudit.findings import Edit, Expected, Finding, Fix, Location, Saving, Span
 from perfaudit.render.json import render
 from perfaudit.report import Report, Skipped
 from perfaudit.static.scan import scan
@@ -64,7 +64,8 @@ FINDING = {
     "places",
 }
 SAVING = {"basis", "low", "high", "seconds_per_step", "source", "clock", "conditions", "expected"}
-FIX = {"safety", "changes", "title", "diff", "before"}
+FIX = {"safety", "changes", "title", "diff", "before", "after", "encoding", "edits"}
+EDIT = {"start", "end", "text", "cell", "line", "column", "end_line", "end_column"}
 
 
 def test_keys(project: Project) -> None:
@@ -82,6 +83,7 @@ def test_keys(project: Project) -> None:
     assert set(finding) == FINDING
     assert set(finding["saving"]) == SAVING
     assert set(finding["fix"]) == FIX
+    assert all(set(edit) == EDIT for edit in finding["fix"]["edits"])
     assert report["skipped"] == [{"path": "pkg/bad.py", "reason": "does not parse at line 1: invalid syntax"}]
 
 
@@ -101,7 +103,14 @@ def test_a_whole_report() -> None:
         "`größer` is slow",
         Location("pkg/a.py", 3, 5, 4, 2),
         Saving("documented", 0.0, 0.5, source="a paper"),
-        Fix("mend it", "unsafe", ("rng",), diff="--- a\n", before="0" * 64),
+        Fix(
+            "mend it",
+            "unsafe",
+            ("rng",),
+            (Edit(Span(9, 12), "new", Location("pkg/a.py", 3, 5, 3, 8)),),
+            "--- a\n",
+            "0" * 64,
+        ),
         "0123",
         places=(Location("pkg/a.py", 3, 5, 4, 2), Location("pkg/a.py", 7, 1, 7, 2)),
     )
@@ -147,6 +156,20 @@ def test_a_whole_report() -> None:
                     "title": "mend it",
                     "diff": "--- a\n",
                     "before": "0" * 64,
+                    "after": None,
+                    "encoding": "utf-8",
+                    "edits": [
+                        {
+                            "start": 9,
+                            "end": 12,
+                            "text": "new",
+                            "cell": None,
+                            "line": 3,
+                            "column": 5,
+                            "end_line": 3,
+                            "end_column": 8,
+                        }
+                    ],
                 },
                 "also": [],
                 "places": [

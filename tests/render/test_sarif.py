@@ -9,14 +9,16 @@ from typing import Any
 
 import jsonschema
 import pytest
-from reports import DIFF, EMPTY, ERROR, NOTEBOOK, ODD, SMALL
+from reports import EMPTY, ERROR, NOTEBOOK, ODD, SMALL
 
 from perfaudit import __version__
-from perfaudit.findings import Edit, Span
+from perfaudit.findings import Edit, Fix, Span
 from perfaudit.render.sarif import _replacements, render
 from perfaudit.report import Report
 from perfaudit.rules import Example, Rule, all_rules, read_rule
 from perfaudit.static import edit
+from perfaudit.static.audit import audit
+from perfaudit.static.document import Document
 
 PUBLISHED = json.loads((Path(__file__).parent / "schemas" / "sarif-schema-2.1.0.json").read_text())
 VALIDATOR = jsonschema.Draft4Validator(PUBLISHED, format_checker=jsonschema.FormatChecker())
@@ -71,8 +73,8 @@ def test_the_results_of_a_whole_report() -> None:
                             "artifactLocation": {"uri": "pkg/a.py", "uriBaseId": "%SRCROOT%"},
                             "replacements": [
                                 {
-                                    "deletedRegion": {"startLine": 2, "startColumn": 1, "endLine": 2, "endColumn": 11},
-                                    "insertedContent": {"text": "slow(False)"},
+                                    "deletedRegion": {"startLine": 2, "startColumn": 6, "endLine": 2, "endColumn": 10},
+                                    "insertedContent": {"text": "False"},
                                 }
                             ],
                         }
@@ -320,75 +322,52 @@ def patched(text: str, replacements: list[dict[str, Any]]) -> str:
     return edit.apply(text, spans)
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("a\nb\nc\n", "a\nB\nc\n"),
-        ("a\nb\nc\n", "a\nb\nnew\nc\n"),
-        ("a\nb\nc\n", "new\na\nb\nc\n"),
-        ("a\nb\nc\n", "a\nb\nc\nnew\n"),
-        ("a\nb\nc\n", "new\na\nb\nc\nnew\n"),
-        ("a\nb\nc\n", "b\nc\n"),
-        ("a\nb\nc\n", "a\nb\n"),
-        ("a\nb\nc\n", "a\nc\n"),
-        ("a\nb\nc\n", "b\n"),
-        ("a", "b"),
-        ("a\nb", "a\nb\nc"),
-        ("a\nb", "a"),
-        ("a\nb", "new\na\nb"),
-        ("a\n", "a"),
-        ("a", "a\n"),
-        ("", "a\n"),
-        ("a\r\nb\r\nc\r\n", "a\r\nB\r\nc\r\n"),
-        ("a\r\nb\r\nc\r\n", "a\r\nb\r\nnew\r\nc\r\n"),
-        ("a\r\nb\r\nc", "a\r\nb\r\nC"),
-        ("größe\n训练 𝒳\n", "größe\n训练 𝒴\n"),
-        ("a\n" + "x\n" * 20 + "b\n", "A\n" + "x\n" * 20 + "B\n"),
-        ("a\nx\nb\n", "A\nx\nB\n"),
-        ("a\nx\nb\n", "new\na\nx\nnew\nb\n"),
-        ("-- a\n++ b\n", "-- a\n++ c\n"),
-    ],
-)
-def test_a_patch_gives_the_promised_text(before: str, after: str) -> None:
-    assert patched(before, _replacements(edit.diff("a b.py", before, after))) == after
+def handed_over(text: str, *edits: tuple[int, int, str]) -> tuple[Edit, ...]:
+    """Edits with their places, as an audit hands them over."""
+    fix = Fix("", "safe", (), tuple(Edit(Span(start, end), new) for start, end, new in edits))
+    return Document(text, text).as_handed_over("a.py", fix).edits
 
 
-def region(first: int, last: int, end: int, text: str) -> dict[str, Any]:
-    """A replacement of whole lines: of the first to column `end` of the last, by this text."""
-    place = {"startLine": first, "startColumn": 1, "endLine": last, "endColumn": end}
+def region(line: int, column: int, end_line: int, end_column: int, text: str) -> dict[str, Any]:
+    place = {"startLine": line, "startColumn": column, "endLine": end_line, "endColumn": end_column}
     return {"deletedRegion": place, "insertedContent": {"text": text}}
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "found"),
+    ("before", "edits", "found"),
     [
-        ("a\nb\nc\n", "a\nBB\nc\n", [region(2, 2, 2, "BB")]),
-        ("a\nbb\nc\n", "a\nnew\nbb\nc\n", [region(2, 2, 3, "new\nbb")]),  # a line that is added takes the next one in
-        ("a\nbb\n", "a\nbb\nnew\n", [region(2, 2, 3, "bb\nnew")]),  # at the end the one before
-        ("a\nbb\nc\n", "a\nc\n", [region(2, 3, 2, "c")]),
-        ("a\nx\nb\n", "A\nx\nB\n", [region(1, 3, 2, "A\nx\nB")]),  # one line between two runs
-        ("a\nx\ny\nb\n", "A\nx\ny\nB\n", [region(1, 1, 2, "A"), region(4, 4, 2, "B")]),
-        ("a\nx\ny\nb\nz\nu\nv\nc\n", "x\ny\nnew\nb\nz\nu\nv\nC\n",
-         [region(1, 2, 2, "x"), region(4, 4, 2, "new\nb"), region(8, 8, 2, "C")]),
-        ("a\r\nb", "a\r\nc", [region(2, 2, 2, "c")]),
-        ("a\r\n", "b\r\n", [region(1, 1, 2, "b")]),
-        ("a\n", "a", [region(1, 1, 3, "a")]),  # the end of the line is what goes
-        ("", "a\n", [region(1, 1, 1, "a\n")]),
-        ("a\n", "", [region(1, 1, 3, "")]),
+        ("a\nbb\nc\n", [(3, 4, "B")], [region(2, 2, 2, 3, "B")]),
+        ("a\nbb\nc\n", [(2, 2, "new\n")], [region(2, 1, 2, 1, "new\n")]),
+        ("a\nbb\nc\n", [(2, 5, "")], [region(2, 1, 3, 1, "")]),
+        ("a\nb", [(3, 3, "\nnew")], [region(2, 2, 2, 2, "\nnew")]),
+        ("", [(0, 0, "a\n")], [region(1, 1, 1, 1, "a\n")]),
+        ("a\r\nbb\r\n", [(4, 5, "B")], [region(2, 2, 2, 3, "B")]),
+        ("größe = '训练 𝒳'\n", [(12, 13, "𝒴")], [region(1, 13, 1, 14, "𝒴")]),  # characters, not bytes nor UTF-16
+        ("f(a)\n", [(3, 3, ", x=1"), (3, 3, ", y=2")], [region(1, 4, 1, 4, ", x=1, y=2")]),  # regions must not meet
+        ("f(a)\n", [(3, 3, ", x=1"), (3, 3, ", x=1")], [region(1, 4, 1, 4, ", x=1")]),  # the same edit counts once
+        ("f(a)\ng()\n", [(5, 6, "h"), (0, 5, "")], [region(1, 1, 2, 2, "h")]),
+        ("f(a)\ng()\n", [(5, 6, "h"), (2, 3, "b")], [region(1, 3, 1, 4, "b"), region(2, 1, 2, 2, "h")]),
     ],
-)  # fmt: skip
-def test_the_lines_that_a_patch_replaces(before: str, after: str, found: list[dict[str, Any]]) -> None:
-    assert _replacements(edit.diff("a b.py", before, after)) == found
+)
+def test_what_the_edits_of_a_patch_replace(
+    before: str, edits: list[tuple[int, int, str]], found: list[dict[str, Any]]
+) -> None:
+    placed = handed_over(before, *edits)
+    assert _replacements(placed) == found
+    assert patched(before, found) == edit.apply(before, placed)
 
 
-def test_the_patches_of_all_rule_examples() -> None:
+def test_the_patches_of_all_rule_examples(tmp_path: Path) -> None:
     tried = 0
     for rule in all_rules().values():
-        for example in rule.examples:
-            if example.fixed is not None:
-                for line_end in ("\n", "\r\n"):
-                    before, after = (text.replace("\n", line_end) for text in (example.text, example.fixed))
-                    assert patched(before, _replacements(edit.diff("a.py", before, after))) == after, rule.id
-                    tried += 1
+        for example in (e for e in rule.examples if e.fixed is not None):
+            for line_end in ("\n", "\r\n"):
+                text = example.text.replace("\n", line_end)
+                for finding in audit(
+                    Document(text, text), tmp_path / "a.py", "a.py", {rule.id: rule}, frozenset({rule.id})
+                ).findings:
+                    if finding.fix is not None and finding.fix.edits:
+                        done = edit.apply(text, finding.fix.edits)
+                        assert patched(text, _replacements(finding.fix.edits)) == done != text, rule.id
+                        tried += 1
     assert tried > 20
-    assert _replacements(DIFF)

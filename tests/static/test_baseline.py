@@ -52,14 +52,14 @@ def test_what_a_scan_does_not_look_at_stays_known(project: Project, perfaudit: R
         ("{", "k.json: a damaged baseline: "),
         ("[]", "k.json: not a baseline of perfaudit; this one reads perfaudit.baseline/1"),
         ('{"schema": "perfaudit.baseline/2"}', "k.json: made by another version of perfaudit (perfaudit.baseline/2)"),
-        ('{"schema": "perfaudit.baseline/1"}', "k.json: a damaged baseline: a finding lacks 'findings'"),
+        ('{"schema": "perfaudit.baseline/1"}', "k.json: a damaged baseline: findings is missing"),
         (
             '{"schema": "perfaudit.baseline/1", "findings": [{"path": "x"}]}',
-            "k.json: a damaged baseline: a finding lacks",
+            "k.json: a damaged baseline: findings[0].rule is missing",
         ),
         (
             '{"schema": "perfaudit.baseline/1", "findings": [{"path": 1, "rule": "", "digest": "", "message": ""}]}',
-            "k.json: a damaged baseline: path, rule",
+            "k.json: a damaged baseline: findings[0].path must be a text",
         ),
     ],
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from perfaudit.findings import Edit, Span
-from perfaudit.static import edit, workers
+from perfaudit.static import audit, edit, workers
 from perfaudit.static.fix import patches
 from perfaudit.static.registry import DIFFS_PER_TEXT, MAX_DIFFS, MAX_SNIPPET
 from perfaudit.static.scan import Options, scan
@@ -41,8 +41,23 @@ def test_the_diff_of_a_finding_looks_at_the_lines_around_it(tmp_path: Path, monk
     report = scan(["train.py"], Options(selected=frozenset({"PA105"})))
     (done,) = patches(report.findings, unsafe=False)
     assert len(report.findings) == len(done.applied) == 300
-    assert len(compared) == 600  # once for the report, and once more before anything is written
+    assert len(compared) == 300
     assert max(compared) < 4 * len(LOOP)
+
+
+def test_what_a_file_is_with_each_of_its_fixes_is_not_asked_of_a_large_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(LOOP + FOUND * 30)
+    for most, known in ((audit.MAX_REHASHED, True), (len(LOOP + FOUND * 30) * 30 - 1, False)):
+        monkeypatch.setattr(audit, "MAX_REHASHED", most)
+        fixes = [
+            f.fix for f in scan(["train.py"], Options(selected=frozenset({"PA105"}))).findings if f.fix is not None
+        ]
+        assert len(fixes) == 30
+        assert all(fix.before for fix in fixes)
+        assert {bool(fix.after) for fix in fixes} == {known}
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r", "\f\n"])

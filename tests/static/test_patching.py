@@ -1,9 +1,9 @@
-"""Patches of several files: what a diff does is exactly what was meant, git takes it, and files are replaced all or none."""
+"""Patches of several files: what edits do is exactly what was meant, git takes it, and files are replaced all or none."""
 
 from __future__ import annotations
 
+import difflib
 import os
-import random
 import shutil
 import subprocess
 from dataclasses import replace
@@ -12,98 +12,13 @@ from pathlib import Path
 import pytest
 
 from perfaudit.errors import UserError
-from perfaudit.findings import FilePatch
-from perfaudit.static import edit, ondisk, unified
+from perfaudit.findings import Edit, FilePatch, Span
+from perfaudit.static import ondisk
 from perfaudit.static.ondisk import Planned, write_all
 from perfaudit.static.patching import file_patch, git_patch, git_patch_of, planned
 
 TEN = "".join(f"line {n}\n" for n in range(1, 11))
 CHANGED = TEN.replace("line 2\n", "LINE 2\nmore\n").replace("line 9\n", "")
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        (TEN, CHANGED),
-        ("a\nb\n", "a\nb"),
-        ("a\nb", "a\nb\n"),
-        ("a\nb", "a\nb\nc"),
-        ("a", "b"),
-        ("a\n", ""),
-        ("", "a\n"),
-        ("", "a"),
-        ("a\r\nb\r\n", "a\r\nB\r\n"),
-        ("a\r\nb\r\n", "a\r\nb\n"),
-        ("a\rb\nc\n", "a\rB\nc\n"),
-        ("-- a\n++ b\n@@ c\n", "--- a\n+++ b\n@@ -1 +1 @@\n"),
-        ("\\ No newline at end of file\nx\n", "\\ No newline at end of file\ny"),
-        ("x = '\x0c\x85\u2028'\ny\n", "x = '\x0c\x85\u2028'\nz\n"),
-        ("\n\n\n\n", "\n\n\n"),
-    ],
-)
-def test_a_diff_read_back_does_what_was_meant_and_undone_takes_it_back(before: str, after: str) -> None:
-    diff = edit.diff("train.py", before, after)
-    assert edit.apply(before, unified.edits("train.py", diff, before)) == after
-    assert edit.apply(after, unified.edits("train.py", unified.undoing("train.py", diff), after)) == before
-
-
-def test_random_texts_come_back_through_their_diffs() -> None:
-    chance = random.Random(0)
-    lines = ["a\n", "b\n", "\n", "  a\n", "a\r\n", "-a\n", "+b\n", " \n"]
-    for _ in range(2000):
-        before, after = (
-            "".join(chance.choices(lines, k=chance.randrange(30))) + chance.choice(["", "end"]) for _ in "12"
-        )
-        if chance.random() < 0.7:  # usually most lines stay
-            kept = before.splitlines(keepends=True)
-            for _ in range(chance.randrange(4)):
-                at = chance.randrange(len(kept) + 1)
-                kept[at : at + chance.randrange(3)] = chance.choices(lines, k=chance.randrange(3))
-            after = "".join(kept)
-        if before == after:
-            continue
-        diff = edit.diff("x.py", before, after)
-        assert edit.apply(before, unified.edits("x.py", diff, before)) == after, (before, after)
-        assert edit.apply(after, unified.edits("x.py", unified.undoing("x.py", diff), after)) == before, (before, after)
-
-
-HEAD = "--- a/train.py\n+++ b/train.py\n"
-
-
-@pytest.mark.parametrize(
-    ("diff", "said"),
-    [
-        ("", "its diff is of another file"),
-        (edit.diff("other.py", TEN, CHANGED), "its diff is of another file"),
-        ("--- a/train.py\n+++ b/other.py\n@@ -1 +1 @@\n-line 1\n+x\n", "its diff is of another file"),
-        (HEAD, "its diff changes nothing"),
-        (HEAD + "@@ -1 +1 @@\n line 1\n", "its diff changes nothing"),
-        (HEAD + "@@ -2 +2 @@\n-line 1\n+x\n", "its diff does not fit the text"),
-        (HEAD + "@@ -1 +2 @@\n-line 1\n+x\n", "its diff does not fit the text"),
-        (HEAD + "@@ -1 +1 @@\n-line 1 \n+x\n", "its diff does not fit the text"),
-        (HEAD + "@@ -1 +1 @@\n-line 1\r\n+x\n", "its diff does not fit the text"),
-        (HEAD + "@@ -11 +11 @@\n-line 11\n+x\n", "its diff does not fit the text"),
-        (HEAD + "@@ -999999999,0 +999999999 @@\n+x\n", "its diff does not fit the text"),
-        (HEAD + "@@ -2 +2 @@\n-line 2\n+x\n@@ -1 +1 @@\n-line 1\n+y\n", "its diff does not fit the text"),
-        (HEAD + "@@ -1 +1,2 @@\n-line 1\n+x\n", "its diff cannot be read"),
-        (HEAD + "@@ -1 +1 @@\n-line 1\n+x\n+y\n", "its diff cannot be read"),
-        (HEAD + "@@ -1 +1 @@\nline 1\n", "its diff cannot be read"),
-        (HEAD + "@@ -1 +1 @@ def f():\n-line 1\n+x\n", "its diff cannot be read"),
-        (HEAD + "@@ -9999999999 +1 @@\n-line 1\n+x\n", "its diff cannot be read"),
-        (HEAD + "@@ -1 +1 @@\n-line 1\n+x\n" + HEAD.replace("train", "other"), "its diff cannot be read"),
-        (HEAD + "@@ -1 +1 @@\n-line 1\n+x\n\\ No newline at end of file\n", "its diff ends the text before its end"),
-        (HEAD + "@@ -1,0 +2 @@\n+x\n\\ No newline at end of file\n", "its diff ends the text before its end"),
-    ],
-)
-def test_a_diff_that_does_not_fit_to_the_letter_is_refused(diff: str, said: str) -> None:
-    with pytest.raises(unified.DoesNotFit) as refused:
-        unified.edits("train.py", diff, TEN)
-    assert str(refused.value) == said
-
-
-def test_a_line_is_not_glued_to_a_text_without_an_end() -> None:
-    with pytest.raises(unified.DoesNotFit, match="ends the text before its end"):
-        unified.edits("train.py", HEAD + "@@ -1,0 +2 @@\n+b\n", "a")
 
 
 # what a file is called, its bytes before and after
@@ -126,7 +41,13 @@ def patch_of(name: str, before: bytes, after: bytes) -> FilePatch:
 
     (old, encoding), (new, same) = decoded(before), decoded(after)
     assert encoding == same
-    return file_patch(name, old, new, encoding)
+    return file_patch(name, old, edits_between(old, new), encoding)
+
+
+def edits_between(old: str, new: str) -> list[Edit]:
+    """One edit for each piece that differs."""
+    pieces = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+    return [Edit(Span(i, j), new[k:m]) for kind, i, j, k, m in pieces if kind != "equal"]
 
 
 @pytest.fixture
@@ -215,10 +136,21 @@ TRAIN = PATCHES[0]
         (replace(TRAIN, path="circle.py"), "circle.py: "),
         (replace(TRAIN, path="null.py"), "null.py: binary: it holds null bytes"),
         (replace(TRAIN, path="huge.py"), "huge.py: larger than 4 MiB"),
-        (replace(TRAIN, path="./train.py"), "./train.py: its diff is of another file"),
-        (replace(TRAIN, diff=TRAIN.diff.replace("train.py", "cells.py")), "train.py: its diff is of another file"),
-        (replace(TRAIN, diff=TRAIN.diff.replace(" line 1\n", " line 0\n")), "train.py: its diff does not fit the text"),
-        (replace(TRAIN, diff=TRAIN.diff.replace("+more", "+evil")), "train.py: its diff does not give the file"),
+        (replace(TRAIN, edits=()), "train.py: its edits do not give the file"),
+        (replace(TRAIN, edits=TRAIN.edits[1:]), "train.py: its edits do not give the file"),
+        (replace(TRAIN, edits=(*TRAIN.edits, Edit(Span(0, 0), "evil"))), "train.py: its edits do not give the file"),
+        (replace(TRAIN, edits=(*TRAIN.edits, Edit(Span(0, 71), ""))), "train.py: its edits do not fit: edits overlap"),
+        (replace(TRAIN, edits=(Edit(Span(0, 72), ""),)), "an edit ends at character 72 of a text of 71"),
+        (
+            replace(TRAIN, edits=(Edit(Span(10**30, 10**30), ""),)),
+            f"an edit ends at character {10**30} of a text of 71",
+        ),
+        (replace(TRAIN, edits=(Edit(Span(3, 2), ""),)), "train.py: its edits do not fit: edits overlap at character 3"),
+        (
+            replace(TRAIN, edits=(Edit(Span(-2, -1), ""),)),
+            "train.py: its edits do not fit: edits overlap at character -2",
+        ),
+        (replace(TRAIN, edits=(Edit(Span(0, 0), "\ud800"),)), "train.py: its text cannot be written in utf-8"),
         (replace(TRAIN, before="0" * 64), "train.py: changed since it was read"),
     ],
 )
@@ -331,13 +263,17 @@ def test_a_file_that_changes_between_planning_and_writing_refuses_all(root: Path
 
 def test_text_that_the_encoding_cannot_hold_is_refused() -> None:
     with pytest.raises(UserError, match=r"^x\.py: its text cannot be written in latin-1$"):
-        file_patch("x.py", "a", "\u7f51", "latin-1")
+        file_patch("x.py", "a", [Edit(Span(0, 1), "\u7f51")], "latin-1")
 
 
-def test_an_unknown_encoding_of_a_saved_patch_is_refused() -> None:
-    for encoding in ("warp", "hex", "rot13"):
-        with pytest.raises(UserError, match=r"^train\.py: its text cannot be written in "):
-            git_patch([replace(TRAIN, encoding=encoding)])
+def test_a_diff_is_for_people_and_never_read(root: Path) -> None:
+    write_all(planned([replace(TRAIN, diff="no diff at all", encoding="warp")], root))
+    assert (root / "train.py").read_bytes() == AFTER[0]
+
+
+def test_where_the_edits_of_a_patch_are() -> None:
+    (edit,) = file_patch("x.py", "a = 1\r\nb = 2", [Edit(Span(11, 12), "3")]).edits
+    assert str(edit.place) == "x.py:2:5"
 
 
 def test_nothing_planned_is_nothing_written(root: Path) -> None:

@@ -12,7 +12,7 @@ from perfaudit.knobs import Bench, Knob, Setup, Survey
 from perfaudit.knobs._code import Code, Patch
 from perfaudit.measurements import Settings
 from perfaudit.static import edit
-from perfaudit.static.ondisk import digest_of
+from perfaudit.static.document import digest
 
 PROGRAM = "import torch\n\na = 0\nb = 0\nc = 0\n"
 KNOWN = Saving("documented", 0.0, 0.05, source="a paper")
@@ -24,7 +24,7 @@ def switch(
     """The finding that a switch is off; its rule is PA003 for that of the third line."""
     at = PROGRAM.index(f"{name} = 0") + 4
     line = PROGRAM[:at].count("\n") + 1
-    fix = Fix(f"turn {name} on", "unsafe", changes, (Edit(Span(at, at + 1), "1"),), before=digest_of(path, PROGRAM))
+    fix = Fix(f"turn {name} on", "unsafe", changes, (Edit(Span(at, at + 1), "1"),), before=digest(PROGRAM.encode()))
     return Finding(
         f"PA00{line}", f"{name}-off", "warning", f"{name} is off", Location(path, line, 1, line, 6), saving, fix
     )

@@ -19,7 +19,7 @@ from perfaudit.measure.facts import Script
 from perfaudit.measure.watch import Watch
 from perfaudit.measurements import Settings
 from perfaudit.static import edit
-from perfaudit.static.ondisk import digest_of
+from perfaudit.static.document import digest
 from perfaudit.target.names import Target
 from perfaudit.tune import candidates
 from perfaudit.tune.bout import key_of
@@ -82,7 +82,7 @@ def test_a_candidate_is_the_patch_of_a_setting(known: Callable[..., Session]) ->
     (one,) = found(known(Values("values", {0: (), 1: ("rounding",)}, way="setting")), "values", "rounding")
     assert (one.key, one.knob, one.settings) == (key_of("values", {"a": 1}), "values", {"a": 1})
     assert (one.words, one.path, one.before, one.way, one.lacks) == ("a=1", "t.py", TEXT, "setting", ())
-    assert (one.fix.safety, one.fix.changes, one.fix.before) == ("unsafe", ("rounding",), digest_of("t.py", TEXT))
+    assert (one.fix.safety, one.fix.changes, one.fix.before) == ("unsafe", ("rounding",), digest(TEXT.encode()))
     assert edit.apply(TEXT, one.edits) == TEXT.replace("a = 0", "a = 1")
 
 

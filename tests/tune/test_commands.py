@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import signal
@@ -263,6 +262,7 @@ def test_apply_writes_the_patch_that_was_measured(project: Project) -> None:
     """The winner of a search is not known beforehand, so the writing is tested with a report made by hand."""
     from perfaudit.measurements import Winner
     from perfaudit.report import Report
+    from perfaudit.static.document import handed_over
     from perfaudit.tune.apply import apply_winners
 
     project(**{"train.py": TRAIN})
@@ -274,8 +274,8 @@ def test_apply_writes_the_patch_that_was_measured(project: Project) -> None:
     settings = {**dataloader.KNOB.current(survey), "num_workers": 2, "prefetch_factor": 2}
     patch = dataloader.KNOB.patch(Code("train.py", survey), settings)
     assert patch is not None
-    before = hashlib.sha256(Path("train.py").read_bytes()).hexdigest()
-    fix, location = Fix("", "unsafe", ("rng",), patch.edits, patch.diff, before), patch.location
+    fix = handed_over("train.py", patch.before, Fix("", "unsafe", ("rng",), patch.edits, patch.diff))
+    location = patch.location
     report = Report("tune", winners=(Winner("dataloader", {}, False, "", None, fix, location),))
     assert apply_winners(report) == ["train.py: dataloader applied"]
     assert Path("train.py").read_text() == patch.after
@@ -291,7 +291,7 @@ def test_apply_writes_one_patch_and_names_the_others(project: Project) -> None:
     from perfaudit.findings import Edit, Fix, Location, Saving, Span
     from perfaudit.measurements import Winner
     from perfaudit.report import Report
-    from perfaudit.static import edit
+    from perfaudit.static.document import handed_over
     from perfaudit.tune.apply import apply_winners
 
     text = "a = 1\nb = 2\nc = 3\n"
@@ -299,8 +299,7 @@ def test_apply_writes_one_patch_and_names_the_others(project: Project) -> None:
 
     def winner(knob: str, at: int, low: float, *changes: str) -> Winner:
         edits = (Edit(Span(at, at + 1), "9"),)
-        diff = edit.diff("train.py", text, edit.apply(text, edits))
-        fix = Fix(knob, "unsafe", changes, edits, diff, hashlib.sha256(text.encode()).hexdigest())
+        fix = handed_over("train.py", text, Fix(knob, "unsafe", changes, edits))
         return Winner(knob, {}, False, knob, Saving("measured", low, low), fix, Location("train.py", 1, 1, 1, 1))
 
     winners = (winner("batch_size", 4, 0.5, "algorithm"), winner("compile", 10, 0.1), winner("optimizer", 16, 0.2))
