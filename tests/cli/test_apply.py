@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from perfaudit import forked_work as workers
 from perfaudit.errors import UserError
 from perfaudit.findings import Edit, FilePatch, Finding, Fix, Location, Saving, Span
 from perfaudit.measurements import Ladder, Winner
 from perfaudit.report import Report, to_json
-from perfaudit.static import workers
 from perfaudit.static.document import Document, digest
 from perfaudit.static.patching import file_patch
 from perfaudit.tune.apply import of_scan, of_tuning, patch_bytes
