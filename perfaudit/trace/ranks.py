@@ -26,9 +26,13 @@ MOST_SHOWN = 120  # collectives of the map
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """One collective on all ranks that took part: seconds of each rank's kernel, and of computing before it."""
+    """One collective on all ranks that took part: seconds of each rank's kernel, and of computing before it.
+
+    start: by the clock of the lowest rank, which is used for their order alone.
+    """
 
     name: str
+    start: float
     took: dict[int, float]
     before: dict[int, float]
 
@@ -118,11 +122,12 @@ def _meetings(by_rank: dict[int, FileResult]) -> list[Meeting]:
         found.append(
             Meeting(
                 operation,
+                of_rank[min(of_rank)].start,
                 {rank: row.end - row.start for rank, row in of_rank.items()},
                 {rank: row.busy_before for rank, row in of_rank.items()},
             )
         )
-    return found
+    return sorted(found, key=lambda meeting: meeting.start)
 
 
 def _straggling(
