@@ -104,6 +104,7 @@ def ties() -> Iterator[tuple[str, str]]:
         _search,
         _memory,
         _gate,
+        _trace,
         _codes,
     ):
         source, pieces = part()
@@ -341,6 +342,21 @@ def _gate() -> tuple[str, list[str]]:
         f"its rivals {stored[5]} and {rival[5]} s",
         f"{inconclusive} of the {same} gates of identical code were inconclusive",
         f"`{pinned}`",
+    ]
+
+
+def _trace() -> tuple[str, list[str]]:
+    """The report of a trace by other people, as the command has printed it, and how many traces were looked at."""
+    printed = (BENCHMARKS / "trace_demonstration.txt").read_text(encoding="utf-8")
+    traces = tomllib.loads((BENCHMARKS / "trace_quality.toml").read_text(encoding="utf-8"))["trace"]
+    (shown,) = [one for one in traces if one["path"].endswith("dlrm_kineto.tar.gz")]
+    ranks = len(re.findall(r"^  rank \d+ cuda", printed, re.MULTILINE))
+    (late,) = shown["stragglers"]
+    return "benchmarks/trace_demonstration.txt", [
+        printed.partition("\n  3  at most")[0],
+        f"{IN_WORDS[ranks]} ranks that somebody else traced ({shown['repository']} at {shown['commit'][:10]},",
+        f"Rank {late} communicates least",
+        f"what it says of {len(traces)} traces by other people",
     ]
 
 
