@@ -86,6 +86,14 @@ def make(path: Path, size: int, rank: int = 0, ranks: int = 1) -> Path:
     return path
 
 
+def as_rank(first: Path, rank: int) -> Path:
+    """The same trace as that of another rank."""
+    text = first.read_bytes()
+    path = first.with_name(f"rank{rank}.json")
+    path.write_bytes(text.replace(b'"rank": 0', b'"rank": %d' % rank, 1))
+    return path
+
+
 def write_events(file: IO[str], host: Host) -> None:
     """Those of one step, with the flows from calls to kernels that Kineto draws, as Kineto lays them out."""
     for event in host.events:
@@ -126,7 +134,8 @@ def rows_of(folder: Path, hta: str, runs: int, large: int) -> list[Row]:
     """All rows of the page."""
     one = [make(folder / "one.json", 35 * MIB)]
     (folder / "eight").mkdir()
-    eight = [make(folder / "eight" / f"rank{rank}.json", 35 * MIB, rank, 8) for rank in range(8)]
+    eight = [make(folder / "eight" / "rank0.json", 35 * MIB, 0, 8)]
+    eight += [as_rank(eight[0], rank) for rank in range(1, 8)]
     rows = []
     for what, files, path in (("one trace", one, folder / "one.json"), ("eight ranks", eight, folder / "eight")):
         rows.append(measure(what, "perfaudit", perfaudit(path), files, runs))
