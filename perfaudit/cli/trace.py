@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import os
 import re
 import sys
@@ -36,6 +37,15 @@ do not add up.
 
 Exit codes: 0 nothing worth doing was found · 1 findings · 2 wrong use · 3 nothing could be read · 130 interrupted.
 """
+STEP = "perfaudit.step.json"
+
+
+class Export(enum.StrEnum):
+    """What a step is written for."""
+
+    perfetto = "perfetto"
+
+
 MOST_PROCESSES = 8  # of which each may need a gigabyte
 
 
@@ -58,11 +68,9 @@ def command(
         typer.Option(help="Code of the training: findings are joined with those of the scanner (several times)."),
     ] = None,
     export: Annotated[
-        Path | None,
+        Export | None,
         typer.Option(
-            "--export-perfetto",
-            metavar="FILE",
-            help="Also write the step with the largest finding as a trace for ui.perfetto.dev.",
+            help=f"Also write the step that the report draws as {STEP}, with idle stretches named by their cause."
         ),
     ] = None,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=0, help="Processes; 0: as many as there are cores.")] = 0,
@@ -76,7 +84,7 @@ def command(
     from perfaudit.trace.report import are_two_jobs
 
     check_writable(output)
-    check_writable(export)
+    check_writable(Path(STEP) if export else None)
     steps = _window(window)
     if compare and len(paths) != 2:
         raise UserError(f"--compare takes two paths, before and after; {len(paths)} given")
@@ -92,7 +100,7 @@ def command(
 
         report = joined(report, source)
     if export is not None:
-        _export(report, export)
+        _export(report, Path(STEP))
     emit(report, format, output, verbose)
     if report.traces is None:
         for item in report.skipped if format != "text" else ():
@@ -176,3 +184,4 @@ def _export(report: Report, into: Path) -> None:
         say(f"perfaudit: {into}: not written: no trace of a device was read")
         return
     write(text, into)
+    say(f"{into}: written; ui.perfetto.dev and chrome://tracing open it")
