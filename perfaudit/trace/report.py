@@ -193,8 +193,15 @@ def compared(before: Report, after: Report, names: tuple[str, str]) -> Report:
         {name: mean[1][name] - mean[0][name] for name in SHARE_WORDS},
         tuple(FindingChange(rule, savings[0].get(rule), savings[1].get(rule)) for rule in rules),
     )
-    both = tuple(replace(item, path=item.path) for item in (*before.skipped, *after.skipped))
-    return after.with_(traces=replace(second, compared=change), skipped=both)
+    devices = [sorted({one.device_name for one in traces.ranks if one.device_name}) for traces in (first, second)]
+    notes = after.notes
+    if all(devices) and devices[0] != devices[1]:
+        words = " and ".join(", ".join(names) for names in devices)
+        notes = (
+            f"The traces are of different devices ({words}): times do not tell what a change of the code did.",
+            *notes,
+        )
+    return after.with_(traces=replace(second, compared=change), skipped=(*before.skipped, *after.skipped), notes=notes)
 
 
 def _step(ranks: Sequence[RankTrace]) -> float | None:

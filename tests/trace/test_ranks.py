@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -97,8 +98,6 @@ def test_ranks_are_read_in_children_in_the_order_of_their_files(tmp_path: Path) 
 
 
 def other(result: FileResult, **changes: object) -> FileResult:
-    from dataclasses import replace
-
     return replace(result, **changes)  # type: ignore[arg-type]  # fields of a row
 
 
@@ -133,6 +132,17 @@ def test_before_and_after(tmp_path: Path) -> None:
     assert change.seconds_per_step_before is not None and change.seconds_per_step_after is not None
     assert change.seconds_per_step_after < change.seconds_per_step_before
     assert sum(change.shares.values()) == pytest.approx(0, abs=1e-9)
+    assert compared(before, after, ("a", "b")).notes == ()
+    other_device = after.with_(
+        traces=replace(
+            traces_of(after), ranks=tuple(replace(one, device_name="NVIDIA T4") for one in traces_of(after).ranks)
+        )
+    )
+    assert (
+        compared(before, other_device, ("a", "b"))
+        .notes[0]
+        .startswith("The traces are of different devices (NVIDIA A100")
+    )
     gone = [one for one in change.findings if one.rule == "PA904"]
     assert gone[0].before is not None and gone[0].after is None
 

@@ -15,15 +15,17 @@ from perfaudit.trace.words import a_step, percent, times_a_step
 
 RULES = ("PA902",)
 FEW = 20  # kernels, of which nothing can be said
+SHARE = 0.1  # of them that arrive when the device has nothing to do; fewer are the start of a step
+LONGEST = 10_000.0  # microseconds of one gap; a launch that takes longer loads code, or the host does something else
 LEAST = 5  # of them that arrive late, or one long pause would make a program launch-bound
 KNOWN = 0.5  # of the kernels of which the launch must be known
 
 
 def look(view: DeviceView) -> Iterator[Seen]:
-    stretches = longest_first(view.idle, "launch")
+    stretches = [one for one in longest_first(view.idle, "launch") if one.end - one.start <= LONGEST]
     lost = sum(one.end - one.start for one in stretches)
     seen = arrivals(view)
-    if seen.kernels < FEW or seen.at_empty_queue < LEAST or seen.known < KNOWN * seen.kernels:
+    if seen.kernels < FEW or seen.at_empty_queue < LEAST or seen.known < KNOWN * seen.kernels or seen.share < SHARE:
         return
     if not lost or view.recording.spread_of_ids > SAMPLED:
         return  # events are missing: what the host did in between is not known
