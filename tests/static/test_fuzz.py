@@ -24,9 +24,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from perfaudit import forked_work as workers
 from perfaudit.findings import Finding
 from perfaudit.rules import all_rules
-from perfaudit.static import edit, workers
+from perfaudit.static import edit
 from perfaudit.static.fix import patch_document
 from perfaudit.static.scan import Options, scan_bytes
 from perfaudit.static.source import Source

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from perfaudit import forked_work as workers
 from perfaudit.findings import Edit, Span
-from perfaudit.static import audit, edit, workers
+from perfaudit.static import audit, edit
 from perfaudit.static.fix import patches
 from perfaudit.static.registry import DIFFS_PER_TEXT, MAX_DIFFS, MAX_SNIPPET
 from perfaudit.static.scan import Options, scan
