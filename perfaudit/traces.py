@@ -139,11 +139,15 @@ class TraceChange:
 
 @dataclass(frozen=True, slots=True)
 class Traces:
-    """All that was read. verdict: one line. more_findings: those beyond the five that a report shows."""
+    """All that was read. verdict: one line. more_findings: those beyond the five that a report shows.
+
+    upper_bounds: of all findings, by rule.
+    """
 
     verdict: str
     ranks: tuple[RankTrace, ...]
     stragglers: tuple[Straggler, ...] = ()
     waits: CollectiveWaits = field(default_factory=CollectiveWaits)
     more_findings: int = 0
+    upper_bounds: dict[str, float] = field(default_factory=dict)
     compared: TraceChange | None = None

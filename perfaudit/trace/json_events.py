@@ -17,6 +17,12 @@ MAX_HEAD = 64 << 20  # bytes before the first event; device properties take some
 MAX_EVENT = 256 << 20  # bytes of one event; call stacks take some kilobytes
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BETWEEN = re.compile(rb"\}\s*,\s*(?=\{)")
+_LIST_END = re.compile(rb"\}\s*,?\s*\]")
+_BYTE = re.compile(
+    r"\(byte (\d+)\)"
+)  # in what msgspec says of malformed text; of text that ends too early it says none
+MOST_TRIES = 20  # ends of the list, or of its last whole event, that are tried
+MOST_DAMAGED = 50  # events of one piece; a file with more is no trace any more
 _TAIL = 1 << 16  # bytes at the end of a piece in which the end of an event is looked for first
 
 
@@ -145,8 +151,11 @@ class EventReader:
     def _last_piece(self) -> Iterator[list[Event]]:
         """What is left when the stream has ended: the last events, the end of the list, and what stands behind it."""
         text = self._buffer.strip()
-        ends = [found.start() for found in re.finditer(rb"\]", text)]
-        for end in reversed(ends[-1000:]):
+        if text.startswith(b"]"):  # a list without events
+            self._take_head(b'{"":0' + text[1:].lstrip())
+            return
+        ends = {found.end() - 1 for found in list(_LIST_END.finditer(text))[-MOST_TRIES:]} | {text.rfind(b"]")}
+        for end in sorted(ends - {-1}, reverse=True):
             events = self._decoded(text[:end].rstrip().rstrip(b","))
             if events is not None:
                 self._take_head(b'{"":0' + text[end + 1 :].lstrip())
@@ -161,25 +170,38 @@ class EventReader:
         yield events
 
     def _up_to_last_whole(self, text: bytes) -> list[Event]:
-        for found in reversed(list(re.finditer(rb"\}", text))[-1000:]):
-            events = self._decoded(text[: found.end()])
+        for found in reversed(list(_BETWEEN.finditer(text))[-MOST_TRIES:]):
+            events = self._decoded(text[: found.start() + 1])
             if events is not None:
                 return events
         return []
 
     def _decoded(self, text: bytes) -> list[Event] | None:
-        """The events of a piece of the list; None where it ends inside one."""
-        listed = b"[" + text + b"]"
+        """The events of a piece of the list; None where it ends inside one. Events that are damaged are left out."""
+        for _ in range(MOST_DAMAGED):
+            events, damaged = self._decoded_once(b"[" + text + b"]")
+            if events is not None or damaged < 0:
+                return events
+            rest = _without_event(text, damaged - 1)
+            if rest is None:
+                return None
+            self.notes.add("odd-events")
+            text = rest
+        return None
+
+    def _decoded_once(self, listed: bytes) -> tuple[list[Event] | None, int]:
+        """The events of a list; else None, with the byte at which it is damaged, -1 where it only ends too early."""
         try:
-            return _DECODER.decode(listed)
+            return _DECODER.decode(listed), -1
         except msgspec.ValidationError:
             pass  # an event with a list for arguments, or no object: the slow way takes what is usable
-        except (msgspec.DecodeError, RecursionError):
-            if _is_plain(text):
-                return None
+        except (msgspec.DecodeError, RecursionError) as error:
+            place = _BYTE.search(str(error))
+            if place is None or _is_plain(listed):
+                return None, int(place[1]) if place else -1
         except UnicodeDecodeError:
             pass
-        return self._decoded_slowly(listed)
+        return self._decoded_slowly(listed), -1
 
     def _decoded_slowly(self, text: bytes) -> list[Event] | None:
         """With the decoder of the standard library, which takes NaN and control characters; bytes that are no UTF-8 are
@@ -196,6 +218,15 @@ class EventReader:
         if len(events) < len(values):
             self.notes.add("odd-events")
         return events
+
+
+def _without_event(text: bytes, position: int) -> bytes | None:
+    """The text without the event at a position, which is damaged; None where no whole event follows it."""
+    before = list(_BETWEEN.finditer(text, max(0, position - (1 << 20)), position))
+    after = _BETWEEN.search(text, position)
+    if after is None:
+        return None
+    return text[: before[-1].end() if before else 0] + text[after.end() :]
 
 
 def _is_plain(text: bytes) -> bool:

@@ -276,7 +276,7 @@ _DIGITS = re.compile(r"-?\d+")
 def _integer(value: Any, default: int) -> int:  # Any: JSON
     """A number, also of a text such as "7" or "stream 7"."""
     if value.__class__ is int:
-        return value if -(1 << 31) < value < 1 << 31 else default
+        return value if -(1 << 62) < value < 1 << 62 else default
     if value.__class__ is str:
         found = _DIGITS.search(value[:40])
         return _integer(int(found[0]), default) if found else default

@@ -55,6 +55,7 @@ def report_of(results: Sequence[FileResult], rules: dict[str, Rule], rank: int |
         job.stragglers,
         job.waits,
         max(0, len(found) - MOST_FINDINGS),
+        {one.rule: one.share for one in found},
     )
     findings = tuple(_finding(one, rules) for one in found[:MOST_FINDINGS])
     return Report(
@@ -177,12 +178,13 @@ def compared(before: Report, after: Report, names: tuple[str, str]) -> Report:
     """The report of the second, with what changed since the first."""
     first, second = before.traces, after.traces
     if first is None or second is None:
-        return after
+        readable = after if first is None else before
+        return readable.with_(skipped=(*before.skipped, *after.skipped))
     mean = [
         {name: sum(one.shares[name] for one in traces.ranks) / len(traces.ranks) for name in SHARE_WORDS}
         for traces in (first, second)
     ]
-    savings = [{one.rule: one.saving.high for one in report.findings if one.saving} for report in (before, after)]
+    savings = [traces.upper_bounds for traces in (first, second)]
     rules = sorted(
         {*savings[0], *savings[1]}, key=lambda rule: -max(savings[0].get(rule, 0.0), savings[1].get(rule, 0.0))
     )
@@ -211,6 +213,6 @@ def _step(ranks: Sequence[RankTrace]) -> float | None:
 
 def are_two_jobs(results: Sequence[FileResult], paths: Sequence[Path]) -> bool:
     """Whether two files are traces of one rank before and after, and not of two ranks of a job."""
-    ranks = {one.rank for one in results}
-    sizes = {one.world_size for one in results}
-    return len(paths) == 2 and (len(ranks) == 1 or len(sizes) > 1)
+    usable = [one for one in results if not one.problem]
+    sizes = {one.world_size for one in usable if one.world_size is not None}
+    return len(paths) == len(usable) == 2 and (len({one.rank for one in usable}) == 1 or len(sizes) > 1)

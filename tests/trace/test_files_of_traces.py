@@ -159,6 +159,28 @@ def test_ids_that_are_there_twice(plain: Path, tmp_path: Path) -> None:
     assert "overlapping-ids" in notes_of(path)
 
 
+@pytest.mark.parametrize("place", [5, 100, -20])
+def test_an_event_that_is_damaged_is_left_out(place: int, plain: Path, tmp_path: Path) -> None:
+    """A quote that is not escaped once lost the whole file, after a time that grew with its square."""
+    trace = made()
+    broken = {"ph": "X", "cat": "cpu_op", "name": "BROKEN", "ts": 1, "dur": 1, "args": {}}
+    trace["traceEvents"].insert(place, broken)
+    path = written(tmp_path, json.dumps(trace).replace("BROKEN", 'a"b'))
+    assert shares_of(path) == pytest.approx(shares_of(plain), abs=1e-3)
+    assert "odd-events" in notes_of(path)
+    assert read_trace(TraceFile(str(path))).events == read_trace(TraceFile(str(plain))).events
+
+
+def test_large_ids(plain: Path, tmp_path: Path) -> None:
+    trace = made()
+    for event in trace["traceEvents"]:
+        if "correlation" in event["args"]:
+            event["args"]["correlation"] += 1 << 31
+    path = written(tmp_path, trace)
+    assert shares_of(path) == shares_of(plain)
+    assert "filtered" not in notes_of(path)
+
+
 @pytest.mark.parametrize("compress", [False, True])
 @pytest.mark.parametrize("part", [0.5, 0.9])
 def test_a_file_that_ends_in_the_middle(part: float, compress: bool, plain: Path, tmp_path: Path) -> None:

@@ -153,3 +153,15 @@ def test_two_files_are_ranks_or_two_traces_of_one(tmp_path: Path) -> None:
     assert not are_two_jobs(results, paths)
     assert are_two_jobs([results[0], results[0]], paths)
     assert are_two_jobs([results[0], other(results[1], world_size=8)], paths)
+    assert not are_two_jobs([results[0], FileResult("b.json", problem="no trace")], paths)
+    assert not are_two_jobs([results[0], other(results[1], world_size=None)], paths)
+
+
+def test_what_can_be_read_of_two_is_reported(tmp_path: Path) -> None:
+    result = analyse(find_traces([job_of(lambda *_: 0, ranks=2, steps=2).write(tmp_path)])[0])
+    good = report_of([result], rule_heads())
+    bad = report_of([FileResult("b.json", problem="no trace")], rule_heads())
+    for pair in ((good, bad), (bad, good)):
+        both = compared(*pair, ("a", "b"))
+        assert both.traces is not None
+        assert [item.path for item in both.skipped] == ["b.json"]
