@@ -47,6 +47,7 @@ class CollectiveRow:
     start: float
     end: float
     busy_before: float  # computing since the collective before it
+    exposed: float  # of it, the part during which nothing computes
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +72,10 @@ def analyse(file: TraceFile, window: tuple[int, int] | None = None) -> FileResul
         return FileResult(file.name, problem=str(error))
     steps = steps_of(recording)
     if window is not None:
+        known = f"; there are {steps[0].number} to {steps[-1].number}" if steps else ""
         steps = [step for step in steps if window[0] <= step.number <= window[1]]
         if not steps:
-            return FileResult(file.name, problem=f"no step between {window[0]} and {window[1]} is marked in it")
+            return FileResult(file.name, problem=f"no step between {window[0]} and {window[1]} is marked in it{known}")
     recording.notes |= _notes(recording, steps)
     views = views_of(recording, steps)
     if not views:
@@ -131,7 +133,7 @@ def _device(view: DeviceView) -> RankTrace:
         tensor_core_share=products_of(view).tensor_core_share,
         notes=tuple(sorted(notes)),
         device_name=recording.device_names.get(view.device, ""),
-        seconds_per_step=view.length * MICROSECOND / len(view.steps) if view.steps else None,
+        seconds_per_step=(view.host_end - view.start) * MICROSECOND / len(view.steps) if view.steps else None,
         step_seconds=tuple(lengths),
         events=recording.events,
         where=tuple(_where(view)),
@@ -224,6 +226,7 @@ def collectives_of(view: DeviceView) -> list[CollectiveRow]:
                 (work.start[row] - view.start) * MICROSECOND,
                 (work.end[row] - view.start) * MICROSECOND,
                 computing * MICROSECOND,
+                (work.end[row] - work.start[row] - compute.between(work.start[row], work.end[row])) * MICROSECOND,
             )
         )
         numbers[kind] += 1

@@ -18,6 +18,8 @@ def take_head(recording: Recording) -> None:
     info = head.get("distributedInfo")
     if isinstance(info, dict):
         recording.rank = _number(info.get("rank"))
+        if recording.rank is not None and recording.rank < 0:
+            recording.rank = None
         recording.world_size = _number(info.get("world_size"))
         recording.job = _job_of(info)
     if recording.rank is None:

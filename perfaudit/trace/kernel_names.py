@@ -31,6 +31,8 @@ _TENSOR = re.compile(
 )
 _TF32 = re.compile(r"tf32|s1688gemm_f32|s16816gemm_f32|s1688.*_f32_|f32_s1688|_s1688tf32")
 _FLOAT32 = re.compile(r"sgemm|simt|scudnn|gemmSN|gemvNSP|f32f32_f32f32|ffma|implicit_convolve_sgemm|gemv2T|gemvx", re.I)
+_VECTOR = re.compile(r"gemv", re.IGNORECASE)
+_SHORT = re.compile(r"half|bfloat16|bf16|fp16|f16", re.IGNORECASE)
 _DOUBLE = re.compile(r"dgemm|f64f64|zgemm|cgemm")
 _LAYOUT = re.compile(
     r"nchwToNhwc|nhwcToNchw|nchwToFold|convertTensor|SubTensorOpWithScalar.*transpose|batched_transpose"
@@ -58,6 +60,8 @@ def units_of(name: str) -> Units:
     """What a matrix product runs on, by its name: tensor cores, or the units for float32; other: for double or complex."""
     if _DOUBLE.search(name):
         return "other"
+    if _VECTOR.search(name) and _SHORT.search(name):
+        return "unknown"  # a product with a vector: of 16 bits, on whichever units
     if _TENSOR.search(name):
         return "tensor"
     return "float32" if _FLOAT32.search(name) else "unknown"

@@ -34,6 +34,7 @@ class Meeting:
     name: str
     start: float
     took: dict[int, float]
+    exposed: dict[int, float]  # of that, the part during which the rank computes nothing
     before: dict[int, float]
 
     @property
@@ -45,6 +46,11 @@ class Meeting:
         """How long each rank waits for the last one."""
         shortest = min(self.took.values())
         return {rank: took - shortest for rank, took in self.took.items()}
+
+    @property
+    def exposed_waits(self) -> dict[int, float]:
+        """The part of the waiting that no computing hides, at most."""
+        return {rank: min(wait, self.exposed[rank]) for rank, wait in self.waits.items()}
 
     @property
     def is_late(self) -> bool:
@@ -74,7 +80,7 @@ def compare_ranks(results: Sequence[FileResult]) -> Job:
     if len(meetings) < LEAST_MATCHED:
         return Job(waits=waits)
     windows = {rank: max(device.window_seconds for device in one.devices) for rank, one in by_rank.items()}
-    waiting = {rank: sum(meeting.waits.get(rank, 0.0) for meeting in late) / windows[rank] for rank in by_rank}
+    waiting = {rank: sum(meeting.exposed_waits.get(rank, 0.0) for meeting in late) / windows[rank] for rank in by_rank}
     caused: Counter[int] = Counter()
     times_last: Counter[int] = Counter()
     for meeting in late:
@@ -124,6 +130,7 @@ def _meetings(by_rank: dict[int, FileResult]) -> list[Meeting]:
                 operation,
                 of_rank[min(of_rank)].start,
                 {rank: row.end - row.start for rank, row in of_rank.items()},
+                {rank: row.exposed for rank, row in of_rank.items()},
                 {rank: row.busy_before for rank, row in of_rank.items()},
             )
         )
@@ -146,14 +153,15 @@ def _straggling(
     if own > LONGER * sum(others) * 1.05:
         why = f": before these it computes {own / sum(others):.2f} times as long" if sum(others) else ""
     elif mine:
-        why = ", and computes no longer before them: its device is idle, so its host is late"
-    each = f"{1000 * whole / steps:.3g} ms a step" if steps else f"{whole:.3g} s in all"
+        why = ", and computes no longer before them: its host, a copy or an exchange with another rank is late"
+    seconds = whole * first.share / share
+    each = f"{1000 * seconds / steps:.3g} ms a step" if steps else f"{seconds:.3g} s in all"
     return TraceFinding(
         "PA904",
-        f"rank {first.rank} comes last to {first.last} of {first.of} collectives{why}; the other ranks wait for late ones for "
-        f"{100 * share:.0f} % of the time ({each})",
-        whole,
-        share,
+        f"rank {first.rank} comes last to {first.last} of {first.of} collectives{why}; the other ranks wait for it for "
+        f"{100 * first.share:.0f} % of the time ({each})",
+        seconds,
+        first.share,
         steps,
         first.rank,
         "",

@@ -17,6 +17,7 @@ from perfaudit.trace.trace_files import NotReadable, TraceFile, opened
 MAX_ROWS = (
     500_000  # that are kept of a file; a trace of 130 MB has about so many. Of a larger one, some steps are analysed
 )
+LONGEST = 1e15  # microseconds: 30 years; nanoseconds of eleven days
 ENOUGH_IDS = 200  # of operators, from which on their spread tells something
 _EPOCH_MICROSECONDS = 1e14  # of 1973; relative times are smaller
 _EPOCH_NANOSECONDS = 1e17  # microseconds since 1970 are 1.8e15, nanoseconds 1.8e18
@@ -118,7 +119,7 @@ class _Builder:
             except TypeError:
                 self._odd += duration is not None or start is None
                 continue
-            if not end >= start:  # a negative duration, or NaN
+            if not start <= end < start + LONGEST:  # a negative duration, NaN, or no duration of this world
                 self._odd += 1
                 continue
             category = event.cat

@@ -52,11 +52,12 @@ def whereabouts(recording: Recording, instants: Sequence[Instant]) -> Whereabout
 
 
 def _heaviest(words: Iterable[tuple[Instant, str]]) -> str:
-    """The word, also "", that stands for most of what is asked about."""
+    """The word that stands for more than half of what is asked about; "" for none."""
     weights: dict[str, float] = {}
     for instant, word in words:
         weights[word] = weights.get(word, 0.0) + instant.weight
-    return max(weights, key=lambda word: weights[word], default="")
+    heaviest = max(weights, key=lambda word: weights[word], default="")
+    return heaviest if 2 * weights.get(heaviest, 0.0) > sum(weights.values()) else ""
 
 
 def _innermost(recording: Recording, spans: Spans, rows: list[int]) -> str:

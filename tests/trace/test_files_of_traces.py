@@ -136,11 +136,15 @@ def negative(event: Json) -> None:
     event["dur"] = -5
 
 
+def without_end(event: Json) -> None:
+    event["dur"] = float("inf")
+
+
 def with_a_list(event: Json) -> None:
     event["args"] = ["what"]
 
 
-@pytest.mark.parametrize("spoil", [without_time, negative, with_a_list])
+@pytest.mark.parametrize("spoil", [without_time, negative, without_end, with_a_list])
 def test_odd_events_are_left_out(spoil: Callable[[Json], None], plain: Path, tmp_path: Path) -> None:
     trace = made()
     extra = dict(next(event for event in trace["traceEvents"] if event["cat"] == "cpu_op"))
@@ -295,7 +299,7 @@ def test_steps_that_are_missing(tmp_path: Path) -> None:
 
 def test_only_some_steps_are_looked_at(plain: Path) -> None:
     assert analyse(TraceFile(str(plain)), (2, 3)).devices[0].steps == 2
-    assert analyse(TraceFile(str(plain)), (9, 9)).problem == "no step between 9 and 9 is marked in it"
+    assert analyse(TraceFile(str(plain)), (9, 9)).problem == "no step between 9 and 9 is marked in it; there are 1 to 4"
 
 
 @pytest.mark.parametrize(

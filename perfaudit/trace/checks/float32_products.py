@@ -29,7 +29,7 @@ def look(view: DeviceView) -> Iterator[Seen]:
         yield Seen(
             "PA303" if has_tf32 else "PA304",
             f"matrix products and convolutions run in float32 for {percent(view, plain)} of the time ({a_step(view, plain)}), "
-            f"without tensor cores; {'TF32' if has_tf32 else 'half precision'} multiplies up to {faster:.0f} times as fast here",
+            f"without tensor cores; {'TF32' if has_tf32 else 'half precision'} multiplies up to {faster:.0f} times as fast",
             plain * (1 - 1 / faster),
         )
     tf32 = products.tf32
