@@ -1,10 +1,9 @@
 """How long `perfaudit trace` takes and how much memory, beside HolisticTraceAnalysis: `python benchmarks/trace_speed.py --write`.
 
 The traces are made: a training whose kernels, calls, operators and flows have the fields that Kineto writes, repeated
-step by step
-until a file is as large as asked for. `--hta PYTHON` names an interpreter that has HolisticTraceAnalysis; without it,
-that column is
-left out. Each command is a process of its own; its processor time and peak memory are those that the system counted.
+step by step until a file is as large as asked for. `--hta PYTHON` names an interpreter that has HolisticTraceAnalysis; without
+it, its rows are left out. Each command is a process of its own; its processor time and peak memory are those that the system
+counted. Where two tools are compared, their runs take turns.
 """
 
 from __future__ import annotations
@@ -111,23 +110,37 @@ def write_events(file: IO[str], host: Host) -> None:
     host.events.clear()
 
 
-def measure(what: str, tool: str, command: list[str], files: list[Path], runs: int) -> Row:
-    """The medians of some runs; raises where a command fails otherwise than by finding something."""
-    times, cpu, peak = [], [], []
+def measure(what: str, commands: dict[str, list[str]], files: list[Path], runs: int) -> list[Row]:
+    """The medians of some runs of each command, in turns; raises where one fails otherwise than by finding something."""
+    used: dict[str, list[tuple[float, float, float]]] = {tool: [] for tool in commands}
     for _ in range(runs):
+        for tool, command in commands.items():
+            used[tool].append(run(tool, command))
+    size = round(sum(file.stat().st_size for file in files) / MIB, 1)
+    return [
+        Row(
+            what,
+            tool,
+            len(files),
+            size,
+            *(round(statistics.median(column), 2) for column in zip(*used[tool], strict=True)),
+            runs,
+        )
+        for tool in commands
+    ]
+
+
+def run(tool: str, command: list[str]) -> tuple[float, float, float]:
+    """Wall seconds, processor seconds and peak MiB of one run."""
+    with tempfile.TemporaryFile() as errors:
         begin = time.perf_counter()
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
         _, status, used = os.wait4(process.pid, 0)
-        times.append(time.perf_counter() - begin)
+        wall = time.perf_counter() - begin
         if os.waitstatus_to_exitcode(status) not in (0, 1):
-            assert process.stderr is not None
-            raise SystemExit(f"{tool} failed: {process.stderr.read().decode()[-2000:]}")
-        cpu.append(used.ru_utime + used.ru_stime)
-        peak.append(used.ru_maxrss / 1024)
-    size = sum(file.stat().st_size for file in files) / MIB
-    return Row(
-        what, tool, len(files), round(size, 1), *(round(statistics.median(row), 2) for row in (times, cpu, peak)), runs
-    )
+            errors.seek(0)
+            raise SystemExit(f"{tool} failed: {errors.read().decode()[-2000:]}")
+    return wall, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
 
 
 def rows_of(folder: Path, hta: str, runs: int, large: int) -> list[Row]:
@@ -138,15 +151,14 @@ def rows_of(folder: Path, hta: str, runs: int, large: int) -> list[Row]:
     eight += [as_rank(eight[0], rank) for rank in range(1, 8)]
     rows = []
     for what, files, path in (("one trace", one, folder / "one.json"), ("eight ranks", eight, folder / "eight")):
-        rows.append(measure(what, "perfaudit", perfaudit(path), files, runs))
+        commands = {"perfaudit": perfaudit(path)}
         if hta:
-            named = [f"{rank}={file}" for rank, file in enumerate(files)]
-            rows.append(measure(what, "HTA", [hta, "-c", HTA, *named], files, runs))
+            commands["HTA"] = [hta, "-c", HTA, *(f"{rank}={file}" for rank, file in enumerate(files))]
+        rows += measure(what, commands, files, runs)
     for file in eight:
         file.unlink()
     huge = [make(folder / "huge.json", large * MIB)]
-    rows.append(measure("one large trace", "perfaudit", perfaudit(huge[0]), huge, 1))
-    return rows
+    return rows + measure("one large trace", {"perfaudit": perfaudit(huge[0])}, huge, 1)
 
 
 def perfaudit(path: Path) -> list[str]:
@@ -159,8 +171,9 @@ def page(rows: list[Row], load: tuple[float, float]) -> str:
         "",
         f"Printed by `python benchmarks/trace_speed.py --write`, on {os.cpu_count()} cores, load {load[0]:.1f} "
         f"before and {load[1]:.1f} after.",
-        "Each row is the median of its runs; memory is the peak of the process, of several the largest child's. HTA computes its",
-        "temporal breakdown and the idle time of one rank, which is part of what `perfaudit trace` does.",
+        "Each row is the median of its runs, and the runs of two tools take turns. Memory is the peak of the process, of several",
+        "the largest child's. HTA computes its temporal breakdown and the idle time of one rank, which is part of what",
+        "`perfaudit trace` does.",
         "",
         "| traces | tool | files | MiB | wall, s | CPU, s | peak, MiB | runs |",
         "|---|---|---:|---:|---:|---:|---:|---:|",
